@@ -129,9 +129,11 @@ async fn lost_under_load<S: Store>(stores: [S; 2], lose: impl Fn()) {
     let span = Duration::from_secs(2);
     let start = Instant::now();
     let losing = async {
+        let other = bucket("other", 2, 1_000_000, SECOND, 1_000_000);
         while start.elapsed() < span {
             lose();
-            tokio::time::sleep(Duration::from_millis(40)).await;
+            // The next loss comes when the store has answered after this one.
+            recovers(&stores[0], &other).await;
         }
     };
     let ((plainly, _), (by_lease, _), ()) = tokio::join!(

@@ -63,6 +63,30 @@ async fn two_gateways_share_one_limit_exactly_under_storm_whatever_the_default_i
 }
 
 #[tokio::test]
+async fn postgres_that_has_become_read_only_has_charged_nothing() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&["fsync=off"]);
+    let store = connect(&server.url()).await;
+    let five = bucket("five", 0, 5, HOUR, 5);
+    assert!(draw(&store, &five, b"k").await.unwrap());
+    server.psql(
+        "postgres",
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN RAISE EXCEPTION 'read-only' USING ERRCODE = '25006'; END $$;
+         CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON tollgate_buckets
+         FOR EACH ROW EXECUTE FUNCTION refuse()",
+    );
+    let claim = [Claim::new(&five, b"k", 1)];
+    let error = store.draw(&claim).await.expect_err("it writes nothing");
+    assert!(!error.may_have_charged(), "{error:?}");
+    server.psql("postgres", "DROP TRIGGER refuse ON tollgate_buckets");
+    recovers(&store, &five).await;
+    assert_eq!(drain(&store, &five, b"k").await, 4);
+}
+
+#[tokio::test]
 async fn several_limits_in_any_order_are_all_charged_or_none_and_never_deadlock() {
     if !Postgres::available() {
         return;

@@ -271,78 +271,31 @@ impl TokenBucket {
         let Some((price, need)) = self.price(cost) else {
             return Err(Refused::NEVER);
         };
-        if self.conditions.opens > now {
-            return self.judge_held(state, (price, need), now, self.conditions.opens);
-        }
-        let level = self.level(state, now);
-        let at = state.map_or(now, |s| s.at.max(now));
-        if level >= need {
-            return Ok(Granted {
-                wait: Micros::ZERO,
-                next: Level {
-                    level: level - self.taken(price),
-                    at,
-                },
-            });
-        }
+        // While the upstream takes nothing, a grant is one of the moment when it does again.
+        let from = self.conditions.opens.max(now);
+        let level = self.level(state, from);
+        let at = state.map_or(from, |s| s.at.max(from));
+        let missing = (need - level).max(0);
+        let late = self.time_to_gain(missing);
         // A clock behind `at` must catch up before anything is gained.
-        let wait = Micros(
-            self.time_to_gain(need - level)
-                .0
-                .saturating_add(at.since(now).0),
-        );
+        let behind = if missing > 0 {
+            at.since(from)
+        } else {
+            Micros::ZERO
+        };
+        let wait = from.since(now).0.saturating_add(late.0);
+        let wait = Micros(wait.saturating_add(behind.0));
         if wait > self.max_wait {
             return Err(Refused::after(Micros(wait.0 - self.max_wait.0)));
         }
         // The due moment is a whole microsecond, so the level may then stand up to n above `need`; what would have run
         // over the brim is lost, as it is for a caller who comes at that moment.
-        let gained = signed(wait.0 - at.since(now).0) * signed(self.quota.n);
-        let due = (level + gained).min(self.full);
-        Ok(Granted {
-            wait,
-            next: Level {
-                level: due - self.taken(price) - gained,
-                at,
-            },
-        })
-    }
-
-    /// As [`TokenBucket::judge`], while nothing may be granted before `opens`: a grant is one of that moment.
-    #[cold]
-    fn judge_held(
-        &self,
-        state: Option<Level>,
-        (price, need): (i64, i64),
-        now: Timestamp,
-        opens: Timestamp,
-    ) -> Judged<Level> {
-        let level = self.level(state, opens);
-        let at = state.map_or(opens, |s| s.at.max(opens));
-        let missing = (need - level).max(0);
-        let behind = if missing > 0 {
-            at.since(opens)
-        } else {
-            Micros::ZERO
-        };
-        let late = self.time_to_gain(missing);
-        let wait = Micros(
-            opens
-                .since(now)
-                .0
-                .saturating_add(late.0)
-                .saturating_add(behind.0),
-        );
-        if wait > self.max_wait {
-            return Err(Refused::after(Micros(wait.0 - self.max_wait.0)));
-        }
         let gained = signed(late.0) * signed(self.quota.n);
         let due = (level + gained).min(self.full);
+        let level = due - self.taken(price) - gained;
         Ok(Granted {
             wait,
-            next: Level {
-                level: due - self.taken(price) - gained,
-                at,
-            },
+            next: Level { level, at },
         })
     }
 

@@ -151,6 +151,23 @@ pub(crate) struct Answer {
     pub(crate) unreadable: Vec<u32>,
 }
 
+impl Answer {
+    /// The answer to a batch of requests alone, all of whose buckets could be read.
+    pub(crate) fn to_requests(
+        now: Timestamp,
+        before: Vec<Option<StoredState>>,
+        granted: Vec<u32>,
+    ) -> Self {
+        Self {
+            now,
+            before,
+            granted,
+            leased: Vec::new(),
+            unreadable: Vec::new(),
+        }
+    }
+}
+
 /// Why a call brought no answer.
 #[derive(Debug)]
 pub(crate) enum Trouble {

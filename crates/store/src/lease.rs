@@ -197,13 +197,34 @@ impl Leases {
         self.unheard.lock().extend(returns);
     }
 
+    /// The store has answered a call that gave leases back. Of one whose time was over by then it may have counted nothing.
+    pub(crate) fn returned(&self, returns: impl IntoIterator<Item = Return>) {
+        let now = self.clock.boot();
+        self.forfeit(returns.into_iter().filter(|one| now >= one.until));
+    }
+
+    /// Nothing is told to the store any more: what has not been told goes back too late.
+    pub(crate) fn forfeit_untold(&self) {
+        self.forfeit(std::mem::take(&mut *self.unheard.lock()));
+        let errands = std::mem::take(&mut *self.errands.lock());
+        self.forfeit(errands.into_iter().filter_map(|errand| match errand {
+            Errand::Wish(_) => None,
+            Errand::Return(returned) => Some(returned),
+        }));
+    }
+
+    /// Counts what is lost with these leases until the store forgets them.
+    fn forfeit(&self, returns: impl IntoIterator<Item = Return>) {
+        let lost = returns.into_iter().filter_map(|one| one.left).sum();
+        self.counters.forfeited.fetch_add(lost, Ordering::Relaxed);
+    }
+
     /// Moves what is to be told again to the errands, as long as it matters.
     fn tell_again(&self, now: Timestamp) {
         let unheard = std::mem::take(&mut *self.unheard.lock());
         let (in_time, late): (Vec<_>, Vec<_>) =
             unheard.into_iter().partition(|one| now < one.until);
-        let lost: u64 = late.iter().filter_map(|one| one.left).sum();
-        self.counters.forfeited.fetch_add(lost, Ordering::Relaxed);
+        self.forfeit(late);
         self.errands
             .lock()
             .extend(in_time.into_iter().map(Errand::Return));

@@ -103,6 +103,7 @@ impl RemoteStore {
         if let Some(thread) = self.thread.lock().take() {
             // A panic there has been reported there; here nothing is left to do.
             let _ = thread.join();
+            self.servers.forfeit_untold();
         }
     }
 

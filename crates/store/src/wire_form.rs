@@ -325,8 +325,9 @@ fn stepped(bucket: &Stepped, now: Timestamp) -> [i64; NUMBERS - 2] {
     ]
 }
 
-fn moment(micros: i64) -> Option<Timestamp> {
-    Some(Timestamp::from_micros(u64::try_from(micros).ok()?))
+/// A moment as servers tell it; `None`: it is none.
+pub(crate) fn moment(micros: i64) -> Option<Timestamp> {
+    u64::try_from(micros).ok().map(Timestamp::from_micros)
 }
 
 /// For numbers that a limit of a shared store keeps below 2^53.

@@ -207,11 +207,16 @@ async fn fly<L: Link>(
     let answered = call_until_late(shared, &mut flight, link.call(connection, &batch)).await;
     flight.batch = batch;
     match answered {
-        Ok(answer) => Ok(Landed {
-            flight,
-            answer,
-            sent,
-        }),
+        Ok(answer) => {
+            if let Some(leases) = &shared.leases {
+                leases.returned(std::mem::take(&mut flight.returned));
+            }
+            Ok(Landed {
+                flight,
+                answer,
+                sent,
+            })
+        }
         Err(failure) => {
             if let Some(leases) = &shared.leases {
                 leases.again(std::mem::take(&mut flight.returned));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use super::flight::{Departing, Failure};
 use super::shared::Work;
-use super::{Adjust, CORRECTIONS_MAX, Correction, Link, Shared};
+use super::{Adjust, CORRECTIONS_MAX, Correction, Link, Shared, Trouble};
 use crate::stand_in::{Owed, StandIn};
 use crate::wire_form::{Name, Names, WireForm};
 use tollgate_limit::Change;
@@ -114,7 +114,7 @@ impl Shared {
         let mut owed = self.owed();
         let rest = owed.split_off(owed.len().min(self.room_for_corrections()));
         for due in owed {
-            self.correct(due.into());
+            self.correct((&due).into());
         }
         self.owe_again(rest);
     }
@@ -127,19 +127,20 @@ struct Due {
     owed: Owed,
 }
 
-impl From<Due> for Correction {
-    fn from(due: Due) -> Self {
-        let Due { name, shape, owed } = due;
+impl From<&Due> for Correction {
+    fn from(due: &Due) -> Self {
         Self {
-            name,
-            shape,
-            adjust: Adjust::Change(Change::Charge { more: owed.units }),
+            name: due.name,
+            shape: Arc::clone(&due.shape),
+            adjust: Adjust::Change(Change::Charge {
+                more: due.owed.units,
+            }),
         }
     }
 }
 
-/// Charges what is owed over a new connection. A call that gets no answer may have charged: it is not sent again, and what
-/// was to follow it waits for the next connection.
+/// Charges what is owed over a new connection. A call that gets no answer may have charged: it is not sent again. What the
+/// server refused, and what was to follow it, waits for the next connection.
 pub(super) async fn charge<L: Link>(
     shared: &Shared,
     link: &L,
@@ -152,10 +153,8 @@ pub(super) async fn charge<L: Link>(
         }
         while !owed.is_empty() {
             let rest = owed.split_off(owed.len().min(CORRECTIONS_MAX));
-            let corrections = std::mem::replace(&mut owed, rest)
-                .into_iter()
-                .map(Correction::from)
-                .collect();
+            let sent = std::mem::replace(&mut owed, rest);
+            let corrections = sent.iter().map(Correction::from).collect();
             let work = Work {
                 asks: Vec::new(),
                 corrections,
@@ -164,10 +163,18 @@ pub(super) async fn charge<L: Link>(
             let (landed, outcome) = Departing::of(shared, link, work)
                 .fly(shared, link, connection)
                 .await;
+            let refused = landed.is_empty()
+                && matches!(
+                    outcome,
+                    Err(Failure::Trouble(Trouble::Refused(_) | Trouble::Unfit(_)))
+                );
             let told = landed
                 .into_iter()
                 .try_for_each(|landed| landed.deliver(shared));
             if let Err(failure) = outcome.and(told) {
+                if refused {
+                    owed.extend(sent);
+                }
                 shared.owe_again(owed);
                 return Err(failure);
             }

@@ -386,6 +386,13 @@ impl Servers {
     }
 
     /// Gives leases back, and stops the lanes once what is queued is answered.
+    /// After [`Servers::close`], when nothing is told to the servers any more.
+    pub(crate) fn forfeit_untold(&self) {
+        if let Some(leases) = self.leases() {
+            leases.forfeit_untold();
+        }
+    }
+
     pub(crate) fn close(&self) {
         // (The servers of a cluster are closed by what keeps up with them.)
         self.common.close();

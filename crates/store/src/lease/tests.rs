@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::wire_form::Names;
 use tollgate_limit::bucket::{Level, State};
 use tollgate_limit::fixtures::limit;
+use tollgate_limit::lease::GRACE;
 use tollgate_limit::{Align, Kind, Limit, Terms, Timestamp};
 
 const START: Timestamp = Timestamp::from_micros(1_760_000_000_000_000);
@@ -203,6 +204,36 @@ fn what_is_left_goes_back_at_the_end_and_is_lost_when_that_is_late() {
     // One that was on its way then.
     let id = lease(10);
     assert!(returned(&leases) == [(id, 10)]);
+}
+
+#[test]
+fn lease_return_that_comes_too_late_or_never_is_counted_as_forfeited() {
+    let clock = Clock::manual(START);
+    let leases = Arc::new(Leases::new(clock.clone(), true));
+    let (names, total) = (Names::new(b"secret"), leased(100, 1000));
+    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    let lease_that_goes_back = |units| {
+        let (wishing, _) = held.depart(&leases);
+        wishing.answered(units, None, clock.now(), clock.boot());
+        clock.advance(Micros(110_000));
+        let errands = leases.errands(10);
+        let [Errand::Return(returned)] = &errands[..] else {
+            panic!("one lease goes back");
+        };
+        returned.clone()
+    };
+    let forfeited = || leases.counters.forfeited.load(Ordering::Relaxed);
+    let returned = lease_that_goes_back(10);
+    leases.returned([returned]);
+    assert_eq!(forfeited(), 0, "the store counted it still");
+    let returned = lease_that_goes_back(10);
+    clock.advance(GRACE);
+    leases.returned([returned]);
+    assert_eq!(forfeited(), 10, "the answer came when it did no more");
+    let returned = lease_that_goes_back(7);
+    leases.again([returned]);
+    leases.forfeit_untold();
+    assert_eq!(forfeited(), 17, "the gateway has ended");
 }
 
 #[test]

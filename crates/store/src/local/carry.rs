@@ -3,6 +3,8 @@
 use std::mem::discriminant;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use tollgate_limit::{Limit, Mode, Role};
 
 use super::{Learnt, LocalStore, Table, family, keeps_floors};
@@ -50,6 +52,7 @@ impl LocalStore {
     ///
     /// Draws through `self` still count while and after this runs: a bucket that moved is drawn from where it is now.
     pub fn next(&self, limits: &[Arc<Limit>]) -> (Self, CarryReport) {
+        let _one_at_a_time = MOVING.lock();
         let now = self.clock.now();
         let tables = family::tables(limits, |variants| {
             let floors = variants.iter().any(|limit| keeps_floors(limit, limits));
@@ -140,6 +143,9 @@ impl Carried {
         }
     }
 }
+
+/// Held while buckets move from table to table: each is moved once, and from where all that came before have arrived.
+static MOVING: Mutex<()> = Mutex::new(());
 
 /// Whether two are variants of one limit: a bucket's identity is the limit's name, never its numbers.
 fn same_limit(a: &Limit, b: &Limit) -> bool {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::{Carry, LocalStore};
 use fixtures::{START, bucket, claim, store};
 pub(super) use fixtures::{draw_one, limit, terms};
-use tollgate_limit::{Claim, Limit, Micros, Verdict};
+use tollgate_limit::{Claim, Kind, Limit, Micros, Verdict};
 
 #[test]
 fn a_refused_request_is_allowed_exactly_when_told() {
@@ -130,4 +130,39 @@ fn a_reload_never_adds_a_token_and_says_what_it_did() {
     );
     assert_eq!(left(&next, &after[0]), 5);
     assert_eq!(left(&next, &after[1]), 5);
+}
+
+/// An application may make the next store on two threads: the buckets are in both.
+#[test]
+fn reloads_at_the_same_time_refill_nobody() {
+    for kind in [Kind::TokenBucket, Kind::Interval] {
+        let limits = |burst| {
+            let terms = terms(kind, 1, Micros::from_secs(3600), burst);
+            [Arc::new(limit(0, "a", &terms, 1 << 20))]
+        };
+        let before = limits(10);
+        let store = store(&before);
+        let keys: Vec<[u8; 2]> = (0..500_u16).map(u16::to_be_bytes).collect();
+        for key in &keys {
+            assert!(
+                store
+                    .draw_at(&[Claim::new(&before[0], key, 10)], START)
+                    .granted
+            );
+        }
+        let reload = |burst| store.next(&limits(burst)).0;
+        let (one, other) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| reload(8));
+            (reload(9), other.join().expect("no panic"))
+        });
+        for (store, limits) in [(one, limits(9)), (other, limits(8))] {
+            for key in &keys {
+                assert!(
+                    !store
+                        .draw_at(&[Claim::new(&limits[0], key, 1)], START)
+                        .granted
+                );
+            }
+        }
+    }
 }

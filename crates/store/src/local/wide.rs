@@ -243,7 +243,8 @@ impl WideTable {
     /// a shard has moved, draws through this table still count; afterwards they find their buckets at the successor.
     pub(crate) fn move_to(&self, successor: &Arc<Table>, adopt: impl Fn(Moving)) {
         // Set before the first shard says "moved", so that whoever reads that finds the successor.
-        let _ = self.successor.set(Arc::clone(successor));
+        let set = self.successor.set(Arc::clone(successor));
+        debug_assert!(set.is_ok(), "a table moves once, under the lock of moves");
         // Before anybody is sent on, who might be new there.
         if let Some(bucket) = self.birth.get() {
             adopt(bucket.clone().moving(Whose::Birth));

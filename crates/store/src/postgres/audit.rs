@@ -51,7 +51,9 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
              UNION ALL
              SELECT 'EXECUTE ON FUNCTION ' || name
              FROM unnest(ARRAY[$1, $2, 'tollgate_elsewhere()', 'tollgate_version()',
-                               'tollgate_beyond(bigint,bigint,bigint,bigint,bigint,bigint,bigint)']) AS name
+                               'tollgate_beyond(bigint,bigint,bigint,bigint,bigint,bigint,bigint)',
+                               'tollgate_level(bigint,bigint,bigint,bigint,bigint,bigint)',
+                               'tollgate_able(bigint,bigint,bigint,bigint)']) AS name
              WHERE NOT coalesce(has_function_privilege(to_regprocedure(name), 'EXECUTE'), true)),
        coalesce(has_function_privilege(to_regprocedure('tollgate_version()'), 'EXECUTE'), false)";
 

@@ -5,7 +5,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::link::ROW_MARGIN;
 use crate::batch::{Answer, Batch};
 use crate::simple::Simple;
-use tollgate_limit::Timestamp;
+use crate::wire_form::moment;
 use tollgate_limit::bucket::{Level, State};
 use tollgate_limit::quota::SHARED_BOUND;
 
@@ -101,21 +101,11 @@ impl Columns {
             }));
             granted[group] = u32::try_from(taken[row]).ok()?;
         }
-        Some(Answer {
-            now: moment(*now)?,
-            before,
-            granted,
-            leased: Vec::new(),
-            unreadable: Vec::new(),
-        })
+        Some(Answer::to_requests(moment(*now)?, before, granted))
     }
 }
 
 /// The microseconds in which any level comes to any brim: another generation's debt may be the deeper.
 pub(super) fn span(n: i64) -> i64 {
     2 * SHARED_BOUND / n + 1
-}
-
-fn moment(micros: i64) -> Option<Timestamp> {
-    u64::try_from(micros).ok().map(Timestamp::from_micros)
 }

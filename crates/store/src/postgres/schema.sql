@@ -24,7 +24,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS tollgate_buckets (
     price   bigint,
     taken   bigint,
     -- The numbers of every other kind. Of these: the burst that the bucket has to fill (1, 2), or the moment it has to
-    -- see (3), before it is forgotten, where other numbers have clamped it. See src/limit/kept.rs.
+    -- see (3), before it is forgotten, where other numbers have clamped it. See crates/limit/src/rescale.rs.
     more    bigint[]
 ) WITH (
     fillfactor = 50,
@@ -48,7 +48,7 @@ BEGIN
 END
 $$;
 
--- What a token bucket that was found like this goes on remembering of other numbers: src/limit/kept.rs.
+-- What a token bucket that was found like this goes on remembering of other numbers: crates/limit/src/rescale.rs.
 CREATE OR REPLACE FUNCTION tollgate_beyond(
     wide bigint, level bigint, at bigint, moment bigint, n bigint, p bigint, brim bigint
 ) RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
@@ -57,13 +57,24 @@ CREATE OR REPLACE FUNCTION tollgate_beyond(
         AS still (wide)
 $$;
 
+-- A token bucket's level at a moment. `fill` is a time in which any level comes to the brim, by which the elapsed time is
+-- clamped before it is multiplied. A clock behind `at` mints nothing. (The server puts these two into the expressions that
+-- use them.)
+CREATE OR REPLACE FUNCTION tollgate_level(
+    level bigint, at bigint, moment bigint, n bigint, brim bigint, fill bigint
+) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT least($5, $1 + least(greatest($3 - $2, 0), $6) * $4)';
+
+-- How many of `wanted` equal requests a bucket can pay one after the other; their price is above zero.
+CREATE OR REPLACE FUNCTION tollgate_able(level bigint, need bigint, price bigint, wanted bigint)
+RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT greatest(0, least($4, ($1 - $2 + $3) / $3))';
+
 -- Requests for one token bucket each, of one limit and one cost, at most one group of equal requests a bucket: all in
 -- one statement, whose plan the server keeps whoever pools the connections, and which has one plan only, by the key's
 -- index. Keys come sorted: two gateways that send the same buckets do not deadlock. The clock is read before any lock is
 -- waited for, which is only stricter: a clock behind `at` mints nothing. A bucket a second further ahead than the clock shows
--- once the lock is had is pulled to it: crates/limit/src/kept/ahead.rs.
--- A translation of src/limit/token_bucket.rs. `limit_fill` is a time in which any level comes to the brim, by which the
--- elapsed time is clamped before it is multiplied; `fresh` is how many a full bucket grants.
+-- once the lock is had is pulled to it: crates/limit/src/rescale/ahead.rs.
+-- A translation of crates/limit/src/token_bucket.rs. `limit_fill` is tollgate_level's `fill`; `fresh` is how many a full
+-- bucket grants.
 -- Answers now, then of each bucket the level before, then the moments, then how many were granted.
 CREATE OR REPLACE FUNCTION tollgate_draw(
     keys bytea[], counts bigint[], limit_n bigint, limit_p bigint, limit_brim bigint, limit_fill bigint,
@@ -85,16 +96,16 @@ BEGIN
                 WHEN bucket.kind = 1 AND bucket.a = limit_n AND bucket.b = limit_p AND bucket.c = limit_brim
                     AND bucket.level - bucket.price * bucket.taken + bucket.at IS NOT NULL
                     AND (bucket.more IS NULL OR bucket.more[1] IS NOT NULL) THEN
-                    least(limit_brim, bucket.level - bucket.price * bucket.taken
-                          + least(greatest(moment - bucket.at, 0), limit_fill) * limit_n)
+                    tollgate_level(bucket.level - bucket.price * bucket.taken, bucket.at, moment,
+                                   limit_n, limit_brim, limit_fill)
                 WHEN bucket.kind IS NULL THEN limit_brim
                 ELSE tollgate_elsewhere()
             END,
             taken = CASE
                 WHEN bucket.kind = 1 THEN
-                    greatest(0, least(excluded.d, (least(limit_brim, bucket.level - bucket.price * bucket.taken
-                          + least(greatest(moment - bucket.at, 0), limit_fill) * limit_n)
-                        - ask_need + ask_price) / ask_price))
+                    tollgate_able(tollgate_level(bucket.level - bucket.price * bucket.taken, bucket.at, moment,
+                                                 limit_n, limit_brim, limit_fill),
+                                  ask_need, ask_price, excluded.d)
                 ELSE excluded.taken
             END,
             at = CASE
@@ -126,7 +137,7 @@ $$;
 -- and fixed windows (first hit, clock, calendar) in which nobody waits and no fail-over drains; the gateway decides
 -- everything else in a transaction of its own. Null: a bucket was written by another limit, algorithm or version, or
 -- four boundaries of a calendar do not suffice.
--- A translation of src/limit/{token_bucket,stepped}.rs.
+-- A translation of crates/limit/src/{token_bucket,stepped}.rs.
 --
 -- `shapes` has 12 numbers for each limit: kind, 0, then n, p, brim, owed, 0, floor, most, fill, 0, 0 (token bucket) or
 -- amount, burst, period, alignment (0 first hit, 1 clock, 2 calendar), debt, 0 and four calendar boundaries around now.
@@ -219,10 +230,8 @@ BEGIN
                 wides[bucket] := (tollgate_beyond(wides[bucket], level_, at_, now_, shapes[base + 3], shapes[base + 4],
                                                   shapes[base + 5]))[1];
             END IF;
-            IF now_ > at_ THEN
-                level_ := least(shapes[base + 5], level_ + least(now_ - at_, shapes[base + 10]) * shapes[base + 3]);
-                at_ := now_;
-            END IF;
+            level_ := tollgate_level(level_, at_, now_, shapes[base + 3], shapes[base + 5], shapes[base + 10]);
+            at_ := greatest(at_, now_);
         ELSE
             IF shapes[base + 6] = 2 AND (now_ < shapes[base + 9] OR now_ >= shapes[base + 12]) THEN
                 -- A clock that is windows away from the gateway's.
@@ -310,12 +319,10 @@ BEGIN
                     price_ := cost;
                     need := greatest(cost - shapes[base + 7], 0);
                 END IF;
-                IF levels[part] < need THEN
-                    NULL;
-                ELSIF price_ = 0 THEN
+                IF price_ > 0 THEN
+                    each[claim] := tollgate_able(levels[part], need, price_, count_);
+                ELSIF levels[part] >= need THEN
                     each[claim] := count_;
-                ELSE
-                    each[claim] := least(count_, (levels[part] - need) / price_ + 1);
                 END IF;
             END IF;
             IF groups[slot + 2] = 1 THEN

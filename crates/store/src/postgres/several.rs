@@ -7,7 +7,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::columns::span;
 use crate::batch::{Answer, Batch, Wants};
-use crate::wire_form::{NUMBERS, WireForm, signed};
+use crate::wire_form::{NUMBERS, WireForm, moment, signed};
 use tollgate_limit::bucket::{Level, State, Steps};
 use tollgate_limit::{Algorithm, Micros, Timestamp};
 
@@ -152,13 +152,7 @@ impl Several {
             .iter()
             .map(|granted| u32::try_from(*granted).ok())
             .collect::<Option<Vec<_>>>()?;
-        Some(Answer {
-            now: moment(*now)?,
-            before,
-            granted,
-            leased: Vec::new(),
-            unreadable: Vec::new(),
-        })
+        Some(Answer::to_requests(moment(*now)?, before, granted))
     }
 }
 
@@ -169,10 +163,6 @@ fn numbers(shape: &WireForm, about: Timestamp) -> [i64; NUMBERS] {
         numbers[9] = span(signed(bucket.quota().n));
     }
     numbers
-}
-
-fn moment(micros: i64) -> Option<Timestamp> {
-    u64::try_from(micros).ok().map(Timestamp::from_micros)
 }
 
 fn count(value: usize) -> i64 {

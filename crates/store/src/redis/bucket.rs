@@ -2,7 +2,7 @@
 
 use crate::batch::{Answer, Batch};
 use crate::simple::{Simple, all_simple};
-use crate::wire_form::{StoredState, WireForm};
+use crate::wire_form::{StoredState, WireForm, moment};
 use tollgate_limit::Timestamp;
 use tollgate_limit::bucket::{Level, State};
 
@@ -136,13 +136,7 @@ pub(super) fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
         )?);
         granted.push(u32::from(u16::from_le_bytes(taken.try_into().ok()?)));
     }
-    Some(Answer {
-        now: moment(*now)?,
-        before,
-        granted,
-        leased: Vec::new(),
-        unreadable: Vec::new(),
-    })
+    Some(Answer::to_requests(at(*now)?, before, granted))
 }
 
 /// The answer to [`several_arguments`]; `None`: it is none.
@@ -162,19 +156,13 @@ pub(super) fn several_read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
         .iter()
         .map(|bytes| u32::from(u16::from_le_bytes(*bytes)))
         .collect();
-    Some(Answer {
-        now: moment(*now)?,
-        before,
-        granted,
-        leased: Vec::new(),
-        unreadable: Vec::new(),
-    })
+    Some(Answer::to_requests(at(*now)?, before, granted))
 }
 
 /// A bucket as it stood: `Some(None)` full, which equals none.
 fn state(shape: &WireForm, bytes: &[u8; BUCKET]) -> Option<Option<StoredState>> {
     let (level, at) = bytes.split_first_chunk::<8>()?;
-    let (level, at) = (integer(*level)?, moment(at.try_into().ok()?)?);
+    let (level, at) = (integer(*level)?, self::at(at.try_into().ok()?)?);
     Some((level < shape.full_level()).then_some(State::Level(Level { level, at })))
 }
 
@@ -195,8 +183,8 @@ fn integer(bytes: [u8; 8]) -> Option<i64> {
     whole
 }
 
-fn moment(bytes: [u8; 8]) -> Option<Timestamp> {
-    Some(Timestamp::from_micros(u64::try_from(integer(bytes)?).ok()?))
+fn at(bytes: [u8; 8]) -> Option<Timestamp> {
+    moment(integer(bytes)?)
 }
 
 #[cfg(test)]

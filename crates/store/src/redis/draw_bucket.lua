@@ -1,6 +1,5 @@
 -- The common case of draw/*.lua, at a third of its time: token buckets that nobody waits for and no fail-over drains, and
--- requests whose claims are all enforced. The same rows, the same answers as the general script; tests/stores holds both
--- to src/limit/token_bucket.rs.
+-- requests whose claims are all enforced. The same arithmetic and rows (draw/level.lua), the same answers as the general script.
 --
 -- KEYS      the distinct buckets of the batch
 -- ARGV[1]   little-endian: pinned clock (0: TIME) and fingerprint as doubles, a byte, the count of terms, then for each
@@ -12,22 +11,13 @@
 -- answer    little-endian: now as a double, for each bucket its level and moment before, as doubles, and how many were
 --           granted, in two bytes; with ARGV[2] those come after all buckets, for each group
 --
--- All numbers are integers below 2^53. A product that leaves them is only ever compared with one that does not, and
--- rounding keeps order.
-
 local call, unpack_numbers, pack_numbers = redis.call, struct.unpack, struct.pack
 local keys, input = KEYS, ARGV[1]
 local total = #keys
--- As the general script's (draw/head.lua): version and kind in one byte, fingerprint, n, p, full, until when it stands; then level, at.
-local row, row_mark, row_len, row_tail, row_head_len = '<BI7I7I7I7I7i7I7', 1, 50, '<i7I7', 36
--- Leases, which another gateway's configuration may know: units and until when they count, at these places. Last, as a
--- lease of no units, the burst that the bucket has to fill before it is forgotten: src/limit/kept.rs.
-local row_lease_len, row_lease = 21, '<I7I7'
-local row_beyond, scaled_max = '<I7I7I7', 4503599627370496
+-- Level and moment, which alone change in most writes, and where they are.
+local row_tail, row_head_len = '<i7I7', 36
 -- Written to stand so much longer than it must, so that most writes leave its expiry alone.
 local margin = 2000000
--- Further ahead than this a bucket is pulled to now: see draw/head.lua.
-local ahead_max = 1000000
 
 local now, fingerprint, terms = unpack_numbers('<ddB', input)
 local pinned = now ~= 0
@@ -36,60 +26,18 @@ if not pinned then
   now = time[1] * 1000000 + time[2]
 end
 
-local function whole_units(level, p)
-  local units = math.floor(level / p)
-  -- The quotient may have been rounded up to a whole unit.
-  if math.fmod(level, p) ~= 0 and units * p > level then units = units - 1 end
-  return units
-end
-
--- Changed numbers: whole units as they stand, rounded down, clamped, never added to; and what is remembered of them.
-local function rescaled(level, p_before, full_before, beyond, out, p, full, most, lowest)
-  local units = whole_units(level, p_before)
-  if units <= whole_units(lowest, p) then
-    level = lowest
-  else
-    level = math.min(math.min(units, most) * p, full)
-  end
-  if out > 0 then level = math.min(level, math.max(full - out * p, 0)) end
-  local cut = math.max(units - whole_units(level, p), 0)
-  local wide = math.min(math.max(beyond, full_before / p_before) - cut, whole_units(scaled_max, p))
-  if wide * p <= full then wide = 0 end
-  return level, wide
-end
-
--- The level of a bucket that is leased elsewhere, or remembers: see draw/token_bucket.lua.
-local function leased_level(value, level, at, n_before, p_before, full_before)
-  local out, ends, beyond = 0, {}, 0
+-- The leases that stand in a row, and what it remembers (nil: nothing).
+local function leases_in(value)
+  local leases, beyond = {}, nil
   for from = row_len + 1, #value - row_lease_len + 1, row_lease_len do
-    local units, till = unpack_numbers(row_lease, value, from + 7)
+    local id, units, till = unpack_numbers(row_lease, value, from)
     if units == 0 then
       beyond = till
     else
-      out = out + units
-      ends[#ends + 1] = { units, till }
+      leases[#leases + 1] = { id, units, till }
     end
   end
-  local function refill(upto)
-    local brim = full_before - out * p_before
-    if level < brim and upto > at then level = math.min(level + (upto - at) * n_before, brim) end
-    at = math.max(at, upto)
-  end
-  for i = 1, #ends do
-    if ends[i][2] <= now then
-      refill(ends[i][2])
-      out = out - ends[i][1]
-    end
-  end
-  local wide = beyond
-  if beyond > 0 then
-    local brim = full_before - out * p_before
-    local over = math.min(level + math.max(now - at, 0) * n_before, beyond * p_before) - math.max(level, brim)
-    if over > 0 then wide = beyond - (over - math.fmod(over, p_before)) / p_before end
-    if wide * p_before <= full_before then wide = 0 end
-  end
-  refill(now)
-  return level, at, out, wide, beyond > 0
+  return leases, beyond
 end
 
 local stored
@@ -106,26 +54,22 @@ local function load(i, n, p, full, most, lowest)
   if value and #value >= row_len then
     local mark, print_before, n_before, p_before, full_before, till, level_before, at_before = unpack_numbers(row, value)
     if mark == row_mark then
-      local gain, out, remembered = 0, 0, false
+      local out, remembered = 0, nil
       pulled = at_before - now > ahead_max
       if pulled then at_before = now end
       if #value > row_len then
-        level_before, at, out, beyond, remembered =
-          leased_level(value, level_before, at_before, n_before, p_before, full_before)
+        local before
+        before, remembered = leases_in(value)
+        level, at, out, beyond = brought_to(now, level_before, at_before, n_before, p_before, full_before, before, remembered or 0)
         leases = string.sub(value, row_len + 1, remembered and -1 - row_lease_len or -1)
-      elseif at_before > now then
-        at = at_before
       else
-        gain = (now - at_before) * n_before
+        level, at = refilled(level_before, at_before, now, n_before, full_before), max(at_before, now)
       end
       local same = n_before == n and p_before == p and full_before == full
-      if gain >= full_before - level_before and beyond == 0 then
+      if level >= full_before and beyond == 0 then
         level = full
-      elseif same then
-        level = level_before + gain
-      else
-        level, beyond =
-          rescaled(level_before + gain, p_before, full_before, beyond, out, p, full, most, lowest)
+      elseif not same then
+        level, beyond = renumbered(level, p_before, full_before, beyond, out, p, full, most, lowest)
       end
       -- A pinned clock says nothing of how long the server keeps it.
       if same and print_before == fingerprint and not pinned and not remembered and not pulled then stands = till end
@@ -134,24 +78,16 @@ local function load(i, n, p, full, most, lowest)
   return level, at, stands, leases, beyond, pulled
 end
 
--- How many of `count` equal requests can pay one after the other.
-local function afford(level, price, need, count)
-  if level < need then return 0 end
-  local spare = level - need
-  if spare >= price * (count - 1) then return count end
-  return (spare - math.fmod(spare, price)) / price + 1
-end
-
 local function write(key, n, p, full, level, at, stands, leases, beyond)
   -- It goes a second after it is full again, so that its going grants nothing.
-  local till = math.ceil((math.max(full, beyond * p) - level) / n) + at + 1000000
+  local till = math.ceil((max(full, beyond * p) - level) / n) + at + 1000000
   if till <= stands then
     call('SETRANGE', key, row_head_len, pack_numbers(row_tail, level, at))
   else
     till = till + margin
     local kept = pack_numbers(row, row_mark, fingerprint, n, p, full, till, level, at)
     if leases then kept = kept .. leases end
-    if beyond > 0 then kept = kept .. pack_numbers(row_beyond, 0, 0, beyond) end
+    if beyond > 0 then kept = kept .. pack_numbers(row_lease, 0, 0, beyond) end
     call('SET', key, kept, 'PX', math.ceil((till - now) / 1000))
   end
 end
@@ -169,7 +105,7 @@ if not ARGV[2] then
       n, p, full, price, need, most, lowest = unpack_numbers('<ddddddd', input, 18 + 56 * term)
     end
     local level, at, stands, leases, beyond, pulled = load(i, n, p, full, most, lowest)
-    local granted = afford(level, price, need, count)
+    local granted = affordable(level, price, need, count)
     answer[last + 1], answer[last + 2], answer[last + 3] = level, at, granted
     last = last + 3
     if granted > 0 or pulled then write(keys[i], n, p, full, level - price * granted, at, stands, leases, beyond) end
@@ -195,7 +131,7 @@ while place <= bytes do
   place = first + 3 * groups[place + 2]
   for at = first, place - 3, 3 do
     local its = numbers[groups[at]]
-    granted = afford(levels[groups[at + 1] + 256 * groups[at + 2] + 1], its[4], its[5], granted)
+    granted = affordable(levels[groups[at + 1] + 256 * groups[at + 2] + 1], its[4], its[5], granted)
     if granted == 0 then break end
   end
   if granted > 0 then

@@ -1,7 +1,9 @@
 //! The scripts, as they are sent. (The tests of leases call them by themselves, and take them from here.)
 
-/// Decides every batch: a head, the kinds of buckets, and what is done with them, in one text.
+/// Decides every batch: the arithmetic of a token bucket, a head, the kinds of buckets, and what is done
+/// with them, in one text.
 pub(super) const DRAW: &str = concat!(
+    include_str!("draw/level.lua"),
     include_str!("draw/head.lua"),
     include_str!("draw/token_bucket.lua"),
     include_str!("draw/stepped.lua"),
@@ -12,4 +14,7 @@ pub(super) const DRAW: &str = concat!(
 );
 
 /// Decides the common case.
-pub(super) const DRAW_BUCKET: &str = include_str!("draw_bucket.lua");
+pub(super) const DRAW_BUCKET: &str = concat!(
+    include_str!("draw/level.lua"),
+    include_str!("draw_bucket.lua")
+);

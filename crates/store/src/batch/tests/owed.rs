@@ -85,29 +85,46 @@ async fn charges_owed_have_landed_before_anybody_may_ask() {
     assert_eq!(charges, twice);
 }
 
-#[tokio::test]
-async fn charges_whose_answer_is_lost_are_not_sent_again_and_the_others_are() {
+/// A gateway that owes 300 buckets a unit each, once.
+fn owing() -> (Arc<Shared>, Arc<Owes>) {
     let shared = Arc::new(Shared::new(Clock::system(), Micros(1_000), true));
-    let limit = Arc::new(bucket(10));
     let owes = Arc::new(Owes {
-        limit: limit.clone(),
+        limit: Arc::new(bucket(10)),
         times: AtomicU64::new(1),
         buckets: 300,
         again: AtomicU64::new(0),
     });
     let stand_in: Weak<dyn StandIn> = Arc::downgrade(&(owes.clone() as Arc<dyn StandIn>));
     shared.substitute(Arc::new(Names::new(b"secret")), stand_in, true);
+    (shared, owes)
+}
+
+#[tokio::test]
+async fn charges_whose_answer_is_lost_are_not_sent_again_and_the_others_are() {
+    let (shared, owes) = owing();
     let never = Made::new((), async |(), _: &Batch| std::future::pending().await);
-    assert!(
-        super::super::owed::charge(&shared, &never, &())
-            .await
-            .is_err()
-    );
-    assert_eq!(
-        owes.again.load(Ordering::Relaxed),
-        300 - CORRECTIONS_MAX as u64
-    );
+    let charged = super::super::owed::charge(&shared, &never, &()).await;
+    assert!(charged.is_err());
+    let unsent = 300 - CORRECTIONS_MAX as u64;
+    assert_eq!(owes.again.load(Ordering::Relaxed), unsent);
     assert_eq!(shared.corrections_queued(), 0);
+}
+
+#[tokio::test]
+async fn charges_that_a_server_refuses_are_owed_again() {
+    type Fails = fn(String) -> Trouble;
+    let unsent = 300 - CORRECTIONS_MAX as u64;
+    let troubles: [(Fails, u64); 3] = [
+        (Trouble::Refused, 300),
+        (Trouble::Unfit, 300),
+        (Trouble::Lost, unsent),
+    ];
+    for (trouble, again) in troubles {
+        let (shared, owes) = owing();
+        let charged = super::super::owed::charge(&shared, &Failing(trouble), &()).await;
+        assert!(charged.is_err());
+        assert_eq!(owes.again.load(Ordering::Relaxed), again);
+    }
 }
 
 #[tokio::test]

@@ -19,7 +19,8 @@ impl PackedTable {
         now: Timestamp,
         adopt: impl Fn(Moving),
     ) {
-        let _ = self.successor.set(Arc::clone(successor));
+        let set = self.successor.set(Arc::clone(successor));
+        debug_assert!(set.is_ok(), "a table moves once, under the lock of moves");
         // Before anybody is sent on: whoever comes to an untouched set goes to the successor at once, and there owes what it
         // would have owed here. (A floor that grows from now on is that of a set with tenants, and told again.)
         self.hand_over_birth(now, &adopt);

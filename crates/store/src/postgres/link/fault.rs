@@ -45,23 +45,29 @@ impl Fault {
                 Trouble::Unfit("the functions were replaced by those of another version".into())
             }
             Self::Failed(error) => {
-                let elsewhere = [
-                    SqlState::READ_ONLY_SQL_TRANSACTION,
+                // The server ends the session: of a COMMIT nobody knows what it has done.
+                let ended = [
                     SqlState::ADMIN_SHUTDOWN,
                     SqlState::CRASH_SHUTDOWN,
                     SqlState::CANNOT_CONNECT_NOW,
                     SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+                ];
+                // It has done nothing, and will do nothing over this session.
+                let unfit = [
+                    SqlState::READ_ONLY_SQL_TRANSACTION,
                     // The table is gone, as an unlogged one's relation is after a promotion: connecting makes it anew.
                     SqlState::UNDEFINED_TABLE,
                     SqlState::UNDEFINED_FUNCTION,
                 ];
-                let lost = client.is_closed()
-                    || error.is_closed()
-                    || error.code().is_none_or(|code| elsewhere.contains(code));
-                if lost {
-                    Trouble::Lost(words(&error))
-                } else {
-                    Trouble::Refused(words(&error))
+                let words = words(&error);
+                match error.code() {
+                    Some(code) if unfit.contains(code) => Trouble::Unfit(words),
+                    Some(code)
+                        if !ended.contains(code) && !client.is_closed() && !error.is_closed() =>
+                    {
+                        Trouble::Refused(words)
+                    }
+                    _ => Trouble::Lost(words),
                 }
             }
         }

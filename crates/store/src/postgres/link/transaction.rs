@@ -352,9 +352,7 @@ impl Drop for OpenTransaction {
 }
 
 fn moment(micros: i64) -> Result<Timestamp, Fault> {
-    u64::try_from(micros)
-        .map(Timestamp::from_micros)
-        .map_err(|_| Fault::Corrupt("a moment before the epoch"))
+    crate::wire_form::moment(micros).ok_or(Fault::Corrupt("a moment before the epoch"))
 }
 
 fn array_text(row: &[i64]) -> String {

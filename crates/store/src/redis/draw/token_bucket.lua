@@ -5,17 +5,6 @@ local function gain_time(shape, gain)
   return quotient_up(gain, shape.n)
 end
 
--- The level `upto` a moment; refilling stops at the brim, or at what the leases leave room for.
-local function refilled(level, at, upto, n, brim)
-  if level >= brim then return level end
-  local to_brim = quotient_up(brim - level, n)
-  local elapsed = upto - at
-  if elapsed < 0 then elapsed = 0 end
-  -- Clamped before it is multiplied: nothing leaves 53 bits.
-  if elapsed >= to_brim then return brim end
-  return level + elapsed * n
-end
-
 -- What the leases leave room for; what is above that stays.
 local function brim_of(bucket, own)
   return max(bucket.level, own.full - bucket.out * own.p)
@@ -46,28 +35,11 @@ kinds[1] = {
     if n ~= shape.n or p ~= shape.p or full ~= shape.full then
       bucket.own = { n = n, p = p, full = full, max_wait = shape.max_wait, floor = -min(full, exact - 1 - full) }
     end
-    if f.leases then
-      for _, lease in ipairs(f.leases) do bucket.out = bucket.out + lease[2] end
-      -- Each that has ended held the refilling back until it did, and no longer.
-      for _, lease in ipairs(f.leases) do
-        if lease[3] <= now then
-          level = refilled(level, at, lease[3], n, full - bucket.out * p)
-          at = max(at, lease[3])
-          bucket.out = bucket.out - lease[2]
-        else
-          bucket.leases[#bucket.leases + 1] = lease
-        end
-      end
+    for _, lease in ipairs(f.leases or {}) do
+      if lease[3] > now then bucket.leases[#bucket.leases + 1] = lease end
     end
-    local brim = full - bucket.out * p
-    bucket.at = max(at, now)
-    bucket.level = refilled(level, at, now, n, brim)
-    if f.beyond then
-      -- What time has brought beyond the brim is made good.
-      local over = refilled(level, at, now, n, f.beyond * p) - max(bucket.level, brim)
-      local wide = f.beyond - quotient(max(over, 0), p)
-      if wide * p > full then bucket.beyond = wide end
-    end
+    bucket.level, bucket.at, bucket.out, bucket.beyond =
+      brought_to(now, level, at, n, p, full, f.leases or {}, f.beyond or 0)
     if bucket.level >= full and bucket.beyond == 0 then
       -- One that is full equals none, whose going would have made it full.
       bucket.own, bucket.level, bucket.absent = shape, shape.full, true
@@ -76,21 +48,9 @@ kinds[1] = {
   turn = function(bucket, shape)
     local from = bucket.own
     bucket.own = shape
-    -- Whole units. Clamped before it is multiplied: a whole unit below the lowest is the lowest.
-    local units = quotient_down(bucket.level, from.p)
     local lowest = min(shape.floor, -shape.owed - shape.max_wait * shape.n)
-    local level
-    if units <= quotient_down(lowest, shape.p) then
-      level = lowest
-    else
-      level = min(min(units, shape.most) * shape.p, shape.full)
-    end
-    -- Leases stand as they are, and count against the new burst.
-    bucket.level = min(level, max(shape.full - bucket.out * shape.p, 0))
-    local cut = max(units - quotient_down(bucket.level, shape.p), 0)
-    local wide = min(max(bucket.beyond, quotient(from.full, from.p)) - cut, quotient(scaled_max, shape.p))
-    bucket.beyond = 0
-    if wide * shape.p > shape.full then bucket.beyond = wide end
+    bucket.level, bucket.beyond = renumbered(bucket.level, from.p, from.full, bucket.beyond, bucket.out,
+      shape.p, shape.full, shape.most, lowest)
     bucket.absent = bucket.level >= shape.full and bucket.beyond == 0
   end,
   drained = function(bucket)
@@ -102,11 +62,7 @@ kinds[1] = {
     if cost > shape.most then return 0 end
     local price = cost * shape.p
     local need = max(price - shape.owed, 0)
-    local able = 0
-    if bucket.level >= need then
-      if price == 0 then return count end
-      able = min(count, quotient(bucket.level - need, price) + 1)
-    end
+    local able = affordable(bucket.level, price, need, count)
     if able == count or shape.max_wait == 0 then return able end
     -- Shaping: one after the other, as each wait rounds up to a whole microsecond.
     local level, back = bucket.level - able * price, bucket.at - now
