@@ -36,6 +36,10 @@ use tollgate_policy::{
 };
 use tollgate_telemetry::access::{Charge, Escaped, Format, Keys, Record};
 
+#[allow(
+    unused_imports,
+    reason = "not every test that includes this file runs them"
+)]
 pub(crate) use streams::{requests, responses};
 
 /// A path has one normal form, which holds nothing an upstream could read in two ways.
