@@ -36,6 +36,14 @@ pub(super) enum Verb {
     Check(Check),
     /// Show what a request would meet: route, identity, limits, bucket keys, and why
     Explain(Explain),
+    /// Run an access log through a configuration in virtual time: what it would have refused
+    Replay(Replay),
+    /// Work the numbers of a limit out from an access log
+    Suggest(Suggest),
+    /// Say what changes between two configurations, and on a log which requests are judged otherwise
+    Diff(Diff),
+    /// Lay a configuration out evenly; nothing but blanks changes
+    Fmt(Fmt),
     /// Print the JSON Schema of gateway.toml, for editors; or a shared store's SQL
     Schema(Schema),
     /// Ask a running gateway whether it is ready: for container health checks
@@ -256,4 +264,170 @@ pub(super) enum Format {
     Human,
     /// One JSON document
     Json,
+}
+
+/// Access logs, and how they are read.
+#[derive(Clone, Debug, Args)]
+pub(super) struct LogArgs {
+    /// Access logs, in any order; gzip and zstd are read too; `-` is standard input
+    #[arg(required = true, value_name = "LOG")]
+    pub(super) logs: Vec<PathBuf>,
+    /// What the time of a line marks [default: by the format]
+    #[arg(long, value_enum, value_name = "WHICH")]
+    pub(super) stamps: Option<StampArg>,
+    /// How long the longest request took, where the log has no durations: 30s
+    #[arg(long, value_name = "DURATION")]
+    pub(super) longest: Option<String>,
+    /// The zone of times that name none (HAProxy, CSV): Europe/Berlin [default: UTC]
+    #[arg(long, value_name = "ZONE")]
+    pub(super) zone: Option<String>,
+    /// An NGINX log_format, as nginx.conf has it
+    #[arg(long, value_name = "TEXT")]
+    pub(super) log_format: Option<String>,
+    /// Columns of a CSV or members of JSON lines: time=TIMESTAMP,cost=Tokens,key=user
+    #[arg(long, value_name = "MAPPING")]
+    pub(super) fields: Option<String>,
+    /// Show lines that cannot be read with the addresses in them
+    #[arg(long)]
+    pub(super) show_keys: bool,
+}
+
+/// What the time of a line marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum StampArg {
+    /// The start of a request: Apache
+    Start,
+    /// The end of its response: NGINX
+    End,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tollgate replay access.log --config candidate.toml --against gateway.toml\n  \
+    tollgate replay access.log.*.gz --format json --fail-if 'keys_refused > 0.1%'\n\n\
+    Exit code: 0 good, 1 a condition says no or nothing could be read, 2 wrong use."
+)]
+pub(super) struct Replay {
+    #[command(flatten)]
+    pub(super) log: LogArgs,
+    /// The configuration
+    #[arg(short, long, value_name = "FILE", default_value = "gateway.toml")]
+    pub(super) config: PathBuf,
+    /// Compare with this configuration
+    #[arg(long, value_name = "FILE")]
+    pub(super) against: Option<PathBuf>,
+    /// How to say it
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(super) format: ReportFormat,
+    /// Write a report as one HTML file
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+    /// Exit with 1 when this holds, or cannot be known: 'keys_refused > 0.1%'; may be repeated
+    #[arg(long, value_name = "CONDITION")]
+    pub(super) fail_if: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tollgate suggest access.log\n  \
+    tollgate suggest access.log --per header:x-api-key --rates 1/second,10/second\n  \
+    tollgate suggest access.log --config gateway.toml --limit per_caller --write\n\n\
+    Exit code: 0 good, 1 the log cannot tell or nothing could be read, 2 wrong use.")]
+pub(super) struct Suggest {
+    #[command(flatten)]
+    pub(super) log: LogArgs,
+    /// The configuration whose limit is looked at [default: none, and all routes are one]
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// Which of its limits [default: the first that counts a rate]
+    #[arg(long, value_name = "NAME", requires = "config")]
+    pub(super) limit: Option<String>,
+    /// What each bucket belongs to: address, everyone, or a source like header:x-api-key [default: address, or as the limit says]
+    #[arg(long, value_name = "WHAT", conflicts_with = "limit")]
+    pub(super) per: Option<String>,
+    /// The rates of the frontier [default: the usual ones]
+    #[arg(long, value_name = "RATES", value_delimiter = ',')]
+    pub(super) rates: Vec<String>,
+    /// The share of keys that the tight choice may refuse
+    #[arg(long, value_name = "SHARE", default_value = "0.1%")]
+    pub(super) refuse: String,
+    /// How to say it
+    #[arg(long, value_enum, default_value_t = SuggestFormat::Text)]
+    pub(super) format: SuggestFormat,
+    /// Write a report as one HTML file
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+    /// Which numbers to write
+    #[arg(long, value_enum, default_value_t = ChoiceArg::Balanced)]
+    pub(super) choice: ChoiceArg,
+    /// Write the limit into the configuration, in shadow mode; its comments stay
+    #[arg(long, requires = "config")]
+    pub(super) write: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tollgate diff gateway.toml candidate.toml\n  \
+    tollgate diff gateway.toml candidate.toml --log access.log\n\n\
+    Exit code: 0 they mean the same, 1 they do not or one is not good, 2 wrong use."
+)]
+pub(super) struct Diff {
+    /// The configuration now
+    pub(super) old: PathBuf,
+    /// The configuration that is to take its place
+    pub(super) new: PathBuf,
+    /// Judge the requests of this access log by both; may be repeated
+    #[arg(long = "log", value_name = "LOG")]
+    pub(super) logs: Vec<PathBuf>,
+    /// How to say it
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tollgate fmt gateway.toml\n  tollgate fmt --check\n\n\
+    Exit code: 0 good, 1 the file is not laid out evenly (--check) or not good, 2 wrong use."
+)]
+pub(super) struct Fmt {
+    /// The configuration
+    #[arg(default_value = "gateway.toml")]
+    pub(super) file: PathBuf,
+    /// Change nothing; say whether something would
+    #[arg(long)]
+    pub(super) check: bool,
+}
+
+/// How a replay is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ReportFormat {
+    /// For people
+    Text,
+    /// One JSON document
+    Json,
+    /// A row for each limit
+    Csv,
+    /// A table
+    Markdown,
+}
+
+/// How a suggestion is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum SuggestFormat {
+    /// For people
+    Text,
+    /// One JSON document
+    Json,
+    /// The limit alone, as the file has it
+    Toml,
+}
+
+/// Numbers of a suggestion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ChoiceArg {
+    /// Refuses the share of keys that --refuse says
+    Tight,
+    /// Refuses floods only
+    Balanced,
+    /// Twice that
+    Loose,
 }

@@ -30,6 +30,19 @@ pub(super) fn load(file: &ConfigFile, unset: Unset) -> Option<Config> {
     }
 }
 
+/// Reads the configuration in this file, as a log is judged by it: without secrets it is the same.
+pub(super) fn load_file(path: &Path) -> Option<Config> {
+    let read =
+        tollgate_config::load_with(path, &environment, Unset::Assumed, Clock::system().now());
+    match read {
+        Ok(config) => Some(config),
+        Err(error) => {
+            eprintln!("{}", error.render(super::colour()));
+            None
+        }
+    }
+}
+
 /// Everything on standard input, up to what no configuration is as long as.
 pub(super) fn standard_input() -> std::io::Result<String> {
     let mut text = String::new();

@@ -5,16 +5,20 @@
 
 mod args;
 mod check;
+mod diff;
 mod document;
 mod explain;
+mod fmt;
 mod hash;
 mod health;
 mod init;
 mod load;
 mod manual;
 mod origin;
+mod replay;
 mod request;
 mod run;
+mod suggest;
 mod trial;
 
 use std::io::{self, IsTerminal, Write};
@@ -50,6 +54,10 @@ pub fn main() -> ExitCode {
         },
         Some(Verb::Check(args)) => check::check(&args),
         Some(Verb::Explain(args)) => explain::explain(&args),
+        Some(Verb::Replay(args)) => replay::replay(&args),
+        Some(Verb::Suggest(args)) => suggest::suggest(&args),
+        Some(Verb::Diff(args)) => diff::diff(&args),
+        Some(Verb::Fmt(args)) => fmt::fmt(&args),
         Some(Verb::Health(args)) => health::health(&args),
         Some(Verb::Init(args)) => init::init(&args),
         Some(Verb::Hash(args)) => hash::hash(&args),
@@ -107,4 +115,20 @@ const BAD: ExitCode = ExitCode::FAILURE;
 /// Also what clap exits with.
 fn wrong_use() -> ExitCode {
     ExitCode::from(2)
+}
+
+/// Puts a text in a file's place whole: one who reads it meanwhile sees the old one or the new one.
+fn write_file(path: &std::path::Path, text: &str) -> io::Result<()> {
+    // A link stays one, and what it points to is written.
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".tollgate-new");
+    let beside = path.with_file_name(name);
+    std::fs::write(&beside, text)?;
+    if let Ok(metadata) = std::fs::metadata(path) {
+        std::fs::set_permissions(&beside, metadata.permissions())?;
+    }
+    std::fs::rename(&beside, path).inspect_err(|_| {
+        let _ = std::fs::remove_file(&beside);
+    })
 }

@@ -28,6 +28,7 @@ mod process;
 mod redirects;
 mod refusals;
 mod reload;
+mod replay;
 mod restart;
 mod scrape;
 mod second_pass;

@@ -1,0 +1,130 @@
+//! `tollgate diff`: what changes between two files, in meaning and on a log.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use tollgate_config::Config;
+use tollgate_replay::{Traffic, log, report};
+
+use super::args::{Diff, Format};
+use super::{BAD, load, print_out};
+
+pub(super) fn diff(args: &Diff) -> ExitCode {
+    let read = |path: &std::path::PathBuf| load::load_file(path);
+    let (Some(old), Some(new)) = (read(&args.old), read(&args.new)) else {
+        return BAD;
+    };
+    let (removed, added) = (lines(&old), lines(&new));
+    let changes = changes(&removed, &added);
+    let mut judged_otherwise = false;
+    let mut on_log = None;
+    if !args.logs.is_empty() {
+        let policies = [&*new.policy, &*old.policy];
+        let read = Traffic::read(&args.logs, &log::Options::default(), &policies, |_| {});
+        let mut traffic = match read {
+            Ok(traffic) => traffic,
+            Err(error) => {
+                eprintln!("tollgate diff: {error}");
+                return BAD;
+            }
+        };
+        if traffic.survey.requests == 0 {
+            eprintln!("tollgate diff: no request could be read");
+            return BAD;
+        }
+        let outcome = traffic.replay();
+        judged_otherwise = outcome.against.as_ref().is_some_and(|against| {
+            against.newly_refused.requests + against.newly_admitted.requests > 0
+        });
+        on_log = Some((traffic.survey, outcome));
+    }
+    let printed = match args.format {
+        Format::Human => {
+            let mut text = String::new();
+            for (mark, line) in &changes {
+                text.push_str(&format!("{mark} {line}\n"));
+            }
+            if changes.is_empty() {
+                text.push_str("They mean the same.\n");
+            }
+            if let Some((_, outcome)) = &on_log {
+                for warning in &outcome.warnings {
+                    eprintln!("warning: {warning}");
+                }
+                text.push_str(&report::against(outcome));
+            }
+            print_out(&text)
+        }
+        Format::Json => {
+            let side = |wanted: char| -> Vec<&str> {
+                let of = changes.iter().filter(|(mark, _)| *mark == wanted);
+                of.map(|(_, line)| line.trim()).collect()
+            };
+            let mut document = json!({
+                "same": changes.is_empty(),
+                "removed": side('-'),
+                "added": side('+'),
+            });
+            if let Some((survey, outcome)) = &on_log {
+                document["log"] = report::document(survey, outcome);
+            }
+            print_out(&format!("{document:#}"))
+        }
+    };
+    if changes.is_empty() && !judged_otherwise {
+        printed
+    } else {
+        BAD
+    }
+}
+
+/// A file's meaning: `check`'s words for it, each under its heading.
+fn lines(config: &Config) -> Vec<String> {
+    let text = tollgate_config::report(config);
+    text.lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The lines that only one of them has, with the headings they stand under: `-` of the old one, `+` of the new one.
+fn changes(old: &[String], new: &[String]) -> Vec<(char, String)> {
+    // The longest common subsequence: files have hundreds of lines, hardly thousands.
+    let width = new.len() + 1;
+    let mut longest = vec![0_u32; (old.len() + 1) * width];
+    for (row, one) in old.iter().enumerate().rev() {
+        for (column, other) in new.iter().enumerate().rev() {
+            longest[row * width + column] = if one == other {
+                longest[(row + 1) * width + column + 1] + 1
+            } else {
+                longest[(row + 1) * width + column].max(longest[row * width + column + 1])
+            };
+        }
+    }
+    let (mut row, mut column) = (0, 0);
+    let mut changes: Vec<(char, String)> = Vec::new();
+    let mut headings: Vec<&String> = Vec::new();
+    while row < old.len() || column < new.len() {
+        let same = row < old.len() && column < new.len() && old[row] == new[column];
+        let take_old = column == new.len()
+            || (row < old.len()
+                && longest[(row + 1) * width + column] >= longest[row * width + column + 1]);
+        let (mark, line) = match (same, take_old) {
+            (true, _) => (' ', &old[row]),
+            (false, true) => ('-', &old[row]),
+            (false, false) => ('+', &new[column]),
+        };
+        let indent = |line: &str| line.len() - line.trim_start().len();
+        headings.retain(|heading| indent(heading) < indent(line));
+        if mark == ' ' {
+            headings.push(line);
+        } else {
+            changes.extend(headings.drain(..).map(|heading| (' ', heading.clone())));
+            changes.push((mark, line.clone()));
+        }
+        row += usize::from(same || take_old);
+        column += usize::from(same || !take_old);
+    }
+    changes
+}

@@ -1,0 +1,245 @@
+//! `tollgate replay`: what a file would have done to the requests of a log.
+
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use jiff::tz::TimeZone;
+
+use tollgate_limit::{Kind, Mode};
+use tollgate_policy::{Policy, Rule};
+use tollgate_replay::log::{Fields, Options, Pattern, Stamp};
+use tollgate_replay::suggest::{Ask, Suggestion, suggest};
+use tollgate_replay::{Condition, Traffic, report};
+
+use super::args::{LogArgs, Replay, ReportFormat, StampArg};
+use super::{BAD, load, print_out, wrong_use};
+
+pub(super) fn replay(args: &Replay) -> ExitCode {
+    let conditions: Result<Vec<Condition>, String> = args
+        .fail_if
+        .iter()
+        .map(|text| Condition::parse(text))
+        .collect();
+    let (options, conditions) = match (options(&args.log), conditions) {
+        (Ok(options), Ok(conditions)) => (options, conditions),
+        (Err(what), _) | (_, Err(what)) => {
+            eprintln!("tollgate replay: {what}");
+            return wrong_use();
+        }
+    };
+    let Some(config) = load::load_file(&args.config) else {
+        return BAD;
+    };
+    let against = match &args.against {
+        None => None,
+        Some(path) => match load::load_file(path) {
+            Some(config) => Some(config),
+            None => return BAD,
+        },
+    };
+    let mut policies = vec![&*config.policy];
+    policies.extend(against.as_ref().map(|config| &*config.policy));
+    let mut progress = Progress::new(&args.log.logs);
+    let read = Traffic::read(&args.log.logs, &options, &policies, |taken| {
+        progress.show(taken)
+    });
+    progress.clear();
+    let mut traffic = match read {
+        Ok(traffic) => traffic,
+        Err(error) => {
+            eprintln!("tollgate replay: {error}");
+            return BAD;
+        }
+    };
+    let outcome = traffic.replay();
+    let format = match args.format {
+        ReportFormat::Text => report::Format::Text,
+        ReportFormat::Json => report::Format::Json,
+        ReportFormat::Csv => report::Format::Csv,
+        ReportFormat::Markdown => report::Format::Markdown,
+    };
+    if args.format != ReportFormat::Json {
+        for warning in &outcome.warnings {
+            eprintln!("warning: {warning}");
+        }
+    }
+    let mut code = print_out(&report::replay(&traffic.survey, &outcome, format));
+    if let Some(path) = &args.html {
+        let limit = (!outcome.limits.is_empty())
+            .then(|| pictured(&mut traffic, &config.policy))
+            .flatten();
+        let limit = limit
+            .as_ref()
+            .map(|(name, suggestion)| (name.as_str(), suggestion));
+        let page = tollgate_replay::html::replay(&traffic.survey, &outcome, limit);
+        if let Err(error) = super::write_file(path, &page) {
+            eprintln!(
+                "tollgate replay: cannot write `{}`: {error}",
+                path.display()
+            );
+            code = BAD;
+        }
+    }
+    if traffic.survey.requests == 0 {
+        eprintln!("tollgate replay: no request could be read");
+        code = BAD;
+    }
+    for why in conditions
+        .iter()
+        .filter_map(|condition| condition.fails(&traffic.survey, &outcome))
+    {
+        eprintln!("tollgate replay: {why}");
+        code = BAD;
+    }
+    code
+}
+
+/// What the file's first limit with a rate needs, for the report's pictures.
+fn pictured(traffic: &mut Traffic<'_>, policy: &Policy) -> Option<(String, Suggestion)> {
+    let is_rate = |rule: &Rule| {
+        rule.live.mode != Mode::Off && rule.live.algorithm.kind() == Kind::TokenBucket
+    };
+    let rule = policy.rules.iter().position(is_rate)?;
+    let today = super::suggest::today(traffic, policy, rule);
+    let ask = Ask {
+        rates: Vec::new(),
+        refuse: 1_000,
+        rule,
+        today: Some(today),
+    };
+    let suggestion = suggest(traffic, "", ask).ok()?;
+    Some((policy.rules[rule].name.to_string(), suggestion))
+}
+
+/// How the logs are read.
+pub(super) fn options(args: &LogArgs) -> Result<Options, String> {
+    let zone = match &args.zone {
+        None => TimeZone::UTC,
+        Some(name) => zone(name).ok_or_else(|| {
+            format!("--zone: `{name}` is no time zone: Europe/Berlin, UTC or +01:00")
+        })?,
+    };
+    let longest = match &args.longest {
+        None => 0,
+        Some(text) => {
+            tollgate_config::duration(text)
+                .map_err(|what| format!("--longest: {what}"))?
+                .0
+        }
+    };
+    Ok(Options {
+        stamps: args.stamps.map(|stamp| match stamp {
+            StampArg::Start => Stamp::Start,
+            StampArg::End => Stamp::End,
+        }),
+        zone,
+        pattern: args
+            .log_format
+            .as_deref()
+            .map(Pattern::new)
+            .transpose()
+            .map_err(|what| format!("--log-format: {what}"))?,
+        fields: args
+            .fields
+            .as_deref()
+            .map(Fields::parse)
+            .transpose()
+            .map_err(|what| format!("--fields: {what}"))?,
+        longest,
+        show_keys: args.show_keys,
+    })
+}
+
+/// A zone by its name, or by its distance from UTC.
+fn zone(name: &str) -> Option<TimeZone> {
+    if let Ok(zone) = TimeZone::get(name) {
+        return Some(zone);
+    }
+    let (sign, rest) = match name.split_at_checked(1)? {
+        ("+", rest) => (1, rest),
+        ("-", rest) => (-1, rest),
+        _ => return None,
+    };
+    let (hours, minutes) = rest.split_once(':').or_else(|| rest.split_at_checked(2))?;
+    let number = |text: &str| {
+        text.parse::<i32>()
+            .ok()
+            .filter(|number| (0..60).contains(number))
+    };
+    let offset = (number(hours)? * 60 + number(minutes)?) * 60 * sign;
+    Some(TimeZone::fixed(
+        jiff::tz::Offset::from_seconds(offset).ok()?,
+    ))
+}
+
+/// How far the reading is, on a terminal.
+pub(super) struct Progress {
+    total: Option<u64>,
+    before: u64,
+    last: u64,
+    shown: bool,
+    percent: u64,
+}
+
+impl Progress {
+    pub(super) fn new(logs: &[PathBuf]) -> Self {
+        let size = |path: &PathBuf| {
+            let compressed = path
+                .extension()
+                .is_some_and(|end| end == "gz" || end == "zst");
+            let size = || File::open(path).and_then(|file| file.metadata()).ok();
+            (!compressed)
+                .then(size)
+                .flatten()
+                .map(|metadata| metadata.len())
+        };
+        Self {
+            // What is compressed grows when it is read, and nobody knows how far.
+            total: logs.iter().map(size).sum(),
+            before: 0,
+            last: 0,
+            shown: false,
+            percent: u64::MAX,
+        }
+    }
+
+    pub(super) fn show(&mut self, taken: u64) {
+        if !std::io::stderr().is_terminal() {
+            return;
+        }
+        if taken < self.last {
+            self.before += self.last;
+        }
+        self.last = taken;
+        let taken = self.before + taken;
+        let mut out = std::io::stderr().lock();
+        let _ = match self.total.filter(|total| *total > 0) {
+            Some(total) => {
+                let percent = (taken * 100 / total).min(100);
+                if percent == self.percent {
+                    return;
+                }
+                self.percent = percent;
+                let done = usize::try_from(percent / 4).unwrap_or(0);
+                write!(out, "\rreading [{:<25}] {percent:>3} %", "#".repeat(done))
+            }
+            None => {
+                let megabytes = taken >> 20;
+                if megabytes == self.percent {
+                    return;
+                }
+                self.percent = megabytes;
+                write!(out, "\rreading {megabytes} MiB")
+            }
+        };
+        self.shown = true;
+    }
+
+    pub(super) fn clear(&mut self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

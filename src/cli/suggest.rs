@@ -1,0 +1,290 @@
+//! `tollgate suggest`: numbers for a limit, from a log.
+
+use std::process::ExitCode;
+
+use tollgate_config::{Config, Unset};
+use tollgate_limit::{Algorithm, Kind, Mode};
+use tollgate_policy::Policy;
+use tollgate_replay::suggest::{Ask, Rate, Today, suggest as work_out};
+use tollgate_replay::{Traffic, edit};
+use tollgate_store::clock::Clock;
+
+use super::args::{ChoiceArg, Suggest, SuggestFormat};
+use super::replay::{Progress, options};
+use super::{BAD, GOOD, load, print_out, wrong_use};
+
+pub(super) fn suggest(args: &Suggest) -> ExitCode {
+    let asked = options(&args.log).and_then(|options| {
+        let rates: Result<Vec<Rate>, String> = args.rates.iter().map(|text| rate(text)).collect();
+        Ok((options, rates?, share(&args.refuse)?))
+    });
+    let (options, rates, refuse) = match asked {
+        Ok(asked) => asked,
+        Err(what) => {
+            eprintln!("tollgate suggest: {what}");
+            return wrong_use();
+        }
+    };
+    let config = match &args.config {
+        None => None,
+        Some(path) => match load::load_file(path) {
+            Some(config) => Some(config),
+            None => return BAD,
+        },
+    };
+    let found = match (&config, &args.per) {
+        (Some(config), None) => in_file(config, args.limit.as_deref()),
+        (_, per) => by_words(per.as_deref().unwrap_or("address")),
+    };
+    let Subject {
+        made,
+        rule,
+        name,
+        per,
+    } = match found {
+        Ok(found) => found,
+        Err(what) => {
+            eprintln!("tollgate suggest: {what}");
+            return wrong_use();
+        }
+    };
+    let policy: &Policy = match (&made, &config) {
+        (Some(made), _) | (None, Some(made)) => &made.policy,
+        (None, None) => return wrong_use(),
+    };
+    let mut progress = Progress::new(&args.log.logs);
+    let read = Traffic::read(&args.log.logs, &options, &[policy], |taken| {
+        progress.show(taken)
+    });
+    progress.clear();
+    let mut traffic = match read {
+        Ok(traffic) => traffic,
+        Err(error) => {
+            eprintln!("tollgate suggest: {error}");
+            return BAD;
+        }
+    };
+    let today = made.is_none().then(|| today(&mut traffic, policy, rule));
+    let ask = Ask {
+        rates,
+        refuse,
+        rule,
+        today,
+    };
+    let suggestion = match work_out(&mut traffic, &per, ask) {
+        Ok(suggestion) => suggestion,
+        Err(why) => {
+            eprintln!("tollgate suggest: {why}");
+            return BAD;
+        }
+    };
+    let survey = &traffic.survey;
+    let wanted = match args.choice {
+        ChoiceArg::Tight => "tight",
+        ChoiceArg::Balanced => "balanced",
+        ChoiceArg::Loose => "loose",
+    };
+    let Some(choice) = suggestion.choice(wanted) else {
+        eprintln!("tollgate suggest: the log has no numbers for `{wanted}`");
+        return BAD;
+    };
+    let evidence = suggestion.evidence(survey);
+    let toml = edit::table(&name, &per, choice, &evidence);
+    if args.format != SuggestFormat::Json {
+        for warning in &survey.warnings {
+            eprintln!("warning: {warning}");
+        }
+    }
+    let printed = print_out(&match args.format {
+        SuggestFormat::Text => suggestion.text(survey, &toml),
+        SuggestFormat::Json => format!("{:#}", suggestion.document(survey, &toml)),
+        SuggestFormat::Toml => toml,
+    });
+    if let Some(path) = &args.html
+        && let Err(error) = super::write_file(
+            path,
+            &tollgate_replay::html::suggestion(survey, &suggestion),
+        )
+    {
+        eprintln!(
+            "tollgate suggest: cannot write `{}`: {error}",
+            path.display()
+        );
+        return BAD;
+    }
+    match &args.config {
+        Some(path) if args.write => write(path, &name, &per, choice, &evidence),
+        _ => printed,
+    }
+}
+
+/// Which limit is looked at.
+struct Subject {
+    /// The policy of a few words, where no file's limit is meant.
+    made: Option<Config>,
+    rule: usize,
+    name: String,
+    per: String,
+}
+
+/// The file's limit of this name, or its first that counts a rate.
+fn in_file(config: &Config, name: Option<&str>) -> Result<Subject, String> {
+    let rules = &config.policy.rules;
+    let rule = match name {
+        Some(name) => rules.iter().position(|rule| &*rule.name == name),
+        None => rules.iter().position(|rule| {
+            rule.live.mode != Mode::Off && rule.live.algorithm.kind() != Kind::InFlight
+        }),
+    };
+    let Some(rule) = rule else {
+        return match name {
+            Some(name) => Err(format!("the file has no limit `{name}`")),
+            None => by_words("address"),
+        };
+    };
+    let per = match &rules[rule].scope {
+        tollgate_policy::Scope::Everyone => "everyone".to_owned(),
+        tollgate_policy::Scope::Identities(parts) => {
+            let word = |part: &tollgate_policy::ScopePart| match part {
+                tollgate_policy::ScopePart::Address => "address".to_owned(),
+                tollgate_policy::ScopePart::Route => "route".to_owned(),
+                tollgate_policy::ScopePart::Method => "method".to_owned(),
+                tollgate_policy::ScopePart::Host => "host".to_owned(),
+                tollgate_policy::ScopePart::Identity(index) => {
+                    config.policy.identities[*index].name.to_string()
+                }
+            };
+            parts.iter().map(word).collect::<Vec<_>>().join(" + ")
+        }
+    };
+    Ok(Subject {
+        made: None,
+        rule,
+        name: rules[rule].name.to_string(),
+        per,
+    })
+}
+
+/// One limit on all routes.
+fn by_words(per: &str) -> Result<Subject, String> {
+    let text = tollgate_config::quick("builtin:echo", "1/second", per);
+    let parsed = tollgate_config::parse(&text, "command line", &|_| None, Clock::system().now());
+    let config = parsed.map_err(|error| {
+        let said: Vec<String> = error.by_key().into_iter().map(|(_, said)| said).collect();
+        format!("--per: {}", said.join("; "))
+    })?;
+    Ok(Subject {
+        made: Some(config),
+        rule: 0,
+        name: "per_caller".to_owned(),
+        per: per.to_owned(),
+    })
+}
+
+/// What the file's numbers do to the log.
+pub(super) fn today(traffic: &mut Traffic<'_>, policy: &Policy, rule: usize) -> Today {
+    let outcome = traffic.replay();
+    let algorithm = &policy.rules[rule].live.algorithm;
+    let quota = match algorithm {
+        Algorithm::TokenBucket(bucket) => Some(bucket.quota()),
+        Algorithm::WarmUp(warm_up) => Some(warm_up.bucket().quota()),
+        Algorithm::Interval(stepped) | Algorithm::FixedWindow(stepped) => Some(stepped.quota()),
+        Algorithm::SlidingWindow(window) => Some(window.quota()),
+        Algorithm::SlidingLog(log) => Some(log.quota()),
+        Algorithm::InFlight(_) => None,
+    };
+    let minute = 60_000_000_u128;
+    Today {
+        rate: quota.map_or_else(String::new, |quota| {
+            format!(
+                "{}/{}",
+                quota.amount,
+                tollgate_limit::words::period(quota.period).replace(' ', "")
+            )
+        }),
+        burst: quota.map_or(0, |quota| quota.burst),
+        words: algorithm.words(),
+        per_minute: quota.and_then(|quota| {
+            let units = u128::from(quota.amount) * minute / u128::from(quota.period.0.max(1));
+            u64::try_from(units + u128::from(quota.burst)).ok()
+        }),
+        counts: outcome
+            .limits
+            .get(rule)
+            .map(|limit| limit.counts)
+            .unwrap_or_default(),
+    }
+}
+
+/// Writes the limit into the file, which must still be good with it.
+fn write(
+    path: &std::path::Path,
+    name: &str,
+    per: &str,
+    choice: &tollgate_replay::suggest::Choice,
+    evidence: &[String],
+) -> ExitCode {
+    let say = |what: &dyn std::fmt::Display| {
+        eprintln!("tollgate suggest: `{}`: {what}", path.display());
+        BAD
+    };
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => return say(&error),
+    };
+    let (changed, target) = match edit::written(&text, name, per, choice, evidence) {
+        Ok(changed) => changed,
+        Err(what) => return say(&what),
+    };
+    let file = path.display().to_string();
+    if let Err(error) = tollgate_config::parse_with(
+        &changed,
+        &file,
+        &load::environment,
+        Unset::Assumed,
+        Clock::system().now(),
+    ) {
+        return say(&format_args!(
+            "it is left as it is, since it would not be good:\n{error}"
+        ));
+    }
+    if let Err(error) = super::write_file(path, &changed) {
+        return say(&error);
+    }
+    eprintln!(
+        "tollgate suggest: `{file}` has limit `{target}` in shadow mode: it counts and refuses nobody"
+    );
+    GOOD
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    let (amount, period) =
+        tollgate_config::rate(text.trim()).map_err(|what| format!("--rates: {what}"))?;
+    if amount == 0 || period.0 == 0 {
+        return Err(format!("--rates: `{text}` admits nothing"));
+    }
+    Ok(Rate {
+        text: text.trim().to_owned(),
+        amount,
+        period: period.0,
+    })
+}
+
+/// A share in millionths: `0.1%`.
+fn share(text: &str) -> Result<u64, String> {
+    let wrong = || format!("--refuse: `{text}` is no share: 0.1%");
+    let number = text.trim().strip_suffix('%').ok_or_else(wrong)?.trim();
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(decimals) || decimals.len() > 4 || whole.is_empty() {
+        return Err(wrong());
+    }
+    let millionths: u64 = format!("{whole}{decimals:0<4}")
+        .parse()
+        .map_err(|_| wrong())?;
+    if millionths > 1_000_000 {
+        Err(wrong())
+    } else {
+        Ok(millionths)
+    }
+}
