@@ -493,7 +493,8 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;")
 }
 
-fn tollgate(words: &[&str]) -> String {
+/// What the program prints.
+pub(crate) fn tollgate(words: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
         .args(words)
         .env_remove("TOLLGATE_CONFIG")
