@@ -7,21 +7,18 @@
 //! the charge is settled by the code that serves; its answers have no fields and no body, so an estimate stays charged.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 
 use http::StatusCode;
 use http::header::{HOST, HeaderMap, HeaderValue};
 
 use tollgate_config::settings::{Sent, TestCase};
-use tollgate_gateway::settle::{Head, Owed};
-use tollgate_limit::{Claim, Limit, Micros, Placement};
-use tollgate_limiter::{Cause, Decision, Limiter, Permit};
+use tollgate_gateway::settle::Owed;
+use tollgate_limit::{Claim, Micros};
+use tollgate_limiter::{Cause, Decision};
 use tollgate_policy::claims::body_length;
 use tollgate_policy::route::Target;
 use tollgate_policy::{Identified, Peer, Policy};
-use tollgate_store::Backend;
-use tollgate_store::clock::Clock;
-use tollgate_store::local::ColdStart;
+use tollgate_replay::{Response, Simulation};
 
 /// What came of one test.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,76 +94,12 @@ struct Tally {
     limit: Option<String>,
 }
 
-/// A request under way.
-struct Running {
-    /// When it ends, after the test's beginning.
-    end: Micros,
-    permit: Permit,
-    owed: Owed,
-    answered: StatusCode,
-}
-
-impl Running {
-    /// The answer comes, and is over.
-    fn end(mut self) {
-        let headers = HeaderMap::new();
-        let head = Head {
-            cause: Cause::Upstream,
-            status: self.answered,
-            headers: &headers,
-            unreadable: false,
-        };
-        self.owed.on_head(&mut self.permit, head);
-    }
-}
-
 fn play(policy: &Policy, test: &TestCase) -> Result<Tally, String> {
-    let clock = Clock::manual(test.start);
-    let limits: Vec<Arc<Limit>> = policy.limits.iter().map(here).collect();
-    let limiter = Limiter::new(
-        &limits,
-        Arc::new(Backend::default()),
-        clock.clone(),
-        ColdStart::Full,
-    );
+    let mut simulation = Simulation::new(policy, test.start, MEMORY);
     let mut tally = Tally::default();
-    // The one to end first is the last.
-    let mut running: Vec<Running> = Vec::new();
-    let mut at = Micros::ZERO;
-    let mut pass = |to: Micros| {
-        clock.advance(Micros(to.0 - at.0));
-        at = to;
-    };
     for (moment, sent) in in_order(&test.sent) {
-        while running.last().is_some_and(|first| first.end <= moment) {
-            let Some(first) = running.pop() else { break };
-            pass(first.end);
-            first.end();
-        }
-        pass(moment);
-        let Some((permit, owed, answered)) =
-            one(policy, &limiter, &limits, &clock, test, sent, &mut tally)?
-        else {
-            continue;
-        };
-        // Held for its turn, it is under way like any other.
-        let end = Micros(
-            moment
-                .0
-                .saturating_add(permit.hold().0)
-                .saturating_add(sent.lasting.0),
-        );
-        let one = Running {
-            end,
-            permit,
-            owed,
-            answered,
-        };
-        if end > moment {
-            running.insert(running.partition_point(|other| other.end > end), one);
-        } else {
-            one.end();
-        }
+        simulation.advance_to(test.start.after(moment).as_micros());
+        one(policy, &mut simulation, test, sent, &mut tally)?;
     }
     Ok(tally)
 }
@@ -174,13 +107,11 @@ fn play(policy: &Policy, test: &TestCase) -> Result<Tally, String> {
 /// Sends one request.
 fn one(
     policy: &Policy,
-    limiter: &Limiter,
-    limits: &[Arc<Limit>],
-    clock: &Clock,
+    simulation: &mut Simulation,
     test: &TestCase,
     sent: &Sent,
     tally: &mut Tally,
-) -> Result<Option<(Permit, Owed, StatusCode)>, String> {
+) -> Result<(), String> {
     let headers = headers(test, sent)?;
     let from = sent.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let peer = Peer {
@@ -191,7 +122,7 @@ fn one(
     };
     let Ok(described) = policy.describe(None, &sent.method, &sent.uri, &headers, peer, None) else {
         tally.status = Some(400);
-        return Ok(None);
+        return Ok(());
     };
     let Some(matched) = policy.route(&described) else {
         let other_methods = !policy.other_methods(&described).is_empty();
@@ -200,10 +131,9 @@ fn one(
             (false, true) => 405,
             (false, false) => 404,
         });
-        return Ok(None);
+        return Ok(());
     };
-    let now = clock.now();
-    let seconds = now.as_micros() / 1_000_000;
+    let seconds = simulation.now().as_micros() / 1_000_000;
     let identified = match &sent.caller {
         Some(caller) => {
             policy.identify_as(&matched, &described, seconds, (caller.index, &caller.name))
@@ -234,16 +164,20 @@ fn one(
         .iter()
         .map(|charge| Claim {
             enforced: charge.enforced,
-            ..Claim::new(&limits[charge.limit], claims.key(charge), charge.cost)
+            ..Claim::new(
+                simulation.limit(charge.limit),
+                claims.key(charge),
+                charge.cost,
+            )
         })
         .collect();
-    match limiter.try_check(&list, now) {
+    match simulation.check(&list) {
         Some(Decision::Allow(mut permit)) => {
-            // Sent on, so that what it was charged stays charged.
-            permit.forwarded();
             if let Some(status) = unidentified {
+                // What it was charged stays charged.
+                permit.forwarded();
                 tally.status = Some(status.as_u16());
-                return Ok(None);
+                return Ok(());
             }
             tally.allowed += 1;
             tally.status = None;
@@ -255,7 +189,14 @@ fn one(
                 Target::Upstream(_) | Target::Echo => None,
             };
             let owed = Owed::new(route.limits.iter().map(|limit| &policy.rules[limit.rule]));
-            Ok(Some((permit, owed, answered.unwrap_or(sent.answered))))
+            let response = Response {
+                status: answered.unwrap_or(sent.answered),
+                cause: Cause::Upstream,
+                sent: None,
+                whole: true,
+            };
+            simulation.hold(permit, owed, sent.lasting.0, response);
+            Ok(())
         }
         Some(Decision::Deny(denied)) => {
             tally.refused += 1;
@@ -268,7 +209,7 @@ fn one(
                 .refused()
                 .next()
                 .map(|place| list[place].limit.name.to_string());
-            Ok(None)
+            Ok(())
         }
         Some(Decision::Unavailable(_)) | None => {
             Err("a limit of this test cannot be decided in the process".into())
@@ -304,14 +245,5 @@ fn in_order(all_sent: &[Sent]) -> Vec<(Micros, &Sent)> {
     all
 }
 
-/// The same limit, with its buckets in the process, and room for a test's few callers.
-fn here(limit: &Arc<Limit>) -> Arc<Limit> {
-    let memory = limit.memory.min(MEMORY);
-    Arc::new(Limit {
-        placement: Placement::Local,
-        memory,
-        ..Limit::clone(limit)
-    })
-}
-
+/// Room for a test's few callers.
 const MEMORY: usize = 4 << 20;

@@ -46,11 +46,11 @@ pub(crate) fn over_time(outcome: &Outcome) -> String {
         }
         text.push('\n');
     }
-    let seconds = most * 1_000_000
-        / (outcome.step * (outcome.series.len() as u64).div_ceil(width as u64)).max(1);
+    let column = outcome.step * (outcome.series.len() as u64).div_ceil(width as u64);
+    let column = tollgate_limit::words::span(tollgate_limit::Micros(column));
     let _ = writeln!(
         text,
-        "{}\n\u{2588} admitted  \u{2593} refused; the tallest column is {most} requests, about {seconds} a second",
+        "{}\n\u{2588} admitted  \u{2593} refused; the tallest column is {most} requests in {column}",
         "\u{2500}".repeat(width)
     );
     text

@@ -145,13 +145,10 @@ fn one(
             .map(|at| {
                 let charge = &side.charges[*at];
                 let key = subject.keys[charge.rule as usize].get_index(charge.key as usize);
+                let limit = simulation.limit(charge.limit as usize);
                 Claim {
                     enforced: charge.enforced,
-                    ..Claim::new(
-                        simulation.limit(charge.limit as usize),
-                        key.map_or(&[][..], |key| key),
-                        charge.cost,
-                    )
+                    ..Claim::new(limit, key.map_or(&[][..], |key| key), charge.cost)
                 }
             })
             .collect();

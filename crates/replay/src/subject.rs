@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::log::{Kind, Own, Record, Survey};
 use crate::request::{Names, Request};
 use tollgate_limit::key::is_within_share;
-use tollgate_limit::{Algorithm, Kind as Quantity, Limit, Mode};
+use tollgate_limit::{Kind as Quantity, Limit, Mode};
 use tollgate_policy::identity::{Identity, Source, WhenMissing};
 use tollgate_policy::pattern::{HostPattern, Segment};
 use tollgate_policy::{Cost, Match, Peer, Policy, Rule, Scope, ScopePart, SettleFrom, keys};
@@ -489,18 +489,20 @@ fn needs(policy: &Policy, rule: usize) -> Needs {
             .extend(route.pattern.headers.iter().map(|(name, _)| name.clone()));
     }
     needs.host = !hosts.is_empty() && hosts.iter().all(|named| *named);
-    let in_flight = |limit: &Limit| {
-        matches!(limit.algorithm, Algorithm::InFlight(_))
-            || limit.algorithm.kind() == Quantity::InFlight
-    };
-    needs.durations = in_flight(&policy.rules[rule].live);
+    needs.durations = policy.rules[rule].live.algorithm.kind() == Quantity::InFlight;
     needs
 }
 
 /// `depth`: identities stand in for each other without circles, and never deeper than there are any.
 fn identity_needs(policy: &Policy, index: usize, needs: &mut Needs, depth: usize) {
     let identity = &policy.identities[index];
-    for source in &identity.sources {
+    // Where the first source that is present counts, those of the log decide: the first one stands for all.
+    let sources = if identity.first_of {
+        &identity.sources[..1.min(identity.sources.len())]
+    } else {
+        &identity.sources[..]
+    };
+    for source in sources {
         match source {
             Source::Address => needs.address = true,
             Source::Header(name) => needs.headers.push(name.clone()),

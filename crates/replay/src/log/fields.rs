@@ -72,7 +72,7 @@ impl Fields {
 
     /// Where the columns of a CSV stand, by its first line; `None`: that is no such line.
     pub(crate) fn columns(&self, line: &[u8]) -> Option<Csv> {
-        let mark = [b',', b';', b'\t'].into_iter().find_map(|mark| {
+        [b',', b';', b'\t'].into_iter().find_map(|mark| {
             let names = split(line, mark);
             let place = |wanted: &String| {
                 let same =
@@ -81,8 +81,7 @@ impl Fields {
             };
             let places: Option<Vec<usize>> = self.0.iter().map(|(_, name)| place(name)).collect();
             places.map(|places| Csv { mark, places })
-        });
-        mark
+        })
     }
 
     /// Reads a row of a CSV.

@@ -159,19 +159,14 @@ fn set<'a>(
         }
         Variable::Received => record.received = number(value),
         Variable::Duration => record.duration = seconds(value),
-        Variable::Header(name) => {
-            if given(value).is_some() {
-                let name = name.clone().into_bytes();
-                record.headers.push((name.into(), unescaped(value)));
-            }
+        Variable::Header(name) if given(value).is_some() => {
+            let name = name.clone().into_bytes();
+            record.headers.push((name.into(), unescaped(value)));
         }
-        Variable::Cookie(name) => {
-            if given(value).is_some() {
-                let cookie = [name.as_bytes(), b"=", value].concat();
-                record
-                    .headers
-                    .push((Cow::Borrowed(b"cookie"), cookie.into()));
-            }
+        Variable::Cookie(name) if given(value).is_some() => {
+            let cookie = [name.as_bytes(), b"=", value].concat();
+            let name = Cow::Borrowed(&b"cookie"[..]);
+            record.headers.push((name, cookie.into()));
         }
         Variable::Argument(name) if given(value).is_some() => {
             extra.extend_from_slice(if extra.is_empty() { b"" } else { b"&" });
