@@ -1,27 +1,28 @@
 //! Tollgate: a reverse-proxy HTTP gateway that enforces rate limits exactly.
 //!
-//! **A pure core decides, a store remembers, a proxy obeys.** Each part is a crate; a crate can use only the crates that
-//! its `Cargo.toml` names, so the compiler holds the architecture:
+//! A pure core decides, a store keeps the state, and a proxy applies the decision. Each part is a
+//! crate; a crate can use only the crates that its `Cargo.toml` names, so the compiler enforces the
+//! architecture:
 //!
 //! | crate | job |
 //! |---|---|
 //! | [`tollgate_limit`] | pure arithmetic: quotas, algorithms, claims, keys; no clock, I/O, async or floats |
-//! | [`tollgate_policy`] | pure: what applies to a request: routes, identities, scopes, upstreams as data |
-//! | [`tollgate_config`] | the file: read, checked, made into a [`tollgate_policy::Policy`] |
+//! | [`tollgate_policy`] | pure: which rules apply to a request: routes, identities, scopes, upstreams as data |
+//! | [`tollgate_config`] | the configuration file: read, checked, and compiled into a [`tollgate_policy::Policy`] |
 //! | [`tollgate_store`] | where buckets live: in the process, in Redis, in PostgreSQL; the only reader of time |
 //! | [`tollgate_limiter`] | decides: deadlines, store failure, shadow limits; the only maker of a permit |
 //! | [`tollgate_telemetry`] | metrics and logs; uses no other crate of the workspace |
 //! | `tollgate_http1` | HTTP/1 messages without I/O; the one decision of where a body ends |
 //! | [`tollgate_net`] | connections: listeners, workers, timers, TLS; drives HTTP/1 and hyper's HTTP/2 |
-//! | [`tollgate_gateway`] | the request path: limits, forwards, refuses |
+//! | [`tollgate_gateway`] | the request path: applies limits, then forwards or refuses |
 //!
-//! This crate is the program, and only what puts the parts together:
+//! This crate is the program; it only puts the parts together:
 //!
 //! | module | job |
 //! |---|---|
 //! | [`admin`] | health and metrics on a listener of their own |
 //! | [`app`] | the composition root: configuration in, running gateway out; owns reload and drain |
-//! | [`cli`] | the verbs of the command line; the only reader of arguments and environment |
+//! | [`cli`] | the subcommands; the only reader of arguments and environment |
 
 #![forbid(unsafe_code)]
 

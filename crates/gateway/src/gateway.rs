@@ -1,8 +1,9 @@
-//! The request path: matches the route, identifies the caller, judges by the limits, then forwards or refuses, and
-//! records what came of it.
+//! The request path: matches the route, identifies the caller, checks the limits, forwards or
+//! refuses the request, and records the result.
 //!
-//! One [`Gateway`] serves one worker and never leaves its thread. What workers share is [`Shared`]: the snapshot in
-//! force, which a reload replaces as a whole. A request keeps the snapshot it began with to its end.
+//! One [`Gateway`] serves one worker and never leaves its thread. The workers share [`Shared`],
+//! which holds the snapshot in force; a reload replaces the whole snapshot. A request keeps the
+//! snapshot it started with until it ends.
 
 mod checks;
 mod identify;
@@ -47,22 +48,22 @@ pub use request_context::Closing;
 pub use service::ConnectionService;
 pub use snapshot::Snapshot;
 
-/// What the workers of a gateway share.
+/// State that all workers of a gateway share.
 #[derive(Clone, Debug)]
 pub struct Shared {
     /// The snapshot in force.
     pub current: Arc<ArcSwap<Snapshot>>,
-    /// The one clock.
+    /// The clock that every worker reads.
     pub clock: Clock,
-    /// Where requests are counted.
+    /// The request counters.
     pub metrics: Metrics,
-    /// Where requests are logged; `None`: nowhere.
+    /// The access log; `None` if there is none.
     pub access: Option<AccessLog>,
-    /// Requests under way, where they are bounded.
+    /// The number of requests in progress, counted where it is bounded.
     pub requests: Arc<AtomicUsize>,
-    /// Requests that wait until their token is due (`max_wait`).
+    /// The number of requests that wait until their token is due (`max_wait`).
     pub held: Arc<AtomicUsize>,
-    /// How the servers of the upstreams do.
+    /// The health of the upstreams' servers.
     pub fleet: UpstreamHealth,
 }
 
@@ -73,7 +74,7 @@ pub struct Gateway {
     forwarder: Forwarder,
 }
 
-/// What a worker's requests need until their responses have ended.
+/// State of a worker that its requests need until their responses have ended.
 struct Side {
     clock: Clock,
     metrics: metrics::Worker,
@@ -81,14 +82,14 @@ struct Side {
     access: Option<AccessWriter>,
     requests: Arc<AtomicUsize>,
     held: Arc<AtomicUsize>,
-    /// Decision ids of this worker: a random start, then one after another.
+    /// The decision ids of this worker: a random start, then consecutive numbers.
     ids: Cell<u64>,
-    /// Where quota headers are written before they are copied into a response.
+    /// The buffer in which quota headers are written before they are copied into a response.
     quota: RefCell<quota_headers::Writer>,
 }
 
 impl Side {
-    /// The number of the next decision.
+    /// Returns the number of the next decision.
     fn next_id(&self) -> u64 {
         let id = self.ids.get();
         self.ids.set(id.wrapping_add(1));
@@ -96,11 +97,11 @@ impl Side {
     }
 }
 
-/// A snapshot as one worker's requests hold it: counted per worker, as an atomic count would be one more line that all
-/// cores write.
+/// A snapshot as the requests of one worker hold it. Counted per worker, because an atomic count
+/// would be another cache line that all cores write.
 type HeldSnapshot = Rc<Arc<Snapshot>>;
 
-/// The snapshot in force, as this worker last saw it.
+/// The snapshot in force, as this worker last loaded it.
 struct Current {
     cache: Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>,
     held: HeldSnapshot,
@@ -119,7 +120,8 @@ impl Handler for Gateway {
         let asked = Asked::of(&request, headers.present, request.body().takes_lines());
         let now = self.side.clock.now();
         let mut context = RequestContext::open(&self.side, &snapshot, &request, &mut headers, now);
-        // Until the headers that a trusted proxy adds have been read.
+        // The peer's address is the client's until the headers that a trusted proxy adds have been
+        // read.
         context.set_client(connection.peer.map(|peer| peer.ip()));
         let mut edits = FilledEdits::default();
         let admitted = match checks::normalise(&snapshot, &mut request, &headers, &mut context) {
@@ -184,7 +186,7 @@ impl Handler for Gateway {
 }
 
 impl Gateway {
-    /// A gateway for one worker, on its thread.
+    /// Creates the gateway of one worker, on the worker's thread.
     pub fn new(shared: &Shared) -> Self {
         let mut cache = Cache::new(Arc::clone(&shared.current));
         let held = Rc::new(Arc::clone(cache.load()));
@@ -223,9 +225,9 @@ impl Gateway {
         Rc::clone(held)
     }
 
-    /// The domain half of the request path: matches the route, identifies the caller, judges by the limits. `?` is where
-    /// a request is refused. `edits` is what the route changes in the response as far as it is known by then: a refusal
-    /// carries it too.
+    /// The policy half of the request path: matches the route, identifies the caller, checks the
+    /// limits. Each `?` is a point where a request is refused. `edits` receives the route's changes
+    /// of the response as far as they are known at that point, because a refusal carries them too.
     async fn admit<'s>(
         &self,
         snapshot: &'s Snapshot,
@@ -244,7 +246,7 @@ impl Gateway {
         context.set_route(matched.route);
         let route = &policy.routes[matched.route];
         let mut who = Identified::default();
-        // A refusal before the caller is identified names none.
+        // A refusal before the caller is identified contains no caller in its edits.
         *edits = policy.edits(&route.response_headers, &matched, &who, &described);
         checks::check_route(snapshot, route, target, request)?;
         let length = if request.body().is_end_stream() {
@@ -291,13 +293,13 @@ impl Gateway {
         let sent = self
             .forwarder
             .forward(permit, passage, &upstreams[upstream], request);
-        // Boxed, so that a refused request does not pay for the room that this takes.
+        // Boxed, so that a refused request does not pay for the space of this future.
         Box::pin(async move {
             let outcome = match sent {
                 Ok(sent) => sent.await,
                 Err(error) => Err(error),
             };
-            // Before the route's edits, which may remove what the upstream says of its quota.
+            // Runs before the route's edits, which may remove the upstream's quota headers.
             context.forwarded(
                 upstream,
                 since,
@@ -308,28 +310,28 @@ impl Gateway {
     }
 }
 
-/// A request that every limit admits.
+/// A request that every limit admitted.
 struct Admitted<'s> {
     route: &'s Route,
     next: Next,
-    /// The route's edits of the request's headers, filled.
+    /// The route's edits of the request headers, with their templates filled.
     request_edits: FilledEdits<'s>,
-    /// The caller as a number, where the upstream balances by it.
+    /// A hash of the caller, where the upstream balances by it.
     caller: u64,
 }
 
-/// What becomes of an admitted request.
+/// The next step of an admitted request.
 enum Next {
-    /// It goes to the upstream with this index.
+    /// Forward it to the upstream with this index.
     Forward(usize),
-    /// It is sent back.
+    /// Send it back to the client.
     Echo,
-    /// The route, or the request itself, asks for a response of the gateway.
+    /// Respond from the gateway, because the route or the request itself asks for it.
     Respond(Response<ResponseBody>, Cause),
 }
 
 impl<'s> Admitted<'s> {
-    /// What the forwarder is told of the request.
+    /// Builds the context that the forwarder needs.
     fn passage(
         self,
         snapshot: &'s Snapshot,
@@ -357,7 +359,7 @@ impl<'s> Admitted<'s> {
     }
 }
 
-/// What becomes of a request whose route is `matched`.
+/// Decides the next step of a request whose route is `matched`.
 fn next(
     policy: &Policy,
     matched: &Match<'_>,
@@ -368,7 +370,8 @@ fn next(
 ) -> Next {
     let route = &policy.routes[matched.route];
     match &route.target {
-        // It reaches no upstream, since the client said so.
+        // The request does not reach an upstream, because the client limited its hops
+        // (`Max-Forwards`).
         Target::Upstream(_) if target.last_hop => {
             Next::Respond(own::last_recipient(request, route), Cause::Gateway)
         }
@@ -389,7 +392,7 @@ fn next(
     }
 }
 
-/// Sends an admitted request back to its client.
+/// Echoes an admitted request to its client.
 fn echo(
     snapshot: &Snapshot,
     admitted: Admitted<'_>,
@@ -403,7 +406,7 @@ fn echo(
     Forwarded::own(response, Cause::Upstream)
 }
 
-/// The facts that routes and keys are found by.
+/// The properties of a request by which routes and keys are found.
 fn describe<'r>(
     policy: &Policy,
     connection: &'r ConnInfo,
@@ -414,7 +417,7 @@ fn describe<'r>(
         .tls
         .as_ref()
         .and_then(|tls| tls.client_subject.as_deref());
-    // Most hosts have been found to be in their normal form.
+    // Most hosts have already been found to be in normal form.
     let plain = target
         .plain_host
         .and_then(|length| target.host.as_ref()?.to_str().ok()?.get(..length));
@@ -424,8 +427,8 @@ fn describe<'r>(
         .map_err(|_| Rejection::BadPath)
 }
 
-/// The caller as a number, which `balance = "identity_hash"` goes by: the same on every worker and gateway. 0 where the
-/// upstream does not ask for it.
+/// The caller's hash for `balance = "identity_hash"`: the same on every worker and gateway. 0 where
+/// the upstream does not balance by it.
 fn balance_hash(
     policy: &Policy,
     route: &Route,

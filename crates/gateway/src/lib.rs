@@ -1,4 +1,5 @@
-//! The request path: limits, forwards, refuses. Connections are [`tollgate_net`]'s.
+//! The request path: applies limits, then forwards or refuses each request. [`tollgate_net`]
+//! handles the connections.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +15,7 @@ pub mod pool;
 pub mod quota_headers;
 pub mod rejection;
 
-/// The example of the README is a test.
+/// Runs the example of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

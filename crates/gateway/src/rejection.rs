@@ -1,7 +1,8 @@
-//! Why the gateway refuses a request, and which [`Problem`] it says then.
+//! The reasons for which the gateway refuses a request, and the [`Problem`] that each one sends.
 //!
-//! A [`Rejection`] becomes a problem document (RFC 9457) or, for a gRPC call, a trailers-only response that a gRPC
-//! client understands. A browser's script can read every one, and no cache keeps it.
+//! A [`Rejection`] becomes a problem document (RFC 9457) or, for a gRPC call, a trailers-only
+//! response that a gRPC client understands. Scripts in a browser can read every refusal, and caches
+//! must not store it.
 
 mod challenge;
 mod render;
@@ -25,72 +26,72 @@ use tollgate_policy::identity::{IdentityReason, IdentityRefusal};
 pub use challenge::challenge;
 pub use render::{ALLOWED, Denial, escape_json_char, write_headers};
 
-/// Why the gateway refuses a request.
+/// A reason for which the gateway refuses a request.
 #[derive(Debug)]
 pub enum Rejection {
-    /// The request can be read in more than one way, or asks for what is not served.
+    /// The request can be read in more than one way, or asks for an unsupported feature.
     Malformed(Malformed),
-    /// The path cannot be decoded, or names what no path may.
+    /// The path cannot be decoded, or contains characters that no path may contain.
     BadPath,
     /// No route matches.
     NoRoute,
-    /// Routes match, for other methods.
+    /// Routes match, but only for other methods.
     Method {
-        /// Those methods, as `Allow` lists them.
+        /// The methods of those routes, as `Allow` lists them.
         allow: HeaderValue,
     },
     /// The request asks for a host that is not forwarded to.
     Unlisted,
-    /// TRACE, which no route asks for by name.
+    /// TRACE, and no route names it.
     Trace,
-    /// The request has been here before.
+    /// The request has already passed through this gateway.
     Loop,
-    /// Who asks is not known, and must be.
+    /// The caller is not identified, but the route requires it.
     Unidentified {
-        /// Which identity refused, and why.
+        /// The identity that refused, and the reason.
         refusal: IdentityRefusal,
-        /// What would satisfy it (`WWW-Authenticate`), where the response is 401.
+        /// The challenge (`WWW-Authenticate`) of a 401 response.
         challenge: Option<HeaderValue>,
     },
     /// A limit refuses.
     Denied(Refused),
-    /// The request's body is larger than the route admits.
+    /// The request's body is larger than the route allows.
     TooBig,
-    /// A store did not answer, and its limit says that this is a refusal.
+    /// A store did not answer, and its limit is configured to refuse in that case.
     StoreDown {
         /// The limit.
         limit: Arc<str>,
     },
-    /// The gateway has as much to do as it will take.
+    /// The gateway has reached its capacity.
     Overloaded,
     /// The upstream gave no response.
     Upstream(ForwardError),
-    /// The gateway failed on this request.
+    /// The gateway failed while handling this request.
     Internal,
 }
 
-/// What a refusal by limits says.
+/// The contents of a refusal by limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
     /// The names of the limits that refused.
     pub violated: SmallVec<[Arc<str>; 2]>,
-    /// When a retry is admitted; `None`: no time is known.
+    /// The wait until a retry is admitted; `None` if it is unknown.
     pub retry_after: Option<Micros>,
     /// Whether the request costs more than a limit can ever grant.
     pub never_fits: bool,
 }
 
-/// What of a request decides how it is refused.
+/// The properties of a request that decide the form of a refusal.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     head: bool,
     http1: bool,
     takes_lines: bool,
-    /// Boxed, as most requests have nothing of it.
+    /// Boxed, because most requests have none of these properties.
     rare: Option<Box<Rare>>,
 }
 
-/// What few requests have that decides how they are refused.
+/// Rarely present properties that decide the form of a refusal.
 #[derive(Clone, Debug, Default)]
 struct Rare {
     /// The content type of a gRPC call.
@@ -99,8 +100,8 @@ struct Rare {
 }
 
 impl Asked {
-    /// From `request`, whose headers are `present`. `takes_lines`: the server that read it adds lines to a response's head
-    /// when it writes it.
+    /// From `request`, whose headers are `present`. `takes_lines`: the server that read the request
+    /// appends lines to a response's head when it writes it.
     pub fn of<B>(request: &Request<B>, present: HeaderSet, takes_lines: bool) -> Self {
         let rare = present.has(HeaderSet::CONTENT_TYPE) || present.has(HeaderSet::ORIGIN);
         Self {
@@ -126,7 +127,7 @@ impl Asked {
 
 impl Rare {
     fn of(method: &Method, headers: &HeaderMap) -> Option<Box<Self>> {
-        // To whoever sent a CONNECT a 200 is an open tunnel, whatever stands in it.
+        // For a client that sent CONNECT, a 200 would open a tunnel, whatever its content.
         let kind = headers
             .get(CONTENT_TYPE)
             .filter(|_| *method != Method::CONNECT);
@@ -142,20 +143,21 @@ impl Rare {
 }
 
 impl Asked {
-    /// Whether it wants no body.
+    /// Whether the response must have no body.
     pub const fn is_head(&self) -> bool {
         self.head
     }
 
-    /// Whether headers may be written as lines behind the response's table of headers.
+    /// Whether headers may be written as lines after the response's header table.
     pub const fn takes_lines(&self) -> bool {
         self.takes_lines
     }
 }
 
 impl Rejection {
-    /// The response, without quota headers. `id` is the decision's, which the log carries too; `own` the refusal body of the
-    /// route or the file, used where a limit or its store refuses.
+    /// The response, without quota headers. `id` is the id of the decision, which is also in the
+    /// log; `own` is the refusal body of the route or the file, used if a limit or its store
+    /// refuses.
     pub fn response(
         &self,
         asked: &Asked,
@@ -165,9 +167,10 @@ impl Rejection {
         render::response(self, &self.problem(), asked, own, id)
     }
 
-    /// As [`Rejection::response`] for most refusals by limits over HTTP/1, and without a table of headers, which
-    /// [`write_headers`] writes with the head. `None` where there is more to say than that. `prepared`: the opening of the
-    /// document, where only one limit refuses.
+    /// Builds the same response as [`Rejection::response`] for most refusals by limits over HTTP/1,
+    /// but without a header table; [`write_headers`] writes the headers with the head. `None` if
+    /// the response needs more than that. `prepared` is the beginning of the document, used if only
+    /// one limit refuses.
     pub fn response_without_table(
         &self,
         asked: &Asked,
@@ -198,12 +201,13 @@ impl Rejection {
         Some(response)
     }
 
-    /// The status of the response (of a gRPC call: what it would be without gRPC).
+    /// The status of the response (for a gRPC call: the status that it would have without gRPC).
     pub fn status(&self) -> StatusCode {
         self.problem().status
     }
 
-    /// Who brought it about. Without a wildcard: what is new has to say so.
+    /// The party that caused the rejection. The match has no wildcard, so that every new variant
+    /// must name one.
     pub fn cause(&self) -> Cause {
         match self {
             Self::Upstream(error) => error.cause(),
@@ -223,7 +227,7 @@ impl Rejection {
         }
     }
 
-    /// A fixed word for metrics and logs.
+    /// A fixed word for the rejection in metrics and logs.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Malformed(why) => why.label(),
@@ -243,7 +247,8 @@ impl Rejection {
         }
     }
 
-    /// When a retry makes sense: exact for a limit, a guess for our own troubles.
+    /// The wait after which a retry makes sense: exact for a limit, estimated for failures of the
+    /// gateway or an upstream.
     pub fn retry_after(&self) -> Option<Micros> {
         match self {
             Self::Denied(refused) if !refused.never_fits => refused.retry_after,
@@ -254,7 +259,7 @@ impl Rejection {
         }
     }
 
-    /// What the client is told.
+    /// The problem that the client receives.
     fn problem(&self) -> Problem {
         match self {
             Self::Malformed(why) => malformed(*why),

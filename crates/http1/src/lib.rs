@@ -1,20 +1,20 @@
 //! HTTP/1.0 and HTTP/1.1 messages without I/O (RFC 9112): bytes in, events out.
 //!
-//! Nothing here waits, owns a socket or knows what a message is for. A message whose end two parties could see in two
-//! places is an error, never a guess.
+//! This crate does not wait, owns no socket and does not know the purpose of a message. A message
+//! whose end two parties could see in two places is an error; the parser never guesses.
 //!
 //! | module | job |
 //! |---|---|
 //! | [`requests`] | the requests of a connection, as a server reads them: [`Requests::read`] |
 //! | [`responses`] | the responses of a connection, as a client reads them: [`Responses::read`] |
-//! | [`write`](mod@write) | heads as they are written |
-//! | [`body_length`] | where a body ends: the one function that decides it, whoever reads or writes |
-//! | [`body`] | bodies, read and written so that they end there |
+//! | [`write`](mod@write) | writes heads |
+//! | [`body_length`] | where a body ends: one function decides it for readers and writers |
+//! | [`body`] | reads and writes bodies of that length |
 //! | [`request`] | the head of a request |
 //! | [`head`] | where the lines of a head end, and the headers in them |
 //! | [`chunked`] | the chunked transfer coding, both ways |
-//! | [`output`] | what is to be written |
-//! | [`verbatim`] | headers of a response that are passed on as they were written |
+//! | [`output`] | the bytes waiting to be written |
+//! | [`verbatim`] | response headers that are passed on exactly as they were received |
 
 #![forbid(unsafe_code)]
 
@@ -41,20 +41,21 @@ pub use requests::Requests;
 pub use responses::Responses;
 pub use verbatim::Verbatim;
 
-/// What comes next on a connection.
+/// The next event on a connection.
 #[derive(Debug)]
 pub enum Event<H> {
     /// The head of a message.
     Head(H),
-    /// Some bytes of its body, never none.
+    /// Bytes of its body; never empty.
     Data(Bytes),
-    /// The headers behind its body.
+    /// The trailers that follow its body.
     Trailers(HeaderMap),
-    /// Its end.
+    /// The end of the message.
     End,
 }
 
-/// The elements of a comma-separated list (RFC 9110 5.6.1), trimmed, empty ones left out.
+/// Splits a comma-separated list (RFC 9110 5.6.1) into its elements, trimmed; empty elements are
+/// left out.
 pub fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|&byte| byte == b',')
         .map(<[u8]>::trim_ascii)
@@ -64,7 +65,7 @@ pub fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// What is wrong with a message, or with the connection it came on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// The first line is none.
+    /// The first line is not a valid start line.
     #[error("the first line is malformed")]
     StartLine,
     /// The version is neither HTTP/1.0 nor HTTP/1.1.
@@ -73,28 +74,28 @@ pub enum Malformed {
     /// A line does not end in CR LF.
     #[error("a line does not end as it must")]
     LineEnd,
-    /// The name of a field is no token, or there is no colon behind it.
+    /// A header name is not a token, or no colon follows it.
     #[error("the name of a field is malformed")]
     FieldName,
-    /// The value of a field holds a control character.
+    /// A header value contains a control character.
     #[error("the value of a field is malformed")]
     FieldValue,
-    /// The head, or the trailers, are longer than they may be.
+    /// The head or the trailers exceed the size limit.
     #[error("the head is too large")]
     TooLarge,
-    /// There are more fields than there may be.
+    /// There are more headers than the limit allows.
     #[error("there are too many fields")]
     TooManyFields,
-    /// Content-Length is no number, or there are several.
+    /// Content-Length is not a number, or there are several.
     #[error("Content-Length is malformed")]
     ContentLength,
-    /// Transfer-Encoding is anything but one `chunked`, or the version knows none.
+    /// Transfer-Encoding is not exactly one `chunked`, or the HTTP version does not support it.
     #[error("the transfer coding is not understood")]
     TransferEncoding,
-    /// The size of a chunk is no hexadecimal number, or too large a one.
+    /// The size of a chunk is not a hexadecimal number, or is too large.
     #[error("the size of a chunk is malformed")]
     ChunkSize,
-    /// A chunk's extensions hold what they may not, or are too long.
+    /// A chunk's extensions contain invalid bytes, or are too long.
     #[error("the extension of a chunk is malformed")]
     ChunkExtension,
     /// The bytes of a chunk are not followed by CR LF.
@@ -103,15 +104,15 @@ pub enum Malformed {
     /// The connection ended before the message did.
     #[error("the message broke off")]
     Truncated,
-    /// More interim answers came than anybody sends.
+    /// There were more interim responses than any real server sends.
     #[error("there are too many interim answers")]
     TooManyInterim,
-    /// It came before it was asked for.
+    /// A response arrived before a request was sent.
     #[error("there are bytes that nobody asked for")]
     Unasked,
 }
 
-/// The example of the README is a test.
+/// Runs the example of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,7 +1,9 @@
-//! Connections: listening sockets, workers, timers and TLS, and what speaks HTTP over them.
+//! Connections: listening sockets, workers, timers, TLS, and the HTTP server and client on top of
+//! them.
 //!
-//! This crate drives [`tollgate_http1`] and hyper's HTTP/2. It knows no route, no limit and no upstream: a request is handed
-//! to a [`server::Handler`], and a request to a server is sent by a [`client::Client`].
+//! This crate drives [`tollgate_http1`] and hyper's HTTP/2. It knows no route, no limit and no
+//! upstream: the server passes each request to a [`server::Handler`], and a [`client::Client`]
+//! sends requests to a server.
 //!
 //! | module | job |
 //! |---|---|
@@ -11,8 +13,8 @@
 //! | [`tls`] | TLS towards clients |
 //! | [`server`] | HTTP/1.1 and HTTP/2 on one port, the PROXY protocol, bounds on connections |
 //! | [`client`] | one HTTP/1.1 connection to a server |
-//! | [`buffer`] | what a connection reads into and writes from |
-//! | [`problem`] | every response that says what went wrong, with its status |
+//! | [`buffer`] | read and write buffers of a connection |
+//! | [`problem`] | every error response, with its status |
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +27,7 @@ pub mod timers;
 pub mod tls;
 pub mod worker;
 
-/// The example of the README is a test.
+/// Runs the example of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,8 +1,9 @@
-//! What the gateway lets be seen: metrics, the access log, the operations log.
+//! Observability of the gateway: metrics, the access log, the operations log.
 //!
-//! A leaf: it imports none of our other modules and speaks in plain numbers and words, so that everyone may call it.
-//! It never blocks a request: counters are plain adds in memory of the worker's own, a log record is bytes appended to
-//! a buffer, and what does not fit is dropped and counted.
+//! This crate uses no other crate of the workspace; its interface is plain numbers and strings, so
+//! every crate can call it. It never blocks a request: a counter is a plain add in the worker's own
+//! memory, a log record is appended to a buffer, and a record that does not fit is dropped and
+//! counted.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +16,7 @@ pub mod text;
 pub use access::{AccessLog, AccessWriter, Record};
 pub use metrics::{Labels, Metrics, Worker};
 
-/// The example of the README is a test.
+/// Runs the example of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

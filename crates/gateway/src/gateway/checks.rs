@@ -1,4 +1,5 @@
-//! What a request must be before the limits are asked: well-formed, routed, and allowed by its route in form.
+//! Checks a request before the limits are asked: that it is well-formed, has a route, and has a
+//! form the route allows.
 
 use http::{HeaderValue, Method, Request};
 use http_body::Body;
@@ -13,7 +14,8 @@ use tollgate_policy::route::{HostPattern, Route, Target};
 use tollgate_policy::upstream::ServerAddress;
 use tollgate_policy::{Descriptor, Policy};
 
-/// Gives the request its one form, which routes and upstreams see; refuses what has none.
+/// Normalises the request target to the form that routes and upstreams see; refuses a target that
+/// has none.
 pub(super) fn normalise<B>(
     snapshot: &Snapshot,
     request: &mut Request<B>,
@@ -39,7 +41,7 @@ pub(super) fn normalise<B>(
     Ok(target)
 }
 
-/// Refuses what the route does not take, whoever asks.
+/// Refuses a request that the route does not accept from any caller.
 pub(super) fn check_route<B: Body>(
     snapshot: &Snapshot,
     route: &Route,
@@ -64,7 +66,7 @@ pub(super) fn check_route<B: Body>(
     Ok(())
 }
 
-/// Why no route takes a request.
+/// Explains why no route matches a request.
 #[cold]
 pub(super) fn unrouted(policy: &Policy, described: &Descriptor<'_>) -> Rejection {
     if policy.is_unlisted(described) {
@@ -76,9 +78,10 @@ pub(super) fn unrouted(policy: &Policy, described: &Descriptor<'_>) -> Rejection
     }
 }
 
-/// Whether an outgoing request may go where `route` leads. A route without a host takes requests that are addressed to the
-/// gateway itself, not those that name a URL. The port that a URL or `Host` names must be one of the upstream's, and what
-/// the client asks to be encrypted must be.
+/// Returns whether an outgoing request may go to the upstream of `route`. A route without a host
+/// accepts requests addressed to the gateway itself, not requests that name a URL. The port of a
+/// URL or `Host` must be one of the upstream's ports, and if the client asks for encryption the
+/// upstream must use it.
 fn is_listed(policy: &Policy, route: &Route, target: &RequestTarget) -> bool {
     if route.pattern.host == HostPattern::Any {
         return target.absolute.is_none();
@@ -92,7 +95,7 @@ fn is_listed(policy: &Policy, route: &Route, target: &RequestTarget) -> bool {
             .iter()
             .any(|server| matches!(server.address, ServerAddress::Tcp(_, known) if known == port))
     };
-    // (The authority of an absolute form is its Host.)
+    // The authority of an absolute-form target is its Host.
     let port = target
         .host
         .as_ref()
@@ -103,10 +106,10 @@ fn is_listed(policy: &Policy, route: &Route, target: &RequestTarget) -> bool {
     port && encrypted
 }
 
-/// The port that a Host names; its syntax has been checked.
+/// Returns the port of a Host; its syntax has already been checked.
 fn port_of(host: &HeaderValue) -> Option<u16> {
     let (name, port) = host.to_str().ok()?.trim().rsplit_once(':')?;
-    // (An address in brackets has colons of its own.)
+    // An address in brackets contains colons of its own.
     if name.starts_with('[') && !name.ends_with(']') {
         None
     } else {
@@ -114,7 +117,7 @@ fn port_of(host: &HeaderValue) -> Option<u16> {
     }
 }
 
-/// TRACE goes on only where the route names it, and without a body (RFC 9110 9.3.8).
+/// Refuses TRACE unless the route names it and the request has no body (RFC 9110 9.3.8).
 fn check_trace(route: &Route, without_body: bool) -> Result<(), Rejection> {
     if !route.pattern.methods.contains(&Method::TRACE) {
         return Err(Rejection::Trace);

@@ -1,4 +1,4 @@
-//! Finds out who asks, and from that what a request draws from.
+//! Identifies the caller, and derives from it the buckets a request draws from.
 
 use tollgate_limiter::Look;
 use tollgate_policy::route::Match;
@@ -10,19 +10,19 @@ use super::snapshot::Snapshot;
 use super::{Gateway, judge};
 use crate::rejection::Rejection;
 
-/// What is known once the caller has been looked for.
+/// The result of identifying the caller.
 #[derive(Default)]
 pub(super) struct Identification {
-    /// What an unidentified request is refused with, after it has been charged.
+    /// The refusal of an unidentified request, sent after the request has been charged.
     pub(super) refusal: Option<Rejection>,
-    /// Why the shared store need not be asked again, if it has not answered.
+    /// The error of the shared store if it did not answer; it is not asked again.
     pub(super) store_error: Option<StoreError>,
 }
 
 impl Gateway {
-    /// Finds `who` asks, and writes down the claims. A browser's preflight sends no credentials, and a request whose
-    /// identity refuses has none that hold: both draw from limits by address and for everyone. `length` is that of the
-    /// request's body.
+    /// Identifies `who` sends the request and records the claims. A browser's preflight sends no
+    /// credentials, and a request that its identity refuses has no valid ones: both draw from
+    /// limits by address and for everyone. `length` is the length of the request's body.
     pub(super) async fn identify(
         &self,
         snapshot: &Snapshot,
@@ -48,7 +48,8 @@ impl Gateway {
         if refusal.reason != IdentityReason::Unverified {
             return Ok(unidentified(snapshot, context, refusal, None));
         }
-        // Limits by address and for everyone decide before a signature is verified, which costs far more.
+        // Limits by address and for everyone decide before a signature is verified, because
+        // verification costs far more.
         let store_error = Box::pin(look(snapshot, context)).await?;
         let mut verified = Identified::default();
         if let Err(refusal) = policy.identify_into(&mut verified, matched, described, now) {
@@ -64,7 +65,7 @@ impl Gateway {
     }
 }
 
-/// A request that is refused for its identity draws from the limits that count such a refusal.
+/// Charges a request that its identity refuses to the limits that count such refusals.
 fn unidentified(
     snapshot: &Snapshot,
     context: &mut RequestContext,
@@ -81,7 +82,8 @@ fn unidentified(
     }
 }
 
-/// Whether the limits would admit the request, without drawing from them; why the shared store did not answer, if so.
+/// Checks whether the limits would admit the request, without drawing from them. Returns the error
+/// of the shared store if it did not answer.
 async fn look(
     snapshot: &Snapshot,
     context: &mut RequestContext,

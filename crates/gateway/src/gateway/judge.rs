@@ -1,4 +1,4 @@
-//! Judges a request by its limits, and holds it until its token is due (shaping).
+//! Checks a request against its limits, and holds it until its token is due (shaping).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,8 +13,8 @@ use tollgate_store::StoreError;
 use tollgate_store::clock::Clock;
 
 impl Gateway {
-    /// Draws what the request claims, all or nothing, and waits until the token is due. `store_error`: why the shared
-    /// store need not be asked.
+    /// Draws all claims of the request or none, and waits until the token is due. If `store_error`
+    /// is set, the shared store is not asked.
     pub(super) async fn judge(
         &self,
         snapshot: &Snapshot,
@@ -56,7 +56,7 @@ impl Gateway {
     }
 }
 
-/// What a request is refused with that the limits deny.
+/// The refusal of a request that the limits deny.
 pub(super) fn denial(context: &mut RequestContext, denied: Denied) -> Rejection {
     let overload = context.is_overload(&denied);
     let refused = context.denied(denied);
@@ -67,7 +67,8 @@ pub(super) fn denial(context: &mut RequestContext, denied: Denied) -> Rejection 
     }
 }
 
-/// Counts a request among those that wait, however the wait ends.
+/// Counts a request among the waiting ones until dropped, so that every way the wait can end is
+/// counted.
 struct Waiting<'c>(&'c AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -76,8 +77,8 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Waits until `clock` has reached `due`; never returns before. Dropping the future ends the wait. `held` counts the
-/// requests that wait.
+/// Waits until `clock` has reached `due`; never returns earlier. Dropping the future ends the wait.
+/// `held` counts the waiting requests.
 async fn wait_until(clock: &Clock, due: Timestamp, held: &AtomicUsize) {
     held.fetch_add(1, Ordering::Relaxed);
     let _waiting = Waiting(held);
@@ -86,8 +87,9 @@ async fn wait_until(clock: &Clock, due: Timestamp, held: &AtomicUsize) {
         if left.0 == 0 {
             return;
         }
-        // A test moves its clock by hand: look again soon. A held request is rare enough for a timer of the runtime,
-        // whose millisecond is finer than the worker's wheel.
+        // A test sets its clock by hand, so poll it often. Held requests are rare enough for a
+        // timer of the runtime, whose resolution of a millisecond is finer than the worker's timer
+        // wheel.
         let wait = match clock {
             Clock::System(_) => Duration::from(left),
             Clock::Manual(_) => Duration::from_millis(1),

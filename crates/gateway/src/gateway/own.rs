@@ -1,5 +1,5 @@
-//! Responses of the gateway that are no refusals: what a route is configured to say, and OPTIONS and TRACE for the last
-//! recipient.
+//! Responses of the gateway that are not refusals: a route's configured response or redirect, and
+//! OPTIONS and TRACE where the gateway is the last recipient.
 
 use http::header::{ALLOW, CONTENT_TYPE, HOST, LOCATION, MAX_FORWARDS, USER_AGENT, VIA};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
@@ -8,12 +8,12 @@ use crate::body::ResponseBody;
 use crate::rejection::ALLOWED;
 use tollgate_policy::route::Route;
 
-/// The redirect that a route is.
+/// The response of a route that is a redirect.
 pub(super) fn redirect(status: u16, location: HeaderValue) -> Response<ResponseBody> {
     with_header(status, LOCATION, location, ResponseBody::Empty)
 }
 
-/// The response that a route holds.
+/// The configured response of a route.
 pub(super) fn fixed(
     status: u16,
     content_type: HeaderValue,
@@ -29,14 +29,14 @@ fn with_header(
     body: ResponseBody,
 ) -> Response<ResponseBody> {
     let mut response = Response::new(body);
-    // The configuration accepts only statuses that exist.
+    // The configuration accepts only valid statuses.
     *response.status_mut() =
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(name, value);
     response
 }
 
-/// The response of the last recipient of OPTIONS or TRACE (RFC 9110 7.6.2).
+/// The response to OPTIONS or TRACE as the last recipient (RFC 9110 7.6.2).
 #[cold]
 pub(super) fn last_recipient<B>(request: &Request<B>, route: &Route) -> Response<ResponseBody> {
     const OK: u16 = 200;
@@ -51,7 +51,7 @@ pub(super) fn last_recipient<B>(request: &Request<B>, route: &Route) -> Response
     with_header(OK, ALLOW, methods, ResponseBody::Empty)
 }
 
-/// Methods as `Allow` lists them; `None`: there are none.
+/// Formats methods as the value of `Allow`; `None` if there are none.
 pub(super) fn allow(methods: &[Method]) -> Option<HeaderValue> {
     let words: Vec<&str> = methods.iter().map(Method::as_str).collect();
     HeaderValue::from_str(&words.join(", "))
@@ -59,7 +59,7 @@ pub(super) fn allow(methods: &[Method]) -> Option<HeaderValue> {
         .filter(|_| !methods.is_empty())
 }
 
-/// The request as it came, without the headers that may hold a secret.
+/// The request as received, without the headers that may hold a secret.
 fn reflection<B>(request: &Request<B>) -> String {
     let target = request
         .uri()

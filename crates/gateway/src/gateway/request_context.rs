@@ -1,5 +1,5 @@
-//! What is known of a request until its response has ended. Then its permit is settled, and the request counted and
-//! logged.
+//! State of one request until its response has ended; then the permit is settled and the request is
+//! counted and logged.
 
 mod fields;
 mod id;
@@ -33,8 +33,8 @@ use tollgate_limiter::{Cause, Denied, Permit};
 use tollgate_policy::identity::Caller;
 use tollgate_policy::{Claims, Identified};
 
-/// One request from its head to the end of its response. Dropped before [`RequestContext::close`], it records that the
-/// client left.
+/// The context of one request, from its head to the end of its response. If it is dropped before
+/// [`RequestContext::close`], it records that the client left.
 pub(super) struct RequestContext {
     side: Rc<Side>,
     snapshot: HeldSnapshot,
@@ -52,18 +52,18 @@ pub(super) struct RequestContext {
     reason: &'static str,
     turned_away: bool,
     status: u16,
-    /// Bytes of its body that were read.
+    /// The number of body bytes received.
     received: Received,
     owed: Owed,
-    /// Which lines are added when the response's head is written.
+    /// Which lines are appended when the response's head is written.
     lines: Lines,
-    /// Whether it is counted among the requests under way.
+    /// Whether the request is counted among the requests in progress.
     placed: bool,
     closed: bool,
 }
 
 impl RequestContext {
-    /// What only the log wants is taken out of `headers`.
+    /// Opens the context. Headers that only the log needs are taken out of `headers`.
     pub(super) fn open<B>(
         side: &Rc<Side>,
         snapshot: &HeldSnapshot,
@@ -96,7 +96,8 @@ impl RequestContext {
             closed: false,
         });
         if side.access.is_some() {
-            // Assigned in place: it is large, and most gateways without a log do not pay for it.
+            // Assigned in place: the value is large, and most gateways without a log do not need
+            // it.
             context.head = Some(Head {
                 method: request.method().clone(),
                 path: request.uri().path_and_query().cloned(),
@@ -109,23 +110,24 @@ impl RequestContext {
         context
     }
 
-    /// When the request's head had arrived.
+    /// The time at which the request's head had arrived.
     pub(super) fn at(&self) -> Timestamp {
         self.at
     }
 
-    /// The same in seconds since the Unix epoch: by that tokens are valid or not.
+    /// The same time in seconds since the Unix epoch, by which the validity of a token is checked.
     pub(super) fn seconds(&self) -> u64 {
         self.at.as_micros() / 1_000_000
     }
 
-    /// Counts the request among those under way, to its end; whether there are no more than `most`.
+    /// Counts the request among those in progress until it ends; returns whether there are at most
+    /// `most`.
     pub(super) fn takes_place(&mut self, most: usize) -> bool {
         self.placed = true;
         self.side.requests.fetch_add(1, Ordering::Relaxed) < most
     }
 
-    /// The decision's id, as refusals and the log write it.
+    /// The decision's id, as it appears in refusals and in the log.
     pub(super) fn id(&self) -> DecisionId {
         DecisionId::of(self.id)
     }
@@ -142,7 +144,7 @@ impl RequestContext {
         self.caller.clone_from(&who.caller);
     }
 
-    /// The count that the reader of the request's body adds to.
+    /// Returns the counter to which the reader of the request's body adds.
     pub(super) fn receiving<B: Body>(&mut self, body: &B) -> Received {
         if !body.is_end_stream() {
             self.received = Received::from(0);
@@ -150,12 +152,12 @@ impl RequestContext {
         self.received.clone()
     }
 
-    /// A tunnel carried `up` bytes from the client.
+    /// Records that a tunnel carried `up` bytes from the client.
     pub(super) fn tunnelled(&mut self, up: u64) {
         self.received = Received::from(up);
     }
 
-    /// What the request draws from; the log names it at the end.
+    /// The claims of the request; the log names them at the end.
     pub(super) fn claims_mut(&mut self) -> &mut Claims {
         &mut self.claims
     }
@@ -164,12 +166,12 @@ impl RequestContext {
         &self.claims
     }
 
-    /// Asking the store took this long.
+    /// Records how long the store took to answer.
     pub(super) fn store_took(&mut self, span: Micros) {
         self.store_micros = Some(span.0);
     }
 
-    /// A limit refuses: what the response says of it.
+    /// Records that a limit refuses; returns the contents of the refusal.
     pub(super) fn denied(&mut self, denied: Denied) -> Refused {
         let limits = &self.snapshot.policy.limits;
         let refusing = || {
@@ -183,7 +185,7 @@ impl RequestContext {
                 .collect(),
             retry_after: denied.retry_after(),
             never_fits: refusing().any(|(place, limit)| {
-                // A concurrency limit knows no time either, but its places come free.
+                // A concurrency limit has no retry time either, but its slots become free.
                 matches!(
                     denied.standings()[place].verdict,
                     Verdict::Deny { retry_after: None }
@@ -194,7 +196,8 @@ impl RequestContext {
         refused
     }
 
-    /// Whether a refusal sheds load for an upstream that takes no more: no caller's doing.
+    /// Whether a refusal sheds load for an upstream at its capacity, which is not the caller's
+    /// fault.
     pub(super) fn is_overload(&self, denied: &Denied) -> bool {
         let limits = &self.snapshot.policy.limits;
         denied.refused().all(|place| {
@@ -204,24 +207,25 @@ impl RequestContext {
         })
     }
 
-    /// The limits admit the request. Until [`Self::keep_charges`] a client that leaves gets back what was drawn.
+    /// Records that the limits admit the request. Until [`Self::keep_charges`], a client that
+    /// leaves gets its charges back.
     pub(super) fn permitted(&mut self, permit: Permit) {
         self.judged = Judged::Permitted(permit);
     }
 
-    /// The request goes on: what it drew stays drawn, but for what its response corrects.
+    /// Makes the charges final, except for the corrections that the response can bring.
     pub(super) fn keep_charges(&mut self) {
         if let Judged::Permitted(permit) = &mut self.judged {
             permit.forwarded();
         }
     }
 
-    /// What the response can still change of the charges.
+    /// Records which charges the response can still change.
     pub(super) fn owes(&mut self, owed: Owed) {
         self.owed = owed;
     }
 
-    /// The proof that every limit admits the request.
+    /// The proof that every limit admitted the request.
     pub(super) fn permit(&self) -> Option<&Permit> {
         match &self.judged {
             Judged::Permitted(permit) => Some(permit),
@@ -229,12 +233,12 @@ impl RequestContext {
         }
     }
 
-    /// Whether nothing here depends on what an upstream's response says.
+    /// Whether no decision here depends on the upstream's response.
     pub(super) fn reads_nothing(&self) -> bool {
         self.owed.is_empty() && !self.snapshot.follows
     }
 
-    /// Asks the upstream for a response whose cost can be read, where that is wanted.
+    /// Asks the upstream for a response whose cost can be read, where a limit needs it.
     pub(super) fn keep_readable<B>(&self, request: &mut Request<B>) {
         if self.owed.reads_body() {
             let method = request.method().clone();
@@ -242,7 +246,8 @@ impl RequestContext {
         }
     }
 
-    /// The upstream was asked at `since`: its response has begun, or will not come.
+    /// Records that the request was sent at `since` and that its response has begun or will not
+    /// come.
     pub(super) fn forwarded<B>(
         &mut self,
         upstream: usize,
@@ -260,7 +265,7 @@ impl RequestContext {
             match outcome {
                 Ok(status) => permit.answered(took, status == StatusCode::SERVICE_UNAVAILABLE),
                 Err(error) if error.tells_of_load() => permit.answered(took, true),
-                // The client's doing: it says nothing of the upstream.
+                // Caused by the client: it says nothing about the upstream.
                 Err(_) => {}
             }
         }
@@ -268,14 +273,15 @@ impl RequestContext {
             Ok(status) => {
                 self.upstream_micros = Some(took.0);
                 self.side.metrics.upstream(slot, status.as_u16(), took.0);
-                // The part of the time so far that the gateway took, not the upstream.
+                // The part of the elapsed time that the gateway took, without the upstream.
                 self.side.metrics.overhead(since.since(self.at).0);
             }
             Err(error) => self.side.metrics.upstream_failed(slot, error.label()),
         }
     }
 
-    /// Tells the limits that follow the upstream's health what its response says: to slow down, or how much quota is left.
+    /// Passes an upstream's request to slow down, or its remaining quota, to the limits that follow
+    /// the upstream's health.
     fn follow<B>(&self, response: &Response<B>) {
         if !self.snapshot.follows {
             return;
@@ -314,7 +320,8 @@ impl RequestContext {
         }
     }
 
-    /// The gateway refuses the request, with this status (a gRPC call is told one of its own that means the same).
+    /// Records that the gateway refuses the request. Returns the status of the refusal; a gRPC call
+    /// receives a gRPC status with the same meaning.
     pub(super) fn turned_away(&mut self, rejection: &Rejection) -> StatusCode {
         let (label, status) = (rejection.label(), rejection.status());
         (self.reason, self.turned_away) = (label, true);
@@ -333,9 +340,10 @@ impl RequestContext {
         }
     }
 
-    /// The head of the response is known: settles the charges that it decides. `meant` is the status of the gateway's own
-    /// response; for a gRPC call, whose HTTP status is 200, what it would be without gRPC. `cause`: who brought it about;
-    /// `unreadable`: the client asked for no body that could be read.
+    /// Records the head of the response, and settles the charges that the head decides. `meant` is
+    /// the status of a response of the gateway itself; a gRPC call has HTTP status 200, and `meant`
+    /// is then the status that it would have without gRPC. `cause` says which party caused the
+    /// response; `unreadable` says that the client accepts no body that could be read.
     pub(super) fn answered<B>(
         &mut self,
         response: &Response<B>,
@@ -358,7 +366,8 @@ impl RequestContext {
         }
     }
 
-    /// The response has ended after `bytes` bytes of body: settles, counts and logs the request.
+    /// Records that the response has ended after `bytes` bytes of body: settles, counts and logs
+    /// the request.
     pub(super) fn close(mut self: Box<Self>, bytes: u64, reason: Option<&'static str>) {
         if let Some(reason) = reason {
             self.reason = reason;
@@ -366,7 +375,7 @@ impl RequestContext {
         self.record(bytes, reason.is_none());
     }
 
-    /// `whole`: nothing is missing of the response.
+    /// `whole`: the response is complete.
     fn record(&mut self, sent: u64, whole: bool) {
         self.closed = true;
         if self.placed {
@@ -392,8 +401,8 @@ impl RequestContext {
 impl Drop for RequestContext {
     fn drop(&mut self) {
         if !self.closed {
-            // The handler was dropped before there was a response: the client left. A panic ends here too; it is
-            // counted where it is caught.
+            // The handler was dropped before there was a response: the client left. A panic also
+            // ends here; it is counted where it is caught.
             self.reason = if std::thread::panicking() {
                 "panic"
             } else {
@@ -401,7 +410,7 @@ impl Drop for RequestContext {
             };
             if std::thread::panicking() {
                 self.status = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
-                // The gateway failed: what is charged stays.
+                // The gateway failed: the charges stay.
                 self.owed = Owed::default();
             }
             self.record(0, false);
@@ -409,7 +418,7 @@ impl Drop for RequestContext {
     }
 }
 
-/// Tells a context how its response ended.
+/// Reports the end of a response to its context.
 pub struct Closing(pub(super) Box<RequestContext>);
 
 impl Guard for Closing {
@@ -433,8 +442,9 @@ impl Guard for Closing {
     }
 }
 
-/// The status in the log where the client left before there was a response (NGINX uses the same).
+/// The logged status if the client left before there was a response (as in NGINX).
 const CLIENT_LEFT: u16 = 499;
 
-// The allocator keeps freed pieces of up to 1032 bytes at hand; a larger one costs several times as much, twice a request.
+// The allocator caches freed blocks of up to 1032 bytes; a larger block costs several times as
+// much, twice per request.
 const _: () = assert!(size_of::<RequestContext>() <= 1032);

@@ -1,4 +1,4 @@
-//! The end of a request's way: what the client is sent is completed, and recorded when it has gone out.
+//! Completes a response, and records it when it has been sent.
 
 use http::{HeaderMap, Response};
 
@@ -10,7 +10,7 @@ use tollgate_limiter::Cause;
 use tollgate_net::worker::Worker;
 use tollgate_policy::FilledEdits;
 
-/// The response to an admitted request.
+/// Completes the response to an admitted request.
 pub(super) fn pass_on(
     mut context: Box<RequestContext>,
     forwarded: Forwarded,
@@ -24,15 +24,15 @@ pub(super) fn pass_on(
         cause,
     } = forwarded;
     edits.apply(response.headers_mut());
-    // The head of a tunnel's response is written without the guard that would add lines to it.
+    // The head of a tunnel's response is written without the guard that would append lines to it.
     let as_lines = asked.takes_lines() && tunnel.is_none();
     context.annotate(response.headers_mut(), as_lines);
     context.answered(&response, None, cause, asked.is_head() || tunnel.is_some());
     let Some(tunnel) = tunnel else {
         return response.map(|body| Guarded::new(body, Closing(context)).with(verbatim));
     };
-    // The permit, and with it the place in a concurrency limit, is held as long as the tunnel. A drain waits for it, as
-    // for a request.
+    // The tunnel holds the permit, and with it the slot of a concurrency limit. A drain waits for a
+    // tunnel as for a request.
     let task = Worker::current().map(|worker| worker.task());
     tokio::task::spawn_local(async move {
         let carried = tunnel.run(task.as_ref()).await;
@@ -42,8 +42,9 @@ pub(super) fn pass_on(
     response.map(Guarded::bare)
 }
 
-/// The response to a request that is refused. `spare` is the request's header table, which a response without one takes
-/// along to be used again. Not inlined, so that its code and what it moves are not part of every request.
+/// Completes the response to a refused request. `spare` is the request's header table; a response
+/// without a table takes it along, so that it can be reused. Not inlined, so that admitted requests
+/// do not carry its code and moves.
 #[inline(never)]
 pub(super) fn refuse(
     mut context: Box<RequestContext>,
@@ -65,7 +66,7 @@ pub(super) fn refuse(
 }
 
 impl Forwarded {
-    /// A response of the gateway itself, and who brought it about.
+    /// A response of the gateway itself, and the party that caused it.
     pub(super) fn own(response: Response<ResponseBody>, cause: Cause) -> Self {
         Self {
             response,

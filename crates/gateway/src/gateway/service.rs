@@ -1,4 +1,4 @@
-//! The gateway as a service of hyper: any server that drives [`hyper::service::Service`] can run it.
+//! The gateway as a hyper service: any server that drives a [`hyper::service::Service`] can run it.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -11,7 +11,7 @@ use hyper::service::Service;
 use super::Gateway;
 use tollgate_net::server::{ConnInfo, Handler, Inbound};
 
-/// The gateway on one connection.
+/// The gateway, serving one connection.
 #[derive(Clone)]
 pub struct ConnectionService {
     gateway: Rc<Gateway>,
@@ -19,7 +19,7 @@ pub struct ConnectionService {
 }
 
 impl ConnectionService {
-    /// Responds to what comes over `connection`.
+    /// Serves the requests that arrive over `connection`.
     pub fn new(gateway: Rc<Gateway>, connection: ConnInfo) -> Self {
         Self {
             gateway,

@@ -1,4 +1,5 @@
-//! Everything that decides about requests, in force together.
+//! A snapshot: the policy, the limiter and everything prepared for them, which are in force
+//! together.
 
 use std::sync::Arc;
 
@@ -11,28 +12,29 @@ use tollgate_policy::{IdentityRefusal, Policy, RefusalBody};
 use tollgate_telemetry::access::Escaped;
 use tollgate_telemetry::metrics::{Labels, Metrics};
 
-/// A compiled policy with the buckets made for it. Swapped whole by a reload.
+/// A compiled policy with the buckets made for it. A reload replaces the whole snapshot.
 #[derive(Debug)]
 pub struct Snapshot {
     /// Routes, identities, limits.
     pub policy: Arc<Policy>,
     /// The buckets, for this policy.
     pub limiter: Limiter,
-    /// Where this policy's routes, limits and upstreams stand among the metrics.
+    /// The indices of this policy's routes, limits and upstreams in the metrics.
     pub labels: Labels,
-    /// How requests are treated, whatever their route.
+    /// Settings that apply to requests of every route.
     pub conduct: ProxyDefaults,
-    /// Whether a limit follows its upstream's health: otherwise no answer is looked at for it.
+    /// Whether any limit follows its upstream's health. If none does, no response is examined for
+    /// it.
     pub follows: bool,
-    /// The quota fields, prepared per limit.
+    /// The quota headers, prepared per limit.
     pub quota: QuotaFields,
-    /// Names as the access log writes them.
+    /// Names in the form the access log writes.
     pub names: Names,
-    /// The refusals of each limit, prepared.
+    /// The prepared refusals of each limit.
     pub(super) denials: Vec<Denial>,
 }
 
-/// Names as the access log writes them, by index.
+/// Names in the form the access log writes, by index.
 #[derive(Debug)]
 pub struct Names {
     pub(super) routes: Vec<Escaped>,
@@ -41,7 +43,7 @@ pub struct Names {
 }
 
 impl Snapshot {
-    /// A snapshot of `policy` with `limiter`, which was made for it.
+    /// Creates a snapshot of `policy` with the `limiter` that was made for it.
     pub fn new(
         policy: Arc<Policy>,
         limiter: Limiter,
@@ -94,18 +96,18 @@ impl Snapshot {
         }
     }
 
-    /// The largest request body that `route` takes, bytes.
+    /// The largest request body that `route` accepts, in bytes.
     pub(super) fn body_max(&self, route: &Route) -> Option<u64> {
         route.body_max.or(self.conduct.body_max)
     }
 
-    /// The refusal body of the route, else of the file.
+    /// The refusal body of the route, or else of the file.
     pub(super) fn refusal_body(&self, route: Option<usize>) -> Option<&RefusalBody> {
         let own = route.and_then(|route| self.policy.routes[route].refusal.as_ref());
         own.or(self.policy.responses.body.as_ref())
     }
 
-    /// An identity's refusal, with what would satisfy it.
+    /// The rejection for a refused identity, with the challenge that would satisfy it.
     pub(super) fn unidentified(&self, refusal: IdentityRefusal) -> Rejection {
         let identity = self
             .policy

@@ -1,13 +1,14 @@
-//! What an upstream's answer says of its own quota: `RateLimit` and `RateLimit-Policy`
-//! (draft-ietf-httpapi-ratelimit-headers, revisions 3 to 11), or `X-RateLimit-Remaining` and `X-RateLimit-Reset`; and
-//! `Retry-After`. Moments are read by the upstream's own clock, as far as the answer tells it.
+//! Reads an upstream's remaining quota from its response: `RateLimit` and `RateLimit-Policy`
+//! (draft-ietf-httpapi-ratelimit-headers, revisions 3 to 11), or `X-RateLimit-Remaining` and
+//! `X-RateLimit-Reset`; and `Retry-After`. Points in time are converted by the upstream's own
+//! clock, if the response contains it.
 
 use http::header::{AGE, DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue};
 
 use tollgate_limit::{Micros, Timestamp};
 
-/// So many units are left for so long.
+/// The remaining units of a quota, and the time for which they must suffice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Left {
     /// Requests.
@@ -16,7 +17,8 @@ pub(super) struct Left {
     pub(super) span: Micros,
 }
 
-/// What is left by the quota that leaves the least for its time; `None`: the answer says nothing that can be understood.
+/// Returns the quota with the lowest remaining rate; `None` if the response contains no quota that
+/// can be parsed.
 pub(super) fn left(headers: &HeaderMap, now: Timestamp) -> Option<Left> {
     let lines = headers.get_all("ratelimit").iter().filter_map(text);
     let by_field = lines
@@ -45,7 +47,8 @@ fn revision_7(members: &[&str]) -> Option<Left> {
     some_time(value("remaining")?, seconds(value("reset")?))
 }
 
-/// `"burst";r=5;t=1, "daily";r=900;t=3600`; where `t` is missing the policy of that name says how long its window is.
+/// `"burst";r=5;t=1, "daily";r=900;t=3600`; if `t` is missing, the policy of that name gives the
+/// window.
 fn by_name(members: &[&str], headers: &HeaderMap) -> Option<Left> {
     let policies: Vec<&str> = headers
         .get_all("ratelimit-policy")
@@ -66,7 +69,7 @@ fn by_name(members: &[&str], headers: &HeaderMap) -> Option<Left> {
             .copied()
             .unwrap_or_default();
         let policy = policy(name);
-        // Bytes, or requests at once, are not what is counted here.
+        // Skip quotas that count bytes or concurrent requests.
         let other_unit = policy
             .and_then(|policy| parameter(policy, "qu"))
             .is_some_and(|unit| unit != "\"requests\"");
@@ -85,7 +88,8 @@ fn by_name(members: &[&str], headers: &HeaderMap) -> Option<Left> {
 }
 
 impl Left {
-    /// Whichever leaves less for its time; of two that leave nothing, what lasts longer.
+    /// Returns the quota with the lower remaining rate; if both have nothing left, the one that
+    /// lasts longer.
     fn scarcer(self, other: Self) -> Self {
         let one = u128::from(self.units) * u128::from(other.span.0);
         let two = u128::from(other.units) * u128::from(self.span.0);
@@ -98,7 +102,7 @@ impl Left {
     }
 }
 
-/// How long an upstream asks to be left alone: seconds, or a date (RFC 9110 section 10.2.3).
+/// The delay an upstream asks for: seconds, or a date (RFC 9110 section 10.2.3).
 pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Micros> {
     let text = text(headers.get(RETRY_AFTER)?)?.trim();
     if let Ok(count) = text.parse() {
@@ -107,9 +111,10 @@ pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Micros>
     Some(until(date(text)?, headers, now))
 }
 
-/// How long until a moment that an upstream has named. By its own clock, as its clock and ours may differ: `Date`, and the
-/// `Age` of an answer that a cache kept. A clock more than [`CLOCK_OFF_MAX`] from ours is not believed, and one that makes the
-/// wait longer than [`BELIEVED_MAX`] makes it no longer than ours does.
+/// The time until a moment that an upstream named. Measured by the upstream's clock (`Date`, and
+/// the `Age` of a cached response), because its clock and ours may differ. A clock more than
+/// [`CLOCK_OFF_MAX`] from ours is ignored, and a clock that makes the wait longer than
+/// [`BELIEVED_MAX`] does not extend it beyond the wait by our clock.
 fn until(moment: Timestamp, headers: &HeaderMap, now: Timestamp) -> Micros {
     let by_ours = moment.since(now);
     let Some(theirs) = their_now(headers) else {
@@ -126,7 +131,7 @@ fn until(moment: Timestamp, headers: &HeaderMap, now: Timestamp) -> Micros {
     }
 }
 
-/// The upstream's clock; `None`: the answer tells none, or several.
+/// The time of the upstream's clock; `None` if the response contains no date, or several.
 fn their_now(headers: &HeaderMap) -> Option<Timestamp> {
     let mut dates = headers.get_all(DATE).iter();
     let told = date(text(dates.next()?)?.trim()).filter(|_| dates.next().is_none())?;
@@ -142,7 +147,8 @@ fn date(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_micros(0).after(seconds(since.as_secs())))
 }
 
-/// How long until a legacy reset, which is seconds, a moment in seconds, or one in milliseconds.
+/// The time until a legacy reset, which is given in seconds, as a Unix time in seconds, or as one
+/// in milliseconds.
 fn until_reset(written: &str, headers: &HeaderMap, now: Timestamp) -> Option<Micros> {
     let number = whole(written)?;
     let moment = match number {
@@ -165,7 +171,7 @@ fn some_time(units: u64, span: Micros) -> Option<Left> {
     (span.0 > 0).then_some(Left { units, span })
 }
 
-/// The value of a parameter as it is written.
+/// The raw value of a parameter.
 fn parameter<'m>(member: &'m str, name: &str) -> Option<&'m str> {
     members(member, ';').into_iter().skip(1).find_map(|part| {
         let (key, value) = part.split_once('=')?;
@@ -173,7 +179,7 @@ fn parameter<'m>(member: &'m str, name: &str) -> Option<&'m str> {
     })
 }
 
-/// The parts of a list, without those separators that stand within quotes.
+/// Splits a list at its separators, except those within quotes.
 fn members(text: &str, separator: char) -> Vec<&str> {
     let (mut quoted, mut escaped) = (false, false);
     let parts = text.split(|character: char| {
@@ -195,7 +201,7 @@ fn text(value: &HeaderValue) -> Option<&str> {
     value.to_str().ok()
 }
 
-/// A number from zero on; what follows a point is left out.
+/// Parses a non-negative number; digits after a decimal point are ignored.
 fn whole(text: &str) -> Option<u64> {
     text.trim().split('.').next()?.parse().ok()
 }
@@ -204,7 +210,7 @@ fn seconds(count: u64) -> Micros {
     Micros(count.saturating_mul(1_000_000))
 }
 
-/// What says how much is left, and until when.
+/// Legacy headers: the remaining units, and their reset.
 const LEGACY: [(&str, &str); 4] = [
     ("ratelimit-remaining", "ratelimit-reset"),
     ("x-ratelimit-remaining", "x-ratelimit-reset-after"),
@@ -212,14 +218,14 @@ const LEGACY: [(&str, &str); 4] = [
     ("x-rate-limit-remaining", "x-rate-limit-reset"),
 ];
 
-/// A clock further from ours is no clock: more than any time zone that was taken for UTC.
+/// The largest believable clock difference: more than any time zone that was mistaken for UTC.
 const CLOCK_OFF_MAX: Micros = Micros::from_secs(86_400);
-/// A wait this long is the longest that is obeyed before a request is tried.
+/// The longest wait that is obeyed before a request is tried.
 const BELIEVED_MAX: Micros = Micros::from_secs(3_600);
 
-/// From here on a reset is no span (30 years) but a moment, in seconds since 1970.
+/// From this value on (30 years) a reset is not a duration but a Unix time in seconds.
 const EPOCH_SECONDS: u64 = 1_000_000_000;
-/// And from here on in milliseconds.
+/// From this value on it is a Unix time in milliseconds.
 const EPOCH_MILLIS: u64 = 100_000_000_000;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! What a 401 asks for: every one names at least one challenge (RFC 9110 11.6.1).
+//! The challenge of a 401 response: each 401 contains at least one (RFC 9110 11.6.1).
 
 use http::HeaderValue;
 
 use tollgate_policy::identity::{Identity, Source};
 
-/// What `WWW-Authenticate` says for an identity. A registered scheme where a source has one; otherwise `ApiKey`, with the
-/// names that OpenAPI has for where a key is sent. Of several sources the first counts, an address last: no client can
-/// choose it.
+/// The value of `WWW-Authenticate` for an identity: a registered scheme if the source has one,
+/// otherwise `ApiKey` with OpenAPI's names for the location of a key. Of several sources the first
+/// is used, an address only if there is no other, because no client can choose its address.
 pub fn challenge(identity: &Identity) -> Option<HeaderValue> {
     let registered = identity.sources.iter().find_map(registered);
     if registered.is_some() {
@@ -25,7 +25,7 @@ pub fn challenge(identity: &Identity) -> Option<HeaderValue> {
         Source::Path(name) => api_key(&realm, "path", name),
         Source::ClientCertificate => format!("ClientCertificate realm={realm}"),
         Source::Address => format!("Address realm={realm}"),
-        // They have registered schemes.
+        // These sources have registered schemes.
         Source::Bearer | Source::JwtClaim(_) | Source::BasicUser => return None,
     };
     HeaderValue::from_str(&text).ok()
@@ -48,7 +48,7 @@ fn api_key(realm: &str, place: &str, name: &str) -> String {
     )
 }
 
-/// A quoted string (RFC 9110 5.6.4). What cannot stand in one becomes `?`.
+/// A quoted string (RFC 9110 5.6.4). A character that is not allowed in one becomes `?`.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in text.chars() {

@@ -1,4 +1,4 @@
-//! Writes a rejection down: a problem document, a body of the file's own, or a gRPC status.
+//! Renders a rejection: as a problem document, as a configured body, or as a gRPC status.
 
 use std::fmt::Write as _;
 
@@ -48,7 +48,8 @@ pub(super) fn response(
             HeaderValue::from_static(EXPOSED),
         );
         headers.insert(VARY, HeaderValue::from_static("Origin"));
-        // A script that sent cookies may read that it must wait; not whether its visitor is known here.
+        // A script that sent cookies may read that it must wait, but not whether its user is known
+        // here.
         if !matches!(rejection, Rejection::Unidentified { .. }) {
             headers.insert(
                 ACCESS_CONTROL_ALLOW_CREDENTIALS,
@@ -61,8 +62,9 @@ pub(super) fn response(
         Rejection::Method { allow } => _ = headers.insert(ALLOW, allow.clone()),
         _ => {}
     }
-    // Where framing or target can be read in two ways, what follows on the connection may be no request of its own.
-    // And a body that does not come to an end in time is not waited for (RFC 9110 15.5.9).
+    // If framing or target can be read in two ways, the following bytes may not be a real request,
+    // so close the connection. Also close it if a body did not end in time, instead of waiting for
+    // its end (RFC 9110 15.5.9).
     let stalled = |rejection: &Rejection| {
         matches!(
             rejection,
@@ -77,7 +79,7 @@ pub(super) fn response(
     response
 }
 
-/// A problem document, or the file's own body where a limit or its store refuses.
+/// A problem document, or the configured body if a limit or its store refuses.
 fn document(
     rejection: &Rejection,
     problem: &Problem,
@@ -93,7 +95,8 @@ fn document(
         Some(own) => (own.content_type.clone(), fill(own, rejection, problem, id)),
         None => (PROBLEM_JSON, problem_document(rejection, problem, id)),
     };
-    // The encoder knows the length of a body; only of one that is kept back it must be told.
+    // The encoder knows the length of a body that it sends; it must be given the length of a body
+    // that HEAD omits.
     let length = asked.head.then(|| HeaderValue::from(body.len()));
     let mut response = Response::new(if asked.head {
         ResponseBody::Empty
@@ -128,7 +131,7 @@ fn grpc(
     response
 }
 
-/// When a gRPC client's own retries may come; a negative number forbids them (gRFC A6).
+/// When a gRPC client's own retries are allowed; a negative number forbids them (gRFC A6).
 fn pushback(rejection: &Rejection, headers: &mut HeaderMap) {
     let value = match rejection {
         Rejection::Denied(Refused {
@@ -142,7 +145,7 @@ fn pushback(rejection: &Rejection, headers: &mut HeaderMap) {
     headers.insert(GRPC_RETRY_PUSHBACK, value);
 }
 
-/// RFC 9457: what is constant first.
+/// A problem document (RFC 9457); constant members come first.
 pub(super) fn problem_document(rejection: &Rejection, problem: &Problem, id: &str) -> String {
     let mut out = String::with_capacity(384);
     problem.write_members(&mut out);
@@ -158,7 +161,7 @@ pub(super) fn problem_document(rejection: &Rejection, problem: &Problem, id: &st
         out.push_str(itoa::Buffer::new().format(wait.ceil_millis()));
     }
     if !id.is_empty() {
-        // Hexadecimal digits, which hold nothing to escape.
+        // Hexadecimal digits need no escaping.
         out.push_str(DECISION_ID);
         out.push_str(id);
         out.push('"');
@@ -167,12 +170,12 @@ pub(super) fn problem_document(rejection: &Rejection, problem: &Problem, id: &st
     out
 }
 
-/// The document of a request that one limit refuses, as far as it is the same for all of them: made once.
+/// The part of the document that is the same for all requests that one limit refuses; built once.
 #[derive(Debug)]
 pub struct Denial(Box<[u8]>);
 
 impl Denial {
-    /// For the limit of this name.
+    /// Creates it for the limit of this name.
     pub fn by(limit: &str) -> Self {
         let mut opening = String::new();
         Problem::QUOTA_EXCEEDED.write_members(&mut opening);
@@ -181,11 +184,11 @@ impl Denial {
         Self(opening.into_bytes().into())
     }
 
-    /// The document for a caller that may come again after `wait`, refused by the decision `id`.
+    /// The document for a caller that may retry after `wait`, refused by the decision `id`.
     pub(super) fn document(&self, wait: Micros, id: &str) -> Bytes {
         let mut digits = itoa::Buffer::new();
         let millis = digits.format(wait.ceil_millis()).as_bytes();
-        // As long as it will be: then it is handed on as it is.
+        // Allocated at its final length, so that it becomes `Bytes` without a copy.
         let length = self.0.len() + millis.len() + DECISION_ID.len() + id.len() + 1 + END.len();
         let mut out = Vec::with_capacity(length);
         out.extend_from_slice(&self.0);
@@ -198,8 +201,8 @@ impl Denial {
     }
 }
 
-/// Writes the lines of the head of a refusal that [`Rejection::response_without_table`] made, but for the quota headers. `wait`: what
-/// the rejection says of a retry.
+/// Writes the header lines of a refusal that [`Rejection::response_without_table`] built, except
+/// the quota headers. `wait` is the retry time of the rejection.
 pub fn write_headers(out: &mut Vec<u8>, wait: Option<Micros>) {
     out.extend_from_slice(b"content-type: application/problem+json\r\ncache-control: no-store\r\n");
     if let Some(wait) = wait {
@@ -226,7 +229,7 @@ fn violated<'n>(out: &mut String, names: impl Iterator<Item = &'n str>) {
     out.push(']');
 }
 
-/// A body of the file's own, its placeholders filled; a brace that opens no known placeholder stays as it is.
+/// Fills the placeholders of a configured body; a brace that opens no known placeholder is copied.
 fn fill(own: &RefusalBody, rejection: &Rejection, problem: &Problem, id: &str) -> String {
     let json = own
         .content_type
@@ -260,7 +263,7 @@ fn fill(own: &RefusalBody, rejection: &Rejection, problem: &Problem, id: &str) -
     out
 }
 
-/// What a placeholder of a refusal body stands for.
+/// The value of a placeholder in a refusal body.
 fn value(name: &str, rejection: &Rejection, problem: &Problem, id: &str) -> Option<String> {
     let wait = || rejection.retry_after();
     Some(match name {
@@ -298,7 +301,7 @@ fn escape_json(out: &mut String, text: &str) {
     }
 }
 
-/// Appends `character` as it stands inside a JSON string.
+/// Appends `character`, escaped for a JSON string.
 pub fn escape_json_char(out: &mut String, character: char) {
     match character {
         '"' => out.push_str("\\\""),
@@ -314,7 +317,7 @@ pub fn escape_json_char(out: &mut String, character: char) {
     }
 }
 
-/// gRPC's percent encoding: everything but printable ASCII without `%`.
+/// gRPC's percent encoding: encodes everything but printable ASCII, and `%`.
 fn percent_encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -329,12 +332,12 @@ fn percent_encoded(text: &str) -> String {
     out
 }
 
-/// A number as a field value, with one allocation where `HeaderValue::from` takes two.
+/// A number as a header value, with one allocation; `HeaderValue::from` takes two.
 fn number(number: u64) -> HeaderValue {
     HeaderValue::from_str(itoa::Buffer::new().format(number)).expect("digits are visible ASCII")
 }
 
-/// What is served where a route lists no methods.
+/// The methods that are served if a route lists none.
 pub const ALLOWED: HeaderValue =
     HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");

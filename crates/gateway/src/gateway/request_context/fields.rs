@@ -1,4 +1,4 @@
-//! What the gateway says itself in the head of an answer.
+//! Writes the gateway's own headers into the head of a response.
 
 use http::{HeaderMap, Response};
 use smallvec::SmallVec;
@@ -10,19 +10,19 @@ use crate::rejection::{self, Asked, Rejection};
 use tollgate_limit::{Micros, Role, Standing};
 use tollgate_policy::Charge;
 
-/// What of an answer's head does not stand in its table of fields, but is written behind them.
+/// The headers of a response that are not in its header table but are written after it.
 #[derive(Clone, Copy)]
 pub(super) enum Lines {
     Nothing,
-    /// The quota fields.
+    /// The quota headers.
     Quota,
-    /// All fields of a refusal that says this of a retry, and the quota fields.
+    /// All headers of a refusal with this retry time, and the quota headers.
     Refusal(Option<Micros>),
 }
 
 impl RequestContext {
-    /// The answer of the gateway itself. Where that can be, and the route edits none of them (`edited`), it has no table of
-    /// fields: they are written with it.
+    /// The response of the gateway itself. Where possible, and unless the route edits its headers
+    /// (`edited`), it has no header table: its headers are written with the head.
     pub(in crate::gateway) fn refusal(
         &mut self,
         rejection: &Rejection,
@@ -50,7 +50,8 @@ impl RequestContext {
         }
     }
 
-    /// The answer has quota fields: `behind` its table of fields, when it is written ([`Self::write_fields`]), or in it.
+    /// Adds quota headers to the response: after its header table when the head is written
+    /// (`behind`, [`Self::write_fields`]), or in the table.
     pub(in crate::gateway) fn annotate(&mut self, headers: &mut HeaderMap, behind: bool) {
         if !behind {
             return self.with_facts(|quota, facts, refuses| {
@@ -74,7 +75,8 @@ impl RequestContext {
         }
     }
 
-    /// The charges that are told of, with their places: on live limits that are enforced and were asked, in the order of the route.
+    /// The charges to report, with their indices: those on enforced live limits that were asked, in
+    /// the order of the route.
     fn charges(&self) -> impl Iterator<Item = (usize, &Charge, &Standing)> {
         let limits = &self.snapshot.policy.limits;
         let all = self
@@ -92,9 +94,10 @@ impl RequestContext {
             .map(|(place, (charge, standing))| (place, charge, standing))
     }
 
-    /// What the quota fields tell, and whether limits refuse.
+    /// Passes the contents of the quota headers, and whether limits refuse, to `tell`.
     fn with_facts(&self, tell: impl FnOnce(&QuotaFields, &[Fact<'_>], bool)) {
-        // Pushed one by one: they are few, and collecting into a small vector asks for room at every turn.
+        // Pushed one by one: there are few, and `collect` into a small vector checks for capacity
+        // at every step.
         let mut facts = SmallVec::<[Fact<'_>; 4]>::new();
         let refused = self.refused();
         self.charges().for_each(|(place, charge, standing)| {

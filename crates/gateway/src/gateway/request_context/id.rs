@@ -1,13 +1,13 @@
-//! The name that a decision goes by in refusals and in the log.
+//! The id of a decision in refusals and in the log.
 
 use tollgate_telemetry::text;
 
-/// A decision's id in writing: 16 hexadecimal digits.
+/// A decision's id as text: 16 hexadecimal digits.
 pub(in crate::gateway) struct DecisionId([u8; 16]);
 
 impl DecisionId {
-    /// Of the decision of this number. Neighbours must not look alike, so it is mixed first (the finalizer of Steele, Lea
-    /// and Flood's SplitMix, which loses nothing).
+    /// The id of the decision with this number. The number is mixed first, so that consecutive ids
+    /// do not look alike (the finalizer of Steele, Lea and Flood's SplitMix, which is a bijection).
     pub(super) fn of(count: u64) -> Self {
         let mut mixed = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,12 +1,12 @@
-//! What the limits said of a request, and of each of its claims.
+//! The decision of the limits on a request, and on each of its claims.
 
 use tollgate_limit::{Micros, Standing, Verdict};
 use tollgate_limiter::{Denied, Permit};
 use tollgate_policy::Charge;
 
-/// What the limits said.
+/// The decision of the limits.
 pub(super) enum Judged {
-    /// Nothing: they were not asked, or not answered for.
+    /// None: the limits were not asked, or did not answer.
     Not,
     Permitted(Permit),
     Denied(Denied),
@@ -21,7 +21,7 @@ impl Judged {
         }
     }
 
-    /// Whether nobody was asked about the claim at `place`: its standing says nothing.
+    /// Whether no store was asked about the claim at `place`, so that its standing is meaningless.
     pub(super) fn is_unasked(&self, place: usize) -> bool {
         match self {
             Self::Not => true,
@@ -30,7 +30,7 @@ impl Judged {
         }
     }
 
-    /// Whether the claim at `place` was granted without its store, which did not answer.
+    /// Whether the claim at `place` was granted because its store did not answer.
     pub(super) fn is_ungoverned(&self, place: usize) -> bool {
         matches!(self, Self::Permitted(permit) if permit.is_ungoverned(place))
     }
@@ -43,7 +43,7 @@ impl Judged {
         }
     }
 
-    /// What the log says of the claim at `place`.
+    /// The word that the log writes for the claim at `place`.
     pub(super) fn outcome(&self, place: usize, charge: &Charge) -> &'static str {
         if self.is_unasked(place) && !self.is_ungoverned(place) {
             return "unasked";

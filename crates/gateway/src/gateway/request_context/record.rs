@@ -1,4 +1,4 @@
-//! The line of the access log.
+//! Writes the line of the access log.
 
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Version};
@@ -11,7 +11,7 @@ use tollgate_net::server::Unread;
 use tollgate_policy::Charge;
 use tollgate_telemetry::access;
 
-/// What only the access log wants.
+/// Data that only the access log needs.
 pub(super) struct Head {
     pub(super) method: Method,
     pub(super) path: Option<PathAndQuery>,
@@ -89,7 +89,7 @@ impl RequestContext {
         });
     }
 
-    /// What the claim at `place` cost in the end, where its response can say so.
+    /// The final cost of the claim at `place`, if its response can change it.
     fn settled(&self, place: usize, charge: &Charge) -> Option<u64> {
         let open = settle::is_open(&self.snapshot.policy.rules[charge.rule]);
         self.permit()
@@ -98,7 +98,8 @@ impl RequestContext {
     }
 }
 
-/// Writes the line of what was refused before it became a request, as far as its first line can be read.
+/// Logs a request that was refused before its head was parsed, as far as its first line can be
+/// read.
 pub(in crate::gateway) fn log_unread(
     writer: &access::AccessWriter,
     unread: Unread<'_>,
@@ -112,7 +113,7 @@ pub(in crate::gateway) fn log_unread(
     let (method, target, protocol) = (parts.next(), parts.next(), parts.next());
     let method =
         method.filter(|method| target.is_some() && method.len() <= NAME_MAX && is_token(method));
-    // Of a target in absolute form nothing is told: it may name a user.
+    // A target in absolute form is not logged, because it may contain a user name.
     let target = target
         .filter(|target| target.starts_with('/'))
         .unwrap_or_default();
@@ -138,7 +139,7 @@ pub(in crate::gateway) fn log_unread(
     });
 }
 
-/// The first line of a head, without its end; only as much of it as is text.
+/// The first line of a head without its line end, up to the first byte that is not text.
 fn first_line(head: &[u8]) -> &str {
     let end = head
         .iter()
@@ -152,10 +153,10 @@ fn is_token(text: &str) -> bool {
         .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
-/// Bytes of a method or a protocol that are told.
+/// The longest method or protocol that is logged, in bytes.
 const NAME_MAX: usize = 32;
 
-/// A field's value as it was sent, empty where there is none.
+/// A header's value as it was received; empty if there is none.
 fn sent(value: &Option<HeaderValue>) -> &[u8] {
     value.as_ref().map_or(&[][..], HeaderValue::as_bytes)
 }
