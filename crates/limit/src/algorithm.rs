@@ -19,9 +19,9 @@ use super::{fixed_window, interval};
 pub enum Algorithm {
     /// Continuous refill: `burst + rate x T` in every span T.
     TokenBucket(TokenBucket),
-    /// The same, slower after a pause.
+    /// A token bucket that grants more slowly after a pause.
     WarmUp(WarmUp),
-    /// The whole amount at once, each whole period since first use.
+    /// Adds the whole amount at once, after each whole period since first use.
     Interval(Stepped),
     /// A count per window.
     FixedWindow(Stepped),
@@ -29,16 +29,16 @@ pub enum Algorithm {
     SlidingWindow(SlidingWindow),
     /// Exact log of grants.
     SlidingLog(SlidingLog),
-    /// At most so many at once.
+    /// At most this many units in flight.
     InFlight(InFlight),
 }
 
 /// A decision about one bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
-    /// What the bucket answers.
+    /// The bucket's verdict and numbers.
     pub standing: Standing,
-    /// The bucket afterwards: as it was, when refused.
+    /// The bucket afterwards; unchanged when the cost was refused.
     pub state: Option<State>,
 }
 
@@ -46,7 +46,8 @@ impl Algorithm {
     /// Checks `terms`.
     ///
     /// # Errors
-    /// Every reason the limit cannot be represented exactly, and every setting this algorithm has no meaning for.
+    /// Every reason why the limit cannot be represented exactly, and every setting that has no
+    /// meaning for this algorithm.
     pub fn new(terms: &Terms) -> Result<Self, Vec<QuotaError>> {
         let mut errors = terms.meaningless();
         let made = Self::with(terms);
@@ -94,10 +95,12 @@ impl Algorithm {
         }
     }
 
-    /// The same algorithm, its rate following the upstream's health down to `amount` per `period`.
+    /// The same algorithm with a rate that follows the upstream's health, down to `amount` per
+    /// `period`.
     ///
     /// # Errors
-    /// When it is no plain token bucket, or the least is above the rate or too low to be counted.
+    /// When the algorithm is not a plain token bucket, or the minimum is above the rate or too low
+    /// to be counted.
     pub fn following(self, amount: u64, period: Micros) -> Result<Self, Vec<QuotaError>> {
         match self {
             Self::TokenBucket(bucket) => bucket.following(amount, period).map(Self::TokenBucket),
@@ -108,7 +111,8 @@ impl Algorithm {
         }
     }
 
-    /// The same algorithm, obeying what the upstream says of its own quota, where it follows its health.
+    /// The same algorithm; if it follows the upstream's health, it also obeys the quota the
+    /// upstream reports.
     pub fn obeying_quota(self) -> Self {
         match self {
             Self::TokenBucket(bucket) => Self::TokenBucket(bucket.obeying_quota()),
@@ -116,7 +120,7 @@ impl Algorithm {
         }
     }
 
-    /// How far its rate may fall, if it follows its upstream's health.
+    /// How far the rate may fall, if it follows the upstream's health.
     pub fn follows(&self) -> Option<&Following> {
         match self {
             Self::TokenBucket(bucket) => bucket.follows(),
@@ -124,7 +128,8 @@ impl Algorithm {
         }
     }
 
-    /// Whether its refusals shed load for an upstream that takes no more, and are no caller's doing.
+    /// Whether a refusal sheds load for an overloaded upstream and is not caused by the caller's
+    /// use.
     pub fn sheds_load(&self) -> bool {
         matches!(self, Self::InFlight(limit) if limit.is_adaptive())
     }
@@ -141,7 +146,7 @@ impl Algorithm {
         }
     }
 
-    /// Its rate; a concurrency limit has none.
+    /// The limit's rate; a concurrency limit has none.
     pub fn quota(&self) -> Option<&Quota> {
         match self {
             Self::TokenBucket(bucket) => Some(bucket.quota()),
@@ -153,8 +158,8 @@ impl Algorithm {
         }
     }
 
-    /// The greatest cost that can ever be drawn: a greater constant cost is a configuration error, a greater one that comes
-    /// with the request is refused without a time.
+    /// The greatest cost that can ever be drawn. A greater constant cost is a configuration error;
+    /// a greater cost computed from a request is refused without a retry time.
     pub fn greatest_cost(&self) -> u64 {
         match self {
             Self::TokenBucket(bucket) => bucket.quota().burst.saturating_add(bucket.debt()),
@@ -168,8 +173,9 @@ impl Algorithm {
         }
     }
 
-    /// Whether `cost` can be drawn at `now` from the bucket in `state` (`None`: a full one), without drawing it. A state of
-    /// another algorithm counts as none: a changed algorithm starts afresh.
+    /// Whether `cost` can be drawn at `now` from the bucket in `state` (`None`: a full bucket).
+    /// Draws nothing. A state of another algorithm counts as `None`: after a change of algorithm a
+    /// bucket starts fresh.
     pub fn judge(&self, state: Option<&State>, cost: u64, now: Timestamp) -> Judged<Next> {
         fn lift<S>(judged: Judged<S>, next: fn(S) -> Next) -> Judged<Next> {
             judged.map(|granted| Granted {
@@ -196,7 +202,7 @@ impl Algorithm {
         }
     }
 
-    /// Writes down a grant.
+    /// Writes a grant into `state`.
     pub fn apply(&self, state: &mut Option<State>, next: Next) {
         let before = match state.take() {
             Some(State::Log(log)) => log,
@@ -205,7 +211,7 @@ impl Algorithm {
         *state = Some(self.written(before, next));
     }
 
-    /// The bucket that a grant makes of `state`.
+    /// The bucket after a grant on `state`.
     pub fn after(&self, state: Option<&State>, next: Next) -> State {
         self.written(State::log(state).cloned().unwrap_or_default(), next)
     }
@@ -226,7 +232,7 @@ impl Algorithm {
         }
     }
 
-    /// How the bucket stands at `now`.
+    /// The bucket's numbers at `now`.
     pub fn report(&self, state: Option<&State>, now: Timestamp) -> Report {
         match self {
             Self::TokenBucket(bucket) => bucket.report(State::level(state), now),
@@ -239,7 +245,7 @@ impl Algorithm {
         }
     }
 
-    /// Decides about one bucket: the specification that every store is a translation of.
+    /// Decides about one bucket. This function is the specification that every store translates.
     pub fn decide(&self, state: Option<&State>, cost: u64, now: Timestamp) -> Decided {
         let judged = self.judge(state, cost, now);
         let verdict = Verdict::from(&judged);
@@ -282,8 +288,8 @@ impl Algorithm {
         };
     }
 
-    /// The moment from which the bucket equals no bucket, if nothing more happens; a place in flight has none
-    /// (`None`).
+    /// The moment from which the bucket equals no bucket, if nothing else happens; `None` for units
+    /// in flight, which do not expire.
     pub fn expiry(&self, state: &State) -> Option<Timestamp> {
         match (self, state) {
             (Self::TokenBucket(bucket), State::Level(level)) => Some(bucket.expiry(*level)),
@@ -294,14 +300,15 @@ impl Algorithm {
             (Self::SlidingWindow(window), State::Pair(pair)) => Some(window.expiry(*pair)),
             (Self::SlidingLog(algorithm), State::Log(log)) => Some(algorithm.expiry(log)),
             (Self::InFlight(_), State::Held(held)) => (held.units == 0).then(Timestamp::default),
-            // Another algorithm's state counts as none already.
+            // A state of another algorithm already counts as none.
             _ => Some(Timestamp::default()),
         }
     }
 
-    /// The bucket of this limit under its `new` numbers: each caller's units as they stand at `now`, rounded down, clamped
-    /// to the new burst, never added to. A changed algorithm starts afresh (`None`). One that is full is full under the new
-    /// numbers too, for it may as well have been forgotten.
+    /// The bucket of this limit under its `new` numbers: the units at `now`, rounded down, clamped
+    /// to the new burst and never increased. After a change of algorithm it starts fresh (`None`).
+    /// A full bucket is full under the new numbers too, because a full bucket may have been
+    /// forgotten already.
     pub fn rescale(&self, state: &State, new: &Self, now: Timestamp) -> Option<State> {
         if self.expiry(state).is_some_and(|expiry| expiry <= now) {
             return None;
@@ -309,7 +316,7 @@ impl Algorithm {
         self.renumber(state, new, now)
     }
 
-    /// As [`Algorithm::rescale`], of a bucket that may not be forgotten though it is full.
+    /// Like [`Algorithm::rescale`], for a bucket that must be kept even when it is full.
     pub(super) fn renumber(&self, state: &State, new: &Self, now: Timestamp) -> Option<State> {
         match (self, new, state) {
             (Self::TokenBucket(old), Self::TokenBucket(new), State::Level(level)) => {

@@ -1,10 +1,10 @@
-//! The state kept for one bucket, and what an algorithm says of it.
+//! The state of one bucket, and the types in which an algorithm reports on it.
 
 use super::sliding_log::{Entry, Log};
 use super::time::{Micros, Timestamp};
 
-/// The state of one bucket: two or three integers, but for the log. A bucket that is full (whose window is over, in
-/// which nobody is) equals no bucket, so `None` stands for it everywhere.
+/// The state of one bucket: two or three integers, except for the log. A full bucket (one whose
+/// window is over, or with nothing in flight) equals no bucket, so `None` represents it everywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// A token bucket.
@@ -21,7 +21,7 @@ pub enum State {
     Held(Held),
 }
 
-/// What a grant makes of a bucket, of any algorithm.
+/// The new state of a bucket after a grant, for any algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The new level.
@@ -32,7 +32,7 @@ pub enum Next {
     Steps(Steps),
     /// The new counts.
     Pair(Pair),
-    /// The entry that the log gains.
+    /// The entry added to the log.
     Entry(Entry),
     /// The new number in flight.
     Held(Held),
@@ -88,28 +88,30 @@ impl State {
     }
 }
 
-/// A token bucket: its level in unit-microseconds (one unit is the quota's `p`), as it stood at a moment.
+/// A token bucket: its level at a moment, in unit-microseconds (one unit is the quota's `p`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// Unit-microseconds; below zero: debt, or waiting requests have taken ahead.
+    /// Unit-microseconds. Below zero: the bucket is in debt, or waiting requests have drawn in
+    /// advance.
     pub level: i64,
-    /// When it stood so; never decreases.
+    /// The moment of that level; never decreases.
     pub at: Timestamp,
 }
 
 /// A token bucket that warms up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Warming {
-    /// The bucket it is when warm.
+    /// The token bucket that applies when it is warm.
     pub level: Level,
-    /// Its coldness (Guava's stored permits) in unit-microseconds, when the level is next full.
+    /// Its coldness (Guava's stored permits), in unit-microseconds, at the moment the level is next
+    /// full.
     pub cold: u64,
 }
 
-/// A bucket that is refilled in steps: whole units, and when the step they belong to began.
+/// A bucket that is refilled in steps: whole units, and the start of the step they belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
-    /// Units left; below zero: debt, or waiting requests have taken ahead.
+    /// Units left. Below zero: the bucket is in debt, or waiting requests have drawn in advance.
     pub units: i64,
     /// The start of the current step (window); never decreases.
     pub since: Timestamp,
@@ -133,31 +135,32 @@ pub struct Held {
     pub units: u64,
 }
 
-/// A bucket's answer to a cost: the grant with the state that records it, or the refusal, which changes nothing.
+/// The verdict on a cost: a grant with the state that records it, or a refusal, which changes
+/// nothing.
 pub type Judged<S> = Result<Granted<S>, Refused>;
 
 /// The bucket can pay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted<S> {
-    /// How long the request must be held first (shaping); zero: not at all.
+    /// How long the request must be held first (shaping); zero: it is not held.
     pub wait: Micros,
-    /// The bucket once it has paid.
+    /// The bucket after the cost is paid.
     pub next: S,
 }
 
 /// The bucket cannot pay now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// A lone caller that waits exactly this long is admitted, one microsecond less is not; `None`: there is no such
-    /// time.
+    /// A single caller that waits exactly this long is admitted; one that waits a microsecond less
+    /// is not. `None`: no such time exists.
     pub retry_after: Option<Micros>,
 }
 
 impl Refused {
-    /// There is no time after which the request would pass.
+    /// A refusal that no wait resolves.
     pub const NEVER: Self = Self { retry_after: None };
 
-    /// The request passes after `wait`.
+    /// A refusal after which the request passes once `wait` has elapsed.
     pub const fn after(wait: Micros) -> Self {
         Self {
             retry_after: Some(wait),
@@ -165,14 +168,15 @@ impl Refused {
     }
 }
 
-/// How a bucket stands at a moment: the numbers quota headers are made of.
+/// The numbers of a bucket at a moment, from which quota headers are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Whole units left.
     pub remaining: u64,
-    /// Until the bucket is full, or its window ends.
+    /// Time until the bucket is full, or its window ends.
     pub reset: Micros,
-    /// The effective window of the `RateLimit` header: the time in which the rate yields `remaining`, so that a client
-    /// who spends `remaining` evenly over it keeps to the rate; with nothing left, the time to the next unit.
+    /// The effective window of the `RateLimit` header: the time in which the rate yields
+    /// `remaining`. A client that spends `remaining` evenly over this time keeps to the rate. With
+    /// nothing left, it is the time to the next unit.
     pub effective: Micros,
 }

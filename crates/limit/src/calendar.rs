@@ -1,21 +1,24 @@
-//! Window boundaries that a calendar dictates. The core knows no zone: it is handed a list.
+//! Window boundaries of a calendar, such as midnight in a time zone. The core does not compute time
+//! zones: it receives a list of boundaries.
 
 use super::time::{Micros, Timestamp};
 
-/// Window boundaries in ascending order, worked out outside the core; it knows no zone.
+/// Window boundaries in ascending order, computed outside the core.
 ///
-/// Before the first boundary lies one window from the epoch on. After the last one windows go on with the length of
-/// the last listed window: the list should outlast the process, but its end must not be a limit that never resets.
+/// One window reaches from the epoch to the first boundary. After the last boundary, windows
+/// continue with the length of the last listed window: the list should outlast the process, but a
+/// limit must still reset after the list ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calendar {
-    /// The starts of consecutive windows; the last entry ends the last window. At least two.
+    /// The starts of consecutive windows; the last entry ends the last window. At least two
+    /// entries.
     pub boundaries: Vec<Timestamp>,
-    /// In words: "day in Europe/Berlin".
+    /// A description: "day in Europe/Berlin".
     pub words: String,
 }
 
 impl Calendar {
-    /// How many boundaries lie at or before `moment`: windows by number.
+    /// How many boundaries are at or before `moment`: the window's number.
     pub fn position(&self, moment: Timestamp) -> u64 {
         let within = self
             .boundaries
@@ -46,7 +49,7 @@ impl Calendar {
         }
     }
 
-    /// The window that `moment` lies in: its start and its end.
+    /// The start and the end of the window that contains `moment`.
     pub fn window(&self, moment: Timestamp) -> (Timestamp, Timestamp) {
         let position = self.position(moment);
         (self.boundary(position), self.boundary(position + 1))

@@ -1,4 +1,4 @@
-//! What a request asks of its buckets, and what they answered.
+//! What a request wants to draw from its buckets, and what each bucket decided.
 
 use smallvec::SmallVec;
 
@@ -17,17 +17,17 @@ pub struct Claim<'a> {
     pub limit: &'a Limit,
     /// The caller's encoded identity under the limit's scope ([`super::key::KeyBytes`]).
     pub key: &'a [u8],
-    /// Units to draw. Zero is allowed: it asks without taking.
+    /// Units to draw. Zero is allowed: it checks the bucket without taking units.
     pub cost: u64,
-    /// Whether this bucket's refusal refuses the request. Shadow limits, candidates and keys outside `enforce_for`
-    /// are judged and charged in the same pass but never veto.
+    /// Whether a refusal by this bucket refuses the request. Shadow limits, candidates and keys
+    /// outside `enforce_for` are judged and charged in the same pass but never refuse.
     pub enforced: bool,
-    /// What the limit's upstream has taught; `None`: the limit learns nothing.
+    /// What the limit has learnt from its upstream; `None`: the limit does not learn.
     pub conditions: Option<&'a Conditions>,
 }
 
 impl<'a> Claim<'a> {
-    /// An enforced claim of a limit that learns nothing.
+    /// An enforced claim of a limit that does not learn.
     pub const fn new(limit: &'a Limit, key: &'a [u8], cost: u64) -> Self {
         Self {
             limit,
@@ -39,22 +39,23 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// What one bucket answered.
+/// The decision of one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The bucket's own verdict, whatever the other claims got.
+    /// The bucket's own verdict, independent of the other claims.
     pub verdict: Verdict,
-    /// Whole units left after this draw (before it, when nothing was taken).
+    /// Whole units left after this draw (before it, if nothing was taken).
     pub remaining: u64,
-    /// Until the bucket is full, or its window ends.
+    /// Time until the bucket is full, or its window ends.
     pub reset: Micros,
-    /// The effective window of the `RateLimit` header's `t`: the time in which the rate yields `remaining`; with nothing
-    /// left, the time to the next unit; for windows, the time to their end.
+    /// The effective window, `t` in the `RateLimit` header: the time in which the rate yields
+    /// `remaining`; with nothing left, the time to the next unit; for windows, the time to their
+    /// end.
     pub effective: Micros,
 }
 
 impl Standing {
-    /// A bucket's verdict with its numbers.
+    /// Combines a bucket's verdict with its numbers.
     pub const fn new(verdict: Verdict, report: Report) -> Self {
         Self {
             verdict,
@@ -70,13 +71,13 @@ impl Standing {
 pub enum Verdict {
     /// The bucket can pay.
     Allow {
-        /// How long the request must be held before it may go on (shaping); zero: at once.
+        /// How long the request must be held before it continues (shaping); zero: it is not held.
         wait: Micros,
     },
     /// The bucket cannot pay now.
     Deny {
-        /// A lone caller that waits exactly this long is admitted; `None`: there is no such time (concurrency, or a
-        /// cost that never fits).
+        /// A single caller that waits exactly this long is admitted. `None`: no such time exists (a
+        /// concurrency limit, or a cost above the burst).
         retry_after: Option<Micros>,
     },
 }
@@ -100,11 +101,11 @@ impl<S> From<&Judged<S>> for Verdict {
     }
 }
 
-/// What the buckets of one request answered: all charged or none. A fact; what the gateway makes of it is the
-/// limiter's `tollgate_limiter::Decision`.
+/// The decision of all buckets of one request: all are charged, or none. What the gateway does with
+/// it is the limiter's `tollgate_limiter::Decision`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Draw {
-    /// Whether every enforced claim could pay, and so every claim that could was charged.
+    /// Whether every enforced claim could pay. If so, every claim that could pay was charged.
     pub granted: bool,
     /// One standing per claim, in the order of the claims.
     pub standings: SmallVec<[Standing; 4]>,
@@ -119,12 +120,13 @@ pub struct Settlement<'a> {
     pub key: &'a [u8],
     /// What changes.
     pub change: Change,
-    /// What the grant that a refund undoes was made under; `None`: it gets back its written cost.
+    /// The conditions under which the refunded grant was made; `None`: the refund is the written
+    /// cost.
     pub conditions: Option<&'a Conditions>,
 }
 
 impl<'a> Settlement<'a> {
-    /// A correction in the limit's own numbers.
+    /// A correction with the limit's numbers as written.
     pub const fn new(limit: &'a Limit, key: &'a [u8], change: Change) -> Self {
         Self {
             limit,
@@ -138,22 +140,25 @@ impl<'a> Settlement<'a> {
 /// What a settlement changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The real cost was `more` units above the estimate: charge them too (the bucket may go into bounded debt).
+    /// The real cost was `more` units above the estimate: charge them too (the bucket may go into
+    /// bounded debt).
     Charge {
         /// Units to take.
         more: u64,
     },
-    /// The real cost was lower, or the request does not count: give `units` back, never above the burst.
+    /// The real cost was lower, or the request does not count: give back `units`, never above the
+    /// burst.
     Refund {
         /// Units to give back.
         units: u64,
     },
-    /// The request was never sent on: give `units` back, also those of a request that still waited for its token if
-    /// nobody waits behind it.
+    /// The request was never forwarded: give back `units`. This also covers a request that was
+    /// still waiting for its token, if no other request waits after it.
     Withdraw {
         /// Units to give back.
         units: u64,
-        /// When the bucket was to be full again once the request had drawn: still so, nobody drew since.
+        /// When the bucket was due to be full after this draw. If that moment is unchanged, no
+        /// request has drawn since.
         full_at: Timestamp,
     },
     /// The request has ended: free its place in a concurrency limit.

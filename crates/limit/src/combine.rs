@@ -1,5 +1,5 @@
-//! What bounded tables and dead stores need of a bucket: one that owes what two owe, one with nothing in it, one that is
-//! a gateway's share of a limit.
+//! Builds buckets that bounded tables and store outages need: the join of two buckets, an empty
+//! bucket, and a gateway's share of a limit.
 
 use super::algorithm::Algorithm;
 use super::bucket::{Held, Level, Pair, State, Steps, Warming};
@@ -13,8 +13,8 @@ use super::token_bucket::TokenBucket;
 use super::warm_up::WarmUp;
 
 impl Algorithm {
-    /// A bucket that at every moment grants no more than either of two: what a newcomer inherits when a table is full. A
-    /// state of another algorithm counts as none.
+    /// A bucket that never grants more than either of two: the state a new key inherits when a
+    /// table is full. A state of another algorithm counts as none.
     pub fn join(&self, a: &State, b: &State) -> State {
         match (self, a, b) {
             (Self::TokenBucket(bucket), State::Level(a), State::Level(b)) => {
@@ -44,7 +44,7 @@ impl Algorithm {
             ) => {
                 let at = a.since.max(b.since);
                 let (a, b) = (bucket.current(Some(*a), at), bucket.current(Some(*b), at));
-                // The later start has the later boundaries.
+                // The later start also has the later boundaries.
                 State::Steps(Steps {
                     units: a.units.min(b.units),
                     since: a.since.max(b.since),
@@ -67,7 +67,8 @@ impl Algorithm {
         }
     }
 
-    /// A bucket with nothing left at `now`; `None`: a concurrency limit, in which nobody is when nobody is.
+    /// A bucket with no units left at `now`; `None` for a concurrency limit: without requests in
+    /// flight all of its places are free.
     pub fn drained(&self, now: Timestamp) -> Option<State> {
         match self {
             Self::TokenBucket(_) => Some(State::Level(Level { level: 0, at: now })),
@@ -91,11 +92,12 @@ impl Algorithm {
         }
     }
 
-    /// One of `replicas` equal shares, kept in the process: a token bucket's rate is divided exactly, whole units are
-    /// rounded down, but to no less than one. A share that cannot be counted exactly is the whole limit.
+    /// One of `replicas` equal shares, kept in the process. A token bucket's rate is divided
+    /// exactly; whole units are rounded down, to at least one. A share that cannot be counted
+    /// exactly becomes the whole limit.
     pub fn share(&self, replicas: u32) -> Self {
         let share = self.try_share(u64::from(replicas.max(1)));
-        // An answer costs what it costs, whoever counts it.
+        // The cost of a response does not depend on how many gateways share the limit.
         share
             .and_then(|share| share.settling(self.settled(), false))
             .unwrap_or_else(|_| self.clone())
@@ -148,7 +150,8 @@ impl Algorithm {
     }
 }
 
-/// From the newest grant back, at each moment as many units since then as the fuller of the two logs has.
+/// From the newest grant backwards: at each moment, as many units since then as the log with more
+/// of them has.
 fn join_logs(a: &Log, b: &Log) -> Log {
     let mut newest_first = Vec::with_capacity(a.entries().len() + b.entries().len());
     let (mut a, mut b) = (a.entries().rev().peekable(), b.entries().rev().peekable());

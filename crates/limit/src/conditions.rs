@@ -1,9 +1,11 @@
-//! What an upstream has taught of one limit by a moment: plain numbers, handed to a decision by the caller that keeps them.
+//! What a limit has learnt from its upstream by a moment: plain numbers that the limiter stores and
+//! passes to each decision. This module keeps no state.
 //!
-//! The factor of a rate acts on what a grant *takes*, never on what it *needs*: at 512/1024 a request is granted as soon as
-//! the bucket holds its written cost, and leaves the bucket twice that cost poorer, below zero if need be. So the wait of a
-//! refusal is exact whatever becomes of the factor meanwhile: it depends on the level and on the written rate alone. A burst
-//! is what it was, only followed by a longer pause.
+//! The factor of a rate changes what a grant *takes*, never what it *needs*. At 512/1024 a request
+//! is granted as soon as the bucket holds its written cost, and takes twice that cost, below zero
+//! if necessary. The wait of a refusal is therefore exact even if the factor changes meanwhile: it
+//! depends only on the level and on the written rate. The burst stays the same; only the pause
+//! after it is longer.
 
 use std::borrow::Cow;
 
@@ -12,12 +14,12 @@ use super::bucket::Report;
 use super::quota::{Quota, QuotaError};
 use super::time::{Micros, Timestamp};
 
-/// What an upstream has taught of one limit.
+/// What a limit has learnt from its upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conditions {
-    /// Of a rate that follows its upstream.
+    /// For a rate that follows its upstream.
     Rate(RateConditions),
-    /// Of an adaptive concurrency limit: the places there are.
+    /// For an adaptive concurrency limit: the number of places.
     Places(u64),
 }
 
@@ -26,8 +28,8 @@ pub enum Conditions {
 pub struct RateConditions {
     /// The share of the rate that is granted, in 1/1024.
     pub factor: u64,
-    /// How a price that is no whole number of ticks is rounded, in 1/65536 of a tick. Over many grants the caller goes
-    /// through all values, so that the fractions add up.
+    /// How a price that is not a whole number of ticks is rounded, in 1/65536 of a tick. The
+    /// limiter steps through all values over many grants, so that the fractions add up.
     pub rounding: u16,
     /// Nothing is granted before this moment.
     pub opens: Timestamp,
@@ -41,7 +43,7 @@ impl RateConditions {
         opens: Timestamp::from_micros(0),
     };
 
-    /// What a grant that costs `ticks` takes: never less than that.
+    /// What a grant that costs `ticks` takes: never less than `ticks`.
     pub(super) fn raised(self, ticks: u64) -> u64 {
         if self.factor >= WHOLE {
             return ticks;
@@ -51,14 +53,15 @@ impl RateConditions {
         u64::try_from((fine + u128::from(self.rounding)) >> u16::BITS).unwrap_or(u64::MAX)
     }
 
-    /// What a grant of `ticks` that was made under these conditions gets back: at most what it took.
+    /// What a refund of a grant of `ticks`, made under these conditions, gives back: at most what
+    /// the grant took.
     pub(super) fn returned(self, ticks: u64) -> u64 {
         let returned = u128::from(ticks) * u128::from(WHOLE) / u128::from(self.factor.max(1));
         u64::try_from(returned).unwrap_or(u64::MAX)
     }
 
-    /// How a bucket stands whose rate is lowered: as many requests of one unit pass at once as it says, and no faster
-    /// than the lowered rate.
+    /// The numbers of a bucket whose rate is lowered: as many requests of one unit as it reports
+    /// pass at once, and later ones no faster than the lowered rate.
     pub(super) fn lowered(self, report: Report, quota: &Quota, now: Timestamp) -> Report {
         if self.opens > now {
             let wait = self.opens.since(now);
@@ -71,7 +74,7 @@ impl RateConditions {
         if self.factor >= WHOLE || report.remaining == 0 {
             return report;
         }
-        // The last of them needs its written cost only.
+        // The last of these requests needs only its written cost.
         let remaining =
             u128::from(report.remaining - 1) * u128::from(self.factor) / u128::from(WHOLE) + 1;
         let effective = (remaining * u128::from(quota.p) * u128::from(WHOLE))
@@ -85,22 +88,22 @@ impl RateConditions {
     }
 }
 
-/// How far a rate may fall with its upstream's health, and what it obeys.
+/// How far a rate may fall with its upstream's health, and whether it obeys the upstream's quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Following {
-    /// The least share of the rate, in 1/1024.
+    /// The minimum share of the rate, in 1/1024.
     pub least: u64,
-    /// The same as written: units and period.
+    /// The minimum as written: units and period.
     pub least_written: (u64, Micros),
-    /// Whether what the upstream says of its own quota is obeyed.
+    /// Whether the limit obeys the quota that the upstream reports.
     pub obeys_quota: bool,
 }
 
 impl Following {
-    /// All of `quota`'s rate, and never less than `amount` per `period` of it.
+    /// Follows `quota`'s whole rate and never falls below `amount` per `period`.
     ///
     /// # Errors
-    /// When that is more than the rate itself, or nothing.
+    /// When that minimum is above the rate, or zero.
     pub(super) fn new(amount: u64, period: Micros, quota: &Quota) -> Result<Self, QuotaError> {
         let least = u128::from(amount) * u128::from(quota.period.0) * u128::from(WHOLE);
         let least = least.div_ceil((u128::from(period.0) * u128::from(quota.amount)).max(1));
@@ -120,8 +123,8 @@ impl Following {
 }
 
 impl Algorithm {
-    /// The same algorithm as its upstream's conditions have it, within the file's numbers. Conditions of another kind of
-    /// limit change nothing.
+    /// The algorithm under its upstream's conditions, within the file's numbers. Conditions for
+    /// another kind of limit change nothing.
     pub fn under(&self, conditions: Option<&Conditions>) -> Cow<'_, Self> {
         match (self, conditions) {
             (Self::TokenBucket(bucket), Some(Conditions::Rate(rate))) => {
@@ -135,7 +138,7 @@ impl Algorithm {
     }
 }
 
-/// All of the rate.
+/// The whole rate.
 pub const WHOLE: u64 = 1_024;
 
 #[cfg(test)]

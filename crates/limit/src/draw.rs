@@ -1,15 +1,16 @@
-//! One request, all its buckets: every claim or none.
+//! Draws all claims of one request, or none.
 
 use super::bucket::{Next, State};
 use super::claim::{Claim, Draw, Standing, Verdict};
 use super::time::{Micros, Timestamp};
 
-/// Draws every claim or none of them, `states[i]` being the bucket of `claims[i]`.
+/// Draws every claim or none of them; `states[i]` is the bucket of `claims[i]`.
 ///
-/// Granted when every enforced claim can pay. Then each claim that can pay is charged: the enforced ones, and of the
-/// others those whose bucket holds the cost. A limit that is not enforced and cannot pay is not charged and does not go
-/// negative: it counts what it would have admitted, so that enforcing it later changes nothing about its buckets. It never
-/// vetoes, and a refused request charges nobody.
+/// The draw is granted when every enforced claim can pay. Then each claim that can pay is charged:
+/// the enforced ones, and the others whose bucket holds the cost. A limit that is not enforced and
+/// cannot pay is not charged and does not go negative: it counts what it would have admitted, so
+/// its buckets do not change when it is enforced later. It never refuses the request. A refused
+/// request charges no bucket.
 ///
 /// A refused draw writes nothing. No two claims share a bucket, so their order does not matter.
 pub fn draw_all(claims: &[Claim<'_>], states: &mut [Option<State>], now: Timestamp) -> Draw {
@@ -24,7 +25,7 @@ pub fn draw_all(claims: &[Claim<'_>], states: &mut [Option<State>], now: Timesta
     }
     let mut standings = smallvec::SmallVec::new();
     for ((claim, state), (verdict, next)) in claims.iter().zip(states.iter_mut()).zip(judged) {
-        // Who asks without taking leaves the bucket as it was.
+        // A claim of cost zero leaves the bucket unchanged.
         if let (true, Some(next)) = (granted && claim.cost > 0, next) {
             claim.limit.algorithm.apply(state, next);
         }
@@ -37,7 +38,8 @@ pub fn draw_all(claims: &[Claim<'_>], states: &mut [Option<State>], now: Timesta
     Draw { granted, standings }
 }
 
-/// How the buckets stand, charging nothing: each verdict is what a draw of that cost would get now.
+/// The state of the buckets, without charging: each verdict is what a draw of that cost would get
+/// now.
 pub fn peek_all(claims: &[Claim<'_>], states: &[Option<State>], now: Timestamp) -> Vec<Standing> {
     let standing = |(claim, state): (&Claim<'_>, &Option<State>)| {
         let algorithm = claim.limit.algorithm.under(claim.conditions);
@@ -48,8 +50,8 @@ pub fn peek_all(claims: &[Claim<'_>], states: &[Option<State>], now: Timestamp) 
 }
 
 impl Draw {
-    /// How long a granted request must be held: as long as the slowest of its enforced limits says. Each bucket counts
-    /// the request at its own due moment.
+    /// How long a granted request must be held: the longest wait of its enforced limits. Each
+    /// bucket counts the request at its own due moment.
     pub fn wait(&self, claims: &[Claim<'_>]) -> Micros {
         let waits = claims
             .iter()
@@ -62,8 +64,8 @@ impl Draw {
         waits.max().unwrap_or_default()
     }
 
-    /// When a refused request may come again: once the slowest of the enforced limits that refused it can pay; `None` when
-    /// one of them names no time.
+    /// When a refused request may be retried: after the longest wait of the enforced limits that
+    /// refused it; `None` if one of them has no retry time.
     pub fn retry_after(&self, claims: &[Claim<'_>]) -> Option<Micros> {
         let refusals = claims
             .iter()

@@ -1,6 +1,6 @@
-//! The fixed window: at most `amount` units per window. Windows begin with the first request that finds none, or are
-//! aligned to the clock or to a calendar. Across the edge of two windows up to twice the amount may be granted in a moment:
-//! that is what a fixed window is.
+//! The fixed window: at most `amount` units per window. A window begins with the first request
+//! outside any window, or is aligned to the clock or to a calendar. Up to twice the amount may be
+//! granted around the edge of two windows; every fixed window has this property.
 
 use super::limit_spec::Align;
 use super::quota::{Quota, QuotaError};

@@ -1,4 +1,5 @@
-//! The concurrency limit: at most so many units in flight. It has no time, so a refusal names none.
+//! The concurrency limit: at most a fixed number of units in flight. It does not depend on time, so
+//! a refusal has no retry time.
 
 use super::bucket::{Granted, Held, Judged, Refused, Report};
 use super::claim::Change;
@@ -9,7 +10,7 @@ use super::time::Micros;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InFlight {
     most: u64,
-    /// The least there can be, of an adaptive limit.
+    /// The minimum number of places of an adaptive limit.
     least: Option<u64>,
     /// The places there are now.
     places: u64,
@@ -34,11 +35,12 @@ impl InFlight {
         })
     }
 
-    /// As many as the upstream is found to take ([`InFlight::with_places`]), from `least` to `most`; [`FIRST`] before
-    /// anything is found. Kept in the process.
+    /// An adaptive limit: as many places as the upstream is found to take
+    /// ([`InFlight::with_places`]), from `least` to `most`, starting with [`FIRST`]. Kept in the
+    /// process.
     ///
     /// # Errors
-    /// As [`InFlight::new`], for both, and when the least is above the most.
+    /// As [`InFlight::new`], for both bounds, and when `least` is above `most`.
     pub fn adaptive(least: u64, most: u64) -> Result<Self, Vec<QuotaError>> {
         Self::new(least)?;
         if least > most {
@@ -54,7 +56,8 @@ impl InFlight {
         })
     }
 
-    /// The same limit, an adaptive one with as many `places` as its upstream was found to take, within its bounds.
+    /// The same limit; an adaptive one gets the `places` its upstream was found to take, within its
+    /// bounds.
     #[must_use]
     pub fn with_places(&self, places: u64) -> Self {
         Self {
@@ -63,7 +66,7 @@ impl InFlight {
         }
     }
 
-    /// Whether its places are found from how its upstream answers.
+    /// Whether its places are found from the upstream's response times.
     pub fn is_adaptive(&self) -> bool {
         self.least.is_some()
     }
@@ -73,7 +76,7 @@ impl InFlight {
         self.places
     }
 
-    /// The fewest places there can be: all of them, unless it is adaptive.
+    /// The minimum number of places: all of them, unless the limit is adaptive.
     pub fn least(&self) -> u64 {
         self.least.unwrap_or(self.most)
     }
@@ -108,8 +111,8 @@ impl InFlight {
         }
     }
 
-    /// Frees places; `None`: nobody is in flight. A place is freed by its release only: a refund is about units per
-    /// time and changes nothing here, nor does a charge.
+    /// Frees places; `None`: nothing is in flight. Only a release frees a place: a refund or charge
+    /// corrects units per time and changes nothing here.
     pub fn settle(&self, state: Option<Held>, change: Change) -> Option<Held> {
         let held = state.map_or(0, |s| s.units);
         let units = match change {

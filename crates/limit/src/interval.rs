@@ -1,5 +1,6 @@
-//! The interval bucket: up to `burst` units, `amount` added at once each whole period since the first use that found it
-//! full. In any span of T it grants at most `burst + amount x ceil(T / period)`.
+//! The interval bucket: up to `burst` units; `amount` is added at once after each whole period
+//! since the first use of the full bucket. In any span of T it grants at most
+//! `burst + amount x ceil(T / period)`.
 
 use super::limit_spec::Align;
 use super::quota::{Quota, QuotaError};

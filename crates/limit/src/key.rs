@@ -1,14 +1,15 @@
 //! The bytes that select one bucket.
 //!
-//! A bucket is its limit's *name*, its role and the caller's identity, never the numbers: state outlives
-//! configuration. The identity part is encoded once per request and shared by every limit that is split the same way.
+//! A bucket is selected by its limit's *name*, its role and the caller's identity, never by the
+//! numbers, so state survives a change of configuration. The identity part is encoded once per
+//! request and shared by every limit with the same scope.
 
 use smallvec::SmallVec;
 
 use super::{Limit, Role};
 
-/// The encoded identity of a caller under one scope: each part length-prefixed, so that no two lists of parts
-/// share bytes. Empty for a limit that everyone shares.
+/// The encoded identity of a caller under one scope. Each part is prefixed with its length, so two
+/// different lists of parts never have the same bytes. Empty for a limit that all callers share.
 pub type KeyBytes = SmallVec<[u8; 48]>;
 
 /// Adds one part of an identity to `key`: its length (LEB128) and its bytes.
@@ -26,8 +27,9 @@ pub fn identity<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> KeyBytes {
     key
 }
 
-/// The canonical bytes of one bucket: version, limit name, role, identity. Shared stores keep a keyed hash of them. They
-/// are a format: buckets of another version are other buckets, and so a refill for everyone.
+/// The canonical bytes of one bucket: version, limit name, role, identity. Shared stores keep a
+/// keyed hash of them. They are a stable format: another version selects other buckets, which
+/// refills every caller.
 pub fn canonical(limit: &Limit, identity: &[u8]) -> KeyBytes {
     let mut key = KeyBytes::new();
     key.push(VERSION);
@@ -40,15 +42,16 @@ pub fn canonical(limit: &Limit, identity: &[u8]) -> KeyBytes {
     key
 }
 
-/// Whether a limit that is enforced for `hundredths` of a percent of keys is enforced for this one. The same keys on every
-/// gateway, for every limit, and a greater share holds every key of a smaller: a roll-out only adds callers.
+/// Whether a limit that is enforced for `hundredths` of a percent of keys is enforced for this key.
+/// The result is the same on every gateway and for every limit. A larger share contains every key
+/// of a smaller one, so a roll-out only adds callers.
 pub fn is_within_share(identity: &[u8], hundredths: u16) -> bool {
     hundredths >= WHOLE || stable_hash(identity) % u64::from(WHOLE) < u64::from(hundredths)
 }
 
-/// A hash that is the same in every process and release: FNV-1a (Fowler, Noll, Vo), finished as MurmurHash3 does, for its
-/// low digits are poor. No secret keys it: a caller who knows it gains no more than being among the first or the last
-/// of a roll-out.
+/// A hash that is the same in every process and release: FNV-1a (Fowler, Noll, Vo), finished as in
+/// MurmurHash3 because the low bits of FNV-1a are poor. It needs no secret key: a caller that knows
+/// the hash can only choose to be among the first or the last of a roll-out.
 pub fn stable_hash(bytes: &[u8]) -> u64 {
     let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -81,7 +84,7 @@ mod tests {
     use super::*;
     use crate::fixtures;
 
-    /// Golden: a change here refills every bucket of every shared store.
+    /// Golden values: a change here refills every bucket of every shared store.
     #[test]
     fn the_canonical_bytes_are_these() {
         let limit = fixtures::per_minute("search", 100, 20);

@@ -1,58 +1,66 @@
-//! Leases: units of a shared token bucket that a gateway holds for a moment and grants by itself.
+//! Leases: units of a shared token bucket that a gateway holds for a short time and grants without
+//! asking the store.
 //!
-//! A unit taken early and granted late would come on top of the burst that has refilled meanwhile. So what is leased
-//! **counts against the burst**: with `v` the level in the store and `L` the sum of the leases that the store still
-//! counts, refilling stops at `burst - L`, and `v + L <= burst` always holds:
+//! A unit that is leased early and granted late would be granted in addition to the burst that has
+//! refilled meanwhile. Therefore leased units **count against the burst**: with `v` the level in
+//! the store and `L` the sum of the leases that the store still counts, refilling stops at
+//! `burst - L`, and `v + L <= burst` always holds:
 //!
-//! - a lease moves units from `v` to `L`: the sum stays;
+//! - a new lease moves units from `v` to `L`: the sum stays the same;
 //! - refilling raises the sum at the limit's rate, and never above the burst;
-//! - a grant by a gateway lowers what is left of its lease, which `L` only bounds from above;
-//! - a lease that ends is taken off `L` and what was left of it is forfeited: the sum falls;
-//! - a gateway that gives back `m` of `n` units takes `n` off `L` and adds `m` to `v`: the sum does not rise.
+//! - a grant by a gateway lowers the rest of its lease; `L` is only an upper bound of that rest;
+//! - an expired lease is subtracted from `L` and its rest is forfeited: the sum falls;
+//! - a gateway that gives back `m` of `n` units subtracts `n` from `L` and adds `m` to `v`: the sum
+//!   does not rise.
 //!
-//! What can be granted (`v` and what is left of the leases) is therefore never more than the burst and gains no more
-//! than the rate: in every span of T at most `burst + rate x T` are granted, by all gateways together, as without
-//! leases. A gateway stops using a lease before the store stops counting it ([`Terms::deadline`]).
+//! The units that can be granted (`v` and the rest of the leases) therefore never exceed the burst
+//! and never grow faster than the rate: in every span of T all gateways together grant at most
+//! `burst + rate x T`, as without leases. A gateway stops using a lease before the store stops
+//! counting it ([`Terms::deadline`]).
 //!
-//! What leases cost instead is that units can lie idle: at most [`Terms::most`] of them, each for [`Terms::life`] and
-//! [`GRACE`] at the longest.
+//! The cost of leases is that units can stay unused: at most [`Terms::most`] of them, each for at
+//! most [`Terms::life`] and [`GRACE`].
 
 use super::bucket::Level;
 use super::claim::Change;
 use super::time::{Micros, Timestamp};
 use super::{Algorithm, TokenBucket};
 
-/// All leases of a bucket together are at most one part in this many of its burst, and one lease of what is there.
+/// All leases of a bucket together hold at most one part in this many of its burst, and one lease
+/// at most one part in this many of the current level.
 pub const PARTS: u64 = 10;
-/// The store counts a lease so much longer than a gateway may use it: what is left still comes back.
+/// The store counts a lease for this much longer than a gateway may use it, so that the rest can
+/// still be returned.
 pub const GRACE: Micros = Micros(200_000);
 /// The longest life of a lease.
 pub const LIFE_MAX: Micros = Micros(100_000);
-/// The shortest life that is worth a lease.
+/// The shortest life for which a lease is useful.
 pub const LIFE_MIN: Micros = Micros(20_000);
-/// Leases of one bucket at one time; beyond, gateways ask each time, and lease only what requests wait for.
+/// Leases of one bucket at one time. Above this number, gateways ask for each request and lease
+/// only the units that requests wait for.
 pub const LEASES_MAX: usize = 64;
-/// Leases of one bucket at one time, those that requests wait for included: what a bucket's row may grow to.
+/// Leases of one bucket at one time, including those that requests wait for: the maximum size of a
+/// bucket's row.
 pub const LEASES_MOST: usize = 512;
-/// Two clocks drift apart by no more than one part in this many.
+/// Two clocks drift apart by at most one part in this many.
 pub const DRIFT_PER: u64 = 1000;
 
 /// How a limit's units are leased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// The most units that are leased at one time, to all gateways together: a tenth of the burst.
+    /// The most units that are leased to all gateways together at one time: a tenth of the burst.
     pub most: u64,
-    /// How long a gateway may use a lease. Short enough that even a store that forgot its leases, and begins from
-    /// nothing, cannot refill the bucket before they have died: `(burst - most) / rate`.
+    /// How long a gateway may use a lease: `(burst - most) / rate`. If a store loses its leases and
+    /// starts empty, the bucket cannot refill before they have expired.
     pub life: Micros,
 }
 
-/// Why units of a limit cannot be leased. `field` names the key of the file it hangs on.
+/// Why units of a limit cannot be leased. `field` names the key in the file that causes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoLease {
     /// The key.
     pub field: &'static str,
-    /// What is wrong and what would do, in a sentence.
+    /// What is wrong and what would be accepted, in one sentence.
     pub message: String,
 }
 
@@ -109,8 +117,9 @@ impl Terms {
         Micros(self.life.0 + GRACE.0)
     }
 
-    /// When a gateway stops using a lease that it asked for at `sent`, by its own clock: before the store stops counting
-    /// it, however long the call was on its way and whichever clock is the faster one.
+    /// When a gateway stops using a lease that it requested at `sent`, by the gateway's clock. This
+    /// is before the store stops counting the lease, however long the call took and whichever clock
+    /// is faster.
     pub fn deadline(&self, sent: Timestamp) -> Timestamp {
         sent.after(Micros(self.life.0 - self.life.0.div_ceil(DRIFT_PER)))
     }
@@ -121,29 +130,30 @@ impl Terms {
 pub struct Lease {
     /// Chosen by the gateway, at random.
     pub id: u64,
-    /// How many were leased; how many are left of them only the gateway knows.
+    /// How many units were leased. Only the gateway knows how many are left.
     pub units: u64,
-    /// The store counts them until then, by its own clock.
+    /// The store counts the lease until this moment, by the store's clock.
     pub until: Timestamp,
 }
 
-/// A wish for a lease.
+/// A request for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish {
-    /// The lease's identity, should there be one.
+    /// The id the lease gets if it is granted.
     pub id: u64,
-    /// What the gateway would grant in a lease's life.
+    /// The units the gateway would grant during the life of a lease.
     pub units: u64,
-    /// Of these, what requests wait for now: they get what is there, as if they had asked one by one.
+    /// The units that requests wait for now. They get what is available, as if they had asked one
+    /// by one.
     pub needed: u64,
 }
 
-/// A token bucket of which parts are leased.
+/// A token bucket with leased units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leased {
-    /// The level in the store, leases not in it.
+    /// The level in the store, without the leased units.
     pub level: Level,
-    /// The leases, the first to end first.
+    /// The leases, ordered by their end.
     pub leases: Vec<Lease>,
 }
 
@@ -164,7 +174,8 @@ impl Leased {
         self.leases.iter().map(|lease| lease.units).sum()
     }
 
-    /// Moves on to `now`. Each lease that has ended meanwhile held the refilling back until it did, and no longer.
+    /// Advances the bucket to `now`. A lease that has ended meanwhile held back the refilling until
+    /// its end, and no longer.
     pub fn refill(&mut self, bucket: &TokenBucket, now: Timestamp) {
         let mut out = self.out();
         let ended = self
@@ -179,7 +190,8 @@ impl Leased {
         self.level = grown(bucket, self.level, out, now);
     }
 
-    /// Draws `cost` units at `now` from what is not leased; whether they were there.
+    /// Draws `cost` units at `now` from the units that are not leased; returns whether they were
+    /// available.
     pub fn draw(&mut self, bucket: &TokenBucket, cost: u64, now: Timestamp) -> bool {
         self.refill(bucket, now);
         let granted = cost <= self.whole_units(bucket);
@@ -189,10 +201,10 @@ impl Leased {
         granted
     }
 
-    /// Leases units at `now`; how many. Zero: the gateway asks for each request.
+    /// Leases units at `now`; returns how many. Zero: the gateway must ask for each request.
     ///
-    /// No more than is wished, than a tenth of what is there, or than is left of [`Terms::most`]; what requests wait
-    /// for they get from all that is there.
+    /// A lease gets at most the requested units, a tenth of the level, and what [`Terms::most`]
+    /// leaves. The units that requests wait for come from the whole level.
     pub fn lease(
         &mut self,
         bucket: &TokenBucket,
@@ -209,7 +221,7 @@ impl Leased {
             .units
             .min(whole / PARTS)
             .min(terms.most.saturating_sub(self.out()));
-        // One is what a request would draw.
+        // A single unit is what a request would draw anyway.
         let ahead = if ahead < 2 || self.leases.len() >= LEASES_MAX {
             0
         } else {
@@ -231,7 +243,8 @@ impl Leased {
         units
     }
 
-    /// Takes back what is left of a lease; whether it still counted. A second time, or late, changes nothing.
+    /// Takes back the rest of a lease; returns whether the lease still counted. A repeated or late
+    /// return changes nothing.
     pub fn give_back(&mut self, bucket: &TokenBucket, id: u64, left: u64, now: Timestamp) -> bool {
         self.refill(bucket, now);
         let Some(place) = self.leases.iter().position(|lease| lease.id == id) else {
@@ -243,7 +256,8 @@ impl Leased {
         true
     }
 
-    /// Corrects an earlier grant, whichever units it was made of: a refund fills up to what the leases leave room for.
+    /// Corrects an earlier grant, leased or not: a refund fills the bucket up to the room that the
+    /// leases leave.
     pub fn settle(&mut self, bucket: &TokenBucket, change: Change, now: Timestamp) {
         self.refill(bucket, now);
         let level = self.level.level;
@@ -264,12 +278,12 @@ impl Leased {
     }
 }
 
-/// Where refilling stops while so many units are leased.
+/// The level at which refilling stops while this many units are leased.
 fn cap(bucket: &TokenBucket, out: u64) -> i64 {
     bucket.full().saturating_sub(scaled(bucket, out))
 }
 
-/// The level at `now`, up to what the leases leave room for. What is above that stays.
+/// The level at `now`, refilled up to the room that the leases leave. A level above that stays.
 fn grown(bucket: &TokenBucket, Level { level, at }: Level, out: u64, now: Timestamp) -> Level {
     let (cap, n) = (cap(bucket, out), bucket.quota().n);
     let elapsed = now.since(at);
@@ -277,7 +291,7 @@ fn grown(bucket: &TokenBucket, Level { level, at }: Level, out: u64, now: Timest
     if level >= cap {
         return Level { level, at };
     }
-    // Clamped before it is multiplied, as everywhere.
+    // Clamped before the multiplication, so that it cannot overflow.
     let to_cap = (cap - level).unsigned_abs().div_ceil(n);
     let level = if elapsed.0 >= to_cap {
         cap

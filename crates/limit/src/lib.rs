@@ -1,10 +1,11 @@
-//! The pure core: what a limit is, and whether a request may draw from it.
+//! The pure core: defines limits and decides whether a request may draw from them.
 //!
-//! No clock, I/O, async, float or map lives here: old state and a moment in, verdict and new state out. Every store
-//! is a translation of these functions and is held to them by one suite (`tests/conformance`).
+//! It contains no clock, I/O, async code, floats or maps: a function takes the old state and a
+//! moment and returns a verdict and the new state. Every store translates these functions, and one
+//! suite (`tests/conformance`) holds all stores to them.
 
 #![forbid(unsafe_code)]
-// Floats round: `burst + rate x T` could not be proven of them.
+// Floats round, so `burst + rate x T` could not be proven for them.
 #![deny(clippy::float_arithmetic)]
 
 pub mod algorithm;
@@ -51,39 +52,41 @@ pub use rescale::Kept;
 pub use time::{Micros, Timestamp};
 pub use token_bucket::TokenBucket;
 
-/// One named limit with one set of numbers: a limit with tiers is one `Limit` per tier, and its candidate another.
+/// One named limit with one set of numbers. A limit with tiers is one `Limit` per tier; its
+/// candidate is another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Its name in the file.
+    /// The limit's name in the file.
     pub name: Arc<str>,
-    /// Place among the limits of one compiled policy, dense from zero; stores index their tables by it.
+    /// Position among the limits of one compiled policy, dense from zero. Stores index their tables
+    /// by it.
     pub index: usize,
-    /// The tier whose numbers these are; `None`: everyone else.
+    /// The tier these numbers belong to; `None`: callers without a tier.
     pub tier: Option<Arc<str>>,
-    /// Live, or judged beside the live one.
+    /// Whether the limit is live or a candidate.
     pub role: Role,
     /// The algorithm with its numbers.
     pub algorithm: Algorithm,
-    /// Whether its refusals count.
+    /// Whether refusals by this limit refuse requests.
     pub mode: Mode,
-    /// The share of keys it is enforced for, in hundredths of a percent (10,000: all).
+    /// The share of keys the limit is enforced for, in hundredths of a percent (10,000: all).
     pub enforce_for: u16,
-    /// Where its buckets live.
+    /// Where the limit's buckets are stored.
     pub placement: Placement,
-    /// What happens when its shared store does not answer.
+    /// What happens when the shared store does not respond.
     pub when_down: WhenDown,
-    /// What a fail-over of its shared store does to its buckets.
+    /// What a fail-over of the shared store does to the limit's buckets.
     pub on_failover: OnFailover,
-    /// Whether a hot total may be leased from the shared store (limits of a shared store only).
+    /// Whether units of a busy bucket may be leased from the shared store (shared limits only).
     pub lease: bool,
-    /// Bytes its local table may take.
+    /// Bytes the limit's local table may use.
     pub memory: usize,
-    /// Whether grants can be corrected later (settle, refund, `count = "failures"`, a held caller who leaves): such tables
-    /// keep a floor.
+    /// Whether grants can be corrected later (settle, refund, `count = "failures"`, a held client
+    /// that disconnects). The tables of such limits keep a floor.
     pub refundable: bool,
 }
 
-/// Live, or a candidate judged beside it on the same traffic and only counted.
+/// A live limit, or a candidate: judged on the same traffic and only counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// The limit in force.
@@ -92,18 +95,18 @@ pub enum Role {
     Candidate,
 }
 
-/// What a limit's refusals do.
+/// What a refusal by a limit does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// They refuse.
+    /// The refusal refuses the request.
     Enforce,
-    /// They are counted.
+    /// The refusal is only counted.
     Shadow,
-    /// The limit is not looked at.
+    /// The limit is not evaluated.
     Off,
 }
 
-/// Where buckets live.
+/// Where buckets are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
     /// In this process.
@@ -112,10 +115,10 @@ pub enum Placement {
     Shared,
 }
 
-/// What a limit answers when its store does not, in time.
+/// How a limit decides when its store does not respond in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WhenDown {
-    /// Admit, and count it.
+    /// Admit the request and count it.
     Allow,
     /// Refuse with 503.
     Refuse,
@@ -126,13 +129,13 @@ pub enum WhenDown {
 /// What happens to buckets when the store fails over and may have lost charges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnFailover {
-    /// Keep what the promoted store knows.
+    /// Keep the state that the promoted store has.
     Keep,
-    /// Start every bucket empty: no refill across the event.
+    /// Start every bucket empty: a fail-over refills nothing.
     Drain,
 }
 
-/// The example of the README is a test.
+/// Runs the README's example as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

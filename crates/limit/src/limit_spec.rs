@@ -1,4 +1,4 @@
-//! What the file says of a limit, and which of it means nothing to the limit's algorithm.
+//! A limit as the file specifies it, and the check for settings without meaning for its algorithm.
 
 use std::sync::Arc;
 
@@ -6,24 +6,25 @@ use super::calendar::Calendar;
 use super::quota::QuotaError;
 use super::time::Micros;
 
-/// What the file says of one limit, before it is known to be representable. [`Algorithm::new`](super::Algorithm::new) checks it.
+/// A limit as the file specifies it, before it is known to be representable.
+/// [`Algorithm::new`](super::Algorithm::new) checks it.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// Which algorithm.
     pub kind: Kind,
-    /// Units per period; for [`Kind::InFlight`] the most at once (the period is then zero).
+    /// Units per period; for [`Kind::InFlight`] the most units at once (the period is then zero).
     pub amount: u64,
     /// The period.
     pub period: Micros,
-    /// The most at once; `None`: the amount.
+    /// The most units at once; `None`: the amount.
     pub burst: Option<u64>,
     /// How fixed windows are aligned.
     pub align: Align,
-    /// Units a bucket may go below zero by, the next caller paying.
+    /// Units a bucket may go below zero; the next caller waits for them.
     pub debt: u64,
     /// The longest a request may wait for its token; zero: never.
     pub max_wait: Micros,
-    /// The time a cold bucket takes to reach its full rate; zero: none.
+    /// The time a cold bucket takes to reach its full rate; zero: no warm-up.
     pub warm_up: Micros,
     /// Whether the buckets live in a shared store (then `burst x period < 2^53`) or in the process.
     pub shared: bool,
@@ -54,12 +55,13 @@ pub enum Align {
     FirstHit,
     /// At multiples of the period since the Unix epoch.
     Clock,
-    /// At boundaries worked out from a calendar (day, week, month; zone; anchor day).
+    /// At boundaries computed from a calendar (day, week, month; zone; anchor day).
     Calendar(Arc<Calendar>),
 }
 
 impl Terms {
-    /// Settings that the algorithm has no meaning for: each an error, for silence would let the file lie.
+    /// Settings without meaning for this algorithm. Each is an error, because ignoring it would
+    /// make the file wrong about the limit.
     pub(super) fn meaningless(&self) -> Vec<QuotaError> {
         let mut errors = Vec::new();
         let mut forbid = |set: bool, field, why: &str| {
@@ -130,5 +132,5 @@ impl Terms {
     }
 }
 
-/// The longest a request may be held: longer, and every timeout between here and the caller has struck.
+/// The longest a request may be held. Clients and proxies time out before a longer wait ends.
 pub const WAIT_MAX: Micros = Micros::from_secs(3_600);

@@ -1,10 +1,12 @@
-//! A token bucket in one word: the moment at which it will be full again, in ticks of 1/n microsecond (n being the
-//! reduced amount) since the table's epoch. This is the theoretical arrival time of GCRA (ITU-T I.371), exact because the tick
-//! divides both the microsecond (n ticks) and the unit (p ticks).
+//! A token bucket in one word: the moment at which it will be full again, in ticks of 1/n
+//! microsecond (n is the reduced amount) since the table's epoch. This is the theoretical arrival
+//! time of GCRA (ITU-T I.371). It is exact because the tick divides both the microsecond (n ticks)
+//! and the unit (p ticks).
 //!
-//! The word says the same as [`super::bucket::Level`]: `word = n x at + (full - level)`. On a clock that does not step back the verdicts are
-//! identical to [`TokenBucket`]'s, waits, debts and settlements included (a test holds them together). On one that
-//! does, the word is the stricter of the two: it waits for the clock to catch up.
+//! The word contains the same information as [`super::bucket::Level`]:
+//! `word = n x at + (full - level)`. On a clock that does not step back the verdicts are identical
+//! to [`TokenBucket`]'s, including waits, debts and settlements (a test compares them). On a clock
+//! that steps back the word is the stricter of the two: it waits until the clock has caught up.
 
 mod rescale;
 
@@ -20,31 +22,32 @@ pub struct Packed {
     epoch: Timestamp,
     n: u64,
     p: u64,
-    /// `2^64 / p`, rounded down (one less for powers of two): what takes the place of a division.
+    /// `2^64 / p`, rounded down (one less for powers of two): replaces a division.
     inverse: u64,
     full: u64,
     owed: u64,
     lowest: u64,
     max_wait: u64,
     most: u64,
-    /// The largest burst that is remembered.
+    /// The widest earlier burst that is remembered.
     widest: u64,
-    /// How long, in ticks, a bucket has to be full before it would be full of that.
+    /// How long, in ticks, a bucket must have been full before it would be full at the widest
+    /// burst.
     beyond: u64,
 }
 
-/// What a cost comes to in ticks; the same for every request of a constant cost.
+/// The price of a cost in ticks; the same for every request of a constant cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Price {
-    /// Ticks the arrival moves on by.
+    /// Ticks by which the arrival time advances.
     pub ticks: u64,
-    /// The furthest the arrival may lie ahead of now for the cost to be granted at once.
+    /// The furthest the arrival time may be ahead of now for the cost to be granted at once.
     pub room: u64,
 }
 
 impl Packed {
-    /// The packed form of `bucket` in a table whose time begins at `epoch`; `None` when it does not fit one word for
-    /// 17 years, or follows its upstream.
+    /// The packed form of `bucket` in a table that counts time from `epoch`. `None` when it does
+    /// not fit one word for 17 years, or follows its upstream.
     pub fn new(bucket: &TokenBucket, epoch: Timestamp) -> Option<Self> {
         let quota = bucket.quota();
         let full = u64::try_from(bucket.full()).ok()?;
@@ -74,19 +77,19 @@ impl Packed {
         self.ticks_after(self.elapsed(now))
     }
 
-    /// How long its time has run: the same for all of one epoch.
+    /// Time since the epoch: the same for all packed buckets of one epoch.
     #[inline(always)]
     pub fn elapsed(&self, now: Timestamp) -> Micros {
         Micros(now.since(self.epoch).0.min(SPAN_MAX))
     }
 
-    /// The ticks in what [`Packed::elapsed`] says.
+    /// Converts [`Packed::elapsed`] to ticks.
     #[inline(always)]
     pub fn ticks_after(&self, elapsed: Micros) -> u64 {
         elapsed.0 * self.n
     }
 
-    /// What `cost` comes to; `None`: more than the bucket can ever pay.
+    /// The price of `cost`; `None`: more than the bucket can ever pay.
     #[inline(always)]
     pub fn price(&self, cost: u64) -> Option<Price> {
         if cost > self.most {
@@ -99,7 +102,8 @@ impl Packed {
         })
     }
 
-    /// Whether `price` can be drawn at `now` (in ticks) from the bucket that says `word`; the grant's `next` is the new word.
+    /// Whether `price` can be drawn at `now` (in ticks) from the bucket that `word` encodes. The
+    /// grant's `next` is the new word.
     #[inline(always)]
     pub fn judge(&self, word: u64, price: Price, now: u64) -> Judged<u64> {
         let arrival = word.max(now);
@@ -120,8 +124,8 @@ impl Packed {
         })
     }
 
-    /// How it stands. Inlined: an answer that went through memory would be read back
-    /// before its parts have arrived there.
+    /// The bucket's numbers. Inlined: a result returned through memory would be read back before
+    /// its stores have completed.
     #[inline(always)]
     pub fn report(&self, word: u64, now: u64) -> Report {
         let backlog = word.saturating_sub(now);
@@ -130,7 +134,7 @@ impl Packed {
         let effective = if remaining > 0 {
             self.micros(remaining * self.p)
         } else {
-            // Up to one unit: from the level, which may lie below zero.
+            // Up to one unit: computed from the level, which may be below zero.
             self.micros((backlog + self.p).saturating_sub(self.full))
         };
         Report {
@@ -140,17 +144,20 @@ impl Packed {
         }
     }
 
-    /// Whole units in `level`: `level / p` without a division, which would take as long as the lock.
+    /// Whole units in `level`: `level / p` without a division, which would take as long as the
+    /// lock.
     ///
-    /// The product falls short of the quotient by less than one: `2^64 / p - inverse <= 1`, and so
-    /// `level x (2^64 / p - inverse) / 2^64 < 1`. Rounded down it is the quotient or one less, and the rest says which.
+    /// The product is smaller than the quotient by less than one: `2^64 / p - inverse <= 1`, and so
+    /// `level x (2^64 / p - inverse) / 2^64 < 1`. Rounded down it is the quotient or one less; the
+    /// remainder decides which.
     #[inline(always)]
     fn units(&self, level: u64) -> u64 {
         let short = ((u128::from(level) * u128::from(self.inverse)) >> 64) as u64;
         short + u64::from(level - short * self.p >= self.p)
     }
 
-    /// Ticks in whole microseconds, rounded up. Most rates reduce to one unit per so many microseconds: no division.
+    /// Ticks in whole microseconds, rounded up. Most rates reduce to one unit per some microseconds
+    /// and need no division.
     #[inline(always)]
     fn micros(&self, ticks: u64) -> u64 {
         if self.n == 1 {
@@ -160,7 +167,8 @@ impl Packed {
         }
     }
 
-    /// The word of a bucket that is corrected at `now`: with all it holds, what is out of reach under a lowered burst too.
+    /// The word of a bucket for a correction at `now`, with all of its units, including those out
+    /// of reach under a lowered burst.
     #[inline]
     pub fn corrected(&self, word: u64, now: u64) -> u64 {
         word.max(now.saturating_sub(self.beyond))
@@ -202,15 +210,16 @@ impl Packed {
     }
 }
 
-/// The greatest reduced amount that packs: with [`SPAN_MAX`] it keeps the present below 2^62 ticks.
+/// The greatest reduced amount that can be packed: with [`SPAN_MAX`] it keeps the present below
+/// 2^62 ticks.
 pub const N_MAX: u64 = 1 << 13;
 
-/// The microseconds a table can count: 17.8 years after its epoch its time stands still (and nothing is granted any more
-/// than was left), so a process restarts before.
+/// The microseconds a table can count. 17.8 years after its epoch the table's time stops and only
+/// the remaining units are granted, so a process must restart before.
 pub const SPAN_MAX: u64 = 1 << 49;
 
-/// The furthest a word may lie ahead of the present, in ticks: with the present below 2^62, words stay below 2^63
-/// and leave a bit to the table.
+/// The furthest a word may be ahead of the present, in ticks. With the present below 2^62, words
+/// stay below 2^63 and leave one bit to the table.
 pub const REACH_MAX: u64 = 1 << 60;
 
 #[cfg(test)]

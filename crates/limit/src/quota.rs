@@ -4,8 +4,8 @@ use super::time::Micros;
 
 /// An amount per period, plus a burst, checked to be representable.
 ///
-/// The rate is kept as written (`amount` per `period`) for words and headers, and reduced by the greatest common
-/// divisor (`n` units per `p` microseconds) for arithmetic.
+/// The rate is kept as written (`amount` per `period`) for messages and headers, and reduced by the
+/// greatest common divisor (`n` units per `p` microseconds) for arithmetic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
     /// Units granted per `period`, as written.
@@ -21,11 +21,11 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// Checks the numbers that every rate shares: none is zero, each fits a quota header (15 digits, RFC 9651) and the
-    /// period fits a calendar.
+    /// Checks the conditions that all rates share: no number is zero, each fits a quota header (15
+    /// digits, RFC 9651) and the period fits a calendar.
     ///
     /// # Errors
-    /// Each number that does not.
+    /// Each number that fails a condition.
     pub fn new(amount: u64, period: Micros, burst: u64) -> Result<Self, Vec<QuotaError>> {
         let mut errors = Vec::new();
         if amount == 0 {
@@ -84,18 +84,18 @@ impl Quota {
     }
 }
 
-/// Why a limit cannot be represented exactly. `field` names the key of the file it hangs on.
+/// Why a limit cannot be represented exactly. `field` names the key in the file that causes it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct QuotaError {
     /// The key of the limit's table that must change: `rate`, `burst`, `debt`, `max_wait`, `warm_up`, `window` …
     pub field: &'static str,
-    /// What is wrong and what would do, in a sentence.
+    /// What is wrong and what would be accepted, in one sentence.
     pub message: String,
 }
 
 impl QuotaError {
-    /// An error that hangs on `field`.
+    /// An error about the key `field`.
     pub fn new(field: &'static str, message: impl Into<String>) -> Self {
         Self {
             field,
@@ -103,7 +103,7 @@ impl QuotaError {
         }
     }
 
-    /// An answer may cost at most `fits` units above its estimate.
+    /// A response may cost at most `fits` units above its estimate.
     pub(super) fn too_much_to_settle(fits: u64, shared: bool) -> Self {
         let place = if shared {
             "in a shared store"
@@ -126,7 +126,8 @@ pub const SHARED_BOUND: i64 = 1 << 53;
 /// The integers of a limit in the process stay below this; products are taken in 128 bits.
 pub const LOCAL_BOUND: i64 = 1 << 62;
 
-/// The most units a rate, burst or count may have: 15 digits, what a structured header field can carry (RFC 9651).
+/// The most units a rate, burst or count may have: 15 digits, the maximum of a structured header
+/// (RFC 9651).
 pub const UNITS_MAX: u64 = 999_999_999_999_999;
 
 /// The longest period: a hundred years keeps every moment below 2^53 microseconds.

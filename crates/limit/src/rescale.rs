@@ -1,21 +1,27 @@
-//! A bucket that outlives its numbers: as a shared store keeps it, under those it was last drawn under, and as a table of the
-//! process hands it to the table of a changed limit.
+//! Keeps a bucket when its limit's numbers change: in a shared store, which keeps it under the
+//! numbers of the last draw, and in a process, where a reload moves it to the table of the changed
+//! limit.
 //!
-//! In a rolling change, and while requests of the old configuration end, gateways with different numbers use one bucket.
-//! Who draws sees it in his own numbers (whole units, clamped to his burst, never added to) and leaves it so. Who only
-//! corrects a grant of the past settles in the numbers the bucket has: nothing of it is clamped.
+//! During a rolling change, and while requests of the old configuration end, gateways with
+//! different numbers use one bucket. A gateway that draws converts the bucket to its own numbers
+//! (whole units, clamped to its burst, never increased) and stores it so. A gateway that only
+//! corrects an earlier grant settles in the bucket's numbers and clamps nothing.
 //!
-//! A full bucket equals none, and no bucket is a full one whatever the burst. So a bucket that a smaller burst has clamped
-//! may not be forgotten when it is full: whoever comes with the larger burst would find all of that. It **remembers**
-//! ([`Kept::beyond`]):
+//! A full bucket equals no bucket, and no bucket means a full one under any burst. So a bucket that
+//! a smaller burst has clamped must not be forgotten when it is full: a gateway with the larger
+//! burst would find the whole larger burst. Such a bucket **remembers** ([`Kept::beyond`]):
 //!
-//! - token and interval buckets the burst W that it has to fill before it is forgotten. Let F be the largest burst and r the
-//!   highest rate in use, and V what a bucket of F and r would hold that paid for every grant; what is granted is within
-//!   `F + r x T` in every span of T exactly while V does not fall below zero. W is kept so that V is never below the units that
-//!   are there, nor its shortfall `F - V` above `W` less those units: a grant lowers both, a refund raises both, refilling
-//!   raises V no less, what a smaller burst cuts off is taken off W too, and what refilling would bring beyond the brim
-//!   lowers W. When W has come down to the burst, a full bucket means that V is full as well, and only then is it forgotten.
-//! - windows and logs the moment until which the grants of before would have counted. What came after it counts by itself.
+//! - Token and interval buckets remember the burst W that must be filled before the bucket is
+//!   forgotten. Let F be the largest burst and r the highest rate in use, and V the level of a
+//!   bucket of F and r that paid for every grant. Grants stay within `F + r x T` in every span of T
+//!   exactly while V does not fall below zero. W is kept so that V is never below the bucket's
+//!   units, and its shortfall `F - V` is never above `W` less those units. A grant lowers both; a
+//!   refund raises both; refilling raises V by no less; units that a smaller burst cuts off are
+//!   subtracted from W too; units that refilling would add above the capacity lower W. When W has
+//!   come down to the burst, a full bucket means that V is also full, and only then is the bucket
+//!   forgotten.
+//! - Windows and logs remember the moment until which earlier grants would have counted. Later
+//!   grants count on their own.
 
 pub mod ahead;
 mod reloaded;
@@ -37,7 +43,8 @@ pub struct Kept {
     beyond: u64,
 }
 
-/// Beyond, `W x p` might not be exact in every language of a shared store; so long a memory is cut short there.
+/// Above this value `W x p` might not be exact in every language of a shared store, so the
+/// remembered burst is capped here.
 const SCALED_MAX: u64 = 1 << 52;
 
 impl Kept {
@@ -50,7 +57,7 @@ impl Kept {
         }
     }
 
-    /// What a store has kept of a bucket of `algorithm`.
+    /// A bucket of `algorithm` from the parts a store has kept.
     pub fn from_parts(algorithm: Algorithm, state: Option<State>, beyond: u64) -> Self {
         Self {
             algorithm,
@@ -69,13 +76,14 @@ impl Kept {
         self.state.as_ref()
     }
 
-    /// What it remembers of other numbers: the burst it has to fill, or the moment (in microseconds) it has to see, before
-    /// it is forgotten. Zero: nothing.
+    /// What the bucket remembers of other numbers: the burst that must be filled, or the moment (in
+    /// microseconds) that must pass, before it is forgotten. Zero: nothing.
     pub fn beyond(&self) -> u64 {
         self.beyond
     }
 
-    /// The moment from which it equals no bucket, whatever its numbers; a place in flight has none (`None`).
+    /// The moment from which it equals no bucket under any numbers; `None` for units in flight,
+    /// which do not expire.
     pub fn expiry(&self) -> Option<Timestamp> {
         match &self.state {
             None => Some(Timestamp::from_micros(self.beyond)),
@@ -83,7 +91,8 @@ impl Kept {
         }
     }
 
-    /// The bucket at `now` as a draw under `limit` finds it. Another algorithm starts afresh.
+    /// The bucket at `now` under the numbers of `limit`, for a draw. Another algorithm starts
+    /// fresh.
     #[must_use]
     pub fn under(&self, limit: &Algorithm, now: Timestamp) -> Self {
         self.renumbered(limit, now, SCALED_MAX)
@@ -146,13 +155,13 @@ impl Kept {
         kept
     }
 
-    /// Writes down a grant that was judged on this bucket's state under its numbers.
+    /// Writes a grant that was judged on this bucket's state under its numbers.
     pub fn grant(&mut self, next: Next) {
         self.algorithm.apply(&mut self.state, next);
     }
 
-    /// Corrects an earlier grant, made under `by`, in the numbers the bucket has. Another algorithm's buckets know nothing
-    /// of that grant.
+    /// Corrects an earlier grant, made under `by`, in the bucket's numbers. A bucket of another
+    /// algorithm ignores the correction, because it does not contain that grant.
     pub fn settle(&mut self, by: &Algorithm, change: Change, now: Timestamp) {
         if discriminant(&self.algorithm) != discriminant(by) {
             return;
@@ -170,7 +179,7 @@ impl Kept {
         self.stay_full(now);
     }
 
-    /// Empties it as of `at`, never filling one that is below.
+    /// Empties the bucket as of `at`. A level below zero stays.
     pub fn drain(&mut self, at: Timestamp) {
         let more = self.algorithm.report(self.state.as_ref(), at).remaining;
         let own = self.algorithm.clone();
@@ -184,14 +193,14 @@ impl Kept {
         }
     }
 
-    /// A full bucket that remembers is not none.
+    /// A full bucket that still remembers is kept as a full state.
     fn stay_full(&mut self, now: Timestamp) {
         if self.state.is_none() && self.beyond > 0 {
             self.state = self.algorithm.full_state(now);
         }
     }
 
-    /// What time has brought beyond the brim is taken off what is remembered.
+    /// Subtracts the units that time has added above the capacity from the remembered burst.
     fn move_on(&mut self, now: Timestamp) {
         if self.beyond == 0 {
             return;
@@ -245,7 +254,8 @@ impl Kept {
     }
 }
 
-/// Whether a state means the same under both: debt and waiting aside, which are no part of it.
+/// Whether a state means the same under both algorithms. Debt and waiting do not matter, because
+/// they are not part of the state.
 fn same_numbers(a: &Algorithm, b: &Algorithm) -> bool {
     let same_align = |a: &Align, b: &Align| discriminant(a) == discriminant(b);
     match (a, b) {
@@ -275,7 +285,7 @@ fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
-/// The token bucket that it is, warming up or not, and its level.
+/// The token bucket of an algorithm, with or without warm-up, and its level.
 fn token_bucket<'a>(algorithm: &'a Algorithm, state: &State) -> Option<(&'a TokenBucket, Level)> {
     match (algorithm, state) {
         (Algorithm::TokenBucket(bucket), State::Level(level)) => Some((bucket, *level)),
@@ -296,7 +306,7 @@ fn whole_units(algorithm: &Algorithm, state: Option<&State>, now: Timestamp) -> 
     }
 }
 
-/// So many microseconds, or steps, as `missing` takes at `each`, rounded up.
+/// The microseconds, or steps, that `missing` takes at `each`, rounded up.
 fn micros(missing: i128, each: u64) -> Micros {
     let missing = u128::try_from(missing).unwrap_or(0);
     Micros(u64::try_from(missing.div_ceil(u128::from(each))).unwrap_or(u64::MAX))
@@ -308,7 +318,7 @@ impl Algorithm {
         self.quota().map_or(0, |quota| quota.burst)
     }
 
-    /// As [`Algorithm::expiry`], of a bucket that remembers as much as [`Kept::beyond`] says.
+    /// Like [`Algorithm::expiry`], for a bucket that remembers `beyond` ([`Kept::beyond`]).
     pub fn expiry_beyond(&self, state: &State, beyond: u64) -> Option<Timestamp> {
         let own = self.expiry(state)?;
         if beyond == 0 {
@@ -340,7 +350,7 @@ impl Algorithm {
         }
     }
 
-    /// A full bucket in so many words; of those that have any when they are full.
+    /// An explicit full bucket; `None` for algorithms whose full bucket has no state.
     fn full_state(&self, now: Timestamp) -> Option<State> {
         match self {
             Self::TokenBucket(bucket) => Some(State::Level(Level {
@@ -361,7 +371,8 @@ impl Algorithm {
         }
     }
 
-    /// The same numbers without what a store does not keep beside them: no debt, no settlement, and the wait of who asks.
+    /// The same numbers without those a store does not keep with a bucket: no debt, no settlement,
+    /// and the `max_wait` of the current draw.
     fn bare(&self, max_wait: Micros) -> Self {
         match self {
             Self::TokenBucket(bucket) => Self::TokenBucket(bucket.bare(max_wait)),

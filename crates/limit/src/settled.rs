@@ -1,17 +1,19 @@
-//! Limits of which a grant's price is only known when its answer has come: admission draws an estimate, and what the answer
-//! cost above it is charged afterwards.
+//! Limits whose cost is known only from the response: admission draws an estimate, and the
+//! response's cost above the estimate is charged afterwards.
 //!
-//! Such a charge must never be cut short for one caller who sends one request after the other, or the rate written in the
-//! file would not be the rate used: a bucket is admitted from as long as it holds the estimate, so each answer may leave it
-//! below zero by the dearest correction, and whoever comes next waits until that is paid. With `D` the dearest correction,
-//! at most `D` more than the limit's own bound is used in any span. Corrections that land together go as deep as one may
-//! after the lowest grant, and what lies beyond is forgiven: a hundred answers at once must not lock a caller out for days.
+//! Such a charge must never be reduced for a caller that sends one request after another; otherwise
+//! the rate used would exceed the rate in the file. A bucket admits requests as long as it holds
+//! the estimate, so each response may leave it below zero by the largest correction, and the next
+//! request waits until that is paid. With `D` the largest correction, at most `D` more than the
+//! limit's own bound is used in any span. Corrections that arrive together lower the level as far
+//! as a single one may after the lowest grant, and the rest is forgiven: a hundred responses at
+//! once must not block a caller for days.
 
 use super::algorithm::Algorithm;
 use super::quota::QuotaError;
 
 impl Algorithm {
-    /// The same algorithm, of whose grants each may turn out to cost up to `more` units above what it drew.
+    /// The same algorithm; each grant may turn out to cost up to `more` units above what it drew.
     ///
     /// # Errors
     /// When such a debt cannot be counted exactly where it is kept.
@@ -28,7 +30,8 @@ impl Algorithm {
         })
     }
 
-    /// Units that a grant may turn out to cost above what it drew; zero where nothing is settled.
+    /// Units that a grant may turn out to cost above what it drew; zero where grants are not
+    /// settled.
     pub fn settled(&self) -> u64 {
         match self {
             Self::TokenBucket(bucket) => bucket.settled(),
@@ -62,7 +65,7 @@ mod tests {
         fixtures::terms(kind, amount, Micros(SECOND))
     }
 
-    /// The finding: 100 a second, answers of 1000, and 6000 were used in six seconds.
+    /// A past defect: with 100 a second and responses of 1000, 6000 units were used in six seconds.
     #[test]
     fn one_request_after_the_other_is_never_forgiven_anything() {
         let days = (0..4_000)
@@ -132,7 +135,7 @@ mod tests {
                             now += refused.retry_after.expect("it is a matter of time").0
                         }
                     }
-                    // Two windows lie across each edge.
+                    // Two windows overlap at each edge.
                     let bound = 100 * ((now - START) / SECOND + 2) + 100 + terms.debt + dearest;
                     assert!(
                         used <= bound,

@@ -1,10 +1,12 @@
-//! The sliding log: every grant of the last period is remembered, and no period ever holds more than the quota. Exact,
-//! for small quotas: the log never has more entries than twice the quota has units.
+//! The sliding log: it remembers every grant of the last period, and no period ever holds more than
+//! the quota. Exact, for small quotas: the log never has more entries than twice the quota's units.
 //!
-//! A settlement that brings the log above the quota makes its grants count later: as if the units had stood in line, each due
-//! when as many before it have left. So what an answer cost is never forgotten with its period.
+//! A settlement that raises the log above the quota makes its units count later, as if they had
+//! waited in a queue: each is due when as many units before it have expired. So a response's cost
+//! never disappears with its period.
 //!
-//! A grant at t counts until t + period, that moment excluded: one who waits for it is admitted.
+//! A grant at t counts until t + period, exclusive: a request that waits until that moment is
+//! admitted.
 
 use std::collections::VecDeque;
 
@@ -23,7 +25,8 @@ pub struct SlidingLog {
     reach: Micros,
 }
 
-/// The grants of the last period, oldest first; with `max_wait` also those promised, whose moment is still to come.
+/// The grants of the last period, oldest first. With `max_wait`, also promised grants, whose moment
+/// is in the future.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     entries: VecDeque<Entry>,
@@ -32,17 +35,17 @@ pub struct Log {
 /// One grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When the units were granted, or fall due.
+    /// When the units were granted, or become due.
     pub at: Timestamp,
-    /// How many.
+    /// How many units.
     pub units: u64,
 }
 
-/// The greatest quota a log is kept for: at 16 bytes an entry and two quotas at most, 32 KiB a bucket.
+/// The greatest quota for a log: at 16 bytes an entry and at most two quotas, 32 KiB a bucket.
 pub const LOG_UNITS_MAX: u64 = 1_024;
 
 impl Log {
-    /// A log from its entries, oldest first: what a store has kept.
+    /// A log from its entries, oldest first, as a store has kept them.
     pub fn from_entries(entries: impl IntoIterator<Item = Entry>) -> Self {
         Self {
             entries: entries.into_iter().collect(),
@@ -54,7 +57,7 @@ impl Log {
         self.entries.iter().copied()
     }
 
-    /// Whether nothing is remembered.
+    /// Whether the log has no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -94,11 +97,11 @@ impl SlidingLog {
         })
     }
 
-    /// The same log, of whose grants each may turn out to cost up to `more` units above what it drew. A charge of so much is
-    /// never cut short when it comes after the last grant.
+    /// The same log; each grant may turn out to cost up to `more` units above what it drew. A
+    /// charge of that size is never reduced when it comes after the last grant.
     ///
     /// # Errors
-    /// When it takes longer than a hundred years.
+    /// When the settlement takes longer than a hundred years.
     pub(super) fn settling(self, more: u64, shared: bool) -> Result<Self, Vec<QuotaError>> {
         if more == 0 {
             return Ok(self);
@@ -131,7 +134,7 @@ impl SlidingLog {
         &self.quota
     }
 
-    /// The longest a request may wait for its place.
+    /// The longest a request may wait for its turn.
     pub fn max_wait(&self) -> Micros {
         self.max_wait
     }
@@ -141,8 +144,8 @@ impl SlidingLog {
         let Some(spare) = self.quota.amount.checked_sub(cost) else {
             return Err(Refused::NEVER);
         };
-        // Grants are in order. Behind the last one there is either a promise to keep, a debt, or a clock that stepped back:
-        // then it stands still until it has caught up.
+        // Grants are in order. A last grant in the future means a promised grant, a debt, or a
+        // clock that stepped back; in the last case the log stops until the clock has caught up.
         let from = log.and_then(Log::last).map_or(now, |last| last.max(now));
         let mut counted = self.counted(log, from);
         let mut due = from;
@@ -178,7 +181,7 @@ impl SlidingLog {
         })
     }
 
-    /// Adds a grant to `log` and forgets what no longer counts for it or any later one.
+    /// Adds a grant to `log` and forgets entries that no longer count for it or any later one.
     pub fn take(&self, log: &mut Log, entry: Entry) {
         if entry.units == 0 {
             return;
@@ -196,7 +199,7 @@ impl SlidingLog {
         }
     }
 
-    /// How it stands.
+    /// The log's numbers at `now`.
     pub fn report(&self, log: Option<&Log>, now: Timestamp) -> Report {
         let last = log.and_then(Log::last);
         let from = last.map_or(now, |last| last.max(now));
@@ -229,10 +232,11 @@ impl SlidingLog {
         }
     }
 
-    /// Corrects an earlier grant. A charge counts as of now, up to one quota above the quota, or stands in line where grants
-    /// are settled. A refund is taken from
-    /// the oldest grants, whichever was meant: those left are the later ones, so nothing leaves the log sooner than
-    /// it would have. It is dropped while a request may be waiting (see [`super::TokenBucket::settle`]).
+    /// Corrects an earlier grant. A charge counts as of now, up to one quota above the quota; where
+    /// grants are settled, it queues instead. A refund is taken from the oldest grants, whichever
+    /// grant it was for: the remaining grants are the later ones, so nothing leaves the log earlier
+    /// than it would have. It is dropped while a request may be waiting (see
+    /// [`super::TokenBucket::settle`]).
     pub fn settle(&self, log: &mut Log, change: Change, now: Timestamp) {
         let from = log.last().map_or(now, |last| last.max(now));
         match change {
@@ -270,7 +274,7 @@ impl SlidingLog {
         }
     }
 
-    /// Adds `more` units as of `from`, each when as many before it have left as the quota has.
+    /// Adds `more` units as of `from`, each due when a full quota of units before it has expired.
     fn line_up(&self, log: &mut Log, more: u64, from: Timestamp, now: Timestamp) {
         let (amount, period) = (self.quota.amount, self.quota.period);
         let at_once = more.min(amount.saturating_sub(self.counted(Some(log), from)));
@@ -292,7 +296,7 @@ impl SlidingLog {
         } else {
             (room, 0)
         };
-        // With as many units behind it as the quota has, a full log is the same one a period later.
+        // With one quota of units queued after it, a full log is the same log one period later.
         for entry in &mut log.entries {
             entry.at = entry.at.after(Micros(periods * period.0));
         }
@@ -322,8 +326,9 @@ impl SlidingLog {
             .map_or(Timestamp::default(), |last| last.after(self.quota.period))
     }
 
-    /// The log under `new`: the units left stay, clamped to the new quota, never added to. With a shorter period what
-    /// is used counts as of now, for its grants would be forgotten at once.
+    /// The log under `new`: the units left stay, clamped to the new quota and never increased. With
+    /// a shorter period the used units count as of now, because their grants would be forgotten at
+    /// once.
     pub fn rescale(&self, log: &Log, new: &Self, now: Timestamp) -> Log {
         let from = log.last().map_or(now, |last| last.max(now));
         let counted = self.counted(Some(log), from);
@@ -349,7 +354,7 @@ impl SlidingLog {
         kept
     }
 
-    /// The same quota, with the wait of who asks.
+    /// The same quota, with the `max_wait` of the current draw.
     pub(super) fn bare(&self, max_wait: Micros) -> Self {
         Self {
             max_wait,

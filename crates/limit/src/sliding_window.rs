@@ -1,20 +1,25 @@
-//! The two-window estimate: the count of the window that `now` lies in, plus the count of the one before, weighted by
-//! how much of it still lies within one period of `now` (Cloudflare 2017, "How we built rate limiting capable of
-//! scaling to millions of domains"). It is the one algorithm that estimates.
+//! The two-window estimate: the count of the window that contains `now`, plus the count of the
+//! previous window, weighted by how much of it is within one period of `now` (Cloudflare 2017, "How
+//! we built rate limiting capable of scaling to millions of domains"). It is the only algorithm
+//! that estimates.
 //!
-//! How far off it can be, for a quota Q: the estimate takes the previous window's P grants as evenly spread. They may all
-//! have come at that window's end; at the share x of the next window the estimate then counts them as P (1 - x), and grants
-//! up to Q - P (1 - x) = Q x more, all within one period of the first: Q (1 + x), which is below 2 Q. So in any one
-//! period fewer than 2 Q are granted, in any window aligned to the period at most Q; traffic that is evenly spread is
-//! counted exactly. A test reaches 2 Q - 1 and fails to pass it.
+//! The worst-case error for a quota Q: the estimate assumes that the previous window's P grants
+//! were spread evenly. All of them may have come at that window's end. At the share x of the next
+//! window the estimate counts them as P (1 - x) and grants up to Q - P (1 - x) = Q x more, all
+//! within one period of the first: Q (1 + x), which is below 2 Q. So any period has fewer than 2 Q
+//! grants, and a window aligned to the period has at most Q. Evenly spread traffic is counted
+//! exactly. A test reaches 2 Q - 1 and cannot exceed it.
 //!
-//! With `max_wait` a request is counted at once in the window it falls due in: whoever comes later finds it there. While the
-//! window that counts is still to come, nobody goes before it begins, for what goes would be counted in it too.
+//! With `max_wait` a request is counted at once in the window in which it is due, so later requests
+//! see it. While the counted window is in the future, no request passes before it begins, because
+//! that request would be counted in it too.
 //!
-//! A settlement that brings a window above the quota is counted on in the windows to come, each filled to the quota: what
-//! an answer cost is never forgotten with its window. Until then nobody goes, as with promises.
+//! A settlement that raises a window above the quota continues in the following windows, each
+//! filled to the quota, so a response's cost never disappears with its window. Until then no
+//! request passes, as with promised grants.
 //!
-//! The estimate itself is compared without rounding: `previous x (period - elapsed) <= (Q - current - cost) x period`.
+//! The estimate is compared without rounding:
+//! `previous x (period - elapsed) <= (Q - current - cost) x period`.
 
 use super::bucket::{Granted, Judged, Pair, Refused, Report};
 use super::claim::Change;
@@ -28,7 +33,7 @@ pub struct SlidingWindow {
     max_wait: Micros,
     most: u64,
     settled: u64,
-    /// How many windows a settlement may fill beyond the one that now lies in; zero: grants are not settled.
+    /// How many windows after the current one a settlement may fill; zero: grants are not settled.
     ahead: u64,
 }
 
@@ -50,7 +55,7 @@ impl SlidingWindow {
                 ),
             )]);
         }
-        // A settlement may count one quota more than the quota, less where that would not fit.
+        // A settlement may count up to one quota above the quota, or less where that would not fit.
         let most = fits.min(2 * i128::from(quota.amount));
         let most = u64::try_from(most).expect("at most twice the amount");
         Ok(Self {
@@ -62,11 +67,11 @@ impl SlidingWindow {
         })
     }
 
-    /// The same estimate, of whose grants each may turn out to cost up to `more` units above what it drew. A charge of so
-    /// much is never cut short when it comes after the last grant.
+    /// The same estimate; each grant may turn out to cost up to `more` units above what it drew. A
+    /// charge of that size is never reduced when it comes after the last grant.
     ///
     /// # Errors
-    /// When it takes more windows than there are in a hundred years.
+    /// When the settlement takes more windows than a hundred years have.
     pub(super) fn settling(self, more: u64, shared: bool) -> Result<Self, Vec<QuotaError>> {
         if more == 0 {
             return Ok(self);
@@ -93,12 +98,12 @@ impl SlidingWindow {
         self.settled
     }
 
-    /// How many windows a settlement may fill beyond the one that now lies in; zero: grants are not settled.
+    /// How many windows after the current one a settlement may fill; zero: grants are not settled.
     pub fn ahead(&self) -> u64 {
         self.ahead
     }
 
-    /// The same numbers, of grants that are not settled.
+    /// The same numbers, without settlement.
     pub(super) fn bare(&self) -> Self {
         Self {
             settled: 0,
@@ -112,12 +117,12 @@ impl SlidingWindow {
         &self.quota
     }
 
-    /// The most a settlement may bring a window's count to.
+    /// The highest count that a settlement may give a window.
     pub fn most(&self) -> u64 {
         self.most
     }
 
-    /// The two counts at `now`. A clock that stepped back finds them as they were left.
+    /// The two counts at `now`. A clock that stepped back leaves them unchanged.
     pub fn current(&self, state: Option<Pair>, now: Timestamp) -> Pair {
         let period = self.quota.period;
         let fresh = Pair {
@@ -165,14 +170,14 @@ impl SlidingWindow {
         let left = period - now.since(pair.start).0;
         let to_start = pair.start.since(now).0;
         let wait = match spare.checked_sub(pair.current) {
-            // The previous window must have no more than so many microseconds of weight left.
+            // The previous window may have at most this many microseconds of weight left.
             Some(room) => match left.saturating_sub(share(room, period, pair.previous)) {
-                // Before a window that holds promises or debts nobody goes; a clock that stepped back alone delays
-                // nobody.
+                // No request passes before a window that holds promised grants or debts. A clock
+                // that stepped back alone delays no request.
                 0 if self.max_wait == Micros::ZERO && self.ahead == 0 => return Some(Micros::ZERO),
                 wait => wait,
             },
-            // Not in this window. In the next, this one is the previous.
+            // Not in this window. In the next window, this one is the previous.
             None => left + period - share(spare, period, pair.current),
         };
         Some(Micros(wait.saturating_add(to_start)))
@@ -208,9 +213,9 @@ impl SlidingWindow {
         }
     }
 
-    /// Corrects an earlier grant; `None`: nothing counts any more. A charge stops at one quota above the quota, or goes on in
-    /// the windows to come where grants are settled; a refund is taken from the current window first, then from the one
-    /// before.
+    /// Corrects an earlier grant; `None`: no count is left. A charge stops at one quota above the
+    /// quota; where grants are settled, it continues in the following windows. A refund is taken
+    /// from the current window first, then from the previous one.
     pub fn settle(&self, state: Option<Pair>, change: Change, now: Timestamp) -> Option<Pair> {
         let pair = self.current(state, now);
         let settled = match change {
@@ -222,7 +227,7 @@ impl SlidingWindow {
                     .min(self.most.max(pair.current)),
                 ..pair
             },
-            // What counts is still to come: somebody waits.
+            // The counted window is in the future: a request is waiting.
             Change::Refund { .. } | Change::Withdraw { .. }
                 if self.max_wait > Micros::ZERO && pair.start > now =>
             {
@@ -241,7 +246,7 @@ impl SlidingWindow {
         (settled.current > 0 || settled.previous > 0).then_some(settled)
     }
 
-    /// So many more units counted, in windows filled to the quota one after the other.
+    /// The state with `more` units counted, in consecutive windows filled to the quota.
     fn filled(&self, pair: Pair, more: u64, now: Timestamp) -> Pair {
         let (amount, period) = (self.quota.amount, self.quota.period);
         let total = pair.current.saturating_add(more);
@@ -274,7 +279,7 @@ impl SlidingWindow {
         }
     }
 
-    /// When nothing counts any more.
+    /// When neither window counts any more.
     pub fn expiry(&self, state: Pair) -> Timestamp {
         let end = state.start.after(self.quota.period);
         match (state.current, state.previous) {
@@ -284,8 +289,8 @@ impl SlidingWindow {
         }
     }
 
-    /// The state under `new`: the units left stay, clamped to the new quota, never added to. What is used counts as of
-    /// now, in one window, or of the window to come that is filled already.
+    /// The state under `new`: the units left stay, clamped to the new quota and never increased.
+    /// Used units count as of now, in one window, or in the future window that is already filled.
     pub fn rescale(&self, state: Pair, new: &Self, now: Timestamp) -> Option<Pair> {
         if self.quota.amount == new.quota.amount && self.quota.period == new.quota.period {
             return Some(state);
@@ -314,8 +319,8 @@ fn share(part: u64, period: u64, whole: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Every request at its due moment keeps to the estimate, in the order of coming, and a refusal says the moment
-    /// from which it may wait.
+    /// Every request at its due moment stays within the estimate, in the order of arrival, and a
+    /// refusal gives the moment from which it may wait.
     #[test]
     fn held_requests_keep_to_the_estimate_at_the_moment_they_go() {
         const PERIOD: u64 = 1_000;

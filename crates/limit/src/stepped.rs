@@ -1,9 +1,10 @@
 //! A bucket that is refilled in steps: `amount` units at once at each boundary, up to `burst`.
 //!
-//! The interval bucket and every fixed window are this one thing and differ in where the boundaries lie. A fixed
-//! window of Q is the bucket whose burst and amount are both Q: at each boundary it is full again. Counted from the first
-//! use that finds it full, that is the window "from the first hit"; at multiples of the period or of a calendar, the
-//! aligned ones. Debt and waiting carry over a boundary as units below zero.
+//! The interval bucket and every fixed window use this type and differ only in where the boundaries
+//! are. A fixed window of Q is the bucket whose burst and amount are both Q: it is full again at
+//! each boundary. With boundaries counted from the first use of the full bucket, it is the window
+//! "from the first hit"; with boundaries at multiples of the period or of a calendar, it is the
+//! aligned window. Debt and waiting are carried over a boundary as units below zero.
 
 use super::bucket::{Granted, Judged, Refused, Report, Steps};
 use super::claim::Change;
@@ -11,7 +12,7 @@ use super::limit_spec::Align;
 use super::quota::{LOCAL_BOUND, Quota, QuotaError, SHARED_BOUND};
 use super::time::{Micros, Timestamp};
 
-/// A shared store is told of at most so many windows of a calendar, either way, when it decides.
+/// The most calendar windows, in each direction, that a shared store receives for a decision.
 pub const CALENDAR_STEPS_MAX: u64 = 64;
 
 /// The checked parameters of a bucket refilled in steps. Its state counts whole units.
@@ -50,7 +51,7 @@ impl Stepped {
                 ));
             }
         }
-        // Whole units are counted and never multiplied by the period, so the period sets no bound here.
+        // Whole units are never multiplied by the period, so the period sets no bound here.
         if reach(&quota, debt, max_wait) >= bound {
             let field = if max_wait == Micros::ZERO {
                 "debt"
@@ -83,11 +84,11 @@ impl Stepped {
         made.told_whole(field, shared)
     }
 
-    /// The same bucket, of whose grants each may turn out to cost up to `more` units above what it drew. A charge of so much
-    /// is never cut short when it comes after the bucket's last grant.
+    /// The same bucket; each grant may turn out to cost up to `more` units above what it drew. A
+    /// charge of that size is never reduced when it comes after the bucket's last grant.
     ///
     /// # Errors
-    /// When units so low are not exact where they are kept.
+    /// When units that low are not exact where they are kept.
     pub(super) fn settling(self, more: u64, shared: bool) -> Result<Self, Vec<QuotaError>> {
         let bound = i128::from(if shared { SHARED_BOUND } else { LOCAL_BOUND });
         let fits = bound - 1 - reach(&self.quota, self.debt, self.max_wait);
@@ -112,7 +113,7 @@ impl Stepped {
         self.settled
     }
 
-    /// This, unless a shared store would have to be told of too many windows of its calendar.
+    /// Returns `self`, unless a shared store would need too many windows of its calendar.
     fn told_whole(self, field: &'static str, shared: bool) -> Result<Self, Vec<QuotaError>> {
         let steps = self.steps_most();
         if shared && matches!(self.align, Align::Calendar(_)) && steps > CALENDAR_STEPS_MAX {
@@ -125,7 +126,8 @@ impl Stepped {
         Ok(self)
     }
 
-    /// The most steps in which a bucket is at its burst again, from the lowest that its own numbers lead to.
+    /// The most steps until a bucket is at its burst again, from the lowest level that its own
+    /// numbers allow.
     pub fn steps_most(&self) -> u64 {
         let lowest = self.promised().max(self.floor.unsigned_abs());
         self.quota
@@ -134,11 +136,11 @@ impl Stepped {
             .div_ceil(self.quota.amount)
     }
 
-    /// So many units below zero a grant leaves it at most.
+    /// The most units below zero that a grant leaves.
     fn promised(&self) -> u64 {
         let ahead = match self.max_wait {
             Micros::ZERO => 0,
-            // The step that goes on, and one that the wait only touches.
+            // The current step, and one that the wait only partly covers.
             wait => wait.0 / self.quota.period.0 + 2,
         };
         ahead
@@ -151,7 +153,7 @@ impl Stepped {
         &self.quota
     }
 
-    /// Where its boundaries lie.
+    /// Where its boundaries are.
     pub fn align(&self) -> &Align {
         &self.align
     }
@@ -166,14 +168,15 @@ impl Stepped {
         self.max_wait
     }
 
-    /// The lowest a settlement may bring about, in units: `debt`, or one burst, below zero; lower, where it takes more to
-    /// charge the dearest settlement in full after the lowest grant ([`super::Algorithm::settling`]).
+    /// The lowest level, in units, that a settlement may cause: `debt`, or one burst, below zero.
+    /// It is lower where more is needed to charge the largest settlement in full after the lowest
+    /// grant ([`super::Algorithm::settling`]).
     pub fn floor(&self) -> i64 {
         self.floor
     }
 
-    /// The state at `now`: whole steps gained, the start of the step that `now` lies in. A clock that stepped back gains
-    /// nothing.
+    /// The state at `now`: whole steps gained, and the start of the step that contains `now`. A
+    /// clock that stepped back gains nothing.
     pub fn current(&self, state: Option<Steps>, now: Timestamp) -> Steps {
         let fresh = Steps {
             units: self.burst,
@@ -198,7 +201,8 @@ impl Stepped {
             return Err(Refused::NEVER);
         }
         let price = signed(cost);
-        // Never while a debt is open: the caller who makes it gets it now, the next one waits.
+        // Never while a debt is open: the caller that makes the debt passes now, the next one
+        // waits.
         let need = signed(cost.saturating_sub(self.debt));
         let Steps { units, since } = self.current(state, now);
         if units >= need {
@@ -215,7 +219,8 @@ impl Stepped {
         if wait > self.max_wait {
             return Err(Refused::after(Micros(wait.0 - self.max_wait.0)));
         }
-        // What would have run over the brim by the due boundary is lost, as it is for one who comes then.
+        // Units that would exceed the capacity by the due boundary are lost, as they are for a
+        // request that arrives then.
         let gained = signed(steps) * self.amount;
         let due = (units + gained).min(self.burst);
         Ok(Granted {
@@ -227,7 +232,8 @@ impl Stepped {
         })
     }
 
-    /// How it stands; `to_boundary`: the effective window ends with the step (windows), not with the pace (intervals).
+    /// The bucket's numbers. `to_boundary`: the effective window ends with the step (windows)
+    /// instead of following the rate (intervals).
     pub fn report(&self, state: Option<Steps>, now: Timestamp, to_boundary: bool) -> Report {
         let Steps { units, since } = self.current(state, now);
         let remaining = u64::try_from(units).unwrap_or(0);
@@ -249,8 +255,9 @@ impl Stepped {
         }
     }
 
-    /// Corrects an earlier grant; `None`: full again. A charge stops at [`Stepped::floor`]; a refund never fills above the
-    /// burst, and is dropped while a request may be waiting for its step (see [`super::TokenBucket::settle`]).
+    /// Corrects an earlier grant; `None`: full again. A charge stops at [`Stepped::floor`]. A
+    /// refund never fills above the burst, and is dropped while a request may be waiting for its
+    /// step (see [`super::TokenBucket::settle`]).
     pub fn settle(&self, state: Option<Steps>, change: Change, now: Timestamp) -> Option<Steps> {
         let Steps { units, since } = self.current(state, now);
         let settled = match change {
@@ -279,8 +286,9 @@ impl Stepped {
         )
     }
 
-    /// The state under `new`: the units as they stand at `now`, clamped to the new burst, never added to, so that no debt is
-    /// forgiven; the step goes on unless the new period has already passed or has boundaries of its own.
+    /// The state under `new`: the units at `now`, clamped to the new burst and never increased, so
+    /// that no debt is forgiven. The step continues unless the new period has already passed or has
+    /// boundaries of its own.
     pub fn rescale(&self, state: Steps, new: &Self, now: Timestamp) -> Option<Steps> {
         let Steps { units, since } = self.current(Some(state), now);
         let same_steps = self.align == new.align && self.quota.period == new.quota.period;
@@ -302,7 +310,7 @@ impl Stepped {
         }
     }
 
-    /// The start of the step that a full bucket first used at `now` begins.
+    /// The start of the step in which a full bucket is first used at `now`.
     pub fn start_of(&self, now: Timestamp) -> Timestamp {
         match &self.align {
             Align::FirstHit => now,
@@ -335,7 +343,7 @@ impl Stepped {
         }
     }
 
-    /// The least whole steps in which `gain` units are gained.
+    /// The least number of whole steps that gain `gain` units.
     fn steps_to_gain(&self, gain: i64) -> u64 {
         u64::try_from(gain).unwrap_or(0).div_ceil(self.quota.amount)
     }
@@ -345,7 +353,7 @@ fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// The furthest that units are apart, settlements aside.
+/// The greatest distance between two unit counts, without settlements.
 fn reach(quota: &Quota, debt: u64, max_wait: Micros) -> i128 {
     let steps_ahead = i128::from(max_wait.0 / quota.period.0) + 2;
     2 * i128::from(quota.burst) + 2 * i128::from(debt) + steps_ahead * i128::from(quota.amount)

@@ -1,8 +1,9 @@
-//! Moments and spans in whole microseconds.
+//! Moments and spans in whole microseconds. Reads no clock.
 
 use std::time::Duration;
 
-/// A moment: microseconds since the Unix epoch, on the clock of whoever serialises the writes of a bucket.
+/// A moment: microseconds since the Unix epoch, on the clock of the process or server that
+/// serialises a bucket's writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
@@ -17,7 +18,8 @@ impl Timestamp {
         self.0
     }
 
-    /// The span since `earlier`; zero when `earlier` is later: a clock that steps back mints nothing.
+    /// The span since `earlier`; zero when `earlier` is later, so a clock that steps back adds no
+    /// units.
     pub const fn since(self, earlier: Self) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))
     }
@@ -41,7 +43,7 @@ impl Micros {
         Self(seconds.saturating_mul(1_000_000))
     }
 
-    /// Whole seconds, rounded up: what a Retry-After header can say.
+    /// Whole seconds, rounded up, for a Retry-After header.
     pub const fn ceil_secs(self) -> u64 {
         self.0.div_ceil(1_000_000)
     }

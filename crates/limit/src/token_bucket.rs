@@ -1,9 +1,10 @@
-//! The token bucket: up to `burst` units, refilled continuously. In every span of T it grants at most
-//! `burst + rate x T` (plus `debt`, where debt is allowed).
+//! The token bucket: up to `burst` units, refilled continuously. In every span of T it grants at
+//! most `burst + rate x T` (plus `debt`, where debt is allowed).
 //!
-//! The level is counted in unit-microseconds: with the rate reduced to `n` units per `p` microseconds, a microsecond adds `n`
-//! and a unit costs `p`. Nothing is ever rounded; division only finds out how long to wait, and rounds up.
-//! (GCRA is this bucket seen from the other side: [`super::packed`] stores it so.)
+//! The level is counted in unit-microseconds: with the rate reduced to `n` units per `p`
+//! microseconds, a microsecond adds `n` and a unit costs `p`. The level is never rounded; only the
+//! length of a wait is divided, and rounded up. (GCRA is the same bucket expressed as a time:
+//! [`super::packed`] stores it in that form.)
 
 use super::bucket::{Granted, Judged, Level, Refused, Report};
 use super::claim::Change;
@@ -20,7 +21,7 @@ pub struct TokenBucket {
     full: i64,
     owed: i64,
     floor: i64,
-    /// The lowest level there can be.
+    /// The lowest possible level.
     lowest: i64,
     settled: u64,
     following: Option<Following>,
@@ -46,7 +47,8 @@ impl TokenBucket {
         let span = full + owed + ahead;
         let mut errors = Vec::new();
         if full < n {
-            // Otherwise the bucket is full again before the clock has moved once, and the rest of the rate is lost.
+            // Otherwise the bucket is full again within one clock tick, and the rest of the rate is
+            // lost.
             errors.push(QuotaError::new(
                 "burst",
                 format!(
@@ -94,7 +96,8 @@ impl TokenBucket {
         Ok(Self {
             full: whole(full),
             owed: whole(owed),
-            // A settlement may take one burst more than there is, less where that would not fit.
+            // A settlement may take one burst more than the level, or less where that would not
+            // fit.
             floor: -whole(owed.max(full.min(i128::from(bound) - 1 - full))),
             lowest: -whole(owed + ahead),
             settled: 0,
@@ -106,12 +109,13 @@ impl TokenBucket {
         })
     }
 
-    /// The same bucket, of whose grants each may turn out to cost up to `more` units above what it drew. A charge of so much
-    /// is never cut short when it comes after the bucket's last grant, however low that has left it: by what is owed and
-    /// promised, and by `below` unit-microseconds more.
+    /// The same bucket; each grant may turn out to cost up to `more` units above what it drew. A
+    /// charge of that size is never reduced when it comes after the bucket's last grant, however
+    /// low that grant left the level: by debt and promised units, and by `below` unit-microseconds
+    /// more.
     ///
     /// # Errors
-    /// When a level so low is not exact where it is kept.
+    /// When a level that low is not exact where it is kept.
     pub(super) fn settling(
         self,
         more: u64,
@@ -144,13 +148,14 @@ impl TokenBucket {
         self.settled
     }
 
-    /// The same bucket, its rate following the upstream's health down to `amount` per `period`.
+    /// The same bucket with a rate that follows the upstream's health, down to `amount` per
+    /// `period`.
     ///
     /// # Errors
-    /// When the least is above the rate, or too low to be counted exactly beside the burst.
+    /// When the minimum is above the rate, or too low to be counted exactly with this burst.
     pub fn following(self, amount: u64, period: Micros) -> Result<Self, Vec<QuotaError>> {
         let following = Following::new(amount, period, &self.quota).map_err(|error| vec![error])?;
-        // The dearest grant takes this much, from a level that may be as low as what is owed.
+        // The most expensive grant takes this much, from a level as low as the debt allows.
         let (full, owed) = (i128::from(self.full), i128::from(self.owed));
         let dearest = (full + owed) * i128::from(WHOLE) / i128::from(following.least) + 1;
         let ahead = i128::from(self.max_wait.0) * i128::from(self.quota.n);
@@ -167,7 +172,8 @@ impl TokenBucket {
         })
     }
 
-    /// The same bucket, obeying what the upstream says of its own quota, where it follows its health.
+    /// The same bucket; if it follows the upstream's health, it also obeys the quota the upstream
+    /// reports.
     pub fn obeying_quota(self) -> Self {
         let following = self.following.map(|following| Following {
             obeys_quota: true,
@@ -176,12 +182,12 @@ impl TokenBucket {
         Self { following, ..self }
     }
 
-    /// How far its rate may fall, if it follows its upstream's health.
+    /// How far the rate may fall, if it follows the upstream's health.
     pub fn follows(&self) -> Option<&Following> {
         self.following.as_ref()
     }
 
-    /// The same bucket under what its upstream has taught, within the file's numbers.
+    /// The same bucket under the conditions learnt from its upstream, within the file's numbers.
     pub fn under(&self, conditions: RateConditions) -> Self {
         let conditions = match self.following {
             None => RateConditions::AS_WRITTEN,
@@ -201,12 +207,12 @@ impl TokenBucket {
         }
     }
 
-    /// The lowest level there can be, in unit-microseconds.
+    /// The lowest possible level, in unit-microseconds.
     pub fn lowest(&self) -> i64 {
         self.lowest.min(self.floor)
     }
 
-    /// What a grant of this price takes.
+    /// What a grant of this price takes from the level.
     fn taken(&self, price: i64) -> i64 {
         signed(self.conditions.raised(unsigned(price)))
     }
@@ -216,7 +222,7 @@ impl TokenBucket {
         &self.quota
     }
 
-    /// Units it may go below zero by at admission, the next caller paying.
+    /// Units it may go below zero at admission; the next caller waits for them.
     pub fn debt(&self) -> u64 {
         self.debt
     }
@@ -231,13 +237,14 @@ impl TokenBucket {
         self.full
     }
 
-    /// The lowest level a settlement may bring about, in unit-microseconds: `debt`, or one burst, below zero; lower, where
-    /// it takes more to charge the dearest settlement in full after the lowest grant ([`super::Algorithm::settling`]).
+    /// The lowest level, in unit-microseconds, that a settlement may cause: `debt`, or one burst,
+    /// below zero. It is lower where more is needed to charge the largest settlement in full after
+    /// the lowest grant ([`super::Algorithm::settling`]).
     pub fn floor(&self) -> i64 {
         self.floor
     }
 
-    /// The level at `now`. A clock that stepped back finds the level as it was left: it mints nothing.
+    /// The level at `now`. A clock that stepped back leaves the level unchanged and adds nothing.
     pub fn level(&self, state: Option<Level>, now: Timestamp) -> i64 {
         let Some(Level { level, at }) = state else {
             return self.full;
@@ -245,7 +252,8 @@ impl TokenBucket {
         if level >= self.full {
             return self.full;
         }
-        // The elapsed time is clamped to the time to full before it is multiplied: nothing overflows, in any language.
+        // The elapsed time is clamped to the time to full before the multiplication, so it cannot
+        // overflow in any language.
         let to_full = self.time_to_gain(self.full - level);
         let elapsed = now.since(at);
         if elapsed >= to_full {
@@ -255,9 +263,9 @@ impl TokenBucket {
         }
     }
 
-    /// The price of `cost` units and the level at which they are granted: `cost`, less what may be owed, but never
-    /// while a debt is open (Guava's RateLimiter: the caller gets it now, the next one waits). `None`: more than the
-    /// bucket can ever pay.
+    /// The price of `cost` units, and the level that grants them: `cost` less the allowed debt, but
+    /// never while a debt is open (as in Guava's RateLimiter, this request passes now and the next
+    /// one waits). `None`: more than the bucket can ever pay.
     fn price(&self, cost: u64) -> Option<(i64, i64)> {
         if cost > self.quota.burst.saturating_add(self.debt) {
             return None;
@@ -271,13 +279,13 @@ impl TokenBucket {
         let Some((price, need)) = self.price(cost) else {
             return Err(Refused::NEVER);
         };
-        // While the upstream takes nothing, a grant is one of the moment when it does again.
+        // While the upstream accepts nothing, a grant is dated at the moment when it accepts again.
         let from = self.conditions.opens.max(now);
         let level = self.level(state, from);
         let at = state.map_or(from, |s| s.at.max(from));
         let missing = (need - level).max(0);
         let late = self.time_to_gain(missing);
-        // A clock behind `at` must catch up before anything is gained.
+        // A clock behind `at` must catch up before any units are gained.
         let behind = if missing > 0 {
             at.since(from)
         } else {
@@ -288,8 +296,9 @@ impl TokenBucket {
         if wait > self.max_wait {
             return Err(Refused::after(Micros(wait.0 - self.max_wait.0)));
         }
-        // The due moment is a whole microsecond, so the level may then stand up to n above `need`; what would have run
-        // over the brim is lost, as it is for a caller who comes at that moment.
+        // The due moment is a whole microsecond, so the level may then be up to n above `need`.
+        // Units that would exceed the capacity are lost, as they are for a request that arrives at
+        // that moment.
         let gained = signed(late.0) * signed(self.quota.n);
         let due = (level + gained).min(self.full);
         let level = due - self.taken(price) - gained;
@@ -299,7 +308,7 @@ impl TokenBucket {
         })
     }
 
-    /// How it stands.
+    /// The bucket's numbers at `now`.
     pub fn report(&self, state: Option<Level>, now: Timestamp) -> Report {
         let level = self.level(state, now);
         let remaining = unsigned(level) / self.quota.p;
@@ -318,10 +327,11 @@ impl TokenBucket {
 
     /// Corrects an earlier grant; `None`: full again.
     ///
-    /// A charge takes the level to [`TokenBucket::floor`] at the lowest. A refund never fills above the burst, and it is
-    /// dropped while a request may be waiting for its token: a waiting request has taken the level below zero, and
-    /// is due when it is back at its own mark. Were a unit given back in between, the next comer's due moment could fall
-    /// on that of a request already promised, and both would go at once on one token.
+    /// A charge lowers the level to [`TokenBucket::floor`] at most. A refund never fills above the
+    /// burst, and is dropped while a request may be waiting for its token: a waiting request has
+    /// taken the level below zero and is due when the level is back at the request's own mark. If a
+    /// unit were given back meanwhile, the due moment of the next request could equal that of a
+    /// request already promised, and both would pass at once on one token.
     pub fn settle(&self, state: Option<Level>, change: Change, now: Timestamp) -> Option<Level> {
         let level = self.level(state, now);
         let at = state.map_or(now, |s| s.at.max(now));
@@ -334,8 +344,8 @@ impl TokenBucket {
                 let back = signed(self.conditions.returned(unsigned(self.scaled(units))));
                 level.saturating_add(back).min(self.full)
             }
-            // Nobody is promised a moment after this one's: its place in the queue is the last, and free again. What
-            // was drawn at a lowered rate comes back at its written cost.
+            // No later moment is promised: the place in the queue is the last one and becomes free.
+            // Units drawn at a lowered rate are returned at their written cost.
             Change::Withdraw { units, full_at }
                 if level >= 0
                     || self.max_wait == Micros::ZERO
@@ -348,8 +358,8 @@ impl TokenBucket {
         (settled < self.full).then_some(Level { level: settled, at })
     }
 
-    /// Whether nobody has drawn since the bucket was to be full at `full_at`. Above a unit a microsecond two draws may
-    /// share that moment, and nobody knows.
+    /// Whether no request has drawn since the bucket was due to be full at `full_at`. Above one
+    /// unit per microsecond two draws may share that moment, and then the result is unknown.
     fn is_last(&self, state: Level, full_at: Timestamp) -> bool {
         self.quota.p >= self.quota.n && self.expiry(state) == full_at
     }
@@ -361,8 +371,10 @@ impl TokenBucket {
             .after(self.time_to_gain(self.full.saturating_sub(state.level)))
     }
 
-    /// The state under `new`, a changed quota of the same limit: whole units as they stand at `now`, rounded down and
-    /// clamped to the new burst, never added to; to the last tick where rate and burst stay. (Whole units, so that no product leaves 53 bits in a shared store.)
+    /// The state under `new`, a changed quota of the same limit: the units at `now`, clamped to the
+    /// new burst and never increased. They are whole units, rounded down, so that no product
+    /// exceeds 53 bits in a shared store; where rate and burst stay, the level is exact to the last
+    /// tick.
     pub fn rescale(&self, state: Level, new: &Self, now: Timestamp) -> Option<Level> {
         let level = self.level(Some(state), now);
         let level = if self.quota == new.quota {
@@ -404,7 +416,8 @@ impl TokenBucket {
     }
 }
 
-/// For numbers checked to be below [`LOCAL_BOUND`] when the limit was made, or clamped to such.
+/// For numbers that were checked to be below [`LOCAL_BOUND`] when the limit was made, or clamped to
+/// that.
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -1,5 +1,5 @@
-//! The token bucket that warms up, along the slope of Guava's SmoothWarmingUp (com.google.common.util.concurrent.
-//! SmoothRateLimiter, whose comment draws it), in integers.
+//! The token bucket with warm-up: the slope of Guava's SmoothWarmingUp (the comment of
+//! com.google.common.util.concurrent. SmoothRateLimiter draws it), in integers.
 //!
 //! ```text
 //!  price of a unit
@@ -10,13 +10,14 @@
 //!        0     half    warm_up x n
 //! ```
 //!
-//! A bucket that stands full grows cold, by `n` a microsecond, until it is cold through. A unit taken from a bucket of
-//! coldness y costs `p` in its warm half and climbs to three times that at the cold end. It is granted as soon as the
-//! bucket holds the plain price; what it costs above that the next caller waits for, as in Guava. With a burst of 1 this is
-//! Guava's limiter; with a greater one a cold bucket gives about a third of its burst at once.
+//! A full bucket grows cold, by `n` a microsecond, until it is completely cold. A unit taken from a
+//! bucket of coldness y costs `p` in the warm half, and up to three times that at the cold end. It
+//! is granted as soon as the bucket holds the plain price; the next caller waits for the surcharge,
+//! as in Guava. With a burst of 1 this is Guava's limiter; with a larger burst a cold bucket gives
+//! about a third of its burst at once.
 //!
-//! Rounding: the price above the plain one is rounded up to whole unit-microseconds and is never negative, so in every
-//! span T no more than `burst + rate x T` is granted, warm or cold.
+//! Rounding: the surcharge is rounded up to whole unit-microseconds and is never negative, so in
+//! every span T the bucket grants at most `burst + rate x T`, warm or cold.
 
 use super::bucket::{Granted, Judged, Level, Report, Warming};
 use super::claim::Change;
@@ -64,12 +65,12 @@ impl WarmUp {
         })
     }
 
-    /// The same bucket, of whose grants each may turn out to cost up to `more` units above what it drew.
+    /// The same bucket; each grant may turn out to cost up to `more` units above what it drew.
     ///
     /// # Errors
-    /// When a level so low is not exact.
+    /// When a level that low is not exact.
     pub(super) fn settling(self, more: u64) -> Result<Self, Vec<QuotaError>> {
-        // What a cold unit costs at most above its plain price, for the dearest grant.
+        // The largest surcharge of a cold unit, for the most expensive grant.
         let surcharge = 2 * self.bucket.full();
         Ok(Self {
             bucket: self.bucket.settling(more, surcharge, false)?,
@@ -77,7 +78,7 @@ impl WarmUp {
         })
     }
 
-    /// The bucket it is when warm.
+    /// The token bucket that applies when it is warm.
     pub fn bucket(&self) -> &TokenBucket {
         &self.bucket
     }
@@ -87,7 +88,7 @@ impl WarmUp {
         self.warm_up
     }
 
-    /// The coldness at `now`; no bucket is a cold one.
+    /// The coldness at `now`; no bucket means a cold one.
     pub fn coldness(&self, state: Option<Warming>, now: Timestamp) -> u64 {
         let Some(Warming { level, cold }) = state else {
             return self.coldest;
@@ -97,7 +98,7 @@ impl WarmUp {
             .min(self.coldest)
     }
 
-    /// Full, and cold through, in so many words.
+    /// An explicit state of a full and completely cold bucket.
     pub(super) fn full_state(&self, now: Timestamp) -> Warming {
         Warming {
             level: Level {
@@ -125,12 +126,13 @@ impl WarmUp {
         })
     }
 
-    /// How it stands.
+    /// The bucket's numbers at `now`.
     pub fn report(&self, state: Option<Warming>, now: Timestamp) -> Report {
         self.bucket.report(state.map(|s| s.level), now)
     }
 
-    /// Corrects an earlier grant, as [`TokenBucket::settle`]; a correction neither warms nor cools.
+    /// Corrects an earlier grant, like [`TokenBucket::settle`]. A correction does not change the
+    /// coldness.
     pub fn settle(
         &self,
         state: Option<Warming>,
@@ -149,7 +151,7 @@ impl WarmUp {
         (cold < self.coldest || level.level < full.level).then_some(Warming { level, cold })
     }
 
-    /// When the bucket equals no bucket: full, and cold through.
+    /// When the bucket equals no bucket: full, and completely cold.
     pub fn expiry(&self, state: Warming) -> Timestamp {
         let left = (self.coldest - state.cold.min(self.coldest)).div_ceil(self.bucket.quota().n);
         self.bucket.expiry(state.level).after(Micros(left))
@@ -171,8 +173,8 @@ impl WarmUp {
         (cold < new.coldest || level.level < full.level).then_some(Warming { level, cold })
     }
 
-    /// What units taken between two coldnesses cost above the plain price: twice the difference of their squares beyond
-    /// the half, over `warm_up x n`, rounded up.
+    /// The surcharge of units taken between two coldnesses: twice the difference of their squares
+    /// above the half, over `warm_up x n`, rounded up.
     fn surcharge(&self, from: u64, to: u64) -> i64 {
         let half = self.coldest / 2;
         let (from, to) = (
@@ -218,7 +220,8 @@ mod tests {
             let granted = limiter.judge(state, 1, now).expect("held, not refused");
             (state, now) = (Some(granted.next), now.after(granted.wait));
         }
-        // Rounding up to a microsecond a grant, over 5000 grants, and the price of the last is still to be paid.
+        // The difference is rounding up by a microsecond per grant, over 5000 grants, and the
+        // unpaid price of the last grant.
         let took = now.since(start).0;
         assert!((9_995_000..=10_006_000).contains(&took), "{took}");
         let last = state.expect("drawn from");

@@ -1,4 +1,4 @@
-//! Spans, rates and limits said in words.
+//! Describes spans, rates and limits in words. Parses nothing.
 
 use super::algorithm::Algorithm;
 use super::limit_spec::Align;
@@ -8,7 +8,7 @@ use super::time::Micros;
 use super::token_bucket::TokenBucket;
 
 impl Algorithm {
-    /// The limit said back in words: "20 at once, then one every 600 ms; at most 120 in any minute".
+    /// The limit in words: "20 at once, then one every 600 ms; at most 120 in any minute".
     pub fn words(&self) -> String {
         match self {
             Self::TokenBucket(bucket) => continuous(bucket),
@@ -21,7 +21,7 @@ impl Algorithm {
             }
             Self::Interval(bucket) => {
                 let quota = bucket.quota();
-                // What would run over the brim is lost; a debt is paid first.
+                // Units that would exceed the capacity are lost; a debt is paid first.
                 let added = if bucket.debt() == 0 {
                     quota.amount.min(quota.burst)
                 } else {
@@ -70,8 +70,9 @@ impl Algorithm {
         }
     }
 
-    /// Quota and window of the `RateLimit-Policy` header: `q`, and `w` in whole seconds where there is one. For buckets the
-    /// burst and the time in which the rate yields it, so that q over w is the rate.
+    /// Quota and window of the `RateLimit-Policy` header: `q`, and `w` in whole seconds where there
+    /// is a window. For buckets these are the burst and the time in which the rate yields it, so q
+    /// over w is the rate.
     pub fn policy_quota(&self) -> (u64, Option<u64>) {
         let window = |quota: &Quota| (quota.amount, Some(quota.period.ceil_secs().max(1)));
         match self {
@@ -81,7 +82,7 @@ impl Algorithm {
             Self::FixedWindow(bucket) => window(bucket.quota()),
             Self::SlidingWindow(estimate) => window(estimate.quota()),
             Self::SlidingLog(log) => window(log.quota()),
-            // An adaptive one may come to admit as many.
+            // An adaptive limit may grow to this number.
             Self::InFlight(limit) => (limit.most(), None),
         }
     }
@@ -175,7 +176,7 @@ pub fn span(span: Micros) -> String {
     if micros.is_multiple_of(unit) {
         return format!("{} {name}", micros / unit);
     }
-    // Three decimals; cut, not rounded, and so marked.
+    // Three decimals; a longer number is truncated, not rounded, and marked as such.
     let thousandths = micros % unit * 1_000 / unit;
     let exact = (micros % unit * 1_000).is_multiple_of(unit);
     let fraction = format!("{thousandths:03}");

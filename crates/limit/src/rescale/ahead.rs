@@ -1,30 +1,33 @@
-//! A clock that was put back: the bucket of a server whose clock has stepped back by X was last drawn from at a moment that lies X
-//! ahead, and would stand still until the clock has caught up.
+//! Handles a clock that was set back. If a server's clock steps back by X, its buckets were last
+//! drawn from at a moment X in the future, and would stop until the clock has caught up.
 //!
-//! Up to [`AHEAD_MAX`] it does, which is strict and costs nobody more than that. Further ahead, it is pulled to now with the
-//! units it has: nothing is added, and it refills from now on. So what is granted while the server's clock has moved
-//! forward by F in all, its own time and every step forward, is within `burst + rate x F`. A step back by itself
-//! lets nobody have more, since F is then the time that has passed; each step forward by X, with a step back before it or
-//! not, counts as X of time, as on any server whose clock is its word.
+//! Up to [`AHEAD_MAX`] a bucket does stop, which is strict and costs a caller no more than that
+//! time. A bucket further ahead is moved to now with its units: nothing is added, and it refills
+//! from now on. Let F be the total by which the server's clock has moved forward, by its own time
+//! and by every step forward; then grants stay within `burst + rate x F`. A step back alone grants
+//! nothing more, because F is then the time that has passed. Each step forward by X, with or
+//! without a step back before it, counts as X of time, as it does on any server that relies on its
+//! own clock.
 //!
-//! Windows and logs may hold units in the future by right: grants that are waited for, and debts. Of those a store keeps when
-//! they were written ([`Kept::written`]), and they are pulled by as much as that lies ahead.
+//! Windows and logs may legitimately hold units in the future: grants that requests wait for, and
+//! debts. For those a store keeps the time of the write ([`Kept::written`]), and they are moved
+//! back by the amount that this time is ahead.
 
 use super::Kept;
 use crate::bucket::{Pair, State};
 use crate::time::{Micros, Timestamp};
 use crate::{Algorithm, lease};
 
-/// So far ahead of the clock a bucket may lie.
+/// The furthest a bucket may be ahead of the clock.
 pub const AHEAD_MAX: Micros = Micros(1_000_000);
 
-/// Whether a moment lies too far ahead of `now`.
+/// Whether a moment is too far ahead of `now`.
 pub fn is_far(at: Timestamp, now: Timestamp) -> bool {
     at.since(now) > AHEAD_MAX
 }
 
 impl Kept {
-    /// When it is written, if it holds units that are still to come then.
+    /// The time of the write to store, if the bucket then holds units in the future.
     pub fn written(&self, now: Timestamp) -> Option<Timestamp> {
         let last = match &self.state {
             Some(State::Pair(pair)) => pair.start,
@@ -34,7 +37,8 @@ impl Kept {
         (last > now).then_some(now)
     }
 
-    /// Pulls a bucket that lies too far ahead of `now` to it; whether it did. `written`: what [`Kept::written`] said.
+    /// Moves a bucket that is too far ahead of `now` back to it; returns whether it did. `written`
+    /// is the result of [`Kept::written`].
     pub fn pull(&mut self, written: Option<Timestamp>, now: Timestamp) -> bool {
         match (&self.algorithm, &mut self.state) {
             (_, Some(State::Level(level))) if is_far(level.at, now) => level.at = now,
@@ -48,8 +52,8 @@ impl Kept {
             {
                 *pair = match written {
                     Some(written) => {
-                        // A stored row may hold any numbers. A window that is not ahead of `now` is not pulled
-                        // further back, where it would count no more.
+                        // A stored row may hold any numbers. A window that is not ahead of `now` is
+                        // not moved further back, where it would no longer count.
                         let moved = pair.start.as_micros().saturating_sub(written.since(now).0);
                         let start = moved.max(pair.start.min(now).as_micros());
                         let period = own.quota().period.0;
@@ -62,7 +66,8 @@ impl Kept {
                         }
                     }
                     None => {
-                        // All of it counts, as it does while it stands still.
+                        // Both counts apply, as they do while the window does not
+                        // advance.
                         let current = pair
                             .previous
                             .saturating_add(pair.current)
@@ -88,7 +93,7 @@ impl Kept {
 }
 
 impl lease::Leased {
-    /// As [`Kept::pull`], and so the leases that would count longer than leases of `terms` do.
+    /// Like [`Kept::pull`]; also moves leases that would count longer than leases of `terms` do.
     pub fn pull(&mut self, terms: Option<&lease::Terms>, now: Timestamp) -> bool {
         let mut pulled = is_far(self.level.at, now);
         if pulled {

@@ -1,4 +1,4 @@
-//! What a reload of a process makes of its buckets.
+//! Converts the buckets of a process at a reload.
 
 use std::mem::discriminant;
 
@@ -8,9 +8,10 @@ use crate::time::{Micros, Timestamp};
 use crate::{Algorithm, Quota, TokenBucket};
 
 impl Kept {
-    /// As [`Kept::under`] for a table of the process: the state, and what it remembers. A bucket that is full is so for
-    /// everybody only `late` after it is (a thread may decide by an older reading of the clock): until then it is one
-    /// that is full since. `None`: full for longer.
+    /// Like [`Kept::under`] for a table of the process: returns the state and what it remembers. A
+    /// thread may use a time up to `late` old, so a full bucket is full for all threads only `late`
+    /// after it filled up; until then the result is a bucket that has been full since that moment.
+    /// `None`: full for longer.
     pub fn handed_on(
         &self,
         limit: &Algorithm,
@@ -36,7 +37,7 @@ impl Kept {
             return None;
         }
         let state = match (&self.algorithm, &self.state) {
-            // A log knows no more than its entries.
+            // A log remembers only its entries.
             (Algorithm::SlidingLog(_), Some(state)) => {
                 let before = Timestamp::from_micros(full_at.as_micros().saturating_sub(1));
                 self.algorithm.renumber(state, limit, before)
@@ -46,8 +47,9 @@ impl Kept {
         Some((state?, 0))
     }
 
-    /// A token bucket with all of its units, what lies above the smaller burst of a reload too: that is out of reach, refills as
-    /// the rest does, and is forgotten by the next grant. So one that nobody draws from loses nothing while a burst is lowered.
+    /// A token bucket with all of its units, including those above the smaller burst of a reload.
+    /// These are out of reach, refill like the rest, and are discarded by the next grant. So a
+    /// bucket that nobody draws from loses nothing while the burst is lowered.
     fn above_the_brim(
         &self,
         old: &TokenBucket,
@@ -58,7 +60,7 @@ impl Kept {
         let wide = self.beyond.max(old.quota().burst);
         let gained = i128::from(now.since(level.at).0) * i128::from(old.quota().n);
         let brim = i128::from(wide) * i128::from(old.quota().p);
-        // One that a clock which went back finds as it was left.
+        // After a clock step back the bucket keeps the level it had.
         let held = (i128::from(level.level) + gained).min(brim.max(i128::from(level.level)));
         let held = if (old.quota().n, old.quota().p) == (new.quota().n, new.quota().p) {
             held
@@ -75,8 +77,8 @@ impl Kept {
         (held < full || beyond > 0).then_some((level, beyond))
     }
 
-    /// Whether one that is not drawn from stands the same under both numbers, but for how much of it can be drawn: a table of
-    /// the process then keeps it in the numbers it has.
+    /// Whether an unused bucket has the same state under both numbers, except for how much of it
+    /// can be drawn. A table of the process then keeps it in its present numbers.
     pub fn keeps_pace(old: &Algorithm, new: &Algorithm) -> bool {
         match (old, new) {
             (Algorithm::Interval(old), Algorithm::Interval(new)) => {
