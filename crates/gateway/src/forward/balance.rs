@@ -1,12 +1,13 @@
-//! The arithmetic by which servers are chosen: turns by weight, fair shares of what is under way, weighted rendezvous
-//! hashing. Integers only, so that every gateway comes to the same result. It knows no server's health.
+//! The arithmetic of load balancing: weighted round robin, fair shares of the requests in progress,
+//! weighted rendezvous hashing. It uses only integers, so that every gateway computes the same
+//! result, and does not consider the health of servers.
 
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-/// Indices repeated by weight, smoothly interleaved (nginx's smooth weighted round robin), weights reduced by their
-/// greatest common divisor and bounded.
+/// Indices repeated by weight and smoothly interleaved (nginx's smooth weighted round robin).
+/// Weights are divided by their greatest common divisor, and bounded.
 pub(super) fn turns(weights: &[u32]) -> Vec<usize> {
     let divisor = weights.iter().copied().fold(0, gcd).max(1);
     let mut scaled: Vec<i64> = weights
@@ -39,33 +40,36 @@ const fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Whether a server with `weight` and `load` requests under way is below its share, where servers of `weights` in all
-/// have `loads` under way and one more comes. Some server always is.
+/// Whether a server with `weight` and `load` requests in progress is below its share, if servers
+/// with a total weight of `weights` have `loads` requests in progress and one more arrives. This is
+/// true for at least one server.
 pub(super) fn is_below_share(load: usize, weight: u32, loads: usize, weights: u64) -> bool {
     load as u128 * u128::from(weights) < (loads as u128 + 1) * u128::from(weight)
 }
 
-/// What a server's name is worth under [`distance`]. The same on every gateway.
+/// The hash of a server's name for [`distance`]; the same on every gateway.
 pub(super) fn name_hash(name: &str) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(name.as_bytes());
     hasher.finish()
 }
 
-/// How far the caller `hash` is from the server `name`: the smallest `distance / weight` wins ([`is_closer`]). Weighted
-/// rendezvous hashing (Schindelhauer and Schomaker 2005): the distance is `-log2` of a number that the pair draws from
-/// the unit interval, so a server gets callers in proportion to its weight, one that goes moves only its own, and one
-/// whose weight grows only draws others' callers to itself.
+/// The distance of the caller `hash` from the server `name`: the smallest `distance / weight` wins
+/// ([`is_closer`]). This is weighted rendezvous hashing (Schindelhauer and Schomaker 2005): the
+/// distance is `-log2` of a number that the pair draws from the unit interval. A server therefore
+/// gets callers in proportion to its weight, a removed server moves only its own callers, and a
+/// server whose weight grows only takes callers from others.
 pub(super) fn distance(hash: u64, name: u64) -> u64 {
     minus_log2(mix(hash ^ mix(name)))
 }
 
-/// Whether a server at `distance` with `weight` gets a caller rather than `other`.
+/// Whether the server with this distance and weight gets a caller, rather than `other`.
 pub(super) fn is_closer((distance, weight): (u64, u32), other: (u64, u32)) -> bool {
     u128::from(distance) * u128::from(other.1) < u128::from(other.0) * u128::from(weight)
 }
 
-/// `-log2((x + 1) / 2^64)` in units of `2^-32`, rounded up: each squaring of the mantissa yields one more binary digit.
+/// `-log2((x + 1) / 2^64)` in units of `2^-32`, rounded up: each squaring of the mantissa gives one
+/// more binary digit.
 fn minus_log2(x: u64) -> u64 {
     let Some(x) = x.checked_add(1) else { return 0 };
     let zeros = x.leading_zeros();
@@ -89,7 +93,7 @@ const fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The most entries of the list of turns.
+/// The largest length of the list of turns.
 const TURNS_MAX: i64 = 4096;
 
 #[cfg(test)]

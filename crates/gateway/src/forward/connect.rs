@@ -1,4 +1,5 @@
-//! Opens connections to a server: names resolved, sockets connected, TLS spoken, all within one bound.
+//! Opens connections to a server: resolves the name, connects the socket and performs the TLS
+//! handshake, all within one timeout.
 
 use std::cell::RefCell;
 use std::io;
@@ -26,22 +27,22 @@ use tollgate_policy::upstream::{ProxyProtocol, Server, ServerAddress, Upstream};
 pub(super) struct Connector {
     address: ServerAddress,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// The same, but for HTTP/1.1 alone, where the other offers HTTP/2 too.
+    /// The same for HTTP/1.1 only, if `tls` also offers HTTP/2.
     tls_http1: Option<TlsConnector>,
     timeout: Duration,
     resolve_every: Duration,
     proxy_protocol: ProxyProtocol,
-    /// How often a silent HTTP/2 connection with open streams is asked whether it lives.
+    /// The interval of pings on a silent HTTP/2 connection with open streams.
     ping_every: Duration,
     resolver: Resolver,
     resolved: RefCell<Resolved>,
 }
 
-/// Who is asked for a name's addresses.
+/// The resolver of names.
 enum Resolver {
-    /// The system, on a thread of its own.
+    /// The system's resolver, on a thread of its own.
     System,
-    /// These answers, one after another.
+    /// These answers, in order.
     #[cfg(test)]
     Script(RefCell<std::collections::VecDeque<io::Result<Vec<SocketAddr>>>>),
 }
@@ -62,20 +63,21 @@ impl Resolver {
     }
 }
 
-/// An HTTP/2 connection: what sends on it, what drives it, what tells of the reads that bring something.
+/// An HTTP/2 connection: the handle that sends requests, the task that drives it, and the record of
+/// reads that brought bytes.
 pub(super) type Http2 = (
     http2::SendRequest<RequestBody>,
     http2::Connection<TokioIo<Heard>, RequestBody, LocalExecutor>,
     Rc<Ear>,
 );
 
-/// A connection, of the version that both sides agreed on.
+/// A connection, with the version that both sides agreed on.
 pub(super) enum Opened {
     Http2(Box<Http2>),
     Http1(Box<Connection>),
 }
 
-/// The last answer of the resolver that held addresses.
+/// The last answer of the resolver that contained addresses.
 #[derive(Default)]
 struct Resolved {
     addresses: Rc<[SocketAddr]>,
@@ -84,10 +86,9 @@ struct Resolved {
 }
 
 impl Connector {
-    /// A connector to `server`, speaking TLS by `tls` where the server does.
+    /// A connector to `server`, with the TLS configuration `tls` if the server uses TLS.
     ///
-    /// # Errors
-    /// When the server's TLS name is no name.
+    /// # Errors If the server's TLS name is not a valid name.
     pub(super) fn new(
         server: &Server,
         tls: Option<&TlsConnector>,
@@ -121,23 +122,23 @@ impl Connector {
             timeout: upstream.timeouts.connect.into(),
             resolve_every: upstream.resolve_every.into(),
             proxy_protocol: upstream.proxy_protocol,
-            // A stream may be silent for as long as its idle timeout: in that time two questions at most, since some
-            // servers (gRPC's) close on the third.
+            // A stream may be silent for as long as its idle timeout. Send at most two pings in
+            // that time, because some servers (gRPC's) close the connection on the third.
             ping_every: (Duration::from(upstream.timeouts.idle) / 2).max(PING_LEAST),
             resolver: Resolver::System,
             resolved: RefCell::default(),
         })
     }
 
-    /// How long connecting may take.
+    /// The timeout of connecting.
     pub(super) const fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// A fresh HTTP/1 connection, for a request from `client` (told by the PROXY protocol where that is spoken).
+    /// A new HTTP/1 connection, for a request from `client` (which the PROXY protocol header names,
+    /// if the upstream uses one).
     ///
-    /// # Errors
-    /// [`ForwardError::Connect`] and its kin.
+    /// # Errors [`ForwardError::Connect`] and its kin.
     pub(super) async fn http1(
         &self,
         client: Option<SocketAddr>,
@@ -145,11 +146,10 @@ impl Connector {
         Ok(Box::new(Connection::new(self.stream(client, true).await?)))
     }
 
-    /// A fresh connection of HTTP/2. Over TLS that is spoken only where ALPN agreed on it (RFC 9113 3.2), and HTTP/1.1
-    /// otherwise.
+    /// A new HTTP/2 connection. Over TLS, HTTP/2 is used only if ALPN agreed on it (RFC 9113 3.2),
+    /// and HTTP/1.1 otherwise.
     ///
-    /// # Errors
-    /// As [`Connector::http1`].
+    /// # Errors As [`Connector::http1`].
     pub(super) async fn http2(&self) -> Result<Opened, ForwardError> {
         let stream = self.stream(None, false).await?;
         if self.tls.is_some() && stream.protocol() != Some(tls::HTTP2) {
@@ -169,7 +169,7 @@ impl Connector {
         Ok(Opened::Http2(Box::new((sender, connection, ear))))
     }
 
-    /// `http1`: only that is spoken over it.
+    /// `http1`: only HTTP/1.1 will be used on it.
     async fn stream(
         &self,
         client: Option<SocketAddr>,
@@ -203,9 +203,9 @@ impl Connector {
             }
             ServerAddress::Tcp(host, port) => {
                 let mut stream = self.tcp(host, *port).await.map_err(ForwardError::Connect)?;
-                // A request is written in one piece: nothing is gained by waiting for more.
+                // A request is written in one piece, so waiting for more bytes gains nothing.
                 stream.set_nodelay(true).map_err(ForwardError::Connect)?;
-                // A system that cannot do it is served all the same.
+                // A system without this option is used all the same.
                 let _ = notice_death(&stream);
                 let to = stream.peer_addr().ok();
                 self.introduce(&mut stream, client, to).await?;
@@ -220,7 +220,7 @@ impl Connector {
         }
     }
 
-    /// Says who the connection is for, where the upstream wants to know.
+    /// Sends the PROXY protocol header with the client's address, if the upstream wants it.
     async fn introduce<S: AsyncWrite + Unpin>(
         &self,
         stream: &mut S,
@@ -237,7 +237,7 @@ impl Connector {
             .map_err(ForwardError::Connect)
     }
 
-    /// Connects to the first address that answers, beginning with another one each time.
+    /// Connects to the first address that accepts, starting with a different address each time.
     async fn tcp(&self, host: &str, port: u16) -> io::Result<TcpStream> {
         if let Ok(address) = host
             .trim_start_matches('[')
@@ -263,8 +263,8 @@ impl Connector {
         Err(last)
     }
 
-    /// The addresses of `host`: asked for again after `resolve_every`; a resolver that fails leaves the last good
-    /// answer in force.
+    /// The addresses of `host`: looked up again after `resolve_every`. If the resolver fails, the
+    /// last good answer stays in use.
     async fn resolve(&self, host: &str, port: u16) -> io::Result<Rc<[SocketAddr]>> {
         {
             let resolved = self.resolved.borrow();
@@ -275,7 +275,8 @@ impl Connector {
                 return Ok(Rc::clone(&resolved.addresses));
             }
         }
-        // Half the time there is to connect: the last good answer must still be of use when the resolver hangs.
+        // Use half of the connect timeout, so that time is left to connect to the last good address
+        // if the resolver hangs.
         let answer = timers::within(self.timeout / 2, self.resolver.ask(host, port))
             .await
             .unwrap_or_else(|elapsed| Err(io::Error::new(io::ErrorKind::TimedOut, elapsed)));
@@ -303,8 +304,8 @@ impl std::fmt::Debug for Connector {
     }
 }
 
-/// Has the kernel notice that the other end is gone without a word: bytes that nobody acknowledges, and silence on an
-/// idle connection, end it.
+/// Makes the kernel detect a peer that disappeared without closing: unacknowledged bytes, or
+/// silence on an idle connection, end the connection.
 fn notice_death(stream: &TcpStream) -> io::Result<()> {
     let socket = socket2::SockRef::from(stream);
     socket.set_tcp_keepalive(
@@ -322,17 +323,20 @@ fn tls_error(error: io::Error) -> ForwardError {
     ForwardError::Tls(error.to_string())
 }
 
-/// Silent HTTP/2 connections are not asked more often than this whether they live; and how long the response may take.
+/// The shortest interval of pings on silent HTTP/2 connections, and the time allowed for a response
+/// to a ping.
 const PING_LEAST: Duration = Duration::from_secs(1);
 const PING_WITHIN: Duration = Duration::from_secs(10);
-/// Bytes an upstream may send ahead of a client per stream, and ahead of all clients over a connection. The second is wide
-/// because the library gives up a connection on which small frames wait unread, by a budget of half of it: with windows
-/// that start small, one slow reader of many small messages ended the calls of all.
+/// The flow-control windows: how many bytes an upstream may send ahead of the client per stream,
+/// and ahead of all clients per connection. The connection window is wide because the library
+/// closes a connection on which too many small frames wait unread (its budget is half of the
+/// window): with windows that start small, one slow reader of many small messages ended the calls
+/// of all.
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
-/// Streams of an HTTP/2 connection before the server's settings say how many it takes.
+/// The number of streams on an HTTP/2 connection before the server's settings arrive.
 const UNSETTLED_STREAMS: usize = 1;
-/// How long sent bytes may stay unacknowledged, and an idle connection without a sign of life.
+/// How long sent bytes may stay unacknowledged, and how long an idle connection may be silent.
 const SILENT: Duration = Duration::from_secs(30);
 const ASKED_EVERY: Duration = Duration::from_secs(10);
 

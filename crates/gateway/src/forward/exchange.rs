@@ -1,4 +1,5 @@
-//! One request and its response on one connection, or two connections when the first proves stale.
+//! Sends one request and receives its response on one connection, or on a second one if the first
+//! proves stale.
 
 use std::future::Future;
 use std::pin::pin;
@@ -25,33 +26,34 @@ use tollgate_limiter::Cause;
 use tollgate_net::client::Failure;
 use tollgate_policy::upstream::HostPolicy;
 
-/// Why an exchange over HTTP/2 failed, and whether the request may go out again.
+/// The reason why an exchange over HTTP/2 failed, and whether the request may be sent again.
 enum Http2Failure {
-    /// The connection took no more streams, and nothing of it was sent: here it is back.
+    /// The connection accepted no more streams and nothing was sent; the request is returned.
     Unsent(Box<Request<RequestBody>>),
-    /// It failed for good.
+    /// The failure is final.
     Final(ForwardError),
 }
 
 /// Sends `outgoing` to `server`.
 ///
-/// # Errors
-/// Why there is no response. After an error of connecting the request is still there, and may go to another server.
+/// # Errors The reason why there is no response. After a connect error the request is still in
+/// `outgoing`, and may be sent to another server.
 pub(super) async fn exchange(
     server: &Rc<ServerState>,
     outgoing: &mut Outgoing,
 ) -> Result<Forwarded, ForwardError> {
     let slot = server.pool.slot().await?;
     if server.speaks_http2 && !server.lanes.prefers_http1() {
-        // Boxed: HTTP/1 does not pay for the room that this takes.
+        // Boxed, so that HTTP/1 does not pay for the space of this future.
         return Box::pin(http2(server, outgoing, slot)).await;
     }
     let idle = std::future::poll_fn(|cx| Poll::Ready(slot.pool().take(cx))).await;
     let connection = match idle {
         Some(connection) => connection,
-        // It may speak HTTP/2 by now.
+        // The server may have changed to HTTP/2 by now.
         None if server.speaks_http2 => return Box::pin(http2(server, outgoing, slot)).await,
-        // Boxed: a request that finds a connection, as most do, does not pay for the room that connecting takes.
+        // Boxed, so that a request that finds an open connection, as most do, does not pay for the
+        // space of connecting.
         None => Box::pin(server.connector.http1(outgoing.client)).await?,
     };
     http1(server, outgoing, slot, connection).await
@@ -64,7 +66,7 @@ async fn http1(
     connection: Box<Connection>,
 ) -> Result<Forwarded, ForwardError> {
     let mut connection = connection;
-    // In place: a request is large, and moving it is not free.
+    // Changed in place, because a request is large and moving it is expensive.
     let request = outgoing.request.as_mut().ok_or(ForwardError::Closed)?;
     if request.version() == Version::HTTP_2 {
         outgoing::downgrade(request);
@@ -81,7 +83,7 @@ async fn http1(
         )?;
         *request.uri_mut() = target;
     }
-    // One more: it came without a Host.
+    // One header was added: the request came without a Host.
     let named = request.headers().len() == fields;
     let mut headers = std::mem::take(request.headers_mut());
     let body = outgoing
@@ -113,13 +115,13 @@ async fn http1(
             Err(Stop::Failed(failure)) => failure,
             Err(Stop::Late(error)) => return Err(error),
         };
-        // Bytes of a response that broke off are a response: only silence is staleness.
+        // A partial response counts as a response: only silence shows that a connection was stale.
         let stale = connection.is_reused() && matches!(failure, Failure::Silent(_));
         let Some(request) = connection.unanswered().filter(|_| stale) else {
             return Err(failure.into());
         };
-        // The server cannot have read what its system did not take. Whatever it did take may have been read, and acted
-        // upon: to send that again is another attempt.
+        // The server cannot have read bytes that its system did not accept. It may have read and
+        // processed all other bytes, so sending those again is another attempt.
         let attempted = !request.is_untouched();
         if attempted && !(outgoing.follows_closed && outgoing.attempts > 1) {
             return Err(failure.into());
@@ -127,13 +129,13 @@ async fn http1(
         connection = match Box::pin(server.connector.http1(outgoing.client)).await {
             Ok(fresh) => fresh,
             Err(error) => {
-                // Another server may have it. Where there is a copy, it serves every attempt, and the headers behind it stay
-                // to be written.
+                // Another server may receive the request. If there is a copy, every attempt uses
+                // it, and the extra headers are still to be written.
                 if !outgoing.has_copy() {
                     let request = request
                         .read_back()
                         .map(|request| request.map(|()| RequestBody::empty()));
-                    // Read back with the others.
+                    // These headers are read back with the others.
                     outgoing.origin = None;
                     outgoing.request =
                         request.and_then(|request| unaddressed(server, request, named));
@@ -148,8 +150,9 @@ async fn http1(
     }
 }
 
-/// What a server has promised not to have processed, because it closes the connection, goes out on another connection
-/// whatever it is. That is no attempt, and speaks against no server: the request was never taken up.
+/// Sends a request again on another connection if the server promised, by closing the connection,
+/// not to have processed it. This is allowed for every request, does not count as an attempt, and
+/// is no failure of the server.
 async fn http2(
     server: &Rc<ServerState>,
     outgoing: &mut Outgoing,
@@ -165,7 +168,7 @@ async fn http2(
         let request = outgoing.request.take().ok_or(ForwardError::Closed)?;
         let fields = request.headers().len();
         let request = addressed(server, request)?;
-        // One less: its Host is the authority now.
+        // One header fewer: the Host became the authority.
         let named = request.headers().len() < fields;
         match converse_http2(&place, request, outgoing).await {
             Ok(response) => break (response, place),
@@ -176,8 +179,9 @@ async fn http2(
                 outgoing.restore()
             }
             Err(Http2Failure::Final(error)) => {
-                // No other request shall wait on a connection that says nothing, or is about to close. That it said
-                // nothing in the little time that a client gives says nothing of it.
+                // Do not put another request on a connection that is silent or about to close.
+                // Silence during the short time that a client allowed says nothing about the
+                // connection.
                 let stuck = matches!(error, ForwardError::ResponseTimeout) && place.is_silent();
                 if stuck || matches!(error, ForwardError::GoingAway) {
                     place.retire();
@@ -189,7 +193,8 @@ async fn http2(
         moves += 1;
         placed = match moves {
             1..MOVES_SHARED => server.lanes.place(&server.connector).await?,
-            // Others would take the few streams that such a server takes over a connection: now the first is its own.
+            // Other requests would take the few streams that such a server allows per connection,
+            // so open a connection whose first stream is for this request.
             MOVES_SHARED..MOVES_MOST => server.lanes.fresh(&server.connector).await?,
             _ => return Err(ForwardError::GoingAway),
         };
@@ -237,14 +242,14 @@ async fn converse_http2(
     .await
 }
 
-/// Why a conversation over HTTP/1 ended without a response.
+/// The reason why an exchange over HTTP/1 ended without a response.
 enum Stop {
     Failed(Failure<BodyError>),
     Late(ForwardError),
 }
 
-/// Waits for the head of the response to what `connection` was asked. The body's gate opens when the upstream says `100
-/// Continue`; its other interim responses are passed on where that is wanted.
+/// Waits for the head of the response on `connection`. The body's gate opens when the upstream
+/// sends `100 Continue`; its other interim responses are passed on if that is wanted.
 async fn converse(connection: &mut Connection, outgoing: &mut Outgoing) -> Result<Parts, Stop> {
     let (gate, interim) = (outgoing.gate.clone(), outgoing.interim.clone());
     let mut patience = ResponseTimeout::new(outgoing);
@@ -286,17 +291,18 @@ fn classify(error: hyper::Error) -> Http2Failure {
     Http2Failure::Final(ForwardError::Answer(error))
 }
 
-/// HTTP/2's two ways to say that a request was not looked at, and may be sent again whatever it is (RFC 9113 8.7).
+/// HTTP/2's two ways to say that a request was not processed, and may always be sent again (RFC
+/// 9113 8.7).
 fn unprocessed(error: &hyper::Error) -> Option<ForwardError> {
     let error = std::error::Error::source(error)?.downcast_ref::<h2::Error>()?;
     if error.is_go_away() && error.is_remote() {
-        // Told only to streams above the last one that the server took up.
+        // Sent only to streams above the last one that the server processed.
         return Some(ForwardError::GoingAway);
     }
     (error.reason() == Some(h2::Reason::REFUSED_STREAM)).then_some(ForwardError::RefusedStream)
 }
 
-/// The error of our own request body that brought a connection down, if one did.
+/// The error of our own request body, if that is what ended the connection.
 fn body_error(error: &hyper::Error) -> Option<BodyError> {
     let source = std::error::Error::source(error)?.downcast_ref::<BodyError>()?;
     Some(match source {
@@ -325,7 +331,7 @@ fn addressed(
     Ok(request)
 }
 
-/// `request`, which was pointed at `server`, as it was before; `named`: it came with a Host.
+/// Restores `request`, which was pointed at `server`; `named` says that it came with a Host.
 fn unaddressed(
     server: &ServerState,
     request: Request<RequestBody>,
@@ -337,6 +343,7 @@ fn unaddressed(
     Some(request)
 }
 
-/// How often a request goes to another connection that others share, and in all, because its connection closes.
+/// How often a request moves to another shared connection, and how often it moves at all, because
+/// its connection closes.
 const MOVES_SHARED: u32 = 3;
 const MOVES_MOST: u32 = 6;

@@ -1,12 +1,13 @@
-//! What a gRPC call says of its deadline.
+//! Reads the deadline of a gRPC call.
 
 use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, HeaderName};
 
-/// How long the client of a gRPC call waits for the whole of its response; `None`: it is no gRPC call, or says nothing
-/// that can be understood (gRPC over HTTP/2: `grpc-timeout` is one to eight digits and a unit).
+/// How long the client of a gRPC call waits for the complete response; `None` if it is no gRPC
+/// call, or if the value cannot be parsed (gRPC over HTTP/2: `grpc-timeout` is one to eight digits
+/// and a unit).
 pub(super) fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(GRPC_TIMEOUT)?.as_bytes();
     if !headers

@@ -1,4 +1,5 @@
-//! HTTP/2 connections to one server: as many as its bound on concurrent streams makes necessary, none of them stuck.
+//! The HTTP/2 connections to one server: opens as many as the server's limit on concurrent streams
+//! requires, and retires stuck ones.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -16,37 +17,38 @@ use super::{ForwardError, LocalExecutor, RequestBody, Stream};
 use tollgate_net::client::Client;
 use tollgate_net::timers::within;
 
-/// A connection, run by a task of its own and asked for the server's bound on streams; `None`: it has ended. It is
-/// dropped then, since only that tells the senders that nobody takes requests any more.
+/// A connection, run by a task of its own; also asked for the server's limit on streams. `None` if
+/// it has ended: it is dropped then, because only that tells the senders that no more requests are
+/// accepted.
 type Connection =
     Rc<RefCell<Option<Pin<Box<http2::Connection<TokioIo<Heard>, RequestBody, LocalExecutor>>>>>>;
 
 /// The HTTP/2 connections to one server, on one worker.
 ///
-/// Until a server's settings are there, nobody knows how many streams it takes: the connection carries one meanwhile, and
-/// who comes next waits for them. What were put on it beyond the server's bound would wait inside the library, and not be
-/// moved.
+/// Before a server's settings arrive, its limit on streams is unknown. Until then the connection
+/// carries one stream, and later requests wait for the settings: streams above the server's limit
+/// would wait inside the library and could not be moved.
 #[derive(Debug)]
 pub(super) struct Http2Pool {
     open: RefCell<Vec<Rc<Http2Connection>>>,
-    /// Connections that take streams, at the most.
+    /// The largest number of connections that accept streams.
     most: usize,
-    /// Held while a connection is opened: others wait for it rather than open one each.
+    /// Held while a connection is opened: other requests wait for it, instead of opening one each.
     opening: tokio::sync::Mutex<()>,
-    /// The server agreed on HTTP/1.1 when it was last connected to.
+    /// Whether the server agreed on HTTP/1.1 on the last connect.
     prefers_http1: Cell<bool>,
-    /// Failed attempts to open one.
+    /// The number of failed attempts to open one.
     failures: Cell<u64>,
-    /// Sweeps an idle connection survives.
+    /// The number of sweeps that an idle connection survives.
     age_max: u64,
     turn: Cell<u64>,
 }
 
-/// Where a request goes.
+/// The place where a request is sent.
 pub(super) enum Placed {
-    /// On a stream of its own.
+    /// A stream of an HTTP/2 connection.
     Stream(Place),
-    /// On a fresh connection of HTTP/1.1, since the server speaks no HTTP/2.
+    /// A new HTTP/1.1 connection, because the server does not support HTTP/2.
     Http1(Box<Client<Stream, RequestBody>>),
 }
 
@@ -54,12 +56,12 @@ pub(super) enum Placed {
 struct Http2Connection {
     sender: http2::SendRequest<RequestBody>,
     connection: Connection,
-    /// Streams of ours that are open.
+    /// The number of our open streams.
     streams: Cell<usize>,
     ear: Rc<Ear>,
-    /// Takes no more streams.
+    /// Whether it accepts no more streams.
     retired: Cell<bool>,
-    /// The sweep since which it has had no stream.
+    /// The number of the sweep since which it has had no stream.
     since: Cell<u64>,
 }
 
@@ -77,7 +79,7 @@ impl Http2Connection {
         !self.retired.get() && !self.sender.is_closed()
     }
 
-    /// Whether the server takes one more stream (RFC 9113 5.1.2).
+    /// Whether the server accepts one more stream (RFC 9113 5.1.2).
     fn has_room(&self) -> bool {
         let most = self
             .connection
@@ -87,14 +89,15 @@ impl Http2Connection {
         self.streams.get() < most
     }
 
-    /// Whether it would only stand about: nothing is under way, and the server takes nothing.
+    /// Whether it should be closed: it has no open stream, and the server accepts none.
     fn is_useless(&self) -> bool {
         self.streams.get() == 0 && !self.has_room()
     }
 }
 
 impl Http2Pool {
-    /// No connection yet; an idle one survives `age_max` sweeps, and `most` of them take streams at once.
+    /// A pool without a connection; an idle one survives `age_max` sweeps, and at most `most` of
+    /// them accept streams at once.
     pub(super) fn new(age_max: u64, most: usize) -> Self {
         Self {
             open: RefCell::default(),
@@ -107,21 +110,22 @@ impl Http2Pool {
         }
     }
 
-    /// A place for one stream, on a connection that has room; one is opened by `connector` if there is none.
+    /// Returns a place for one stream on a connection with room; opens one with `connector` if
+    /// there is none.
     ///
-    /// # Errors
-    /// When none can be opened, and [`ForwardError::Overloaded`] when there are too many, or others' attempts take too
-    /// long. Who waited for another's failing attempt does not make one more.
+    /// # Errors If none can be opened, and [`ForwardError::Overloaded`] if there are too many, or
+    /// if the attempts of others take too long. A request that waited for another's failed attempt
+    /// does not start one more.
     pub(super) async fn place(&self, connector: &Connector) -> Result<Placed, ForwardError> {
         if let Some(place) = self.free() {
             return Ok(Placed::Stream(place));
         }
         if self.prefers_http1.get() {
-            // Such connections are not shared: nobody has to wait for another's.
+            // Such connections are not shared, so no request has to wait for another's.
             return self.open(connector).await;
         }
         let failures = self.failures.get();
-        // Many attempts, one after another, are nothing that speaks against the server.
+        // Waiting through several attempts of other requests is no failure of the server.
         let turn = within(connector.timeout(), self.opening.lock()).await;
         let _opening = turn.map_err(|_| ForwardError::Overloaded)?;
         if let Some(place) = self.free() {
@@ -139,10 +143,9 @@ impl Http2Pool {
         self.open(connector).await.inspect_err(|_| failed())
     }
 
-    /// A place for the first stream of a connection that is opened for it.
+    /// Returns a place for the first stream of a connection that is opened for it.
     ///
-    /// # Errors
-    /// As [`Http2Pool::place`].
+    /// # Errors As [`Http2Pool::place`].
     pub(super) async fn fresh(&self, connector: &Connector) -> Result<Placed, ForwardError> {
         let turn = within(connector.timeout(), self.opening.lock()).await;
         let _opening = turn.map_err(|_| ForwardError::Overloaded)?;
@@ -152,7 +155,7 @@ impl Http2Pool {
         self.open(connector).await
     }
 
-    /// Opens a connection, whose first stream is the client's.
+    /// Opens a connection, whose first stream belongs to the client's request.
     async fn open(&self, connector: &Connector) -> Result<Placed, ForwardError> {
         if self.open.borrow().len() >= self.most {
             return Err(ForwardError::Overloaded);
@@ -166,7 +169,7 @@ impl Http2Pool {
         let connection: Connection = Rc::new(RefCell::new(Some(Box::pin(connection))));
         let driven = Rc::clone(&connection);
         tokio::task::spawn_local(async move {
-            // Every stream learns of the connection's failure itself.
+            // Each stream receives the error of the connection by itself.
             std::future::poll_fn(|cx| {
                 let connection = &mut *driven.borrow_mut();
                 connection.as_mut().map_or(Poll::Ready(()), |connection| {
@@ -189,10 +192,11 @@ impl Http2Pool {
         Ok(Placed::Stream(Place::on(lane)))
     }
 
-    /// A place on the connection opened last, if the server's settings are yet to come and leave room.
+    /// Returns a place on the connection opened last, if the server's settings are pending and turn
+    /// out to leave room.
     ///
-    /// # Errors
-    /// When they do not come in the time there is to connect: the connection takes no more streams then.
+    /// # Errors If they do not arrive within the connect timeout: the connection accepts no more
+    /// streams then.
     async fn settled(&self, connector: &Connector) -> Result<Option<Place>, ForwardError> {
         let fresh = self
             .open
@@ -211,7 +215,8 @@ impl Http2Pool {
         Ok(self.free())
     }
 
-    /// The first that has room: those behind it fall idle, and are closed, when there is less to do.
+    /// Returns a place on the first connection with room, so that later ones become idle and are
+    /// closed when load drops.
     fn free(&self) -> Option<Place> {
         let mut open = self.open.borrow_mut();
         open.retain(|lane| lane.is_open() && !lane.is_useless());
@@ -220,12 +225,12 @@ impl Http2Pool {
             .map(|lane| Place::on(Rc::clone(lane)))
     }
 
-    /// Whether the server agreed on HTTP/1.1 when it was last connected to.
+    /// Whether the server agreed on HTTP/1.1 on the last connect.
     pub(super) const fn prefers_http1(&self) -> bool {
         self.prefers_http1.get()
     }
 
-    /// Closes what has been idle for too long. Called once a second.
+    /// Closes connections that have been idle for too long. Called once a second.
     pub(super) fn sweep(&self) {
         let turn = self.turn.get() + 1;
         self.turn.set(turn);
@@ -238,7 +243,7 @@ impl Http2Pool {
     }
 }
 
-/// A place for one stream, given back when dropped.
+/// A place for one stream, returned to the pool when dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     lane: Rc<Http2Connection>,
@@ -252,17 +257,18 @@ impl Place {
         Self { lane, heard }
     }
 
-    /// A handle to send the stream's request with.
+    /// A handle that sends the stream's request.
     pub(super) fn sender(&self) -> http2::SendRequest<RequestBody> {
         self.lane.sender.clone()
     }
 
-    /// Whether nothing at all came over the connection since this place was taken: it is stuck, not slow.
+    /// Whether no byte was received on the connection since this place was taken: it is stuck, not
+    /// slow.
     pub(super) fn is_silent(&self) -> bool {
         self.lane.ear.heard.get() == self.heard
     }
 
-    /// Has the connection take no more streams; those it has go on.
+    /// Makes the connection accept no more streams; its open streams continue.
     pub(super) fn retire(&self) {
         self.lane.retired.set(true);
     }
@@ -274,19 +280,20 @@ impl Drop for Place {
     }
 }
 
-/// What has come over a connection.
+/// What was received on a connection.
 #[derive(Debug, Default)]
 pub(super) struct Ear {
-    /// Reads that brought something.
+    /// The number of reads that brought bytes.
     heard: Cell<u64>,
-    /// The connection is gone.
+    /// Whether the connection is gone.
     gone: Cell<bool>,
-    /// Tells of the first of either.
+    /// Notified at the first read, or when the connection is gone.
     first: tokio::sync::Notify,
 }
 
 impl Ear {
-    /// Waits until the server has said something, which begins with its settings (RFC 9113 3.4), or is gone.
+    /// Waits until the server has sent its first bytes, which are its settings (RFC 9113 3.4), or
+    /// is gone.
     async fn settled(&self) {
         while !self.is_settled() {
             self.first.notified().await;
@@ -298,11 +305,12 @@ impl Ear {
     }
 }
 
-/// A stream that counts the reads that bring something.
+/// A stream that counts the reads that bring bytes.
 ///
-/// The server may have closed it while the gateway still writes, and said before which streams it has not processed. So a
-/// failing write does not end the connection: what was to be written is dropped, and the connection ends with the reads,
-/// once everything that the server said is read.
+/// The server may have closed the connection while the gateway still writes, and may have said
+/// before which streams it has not processed. A failing write therefore does not end the
+/// connection: the bytes to write are dropped, and the connection ends with its reads, once
+/// everything that the server sent is read.
 #[derive(Debug)]
 pub(super) struct Heard {
     stream: Stream,
@@ -312,7 +320,7 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// `stream`, and what is told of it.
+    /// Wraps `stream`; also returns the record of its reads.
     pub(super) fn new(stream: Stream) -> (Self, Rc<Ear>) {
         let ear = Rc::<Ear>::default();
         (

@@ -1,5 +1,5 @@
-//! Why a server of an upstream fails, as an operator reads it: a line in the log for each change of the server's state, and
-//! one for each kind of failure, with its cause, at most once in [`LINE_EVERY`].
+//! Logs failures of an upstream's servers for operators: one line for each change of a server's
+//! state, and for each kind of failure one line with its cause, at most once in [`LINE_EVERY`].
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -9,19 +9,19 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Whether a server gets requests.
+/// Whether a server receives requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerHealth {
-    /// It does.
+    /// It receives requests.
     Up,
-    /// Not for a while: it failed requests.
+    /// It receives none for a while, because requests to it failed.
     Ejected,
-    /// Not while there are others: it fails its health checks.
+    /// It receives none while there are others, because it fails its health checks.
     Unhealthy,
 }
 
 impl ServerHealth {
-    /// A fixed word.
+    /// The state as a fixed word.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -31,12 +31,12 @@ impl ServerHealth {
     }
 }
 
-/// How a server does.
+/// The status of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerStatus {
     /// Its URL without `http://`.
     pub server: String,
-    /// Whether it gets requests; `None`: no worker has had a request for it yet.
+    /// Whether it receives requests; `None`: no worker has had a request for it yet.
     pub state: Option<ServerHealth>,
     /// How long it has been in this state.
     pub held_for: Duration,
@@ -45,7 +45,7 @@ pub struct ServerStatus {
 }
 
 impl ServerStatus {
-    /// Of a server that no worker has had a request for.
+    /// The status of a server for which no worker has had a request.
     pub(super) fn unused(server: String) -> Self {
         Self {
             server,
@@ -56,7 +56,7 @@ impl ServerStatus {
     }
 }
 
-/// What is logged and remembered of one server's failures.
+/// The failures of one server that are logged and remembered.
 #[derive(Debug)]
 pub(super) struct Incidents {
     upstream: Arc<str>,
@@ -69,7 +69,7 @@ struct History {
     state: ServerHealth,
     since: Instant,
     last_error: Option<(Instant, String)>,
-    /// Kinds of failure are fixed words, so these are few.
+    /// Kinds of failure are fixed words, so there are few.
     kinds: Vec<Kind>,
 }
 
@@ -77,12 +77,12 @@ struct History {
 struct Kind {
     label: &'static str,
     logged: Instant,
-    /// Failures since then.
+    /// The number of failures since then.
     unlogged: u64,
 }
 
 impl Incidents {
-    /// No failure so far.
+    /// Creates the record without a failure.
     pub(super) fn new(upstream: &Arc<str>, server: String) -> Self {
         let history = History {
             state: ServerHealth::Up,
@@ -97,7 +97,7 @@ impl Incidents {
         }
     }
 
-    /// The server failed: `kind` is a fixed word, `cause` says why.
+    /// Records that the server failed: `kind` is a fixed word, `cause` gives the reason.
     pub(super) fn failed(&self, kind: &'static str, cause: String) {
         let now = Instant::now();
         let mut history = self.history.lock();
@@ -131,7 +131,7 @@ impl Incidents {
         }
     }
 
-    /// The server is in `state` from now on; logged where that is new.
+    /// Records that the server is in `state` from now on; logged if that is new.
     pub(super) fn entered(&self, state: ServerHealth) {
         let mut history = self.history.lock();
         let before = std::mem::replace(&mut history.state, state);
@@ -170,7 +170,7 @@ impl Incidents {
         }
     }
 
-    /// How the server does now.
+    /// The current status of the server.
     pub(super) fn status(&self) -> ServerStatus {
         let now = Instant::now();
         let history = self.history.lock();
@@ -186,7 +186,7 @@ impl Incidents {
     }
 }
 
-/// An error with everything that caused it, on one line.
+/// Formats an error with its chain of causes, on one line.
 pub(super) fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -198,7 +198,7 @@ pub(super) fn causes(error: &dyn Error) -> String {
     text
 }
 
-/// How often a kind of failure of one server is logged.
+/// How often one kind of failure of one server is logged.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! A request's body of which the beginning is kept while no response has begun, so that it can be sent again to where
-//! nobody has processed it: on another HTTP/2 connection, after GOAWAY or REFUSED_STREAM.
+//! A request body whose beginning is kept until the response begins, so that it can be sent again
+//! if the server has not processed it: on another HTTP/2 connection, after GOAWAY or
+//! REFUSED_STREAM.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,25 +13,26 @@ use http_body::{Frame, SizeHint};
 use super::request_body::{RequestBody, Source};
 use crate::body::BodyError;
 
-/// The body, and what of it went out.
+/// The body, with the part that was sent.
 #[derive(Debug)]
 pub(super) struct KeptBody {
     source: RefCell<Source>,
     sent: RefCell<Sent>,
-    /// The turn that may read it. Bodies of earlier turns belong to streams that have ended, and get nothing.
+    /// The number of the turn that may read it. Bodies of earlier turns belong to streams that have
+    /// ended, and read nothing.
     turn: Cell<u32>,
 }
 
 #[derive(Debug, Default)]
 struct Sent {
-    /// Copied: a piece may be a small part of a large buffer, which it would hold.
+    /// Copied, because a piece may be a small part of a large buffer and would keep that alive.
     bytes: Vec<u8>,
     trailers: Option<HeaderMap>,
-    /// Nothing more is kept: more went out than may be, or it is not sent again.
+    /// Nothing more is kept: too much was sent, or the body will not be sent again.
     lost: bool,
-    /// How many of the bytes the present turn has sent.
+    /// How many of the kept bytes the present turn has sent.
     at: usize,
-    /// The present turn has sent the trailers.
+    /// Whether the present turn has sent the trailers.
     trailed: bool,
 }
 
@@ -42,7 +44,7 @@ pub(super) struct Turn {
 }
 
 impl KeptBody {
-    /// Nothing of `source` has gone out.
+    /// Creates it; nothing of `source` has been sent.
     pub(super) fn new(source: Source) -> Rc<Self> {
         Rc::new(Self {
             source: RefCell::new(source),
@@ -51,7 +53,7 @@ impl KeptBody {
         })
     }
 
-    /// The body from its beginning. Bodies made before get nothing more.
+    /// Returns the body from its beginning. Bodies returned earlier read nothing more.
     pub(super) fn again(self: &Rc<Self>) -> RequestBody {
         let turn = self.turn.get() + 1;
         self.turn.set(turn);
@@ -68,15 +70,16 @@ impl KeptBody {
         !self.sent.borrow().lost
     }
 
-    /// It is not sent again: nothing more is kept. What the present turn has still to send of what is kept stays until
-    /// then: a response may begin before the server has room for the body.
+    /// Stops keeping, because the body will not be sent again. Bytes that the present turn has
+    /// still to send are kept until then, because a response may begin before the server has room
+    /// for the body.
     pub(super) fn forget(&self) {
         self.sent.borrow_mut().forget();
     }
 }
 
 impl Sent {
-    /// Another turn begins.
+    /// Begins another turn.
     const fn restart(&mut self) {
         (self.at, self.trailed) = (0, false);
     }
@@ -86,7 +89,7 @@ impl Sent {
         self.release();
     }
 
-    /// Notes a frame that comes from the source. All that is kept has been sent by then.
+    /// Keeps a frame that comes from the source. All bytes kept earlier have been sent by then.
     fn keep(&mut self, frame: &Frame<Bytes>) {
         if let Some(piece) = frame.data_ref() {
             self.lost |= self.bytes.len() + piece.len() > KEPT_MOST;
@@ -103,7 +106,7 @@ impl Sent {
         self.release();
     }
 
-    /// Gives up what is not sent again.
+    /// Releases bytes that will not be sent again.
     fn release(&mut self) {
         if self.lost && self.at >= self.bytes.len() {
             (self.bytes, self.at) = (Vec::new(), 0);
@@ -113,14 +116,14 @@ impl Sent {
         }
     }
 
-    /// The next of what is kept and the present turn has not sent; whether it is the last of it.
+    /// Returns the next kept frame that the present turn has not sent, and whether it is the last.
     fn replay(&mut self) -> Option<(Frame<Bytes>, bool)> {
         let frame = if self.at < self.bytes.len() {
             let piece = Bytes::copy_from_slice(&self.bytes[self.at..]);
             self.at = self.bytes.len();
             Frame::data(piece)
         } else {
-            // Once there are trailers, nothing comes from the source after what is kept.
+            // After trailers the source yields nothing more.
             let trailers = self.trailers.clone().filter(|_| !self.trailed)?;
             self.trailed = true;
             Frame::trailers(trailers)
@@ -129,7 +132,7 @@ impl Sent {
         Some((frame, self.is_replayed()))
     }
 
-    /// Whether the present turn has sent all that is kept.
+    /// Whether the present turn has sent everything that is kept.
     const fn is_replayed(&self) -> bool {
         self.at >= self.bytes.len() && (self.trailers.is_none() || self.trailed)
     }
@@ -177,7 +180,8 @@ impl Turn {
     }
 }
 
-/// Bytes of a body that are kept: most bodies are shorter, and a request holds no more memory than this for it.
+/// The largest number of bytes that are kept: most bodies are shorter, and a request uses no more
+/// memory than this for it.
 const KEPT_MOST: usize = 64 * 1024;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! The servers that an upstream has at present: those that the file gives by their address, and every address of those
-//! that it gives by a name. Names are looked up again and again; connections to an address that is gone are closed.
+//! The present servers of an upstream: those that the file gives by address, and every address of
+//! those that it gives by name. Names are looked up periodically; connections to an address that is
+//! gone are closed.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -19,40 +20,40 @@ use super::{ForwardError, balance, probe, tls};
 use tollgate_net::timers;
 use tollgate_policy::upstream::{Server, ServerAddress, Upstream};
 
-/// An upstream's servers on this worker. A roster is replaced when a name's addresses change.
+/// An upstream's servers on this worker. The roster is replaced when a name's addresses change.
 pub(super) struct Members {
     upstream: Arc<Upstream>,
     tls: Option<TlsConnector>,
     fleet: UpstreamHealth,
     roster: RefCell<Rc<Roster>>,
     names: Vec<Name>,
-    /// A name was asked for.
+    /// Notified when a name was looked up.
     asked: Notify,
 }
 
-/// Servers among which one is chosen.
+/// The servers from which one is chosen.
 #[derive(Debug, Default)]
 pub(super) struct Roster {
     pub(super) servers: Vec<Rc<ServerState>>,
-    /// Servers' indices by weight, for taking turns.
+    /// The servers' indices, repeated by weight, for round robin.
     pub(super) turns: Vec<usize>,
 }
 
-/// A server that the file gives by a name.
+/// A server that the file gives by name.
 struct Name {
-    /// Which of the upstream's servers.
+    /// The index among the upstream's servers.
     index: usize,
     host: String,
     port: u16,
-    /// The last answer that held addresses.
+    /// The last answer that contained addresses.
     addresses: RefCell<Vec<SocketAddr>>,
-    /// How often it was asked for.
+    /// The number of lookups.
     rounds: Cell<u64>,
     failure: RefCell<Option<String>>,
     incidents: Incidents,
-    /// A reload added it to other servers.
+    /// Whether a reload added it to other servers.
     comes: Cell<bool>,
-    /// A request waits for a response.
+    /// Notified when a request waits for an address.
     wanted: Rc<Notify>,
 }
 
@@ -65,10 +66,9 @@ impl std::fmt::Debug for Members {
 }
 
 impl Members {
-    /// The servers of `upstream`, their names being looked up.
+    /// The servers of `upstream`; starts to look up their names.
     ///
-    /// # Errors
-    /// When TLS towards it cannot be set up.
+    /// # Errors If TLS towards it cannot be set up.
     pub(super) fn new(
         upstream: &Arc<Upstream>,
         fleet: &UpstreamHealth,
@@ -87,7 +87,8 @@ impl Members {
             .filter_map(|(index, server)| Name::of(index, server, &upstream.name))
             .collect();
         for name in &names {
-            // The resolver may have failed since another configuration or worker asked it.
+            // Use the last answer of another configuration or worker: the resolver may have failed
+            // since.
             name.addresses
                 .replace(fleet.answers.last(&name.host, name.port));
         }
@@ -100,7 +101,7 @@ impl Members {
             asked: Notify::new(),
         };
         for server in &upstream.servers {
-            // What is wrong with it is known now, and not when its name is found.
+            // Report a wrong setting now, and not when the name is resolved.
             Connector::new(server, members.tls.as_ref(), upstream)?;
         }
         members.fill()?;
@@ -116,17 +117,16 @@ impl Members {
         Rc::clone(&self.roster.borrow())
     }
 
-    /// The present servers; there is at least one, if there can be. A name that is still being looked up holds up nobody
-    /// while there are other servers.
+    /// The present servers; at least one, if there can be one. A name that is still being looked up
+    /// delays no request while there are other servers.
     ///
-    /// # Errors
-    /// When no name has an address, or the resolver takes longer than connecting may.
+    /// # Errors If no name has an address, or the resolver takes longer than the connect timeout.
     pub(super) async fn roster(&self) -> Result<Rc<Roster>, ForwardError> {
         let roster = self.now();
         if self.names.is_empty() || !roster.servers.is_empty() {
             return Ok(roster);
         }
-        // Boxed: it is needed at the beginning only.
+        // Boxed, because this is needed only at the beginning.
         let answered = timers::within(
             self.upstream.timeouts.connect.into(),
             Box::pin(self.answered()),
@@ -150,8 +150,8 @@ impl Members {
         )))
     }
 
-    /// Waits until there is a server, or every name has been asked for: the first time, or once more where none had an
-    /// address.
+    /// Waits until there is a server, or every name has been looked up: for the first time, or once
+    /// more if none had an address.
     async fn answered(&self) {
         let first = self.names.iter().any(|name| name.rounds.get() == 0);
         let before: Vec<u64> = self
@@ -180,7 +180,8 @@ impl Members {
         }
     }
 
-    /// What the resolver said. One that fails, or knows no address, leaves the last good answer in force.
+    /// Handles an answer of the resolver. If it failed or contains no address, the last good answer
+    /// stays in use.
     fn resolved(&self, name: &Name, answer: io::Result<Vec<SocketAddr>>) {
         let every = Duration::from(self.upstream.resolve_every);
         if answer.as_ref().map_or(true, Vec::is_empty) {
@@ -190,7 +191,7 @@ impl Members {
         }
         match answer {
             Ok(mut addresses) => {
-                // Resolvers turn the order of their answers.
+                // Resolvers rotate the order of addresses.
                 addresses.sort_unstable();
                 addresses.dedup();
                 name.failure.take();
@@ -215,7 +216,7 @@ impl Members {
         self.asked.notify_waiters();
     }
 
-    /// Makes the roster anew. Servers that stay keep their connections.
+    /// Rebuilds the roster. Servers that stay keep their connections.
     fn fill(&self) -> Result<(), ForwardError> {
         let before = self.now();
         let mut servers = Vec::new();
@@ -234,7 +235,7 @@ impl Members {
             if found.is_empty() {
                 continue;
             }
-            // What a name had no address for before starts slowly, but for the name's first addresses.
+            // An address that is new for its name starts slowly, except the name's first addresses.
             let known = self.fleet.resolved(&self.upstream, server, &found);
             for server in &found {
                 let comes = known.as_ref().map_or(name.comes.get(), |known| {
@@ -283,8 +284,8 @@ impl Members {
 }
 
 impl Roster {
-    /// Another address of the name that the server at `index` was found by, none of those in `tried` (a bit each), and
-    /// none that is left out while there are others.
+    /// Returns another address of the name from which the server at `index` was found: not one in
+    /// `tried` (one bit each), and not one that is left out while there are others.
     pub(super) fn sibling(&self, index: usize, tried: u64) -> Option<usize> {
         let origin = self.servers[index].origin;
         let is_untried =
@@ -298,8 +299,8 @@ impl Roster {
 }
 
 impl Name {
-    /// `None`: it is no name, or one whose addresses are all this machine: those are one server, which listens on one of
-    /// them or on all.
+    /// `None` if the server is not given by a name, or if all addresses of the name are this
+    /// machine: those are one server, which listens on one of them or on all.
     fn of(index: usize, server: &Server, upstream: &Arc<str>) -> Option<Self> {
         let ServerAddress::Tcp(host, port) = &server.address else {
             return None;
@@ -334,7 +335,8 @@ fn at(server: &Server, address: &SocketAddr) -> Server {
     }
 }
 
-/// Looks a name up, again and again while its upstream is in use: one question at a time, however long the resolver takes.
+/// Looks a name up periodically while its upstream is in use; one lookup at a time, however long
+/// the resolver takes.
 async fn look_up(members: Weak<Members>, place: usize) {
     loop {
         let Some(held) = members.upgrade() else {
@@ -353,12 +355,13 @@ async fn look_up(members: Weak<Members>, place: usize) {
         };
         held.resolved(&held.names[place], answer);
         drop(held);
-        // A request that finds no address does not wait for the next turn.
+        // A request that finds no address triggers a lookup at once.
         let _ = timers::within(every, wanted.notified()).await;
     }
 }
 
-/// The bit of a server in a set of tried ones; beyond 64 servers they share bits, and a retry may repeat one.
+/// The bit of a server in a set of tried ones; beyond 64 servers they share bits, and a retry may
+/// skip some servers.
 pub(super) const fn bit(index: usize) -> u64 {
     1 << (index % 64)
 }

@@ -1,4 +1,5 @@
-//! How fast a client must send its body: a bound on each silence, and one on the time it is waited for in all.
+//! Bounds how slowly a client may send its body: a limit on each silence, and one on the total time
+//! spent waiting.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,35 +11,36 @@ use tollgate_limit::Micros;
 use tollgate_net::server::Window;
 use tollgate_net::timers::Expiry;
 
-/// The bounds on one body. They cost nothing until it is waited for; time in which the upstream takes nothing does not
-/// count, nor does time in which other bodies, held back by us, leave this one's caller no room to send.
+/// The bounds on one body. They cost nothing until the gateway waits for the body. Two times do not
+/// count: while the upstream accepts nothing, and while other bodies that the gateway holds back
+/// leave this client no flow-control window.
 #[derive(Debug)]
 pub(super) struct MinimumRate {
     idle: Expiry,
-    /// Bytes a second; 0: no such bound.
+    /// The minimum rate in bytes a second; 0: no such bound.
     rate: u64,
     grace: Duration,
     slow: Expiry,
-    /// HTTP/2: what the client may send over its connection.
+    /// HTTP/2: the client's flow-control window on its connection.
     window: Option<Window>,
     wait: Option<Wait>,
     waited: Duration,
     bytes: u64,
 }
 
-/// A wait under way.
+/// A wait in progress.
 #[derive(Debug)]
 struct Wait {
     since: Instant,
-    /// For how long the window had been shut when it began.
+    /// How long the window had been closed when the wait began.
     shut: Duration,
-    /// What of such time was added to the bounds since: the silence's, the rate's.
+    /// The part of that time that was added to the bounds since: to the silence's, to the rate's.
     added: [Duration; 2],
 }
 
 impl MinimumRate {
-    /// A silence may last `idle`; over all the time that the body is waited for, beyond `grace`, it must come at `rate`
-    /// bytes a second. `window`: what its caller may send at all.
+    /// A silence may last `idle`. Over the total time of waiting, beyond `grace`, the body must
+    /// arrive at `rate` bytes a second. `window` is the client's flow-control window.
     pub(super) fn new(idle: Micros, rate: u64, grace: Micros, window: Option<Window>) -> Self {
         Self {
             idle: Expiry::after(idle.into()),
@@ -52,8 +54,8 @@ impl MinimumRate {
         }
     }
 
-    /// The body is waited for: how it fails when that has lasted too long. `streams`: the response has begun, and nobody
-    /// waits for the end of the body.
+    /// Called while the body is awaited; ready with the error if that has lasted too long.
+    /// `streams`: the response has begun, and nothing waits for the end of the body.
     pub(super) fn poll(&mut self, cx: &Context<'_>, streams: bool) -> Poll<BodyError> {
         if self.wait.is_none() {
             self.wait = Some(Wait {
@@ -63,7 +65,7 @@ impl MinimumRate {
             });
             if let Some(earned) = self.bytes.saturating_mul(1_000).checked_div(self.rate) {
                 let left = (self.grace + Duration::from_millis(earned)).saturating_sub(self.waited);
-                // At least a moment, since none means no bound.
+                // At least a millisecond, because zero means no bound.
                 self.slow = Expiry::after(left.max(Duration::from_millis(1)));
             }
         }
@@ -85,8 +87,8 @@ impl MinimumRate {
         Poll::Pending
     }
 
-    /// By how much a bound that has passed is to be put off: the time of this wait in which the window was shut, as far
-    /// as it was not added before.
+    /// How long to extend a bound that has passed: the time of this wait in which the window was
+    /// closed, if not already added.
     fn more(&mut self, bound: usize) -> Option<Duration> {
         let shut = self.shut();
         let wait = self.wait.as_mut()?;
@@ -97,12 +99,12 @@ impl MinimumRate {
         (!more.is_zero()).then_some(more)
     }
 
-    /// For how long the window has been shut in all.
+    /// How long the window has been closed in total.
     fn shut(&self) -> Duration {
         self.window.as_ref().map_or(Duration::ZERO, Window::shut)
     }
 
-    /// The wait is over, with this many bytes.
+    /// Ends the wait, with this many bytes received.
     pub(super) fn came(&mut self, bytes: usize) {
         self.idle.reset();
         if let Some(wait) = self.wait.take() {

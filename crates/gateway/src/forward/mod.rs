@@ -1,7 +1,8 @@
-//! Forwards an admitted request to its upstream, and the response back.
+//! Forwards an admitted request to its upstream, and returns the response.
 //!
-//! Bodies stream both ways and are never held. A request goes out a second time only if no server has seen any of it, or
-//! if the upstream's retries say so, which is never for what a server may have processed and must not process twice.
+//! Bodies stream both ways and are never buffered whole. A request is sent a second time only if no
+//! server has seen any of it, or if the upstream's retries allow it; they never allow it for a
+//! request that a server may have processed and must not process twice.
 
 mod balance;
 mod connect;
@@ -63,7 +64,7 @@ use tollgate_policy::upstream::Upstream;
 use tollgate_policy::{FilledEdits, Guarded, Peer};
 use upstreams::{UpstreamState, Upstreams};
 
-/// Forwards requests, with the connections of one worker. Not shared between threads.
+/// Forwards requests over the connections of one worker. Not shared between threads.
 #[derive(Clone, Debug, Default)]
 pub struct Forwarder {
     inner: Rc<Inner>,
@@ -73,56 +74,56 @@ pub struct Forwarder {
 struct Inner {
     upstreams: Upstreams,
     swept: Cell<bool>,
-    /// When it was last logged that an upstream cannot be used.
+    /// When an unusable upstream was last logged.
     unusable_logged: Cell<Option<Instant>>,
 }
 
-/// What the gateway knows of a request that is forwarded.
+/// The properties of a request that the forwarder needs.
 pub struct ForwardContext<'p> {
     /// The connection's other end.
     pub peer: Peer,
-    /// Whether the peer is a trusted proxy, whose forwarding fields are extended and not replaced.
+    /// Whether the peer is a trusted proxy, whose forwarding headers are extended and not replaced.
     pub trusted: bool,
-    /// Which fields the request has.
+    /// Which headers the request has.
     pub present: HeaderSet,
     /// Its Host.
     pub host: Option<HeaderValue>,
     /// The route: its prefixes, header edits and body bound.
     pub route: &'p Route,
-    /// The route's edits of the request's headers, filled.
+    /// The route's edits of the request headers, with their templates filled.
     pub request_edits: FilledEdits<'p>,
-    /// The caller's identity, hashed: what `balance = "identity_hash"` goes by.
+    /// The hash of the caller's identity, for `balance = "identity_hash"`.
     pub caller: u64,
-    /// The largest request body, bytes.
+    /// The largest allowed request body, in bytes.
     pub body_max: Option<u64>,
-    /// What the file says of every request alike.
+    /// Settings that apply to requests of every route.
     pub conduct: &'p ProxyDefaults,
-    /// Takes interim responses, where the client's connection does.
+    /// Receives interim responses, if the client's connection supports them.
     pub interim: Option<&'p Interim>,
-    /// What the client may send over its connection, if that is HTTP/2.
+    /// The client's flow-control window on its connection, if that is HTTP/2.
     pub window: Option<&'p Window>,
-    /// The fields that decided about it.
+    /// The headers that decided about the request.
     pub guarded: &'p Arc<Guarded>,
-    /// Where the bytes of its body are counted.
+    /// The counter of its received body bytes.
     pub received: Received,
-    /// Whether the response's fields go to the client as they are, whatever they are, beside those that are added.
+    /// Whether the response headers go to the client unchanged, except for added ones.
     pub verbatim: bool,
 }
 
-/// A response, and the tunnel to run when it was a 101.
+/// A response, and the tunnel to run if it was a 101.
 #[derive(Debug)]
 pub struct Forwarded {
     /// The response for the client.
     pub response: Response<ResponseBody>,
-    /// Fields of its head that were not taken apart, where that was allowed; they come before the others.
+    /// Unparsed headers of its head, if that was allowed; they come before the others.
     pub verbatim: Option<Verbatim>,
-    /// Spawn [`Tunnel::run`] on the worker once the response is on its way.
+    /// Spawn [`Tunnel::run`] on the worker once the response is being sent.
     pub tunnel: Option<Box<Tunnel>>,
-    /// Who brought the response about.
+    /// The party that caused the response.
     pub cause: Cause,
 }
 
-/// Why a request got no response from its upstream.
+/// The reason why a request got no response from its upstream.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
     /// No connection could be made.
@@ -131,58 +132,59 @@ pub enum ForwardError {
     /// Connecting took too long.
     #[error("connecting took too long")]
     ConnectTimeout,
-    /// TLS could not be agreed on.
+    /// The TLS handshake failed.
     #[error("TLS: {0}")]
     Tls(String),
-    /// Too many requests are under way or waiting.
+    /// Too many requests are in progress or waiting.
     #[error("too many requests to this upstream are under way")]
     Overloaded,
     /// There is no server.
     #[error("the upstream has no server")]
     NoServer,
-    /// The response's head did not come in time.
+    /// The response's head did not arrive in time.
     #[error("no answer in time")]
     ResponseTimeout,
-    /// The upstream took nothing of the request's body for too long.
+    /// The upstream accepted nothing of the request's body for too long.
     #[error("the upload was not taken in time")]
     UploadTimeout,
-    /// The response's head did not come in the time that the client itself gives.
+    /// The response's head did not arrive within the client's own deadline.
     #[error("no answer within the caller's deadline")]
     CallerDeadline,
-    /// The response's head did not come in time, some of which the client took over its request's body.
+    /// The response's head did not arrive in time, and the client spent some of that time on its
+    /// request's body.
     #[error("no answer in time, after a body that was waited for")]
     SlowUpload,
-    /// HTTP/2: the connection broke, or the response is none.
+    /// HTTP/2: the connection broke, or the response is invalid.
     #[error("no usable answer")]
     Answer(#[source] hyper::Error),
     /// The connection broke in the middle of the response's head.
     #[error("the answer broke off")]
     Broken(#[source] io::Error),
-    /// The response is no HTTP/1.
+    /// The response is not valid HTTP/1.
     #[error("no usable answer")]
     Malformed(#[source] Malformed),
     /// The upstream closed its connection without a response.
     #[error("the connection closed without an answer")]
     Closed,
-    /// The response's Transfer-Encoding is anything but `chunked`.
+    /// The response's Transfer-Encoding is not exactly `chunked`.
     #[error("the answer's transfer coding is not understood")]
     AnswerCoding,
-    /// HTTP/2: the stream was refused before it was looked at.
+    /// HTTP/2: the stream was refused before it was processed.
     #[error("the stream was refused")]
     RefusedStream,
-    /// HTTP/2: the server closes the connection, and has not looked at the request.
+    /// HTTP/2: the server closes the connection, and has not processed the request.
     #[error("the server closes its connection")]
     GoingAway,
-    /// A 101 that nobody asked for.
+    /// A 101 without a request for an upgrade.
     #[error("the upstream switched protocols unasked")]
     Upgrade,
-    /// An upgrade asked for by extended CONNECT that the upstream cannot be asked for.
+    /// An upgrade requested by extended CONNECT that cannot be requested from the upstream.
     #[error("the upgrade is not passed on")]
     Bridge,
-    /// The request's body could not be sent on.
+    /// The request's body could not be forwarded.
     #[error("the request's body could not be sent on")]
     Body(#[source] BodyError),
-    /// The path cannot be rewritten as the route wants it.
+    /// The path cannot be rewritten as the route requires.
     #[error("the path cannot be rewritten")]
     Rewrite,
 }
@@ -214,9 +216,10 @@ impl ForwardError {
 }
 
 impl ForwardError {
-    /// Whether it speaks against the server it came from.
+    /// Whether it counts as a failure of the server.
     const fn is_the_upstreams(&self) -> bool {
-        // A server that goes away in order is replaced, not ill. And how little time a client gives is the client's choice.
+        // A server that shuts down in order is replaced, not unhealthy. A short deadline is the
+        // client's choice.
         !matches!(
             self,
             Self::Overloaded
@@ -230,7 +233,8 @@ impl ForwardError {
         )
     }
 
-    /// Who brought it about: whatever a request can be written to bring about is the client's.
+    /// The party that caused it. Every error that a request can be crafted to cause is the
+    /// client's.
     pub const fn cause(&self) -> Cause {
         match self {
             Self::Connect(_)
@@ -254,7 +258,8 @@ impl ForwardError {
         }
     }
 
-    /// Whether it says that the upstream has more to do than it can: what limits that follow its health learn from.
+    /// Whether it shows that the upstream is overloaded; limits that follow its health learn from
+    /// it.
     pub const fn tells_of_load(&self) -> bool {
         self.is_the_upstreams() || matches!(self, Self::Overloaded)
     }
@@ -273,12 +278,12 @@ impl From<Failure<BodyError>> for ForwardError {
 }
 
 impl Forwarder {
-    /// A forwarder without a connection.
+    /// A forwarder without connections.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A forwarder without a connection, which shares with others how servers fare.
+    /// A forwarder without connections, which shares the health of servers with others.
     pub fn of(fleet: UpstreamHealth) -> Self {
         Self {
             inner: Rc::new(Inner {
@@ -288,7 +293,7 @@ impl Forwarder {
         }
     }
 
-    /// Has the servers of `upstream` asked for their health before its first request comes.
+    /// Starts the health checks of the servers of `upstream` before its first request.
     pub fn watch(&self, upstream: &Arc<Upstream>) {
         if upstream.health.is_some()
             && let Err(error) = self.inner.upstreams.state(upstream)
@@ -297,12 +302,13 @@ impl Forwarder {
         }
     }
 
-    /// Sends `request` to `upstream`: the future gives its response, as soon as its head is there. Dropping the future, or
-    /// the response's body, cancels the request upstream. What needs no waiting is done before there is a future, so that
-    /// the future does not carry the request as it came. The permit is the proof that the limiter admitted the request.
+    /// Sends `request` to `upstream`. The future returns the response as soon as its head has
+    /// arrived. Dropping the future, or the response's body, cancels the request upstream. Work
+    /// that needs no waiting is done before the future is created, so that the future does not hold
+    /// the original request. The permit proves that the limiter admitted the request.
     ///
-    /// # Errors
-    /// Why it cannot be sent; the future says why there is no response.
+    /// # Errors The reason why it cannot be sent; the future returns the reason why there is no
+    /// response.
     pub fn forward<'f>(
         &'f self,
         _permit: &Permit,
@@ -321,7 +327,7 @@ impl Forwarder {
         let mut outgoing = outgoing::prepare(passage, upstream, request)?;
         Ok(async move {
             let mut forwarded = self.attempt(&state, caller, &mut outgoing).await?;
-            // The version the upstream spoke means nothing to the client.
+            // The version of the upstream's protocol is meaningless to the client.
             let version = std::mem::replace(forwarded.response.version_mut(), Version::HTTP_11);
             match (&conduct.via, &mut forwarded.verbatim) {
                 (Some(via), Some(verbatim)) => verbatim.via = Some(via.of_answer(version).clone()),
@@ -332,7 +338,7 @@ impl Forwarder {
         })
     }
 
-    /// Tries servers until one answers, as often as the upstream's retries and their budget allow.
+    /// Tries servers until one responds, as often as the upstream's retries and their budget allow.
     async fn attempt(
         &self,
         state: &UpstreamState,
@@ -367,7 +373,7 @@ impl Forwarder {
                     retry.statuses.contains(&status) && outgoing.is_repeatable()
                 }
                 Err(error) => {
-                    // Not the failures that clients cause.
+                    // Do not count failures that clients cause.
                     if error.tells_of_load() {
                         server
                             .record
@@ -394,7 +400,7 @@ impl Forwarder {
             ) && siblings < SIBLINGS_MOST
                 && outgoing.is_at_hand()
             {
-                // Nothing was sent: to try a name's other addresses is still the same attempt.
+                // Nothing was sent, so trying a name's other addresses is still the same attempt.
                 tried |= bit(index);
                 sibling = roster.sibling(index, tried);
                 if sibling.is_some() {
@@ -409,13 +415,13 @@ impl Forwarder {
                 return outcome;
             }
             tried |= bit(index);
-            // Its place is free before another is asked for.
+            // Free its place before requesting another.
             drop(outcome);
             outgoing.restore();
         }
     }
 
-    /// No server of `upstream` can be asked at all: logged at most once a second.
+    /// Logs, at most once a second, that no server of `upstream` can be used.
     #[cold]
     fn log_unusable(&self, upstream: &Upstream, error: &ForwardError) {
         let now = Instant::now();
@@ -429,14 +435,14 @@ impl Forwarder {
         }
     }
 
-    /// Sees to it that idle connections are looked at once a second, while this forwarder lives.
+    /// Starts the task that sweeps idle connections once a second while this forwarder lives.
     fn keep_swept(&self) {
         if !self.inner.swept.replace(true) {
             tokio::task::spawn_local(sweep(Rc::downgrade(&self.inner)));
         }
     }
 
-    /// Idle connections at hand, all upstreams together.
+    /// The number of idle connections of all upstreams.
     pub fn idle_connections(&self) -> usize {
         let mut sum = 0;
         self.inner
@@ -454,7 +460,8 @@ async fn sweep(forwarder: Weak<Inner>) {
         let Some(inner) = forwarder.upgrade() else {
             return;
         };
-        // The connections register this task's waker: one that closes while idle wakes it for nothing, at most once.
+        // The connections register this task's waker: a connection that closes while idle wakes it
+        // needlessly, at most once.
         std::future::poll_fn(|cx| {
             inner.upstreams.for_each(|server| {
                 server.pool.sweep(cx);
@@ -482,15 +489,16 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
 struct Upgrade {
     /// The client's side.
     client: OnUpgrade,
-    /// What the client asked for.
+    /// The protocol that the client requested.
     protocol: HeaderValue,
-    /// How long the tunnel may carry nothing.
+    /// The idle timeout of the tunnel.
     idle: Micros,
-    /// Asked for by extended CONNECT, and what keeps its connection meanwhile: a success is a 200, and nothing else is.
+    /// Set if requested by extended CONNECT; keeps the client's connection alive meanwhile. Success
+    /// is then a 200 and no other status.
     bridged: Option<Hold>,
 }
 
-/// Other addresses of a name that are tried when a connection to one cannot be made.
+/// How many other addresses of a name are tried if connecting to one fails.
 const SIBLINGS_MOST: u32 = 3;
 /// How often a worker logs that an upstream cannot be used.
 const UNUSABLE_EVERY: Duration = Duration::from_secs(1);

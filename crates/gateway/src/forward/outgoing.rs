@@ -1,4 +1,4 @@
-//! Makes the request that goes upstream out of the one that came.
+//! Builds the request for the upstream from the client's request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use tollgate_policy::path::normalise_with_slashes;
 use tollgate_policy::route::Route;
 use tollgate_policy::upstream::{HostPolicy, Server, Upstream};
 
-/// Prepares `request`: hop-by-hop fields off, forwarding fields and the route's edits on, the body wrapped.
+/// Prepares `request`: removes hop-by-hop headers, adds forwarding headers and the route's edits,
+/// wraps the body.
 ///
-/// # Errors
-/// When the path cannot be rewritten as the route wants it.
+/// # Errors If the path cannot be rewritten as the route requires.
 pub(super) fn prepare(
     passage: ForwardContext<'_>,
     upstream: &Upstream,
@@ -47,7 +47,7 @@ pub(super) fn prepare(
     let hop = headers::strip_present(&mut head.headers, &mut present);
     let upgrade = hop.upgrade.and_then(|protocol| {
         let possible = !sends_body && !upstream.http2 && conduct.upgrades_to(&protocol);
-        // WebSocket is asked for by GET (RFC 6455 4.1).
+        // A WebSocket is requested by GET (RFC 6455 4.1).
         let fits = head.method == Method::GET
             || !protocol_name(&protocol).eq_ignore_ascii_case(b"websocket");
         let client = if possible && fits {
@@ -74,7 +74,7 @@ pub(super) fn prepare(
     let via = conduct.via.as_ref();
     let mut origin = None;
     if !(conduct.egress || passage.trusted || upstream.http2) && passage.request_edits.is_empty() {
-        // Nobody looks at them before they are written.
+        // These headers are not read before they are written.
         let via = via.map(|via| via.of_request(received_as).clone());
         origin = Some(Origin::of_stranger(
             &mut head.headers,
@@ -84,7 +84,8 @@ pub(super) fn prepare(
             via,
         ));
     } else if conduct.egress {
-        // Who asks is nobody's business out there, nor whom it asks for; and what was meant for this proxy ends here.
+        // The upstream must not learn who asks or for whom, and credentials for this proxy end
+        // here.
         head.headers.remove(PROXY_AUTHORIZATION);
         headers::drop_forwarding(&mut head.headers);
     } else {
@@ -101,7 +102,7 @@ pub(super) fn prepare(
     }
     if !passage.request_edits.is_empty() {
         passage.request_edits.apply(&mut head.headers);
-        // Framing is no route's to edit.
+        // A route may not edit the framing.
         for name in [TRANSFER_ENCODING, CONNECTION, UPGRADE] {
             head.headers.remove(name);
         }
@@ -162,17 +163,18 @@ pub(super) fn prepare(
     } else {
         (RequestBody::empty(), None)
     };
-    // Boxed, as it is handed on from step to step.
+    // Boxed, because it is passed through many functions.
     let request = Request::from_parts(head, body);
     let mut outgoing = Box::new(Outgoing::new(
         request, present, progress, gate, upgrade, upstream, client,
     ));
     outgoing.origin = origin;
     outgoing.verbatim = passage.verbatim;
-    // HTTP/1.0 knows no interim responses (RFC 9110 15.2).
+    // HTTP/1.0 has no interim responses (RFC 9110 15.2).
     if upstream.early_hints && received_as == Version::HTTP_11 {
         let edits = &passage.route.response_headers;
-        // What the route takes from the response, or says in its place, the upstream does not say before it either.
+        // Headers that the route removes or replaces in the response are removed from interim
+        // responses too.
         let hidden = edits
             .remove
             .iter()
@@ -182,7 +184,7 @@ pub(super) fn prepare(
     Ok(outgoing)
 }
 
-/// Whether a request's body is a stream of messages that come when they come.
+/// Whether a request's body is a stream of messages that are sent at any time.
 fn is_stream(headers: &HeaderMap, present: HeaderSet) -> bool {
     let kind = if present.has(HeaderSet::CONTENT_TYPE) {
         headers.get(CONTENT_TYPE)
@@ -199,8 +201,8 @@ fn is_stream(headers: &HeaderMap, present: HeaderSet) -> bool {
 /// gRPC, and Connect's streams.
 const STREAMS: [&[u8]; 2] = [b"application/grpc", b"application/connect+"];
 
-/// Holds the body back when the client waits for a `100 Continue`. HTTP/2 cannot pass it on: there the first read of
-/// the body makes our own side say it.
+/// Holds the body back if the client waits for a `100 Continue`. HTTP/2 cannot pass it on: there
+/// the first read of the body makes our own side send it.
 fn gate(
     head: &mut request::Parts,
     present: HeaderSet,
@@ -217,7 +219,8 @@ fn gate(
     Some(Arc::default())
 }
 
-/// Leaves the framing to the encoder: what the client wrote is never copied, but for a length that says what is known.
+/// Leaves the framing to the encoder: the client's headers are not copied, except a length that
+/// matches the known one.
 fn frame(
     head: &mut request::Parts,
     present: HeaderSet,
@@ -225,7 +228,7 @@ fn frame(
     length: Option<u64>,
     http2: bool,
 ) {
-    // The writer of HTTP/1 decides it, and passes over what the headers say.
+    // The HTTP/1 writer decides the framing, and skips these headers.
     if !http2 {
         return;
     }
@@ -237,7 +240,7 @@ fn frame(
         head.headers.remove(CONTENT_LENGTH);
     }
     if !sends_body {
-        // Without it some servers wait for a body, or refuse.
+        // Without Content-Length some servers wait for a body, or refuse.
         if said || matches!(head.method, Method::POST | Method::PUT | Method::PATCH) {
             head.headers
                 .insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
@@ -248,7 +251,8 @@ fn frame(
     }
 }
 
-/// Makes a request for an HTTP/1.1 server of one that was prepared for HTTP/2 and has not been pointed at a server.
+/// Converts a request that was prepared for HTTP/2, and not yet pointed at a server, for an
+/// HTTP/1.1 server.
 pub(super) fn downgrade(request: &mut Request<RequestBody>) {
     *request.version_mut() = Version::HTTP_11;
     let headers = request.headers_mut();
@@ -258,7 +262,7 @@ pub(super) fn downgrade(request: &mut Request<RequestBody>) {
     }
 }
 
-/// Whether `headers` say `length` once, and in its own form.
+/// Whether `headers` contain `length` exactly once, in canonical form.
 fn says(headers: &HeaderMap, length: u64) -> bool {
     let mut lines = headers.get_all(CONTENT_LENGTH).iter();
     let first = lines.next();
@@ -266,10 +270,9 @@ fn says(headers: &HeaderMap, length: u64) -> bool {
         && lines.next().is_none()
 }
 
-/// Points a prepared request at `server`: its Host or `:authority`, its base path.
+/// Points a prepared request at `server`: sets its Host or `:authority` and its base path.
 ///
-/// # Errors
-/// When the host asked for is no authority.
+/// # Errors If the requested host is not a valid authority.
 pub(super) fn address(
     uri: Uri,
     headers: &mut HeaderMap,
@@ -324,8 +327,8 @@ pub(super) fn address(
     Uri::from_parts(parts).map_err(|_| ForwardError::Rewrite)
 }
 
-/// Takes back what [`address`] did for `server`, so that the request can be pointed at another one; `named`: it came
-/// with a Host. A Host that the policy sets may stay: the policy sets it again.
+/// Reverts [`address`] for `server`, so that the request can be pointed at another one; `named`
+/// says that it came with a Host. A Host that the policy sets may stay: the policy sets it again.
 pub(super) fn unaddress(
     uri: Uri,
     headers: &mut HeaderMap,
@@ -346,7 +349,7 @@ pub(super) fn unaddress(
     PathAndQuery::try_from(own).map(Uri::from).ok()
 }
 
-/// The target with the route's prefix taken off and its own put on; every other byte as it came.
+/// The target with the route's prefix replaced; all other bytes are unchanged.
 fn rewrite(uri: Uri, route: &Route) -> Result<Uri, ForwardError> {
     if route.strip_prefix.is_none() && route.add_prefix.is_none() {
         return Ok(uri);
@@ -369,8 +372,9 @@ fn rewrite(uri: Uri, route: &Route) -> Result<Uri, ForwardError> {
         return Ok(uri);
     }
     let rest = strip_encoded(path, strip).ok_or(ForwardError::Rewrite)?;
-    // `/v1/../v1/a` is `/v1/a` to the router; without its first segment it would climb out of where it is put. Every
-    // other fault the router has refused in the whole path; a slash that it keeps is no fault.
+    // `/v1/../v1/a` is `/v1/a` to the router; without its first segment it would leave the
+    // directory it is mapped to. The router has refused all other faults in the whole path; a slash
+    // that it keeps is no fault.
     if !strip.is_empty() && normalise_with_slashes(rest).is_err() {
         return Err(ForwardError::Rewrite);
     }
@@ -389,9 +393,9 @@ fn rewrite(uri: Uri, route: &Route) -> Result<Uri, ForwardError> {
         .map_err(|_| ForwardError::Rewrite)
 }
 
-/// What follows `prefix` in the encoded `path`, the prefix matched as it decodes and up to a segment's end. Slashes
-/// are matched as the route matcher collapses them. `None` when the path spells the prefix in a way that cannot be
-/// cut (dot segments within it).
+/// Returns the rest of the encoded `path` after `prefix`. The prefix is compared with the decoded
+/// path, up to the end of a segment; slashes are collapsed as in the route matcher. `None` if the
+/// path spells the prefix in a way that cannot be cut (dot segments within it).
 fn strip_encoded<'p>(path: &'p str, prefix: &str) -> Option<&'p str> {
     let bytes = path.as_bytes();
     let mut at = 0;
@@ -401,7 +405,7 @@ fn strip_encoded<'p>(path: &'p str, prefix: &str) -> Option<&'p str> {
             at += 1;
         }
         let (byte, next) = decoded(bytes, at)?;
-        // An encoded slash is a character, not the separator that the prefix means.
+        // An encoded slash is a character, not the separator in the prefix.
         let encoded_slash = byte == b'/' && next > at + 1;
         if byte != wanted || encoded_slash {
             return None;

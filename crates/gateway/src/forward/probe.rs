@@ -1,7 +1,7 @@
-//! Active health checks: a path is asked for, and the server's record is told.
+//! Active health checks: requests a path, and records the result in the server's health record.
 //!
-//! Each worker has a task for each server; one of them asks, and when its worker lets go of the server another takes
-//! over.
+//! Each worker has a task for each server. One of them sends the checks; when its worker drops the
+//! server, another takes over.
 
 use std::rc::{Rc, Weak};
 
@@ -15,7 +15,7 @@ use super::{ForwardError, RequestBody, outgoing};
 use tollgate_net::timers;
 use tollgate_policy::upstream::{Health, HostPolicy};
 
-/// Checks `server` until nobody holds it any more.
+/// Checks `server` until it is no longer used.
 pub(super) async fn run(server: Weak<ServerState>, health: Health) {
     let mut watch = None;
     loop {
@@ -40,20 +40,21 @@ pub(super) async fn run(server: Weak<ServerState>, health: Health) {
                 .checked(good, health.healthy_after, health.unhealthy_after);
         }
         drop(held);
-        // A random part apart: workers and gateways must not ask in step.
+        // Vary the interval randomly, so that workers and gateways do not check in step.
         let every = std::time::Duration::from(health.every);
         timers::pause(every.mul_f64(0.9 + fastrand::f64() * 0.2)).await;
     }
 }
 
-/// The status of the response to `path`, on a connection of its own: an exhausted pool is no illness.
+/// The status of the response to `path`, on a separate connection: an exhausted pool does not make
+/// a server unhealthy.
 async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, ForwardError> {
     let mut request = Request::new(RequestBody::empty());
     *request.uri_mut() = path.parse().map_err(|_| ForwardError::Rewrite)?;
     request
         .headers_mut()
         .insert(USER_AGENT, HeaderValue::from_static("tollgate-health"));
-    // Asked in its own name, whatever requests are asked in.
+    // Checks use the server's own name, whatever Host is sent with requests.
     let host = match &server.host {
         HostPolicy::Keep => &HostPolicy::Upstream,
         other => other,
@@ -65,7 +66,7 @@ async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, Forward
             Opened::Http2(opened) => {
                 let (mut sender, connection, _) = *opened;
                 tokio::task::spawn_local(async move {
-                    // What became of it the response tells.
+                    // The response reports the connection's error.
                     let _ = connection.await;
                 });
                 *request.version_mut() = Version::HTTP_2;

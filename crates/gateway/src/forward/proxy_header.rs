@@ -1,10 +1,10 @@
-//! The PROXY protocol header on connections to an upstream: who the request on it comes from.
+//! The PROXY protocol header on connections to an upstream: the address of the client.
 
 use std::net::{IpAddr, SocketAddr};
 
 use tollgate_policy::upstream::ProxyProtocol;
 
-/// The header that says that a connection to `to` carries a request from `from`; empty when none is sent.
+/// The header of a connection to `to` that carries a request from `from`; empty if none is sent.
 pub(super) fn header(
     version: ProxyProtocol,
     from: Option<SocketAddr>,
@@ -55,7 +55,8 @@ fn binary(ends: Option<(SocketAddr, SocketAddr)>) -> Vec<u8> {
     out
 }
 
-/// Both ends in one family: the header knows no other. An IPv4 end beside an IPv6 one is written as a mapped address.
+/// Converts both ends to one address family, because the header supports only one. An IPv4 end
+/// beside an IPv6 one becomes a mapped address.
 fn one_family(from: SocketAddr, to: SocketAddr) -> (SocketAddr, SocketAddr) {
     let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
     let mapped = |end: SocketAddr| match end.ip() {

@@ -1,4 +1,4 @@
-//! A prepared request, and what is needed to send it once more.
+//! A prepared request, and the copy that is needed to send it again.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -23,28 +23,28 @@ pub(super) struct Outgoing {
     pub(super) request: Option<Request<RequestBody>>,
     pub(super) progress: Option<Rc<Progress>>,
     pub(super) gate: Option<Arc<Gate>>,
-    /// The client's side of an upgrade it asked for.
+    /// The client's side of an upgrade that it requested.
     pub(super) upgrade: Option<Upgrade>,
-    /// The upstream's bounds.
+    /// The upstream's timeouts.
     pub(super) timeouts: UpstreamTimeouts,
-    /// When the response must have ended.
+    /// The deadline for the end of the response.
     pub(super) total: Option<Deadline>,
-    /// Whether that is what the client says, and not the file.
+    /// Whether the client set that deadline, and not the file.
     pub(super) total_is_callers: bool,
-    /// Whom the request comes from.
+    /// The client's address.
     pub(super) client: Option<SocketAddr>,
     pub(super) idempotent: bool,
-    /// Attempts that are left, the one under way among them.
+    /// The attempts that are left, including the current one.
     pub(super) attempts: u32,
-    /// Whether the end of a kept connection, without a byte of answer, may be followed by another attempt.
+    /// Whether another attempt may follow if a kept connection closes without a byte of response.
     pub(super) follows_closed: bool,
-    /// Takes interim responses, where they are passed on.
+    /// Receives interim responses, if they are passed on.
     pub(super) interim: Option<Interim>,
-    /// Fields that are written behind the request's own.
+    /// Headers that are written after the request's own.
     pub(super) origin: Option<Origin>,
-    /// It has a Host.
+    /// Whether it has a Host.
     pub(super) hosted: bool,
-    /// The response's fields need not be taken apart.
+    /// Whether the response headers need not be parsed.
     pub(super) verbatim: bool,
     copy: Option<Replay>,
     /// The body of a request that is kept.
@@ -52,7 +52,7 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// `request`, which has the fields in `present`, and whose body reports to `progress` and waits for `gate`.
+    /// `request` has the headers in `present`; its body reports to `progress` and waits for `gate`.
     pub(super) fn new(
         request: Request<RequestBody>,
         present: HeaderSet,
@@ -62,7 +62,7 @@ impl Outgoing {
         upstream: &Upstream,
         client: Option<SocketAddr>,
     ) -> Self {
-        // A gRPC caller says itself how long it waits.
+        // A gRPC client sends its own deadline.
         let said = present
             .has(HeaderSet::GRPC_TIMEOUT)
             .then(|| grpc::timeout(request.headers()));
@@ -88,9 +88,10 @@ impl Outgoing {
         }
     }
 
-    /// Keeps what another attempt needs, where one may follow an attempt that reached a server. What an HTTP/2 server
-    /// has promised not to have processed may be sent again whatever it is, so of such a request the body is kept, too,
-    /// as far as there is room. Elsewhere a request with a body or an upgrade has only one attempt.
+    /// Keeps a copy of the request if another attempt may follow one that reached a server. A
+    /// request that an HTTP/2 server promised not to have processed may always be sent again, so
+    /// for HTTP/2 the body is kept too, as far as there is room. Otherwise a request with a body or
+    /// an upgrade has only one attempt.
     pub(super) fn keep_copy(&mut self, retry: &Retry, http2: bool) {
         let repeated = self.attempts > 1
             && self.idempotent
@@ -105,7 +106,7 @@ impl Outgoing {
         }
     }
 
-    /// The head of a response is there.
+    /// Records that the head of a response has arrived.
     pub(super) fn answered(&self) {
         if let Some(progress) = &self.progress {
             progress.answered();
@@ -115,14 +116,14 @@ impl Outgoing {
         }
     }
 
-    /// The bound on an upload that the upstream does not take; `None`: there is no body.
+    /// The timeout for an upload that the upstream does not accept; `None` if there is no body.
     pub(super) fn stall(&self) -> Option<Stall> {
         self.progress
             .as_ref()
             .map(|progress| Stall::new(Rc::clone(progress), self.timeouts.idle))
     }
 
-    /// Whether there is a copy, its body included.
+    /// Whether there is a copy, including the body.
     pub(super) fn has_copy(&self) -> bool {
         self.copy.is_some() && self.kept.as_ref().is_none_or(|kept| kept.is_whole())
     }
@@ -132,12 +133,12 @@ impl Outgoing {
         self.request.is_some() || self.has_copy()
     }
 
-    /// Whether the request may be sent again even though a server has looked at it.
+    /// Whether the request may be sent again even though a server may have processed it.
     pub(super) const fn is_repeatable(&self) -> bool {
         self.idempotent && self.copy.is_some() && self.progress.is_none()
     }
 
-    /// Makes ready for another attempt.
+    /// Prepares for another attempt.
     pub(super) fn restore(&mut self) {
         if self.request.is_none() {
             self.request = self.copy.clone().map(Replay::request);
@@ -152,16 +153,17 @@ fn earliest(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> 
     one.into_iter().chain(other).min()
 }
 
-/// What is needed to send a request once more.
+/// The copy from which a request is sent again.
 #[derive(Clone)]
 pub(super) struct Replay {
     method: Method,
     uri: Uri,
     version: Version,
-    /// The fields as bytes, one after another: nearly every copy is dropped unread, and counting the references to
-    /// every name and value up and down again costs more than copying them.
+    /// The headers as contiguous bytes: nearly every copy is dropped unread, and counting the
+    /// references of every name and value costs more than copying the bytes.
     fields: Vec<u8>,
-    /// Length of each name, length of its value, and whether the value is a secret.
+    /// For each header the length of its name, the length of its value, and whether the value is
+    /// sensitive.
     lengths: SmallVec<[(u16, u32, bool); 16]>,
 }
 
@@ -209,5 +211,5 @@ impl Replay {
     }
 }
 
-/// Enough for the fields of most requests.
+/// Enough for the headers of most requests.
 const USUAL_FIELDS: usize = 512;

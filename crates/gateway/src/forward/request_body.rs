@@ -1,4 +1,5 @@
-//! The request's body on its way to the upstream: streamed, counted, bounded, held back until a `100 Continue`.
+//! The request's body on its way to the upstream: streamed, counted, bounded, and held back until
+//! `100 Continue`.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -24,57 +25,58 @@ pub struct RequestBody {
 
 #[derive(Debug)]
 enum Content {
-    /// It goes through once.
+    /// A body that is sent once.
     Once(Source),
-    /// It may have to be sent again.
+    /// A body that may have to be sent again.
     Kept(Turn),
 }
 
 #[derive(Debug)]
 pub(super) struct Source {
     incoming: Inbound,
-    /// Bytes the route still admits.
+    /// The bytes that the route still allows.
     left: u64,
     progress: Rc<Progress>,
     received: Received,
     gate: Option<Arc<Gate>>,
-    /// The fields that decided about the request: they do not stand in its trailers.
+    /// The headers that decided about the request; they are removed from its trailers.
     guarded: Arc<Guarded>,
 }
 
-/// What the exchange may know of the body it has handed to the connection.
+/// The state of a body that has been passed to the connection, as the exchange sees it.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// How long the body may be waited for. Here, so that a request is no larger for it.
+    /// How long to wait for the body. Stored here, so that the request does not become larger.
     pace: RefCell<MinimumRate>,
     pieces: Cell<u64>,
     ended: Cell<bool>,
     waiting: Cell<bool>,
     waited: Cell<bool>,
     answered: Cell<bool>,
-    /// It is held back until the upstream asks for it.
+    /// Whether it is held back until the upstream asks for it.
     gated: Cell<bool>,
-    /// The task that has to know of its end.
+    /// The task to wake at its end.
     at_end: RefCell<Option<Waker>>,
 }
 
 impl Progress {
-    /// Pieces that went through so far: a number that stands still when the body does.
+    /// The number of pieces sent so far; it stands still when the body does.
     pub(super) fn pieces(&self) -> u64 {
         self.pieces.get()
     }
 
-    /// Whether the next piece is awaited from the client.
+    /// Whether the gateway waits for the client's next piece.
     pub(super) fn waiting(&self) -> bool {
         self.waiting.get()
     }
 
-    /// Whether the client was ever waited for: then some of the time in all was its own.
+    /// Whether the gateway ever waited for the client, so that part of the total time is the
+    /// client's.
     pub(super) fn was_waited_for(&self) -> bool {
         self.waited.get()
     }
 
-    /// The response has begun.
+    /// Records that the response has begun.
     pub(super) fn answered(&self) {
         self.answered.set(true);
     }
@@ -84,7 +86,7 @@ impl Progress {
         self.gated.get()
     }
 
-    /// Has `waker` woken when the body has gone through whole.
+    /// Registers `waker` to be woken when the whole body has been sent.
     pub(super) fn wake_at_end(&self, waker: &Waker) {
         let mut known = self.at_end.borrow_mut();
         if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -92,18 +94,18 @@ impl Progress {
         }
     }
 
-    /// The body goes out from its beginning once more.
+    /// Records that the body is sent again from its beginning.
     pub(super) fn restart(&self) {
         self.ended.set(false);
         self.waiting.set(false);
     }
 
-    /// Another piece went through.
+    /// Records that another piece was sent.
     pub(super) fn piece(&self) {
         self.pieces.set(self.pieces.get().wrapping_add(1));
     }
 
-    /// The body has gone through whole.
+    /// Records that the whole body has been sent.
     pub(super) fn end(&self) {
         self.ended.set(true);
         if let Some(waker) = self.at_end.take() {
@@ -111,7 +113,7 @@ impl Progress {
         }
     }
 
-    /// Whether the body has gone through whole.
+    /// Whether the whole body has been sent.
     pub(super) fn ended(&self) -> bool {
         self.ended.get()
     }
@@ -149,8 +151,8 @@ impl RequestBody {
         Self { content: None }
     }
 
-    /// `incoming`, of which at most `most` bytes go through, none of them before `gate` opens. A client that does
-    /// not keep `pace` is given up. What comes is counted in `received`; trailers that are `guarded` are dropped.
+    /// Wraps `incoming`: passes at most `most` bytes, and none before `gate` opens. A client slower
+    /// than `pace` fails. Bytes are counted in `received`; trailers in `guarded` are dropped.
     pub(super) fn new(
         incoming: Inbound,
         most: Option<u64>,
@@ -185,7 +187,8 @@ impl RequestBody {
         )
     }
 
-    /// Has what goes out of it kept, so that it can be sent again; `None`: there is nothing to keep.
+    /// Keeps the bytes that are sent, so that they can be sent again; `None` if there is nothing to
+    /// keep.
     pub(super) fn keep(&mut self) -> Option<Rc<KeptBody>> {
         let Some(Content::Once(source)) = self.content.take() else {
             return None;
@@ -195,7 +198,7 @@ impl RequestBody {
         Some(kept)
     }
 
-    /// One more turn of a body that is kept.
+    /// Another turn of a kept body.
     pub(super) const fn turn(turn: Turn) -> Self {
         Self {
             content: Some(Content::Kept(turn)),

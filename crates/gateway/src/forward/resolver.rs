@@ -1,4 +1,4 @@
-//! Who is asked for the addresses of names, and what was answered last.
+//! The resolver of names, and its last answers.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,39 +9,38 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Who is asked for a name's addresses.
+/// The resolver of names.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Resolver {
-    /// The system, on a thread of its own.
+    /// The system's resolver, on a thread of its own.
     #[default]
     System,
-    /// This table, which the test changes.
+    /// A table that a test changes.
     #[cfg(test)]
     Table(Table),
 }
 
-/// The addresses of names, as tests have them.
+/// The table of a test.
 #[cfg(test)]
 pub(super) type Table = Arc<Mutex<Known>>;
 
-/// What the resolver of a test knows.
+/// The contents of a test's table.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) addresses: HashMap<String, Vec<SocketAddr>>,
-    /// How many lookups have failed.
+    /// The number of failed lookups.
     pub(super) failures: u64,
 }
 
-/// A name for which a table has neither an address nor an error: the question stays open.
+/// A name for which a table has neither an address nor an error: the lookup never ends.
 #[cfg(test)]
 pub(super) const SILENT: &str = "silent.test";
 
 impl Resolver {
-    /// The addresses of `host`, with `port`.
+    /// Looks up the addresses of `host`, with `port`.
     ///
-    /// # Errors
-    /// When they cannot be found out, or there is no such name.
+    /// # Errors If the lookup fails, or the name does not exist.
     pub(super) async fn ask(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         match self {
             Self::System => tokio::net::lookup_host((host, port))
@@ -61,9 +60,10 @@ impl Resolver {
     }
 }
 
-/// The last good answer for each name in use, for the upstreams that a reload makes anew. Clones share it.
+/// The last good answer for each name in use, for upstreams that a reload recreates. Clones share
+/// it.
 ///
-/// Names are hosts: an edit of an upstream's name, port, TLS or path leaves the answer in force.
+/// The keys are hosts, so a change of an upstream's name, port, TLS or path keeps the answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
     known: Arc<Mutex<HashMap<String, Answer>>>,
@@ -72,12 +72,12 @@ pub(super) struct Answers {
 #[derive(Debug)]
 struct Answer {
     addresses: Vec<SocketAddr>,
-    /// An upstream that still uses the name will have asked again by then.
+    /// When the entry expires; an upstream that still uses the name looks it up before.
     until: Instant,
 }
 
 impl Answers {
-    /// The resolver said that `host` is at `addresses`; it is asked again after `every`.
+    /// Records that `host` resolved to `addresses`; it is looked up again after `every`.
     pub(super) fn answered(&self, host: &str, addresses: &[SocketAddr], every: Duration) {
         let answer = Answer {
             addresses: addresses.to_vec(),
@@ -86,7 +86,8 @@ impl Answers {
         self.known.lock().insert(host.to_owned(), answer);
     }
 
-    /// The resolver failed, and `host` stays at `addresses` for a worker. Another worker may have a newer answer.
+    /// Records that the lookup failed and a worker keeps using `addresses` for `host`. Another
+    /// worker may have a newer answer.
     pub(super) fn stays(&self, host: &str, addresses: &[SocketAddr], every: Duration) {
         let known = &mut *self.known.lock();
         match known.get_mut(host) {
@@ -102,7 +103,8 @@ impl Answers {
         }
     }
 
-    /// The last good answer for `host`, with `port`; empty when there is none. Forgets what is no longer in use.
+    /// The last good answer for `host`, with `port`; empty if there is none. Removes expired
+    /// entries.
     pub(super) fn last(&self, host: &str, port: u16) -> Vec<SocketAddr> {
         let (known, now) = (&mut *self.known.lock(), Instant::now());
         known.retain(|_, answer| answer.until > now);
@@ -120,8 +122,8 @@ fn until(every: Duration) -> Instant {
         .unwrap_or(now + KEPT)
 }
 
-/// An answer is kept so long after its upstream should have asked again: a reloaded upstream is made anew by its first
-/// request on each worker, which may come after the old one is gone.
+/// How long an answer is kept after its upstream's next lookup was due. A reloaded upstream is
+/// created by its first request on each worker, which may come after the old one is gone.
 const KEPT: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The upstream's response on its way to the client.
+//! Returns the upstream's response to the client.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -25,8 +25,8 @@ use tollgate_http1::head::Framing;
 use tollgate_limiter::Cause;
 use tollgate_net::timers::{Deadline, Expiry};
 
-/// A body from an HTTP/1 upstream. It drives the connection it comes from, which goes back to its pool when the
-/// exchange has ended cleanly and is closed otherwise.
+/// A body from an HTTP/1 upstream. It drives its connection, which returns to its pool if the
+/// exchange ends cleanly and is closed otherwise.
 #[derive(Debug)]
 pub struct UpstreamHttp1 {
     exchange: Exchange,
@@ -34,28 +34,28 @@ pub struct UpstreamHttp1 {
     broken: Broken,
 }
 
-/// The exchange that a body is part of.
+/// The state of the exchange to which a body belongs.
 #[derive(Debug)]
 enum Exchange {
-    /// The request has gone out.
+    /// The request has been sent.
     Answering(Lease),
-    /// It is still on its way.
+    /// The request is still being sent.
     Uploading(Upload, Slot),
     /// The body has ended.
     Over,
 }
 
-/// How long a body may take: between two pieces, and in all.
+/// The timeouts of a body: between two pieces, and in total.
 #[derive(Debug)]
 pub(super) struct Bounds {
     idle: Expiry,
-    /// While the request is still on its way.
+    /// Used while the request is still being sent.
     stall: Option<Stall>,
     total: Option<Deadline>,
 }
 
 impl Bounds {
-    /// What is left of the bounds of `outgoing`.
+    /// The remaining timeouts of `outgoing`.
     pub(super) fn take(outgoing: &mut Outgoing) -> Self {
         let stall = outgoing.stall().filter(Stall::is_uploading);
         Self {
@@ -65,7 +65,8 @@ impl Bounds {
         }
     }
 
-    /// Ready when the upstream has taken nothing of the rest of the request for too long, whatever it answers meanwhile.
+    /// Ready when the upstream has accepted nothing of the rest of the request for too long, even
+    /// if it sends its response meanwhile.
     fn poll_stalled(&mut self, cx: &Context<'_>) -> Poll<BodyError> {
         match &mut self.stall {
             Some(stall) => stall.poll(cx).map(|()| BodyError::UpstreamIdle),
@@ -83,7 +84,8 @@ impl Bounds {
     }
 }
 
-/// How a body broke off, kept back for one poll: what came before it is flushed to the client first.
+/// The error of a body, delayed by one poll so that the preceding bytes are flushed to the client
+/// first.
 #[derive(Debug, Default)]
 struct Broken(Option<BodyError>);
 
@@ -99,17 +101,18 @@ impl Broken {
     }
 }
 
-/// A connection in use and the place it takes.
+/// A connection in use, and its slot.
 #[derive(Debug)]
 pub(super) struct Lease {
     /// The connection.
     pub(super) connection: Box<Connection>,
-    /// Its place among those in use.
+    /// Its slot among the connections in use.
     pub(super) slot: Slot,
 }
 
 impl Lease {
-    /// Gives the connection back if it is ready for the next request, and closes it otherwise.
+    /// Returns the connection to the pool if it is ready for the next request, and closes it
+    /// otherwise.
     pub(super) fn end(mut self) {
         if self.connection.is_reusable() {
             self.slot.pool().put(self.connection);
@@ -118,7 +121,7 @@ impl Lease {
 }
 
 impl UpstreamHttp1 {
-    /// The body of the response whose head came on the leased connection.
+    /// The body of the response whose head arrived on the leased connection.
     pub(super) fn new(bounds: Bounds, lease: Lease) -> Self {
         let exchange = if lease.connection.is_sent() {
             Exchange::Answering(lease)
@@ -144,7 +147,7 @@ impl UpstreamHttp1 {
         }
     }
 
-    /// Bytes that are to come, if that is known.
+    /// The number of remaining bytes, if known.
     fn left(&self) -> Option<u64> {
         match &self.exchange {
             Exchange::Answering(lease) => lease.connection.left(),
@@ -188,7 +191,7 @@ impl Body for UpstreamHttp1 {
                 this.broken.hold(error, cx)
             }
             frame => {
-                // A client that knows the length does not ask again after the last piece.
+                // A client that knows the length does not poll again after the last piece.
                 if ended {
                     this.end();
                 }
@@ -271,11 +274,10 @@ impl Body for UpstreamHttp2 {
     }
 }
 
-/// Makes the client's response out of the upstream's: its head checked and stripped, its body wrapped. A 101 becomes a
-/// tunnel.
+/// Builds the client's response from the upstream's: checks and strips its head, wraps its body. A
+/// 101 becomes a tunnel.
 ///
-/// # Errors
-/// When its framing is not understood, or it switches protocols unasked.
+/// # Errors If its framing is invalid, or if it switches protocols without a request to do so.
 pub(super) fn pass_back(
     head: Parts,
     mut lease: Lease,
@@ -288,7 +290,7 @@ pub(super) fn pass_back(
         .as_ref()
         .is_some_and(|asked| asked.bridged.is_some());
     if bridged && head.status.is_success() {
-        // To whoever sent a CONNECT it would be a tunnel.
+        // For a client that sent CONNECT, this would open a tunnel.
         return Err(ForwardError::Upgrade);
     }
     if head.status == SWITCHING {
@@ -334,7 +336,8 @@ pub(super) fn pass_back(
         lease.end();
         ResponseBody::Empty
     } else if let Some(whole) = lease.connection.take_whole() {
-        // All of it came with the head: the connection is free before the client has a byte.
+        // The whole body arrived with the head, so the connection is free before the client has
+        // received a byte.
         lease.end();
         ResponseBody::Bytes(whole)
     } else {
@@ -350,16 +353,17 @@ pub(super) fn pass_back(
 
 /// Checks and strips the head of a response.
 ///
-/// # Errors
-/// When its Transfer-Encoding is anything but one `chunked`.
+/// # Errors If its Transfer-Encoding is not exactly one `chunked`.
 pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
     let mut present = headers::HeaderSet::of(&head.headers);
     if present.has(headers::HeaderSet::TRANSFER_ENCODING) {
         Framing::of(&head.headers).map_err(|_| ForwardError::AnswerCoding)?;
-        // The pair is a smuggler's tool, and hyper's encoder refuses it (RFC 9112 6.3).
+        // Both headers together are used for request smuggling, and hyper's encoder refuses them
+        // (RFC 9112 6.3).
         head.headers.remove(CONTENT_LENGTH);
     }
-    // HTTP/2 would have its body waited for, or the stream reset (RFC 9110 8.6).
+    // With this header an HTTP/2 client would wait for a body, or the stream would be reset (RFC
+    // 9110 8.6).
     if present.has(headers::HeaderSet::CONTENT_LENGTH)
         && matches!(head.status, StatusCode::NO_CONTENT | SWITCHING)
     {
@@ -370,7 +374,7 @@ pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
     Ok(hop)
 }
 
-/// A piece of an upstream's body as the client may see it.
+/// Filters a piece of an upstream's body for the client.
 fn pass(frame: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
     let frame = match frame? {
         Ok(frame) => frame,

@@ -1,4 +1,4 @@
-//! How long the head of a response may take.
+//! The timeout for the head of a response.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,8 +10,8 @@ use super::request_body::{Gate, Progress};
 use super::stall::Stall;
 use tollgate_net::timers::{Deadline, Expiry};
 
-/// The bounds on the head of a response: its own, counted from the end of the request on, that on an upload which the
-/// upstream does not take, and the total.
+/// The timeouts for the head of a response: its own, counted from the end of the request; that of
+/// an upload which the upstream does not accept; and the total.
 pub(super) struct ResponseTimeout<'o> {
     response: Expiry,
     total: Option<&'o mut Deadline>,
@@ -35,7 +35,7 @@ impl<'o> ResponseTimeout<'o> {
         }
     }
 
-    /// Ready when it has come to an end: whose bound that was.
+    /// Ready when one of them has passed, with the matching error.
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<ForwardError> {
         if let Some(total) = &mut self.total
             && total.poll_passed(cx).is_ready()
@@ -72,5 +72,6 @@ impl<'o> ResponseTimeout<'o> {
     }
 }
 
-/// How long a body waits for a `100 Continue` before it goes out unasked (RFC 9110 10.1.1 forbids to wait for ever).
+/// How long a body waits for a `100 Continue` before it is sent anyway (RFC 9110 10.1.1 forbids
+/// waiting for ever).
 const CONTINUE_WITHIN: Duration = Duration::from_secs(1);

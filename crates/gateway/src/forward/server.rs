@@ -1,4 +1,4 @@
-//! One server of an upstream as this worker sees it: its pool, its connector, how it has fared lately.
+//! One server of an upstream on this worker: its pool, its connector, its health.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,29 +17,29 @@ use tollgate_policy::upstream::{HostPolicy, ProxyProtocol, Server, Upstream};
 pub(super) struct ServerState {
     /// As the policy describes it.
     pub(super) server: Server,
-    /// Which of the upstream's servers it is, or is an address of.
+    /// The index among the upstream's servers of this server, or of the name that resolved to it.
     pub(super) origin: usize,
-    /// Its name, hashed: what places callers by their identity.
+    /// The hash of its name, which places callers by their identity.
     pub(super) name_hash: u64,
-    /// What is sent as Host.
+    /// The value sent as Host.
     pub(super) host: HostPolicy,
-    /// Its HTTP/1 connections, and the bound on requests under way.
+    /// Its HTTP/1 connections, and the limit on requests in progress.
     pub(super) pool: Rc<Pool>,
-    /// Opens new ones.
+    /// Opens new connections.
     pub(super) connector: Connector,
     /// Its HTTP/2 connections.
     pub(super) lanes: Http2Pool,
-    /// Whether it gets requests, as all workers know it.
+    /// Its health, shared by all workers.
     pub(super) record: Arc<HealthRecord>,
-    /// Whether HTTP/2 is spoken to it.
+    /// Whether it is used with HTTP/2.
     pub(super) speaks_http2: bool,
 }
 
 impl ServerState {
-    /// `server`, the one at `origin` of `upstream` or an address of that, which fares as `record` says, without a connection yet.
+    /// `server` is the one at `origin` of `upstream`, or one of its addresses; `record` is its
+    /// health. Starts without a connection.
     ///
-    /// # Errors
-    /// When its TLS name is no name.
+    /// # Errors If its TLS name is not a valid name.
     pub(super) fn new(
         server: &Server,
         origin: usize,
@@ -47,7 +47,7 @@ impl ServerState {
         tls: Option<&TlsConnector>,
         record: Arc<HealthRecord>,
     ) -> Result<Self, ForwardError> {
-        // A connection that names its client serves no other.
+        // A connection that names its client in a PROXY header serves no other client.
         let shared = upstream.proxy_protocol == ProxyProtocol::Off;
         let bounds = Bounds {
             idle: if shared { upstream.idle_connections } else { 0 },

@@ -1,4 +1,4 @@
-//! How long an upstream may take nothing of a request's body that is there for it.
+//! The timeout for an upstream that accepts nothing of an available request body.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -7,8 +7,8 @@ use super::request_body::Progress;
 use tollgate_limit::Micros;
 use tollgate_net::timers::Expiry;
 
-/// The bound on an upload that the upstream does not take. Time in which the client is waited for does not count: it
-/// has a bound of its own.
+/// The timeout for an upload that the upstream does not accept. Time spent waiting for the client
+/// does not count; that wait has a timeout of its own.
 #[derive(Debug)]
 pub(super) struct Stall {
     progress: Rc<Progress>,
@@ -17,7 +17,8 @@ pub(super) struct Stall {
 }
 
 impl Stall {
-    /// Between two pieces of the body that reports to `progress` the upstream may take nothing for `idle`.
+    /// The upstream may accept nothing for `idle` between two pieces of the body that reports to
+    /// `progress`.
     pub(super) fn new(progress: Rc<Progress>, idle: Micros) -> Self {
         Self {
             progress,
@@ -26,13 +27,13 @@ impl Stall {
         }
     }
 
-    /// Whether some of the body has yet to go out, and may.
+    /// Whether part of the body has still to be sent, and may be.
     pub(super) fn is_uploading(&self) -> bool {
         !self.progress.ended() && !self.progress.gated()
     }
 
-    /// Ready when the upstream has taken nothing for too long. Polled while the client is waited for, too: over HTTP/2
-    /// another task moves the body, and does not wake this one.
+    /// Ready when the upstream has accepted nothing for too long. Also polled while the client is
+    /// awaited: over HTTP/2 another task moves the body, and does not wake this one.
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         if !self.is_uploading() {
             return Poll::Pending;

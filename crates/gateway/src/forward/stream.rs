@@ -1,4 +1,4 @@
-//! The transport to an upstream, one type for all of them.
+//! The transport to an upstream: one type for TCP, Unix sockets and TLS.
 
 use std::io;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// The protocol that ALPN agreed on.
+    /// The protocol on which ALPN agreed.
     pub fn protocol(&self) -> Option<&[u8]> {
         match self {
             Self::Tcp(_) | Self::Unix(_) => None,
@@ -87,7 +87,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        // A request without a body is one piece, which the plainer call sends cheaper.
+        // A request without a body is one piece, for which the plain call is cheaper.
         if let [only] = bufs {
             return self.poll_write(cx, only);
         }

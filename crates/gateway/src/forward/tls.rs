@@ -1,4 +1,4 @@
-//! TLS towards upstreams: whom to trust, what to show.
+//! TLS towards upstreams: which certificates to trust, and which to present.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use sha2::{Digest, Sha256};
 
 use tollgate_policy::upstream::{PemFile, TlsFiles, Upstream};
 
-/// The TLS configuration that `files` describe: the platform's roots unless a file names others or certificates are pinned,
-/// and a client certificate where one is given. `http2`: that is offered by ALPN, before HTTP/1.1.
+/// Builds the TLS configuration from `files`: the platform's roots unless a file names others or
+/// certificates are pinned, and a client certificate if one is given. `http2`: ALPN offers HTTP/2,
+/// before HTTP/1.1.
 ///
-/// # Errors
-/// In words: which file cannot be read or used, and why.
+/// # Errors A message that says which file cannot be read or used, and why.
 pub fn client_config(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -50,12 +50,12 @@ pub fn client_config(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>,
     Ok(Arc::new(config))
 }
 
-/// What ALPN calls the two versions.
+/// The ALPN names of the two versions.
 pub(super) const HTTP2: &[u8] = b"h2";
 pub(super) const HTTP1: &[u8] = b"http/1.1";
 
-/// Accepts the certificates that the file pins, and no other. Where the file names authorities too, they must have signed
-/// it for the server's name as well; otherwise the pin is all that is asked.
+/// Accepts the pinned certificates and no others. If the file also names authorities, they must
+/// have signed the certificate for the server's name; otherwise the pin alone is checked.
 #[derive(Debug)]
 struct Pinned {
     pins: Vec<[u8; 32]>,
@@ -173,12 +173,11 @@ fn private_key(file: &PemFile) -> Result<PrivateKeyDer<'static>, String> {
         .map_err(|error| format!("{}: {error}", file.path.display()))
 }
 
-/// Whether the files for TLS towards `upstream` can be used.
+/// Checks whether the files for TLS towards `upstream` can be used.
 ///
-/// # Errors
-/// As [`client_config`].
+/// # Errors As [`client_config`].
 pub fn check(upstream: &Upstream) -> Result<(), String> {
-    // The roots of the platform are not the file's.
+    // The file does not configure the platform's roots.
     if upstream.tls.ca.is_none() && upstream.tls.certificate.is_none() {
         return Ok(());
     }

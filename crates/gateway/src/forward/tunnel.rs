@@ -1,4 +1,5 @@
-//! After a 101: bytes both ways until both sides have ended, or nothing moves for too long, or the gateway goes away.
+//! Runs a connection after a 101: copies bytes both ways until both sides have ended, the idle
+//! timeout passes, or the gateway shuts down.
 
 mod frames;
 mod way;
@@ -15,22 +16,22 @@ use tollgate_net::timers::Deadline;
 use tollgate_net::worker::Task;
 use way::Way;
 
-/// An upgraded connection that is to be carried on, by [`Tunnel::run`].
+/// An upgraded connection, to be run by [`Tunnel::run`].
 #[derive(Debug)]
 pub struct Tunnel {
     pub(super) client: OnUpgrade,
     pub(super) upstream: Stream,
-    /// What the upstream sent right behind its 101.
+    /// Bytes that the upstream sent directly after its 101.
     pub(super) early: Bytes,
     pub(super) idle: Micros,
-    /// Whether what it carries are WebSocket frames (RFC 6455).
+    /// Whether it carries WebSocket frames (RFC 6455).
     pub(super) websocket: bool,
     pub(super) slot: Slot,
-    /// What the client's HTTP/2 connection has under way meanwhile.
+    /// Keeps the client's HTTP/2 connection in use meanwhile.
     pub(super) hold: Option<Hold>,
 }
 
-/// What went through a tunnel.
+/// The number of bytes that went through a tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     /// Bytes from the client.
@@ -40,15 +41,16 @@ pub struct Carried {
 }
 
 impl Tunnel {
-    /// Carries bytes both ways until both sides have ended, one fails, or nothing moves for the idle timeout.
-    /// Runs as a task of its own: the response has been sent by then.
+    /// Copies bytes both ways until both sides have ended, one fails, or nothing moves for the idle
+    /// timeout. Runs as a separate task; the response has been sent by then.
     ///
-    /// A WebSocket whose one side has ended gives the other a few seconds to end, too. Other protocols may have one side go on
-    /// for long after the other, so when the upstream has ended the client's is carried on while something comes.
+    /// If one side of a WebSocket ends, the other has a few seconds to end too. In other protocols
+    /// one side may continue long after the other, so after the upstream has ended the client's
+    /// bytes are copied while any arrive.
     ///
-    /// When `task` is told of a drain, a WebSocket's two sides are sent a close frame that says 1001, each between two
-    /// messages, and have a few seconds to answer it. What is carried by other protocols nobody here can end in order:
-    /// it goes on, and is cut off at the drain's end.
+    /// When `task` reports a drain, both sides of a WebSocket receive a close frame with status
+    /// 1001, each between two messages, and have a few seconds to respond. The gateway cannot end
+    /// other protocols in order: they continue, and are cut off at the end of the drain.
     pub async fn run(self, task: Option<&Task>) -> Carried {
         let _kept = (self.slot, self.hold);
         let Some(mut client) = self.client.await else {
@@ -79,7 +81,8 @@ impl Tunnel {
             {
                 return Poll::Ready(());
             }
-            // One who goes on holding his side open is not heard any more, and would keep his place in a limit.
+            // A client that keeps its side open is not read any more, and would keep its slot in a
+            // concurrency limit.
             let one_ended = ways.1.is_ready() || (self.websocket && ways.0.is_ready());
             if one_ended && !ending && !leaving {
                 ending = true;
@@ -110,6 +113,6 @@ impl Tunnel {
     }
 }
 
-/// How long the ends of a WebSocket may take over the message they are in, and over their close frames, when the gateway
-/// goes away; and one end, when the other has gone.
+/// When the gateway shuts down: how long the ends of a WebSocket may take to finish the current
+/// message and exchange close frames. Also how long one end may take after the other is gone.
 const LAST_WORDS: Duration = Duration::from_secs(5);

@@ -1,5 +1,5 @@
-//! The rest of a request whose answer has begun: it goes on by a task of its own, since whoever takes the response may take
-//! nothing of it before the request is sent.
+//! Sends the rest of a request whose response has begun, as a separate task: the reader of the
+//! response may read none of it before the request is sent.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::body::BodyError;
 use crate::pool::Connection;
 use tollgate_net::client::Failure;
 
-/// A connection whose request is still on its way while its response is read.
+/// A connection whose request is still being sent while its response is read.
 #[derive(Debug)]
 pub(super) struct Upload {
     shared: Rc<RefCell<Shared>>,
@@ -23,13 +23,13 @@ pub(super) struct Upload {
 #[derive(Debug)]
 struct Shared {
     connection: Box<Connection>,
-    /// The request's body broke off.
+    /// The error of the request's body.
     failed: Option<BodyError>,
-    /// The task that waits for more of the response, and has to learn of that.
+    /// The task that waits for more of the response, and must be woken on that error.
     reader: Option<Waker>,
 }
 
-/// Ends the task with whoever began it.
+/// Aborts the task when dropped.
 #[derive(Debug)]
 struct Task(AbortHandle);
 
@@ -40,14 +40,14 @@ impl Drop for Task {
 }
 
 impl Upload {
-    /// Has what is left of the request on `connection` go out.
+    /// Starts to send the rest of the request on `connection`.
     pub(super) fn begin(connection: Box<Connection>) -> Self {
         let shared = Rc::new(RefCell::new(Shared {
             connection,
             failed: None,
             reader: None,
         }));
-        // Not held by the task: the connection closes with its holder, not when the task has heard of it.
+        // A weak reference: the connection closes with its owner, not when the task notices.
         let known = Rc::downgrade(&shared);
         let sending = std::future::poll_fn(move |cx| {
             let Some(shared) = known.upgrade() else {
@@ -67,7 +67,7 @@ impl Upload {
         Self { shared, task }
     }
 
-    /// The next piece of the response's body.
+    /// Polls the next piece of the response's body.
     pub(super) fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -83,12 +83,12 @@ impl Upload {
         frame
     }
 
-    /// Bytes of the response's body that are to come, if that is known.
+    /// The number of remaining bytes of the response's body, if known.
     pub(super) fn left(&self) -> Option<u64> {
         self.shared.borrow().connection.left()
     }
 
-    /// The connection; nothing more of the request goes out.
+    /// Returns the connection; nothing more of the request is sent.
     pub(super) fn end(self) -> Option<Box<Connection>> {
         drop(self.task);
         Rc::into_inner(self.shared).map(|shared| shared.into_inner().connection)

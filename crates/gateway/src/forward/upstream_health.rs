@@ -1,7 +1,8 @@
-//! Whether a server gets requests: how it has fared with them, what its health checks say, how lately it came back.
+//! Decides whether a server receives requests: from the results of its requests, its health checks,
+//! and the time since it came back.
 //!
-//! Known once for all workers of a gateway: what one learns of a server the others need not find out by failures of
-//! their own, and one of them asks for its health.
+//! All workers of a gateway share this state, so that a failure seen by one worker need not be
+//! repeated on the others, and only one of them sends health checks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -16,31 +17,31 @@ use super::resolver::{Answers, Resolver};
 use tollgate_policy::upstream::{Eject, Health, Server, ServerAddress, Upstream};
 use tollgate_telemetry::metrics::Samples;
 
-/// The servers of all upstreams, as all workers of a gateway see them. Clones share it.
+/// The servers of all upstreams, shared by all workers of a gateway. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamHealth {
     known: Arc<Mutex<Known>>,
     resolver: Resolver,
-    /// What it said last, for upstreams that a reload makes anew.
+    /// The resolver's last answers, for upstreams that a reload recreates.
     pub(super) answers: Answers,
 }
 
 #[derive(Debug, Default)]
 struct Known {
     servers: HashMap<Name, Weak<HealthRecord>>,
-    /// The servers that each upstream has by its newest configuration, and whether one came to others and is yet to
-    /// begin: such a server starts slowly.
+    /// The servers of each upstream in its newest configuration, and whether one was added to
+    /// others and has not started yet: such a server starts slowly.
     configured: HashMap<Arc<str>, HashMap<String, bool>>,
-    /// What the servers that are given by a name were found to be, by their newest lookup.
+    /// The addresses of servers given by name, from their newest lookup.
     resolved: HashMap<Name, Vec<String>>,
 }
 
-/// An upstream's name, and its server's.
+/// The name of an upstream, and of its server.
 type Name = (Arc<str>, String);
 
 impl UpstreamHealth {
-    /// Takes note of the servers of `upstream`. Those of the first configuration take their shares at once; one that a
-    /// reload adds starts slowly.
+    /// Registers the servers of `upstream`. Those of the first configuration receive their full
+    /// shares at once; one that a reload adds starts slowly.
     pub(super) fn meet(&self, upstream: &Upstream) {
         let Known {
             servers,
@@ -66,7 +67,7 @@ impl UpstreamHealth {
         resolved.retain(|name, _| is_configured(name));
     }
 
-    /// Whether a reload added `server` to others, and nobody has asked this before.
+    /// Whether a reload added `server` to others; true only on the first call.
     pub(super) fn comes(&self, upstream: &Upstream, server: &Server) -> bool {
         let configured = &mut self.known.lock().configured;
         let comes = configured
@@ -75,7 +76,7 @@ impl UpstreamHealth {
         comes.is_some_and(std::mem::take)
     }
 
-    /// Takes note that `server` was found to be `found`; what it was before.
+    /// Records that `server` resolved to `found`; returns the previous result.
     pub(super) fn resolved(
         &self,
         upstream: &Upstream,
@@ -89,12 +90,12 @@ impl UpstreamHealth {
             .insert((Arc::clone(&upstream.name), name(server)), names)
     }
 
-    /// Who is asked for names.
+    /// The resolver of names.
     pub(super) fn resolver(&self) -> Resolver {
         self.resolver.clone()
     }
 
-    /// One that finds names in `table`.
+    /// Uses `table` as the resolver.
     #[cfg(test)]
     pub(super) fn with_names(table: &super::resolver::Table) -> Self {
         Self {
@@ -103,8 +104,8 @@ impl UpstreamHealth {
         }
     }
 
-    /// The record of `server` of `upstream`: the one the other workers have, unless a reload changed how it is judged. A
-    /// server that is new and `comes` to others starts slowly.
+    /// The record of `server` of `upstream`: the one that other workers use, unless a reload
+    /// changed how it is judged. A new server that is added to others (`comes`) starts slowly.
     pub(super) fn record(
         &self,
         upstream: &Upstream,
@@ -129,7 +130,8 @@ impl UpstreamHealth {
         record
     }
 
-    /// How the servers of `upstream` do, in the order of the file; of one that is given by a name, all of its addresses.
+    /// The status of the servers of `upstream`, in the order of the file; for a server given by
+    /// name, all of its addresses.
     pub fn status(&self, upstream: &Upstream) -> Vec<ServerStatus> {
         let known = self.known.lock();
         let mut all = Vec::new();
@@ -153,7 +155,7 @@ impl UpstreamHealth {
         all
     }
 
-    /// What is to be told of every server that some worker knows.
+    /// Exports the metrics of every server that some worker knows.
     pub fn samples(&self, samples: &mut Samples) {
         let mut known: Vec<_> = {
             let known = self.known.lock();
@@ -203,8 +205,8 @@ impl UpstreamHealth {
     }
 }
 
-/// What a server is called, in metrics and where clients are placed by their identity. No two of an upstream are called
-/// alike: one address may serve several.
+/// The name of a server in metrics and in placing callers by their identity. It is unique within an
+/// upstream, because one address may serve several.
 pub(super) fn name(server: &Server) -> String {
     let scheme = if server.tls.is_some() { "https://" } else { "" };
     match &server.address {
@@ -213,31 +215,31 @@ pub(super) fn name(server: &Server) -> String {
     }
 }
 
-/// One server's record.
+/// The health record of one server.
 #[derive(Debug)]
 pub(super) struct HealthRecord {
     eject: Eject,
     slow_start: Duration,
     health: Option<Health>,
-    /// Moments are counted from here, in microseconds, so that atomics hold them; 0: none.
+    /// Points in time are counted from here in microseconds, so that atomics hold them; 0: none.
     anchor: Instant,
     failures: AtomicU32,
     ejected_until: AtomicU64,
-    /// What health checks say: answers in a row that differ from the present opinion.
+    /// The state by health checks, and the number of consecutive results that contradict it.
     healthy: AtomicBool,
     contrary: AtomicU32,
     back_since: AtomicU64,
-    /// Whether some worker asks for its health.
+    /// Whether some worker sends its health checks.
     watched: AtomicBool,
     ejections: AtomicU64,
     checks_good: AtomicU64,
     checks_bad: AtomicU64,
-    /// Why it failed, for the log and the status.
+    /// The reasons of its failures, for the log and the status.
     pub(super) incidents: Incidents,
 }
 
 impl HealthRecord {
-    /// A server of `upstream`, thought well of until it fails.
+    /// A server of `upstream`, considered healthy until it fails.
     fn new(upstream: &Upstream, server: String) -> Self {
         Self {
             eject: upstream.eject,
@@ -263,22 +265,23 @@ impl HealthRecord {
             && self.slow_start == Duration::from(upstream.slow_start)
     }
 
-    /// A request got its response.
+    /// Records that a request got its response.
     pub(super) fn succeeded(&self) {
-        // Looked at first: a store on every request would be a line that all cores write.
+        // Read first: a store on every request would dirty a cache line that all cores share.
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
         }
-        // An upstream's only server is asked whether it is ejected or not.
+        // An upstream's only server receives requests even when it is ejected.
         self.notice_end_of_pause();
     }
 
-    /// A request failed: after so many in a row the server is left out, longer each time.
+    /// Records that a request failed: after a number of consecutive failures the server is ejected,
+    /// longer each time.
     pub(super) fn failed(&self) {
         let failures = self.failures.load(Ordering::Relaxed).saturating_add(1);
         self.failures.store(failures, Ordering::Relaxed);
         if let Some(over) = failures.checked_sub(self.eject.failures.max(1)) {
-            // Requests that were under way when it was left out say nothing new.
+            // Failures of requests that were in progress at the ejection give no new information.
             if self.is_ejected() {
                 self.failures.store(failures - 1, Ordering::Relaxed);
                 return;
@@ -296,7 +299,8 @@ impl HealthRecord {
         }
     }
 
-    /// A health check's verdict; the opinion changes after `unhealthy_after` or `healthy_after` of them in a row.
+    /// Records the result of a health check; the state changes after `unhealthy_after` or
+    /// `healthy_after` consecutive results.
     pub(super) fn checked(&self, good: bool, healthy_after: u32, unhealthy_after: u32) {
         if good {
             &self.checks_good
@@ -325,12 +329,12 @@ impl HealthRecord {
         }
     }
 
-    /// Takes on the health checks of this server, unless some worker has them.
+    /// Takes over the health checks of this server, unless another worker has them.
     pub(super) fn watch(self: &Arc<Self>) -> Option<Watch> {
         (!self.watched.swap(true, Ordering::Relaxed)).then(|| Watch(Arc::clone(self)))
     }
 
-    /// Whether it gets requests at present. When its pause is over the next request tries it again.
+    /// Whether it receives requests at present. After its pause, the next request tries it again.
     pub(super) fn is_fit(&self) -> bool {
         if !self.healthy.load(Ordering::Relaxed) {
             return false;
@@ -345,7 +349,7 @@ impl HealthRecord {
         }
     }
 
-    /// One worker tells that the server came back.
+    /// Records the end of the pause; one worker logs it.
     fn pause_is_over(&self, until: u64) {
         let first =
             self.ejected_until
@@ -366,7 +370,7 @@ impl HealthRecord {
     }
 
     fn status(&self) -> ServerStatus {
-        // Without requests nobody else has noticed.
+        // Without requests the end of the pause has not been noticed yet.
         self.notice_end_of_pause();
         self.incidents.status()
     }
@@ -382,7 +386,8 @@ impl HealthRecord {
         }
     }
 
-    /// A server that came back gets a share that grows with time, a tenth at the least.
+    /// Whether a server that came back accepts this request; its share grows with time, from a
+    /// tenth.
     fn takes_its_share(&self) -> bool {
         let back = self.back_since.load(Ordering::Relaxed);
         if back == 0 {
@@ -399,13 +404,13 @@ impl HealthRecord {
         fastrand::u128(..100) < (u128::from(since) * 100 / u128::from(whole)).max(10)
     }
 
-    /// Now, never 0.
+    /// The current time, never 0.
     fn moment(&self) -> u64 {
         micros(self.anchor.elapsed()).saturating_add(1)
     }
 }
 
-/// The health checks of a server, which one worker makes for all; given up when dropped.
+/// The right of one worker to send the health checks of a server; released when dropped.
 #[derive(Debug)]
 pub(super) struct Watch(Arc<HealthRecord>);
 
@@ -419,7 +424,7 @@ fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A pause is doubled so often at most.
+/// The largest number of times that a pause is doubled.
 const PAUSE_DOUBLINGS: u32 = 5;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The upstreams as this worker knows them, and the choice of a server.
+//! The upstreams on this worker, and the choice of a server.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,21 +20,21 @@ pub(super) struct UpstreamState {
     /// Its servers.
     pub(super) members: Rc<Members>,
     next: Cell<usize>,
-    /// What is left for retries: each request pays in, each retry takes out five times that.
+    /// The retry budget: each request deposits one, each retry withdraws five.
     budget: Cell<u32>,
 }
 
-/// Every upstream this worker has met.
+/// Every upstream that this worker has used.
 #[derive(Debug, Default)]
 pub(super) struct Upstreams {
-    /// By the address of the policy's upstream, which each state keeps alive.
+    /// Keyed by the address of the policy's upstream, which each state keeps alive.
     known: RefCell<hashbrown::HashMap<usize, Rc<UpstreamState>>>,
-    /// How their servers fare, as all workers know it.
+    /// The health of their servers, shared by all workers.
     fleet: UpstreamHealth,
 }
 
 impl Upstreams {
-    /// None yet; how servers fare is shared with `fleet`.
+    /// Creates it without upstreams; the health of servers is shared with `fleet`.
     pub(super) fn new(fleet: UpstreamHealth) -> Self {
         Self {
             known: RefCell::default(),
@@ -42,10 +42,10 @@ impl Upstreams {
         }
     }
 
-    /// The state of `upstream`, made at first sight. An upstream that a reload left unchanged keeps its connections.
+    /// The state of `upstream`, created on first use. An upstream that a reload left unchanged
+    /// keeps its connections.
     ///
-    /// # Errors
-    /// When TLS towards it cannot be set up.
+    /// # Errors If TLS towards it cannot be set up.
     pub(super) fn state(
         &self,
         upstream: &Arc<Upstream>,
@@ -64,13 +64,13 @@ impl Upstreams {
             }),
             None => Rc::new(UpstreamState::new(upstream, &self.fleet)?),
         };
-        // Upstreams of policies that nobody holds any more.
+        // Drop upstreams of policies that are no longer used.
         known.retain(|_, state| Arc::strong_count(&state.upstream) > 1);
         known.insert(place, Rc::clone(&state));
         Ok(state)
     }
 
-    /// Runs `each` over every server.
+    /// Calls `each` for every server.
     pub(super) fn for_each(&self, mut each: impl FnMut(&ServerState)) {
         for state in self.known.borrow().values() {
             for server in &state.members.now().servers {
@@ -90,7 +90,8 @@ impl UpstreamState {
         })
     }
 
-    /// A first attempt: a fifth of them may be retried, so that an upstream in trouble is not drowned in retries.
+    /// Records a first attempt: a fifth of them may be retried, so that retries do not overload an
+    /// upstream in trouble.
     pub(super) fn deposit(&self) {
         self.budget.set((self.budget.get() + 1).min(BUDGET_MAX));
     }
@@ -102,15 +103,16 @@ impl UpstreamState {
         left.is_some()
     }
 
-    /// One of `roster` for a request of the caller `hash`, none of those in `tried` (a bit each) while there are others,
-    /// and none that is left out while there are others. Where a caller's server is not fixed by its identity, one that
-    /// has room goes before one where the request would wait.
+    /// Picks a server of `roster` for a request of the caller `hash`. While there are others, it
+    /// picks no server in `tried` (one bit each) and none that is left out. Unless a caller's
+    /// server is fixed by its identity, a server with room is preferred to one where the request
+    /// would wait.
     pub(super) fn pick(&self, roster: &Roster, hash: u64, tried: u64) -> Option<usize> {
         let servers = &roster.servers;
         if servers.len() == 1 {
             return Some(0);
         }
-        // Each is asked once: one that starts slowly draws its share each time that it is asked.
+        // Evaluate each server once: a slowly starting server draws its share on every call.
         let fit: SmallVec<[bool; 16]> = servers
             .iter()
             .enumerate()
@@ -178,7 +180,7 @@ impl UpstreamState {
     }
 }
 
-/// A hundred retries may follow each other without a first attempt.
+/// The budget allows up to a hundred consecutive retries without a first attempt.
 const BUDGET_MAX: u32 = 500;
 #[cfg(test)]
 mod tests {

@@ -1,29 +1,31 @@
-//! Where WebSocket frames begin and end (RFC 6455 section 5.2), so that one of our own can go between two messages.
+//! Finds the boundaries of WebSocket frames (RFC 6455 section 5.2), so that the gateway can insert
+//! a frame between two messages.
 
 use bytes::Bytes;
 
-/// Follows the frames of one direction. Nothing is judged: what is no WebSocket never comes to a place between messages,
-/// or comes to one that means nothing, and both ends have seen the same bytes.
+/// Follows the frames of one direction. It does not validate: bytes that are not WebSocket frames
+/// either never reach a boundary between messages or reach a meaningless one, and both ends have
+/// received the same bytes.
 #[derive(Debug)]
 pub(super) struct Frames {
     role: Role,
-    /// The header under way.
+    /// The bytes of the current header.
     header: [u8; HEADER_MAX],
     have: usize,
-    /// Bytes of payload until the frame ends.
+    /// The number of payload bytes until the frame ends.
     payload: u64,
-    /// Some frames of a message have passed, and its last has not.
+    /// Whether a message has begun and its last frame has not passed.
     in_message: bool,
-    /// A close frame has begun.
+    /// Whether a close frame has begun.
     closed: bool,
 }
 
-/// Whose frames they are.
+/// The sender of the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// A client's: masked (section 5.3).
+    /// A client, whose frames are masked (section 5.3).
     Client,
-    /// A server's.
+    /// A server.
     Server,
 }
 
@@ -39,7 +41,8 @@ impl Frames {
         }
     }
 
-    /// Follows `bytes`: to their end, or, told to `stop`, to the end of the message under way. How many were followed.
+    /// Follows `bytes` to their end or, with `stop`, to the end of the current message. Returns the
+    /// number of bytes followed.
     pub(super) fn follow(&mut self, bytes: &[u8], stop: bool) -> usize {
         let mut at = 0;
         while at < bytes.len() && !(stop && self.between_messages()) {
@@ -60,7 +63,7 @@ impl Frames {
         at
     }
 
-    /// A header is whole: its frame's payload begins.
+    /// Handles a complete header: the payload of its frame begins.
     fn begin(&mut self) {
         let header = &self.header[..self.have];
         let number = |bytes: &[u8]| {
@@ -73,7 +76,7 @@ impl Frames {
             127 => number(&header[2..10]),
             length => u64::from(length),
         };
-        // Control frames may stand between the frames of a message (section 5.4).
+        // Control frames may occur between the frames of a message (section 5.4).
         if header[0] & CONTROL == 0 {
             self.in_message = header[0] & FIN == 0;
         }
@@ -81,7 +84,7 @@ impl Frames {
         self.have = 0;
     }
 
-    /// Whether a frame could begin here that belongs to no message.
+    /// Whether a frame that belongs to no message may be inserted here.
     pub(super) const fn between_messages(&self) -> bool {
         self.have == 0 && self.payload == 0 && !self.in_message
     }
@@ -91,7 +94,7 @@ impl Frames {
         self.closed
     }
 
-    /// The close frame of a side that goes away: status 1001 (section 7.4.1).
+    /// The close frame for a shutdown of the gateway: status 1001 (section 7.4.1).
     pub(super) fn going_away(&self) -> Bytes {
         let [high, low] = 1001_u16.to_be_bytes();
         match self.role {
@@ -105,7 +108,7 @@ impl Frames {
     }
 }
 
-/// How long the header that begins so is: known for sure from its second byte on.
+/// The length of a header that begins with these bytes; certain from the second byte on.
 fn length(header: &[u8]) -> usize {
     let Some(second) = header.get(1) else {
         return 2;

@@ -1,5 +1,5 @@
-//! One direction of a tunnel. It holds a buffer only while its reader takes less than its writer gives: an idle tunnel
-//! costs none.
+//! One direction of a tunnel. It holds a buffer only while its reader produces more than its writer
+//! accepts, so an idle tunnel uses no buffer.
 
 use std::cell::RefCell;
 use std::io;
@@ -14,24 +14,24 @@ use super::frames::Frames;
 /// One direction of a tunnel.
 #[derive(Debug)]
 pub(super) struct Way {
-    /// Read, and not yet written.
+    /// Bytes that were read and not yet written.
     pending: Bytes,
-    /// Bytes read.
+    /// The number of bytes read.
     read: u64,
-    /// Where WebSocket frames begin and end; `None`: what is carried is not looked at.
+    /// The WebSocket frame boundaries; `None` if the bytes are not inspected.
     frames: Option<Frames>,
-    /// The close frame was put behind what went before: whatever comes is not passed on.
+    /// Whether the close frame was inserted: later bytes are not passed on.
     left: bool,
-    /// Something was written since the last flush.
+    /// Whether bytes were written since the last flush.
     unflushed: bool,
-    /// Nothing more comes.
+    /// Whether the reader has ended.
     ended: bool,
-    /// And the other side was told so.
+    /// Whether the writer was shut down after that.
     done: bool,
 }
 
 impl Way {
-    /// A direction in which `early` was read already.
+    /// A direction from which `early` was already read.
     pub(super) fn new(mut frames: Option<Frames>, early: Bytes) -> Self {
         if let Some(frames) = &mut frames {
             frames.follow(&early, false);
@@ -48,13 +48,14 @@ impl Way {
         }
     }
 
-    /// Bytes read so far.
+    /// The number of bytes read so far.
     pub(super) const fn read(&self) -> u64 {
         self.read
     }
 
-    /// Carries what there is; ready when `from` has ended and `to` was told. Once `leaving` nothing is passed on behind
-    /// the message under way but a close frame, and `from` is read until it closes too.
+    /// Copies the available bytes; ready when `from` has ended and `to` was shut down. Once
+    /// `leaving`, only the rest of the current message and a close frame are passed on, and `from`
+    /// is read until it closes too.
     pub(super) fn poll<R, W>(
         &mut self,
         cx: &mut Context<'_>,
@@ -98,7 +99,7 @@ impl Way {
         }
     }
 
-    /// Reads one piece and writes what is taken of it at once; the rest is kept.
+    /// Reads one piece and writes as much of it as is accepted at once; the rest is kept.
     fn poll_piece<R, W>(
         &mut self,
         cx: &mut Context<'_>,
@@ -120,7 +121,7 @@ impl Way {
         if let Some(frames) = &mut self.frames {
             let passed = frames.follow(rest, leaving && !self.left);
             rest = if self.left { &[] } else { &rest[..passed] };
-            // Its last word, which answers ours or crosses it.
+            // This close frame responds to ours, or crossed it.
             self.ended |= self.left && frames.closed();
         }
         while !rest.is_empty() {
@@ -139,12 +140,13 @@ impl Way {
         Poll::Ready(Ok(()))
     }
 
-    /// Puts a close frame in the place of whatever comes next, if a message has just ended; whether it did.
+    /// Inserts a close frame in place of the next bytes if a message has just ended; returns
+    /// whether it did.
     fn say_goodbye(&mut self) -> bool {
         let Some(frames) = &self.frames else {
             return false;
         };
-        // A side that has closed by itself is not made to say it twice.
+        // A side that has already closed does not send a second close frame.
         if self.ended || frames.closed() || !frames.between_messages() {
             return false;
         }
@@ -163,10 +165,10 @@ impl Way {
     }
 }
 
-/// Bytes read at once.
+/// The number of bytes read at once.
 const PIECE: usize = 16 << 10;
 
 thread_local! {
-    /// What is read goes from here straight to its writer.
+    /// The read buffer; its bytes go directly to the writer.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
