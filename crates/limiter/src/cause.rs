@@ -1,25 +1,28 @@
-//! Who brought about how a request ended. What the upstream alone brought about can be credited to a caller, and nothing
-//! else: otherwise callers would choose what they pay.
+//! Classifies who caused the outcome of a request. A caller gets credit only for outcomes that the
+//! upstream alone caused; otherwise callers could choose what they pay.
 
-/// Who brought about how a request ended.
+/// Who caused the outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// The upstream alone, or what a route has in its place: its response, or its failure to take the request, or to
-    /// answer one that had come whole.
+    /// The upstream alone, or the route's target in its place: its response, its failure to accept
+    /// the request, or its failure to respond to a request it received completely.
     Upstream,
-    /// The gateway, of a request that reached no upstream.
+    /// The gateway, for a request that reached no upstream.
     Gateway,
-    /// The client, or it may have: by its deadline, by a body or connection that it breaks off, by a request that makes
-    /// an upstream hang up. The upstream may have done all of its work.
+    /// The client, or possibly the client: by its deadline, by breaking off a body or connection,
+    /// or by a request that makes an upstream close the connection. The upstream may have done all
+    /// of its work.
     Client,
 }
 
-/// Leave to lower a charge: [`Permit::refund`](super::Permit::refund) asks for it, and only [`Cause::credit`] gives it.
+/// Permission to lower a charge: [`Permit::refund`](super::Permit::refund) requires it, and only
+/// [`Cause::credit`] creates it.
 #[derive(Clone, Copy, Debug)]
 pub struct Credit(());
 
 impl Cause {
-    /// Leave to lower the charge of a request that ended so, where no caller can bring that about.
+    /// Permission to lower the charge of a request with this cause, if no caller can provoke the
+    /// cause.
     pub const fn credit(self) -> Option<Credit> {
         match self {
             Self::Upstream => Some(Credit(())),

@@ -1,4 +1,4 @@
-//! What each limit decided, counted where it is decided. The numbers outlive reloads.
+//! Counts what each limit decided. The counts survive reloads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,24 +16,24 @@ pub(super) struct Counters {
     limits: Box<[Arc<Stripes>]>,
 }
 
-/// One limit's counters, in as many copies as threads are likely to count at once: they would otherwise pass one cache
-/// line back and forth on every request.
+/// One limit's counters, in several copies, so that threads that count at the same time do not pass
+/// one cache line back and forth on every request.
 #[derive(Debug, Default)]
 struct Stripes([LimitCounters; STRIPES], Settling);
 
-/// What responses said of their cost, where a limit asks them.
+/// Counts of responses that reported their cost, for limits that settle from the response.
 #[derive(Debug, Default)]
 struct Settling {
-    /// Responses that said it, and the units that they said in all.
+    /// Responses that reported their cost, and the sum of the units they reported.
     settled: AtomicU64,
     units: AtomicU64,
-    /// Responses that did not say it.
+    /// Responses that did not report their cost.
     unsettled: AtomicU64,
-    /// No line of the log before then, in microseconds.
+    /// No log line before this moment, in microseconds.
     quiet_until: AtomicU64,
 }
 
-/// One thread's share of a limit's counters.
+/// One stripe of a limit's counters.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct LimitCounters {
@@ -56,32 +56,32 @@ pub struct Snapshot {
     pub count: Count,
     /// For a candidate: how it compared with the live limit.
     pub agreement: Agreement,
-    /// What its local table had to do to stay within its memory.
+    /// Counters of what its local table did to stay within its memory.
     pub table: Tally,
     /// The share of its rate that is granted, in 1/1024, if it follows the upstream's health.
     pub factor: Option<u32>,
-    /// How long it grants nothing, if it obeys its upstream's quota.
+    /// How long it will grant nothing, if it obeys its upstream's quota.
     pub held: Option<Micros>,
-    /// The places it admits, if it is an adaptive concurrency limit.
+    /// The number of places, if it is an adaptive concurrency limit.
     pub places: Option<u32>,
 }
 
 /// Decisions of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Its bucket could pay.
+    /// The limit's bucket could pay.
     pub allowed: u64,
-    /// Its bucket could not pay, and that refused the request.
+    /// The bucket could not pay, and the request was refused.
     pub refused: u64,
-    /// Its bucket could not pay, and that was only counted.
+    /// The bucket could not pay, and this was only counted.
     pub shadow_refused: u64,
-    /// Decided without the shared store, which did not answer.
+    /// Decided without the shared store, because it did not respond.
     pub ungoverned: u64,
-    /// Responses that said what they cost.
+    /// Responses that reported their cost.
     pub settled: u64,
-    /// Units that they cost in all.
+    /// The total cost that those responses reported, in units.
     pub settled_units: u64,
-    /// Responses that did not say what they cost, so that the estimate stayed charged.
+    /// Responses that did not report their cost, so that the estimate stayed charged.
     pub unsettled: u64,
 }
 
@@ -90,11 +90,11 @@ pub struct Count {
 pub struct Agreement {
     /// Both could pay.
     pub both_allow: u64,
-    /// Neither could.
+    /// Neither could pay.
     pub both_refuse: u64,
-    /// Only the live limit could not.
+    /// Only the live limit could not pay.
     pub only_live_refuses: u64,
-    /// Only the candidate could not.
+    /// Only the candidate could not pay.
     pub only_candidate_refuses: u64,
 }
 
@@ -105,7 +105,8 @@ impl Counters {
         }
     }
 
-    /// The counters for the limits of the next policy: those of the same name, tier and role go on.
+    /// The counters for the limits of the next policy. Limits of the same name, tier and role keep
+    /// their counts.
     pub(super) fn next(&self, before: &[Arc<Limit>], limits: &[Arc<Limit>]) -> Self {
         let same = |limit: &Limit| {
             before.iter().position(|old| {
@@ -122,8 +123,8 @@ impl Counters {
         }
     }
 
-    /// Counts a decision. Bit i of `ungoverned`: claim i was decided without its store; of `unasked`: it was not
-    /// decided at all.
+    /// Counts a decision. Bit i of `ungoverned`: claim i was decided without its store. Bit i of
+    /// `unasked`: claim i was not decided at all.
     pub(super) fn count(
         &self,
         claims: &[Claim<'_>],
@@ -166,7 +167,7 @@ impl Counters {
         }
     }
 
-    /// Counts a response that said that it cost `units`.
+    /// Counts a response that reported a cost of `units`.
     pub(super) fn settled(&self, limit: &Limit, units: u64) {
         if let Some(stripes) = self.limits.get(limit.index) {
             stripes.1.settled.fetch_add(1, Ordering::Relaxed);
@@ -174,7 +175,7 @@ impl Counters {
         }
     }
 
-    /// Counts a response that did not say what it cost; whether that is worth a line in the log.
+    /// Counts a response that did not report its cost; returns whether to log it.
     pub(super) fn unsettled(&self, limit: &Limit, now: Timestamp) -> bool {
         let Some(Stripes(_, settling)) = self.limits.get(limit.index).map(|stripes| &**stripes)
         else {
@@ -183,7 +184,7 @@ impl Counters {
         settling.unsettled.fetch_add(1, Ordering::Relaxed);
         let quiet_until = settling.quiet_until.load(Ordering::Relaxed);
         let next = now.after(QUIET).as_micros();
-        // Of two threads only the first logs.
+        // Of two concurrent threads only one logs.
         let first = || {
             settling.quiet_until.compare_exchange(
                 quiet_until,
@@ -248,7 +249,7 @@ fn small(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-/// The live limit's standing on the request a candidate was judged on.
+/// The live limit's standing on the request that a candidate was judged on.
 fn live_of<'s>(
     candidate: &Claim<'_>,
     claims: &[Claim<'_>],
@@ -260,10 +261,10 @@ fn live_of<'s>(
     standings.get(live)
 }
 
-/// A limit whose answers say nothing is complained of so often.
+/// The minimum time between two log lines about a limit whose responses do not report their cost.
 const QUIET: Micros = Micros::from_secs(60);
 
-/// Copies of each counter: a power of two, beyond which threads share.
+/// Copies of each counter: a power of two. More threads than this share a copy.
 const STRIPES: usize = 8;
 
 static NEXT_STRIPE: AtomicUsize = AtomicUsize::new(0);

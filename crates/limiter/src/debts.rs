@@ -1,4 +1,4 @@
-//! What local shares have granted that no bucket of the shared store was charged for.
+//! Records units that local shares have granted and that are not yet charged in the shared store.
 
 use std::sync::Arc;
 
@@ -7,10 +7,11 @@ use parking_lot::Mutex;
 
 use tollgate_limit::{KeyBytes, Limit, key};
 
-/// Buckets that are kept; a grant of another is told to the store's own queue. 65,536 x about 200 bytes: 13 MiB.
+/// The most buckets kept; a grant from another bucket goes to the store's own queue. 65,536 x about
+/// 200 bytes: 13 MiB.
 pub(super) const DEBTS_MAX: usize = 65_536;
 
-/// Units granted of one bucket.
+/// Units granted from one bucket.
 #[derive(Debug)]
 pub(super) struct Debt {
     pub(super) limit: Arc<Limit>,
@@ -18,12 +19,12 @@ pub(super) struct Debt {
     pub(super) units: u64,
 }
 
-/// What is owed to one store. Every generation of a limiter shares it.
+/// The debts to one store, shared by every generation of a limiter.
 #[derive(Debug, Default)]
 pub(super) struct Debts(Mutex<std::collections::HashMap<KeyBytes, Debt, RandomState>>);
 
 impl Debts {
-    /// Adds a grant; `false`: there is no room.
+    /// Adds a grant; returns `false` if there is no room.
     pub(super) fn add(&self, limit: &Arc<Limit>, key: &[u8], units: u64) -> bool {
         let name = key::canonical(limit, key);
         let mut debts = self.0.lock();
@@ -45,14 +46,14 @@ impl Debts {
         true
     }
 
-    /// A grant was given back, as far as it is owed yet.
+    /// Subtracts a grant that was given back, as far as it is still owed.
     pub(super) fn remove(&self, limit: &Limit, key: &[u8], units: u64) {
         if let Some(debt) = self.0.lock().get_mut(&key::canonical(limit, key)) {
             debt.units = debt.units.saturating_sub(units);
         }
     }
 
-    /// All that is owed, which is owed here no more.
+    /// Removes and returns all debts.
     pub(super) fn take(&self) -> impl Iterator<Item = Debt> {
         std::mem::take(&mut *self.0.lock())
             .into_values()

@@ -1,4 +1,4 @@
-//! What the gateway does about a request.
+//! The limiter's decision about a request.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use super::permit::Permit;
 /// One standing per claim, in the order of the claims.
 pub(super) type Standings = SmallVec<[Standing; 4]>;
 
-/// What the gateway does about a request.
+/// The limiter's decision about a request.
 #[derive(Debug)]
 #[must_use]
 pub enum Decision {
-    /// It may go on, after [`Permit::hold`].
+    /// The request may continue, after [`Permit::hold`].
     Allow(Permit),
-    /// It is refused with 429.
+    /// The request is refused with 429.
     Deny(Denied),
-    /// Nobody knows, and the limit says that this is a refusal: 503.
+    /// A store did not respond and the limit requires its decision: 503.
     Unavailable(Unavailable),
 }
 
@@ -33,17 +33,18 @@ pub struct Denied {
     retry_after: Option<Micros>,
 }
 
-/// A refusal because a store did not answer and its limit says `when_down = "refuse"`; nothing was charged here.
+/// A refusal because a store did not respond and its limit says `when_down = "refuse"`; nothing was
+/// charged here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
-    /// The first limit that insists on an answer.
+    /// The first limit that requires a response from the store.
     pub limit: Arc<str>,
-    /// Why there is none.
+    /// Why the store did not respond.
     pub error: StoreError,
 }
 
 impl Denied {
-    /// Bit i of `unasked`: nobody was asked about claim i.
+    /// Bit i of `unasked`: no bucket decided about claim i.
     pub(super) fn new(claims: &[Claim<'_>], standings: Standings, unasked: u16) -> Self {
         let mut refused = 0;
         let mut retry_after = Some(Micros::ZERO);
@@ -51,7 +52,8 @@ impl Denied {
             if let (true, Verdict::Deny { retry_after: wait }) = (claim.enforced, standing.verdict)
             {
                 refused |= bit(place);
-                // Every refusing bucket must be able to pay: the longest wait, and none if one of them never will.
+                // Every refusing bucket must be able to pay, so the longest wait counts. There is
+                // none if one bucket can never pay.
                 retry_after = retry_after
                     .zip(wait)
                     .map(|(longest, wait)| longest.max(wait));
@@ -65,12 +67,12 @@ impl Denied {
         }
     }
 
-    /// How each bucket stands, in the order of the claims.
+    /// The standing of each bucket, in the order of the claims.
     pub fn standings(&self) -> &[Standing] {
         &self.standings
     }
 
-    /// Whether nobody was asked about the claim at `place`: its standing says nothing.
+    /// Whether no bucket decided about the claim at `place`; its standing is then meaningless.
     pub fn is_unasked(&self, place: usize) -> bool {
         self.unasked & bit(place) != 0
     }
@@ -80,12 +82,12 @@ impl Denied {
         self.refused & bit(place) != 0
     }
 
-    /// The places of the claims that refused the request.
+    /// The positions of the claims that refused the request.
     pub fn refused(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.standings.len()).filter(|place| self.is_refused_by(*place))
     }
 
-    /// A lone caller that waits exactly this long is admitted; `None`: no wait is known to help.
+    /// A single caller that waits exactly this long is admitted; `None`: no wait is known to help.
     pub fn retry_after(&self) -> Option<Micros> {
         self.retry_after
     }

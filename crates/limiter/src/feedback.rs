@@ -1,5 +1,6 @@
-//! What upstreams have taught the limits, by limit: kept here and handed to each decision as plain numbers
-//! ([`tollgate_limit::Conditions`]), since the core holds no state and a store keeps buckets only.
+//! Keeps what limits have learnt from their upstreams and passes it to each decision as plain
+//! numbers ([`tollgate_limit::Conditions`]). It is kept here because the core has no state and a
+//! store keeps only buckets.
 
 mod places;
 mod rate;
@@ -18,7 +19,7 @@ use super::two_stores::Claims;
 use places::{Adaptive, PlacesFeedback};
 pub use rate::RateFeedback;
 
-/// What the upstreams of one policy's limits have taught.
+/// What one policy's limits have learnt from their upstreams.
 #[derive(Debug, Default)]
 pub(super) struct Feedback {
     by_limit: Box<[Option<Taught>]>,
@@ -30,7 +31,7 @@ enum Taught {
     Places(Arc<PlacesFeedback>),
 }
 
-/// The conditions of each claim, in their order.
+/// The conditions of each claim, in the order of the claims.
 pub(super) type ByClaim = SmallVec<[Option<Conditions>; 4]>;
 
 impl Feedback {
@@ -38,14 +39,15 @@ impl Feedback {
         Self::default().next(&[], limits)
     }
 
-    /// The feedback for the next policy's limits: those that were there before forget nothing.
+    /// The feedback for the next policy's limits. Limits that existed before keep what they have
+    /// learnt.
     pub(super) fn next(&self, before: &[Arc<Limit>], limits: &[Arc<Limit>]) -> Self {
         let taught = |limit: &Arc<Limit>| {
             let old = before.iter().position(|old| same_bucket(old, limit));
             Taught::new(limit, old.and_then(|old| self.taught(old)))
         };
         let by_limit: Vec<_> = limits.iter().map(taught).collect();
-        // No limit learns anything: then no request looks for it.
+        // No limit learns anything, so requests skip the look-up.
         if by_limit.iter().all(Option::is_none) {
             return Self::default();
         }
@@ -60,7 +62,7 @@ impl Feedback {
         self.by_limit.is_empty()
     }
 
-    /// What `claims` are judged under at `now`.
+    /// The conditions under which `claims` are judged at `now`.
     pub(super) fn conditions(&self, claims: &[Claim<'_>], now: Timestamp) -> ByClaim {
         let of = |claim: &Claim<'_>| match self.taught(claim.limit.index)? {
             Taught::Rate(rate) => Some(Conditions::Rate(rate.conditions(now))),
@@ -76,7 +78,7 @@ impl Feedback {
         }
     }
 
-    /// The places that an adaptive limit has now.
+    /// The current number of places of an adaptive limit.
     pub(super) fn places(&self, limit: usize) -> Option<u64> {
         match self.taught(limit)? {
             Taught::Rate(_) => None,
@@ -84,7 +86,8 @@ impl Feedback {
         }
     }
 
-    /// An upstream has answered after `took`, a request having left `remaining` places; `lost`: it has not, or with a 503.
+    /// Records an upstream's response after `took`, with `remaining` places left by the request.
+    /// `lost`: there was no response, or a 503.
     pub(super) fn answered(
         &self,
         limit: usize,
@@ -112,7 +115,8 @@ impl Feedback {
             .collect()
     }
 
-    /// Goes on from what limits had learnt, within their own numbers. What another kind of limit learnt means nothing.
+    /// Restores what limits had learnt, within their own numbers. Data of another kind of limit is
+    /// ignored.
     pub(super) fn relearn(&self, learnt: &[(usize, Learnt)], now: Timestamp) {
         for (limit, learnt) in learnt {
             match (self.taught(*limit), learnt) {
@@ -155,7 +159,7 @@ impl Taught {
     }
 }
 
-/// `claims` under `conditions`, one for each.
+/// `claims` with `conditions`, one for each claim.
 pub(super) fn under<'a>(claims: &[Claim<'a>], conditions: &'a ByClaim) -> Claims<'a> {
     let under = |(claim, conditions): (&Claim<'a>, &'a Option<Conditions>)| Claim {
         conditions: conditions.as_ref(),

@@ -1,8 +1,9 @@
-//! Buckets whose owner changes: frozen while they are sent to another process, and asked for there from then on.
+//! Transfers local buckets to another process: they are frozen while they are sent, and the other
+//! process decides about them from then on.
 //!
-//! While the buckets are frozen a draw waits and a correction is kept; then both go to the successor, or, if there is
-//! none after all, to the buckets here. So every bucket has one owner at any time, and what the last requests of this
-//! process are charged and given back counts there.
+//! While the buckets are frozen, draws wait and corrections are kept. Then both go to the successor
+//! or, if there is none after all, to the local buckets. So every bucket has one owner at any time,
+//! and the charges and refunds of this process's last requests are counted there.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,11 +23,11 @@ use tollgate_store::{Backend, Store};
 use super::two_stores::{NOT_ASKED, give_back};
 use super::{Generation, Limiter};
 
-/// The process that has the buckets now.
+/// The process that owns the buckets now.
 pub trait Successor: Send + Sync + 'static {
-    /// Whether it has the buckets of `limit`. Those that it does not know stay here.
+    /// Whether it has the buckets of `limit`. Buckets of limits it does not know stay here.
     fn has(&self, limit: &Limit) -> bool;
-    /// Draws every claim or none there; `None`: it is gone.
+    /// Draws every claim or none there; `None`: the process is gone.
     fn draw<'a>(
         &'a self,
         claims: &'a [Claim<'a>],
@@ -35,12 +36,12 @@ pub trait Successor: Send + Sync + 'static {
     fn settle(&self, settlement: &Settlement<'_>);
 }
 
-/// Whose the local buckets are; every generation of a limiter shares it.
+/// The owner of the local buckets, shared by every generation of a limiter.
 pub(super) struct Handover {
-    /// Not [`Owner::Here`]: the one load that a draw pays.
+    /// True unless the owner is [`Owner::Here`]: a draw costs one atomic load.
     away: AtomicBool,
     owner: watch::Sender<Owner>,
-    /// Corrections that came while the buckets were frozen.
+    /// Corrections that arrived while the buckets were frozen.
     kept: Mutex<Vec<Kept>>,
 }
 
@@ -76,13 +77,13 @@ impl std::fmt::Debug for Handover {
 }
 
 impl Handover {
-    /// Whether the buckets may not be drawn from without asking.
+    /// Whether a draw must first find out who owns the buckets.
     #[inline(always)]
     pub(super) fn is_away(&self) -> bool {
         self.away.load(Ordering::Acquire)
     }
 
-    /// Who has the buckets, once that is known; `None`: they are here.
+    /// The owner of the buckets, once it is known; `None`: they are here.
     async fn successor(&self) -> Option<Arc<dyn Successor>> {
         let mut owner = self.owner.subscribe();
         let known = owner
@@ -97,8 +98,9 @@ impl Handover {
 }
 
 impl Limiter<Backend> {
-    /// Freezes the local buckets: from now on draws wait. One that has begun on another thread may still be writing when
-    /// this returns; whoever saves the buckets sees to it that none has.
+    /// Freezes the local buckets: draws wait from now on. A draw that has begun on another thread
+    /// may still be writing when this returns; the code that saves the buckets must make sure that
+    /// none is.
     pub fn freeze(&self) {
         let handover = &self.generation.handover;
         let _kept = handover.kept.lock();
@@ -106,13 +108,13 @@ impl Limiter<Backend> {
         handover.away.store(true, Ordering::SeqCst);
     }
 
-    /// The buckets stay here after all: what waited is decided and corrected here.
+    /// The buckets stay here after all: waiting draws and corrections are processed here.
     pub fn thaw(&self) {
         let generation = &self.generation;
         let mut kept = generation.handover.kept.lock();
         let now = generation.local.clock().now();
         for Kept { limit, key, change } in kept.drain(..) {
-            // By name: a reload may have come between.
+            // By name, because a reload may have happened meanwhile.
             if let Some(limit) = generation
                 .limits
                 .iter()
@@ -127,7 +129,7 @@ impl Limiter<Backend> {
         generation.handover.owner.send_replace(Owner::Here);
     }
 
-    /// `successor` has the buckets from now on.
+    /// Makes `successor` the owner of the buckets.
     pub fn hand_to(&self, successor: Arc<dyn Successor>) {
         let handover = &self.generation.handover;
         let mut kept = handover.kept.lock();
@@ -139,7 +141,7 @@ impl Limiter<Backend> {
 }
 
 impl<S: Store + Send + Sync> Generation<S> {
-    /// Draws from local buckets, wherever they are.
+    /// Draws from local buckets, in whichever process they are.
     pub(super) async fn draw_local(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
         if !self.handover.is_away() {
             return self.local.draw_at(claims, now);
@@ -164,7 +166,7 @@ impl<S: Store + Send + Sync> Generation<S> {
         if !mine.granted || asked.is_empty() {
             return merged(&there, mine, None);
         }
-        // Whoever took the buckets may be gone in its turn: then what was last known here is all there is.
+        // The successor may be gone too; then the last local state is used.
         let theirs = match successor.draw(&asked).await {
             Some(theirs) => theirs,
             None => self.local.draw_at(&asked, now),
@@ -175,10 +177,10 @@ impl<S: Store + Send + Sync> Generation<S> {
         merged(&there, mine, Some(theirs))
     }
 
-    /// Corrects a charge on a local bucket, wherever it is.
+    /// Corrects a charge on a local bucket, in whichever process it is.
     pub(super) fn settle_local(&self, settlement: Settlement<'_>, now: Timestamp) {
         if self.handover.is_away() {
-            // Under the lock, so that none is kept after those that were kept went out.
+            // Under the lock, so that no correction is kept after the kept ones were sent.
             let mut kept = self.handover.kept.lock();
             let owner = self.handover.owner.borrow().clone();
             match owner {
@@ -203,7 +205,8 @@ impl<S: Store + Send + Sync> Generation<S> {
     }
 }
 
-/// The answers in the order of the claims; where nobody was asked, a standing that says nothing.
+/// The decisions in the order of the claims; a claim that no process decided gets an empty
+/// standing.
 fn merged(there: &[bool], mine: Draw, theirs: Option<Draw>) -> Draw {
     let granted = mine.granted && theirs.as_ref().is_none_or(|theirs| theirs.granted);
     let mut mine = mine.standings.into_iter();
@@ -221,7 +224,8 @@ fn merged(there: &[bool], mine: Draw, theirs: Option<Draw>) -> Draw {
 }
 
 impl Limiter<Backend> {
-    /// Draws for a process that has handed its buckets over: at once, and for limits of the process only.
+    /// Draws for a process that has handed over its buckets: immediately, and only for local
+    /// limits.
     pub fn draw_for(&self, claims: &[Claim<'_>]) -> Draw {
         debug_assert!(
             claims
@@ -232,7 +236,7 @@ impl Limiter<Backend> {
         self.generation.draw_here(claims, now)
     }
 
-    /// Corrects a charge for such a process.
+    /// Corrects a charge for a process that has handed over its buckets.
     pub fn settle_for(&self, settlement: Settlement<'_>) {
         self.generation
             .settle_local(settlement, self.generation.local.clock().now());

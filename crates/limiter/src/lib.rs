@@ -1,8 +1,9 @@
-//! Decides: what the buckets' answer, a dead store, a shadow limit or a candidate mean for a request. The only maker
-//! of a [`Permit`].
+//! Turns the decisions of buckets, store failures, shadow limits and candidates into a decision
+//! about a request. Only this crate creates a [`Permit`]; it does not store buckets.
 //!
-//! A [`Limiter`] belongs to one compiled policy. [`Limiter::next`] makes the one for the policy after it and carries
-//! the buckets over, so that a reload refills nobody; requests in flight settle through the one they began with.
+//! A [`Limiter`] belongs to one compiled policy. [`Limiter::next`] creates the limiter for the next
+//! policy and carries the buckets over, so that a reload refills no caller. Requests in flight
+//! settle through the limiter they started with.
 
 #![forbid(unsafe_code)]
 
@@ -44,13 +45,13 @@ use handover::Handover;
 use permit::Settle;
 use shares::Shares;
 
-/// Decides about requests under one compiled policy. Cloning shares the buckets.
+/// Decides about requests under one compiled policy. Clones share the buckets.
 #[derive(Debug)]
 pub struct Limiter<S = Backend> {
     generation: Arc<Generation<S>>,
 }
 
-/// What one policy's requests share.
+/// The state that one policy's requests share.
 #[derive(Debug)]
 struct Generation<S> {
     limits: Box<[Arc<Limit>]>,
@@ -63,7 +64,8 @@ struct Generation<S> {
 }
 
 impl<S: Store + Send + Sync> Limiter<S> {
-    /// A limiter for `limits` (`limits[i].index == i`); those with [`Placement::Shared`] live in `shared`.
+    /// A limiter for `limits` (`limits[i].index == i`). The buckets of limits with
+    /// [`Placement::Shared`] are in `shared`.
     pub fn new(limits: &[Arc<Limit>], shared: Arc<S>, clock: Clock, cold_start: ColdStart) -> Self {
         debug_assert!(
             limits
@@ -75,10 +77,11 @@ impl<S: Store + Send + Sync> Limiter<S> {
         Self::with(limits, shared, LocalStore::new(limits, clock, cold_start))
     }
 
-    /// A limiter for `limits` with what [`Limiter::save`] wrote into a snapshot.
+    /// A limiter for `limits`, restored from a snapshot written by [`Limiter::save`].
     ///
     /// # Errors
-    /// When the snapshot cannot be used; then start as `cold_start` says, with [`Limiter::new`].
+    /// When the snapshot cannot be used. Then start with [`Limiter::new`] and the configured
+    /// `cold_start`.
     pub fn restored(
         limits: &[Arc<Limit>],
         shared: Arc<S>,
@@ -93,7 +96,8 @@ impl<S: Store + Send + Sync> Limiter<S> {
         Ok((limiter, report))
     }
 
-    /// Writes the local buckets, and what limits have learnt of their upstreams, as [`LocalStore::save`] does.
+    /// Writes the local buckets, and what limits have learnt from their upstreams, like
+    /// [`LocalStore::save`].
     ///
     /// # Errors
     /// When `writer` fails.
@@ -118,9 +122,9 @@ impl<S: Store + Send + Sync> Limiter<S> {
         }
     }
 
-    /// The limiter for the policy after this one. Buckets are carried over by name, tier and role: unchanged limits
-    /// keep the very same ones, changed numbers rescale them and never add, a changed algorithm starts afresh.
-    /// Charges of requests still in flight on `self` are not lost.
+    /// The limiter for the next policy. Buckets are carried over by name, tier and role: unchanged
+    /// limits keep the same buckets, changed numbers rescale them and never add units, a changed
+    /// algorithm starts fresh. Charges of requests still in flight on `self` are not lost.
     pub fn next(&self, limits: &[Arc<Limit>], shared: Arc<S>) -> (Self, CarryReport) {
         let before = &self.generation;
         let (local, report) = before.local.next(limits);
@@ -147,8 +151,8 @@ impl<S: Store + Send + Sync> Limiter<S> {
         )
     }
 
-    /// Decides about one request: all of `claims` are charged or none. `now` is the moment it arrived; shared stores
-    /// date it by their own clock.
+    /// Decides about one request: all of `claims` are charged, or none. `now` is the moment the
+    /// request arrived; shared stores use their own clock.
     pub async fn check(&self, claims: &[Claim<'_>], now: Timestamp) -> Decision {
         match self.try_check(claims, now) {
             Some(decision) => decision,
@@ -156,8 +160,8 @@ impl<S: Store + Send + Sync> Limiter<S> {
         }
     }
 
-    /// Decides about a request for which [`Limiter::try_check`] had no answer. `without`: why the shared store need not be
-    /// asked, where [`Limiter::look`] has found that it does not answer.
+    /// Decides about a request that [`Limiter::try_check`] could not decide. `without`: why the
+    /// shared store need not be asked, if [`Limiter::look`] has found that it does not respond.
     pub async fn ask(
         &self,
         claims: &[Claim<'_>],
@@ -167,7 +171,8 @@ impl<S: Store + Send + Sync> Limiter<S> {
         two_stores::check(&self.generation, claims, now, without).await
     }
 
-    /// Decides at once when every bucket is in the process; `None` when other stores must be [asked](Limiter::ask).
+    /// Decides immediately if every bucket is in the process; `None` if another store must be
+    /// [asked](Limiter::ask).
     pub fn try_check(&self, claims: &[Claim<'_>], now: Timestamp) -> Option<Decision> {
         if claims
             .iter()
@@ -183,12 +188,12 @@ impl<S: Store + Send + Sync> Limiter<S> {
         )
     }
 
-    /// What the upstream of the limit at `index` teaches it, if its rate follows that upstream.
+    /// What the limit at `index` has learnt from its upstream, if its rate follows that upstream.
     pub fn rate_feedback(&self, index: usize) -> Option<&RateFeedback> {
         self.generation.feedback.rate(index)
     }
 
-    /// What each limit has decided so far; counts survive reloads.
+    /// What each limit has decided so far. The counts survive reloads.
     pub fn snapshot(&self) -> Vec<Snapshot> {
         let generation = &self.generation;
         let now = generation.local.clock().now();
@@ -199,7 +204,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
             })
     }
 
-    /// The buckets in the process: to be inspected, saved and restored.
+    /// The buckets in the process: for inspection, saving and restoring.
     pub fn local(&self) -> &LocalStore {
         &self.generation.local
     }
@@ -235,7 +240,8 @@ impl<S: Store + Send + Sync> Generation<S> {
             .draw_at(&feedback::under(claims, &conditions), now)
     }
 
-    /// What the buckets' answer means for the request. Bit i of `ungoverned`: claim i was decided without its store.
+    /// Turns the buckets' decisions into a decision about the request. Bit i of `ungoverned`: claim
+    /// i was decided without its store.
     fn decide(
         self: &Arc<Self>,
         claims: &[Claim<'_>],
@@ -283,13 +289,14 @@ impl<S: Store + Send + Sync> Settle for Generation<S> {
     }
 }
 
-/// Has `shares` decide while `store` does not answer.
+/// Makes `shares` decide while `store` does not respond.
 fn substitute(store: &impl Store, shares: &Arc<Shares>) {
     let shares: Weak<Shares> = Arc::downgrade(shares);
     store.substitute(shares);
 }
 
-/// Of the claims that were decided without their store, those whose limit asks nobody then.
+/// Of the claims that were decided without their store, those whose limit is then decided by no
+/// bucket.
 fn unasked(claims: &[Claim<'_>], ungoverned: u16) -> u16 {
     let asks_nobody = |(place, claim): (usize, &Claim<'_>)| match claim.limit.when_down {
         WhenDown::Allow => decision::bit(place),
@@ -302,7 +309,7 @@ fn unasked(claims: &[Claim<'_>], ungoverned: u16) -> u16 {
     }
 }
 
-/// One bit for each claim, the first one's lowest.
+/// One bit for each claim; the first claim is the lowest bit.
 fn bits(claims: impl Iterator<Item = bool>) -> u16 {
     claims.enumerate().fold(0, |bits, (place, set)| {
         if set {
@@ -330,7 +337,7 @@ fn allows(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Allow { .. })
 }
 
-/// The example of the README is a test.
+/// Runs the README's example as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,5 @@
-//! Whether the limits would admit a request, charging nothing: asked before work that costs more than a refusal.
+//! Checks whether the limits would admit a request, without charging: used before work that costs
+//! more than a refusal.
 
 use std::sync::Arc;
 
@@ -8,20 +9,21 @@ use tollgate_store::{Store, StoreError};
 use super::two_stores::{Claims, NOT_ASKED, merge, places};
 use super::{Denied, Generation, Limiter, allows, feedback};
 
-/// What the limits would say of a request.
+/// What the limits would decide about a request.
 #[derive(Debug)]
 pub enum Look {
-    /// They would admit it, as far as they were asked.
+    /// The limits that were checked would admit it.
     Open,
-    /// They would refuse it, which is counted like any refusal.
+    /// The limits would refuse it; this is counted like any refusal.
     Denied(Denied),
-    /// The shared store does not answer. What that means is for [`Limiter::ask`] to say: nobody waits for it twice.
+    /// The shared store does not respond. [`Limiter::ask`] decides what that means, so that a
+    /// request waits for the store only once.
     Unavailable(StoreError),
 }
 
 impl<S: Store + Send + Sync> Limiter<S> {
-    /// Whether `claims` would be granted at `now`; nothing is charged. Leased limits are not asked: what is left in the store
-    /// says nothing of what this gateway holds.
+    /// Whether `claims` would be granted at `now`; nothing is charged. Leased limits are not
+    /// checked, because the level in the store does not include the units this gateway holds.
     pub async fn look(&self, claims: &[Claim<'_>], now: Timestamp) -> Look {
         look(&self.generation, claims, now).await
     }
@@ -33,7 +35,7 @@ async fn look<S: Store + Send + Sync>(
     now: Timestamp,
 ) -> Look {
     if generation.handover.is_away() {
-        // The buckets of the process are elsewhere; the draw finds them.
+        // The local buckets are in another process; the draw asks there.
         return Look::Open;
     }
     let (shared, local): (Claims<'_>, Claims<'_>) = claims

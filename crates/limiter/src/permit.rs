@@ -1,4 +1,4 @@
-//! The proof that a request was admitted, and what is owed when it ends.
+//! The proof that a request was admitted, and the corrections due when it ends.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,11 +14,13 @@ use super::cause::Credit;
 use super::decision::{Standings, bit};
 use super::{Generation, is_in_flight, is_windowed};
 
-/// The proof that a request was admitted: only the limiter makes one, and forwarding asks for one.
+/// The proof that a request was admitted. Only the limiter creates one, and forwarding requires
+/// one.
 ///
-/// It owns what it carries, so that a response body can hold it to its end. Dropping it releases the places it holds
-/// in concurrency limits; dropping it before [`Permit::forwarded`] also gives back what it took from limits whose
-/// charges can be corrected, for the request was never sent on. After that a charge is lowered only by leave ([`Credit`]).
+/// A permit owns its data, so that a response body can hold it until the body ends. Dropping it
+/// releases the places it holds in concurrency limits. Dropping it before [`Permit::forwarded`]
+/// also refunds what it took from limits whose charges can be corrected, because the request was
+/// never forwarded. After that, lowering a charge requires a [`Credit`].
 #[must_use]
 pub struct Permit {
     standings: Standings,
@@ -43,19 +45,20 @@ struct Charge {
     key: KeyBytes,
     cost: u64,
     ungoverned: bool,
-    /// Until the bucket was to be full, or its window over.
+    /// The time until the bucket was due to be full, or its window over.
     reset: Micros,
 }
 
-/// Where settlements go.
+/// Receives settlements.
 pub(super) trait Settle: Send + Sync {
     /// Corrects one charge; `ungoverned`: it was made on the local share of a shared limit.
     fn settle(&self, settlement: Settlement<'_>, ungoverned: bool);
-    /// Counts a response that said that it cost `units`.
+    /// Counts a response that reported a cost of `units`.
     fn settled(&self, limit: &Limit, units: u64);
-    /// Counts a charge that nothing corrected; whether that is worth a line in the log.
+    /// Counts a charge that nothing corrected; returns whether to log it.
     fn unsettled(&self, limit: &Limit) -> bool;
-    /// An upstream has answered after `took`, or has not (`lost`); the request had left `remaining` places.
+    /// Records an upstream's response after `took`, or its absence (`lost`); the request had left
+    /// `remaining` places.
     fn answered(&self, limit: &Limit, took: Micros, remaining: u64, lost: bool);
     /// The present moment.
     fn now(&self) -> Timestamp;
@@ -109,35 +112,38 @@ impl Permit {
         }
     }
 
-    /// How each bucket stands after the draw, in the order of the claims.
+    /// The standing of each bucket after the draw, in the order of the claims.
     pub fn standings(&self) -> &[Standing] {
         &self.standings
     }
 
-    /// Whether the claim at `place` was decided without its store, which did not answer. Its standing is then that of
-    /// this gateway's local share, or says nothing ([`Permit::is_unasked`]).
+    /// Whether the claim at `place` was decided without its store, which did not respond. Its
+    /// standing is then that of this gateway's local share, or meaningless
+    /// ([`Permit::is_unasked`]).
     pub fn is_ungoverned(&self, place: usize) -> bool {
         self.ungoverned & bit(place) != 0
     }
 
-    /// Whether nobody was asked about the claim at `place`: its standing says nothing.
+    /// Whether no bucket decided about the claim at `place`; its standing is then meaningless.
     pub fn is_unasked(&self, place: usize) -> bool {
         self.unasked & bit(place) != 0
     }
 
-    /// How long the request must be held before it may go on (shaping); zero: not at all.
+    /// How long the request must be held before it continues (shaping); zero: it is not held.
     pub fn hold(&self) -> Micros {
         self.hold
     }
 
-    /// The request is on its way to the upstream: from now on only what the response says is given back.
+    /// Records that the request was sent to the upstream: from now on only the response can cause a
+    /// refund.
     pub fn forwarded(&mut self) {
         if let Some(held) = &mut self.held {
             held.forwarded = true;
         }
     }
 
-    /// The upstream has answered after `took`; `lost`: it has not, or with a 503. Adaptive limits learn from it.
+    /// Records the upstream's response after `took`. `lost`: there was no response, or a 503.
+    /// Adaptive limits learn from it.
     pub fn answered(&self, took: Micros, lost: bool) {
         let Some(held) = &self.held else { return };
         for charge in &held.charges {
@@ -148,7 +154,7 @@ impl Permit {
         }
     }
 
-    /// Whether anything can still be corrected: a response that cannot change a charge need not be read for it.
+    /// Whether anything can still be corrected. If not, the response need not be read for its cost.
     pub fn is_correctable(&self) -> bool {
         self.held
             .as_ref()
@@ -164,7 +170,8 @@ impl Permit {
             .map(|charge| charge.cost)
     }
 
-    /// What the claim at `place` is charged by now, if that can be corrected; places of concurrency limits cannot.
+    /// What the claim at `place` is charged so far, if that can be corrected; places of concurrency
+    /// limits cannot.
     pub fn charged_at(&self, place: usize) -> Option<u64> {
         let held = self.held.as_ref()?;
         held.charges
@@ -173,7 +180,7 @@ impl Permit {
             .map(|charge| charge.cost)
     }
 
-    /// The response said what the limit named `rule` asks of it: `units`.
+    /// Settles the charge of the limit named `rule`: the response reported a cost of `units`.
     pub fn settled(&self, rule: &str, units: u64) {
         let Some(held) = self.held.as_deref() else {
             return;
@@ -187,8 +194,8 @@ impl Permit {
         }
     }
 
-    /// The answer did not say what the limit named `rule` asked of it, so its estimate stays charged. Whether that is worth a
-    /// line in the log: once a minute for each limit.
+    /// Records that the response did not report its cost for the limit named `rule`, so the
+    /// estimate stays charged. Returns whether to log it: once a minute for each limit.
     pub fn unsettled(&self, rule: &str) -> bool {
         let charge = |held: &Held| {
             let charge = held
@@ -200,12 +207,13 @@ impl Permit {
         self.held.as_deref().and_then(charge).unwrap_or(false)
     }
 
-    /// Charges the limit named `rule`, the live one and its candidate, `more` units.
+    /// Charges `more` units to the limit named `rule`, both the live limit and its candidate.
     pub fn charge_more(&mut self, rule: &str, more: u64) {
         self.settle_rule(rule, Change::Charge { more });
     }
 
-    /// Gives `units` back to the limit named `rule`, the live one and its candidate; never more than was charged.
+    /// Refunds `units` to the limit named `rule`, both the live limit and its candidate; never more
+    /// than was charged.
     pub fn refund(&mut self, rule: &str, units: u64, _leave: Credit) {
         self.settle_rule(rule, Change::Refund { units });
     }
@@ -230,11 +238,11 @@ impl Permit {
 impl Charge {
     fn settle(&mut self, settler: &dyn Settle, drawn_at: Timestamp, change: Change) {
         let change = match change {
-            // Never more than was taken, however often it is said.
+            // Never more than was taken, even if refunded repeatedly.
             Change::Refund { units } | Change::Withdraw { units, .. } => {
                 let units = units.min(self.cost);
                 self.cost -= units;
-                // A window that has ended took its count with it: a refund would land in the next one.
+                // The count of a finished window is gone: a refund would go to the next window.
                 if is_windowed(&self.limit) && settler.now().since(drawn_at) >= self.reset {
                     return;
                 }

@@ -1,14 +1,17 @@
-//! This gateway's share of shared limits, enforced in the process while their store does not answer.
+//! Enforces this gateway's share of shared limits in the process while their store does not
+//! respond.
 //!
-//! With R replicas each enforces the limit over R: the same burst and the same rate divided by R, so that all of them
-//! together stay within the limit as long as R is right. A share is never below one unit at once.
+//! With R replicas each gateway enforces the limit divided by R: the same burst, and the rate
+//! divided by R. All gateways together stay within the limit as long as R is right. A share is at
+//! least one unit at once.
 //!
-//! A share begins with its part of what the bucket in the store has at most, where that is known (it has just refused), and
-//! full where it is not. What shares grant is owed to the store and charged when it answers again: as many units as were
-//! granted, and no more than the share is missing then, since what has come back to the share has come back to the store.
+//! A share starts with its part of the most units the store's bucket can have, if that is known
+//! (the store has just refused), and otherwise full. Units that shares grant are owed to the store
+//! and charged when it responds again: as many units as were granted, but no more than the share is
+//! missing at that time, because units that the share has regained the store has regained too.
 //!
-//! The tables of shares are made before they are needed: with the limiter, and on a thread of their own when the number of
-//! gateways changes. No request makes one.
+//! The tables of shares are made before they are needed: with the limiter, and on a separate thread
+//! when the number of gateways changes. No request makes one.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -31,17 +34,19 @@ use super::{allows, is_in_flight};
 pub(super) struct Shares {
     limits: Box<[Arc<Limit>]>,
     divided: ArcSwap<Divided>,
-    /// By how many gateways they are to be divided.
+    /// The number of gateways to divide by.
     replicas: AtomicU32,
-    /// One divides them at a time, and no one once the next policy's shares have their buckets. (No request waits for it.)
+    /// Locked by the thread that divides the shares; true once the next policy's shares have the
+    /// buckets. (No request waits for it.)
     retired: Mutex<bool>,
-    /// One holds a share down at a time.
+    /// Locked by the thread that lowers a share.
     holding: Mutex<()>,
     debts: Arc<Debts>,
     this: Weak<Self>,
 }
 
-/// By the index of the shared limit: its share, whose own index is its place in the store of shares.
+/// By the index of the shared limit: its share. The share's own index is its position in the store
+/// of shares.
 type ByLimit = Box<[Option<Arc<Limit>>]>;
 
 #[derive(Debug)]
@@ -60,7 +65,8 @@ impl Shares {
         )
     }
 
-    /// The shares of the next policy's limits, their buckets carried over. What is owed is, where the store is the same.
+    /// The shares of the next policy's limits, with the buckets carried over. Debts are carried
+    /// over too if the store is the same.
     pub(super) fn next(&self, limits: &[Arc<Limit>], replicas: u32, same_store: bool) -> Arc<Self> {
         let mut retired = self.retired.lock();
         *retired = true;
@@ -88,8 +94,9 @@ impl Shares {
         })
     }
 
-    /// Draws those of `claims` that are enforced by share; the standings are in their order. What is granted is owed to
-    /// `store` unless it has `charged`: a request that was sent and not answered counts as charged there.
+    /// Draws those of `claims` that are enforced by share; the standings are in their order. Grants
+    /// are owed to `store` unless it has `charged` them: a request that was sent and got no
+    /// response counts as charged there.
     pub(super) fn draw(
         &self,
         claims: &[Claim<'_>],
@@ -133,7 +140,8 @@ impl Shares {
         (draw.granted, draw.standings)
     }
 
-    /// Lowers a share to `most` units. (Until the store answers, it and the share gain alike: done again it changes nothing.)
+    /// Lowers a share to `most` units. (Until the store responds, it and the share gain at the same
+    /// rate, so repeating this changes nothing.)
     fn hold_down(&self, divided: &Divided, claim: Claim<'_>, most: u64, now: Timestamp) {
         let above = || {
             let standings = divided.store.peek_at(&[Claim { cost: 0, ..claim }], now);
@@ -161,7 +169,7 @@ impl Shares {
         if let Some(known) = self.limits.get(limit.index)
             && !self.debts.add(known, key, units)
         {
-            // Its own queue is bounded, and counts what it has to drop.
+            // The store's own queue is bounded and counts what it drops.
             store.settle(&[Settlement::new(limit, key, Change::Charge { more: units })]);
         }
     }
@@ -277,7 +285,8 @@ impl Divided {
         }
     }
 
-    /// The shares of `limits` among `replicas`, with these buckets. (A draw that is under way follows its bucket.)
+    /// The shares of `limits` among `replicas`, with these buckets. (A draw in progress follows its
+    /// bucket.)
     fn again(&self, limits: &[Arc<Limit>], replicas: u32) -> Self {
         let (shares, dense) = divide(limits, replicas);
         let (store, _) = self.store.next(&dense);
@@ -289,7 +298,7 @@ impl Divided {
     }
 }
 
-/// The shares of the shared limits that are enforced by share, and the same ones densely.
+/// The shares of the shared limits that are enforced by share: by index, and as a dense list.
 fn divide(limits: &[Arc<Limit>], replicas: u32) -> (ByLimit, Vec<Arc<Limit>>) {
     let mut dense = Vec::new();
     let shares = limits.iter().map(|limit| {

@@ -1,5 +1,6 @@
-//! Requests some of whose buckets are in the shared store: the local ones are drawn first, the shared ones second, and
-//! the local ones are given back exactly when the shared ones refuse, fail, or are no longer waited for.
+//! Decides about requests with buckets in the shared store: draws from the local buckets first,
+//! then from the shared ones, and gives the local units back if the shared draw is refused, fails,
+//! or is abandoned.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use super::{Decision, Denied, Generation, allows, feedback, is_in_flight, is_win
 
 pub(super) type Claims<'a> = SmallVec<[Claim<'a>; 4]>;
 
-/// `without`: why the shared store need not be asked, where that is known.
+/// `without`: why the shared store need not be asked, if that is known.
 pub(super) async fn check<S>(
     generation: &Arc<Generation<S>>,
     claims: &[Claim<'_>],
@@ -33,7 +34,8 @@ where
     let local = feedback::under(&local, &conditions);
     let drawn = generation.draw_local(&local, now).await;
     if !drawn.granted {
-        // A shared limit is never spent on a request that a local one refuses: it is not even asked.
+        // A request that a local limit refuses must not draw from a shared limit, so the store is
+        // not asked.
         let standings = merge(
             claims,
             drawn.standings,
@@ -44,7 +46,7 @@ where
         return Decision::Deny(Denied::new(claims, standings, unasked));
     }
     if shared.is_empty() {
-        // Here only because the buckets are elsewhere.
+        // Reached only because the buckets are in another process.
         return generation.decide(claims, true, drawn.standings, 0, now);
     }
     let mut undo = Undo {
@@ -72,7 +74,7 @@ where
     generation.decide(claims, granted, standings, ungoverned, now)
 }
 
-/// What the limits say when their store does not.
+/// The limits' decision when their store does not respond.
 fn without_store<S: Store + Send + Sync>(
     generation: &Generation<S>,
     claims: &[Claim<'_>],
@@ -102,8 +104,8 @@ fn without_store<S: Store + Send + Sync>(
     Ok((granted, answer))
 }
 
-/// Gives the local part back unless the request was admitted. A guard, so that a caller who leaves while the shared
-/// store is being asked leaves no charge behind.
+/// Gives the local units back unless the request was admitted. A guard, so that a client that
+/// disconnects while the shared store is asked leaves no charge.
 struct Undo<'a, S: Store + Send + Sync> {
     generation: &'a Generation<S>,
     claims: &'a [Claim<'a>],
@@ -140,7 +142,7 @@ pub(super) fn give_back<S: Store + Send + Sync>(
             Change::Refund { units: claim.cost }
         };
         let settlement = Settlement {
-            // What was taken under conditions is given back under the same.
+            // Units taken under conditions are given back under the same conditions.
             conditions: claim.conditions,
             ..Settlement::new(claim.limit, claim.key, change)
         };
@@ -170,7 +172,7 @@ pub(super) fn places(claims: &[Claim<'_>], placement: Placement) -> u16 {
     )
 }
 
-/// The standing of a bucket that nobody asked: it vetoes nothing and says nothing.
+/// The standing of a claim that no bucket decided: it refuses nothing and has no numbers.
 pub(super) const NOT_ASKED: Standing = Standing {
     verdict: Verdict::Allow { wait: Micros::ZERO },
     remaining: 0,

@@ -1,19 +1,20 @@
-//! What lock-free code needs of an atomic word: the tests' model of memory implements it too.
+//! The operations that lock-free code needs of an atomic word. The tests' memory model implements
+//! them too.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An atomic word.
 pub(crate) trait Word {
-    /// A word that says `value`.
+    /// A word with this value.
     fn new(value: u64) -> Self;
     /// The value.
     fn load(&self, order: Ordering) -> u64;
     /// Replaces the value.
     fn store(&self, value: u64, order: Ordering);
-    /// Replaces what is there; what it was.
+    /// Replaces the value and returns the old one.
     fn swap(&self, value: u64, order: Ordering) -> u64;
-    /// Replaces `old` by `new`, sequentially consistent (on x86-64 it costs no more than less does); whether it was
-    /// `old`.
+    /// Replaces `old` by `new`, sequentially consistent (on x86-64 weaker orderings are no
+    /// cheaper); returns whether the value was `old`.
     fn swap_if(&self, old: u64, new: u64) -> bool;
 }
 
@@ -44,7 +45,7 @@ impl Word for AtomicU64 {
     }
 }
 
-// The explorer knows sequential consistency of fences only.
+// loom supports sequential consistency only for fences.
 #[cfg(test)]
 impl Word for loom::sync::atomic::AtomicU64 {
     fn new(value: u64) -> Self {

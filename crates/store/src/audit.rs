@@ -1,18 +1,18 @@
-//! What an audit of a server's settings says: what in them would lose buckets, said before it does.
+//! The findings of an audit of a server's settings: settings that could lose buckets.
 
-/// Something an operator should know.
+/// A fact that an operator should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// How bad it is.
     pub weight: Weight,
-    /// What, and what to do.
+    /// The problem, and how to fix it.
     pub message: String,
 }
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// Limits hold, but not through every event.
+    /// Limits hold, but some events can break them.
     Warning,
     /// Limits will not hold.
     Refusal,
@@ -28,10 +28,11 @@ impl Weight {
     }
 }
 
-/// A clock further from ours than this is worth a word: nothing depends on it, but something is wrong.
+/// A larger clock difference than this is reported: nothing depends on it, but one of the clocks is
+/// wrong.
 const CLOCK_DISTANCE_MICROS: u64 = 5_000_000;
 
-/// The word on two clocks, in microseconds since the epoch, that are far apart.
+/// The finding about two clocks that are far apart, in microseconds since the epoch.
 pub(super) fn distant_clock(server: u64, ours: u64) -> Option<Finding> {
     let distance = server.abs_diff(ours);
     let message = format!("the server's clock is {} s from ours", distance / 1_000_000);

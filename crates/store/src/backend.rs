@@ -1,4 +1,5 @@
-//! The shared store of one gateway, or none. An enum and not `dyn`: the trait's futures stay unboxed.
+//! The shared store of one gateway, or none. An enum instead of `dyn`, so that the trait's futures
+//! stay unboxed.
 
 use std::sync::Weak;
 
@@ -10,15 +11,16 @@ use super::{StandIn, Store, StoreError};
 /// The shared store of one gateway, or none.
 #[derive(Debug, Default)]
 pub enum Backend {
-    /// No `[store]` is configured: every limit is local, and a draw here is an error of whoever compiled the policy.
+    /// No `[store]` is configured. Every limit is local; a draw here is an error in the compiled
+    /// policy.
     #[default]
     None,
-    /// Redis, Valkey, PostgreSQL, or what speaks as one of them.
+    /// Redis, Valkey, PostgreSQL, or a server that is compatible with one of them.
     Remote(RemoteStore),
 }
 
 impl Backend {
-    /// The store, where there is one.
+    /// The store, if there is one.
     pub fn remote(&self) -> Option<&RemoteStore> {
         match self {
             Self::None => None,

@@ -1,18 +1,21 @@
-//! Coalescing: what arrived while the last call was out goes in the next one.
+//! Coalesces calls: requests that arrive while a call is in flight go in the next one.
 //!
-//! A shared store is a thread of its own with a queue in front. Requests on any worker put their claims on the queue
-//! and await an answer; a *lane* (one connection, one call in flight) takes whatever is there, merges equal requests,
-//! sends one call and hands the answers back. There is no timer in the way of a request: alone, it leaves at once.
-//! (Under load the next call waits for those who were just told and ask again: `gather`.)
+//! A shared store is a separate thread with a queue. Requests on any worker put their claims on the
+//! queue and await a response. A *lane* (one connection, one call in flight) takes everything in
+//! the queue, merges equal requests, sends one call and distributes the results. No timer delays a
+//! request: a single request leaves immediately. (Under load the next call waits for callers that
+//! just got a response and ask again: `gather`.)
 //!
-//! **Exact.** Each request's moment is the call's, which lies between its arrival and its answer, so the promises of
-//! one decision per call hold unchanged. The server decides and writes; it returns how each bucket stood *before* and
-//! how many of each group of equal requests it granted. The answers are then worked out here by replaying the pure
-//! core on those states, so that what a caller is told is worded by the specification and not by a translation of
-//! it; a server that granted something else than the core would is counted, and believed only where it granted less.
+//! **Exact.** Each request is decided at the moment of the call, which is between its arrival and
+//! its response, so the guarantees of one decision per call still hold. The server decides and
+//! writes. It returns each bucket's state *before* the call and how many of each group of equal
+//! requests it granted. The results are then computed here by replaying the pure core on those
+//! states, so that the specification and not a translation of it produces them. If the server
+//! granted a different number than the core would, this is counted, and the server is believed only
+//! if it granted fewer.
 //!
-//! **Answered in time.** Every request carries a deadline; whatever the server does, it is answered by then. A lost
-//! reply counts as charged: a charge is never sent twice.
+//! **In time.** Every request has a deadline and gets a result by then, whatever the server does. A
+//! lost response counts as charged: a charge is never sent twice.
 
 mod attempts;
 mod counters;
@@ -49,13 +52,14 @@ use super::wire_form::{Name, StoredState, WireForm};
 use tollgate_limit::lease::Wish;
 use tollgate_limit::{Change, Draw, Timestamp};
 
-/// Requests taken into one call. A few times the largest useful vector; the rest wait for the next call.
+/// Requests in one call: a few times the largest useful number. The rest wait for the next call.
 pub(crate) const ASKS_MAX: usize = 1024;
-/// Different requests (groups) in one call: bounds the time a script may hold the server.
+/// Different requests (groups) in one call: limits the time a script occupies the server.
 pub(crate) const GROUPS_MAX: usize = 256;
 /// Corrections in one call.
 pub(crate) const CORRECTIONS_MAX: usize = 256;
-/// Requests and corrections that may wait for a call; beyond, requests are told the store is not available.
+/// Requests and corrections that may wait for a call. Above this number requests fail: the store is
+/// not available.
 pub(crate) const QUEUE_MAX: usize = 65_536;
 
 /// One bucket a queued request draws from.
@@ -74,13 +78,13 @@ pub(crate) type Wants = SmallVec<[Wanted; 2]>;
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) wants: Wants,
-    /// Whether it only looks.
+    /// Whether it only reads the bucket.
     pub(crate) peek: bool,
     pub(crate) deadline: Timestamp,
     pub(crate) reply: Option<oneshot::Sender<Result<Draw, StoreError>>>,
 }
 
-/// A correction on its way to the store.
+/// A correction to be sent to the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Correction {
     pub(crate) name: Name,
@@ -88,12 +92,12 @@ pub(crate) struct Correction {
     pub(crate) adjust: Adjust,
 }
 
-/// What a correction does to its bucket.
+/// The change that a correction makes to its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Adjust {
-    /// What the caller asked for.
+    /// A change that the limiter requested.
     Change(Change),
-    /// A heartbeat: this gateway holds so many places of a concurrency limit.
+    /// A heartbeat: this gateway holds this many places of a concurrency limit.
     Hold(u64),
 }
 
@@ -115,9 +119,9 @@ pub(crate) struct Batch {
     pub(crate) buckets: Vec<(Name, Arc<WireForm>)>,
     pub(crate) corrections: Vec<(u32, Adjust)>,
     pub(crate) groups: Vec<Group>,
-    /// Leases given back, before the corrections: bucket, id, units left.
+    /// Leases given back, applied before the corrections: bucket, id, units left.
     pub(crate) returns: Vec<(u32, u64, u64)>,
-    /// Leases wished for, after the requests.
+    /// Requested leases, applied after the requests.
     pub(crate) wishes: Vec<(u32, Wish)>,
 }
 
@@ -136,23 +140,25 @@ pub(crate) struct Part {
     pub(crate) enforced: bool,
 }
 
-/// What a server said of a batch.
+/// A server's response to a batch.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// Its clock when it decided.
+    /// The server's clock at the decision.
     pub(crate) now: Timestamp,
-    /// How each bucket stood before the requests and after the corrections; `None`: it had none, which is a full one.
+    /// Each bucket's state before the requests and after the corrections; `None`: no bucket, which
+    /// means a full one.
     pub(crate) before: Vec<Option<StoredState>>,
     /// How many requests of each group were granted.
     pub(crate) granted: Vec<u32>,
-    /// How many units were leased to each wish.
+    /// How many units each requested lease got.
     pub(crate) leased: Vec<u64>,
-    /// Buckets that cannot be read: whatever needs one of them fails, and nothing was drawn for it.
+    /// Buckets that cannot be read. Every operation that needs one of them fails, and nothing was
+    /// drawn for it.
     pub(crate) unreadable: Vec<u32>,
 }
 
 impl Answer {
-    /// The answer to a batch of requests alone, all of whose buckets could be read.
+    /// The response to a batch that contains only requests, with no unreadable bucket.
     pub(crate) fn to_requests(
         now: Timestamp,
         before: Vec<Option<StoredState>>,
@@ -168,25 +174,27 @@ impl Answer {
     }
 }
 
-/// Why a call brought no answer.
+/// Why a call got no usable response.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The connection is gone: connect anew. What the server has done is not known.
+    /// The connection is gone: reconnect. What the server has done is unknown.
     Lost(String),
-    /// The server has answered that it is not one to write to, and did nothing: connect anew.
+    /// The server responded that it may not be written to, and did nothing: reconnect.
     Unfit(String),
-    /// The server answered with an error; the connection stands.
+    /// The server responded with an error; the connection remains usable.
     Refused(String),
-    /// The server answered what cannot be.
+    /// The server's response was invalid.
     Corrupt(String),
-    /// The server has sent us to another one, and nothing was done: that says nothing of the first.
+    /// The server redirected us to another one, and nothing was done. This does not count against
+    /// the first server.
     Moved(String),
-    /// The server has sent us to another one, which was asked and brought no answer: that says nothing of the first.
+    /// The server redirected us to another one, which gave no response. This does not count against
+    /// the first server.
     Astray(String),
 }
 
 impl Trouble {
-    /// Why, in words.
+    /// The reason, as text.
     pub(crate) fn into_words(self) -> String {
         match self {
             Self::Lost(words)
@@ -203,7 +211,8 @@ impl Trouble {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Obstacle {
     pub(crate) words: String,
-    /// It does not go away by itself: credentials or a setting are wrong, and the server is not to be asked often.
+    /// Waiting does not help: credentials or a setting are wrong. The server must not be probed
+    /// often.
     pub(crate) lasting: bool,
 }
 
@@ -217,7 +226,7 @@ impl From<String> for Obstacle {
 }
 
 impl Obstacle {
-    /// One that somebody has to remove.
+    /// An obstacle that an operator must remove.
     pub(crate) fn lasting(words: String) -> Self {
         Self {
             words,
@@ -226,9 +235,10 @@ impl Obstacle {
     }
 }
 
-/// A way for a request that is alone to call by itself, without the store's thread.
+/// Lets a single request call the server directly, without the store's thread.
 pub(crate) trait InPlace: std::fmt::Debug + Send + Sync {
-    /// The call of `ask`, which is answered by it; the request itself where there can be none now.
+    /// Makes the call of `ask`, which also delivers its result. Returns the request if no call is
+    /// possible now.
     fn call<'c>(
         &'c self,
         shared: &'c Shared,
@@ -236,7 +246,7 @@ pub(crate) trait InPlace: std::fmt::Debug + Send + Sync {
     ) -> Result<Pin<Box<dyn Future<Output = ()> + Send + 'c>>, Ask>;
 }
 
-/// A way to a server.
+/// The connection method of a kind of server.
 pub(crate) trait Link: 'static {
     /// A live connection.
     type Connection: 'static;
@@ -244,45 +254,49 @@ pub(crate) trait Link: 'static {
     /// Connects, greets and checks that the server may be written to.
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, Obstacle>>;
 
-    /// Sends one batch and reads its answer. Dropped when nobody waits for it any more.
+    /// Sends one batch and reads its response. Dropped when no request waits for it any more.
     fn call(
         &self,
         connection: &Self::Connection,
         batch: &Batch,
     ) -> impl Future<Output = Result<Answer, Trouble>>;
 
-    /// Buckets that must be in different calls (a cluster's slots). One number: one call.
+    /// The part of a bucket: buckets with different numbers must be in different calls (a cluster's
+    /// slots). A single number means one call.
     fn part(&self, _name: &Name) -> u32 {
         0
     }
 
-    /// Requests that should be in different calls, as one kind is decided faster than the other.
+    /// The kind of a request: requests with different numbers should be in different calls, because
+    /// one kind is faster to decide.
     fn lane_of(&self, _wants: &Wants) -> u32 {
         0
     }
 
-    /// Whether the next call may leave before those who wait for the last are told its answer.
+    /// Whether the next call may leave before the results of the last are delivered.
     fn overlaps(&self) -> bool {
         false
     }
 
-    /// Whether a request may be in a call beside another one; nothing that holds places may.
+    /// Whether a request may be in a call that overlaps another one; a request that holds places
+    /// may not.
     fn goes_beside(&self, _wants: &Wants) -> bool {
         false
     }
 
-    /// What is to be done now and then with an idle connection: heartbeats, sweeping.
+    /// Periodic work on an idle connection: heartbeats, sweeping.
     fn housekeep(&self, connection: &Self::Connection)
     -> impl Future<Output = Result<(), Trouble>>;
 
-    /// The span between two such turns.
+    /// The time between two calls of `housekeep`.
     fn housekeep_every(&self) -> Duration;
 }
 
-/// Tells an asker.
+/// Delivers a request's outcome.
 fn answer(mut ask: Ask, outcome: Result<Draw, StoreError>) {
     if let Some(reply) = ask.reply.take() {
-        // A caller that has gone needs no answer; what it was granted stays charged, which errs on the strict side.
+        // A client that is gone needs no response. Units it was granted stay charged, which is the
+        // strict choice.
         let _ = reply.send(outcome);
     }
 }

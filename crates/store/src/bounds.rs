@@ -1,12 +1,15 @@
-//! Refusing here what the server would refuse: an upper bound of each exhausted bucket.
+//! Refuses requests locally that the server would refuse, using an upper bound of each exhausted
+//! bucket.
 //!
-//! After a refusal the bucket's state is kept, with the server's clock and the moment *before* the call left. Since
-//! then others can only have taken more, and the server's clock can have moved on by no more than ours, plus its
-//! drift: so the state, judged at that latest possible moment, is an upper bound, and what it refuses the server
-//! would refuse. The wait that is told counts from when the reply *came*: it may be a round trip late, never early.
+//! After a refusal the bucket's state is kept, with the server's clock and the moment *before* the
+//! call left. Since then, others can only have drawn more, and the server's clock can have advanced
+//! by no more than ours plus its drift. So the state, judged at that latest possible moment, is an
+//! upper bound, and the server would refuse what it refuses. The reported wait counts from the
+//! moment the response *arrived*: it may be a round trip too long, never too short.
 //!
-//! What would break the bound: a refund by another gateway (buckets that can be refunded are believed for 50 ms), a
-//! reload (the bound belongs to one set of numbers), an operator's reset (at most one wait).
+//! Three events break the bound: a refund by another gateway (the bound of a bucket that can be
+//! refunded is used for 50 ms only), a reload (a bound belongs to one set of numbers), and an
+//! operator's reset (for at most one wait).
 
 use std::sync::Arc;
 
@@ -18,13 +21,13 @@ use super::batch::{Batch, Wants};
 use super::wire_form::{Name, StoredState, WireForm};
 use tollgate_limit::{Draw, Micros, Standing, Timestamp, Verdict};
 
-/// Locks the bounds are spread over.
+/// The number of locks over which the bounds are spread.
 const SHARDS: usize = 16;
-/// Bounds a shard keeps; beyond, the server is asked. 16 x 4096 x about 100 bytes: 6 MiB.
+/// Bounds in one shard. Above this number the server is asked. 16 x 4096 x about 100 bytes: 6 MiB.
 const SHARD_MAX: usize = 4096;
-/// The most a server's clock gains on ours: one part in a thousand.
+/// The most that a server's clock gains on ours: one part in a thousand.
 const DRIFT_PER: u64 = 1000;
-/// How long the bound of a bucket that can be refunded is believed.
+/// How long the bound of a bucket that can be refunded is used.
 const REFUNDABLE_AGE: Micros = Micros(50_000);
 
 type Shard = std::collections::HashMap<u128, Bound, RandomState>;
@@ -39,11 +42,11 @@ pub(crate) struct Bounds {
 struct Bound {
     shape: Arc<WireForm>,
     state: Option<StoredState>,
-    /// The server's clock when it decided.
+    /// The server's clock at the decision.
     server: Timestamp,
-    /// Ours before the call left.
+    /// Our clock before the call left.
     sent: Timestamp,
-    /// Ours when the reply had come.
+    /// Our clock when the response had arrived.
     received: Timestamp,
 }
 
@@ -55,8 +58,8 @@ impl Bounds {
         }
     }
 
-    /// The refusal of `wants`, when it is certain; `None`: the server must be asked. Certain means that every bucket
-    /// of the request is known here and one that is enforced cannot pay.
+    /// The refusal of `wants`, if it is certain; `None`: the server must be asked. It is certain if
+    /// every bucket of the request is known here and one enforced bucket cannot pay.
     pub(crate) fn refuse(&self, wants: &Wants, now: Timestamp) -> Option<Draw> {
         if !self.on {
             return None;
@@ -79,7 +82,7 @@ impl Bounds {
                 .standing(bound.state.as_ref(), wanted.cost, latest);
             if matches!(at_most.verdict, Verdict::Deny { .. }) && wanted.enforced {
                 refused = true;
-                // The wait is counted from the earliest moment the server's clock can show.
+                // The wait counts from the earliest moment that the server's clock can show.
                 let waited = now.since(bound.received);
                 let earliest = bound.server.after(Micros(waited.0 - waited.0 / DRIFT_PER));
                 standings.push(
@@ -97,7 +100,7 @@ impl Bounds {
         })
     }
 
-    /// Units that a bucket has at most now, as far as is known; `None`: nothing is, or it may be full.
+    /// The most units that a bucket can have now; `None`: unknown, or it may be full.
     pub(crate) fn at_most(
         &self,
         name: &Name,
@@ -114,7 +117,8 @@ impl Bounds {
         (units < shape.algorithm().burst()).then_some(units)
     }
 
-    /// Keeps what a call taught: the buckets of requests that were, or whose like would next be, refused.
+    /// Keeps the states from a call: buckets of requests that were refused, or whose next equal
+    /// request would be.
     pub(crate) fn learn(
         &self,
         batch: &Batch,
@@ -141,7 +145,8 @@ impl Bounds {
                 let (name, shape) = &batch.buckets[part.bucket as usize];
                 let mut shard = self.shard(name.hash).lock();
                 if !exhausted {
-                    // A bound that refuses nothing only costs a look: forget it, unless another request needs it.
+                    // A bound that refuses nothing only costs a look-up: remove it, unless another
+                    // request needs it.
                     if group.parts.len() == 1 && !shard.is_empty() {
                         shard.remove(&name.hash);
                     }
@@ -178,7 +183,7 @@ impl Bounds {
         }
     }
 
-    /// Forgets everything: the limits have changed, or an operator has reset buckets.
+    /// Forgets every bound: the limits have changed, or an operator has reset buckets.
     pub(crate) fn forget(&self) {
         for shard in &self.shards {
             shard.lock().clear();

@@ -1,29 +1,34 @@
-//! The circuit breaker: when calls to a store are worth making. A pure state machine; time is handed in.
+//! The circuit breaker: decides when calls to a store are useful. A pure state machine; time is
+//! passed in.
 //!
-//! It does not call anything and holds no timer: whoever owns the connection asks it and tells it.
+//! It makes no calls and holds no timer: the owner of the connection queries it and reports results
+//! to it.
 
 use tollgate_limit::{Micros, Timestamp};
 
-/// Failures in a row after which the circuit opens. One lost reply is weather, three are a climate; at the default
-/// `answer_within` of 20 ms a frozen server costs requests 60 ms in all, and 20 more where the first called by itself.
+/// Open the circuit after three failures in a row, so that one lost response does not open it. At
+/// the default `answer_within` of 20 ms a frozen server costs requests 60 ms in total, and 20 ms
+/// more if the first request called by itself.
 pub const FAILURES_MAX: u32 = 3;
 /// The first wait between two probes of a server that is down.
 pub const PROBE_FIRST: Micros = Micros(50_000);
-/// The longest wait between two probes of a server that cannot be reached: it is asked again as soon as it can be.
+/// The longest wait between two probes of a server that cannot be reached, so that calls resume
+/// soon after it can be.
 pub const PROBE_LAST: Micros = Micros(200_000);
-/// And of one that refuses us for what somebody has to mend.
+/// The longest wait between two probes of a server that refuses us for a reason an operator must
+/// fix.
 pub const PROBE_LASTING: Micros = Micros(1_000_000);
 
-/// Whether a server is worth asking.
+/// Whether calls go to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circuit {
     /// Calls go out.
     Closed,
-    /// Calls are answered with failure at once; probes go out now and then.
+    /// Calls fail immediately; probes go out at intervals.
     Open,
 }
 
-/// Counts failures and says when to stop asking, and when to try again.
+/// Counts failures and decides when to stop calling and when to probe.
 #[derive(Debug)]
 pub struct Breaker {
     circuit: Circuit,
@@ -33,7 +38,7 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// A breaker that is open and probes at once: nothing is known of the server yet.
+    /// A breaker that is open and probes immediately, because the server's state is unknown.
     pub const fn new(now: Timestamp) -> Self {
         Self {
             circuit: Circuit::Open,
@@ -48,19 +53,19 @@ impl Breaker {
         self.circuit
     }
 
-    /// A call was answered.
+    /// Records that a call got a response.
     pub const fn succeeded(&mut self) {
         self.failures = 0;
     }
 
-    /// A call got no answer in time. Returns whether this opened the circuit.
+    /// Records that a call got no response in time; returns whether this opened the circuit.
     pub fn failed(&mut self, now: Timestamp) -> bool {
         self.failures = self.failures.saturating_add(1);
         self.failures >= FAILURES_MAX && self.trip(now)
     }
 
-    /// The connection is gone, or the server is no longer the one that may be written to. Returns whether this
-    /// opened the circuit.
+    /// Records that the connection is gone, or that the server may no longer be written to; returns
+    /// whether this opened the circuit.
     pub fn trip(&mut self, now: Timestamp) -> bool {
         let opened = self.circuit == Circuit::Closed;
         if opened {
@@ -76,15 +81,16 @@ impl Breaker {
         self.probe_at.since(now)
     }
 
-    /// A probe was answered: calls go out again.
+    /// Records that a probe succeeded: calls go out again.
     pub const fn probe_succeeded(&mut self) {
         self.circuit = Circuit::Closed;
         self.failures = 0;
         self.probe_wait = PROBE_FIRST;
     }
 
-    /// A probe failed: the next waits twice as long, up to [`PROBE_LAST`] or, where the obstacle is `lasting`,
-    /// [`PROBE_LASTING`], less up to a quarter by `jitter` (0..=255), so that many gateways do not knock in step.
+    /// Records that a probe failed. The next wait is twice as long, up to [`PROBE_LAST`] or, for a
+    /// `lasting` obstacle, [`PROBE_LASTING`]. `jitter` (0..=255) shortens it by up to a quarter, so
+    /// that many gateways do not probe at the same time.
     pub fn probe_failed(&mut self, now: Timestamp, jitter: u8, lasting: bool) {
         let most = if lasting { PROBE_LASTING } else { PROBE_LAST };
         let wait = self.probe_wait.0.min(most.0);

@@ -1,4 +1,4 @@
-//! The one door through which time enters.
+//! The only module that reads a clock; everything else receives the time as an argument.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,12 +6,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tollgate_limit::{Micros, Timestamp};
 
-/// A source of time: the system's, or a test's.
+/// A source of time: the system's clock, or a test's.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// Anchored once to the wall clock, monotonic from then on.
     System(Anchor),
-    /// Stands still until it is advanced. Clones share their hands.
+    /// Stands still until it is advanced. Clones share one time.
     Manual(Arc<AtomicU64>),
 }
 
@@ -35,7 +35,7 @@ impl Clock {
         })
     }
 
-    /// A clock that stands at `start` until [`Clock::advance`]d.
+    /// A clock that stands at `start` until [`Clock::advance`] is called.
     pub fn manual(start: Timestamp) -> Self {
         Self::Manual(Arc::new(AtomicU64::new(start.as_micros())))
     }
@@ -55,8 +55,8 @@ impl Clock {
         }
     }
 
-    /// A moment of a clock that goes on while the machine sleeps, which the monotonic one does not: for deadlines that a
-    /// server keeps as well. Comparable with its like only.
+    /// A moment on a clock that continues while the machine sleeps, unlike the monotonic clock: for
+    /// deadlines that a server tracks too. Comparable only with other values of this function.
     pub fn boot(&self) -> Timestamp {
         match self {
             #[cfg(target_os = "linux")]
@@ -69,7 +69,7 @@ impl Clock {
                         .saturating_add(nanos / 1000),
                 )
             }
-            // Elsewhere the wall clock is the nearest there is.
+            // On other systems the wall clock is the closest substitute.
             #[cfg(not(target_os = "linux"))]
             Self::System(_) => {
                 let wall = SystemTime::now()
@@ -81,7 +81,7 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock on; the system's cannot be moved.
+    /// Advances a manual clock; the system's clock cannot be advanced.
     ///
     /// # Panics
     /// On the system's clock: only tests advance clocks.

@@ -1,16 +1,18 @@
-//! Leases of shared buckets, as a gateway holds them: a request for which there is a unit here asks nobody.
+//! Leases of shared buckets, held by a gateway: a request that finds a leased unit here does not
+//! ask the store.
 //!
-//! The arithmetic, and why nothing is ever granted too much, is in [`tollgate_limit::lease`]. Here is what that asks of a
-//! gateway: a lease is used until its deadline and not a moment longer ([`slot`]); it is asked for before the last one
-//! is used up, as large as what was granted in the last life of one, so that requests seldom wait for it; what is left
-//! at its end goes back, and all of it when the gateway stops; a gateway that dies takes along what it held, and the
-//! store forgets that in its time.
+//! The arithmetic, and the proof that nothing is over-granted, is in [`tollgate_limit::lease`]. The
+//! gateway's part: it uses a lease until its deadline and no longer ([`slot`]). It requests the
+//! next lease before the last one is used up, as large as the grants during the last lease, so that
+//! requests seldom wait. It returns the rest of a lease at its end, and all leases when it stops.
+//! If a gateway dies, its leases die with it, and the store forgets them when they expire.
 //!
-//! A request on several limits takes its leased units here first, then asks the store for the rest, and puts them back
-//! unless it is granted: all or nothing, in a cluster too, where the buckets may lie on different servers. A lease that
-//! ends meanwhile goes back once they are in it again ([`hands`]). Where there
-//! is no unit here the request asks the store for all its claims at once. In a cluster that cannot be done, and it
-//! waits for a lease instead, of as many units as requests wait for.
+//! A request on several limits first takes its leased units here, then asks the store for the rest,
+//! and puts the units back unless it is granted: all or nothing, also in a cluster, where the
+//! buckets may be on different servers. A lease that ends meanwhile is returned after the units are
+//! back in it ([`hands`]). If there is no unit here, the request asks the store for all of its
+//! claims at once. A cluster cannot do that, so there the request waits for a lease of as many
+//! units as requests wait for.
 
 mod counters;
 mod demand;
@@ -35,11 +37,12 @@ use super::wire_form::{Name, WireForm};
 use crate::clock::Clock;
 use tollgate_limit::{Micros, Timestamp};
 
-/// Locks the table is spread over.
+/// The number of locks over which the table is spread.
 const SHARDS: usize = 16;
-/// Buckets a shard keeps; beyond, requests ask the store. 16 x 1024 x about 250 bytes: 4 MiB.
+/// Buckets in one shard. Above this number requests ask the store. 16 x 1024 x about 250 bytes: 4
+/// MiB.
 const SHARD_MAX: usize = 1024;
-/// How often leases are looked through for those that have ended.
+/// How often the leases are checked for expired ones.
 pub(crate) const SWEEP: Micros = Micros(10_000);
 
 type Shard = std::collections::HashMap<u128, Arc<Held>, RandomState>;
@@ -48,15 +51,15 @@ type Shard = std::collections::HashMap<u128, Arc<Held>, RandomState>;
 #[derive(Debug)]
 pub(crate) struct Leases {
     clock: Clock,
-    /// Whether buckets of one request may lie on different servers.
+    /// Whether buckets of one request may be on different servers.
     apart: bool,
-    /// A bucket asked less often in the life of a lease is not leased.
+    /// A bucket with less demand than this during the life of a lease is not leased.
     least: u64,
     shards: Vec<RwLock<Shard>>,
-    /// Those that hold a lease.
+    /// The buckets that hold a lease.
     live: Mutex<Live>,
     errands: Mutex<Vec<Errand>>,
-    /// What was told to the store, and perhaps not heard: told again with the next sweep.
+    /// Returns that the store may not have received; the next sweep sends them again.
     unheard: Mutex<Vec<Return>>,
     swept: AtomicU64,
     pub(crate) counters: LeaseCounters,
@@ -65,21 +68,21 @@ pub(crate) struct Leases {
 #[derive(Debug, Default)]
 struct Live {
     held: Vec<Arc<Held>>,
-    /// The gateway stops: a lease that comes now goes back.
+    /// The gateway is stopping: a lease that arrives now is returned.
     closed: bool,
 }
 
-/// What is to be told to the store.
+/// A message about leases to the store.
 #[derive(Debug)]
 pub(crate) enum Errand {
-    /// A lease is wished for.
+    /// A request for a lease.
     Wish(Arc<Held>),
-    /// A lease is given back.
+    /// The return of a lease.
     Return(Return),
 }
 
 impl Errand {
-    /// The bucket it is about.
+    /// The bucket it concerns.
     pub(crate) fn name(&self) -> &Name {
         match self {
             Self::Wish(held) => held.name(),
@@ -88,20 +91,20 @@ impl Errand {
     }
 }
 
-/// A lease that is given back. Told twice it counts once.
+/// The return of a lease. A repeated return counts once.
 #[derive(Clone, Debug)]
 pub(crate) struct Return {
     pub(crate) name: Name,
     pub(crate) shape: Arc<WireForm>,
     pub(crate) id: u64,
-    /// What is left of it; `None`: all of it, if there is such a lease.
+    /// The units left in it; `None`: all of them, if the lease exists.
     pub(crate) left: Option<u64>,
-    /// The store counts it until then, by the clock of leases.
+    /// The store counts the lease until this moment, by the clock of leases.
     pub(crate) until: Timestamp,
 }
 
 impl Return {
-    /// What is left of it, as the store is told: no lease has more.
+    /// The units left, as sent to the store: no lease has more.
     pub(crate) fn units(&self) -> u64 {
         self.left.unwrap_or(slot::LEFT_MAX)
     }
@@ -122,18 +125,19 @@ impl Leases {
         }
     }
 
-    /// The clock of their deadlines.
+    /// The clock of the deadlines.
     #[cfg(test)]
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Leases only buckets that are asked so often in the life of a lease: below, a lease costs more than it saves.
+    /// Leases only buckets with at least this demand during the life of a lease; with less, a lease
+    /// costs more than it saves.
     pub(crate) fn with_least(self, least: u64) -> Self {
         Self { least, ..self }
     }
 
-    /// Whether parts of the bucket that is `wanted` are held here.
+    /// Whether leased units of the bucket that is `wanted` are held here.
     pub(crate) fn holds(&self, wanted: &Wanted) -> bool {
         let shard = self.shards[(wanted.name.hash as usize >> 7) % SHARDS].read();
         shard
@@ -141,7 +145,8 @@ impl Leases {
             .is_some_and(|held| held.leases() > 0)
     }
 
-    /// The place for leases of the bucket that is `wanted`; `None`: it is not leased, or too many are.
+    /// The entry for leases of the bucket that is `wanted`; `None`: it is not leased, or the table
+    /// is full.
     fn held(&self, wanted: &Wanted) -> Option<Arc<Held>> {
         let terms = *wanted.shape.lease()?;
         let shard = &self.shards[(wanted.name.hash as usize >> 7) % SHARDS];
@@ -156,7 +161,7 @@ impl Leases {
             if Arc::ptr_eq(held.shape(), &wanted.shape) {
                 return Some(held.clone());
             }
-            // The limit has other numbers now. What is held under the old ones goes back.
+            // The limit's numbers have changed. Leases under the old numbers are returned.
             self.retire(held);
         } else if shard.len() >= SHARD_MAX {
             shard.retain(|_, held| !held.is_idle(now));
@@ -169,14 +174,14 @@ impl Leases {
         Some(held)
     }
 
-    /// Gives back what a bucket's place holds.
+    /// Returns all leases of an entry.
     fn retire(&self, held: &Held) {
         for leaving in held.empty() {
             self.give_back(held, leaving);
         }
     }
 
-    /// Gives a lease back, in time.
+    /// Returns a lease, in time.
     fn give_back(&self, held: &Held, leaving: Leaving) {
         if self.clock.boot() >= leaving.until {
             self.counters
@@ -192,18 +197,19 @@ impl Leases {
             .push(Errand::Return(held.returning(leaving)));
     }
 
-    /// Has what the store may not have heard told again.
+    /// Queues returns again that the store may not have received.
     pub(crate) fn again(&self, returns: impl IntoIterator<Item = Return>) {
         self.unheard.lock().extend(returns);
     }
 
-    /// The store has answered a call that gave leases back. Of one whose time was over by then it may have counted nothing.
+    /// The store has responded to a call with these returns. It may have ignored those whose time
+    /// was over by then.
     pub(crate) fn returned(&self, returns: impl IntoIterator<Item = Return>) {
         let now = self.clock.boot();
         self.forfeit(returns.into_iter().filter(|one| now >= one.until));
     }
 
-    /// Nothing is told to the store any more: what has not been told goes back too late.
+    /// Nothing more is sent to the store: unsent returns are too late.
     pub(crate) fn forfeit_untold(&self) {
         self.forfeit(std::mem::take(&mut *self.unheard.lock()));
         let errands = std::mem::take(&mut *self.errands.lock());
@@ -213,13 +219,13 @@ impl Leases {
         }));
     }
 
-    /// Counts what is lost with these leases until the store forgets them.
+    /// Counts the units that are lost with these leases until the store forgets them.
     fn forfeit(&self, returns: impl IntoIterator<Item = Return>) {
         let lost = returns.into_iter().filter_map(|one| one.left).sum();
         self.counters.forfeited.fetch_add(lost, Ordering::Relaxed);
     }
 
-    /// Moves what is to be told again to the errands, as long as it matters.
+    /// Moves returns that must be sent again to the errands, as long as they matter.
     fn tell_again(&self, now: Timestamp) {
         let unheard = std::mem::take(&mut *self.unheard.lock());
         let (in_time, late): (Vec<_>, Vec<_>) =
@@ -230,7 +236,7 @@ impl Leases {
             .extend(in_time.into_iter().map(Errand::Return));
     }
 
-    /// Gives back everything: the gateway stops.
+    /// Returns all leases: the gateway is stopping.
     pub(crate) fn give_all_back(&self) {
         let live = {
             let mut live = self.live.lock();
@@ -246,13 +252,13 @@ impl Leases {
         self.counters.out.store(0, Ordering::Relaxed);
     }
 
-    /// Whether leases are out, which have to be looked after, or something is to be told again.
+    /// Whether there are leases to be managed, or returns to be sent again.
     pub(crate) fn any(&self) -> bool {
         self.counters.out.load(Ordering::Relaxed) > 0 || !self.unheard.lock().is_empty()
     }
 
-    /// Looks leases through that have ended: what is left of them goes back while the store still counts them. (A
-    /// sweep now and then is enough: nobody takes from a lease after its deadline.)
+    /// Checks for expired leases and returns their rest while the store still counts them. (A sweep
+    /// at intervals is enough: no request takes units from a lease after its deadline.)
     fn sweep(&self) {
         let now = self.clock.boot();
         let due = self.swept.load(Ordering::Relaxed).saturating_add(SWEEP.0);
@@ -273,19 +279,19 @@ impl Leases {
         self.counters.out.store(out, Ordering::Relaxed);
     }
 
-    /// Whether there is something to be told to the store.
+    /// Whether there are messages for the store.
     pub(crate) fn has_errands(&self) -> bool {
         self.sweep();
         !self.errands.lock().is_empty()
     }
 
-    /// What is to be told to the store, at most so many errands.
+    /// Messages for the store, at most `most`.
     #[cfg(test)]
     pub(crate) fn errands(&self, most: usize) -> Vec<Errand> {
         self.errands_of(most, |_| true)
     }
 
-    /// What is to be told to the server that `has` these buckets, at most so many errands.
+    /// Messages for the server that `has` these buckets, at most `most`.
     pub(crate) fn errands_of(&self, most: usize, has: impl Fn(&Name) -> bool) -> Vec<Errand> {
         self.sweep();
         let mut errands = self.errands.lock();
@@ -298,7 +304,7 @@ impl Leases {
         taken.collect()
     }
 
-    /// A lease has come. One that nobody waits for goes back where the gateway stops.
+    /// A lease has arrived. If the gateway is stopping and no request waits for it, it is returned.
     fn installed(&self, held: &Arc<Held>, units: u64, first: bool, awaited: bool) {
         self.counters.leases.fetch_add(1, Ordering::Relaxed);
         self.counters.units.fetch_add(units, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Where buckets live. A [`Store`] remembers and serialises; it does not decide what a refusal means.
+//! Stores buckets. A [`Store`] keeps and serialises them; it does not decide what a refusal means.
 
 #![forbid(unsafe_code)]
 
@@ -30,26 +30,28 @@ pub use local::LocalStore;
 pub use remote::RemoteStore;
 pub use stand_in::{Owed, StandIn};
 
-/// A place where buckets live.
+/// Stores buckets.
 ///
-/// Time is the store's own: the process's clock, or the server's. Answers carry durations, never instants. The
-/// request path runs on per-core runtimes, so futures need not be `Send`. How calls are batched is a store's affair.
+/// Each store uses its own time: the process's clock, or the server's. Its results contain
+/// durations, never instants. The request path runs on per-core runtimes, so futures need not be
+/// `Send`. A store may batch calls as it likes.
 pub trait Store: 'static {
-    /// Draws every claim, or none of them: all are charged when every enforced claim can pay, otherwise no bucket
-    /// changes. No two claims share a limit. The order of claims never matters.
+    /// Draws every claim, or none of them: all are charged if every enforced claim can pay;
+    /// otherwise no bucket changes. No two claims share a limit. The order of claims never matters.
     ///
     /// # Errors
-    /// When the store did not answer, and so nobody knows; it is the caller's to say what that means.
+    /// When the store did not respond, so that the result is unknown. The limiter decides what that
+    /// means.
     fn draw<'a>(
         &'a self,
         claims: &'a [Claim<'a>],
     ) -> impl Future<Output = Result<Draw, StoreError>> + 'a;
 
-    /// Corrects earlier grants: charges more, refunds, releases. It never waits and cannot fail towards the caller:
-    /// a remote store queues it for its next call and counts what it had to drop.
+    /// Corrects earlier grants: charges more, refunds, releases. It never waits and cannot fail: a
+    /// remote store queues the correction for its next call and counts what it must drop.
     fn settle(&self, settlements: &[Settlement<'_>]);
 
-    /// How the buckets stand, charging nothing.
+    /// The standing of the buckets, without charging.
     ///
     /// # Errors
     /// As [`Store::draw`].
@@ -58,41 +60,41 @@ pub trait Store: 'static {
         claims: &'a [Claim<'a>],
     ) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + 'a;
 
-    /// How many gateways share this store, this one included: what a local share is a part of.
+    /// How many gateways share this store, including this one: the divisor of a local share.
     fn replicas(&self) -> u32 {
         1
     }
 
-    /// Units that the bucket of `claim` has at most now, as far as that is known here without asking; `None`: it is not, or
-    /// the bucket may be full.
+    /// The most units that the bucket of `claim` can have now, if that is known without asking the
+    /// server. `None`: it is not known, or the bucket may be full.
     fn at_most(&self, _claim: &Claim<'_>) -> Option<u64> {
         None
     }
 
-    /// Names what decides while this store does not answer: it is told how many gateways there are, and asked what it has
-    /// granted.
+    /// Sets the stand-in that decides while this store does not respond. The store tells it the
+    /// number of gateways and asks it what it has granted.
     fn substitute(&self, _stand_in: Weak<dyn StandIn>) {}
 }
 
-/// Why a store did not answer.
+/// Why a store did not respond.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// It was asked and took longer than `answer_within`.
+    /// The store was asked and took longer than `answer_within`.
     #[error("no answer in time")]
     Timeout,
-    /// It was not asked within `answer_within`.
+    /// The store was not asked within `answer_within`.
     #[error("no answer in time")]
     Overdue,
-    /// It cannot be reached, its circuit is open, or it refused the call.
+    /// The store cannot be reached, its circuit is open, or it refused the call.
     #[error("not available: {0}")]
     Unavailable(String),
-    /// It was asked, and the connection was lost before its answer.
+    /// The store was asked, and the connection was lost before its response.
     #[error("not available: {0}")]
     Lost(String),
-    /// A bucket in it cannot be read; nothing was drawn.
+    /// A bucket in the store cannot be read; nothing was drawn.
     #[error("corrupt answer: {0}")]
     Corrupt(String),
-    /// It answered what cannot be; what it has drawn is not known.
+    /// The store's response was invalid; what it has drawn is unknown.
     #[error("corrupt answer: {0}")]
     Garbled(String),
 }
@@ -116,7 +118,7 @@ impl StoreError {
     }
 }
 
-/// The example of the README is a test.
+/// Runs the README's example as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

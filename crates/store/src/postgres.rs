@@ -1,9 +1,10 @@
-//! The PostgreSQL store (and what speaks it). Batching, deadlines and answers are [`super::batch`]'s; here is what is
-//! SQL: the address, the session, a function for requests with one token bucket, a function for requests with several
-//! limits, and one short transaction for the rest, in which the pure core itself decides.
+//! The PostgreSQL store (and compatible servers). Batching, deadlines and results are in
+//! [`super::batch`]; this module contains the SQL side: the address, the session, a function for
+//! requests with one token bucket, a function for requests with several limits, and one short
+//! transaction for the rest, in which the pure core decides.
 //!
-//! All three lock the buckets of a batch in key order and are safe behind a transaction pooler: no session state, no
-//! named statement.
+//! All three lock the buckets of a batch in key order and work behind a transaction pooler: they
+//! use no session state and no named statement.
 
 mod audit;
 mod columns;
@@ -24,42 +25,46 @@ use super::tls::Tls;
 use crate::clock::Clock;
 use tollgate_limit::Micros;
 
-/// A lease is a transaction here, while requests without one share a call of the function: for fewer it costs more than it
-/// saves (measured with 8: 1000 callers were half as fast as without leases).
+/// The demand from which a bucket is leased. A lease is a transaction here, while requests without
+/// one share a call of the function, so for less demand a lease costs more than it saves (measured
+/// with 8: throughput for 1000 callers was half of that without leases).
 const LEASED_LEAST: u64 = 24;
 
-/// What a [`RemoteStore`] in PostgreSQL is made of.
+/// The options of a [`RemoteStore`] in PostgreSQL.
 #[derive(Clone, Debug)]
 pub struct PostgresOptions {
-    /// Where it is: `postgres://user:password@host/database?sslmode=require`, or libpq's `key=value` words.
+    /// Its address: `postgres://user:password@host/database?sslmode=require`, or libpq's
+    /// `key=value` form.
     pub url: String,
-    /// The longest a request waits for an answer.
+    /// The longest a request waits for a response.
     pub answer_within: Micros,
-    /// Keys the names of buckets; the same for all gateways of one store.
+    /// The secret with which names of buckets are hashed; the same for all gateways of one store.
     pub key_secret: Vec<u8>,
-    /// Our own clock: deadlines and bounds.
+    /// Our own clock, for deadlines and bounds.
     pub clock: Clock,
     /// Tests only: decide at this clock's time instead of the server's.
     pub pinned: Option<Clock>,
     /// Whether requests that the server would certainly refuse are refused without asking it.
     pub local_refusals: bool,
-    /// Whether the gateway makes its table and functions ([`schema_sql`]) where there are none.
+    /// Whether the gateway creates its table and functions ([`schema_sql`]) if they do not exist.
     pub create: bool,
-    /// Whether a charge is on disk before it is answered (matters for a table made logged); otherwise a crash of the
-    /// server may forget the last moments.
+    /// Whether a charge is on disk before its response (matters for a logged table). Otherwise a
+    /// crash of the server may lose the last moments.
     pub synchronous_commit: bool,
-    /// Whom to trust and who we are, where the connection is encrypted.
+    /// TLS: the trusted authorities and our own certificate.
     pub tls: Tls,
-    /// Whether limits of a day or longer live here: the audit then minds what a crash would lose.
+    /// Whether the store has limits of a day or longer: the audit then checks what a crash would
+    /// lose.
     pub long_quotas: bool,
 }
 
-/// The table and functions, to be made by hand where the gateway may not: `tollgate schema --sql postgres`.
+/// The table and functions, for installations in which the gateway may not create them:
+/// `tollgate schema --sql postgres`.
 pub const fn schema_sql() -> &'static str {
     include_str!("postgres/schema.sql")
 }
 
-/// Why an address is none. Never repeats the address: it may hold a password.
+/// Why an address is invalid. Never repeats the address, because it may contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an address of PostgreSQL: {0}")]
 pub struct AddressError(String);
@@ -67,16 +72,16 @@ pub struct AddressError(String);
 /// Checks an address.
 ///
 /// # Errors
-/// When it is none.
+/// When it is invalid.
 pub fn check_address(url: &str) -> Result<(), AddressError> {
     link::address(url).map(drop)
 }
 
 impl PostgresOptions {
-    /// Starts the store's thread, which connects and keeps connecting; does not wait for it.
+    /// Starts the store's thread, which connects and reconnects; does not wait for it.
     ///
     /// # Errors
-    /// When the address is none, or the thread or its runtime cannot be made.
+    /// When the address is invalid, or the thread or its runtime cannot be created.
     pub fn start(self) -> std::io::Result<RemoteStore> {
         let mut shared = Shared::new(self.clock.clone(), self.answer_within, self.local_refusals);
         shared.leases = Some(Arc::new(

@@ -1,7 +1,8 @@
 //! The Redis store (Redis, Valkey; single, Sentinel, Cluster): one script decides a whole batch at the server's time.
 //!
-//! Batching, deadlines and answers are [`super::batch`]'s; here is what is Redis: the address, the connection, the
-//! scripts and their arguments: `redis/draw_bucket.lua` for the common case, `redis/draw/*.lua`, sent as one, for all of them.
+//! Batching, deadlines and results are in [`super::batch`]; this module contains the Redis side:
+//! the address, the connection, the scripts and their arguments. `redis/draw_bucket.lua` handles
+//! the common case; `redis/draw/*.lua`, sent as one script, handles all cases.
 
 mod address;
 mod audit;
@@ -26,14 +27,14 @@ use super::remote::RemoteStore;
 use crate::clock::Clock;
 use tollgate_limit::Micros;
 
-/// What a [`RemoteStore`] in Redis is made of.
+/// The options of a [`RemoteStore`] in Redis.
 #[derive(Clone, Debug)]
 pub struct RedisOptions {
-    /// Where it is.
+    /// Its address.
     pub address: Address,
-    /// The longest a request waits for an answer.
+    /// The longest a request waits for a response.
     pub answer_within: Micros,
-    /// Keys the names of buckets; the same for all gateways of one store.
+    /// The secret with which names of buckets are hashed; the same for all gateways of one store.
     pub key_secret: Vec<u8>,
     /// Our own clock: deadlines and bounds.
     pub clock: Clock,
@@ -41,15 +42,16 @@ pub struct RedisOptions {
     pub pinned: Option<Clock>,
     /// Whether requests that the server would certainly refuse are refused without asking it.
     pub local_refusals: bool,
-    /// Whether limits of a day and longer live here, which a restart of a server without an append-only file forgets.
+    /// Whether the store has limits of a day or longer, which a server without an append-only file
+    /// loses when it restarts.
     pub long_quotas: bool,
 }
 
 impl RedisOptions {
-    /// Starts the store's thread, which connects and keeps connecting; does not wait for it.
+    /// Starts the store's thread, which connects and reconnects; does not wait for it.
     ///
     /// # Errors
-    /// When the thread or its runtime cannot be made.
+    /// When the thread or its runtime cannot be created.
     pub fn start(self) -> std::io::Result<RemoteStore> {
         let mut shared = Shared::new(self.clock.clone(), self.answer_within, self.local_refusals);
         shared.leases = Some(Arc::new(Leases::new(
@@ -66,7 +68,7 @@ impl RedisOptions {
                 nodes.clone(),
                 certificates.clone(),
             )));
-            // Of no server: nothing lives there.
+            // This part belongs to no server and holds no buckets.
             let common = Arc::new(shared.of_server(ServerPart {
                 server: String::new(),
                 has: Box::new(|_| false),

@@ -1,4 +1,5 @@
-//! A store on a server: what Redis and PostgreSQL have in common, which is all but the server's language.
+//! A store on a server: the part that Redis and PostgreSQL have in common, which is everything
+//! except the server's language.
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
@@ -22,12 +23,12 @@ pub struct RemoteStore {
     servers: Servers,
     names: Arc<Names>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
-    /// How many gateways share the store, where that is said instead of counted.
+    /// How many gateways share the store, if configured instead of counted.
     replicas: Option<u32>,
 }
 
 impl RemoteStore {
-    /// Starts the store's thread, which connects and keeps connecting by `main`; does not wait for it.
+    /// Starts the store's thread, which runs `main` to connect and reconnect; does not wait for it.
     ///
     /// # Errors
     /// When the thread or its runtime cannot be made.
@@ -47,43 +48,44 @@ impl RemoteStore {
         })
     }
 
-    /// Says how many gateways share the store, instead of counting them; `None`: they are counted.
+    /// Sets how many gateways share the store instead of counting them; `None`: they are counted.
     #[must_use]
     pub fn with_replicas(mut self, replicas: Option<u32>) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// Waits until it is connected, at most `bound`; whether it is.
+    /// Waits until the store is connected, at most `bound`; returns whether it is.
     pub async fn ready(&self, bound: Duration) -> bool {
         tokio::time::timeout(bound, self.servers.connected())
             .await
             .is_ok()
     }
 
-    /// Waits until it is connected or could not be, at most `bound`.
+    /// Waits until a connection was made or has failed, at most `bound`.
     pub async fn tried(&self, bound: Duration) {
-        // What it is then, its health says.
+        // [`RemoteStore::health`] reports the result.
         let _ = tokio::time::timeout(bound, self.servers.tried()).await;
     }
 
-    /// How it does.
+    /// The store's health.
     pub fn health(&self) -> Health {
         self.servers.health()
     }
 
-    /// Its counters.
+    /// The store's counters.
     pub fn counters(&self) -> &Counters {
         self.servers.counters()
     }
 
-    /// What the last audit of the server found; empty before the first connection.
+    /// The findings of the last audit of the server; empty before the first connection.
     pub fn findings(&self) -> Vec<Finding> {
         self.servers.findings()
     }
 
-    /// Audits the server again, as limits have changed: from now on some of a day or longer live there, or none do.
-    /// Waits for it, at most `bound`; whether it was done. What is found is warned of, if it was not before.
+    /// Audits the server again after limits have changed: from now on the store has limits of a day
+    /// or longer, or has none. Waits at most `bound`; returns whether the audit finished. New
+    /// findings are logged as warnings.
     pub async fn audit_again(&self, long_quotas: bool, bound: Duration) -> bool {
         self.servers.mind_long_quotas(long_quotas);
         tokio::time::timeout(bound, self.servers.audit_again())
@@ -91,23 +93,24 @@ impl RemoteStore {
             .is_ok()
     }
 
-    /// What leases have brought and cost; `None`: this store leases nothing.
+    /// Counters of leases; `None`: this store leases nothing.
     pub fn lease_counters(&self) -> Option<&LeaseCounters> {
         self.servers.leases().map(|leases| &leases.counters)
     }
 
-    /// Gives leases back, answers what is queued and stops the thread. Requests after that are told that the store is
-    /// not available.
+    /// Gives leases back, responds to queued requests and stops the thread. Later requests get an
+    /// error: the store is not available.
     pub fn close(&self) {
         self.servers.close();
         if let Some(thread) = self.thread.lock().take() {
-            // A panic there has been reported there; here nothing is left to do.
+            // A panic on that thread has already been reported there.
             let _ = thread.join();
             self.servers.forfeit_untold();
         }
     }
 
-    /// Forgets what is known of exhausted buckets: limits have changed or buckets were reset.
+    /// Forgets the known bounds of exhausted buckets, because limits have changed or buckets were
+    /// reset.
     pub fn forget_bounds(&self) {
         self.servers.forget_bounds();
     }

@@ -1,5 +1,5 @@
-//! The common case: batches in which each bucket is a token bucket asked by one group of equal requests. Both kinds of
-//! server decide those with a fraction of the work of the rest.
+//! The common case: batches in which each bucket is a token bucket with one group of equal
+//! requests. Redis and PostgreSQL both decide these with a fraction of the general work.
 
 use super::batch::{Batch, Wanted, Wants};
 use super::wire_form::{TOKEN_BUCKET, WireForm, signed};
@@ -12,11 +12,11 @@ pub(crate) struct Simple {
     pub(crate) n: i64,
     /// Fractions of one unit.
     pub(crate) p: i64,
-    /// A full bucket.
+    /// The level of a full bucket.
     pub(crate) brim: i64,
     /// What one request takes.
     pub(crate) price: i64,
-    /// What must be there for it.
+    /// The level that one request needs.
     pub(crate) need: i64,
     /// The lowest level.
     pub(crate) lowest: i64,
@@ -25,7 +25,8 @@ pub(crate) struct Simple {
 }
 
 impl Simple {
-    /// `None`: not the common case, as somebody may wait, a fail-over drains, or there is nothing to charge.
+    /// `None` if this is not the common case: a request may wait, a fail-over drains, or nothing is
+    /// charged.
     pub(crate) fn of(shape: &WireForm, cost: u64) -> Option<Self> {
         if shape.lease().is_some() {
             None
@@ -34,7 +35,7 @@ impl Simple {
         }
     }
 
-    /// As [`Simple::of`], of a bucket too of which parts may be leased.
+    /// Like [`Simple::of`], also for a bucket with leases.
     pub(crate) fn even_leased(shape: &WireForm, cost: u64) -> Option<Self> {
         let Algorithm::TokenBucket(bucket) = shape.algorithm() else {
             return None;
@@ -60,7 +61,7 @@ impl Simple {
     }
 }
 
-/// Whether a request is of the common case, its bucket leased or not.
+/// Whether a request is the common case, with or without leases.
 pub(crate) fn is_simple(wants: &Wants) -> bool {
     let [wanted] = wants.as_slice() else {
         return false;
@@ -68,15 +69,15 @@ pub(crate) fn is_simple(wants: &Wants) -> bool {
     wanted.enforced && Simple::even_leased(&wanted.shape, wanted.cost).is_some()
 }
 
-/// Whether each claim of a request is of the common case.
+/// Whether each claim of a request is the common case.
 pub(crate) fn are_simple(wants: &Wants) -> bool {
     let simple =
         |wanted: &Wanted| wanted.enforced && Simple::of(&wanted.shape, wanted.cost).is_some();
     !wants.is_empty() && wants.iter().all(simple)
 }
 
-/// The numbers of each group, when all of `batch` is the common case and group by group the buckets in their order.
-/// `numbers` are those of one: [`Simple::of`], or [`Simple::even_leased`].
+/// The numbers of each group, if all of `batch` is the common case and the groups' buckets are in
+/// order. `numbers` computes those of one group: [`Simple::of`], or [`Simple::even_leased`].
 pub(crate) fn all_simple(
     batch: &Batch,
     numbers: impl Fn(&WireForm, u64) -> Option<Simple>,

@@ -1,20 +1,20 @@
-//! What decides in the place of a store that does not answer, as the store knows it.
+//! The stand-in that decides while a store does not respond, as the store sees it.
 
 use std::sync::Arc;
 
 use tollgate_limit::{KeyBytes, Limit};
 
-/// Decides in the place of a store that does not answer.
+/// Decides while a store does not respond.
 pub trait StandIn: Send + Sync {
-    /// As many gateways share the store from now on. Called where a request may wait: whatever takes time is left to
-    /// another thread.
+    /// Sets the number of gateways that share the store. Called where a request may be waiting, so
+    /// slow work must run on another thread.
     fn shared_by(&self, replicas: u32);
 
-    /// What it has granted that no bucket of the store was charged for. Told once: the store charges it before anybody asks
-    /// it again.
+    /// Returns and clears the units it has granted and that no bucket of the store was charged for.
+    /// The store charges them before it decides about another request.
     fn owed(&self) -> Vec<Owed>;
 
-    /// Owes again what could not be charged; what there is no room for comes back.
+    /// Takes back debts that could not be charged; returns those it has no room for.
     fn owe_again(&self, owed: Vec<Owed>) -> Vec<Owed>;
 }
 

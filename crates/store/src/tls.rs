@@ -1,4 +1,4 @@
-//! TLS to a shared store: whom to trust, and who we are.
+//! TLS to a shared store: the trusted authorities, and our own certificate.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt;
 
-/// What a store's TLS is made of, each as the PEM text of its file.
+/// The TLS settings of a store, each as the PEM text of its file.
 #[derive(Clone, Default)]
 pub struct Tls {
     /// The authorities that sign the server's certificate; `None`: the system's.
@@ -17,7 +17,7 @@ pub struct Tls {
 }
 
 impl std::fmt::Debug for Tls {
-    /// Never the key.
+    /// Does not print the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tls")
             .field("ca", &self.ca.is_some())
@@ -27,20 +27,20 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Whether anything of it is said: TLS is then a must.
+    /// Whether any of it is set: TLS is then required.
     pub const fn is_said(&self) -> bool {
         self.ca.is_some() || self.client.is_some()
     }
 
-    /// Checks that every part is what it should be.
+    /// Checks that every part can be parsed.
     ///
     /// # Errors
-    /// The first part that is not.
+    /// The first part that cannot.
     pub fn check(&self) -> Result<(), String> {
         self.config().map(drop)
     }
 
-    /// As rustls wants it: the server's certificate and name are always checked.
+    /// The rustls configuration. The server's certificate and name are always checked.
     pub(super) fn config(&self) -> Result<ClientConfig, String> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)

@@ -1,7 +1,8 @@
-//! How limits and buckets look to a shared store: names, numbers, states.
+//! The form of limits and buckets in a shared store: names, numbers, states.
 //!
-//! The pure core stays the specification: a [`WireForm`] carries the algorithm, to replay what a server decided, and the
-//! same algorithm as integers, for the scripts and statements that decide there.
+//! The pure core stays the specification. A [`WireForm`] contains the algorithm, to replay a
+//! server's decisions, and the same algorithm as integers, for the scripts and statements that
+//! decide on the server.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -20,12 +21,14 @@ use tollgate_limit::{
     Algorithm, Align, Claim, Limit, Micros, OnFailover, Role, Standing, Timestamp, Verdict,
 };
 
-/// A bucket's state as a server returned it, in the numbers of its present limit.
+/// A bucket's state as a server returned it, in the numbers of its current limit.
 pub(crate) type StoredState = State;
 
-/// The kinds as scripts and statements number them; stored with every bucket, so never renumbered.
+/// The numbers of the kinds in scripts and statements; stored with every bucket, so never
+/// renumbered.
 pub(crate) const TOKEN_BUCKET: i64 = 1;
-/// Warming up is kept in the process: [`Algorithm::new`] refuses it for a shared store, and a script knows no such kind.
+/// Warm-up is local only: [`Algorithm::new`] refuses it for a shared store, and no script supports
+/// it.
 const LOCAL_ONLY: i64 = 0;
 const INTERVAL: i64 = 2;
 const FIXED_WINDOW: i64 = 3;
@@ -33,23 +36,24 @@ const SLIDING_WINDOW: i64 = 4;
 const SLIDING_LOG: i64 = 5;
 const IN_FLIGHT: i64 = 8;
 
-/// How long a gateway's places in a concurrency limit stand without a heartbeat: a dead gateway's are free by then.
+/// How long a gateway's places in a concurrency limit last without a heartbeat: after that a dead
+/// gateway's places are free.
 pub(crate) const HOLD: Micros = Micros(5_000_000);
-/// How long they stand on a test's clock, which heartbeats do not follow.
+/// How long they last on a test's clock, which heartbeats do not follow.
 pub(crate) const HOLD_PINNED: Micros = Micros::from_secs(86_400);
-/// Numbers a shape sends: kind, drain, and ten of its own.
+/// The count of numbers sent for a limit: kind, drain, and ten of its own.
 pub(crate) const NUMBERS: usize = 12;
 
-/// A bucket's name in a shared store: a keyed hash, as no caller's secret may stand there.
+/// A bucket's name in a shared store: a keyed hash, because a caller's secret must not be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
-    /// Of the caller's identity alone: in a cluster, buckets of one caller share a slot by it.
+    /// Hash of the caller's identity alone: in a cluster it puts buckets of one caller in one slot.
     pub(crate) tag: u32,
-    /// Of version, limit, role and identity.
+    /// Hash of version, limit, role and identity.
     pub(crate) hash: u128,
 }
 
-/// One limit as a shared store is told of it.
+/// One limit in the form sent to a shared store.
 #[derive(Debug)]
 pub(crate) struct WireForm {
     algorithm: Algorithm,
@@ -63,7 +67,7 @@ impl WireForm {
         Self {
             algorithm: limit.algorithm.clone(),
             drain: limit.on_failover == OnFailover::Drain,
-            // What others give back raises the bucket too.
+            // Units that other gateways give back also raise the bucket.
             refundable: limit.refundable || limit.lease,
             lease: if limit.lease {
                 Terms::of(&limit.algorithm).ok()
@@ -73,7 +77,7 @@ impl WireForm {
         }
     }
 
-    /// How its units are leased; `None`: they are not.
+    /// How its units are leased; `None`: not at all.
     pub(crate) fn lease(&self) -> Option<&Terms> {
         self.lease.as_ref()
     }
@@ -94,7 +98,7 @@ impl WireForm {
         }
     }
 
-    /// So many units of a token bucket as a part of its level.
+    /// Units of a token bucket, scaled to its level.
     pub(crate) fn scaled(&self, units: u64) -> i64 {
         match &self.algorithm {
             Algorithm::TokenBucket(bucket) => {
@@ -117,10 +121,11 @@ impl WireForm {
         }
     }
 
-    /// What scripts and statements are told: kind, whether a fail-over drains, and the kind's own numbers. `now` is
-    /// about the server's time: of a calendar only four boundaries around it are told. That is all there is to know of one
-    /// without debt; where they do not suffice whoever was told must say so and do nothing: the function of PostgreSQL
-    /// leaves it to the transaction, Redis's script has [`WireForm::boundaries`] and asks for more.
+    /// The numbers sent to scripts and statements: kind, whether a fail-over drains, and the kind's
+    /// own numbers. `now` is approximately the server's time: only four calendar boundaries around
+    /// it are sent. They are always enough for a limit without debt. If they are not enough, the
+    /// receiver must report that and do nothing: the function of PostgreSQL leaves the request to
+    /// the transaction, and Redis's script receives [`WireForm::boundaries`] and asks for more.
     pub(crate) fn numbers(&self, now: Timestamp) -> [i64; NUMBERS] {
         let own = match &self.algorithm {
             Algorithm::TokenBucket(bucket) => {
@@ -191,8 +196,9 @@ impl WireForm {
         numbers
     }
 
-    /// Of a limit that a calendar rules, the boundaries around `now`: as many as buckets in its own numbers can need,
-    /// `each_way` where others have left one deeper in debt. `None`: no calendar rules it.
+    /// For a limit with calendar windows, the boundaries around `now`: as many as buckets can need
+    /// in its own numbers, or `each_way` if others have left a bucket deeper in debt. `None`: the
+    /// limit has no calendar windows.
     pub(crate) fn boundaries(&self, now: Timestamp, each_way: Option<u64>) -> Option<Vec<i64>> {
         let Algorithm::FixedWindow(bucket) = &self.algorithm else {
             return None;
@@ -212,7 +218,7 @@ impl WireForm {
         )
     }
 
-    /// The lowest that a settlement may bring a bucket refilled in steps to.
+    /// The lowest level that a settlement may give a bucket refilled in steps.
     pub(crate) fn floor_of_steps(&self) -> Option<i64> {
         match &self.algorithm {
             Algorithm::Interval(bucket) | Algorithm::FixedWindow(bucket) => Some(bucket.floor()),
@@ -220,7 +226,7 @@ impl WireForm {
         }
     }
 
-    /// The algorithm: the specification of what a server does.
+    /// The algorithm, which specifies what a server does.
     pub(crate) fn algorithm(&self) -> &Algorithm {
         &self.algorithm
     }
@@ -235,17 +241,18 @@ impl WireForm {
         self.refundable
     }
 
-    /// Whether an upper bound of it can be kept: others only take from it, and time alone gives back.
+    /// Whether an upper bound of it can be kept: other gateways only draw from it, and only time
+    /// adds units.
     pub(crate) fn boundable(&self) -> bool {
         !matches!(self.algorithm, Algorithm::InFlight(_))
     }
 
-    /// Whether its places must be told again and again, or are lost.
+    /// Whether its places must be confirmed by heartbeats.
     pub(crate) fn holds(&self) -> bool {
         matches!(self.algorithm, Algorithm::InFlight(_))
     }
 
-    /// How the bucket stands, and what it would say to `cost`, nothing taken.
+    /// The bucket's standing, and its verdict on `cost`, without drawing.
     pub(crate) fn standing(
         &self,
         state: Option<&StoredState>,
@@ -256,7 +263,7 @@ impl WireForm {
         Standing::new(verdict, self.algorithm.report(state, now))
     }
 
-    /// The state behind the integers a server sent; `None` when they cannot be one.
+    /// The state from the integers a server sent; `None` if they are invalid.
     pub(crate) fn seen(&self, numbers: &[i64]) -> Option<StoredState> {
         Some(match (self.kind(), numbers) {
             (TOKEN_BUCKET, &[level, at]) => State::Level(Level {
@@ -325,7 +332,7 @@ fn stepped(bucket: &Stepped, now: Timestamp) -> [i64; NUMBERS - 2] {
     ]
 }
 
-/// A moment as servers tell it; `None`: it is none.
+/// A moment from a server's integer; `None` if it is invalid.
 pub(crate) fn moment(micros: i64) -> Option<Timestamp> {
     u64::try_from(micros).ok().map(Timestamp::from_micros)
 }
@@ -339,12 +346,12 @@ pub(crate) fn signed(value: u64) -> i64 {
 #[derive(Debug)]
 pub(crate) struct Names {
     secret: (u64, u64),
-    /// By a limit's place, what is newest first: after a reload old requests are still settled in the numbers
-    /// they were admitted with, and the same numbers must stay the same shape.
+    /// By a limit's index, newest first. After a reload, old requests still settle in the numbers
+    /// they were admitted with, and equal numbers must stay the same wire form.
     shapes: RwLock<Vec<SmallVec<[Known; 1]>>>,
 }
 
-/// Sets of numbers kept of each limit's place.
+/// Sets of numbers kept per index.
 const KNOWN_MAX: usize = 4;
 
 #[derive(Debug)]
@@ -372,7 +379,7 @@ impl Known {
 impl Names {
     /// Names keyed by `secret`, which all gateways of one store must share.
     pub(crate) fn new(secret: &[u8]) -> Self {
-        // Any length of secret makes a key: hashed under two fixed keys.
+        // A secret of any length is turned into a key by hashing it under two fixed keys.
         let word = |key| {
             let mut hasher = siphasher::sip::SipHasher13::new_with_keys(key, !key);
             hasher.write(secret);
@@ -401,7 +408,7 @@ impl Names {
         }
     }
 
-    /// The claims of a request in a shared store's terms.
+    /// The claims of a request in the shared store's form.
     pub(crate) fn wants(&self, claims: &[Claim<'_>]) -> Wants {
         let wanted = |claim: &Claim<'_>| {
             let name = self.name(claim.limit, claim.key);
@@ -415,7 +422,7 @@ impl Names {
         claims.iter().map(wanted).collect()
     }
 
-    /// The shape of `limit`, made once per set of numbers.
+    /// The wire form of `limit`, created once per set of numbers.
     pub(crate) fn shape(&self, limit: &Limit) -> Arc<WireForm> {
         let of = |known: &[Known]| {
             known
@@ -436,7 +443,7 @@ impl Names {
             shapes.resize_with(limit.index + 1, SmallVec::new);
         }
         let known = &mut shapes[limit.index];
-        // Somebody may have been quicker.
+        // Another thread may have added it meanwhile.
         if let Some(shape) = of(known) {
             return shape;
         }

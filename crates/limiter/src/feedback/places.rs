@@ -1,19 +1,21 @@
-//! How many requests at once an upstream can take, found from how long it takes to answer.
+//! Finds how many concurrent requests an upstream can handle, from its response times.
 //!
-//! The gradient controller of Netflix's concurrency-limits (GradientLimit; "Performance Under Load", Netflix Technology Blog,
-//! 2018), whose idea is TCP Vegas's (Brakmo and Peterson, "TCP Vegas: End to End Congestion Avoidance on a Global
-//! Internet", IEEE JSAC 13(8), 1995): answers that take longer than they used to are answers that queued. Losses (timeouts, 503)
-//! lower the limit by a factor, as in Chiu and Jain ("Analysis of the Increase and Decrease Algorithms for
-//! Congestion Avoidance in Computer Networks", 1989). In integers: fixed point of 1/1024.
+//! This is the gradient controller of Netflix's concurrency-limits (GradientLimit; "Performance
+//! Under Load", Netflix Technology Blog, 2018), which follows TCP Vegas (Brakmo and Peterson, "TCP
+//! Vegas: End to End Congestion Avoidance on a Global Internet", IEEE JSAC 13(8), 1995): responses
+//! that take longer than before were queued. Losses (timeouts, 503) lower the limit by a factor, as
+//! in Chiu and Jain ("Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in
+//! Computer Networks", 1989). It computes in integers: fixed point of 1/1024.
 //!
-//! Answers are gathered in windows; at the end of each
+//! Responses are collected in windows. At the end of each window:
 //! ```text
 //! gradient = clamp(1.5 x unloaded time / this window's time, 1/2, 1)
 //! limit   += 0.2 x (limit x gradient + headroom - limit)
 //! ```
-//! unless fewer than half the places were in use: then the times say nothing about the limit. The unloaded time is the least
-//! seen; twice a minute the limit is halved for a moment to measure it anew, for a mean that follows the load would in the end
-//! take the queue for normal (it did, in the first version of this file: 349 places for 10).
+//! unless fewer than half of the places were in use, because then the times say nothing about the
+//! limit. The unloaded time is the lowest time measured. Twice a minute the limit is halved for a
+//! moment to measure it again. A mean that follows the load would eventually treat the queue as
+//! normal (the first version of this file did: 349 places for 10).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,37 +31,37 @@ pub(super) struct Adaptive {
     most: u64,
     /// Places, in 1/1024.
     limit: u64,
-    /// The time of an answer that did not queue, in 1/1024 microsecond; 0: none yet.
+    /// The time of a response that did not queue, in 1/1024 microsecond; 0: not known yet.
     unloaded: u64,
     window: Window,
     phase: Phase,
 }
 
-/// Whether the limit is being found, or the unloaded time measured.
+/// Whether the controller is adjusting the limit or measuring the unloaded time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// So many windows until the next measurement.
+    /// This many windows remain until the next measurement.
     Finding { left: u32 },
-    /// Halved, until what queued is answered; then the limit is `limit` again.
+    /// The limit is halved until queued requests have a response; then it returns to `limit`.
     Draining { limit: u64 },
-    /// Halved, and what is seen is the unloaded time.
+    /// The limit is halved, and response times are the unloaded time.
     Measuring { limit: u64 },
 }
 
-/// What was seen since the last change.
+/// Measurements since the last change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Window {
     since: Timestamp,
     answers: u64,
     /// The sum of their times, microseconds.
     took: u64,
-    /// The most in flight.
+    /// The highest number in flight.
     busy: u64,
     lost: bool,
 }
 
 impl Adaptive {
-    /// A controller that keeps between `least` and `most` places, of which it starts with `first`.
+    /// A controller with between `least` and `most` places, starting with `first`.
     pub(super) fn new(least: u64, most: u64, first: u64) -> Self {
         let least = least.max(1);
         let most = most.clamp(least, PLACES_MAX);
@@ -90,7 +92,7 @@ impl Adaptive {
         self.limit / ONE
     }
 
-    /// What it has found; a measurement that is under way has not lowered it.
+    /// What the controller has found; a measurement in progress does not lower it.
     pub(super) fn learnt(&self) -> Places {
         let limit = match self.phase {
             Phase::Finding { .. } => self.limit,
@@ -102,15 +104,15 @@ impl Adaptive {
         }
     }
 
-    /// Goes on from what was found, within its own bounds.
+    /// Restores what was found, within its own bounds.
     pub(super) fn relearn(&mut self, places: Places) {
         *self = Self::new(self.least, self.most, 1);
         self.unloaded = places.unloaded.min(TOOK_MAX * ONE);
         self.set(places.limit);
     }
 
-    /// An answer came after `took`, `in_flight` requests (itself included) being out; `lost`: it was none (a timeout, a
-    /// refused connection, a 503). The limit after it.
+    /// Records a response after `took`, with `in_flight` requests outstanding (including this one).
+    /// `lost`: there was none (a timeout, a refused connection, a 503). Returns the new limit.
     pub(super) fn answered(
         &mut self,
         now: Timestamp,
@@ -175,7 +177,7 @@ impl Adaptive {
         let gradient = gradient.clamp(ONE / 2, ONE);
         let wanted =
             self.limit / ONE * gradient + self.limit % ONE * gradient / ONE + HEADROOM * ONE;
-        // A fifth of the way.
+        // Moves the limit by a fifth of the difference.
         self.set(self.limit - self.limit / 5 + wanted / 5);
     }
 
@@ -184,7 +186,8 @@ impl Adaptive {
     }
 }
 
-/// The places of one adaptive limit, found on every thread that forwards its requests. One for all keys of the limit.
+/// The places of one adaptive limit, updated by every thread that forwards its requests. One
+/// controller serves all keys of the limit.
 #[derive(Debug)]
 pub(super) struct PlacesFeedback {
     places: AtomicU64,
@@ -192,7 +195,7 @@ pub(super) struct PlacesFeedback {
 }
 
 impl PlacesFeedback {
-    /// What `controller` finds.
+    /// Shares `controller` between threads.
     pub(super) fn new(controller: Adaptive) -> Self {
         Self {
             places: AtomicU64::new(controller.limit()),
@@ -211,7 +214,7 @@ impl PlacesFeedback {
         (controller.least, controller.most)
     }
 
-    /// Feedback that goes on from here between other bounds.
+    /// The same feedback with other bounds.
     pub(super) fn within(&self, least: u64, most: u64) -> Self {
         Self::new(self.controller.lock().within(least, most))
     }
@@ -228,8 +231,8 @@ impl PlacesFeedback {
         self.places.store(controller.limit(), Ordering::Relaxed);
     }
 
-    /// As [`Adaptive::answered`]. An answer that finds another thread at the controller is left out, unless it was lost: the
-    /// controller needs a sample, not every answer.
+    /// Like [`Adaptive::answered`]. A response is skipped while another thread uses the controller,
+    /// unless it was lost: the controller needs samples, not every response.
     pub(super) fn answered(&self, now: Timestamp, took: Micros, in_flight: u64, lost: bool) {
         let controller = if lost {
             Some(self.controller.lock())
@@ -246,13 +249,13 @@ impl PlacesFeedback {
 /// One, in fixed point.
 const ONE: u64 = 1_024;
 
-/// Places tried beyond what is known to work.
+/// Places tried above the number that is known to work.
 const HEADROOM: u64 = 4;
 
 /// Busy windows between two measurements of the unloaded time.
 const PROBE: u32 = 300;
 
-/// A window lasts this long at least and has as many answers.
+/// The minimum length of a window and the minimum number of responses in it.
 const WINDOW: Micros = Micros(100_000);
 const ANSWERS_MIN: u64 = 10;
 
@@ -264,7 +267,8 @@ const PLACES_MAX: u64 = 1_000_000;
 mod tests {
     use super::*;
 
-    /// An upstream that works on `capacity` requests at once, each taking 10 ms; more of them queue.
+    /// An upstream that handles `capacity` requests at once, each taking 10 ms, and queues the
+    /// others.
     fn settle_against(capacity: u64, controller: &mut Adaptive, rounds: u64) -> u64 {
         let mut now = Timestamp::from_micros(1_000_000);
         for _ in 0..rounds {

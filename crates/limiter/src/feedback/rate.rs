@@ -1,13 +1,14 @@
-//! How far a rate is lowered while its upstream is in trouble: additive increase, multiplicative decrease (Chiu and Jain,
-//! "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in Computer Networks", 1989).
+//! Lowers a rate while its upstream is overloaded: additive increase, multiplicative decrease (Chiu
+//! and Jain, "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in Computer
+//! Networks", 1989).
 //!
-//! While an upstream answers 429 or 503 it is given less: the factor of the rate falls by an eighth, once per `hold` however
-//! many answers complain, and climbs back by 1/64 a second. It stays between the file's least and the whole rate, so the
-//! number written is never exceeded.
+//! While an upstream responds with 429 or 503, the factor of the rate falls by an eighth, once per
+//! `hold` however many responses complain, and rises again by 1/64 a second. It stays between the
+//! file's minimum and the whole rate, so the configured rate is never exceeded.
 //!
-//! Where the upstream's own quota is obeyed, what it says of that bounds the rate from above: `r` units left for `t` are a rate
-//! of `r / t` until then ([`RateFeedback::bounded`]). Nothing left, or a `Retry-After`, holds every grant until the moment
-//! named ([`RateFeedback::held`]).
+//! If the limit obeys the upstream's own quota, that quota is an upper bound of the rate: `r` units
+//! left for `t` mean a rate of `r / t` until then ([`RateFeedback::bounded`]). A quota of zero or a
+//! `Retry-After` stops every grant until the given moment ([`RateFeedback::held`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -18,7 +19,8 @@ use tollgate_limit::conditions::WHOLE;
 use tollgate_limit::{Following, Micros, Quota, RateConditions, Timestamp};
 use tollgate_store::local::Share;
 
-/// What the upstream of one limit has taught of its rate. One for all keys of the limit, shared by every thread.
+/// What one limit has learnt about its rate from the upstream. One value for all keys of the limit,
+/// shared by every thread.
 #[derive(Debug)]
 pub struct RateFeedback {
     following: Following,
@@ -27,19 +29,19 @@ pub struct RateFeedback {
     taught: Arc<Taught>,
 }
 
-/// What outlives a reload.
+/// The part that survives a reload.
 #[derive(Debug)]
 struct Taught {
     trouble: ArcSwap<Trouble>,
     rounding: AtomicU16,
 }
 
-/// What the upstream's answers have come to.
+/// The effect of the upstream's responses.
 #[derive(Clone, Copy, Debug)]
 struct Trouble {
-    /// The factor, and the moment until which it holds and from which it climbs.
+    /// The factor, and the moment until which it stays and from which it rises.
     factor: (u64, Timestamp),
-    /// The most that the upstream's quota leaves, and the moment until which that is so.
+    /// The upper bound from the upstream's quota, and the moment until which it applies.
     bound: (u64, Timestamp),
     /// Nothing is granted before this moment.
     opens: Timestamp,
@@ -63,7 +65,7 @@ impl RateFeedback {
         }
     }
 
-    /// The same, going on from where the limit of the configuration before this one stands.
+    /// The same feedback, continuing from the state of the limit in the previous configuration.
     pub(super) fn after(self, before: &Self) -> Self {
         Self {
             taught: Arc::clone(&before.taught),
@@ -71,7 +73,7 @@ impl RateFeedback {
         }
     }
 
-    /// What a grant is judged under at `now`.
+    /// The conditions under which a grant is judged at `now`.
     pub(super) fn conditions(&self, now: Timestamp) -> RateConditions {
         let factor = self.factor(now);
         let rounding = match factor {
@@ -97,18 +99,19 @@ impl RateFeedback {
         factor.max(self.following.least)
     }
 
-    /// The moment before which nothing is granted, where that is yet to come.
+    /// The moment before which nothing is granted, if it is in the future.
     pub(crate) fn opens(&self, now: Timestamp) -> Option<Timestamp> {
         let opens = self.taught.trouble.load().opens;
         (self.obeys_quota() && opens > now).then_some(opens)
     }
 
-    /// Whether what the upstream says of its own quota is to be obeyed.
+    /// Whether the limit obeys the quota that the upstream reports.
     pub fn obeys_quota(&self) -> bool {
         self.following.obeys_quota
     }
 
-    /// The upstream asked for less, for `retry_after` if it said so. Counted once until then.
+    /// Records that the upstream asked for less, for `retry_after` if it gave one. Counted once
+    /// until then.
     pub fn troubled(&self, now: Timestamp, retry_after: Option<Micros>) {
         let hold = retry_after.unwrap_or(HOLD).min(HOLD_MAX).max(HOLD);
         self.change(|trouble| {
@@ -120,8 +123,8 @@ impl RateFeedback {
         });
     }
 
-    /// The upstream's quota leaves `units` for `span`: the rate is no more than that, until then. The least stays
-    /// what it is, and nothing is ever granted beyond the file's own number.
+    /// Records that the upstream's quota leaves `units` for `span`: until then the rate is at most
+    /// that. The minimum still applies, and the file's own number is never exceeded.
     pub fn bounded(&self, now: Timestamp, units: u64, span: Micros) {
         let span = span.min(TOLD_MAX);
         let share = u128::from(units) * u128::from(self.rate.1.0) * u128::from(WHOLE);
@@ -130,7 +133,7 @@ impl RateFeedback {
         self.change(|trouble| trouble.bound = (share, now.after(span)));
     }
 
-    /// The upstream takes nothing more for `span`: nothing is granted before that is over.
+    /// Records that the upstream accepts nothing for `span`: nothing is granted until then.
     pub fn held(&self, now: Timestamp, span: Micros) {
         let opens = now.after(span.min(TOLD_MAX));
         self.change(|trouble| trouble.opens = trouble.opens.max(opens));
@@ -149,7 +152,8 @@ impl RateFeedback {
         }
     }
 
-    /// Goes on from there as of `now`. No moment is further off than one that is learnt now can be.
+    /// Continues from `share` as of `now`. Each moment is limited to the furthest that could be
+    /// learnt now.
     pub(super) fn relearn(&self, share: Share, now: Timestamp) {
         let near = |moment: Timestamp, most: Micros| moment.min(now.after(most));
         self.change(|trouble| {
@@ -164,7 +168,7 @@ impl RateFeedback {
         });
     }
 
-    /// Readers never wait: they see what was taught before or after the change.
+    /// Readers never wait: they see the state before or after the change.
     fn change(&self, change: impl Fn(&mut Trouble)) {
         self.taught.trouble.rcu(|trouble| {
             let mut trouble = **trouble;
@@ -182,19 +186,21 @@ impl Trouble {
     }
 }
 
-/// An odd step near 65536 over the golden ratio: it goes through all values, and spreads the next ones evenly.
+/// An odd step near 65536 over the golden ratio: it visits all values, and consecutive values are
+/// evenly spread.
 const GOLDEN: u16 = 40_503;
 
-/// The factor climbs by this, each [`CLIMB`].
+/// The factor rises by this, each [`CLIMB`].
 const STEP: u64 = 16;
 const CLIMB: Micros = Micros(1_000_000);
 
-/// Complaints within this of the last one are the same trouble; an upstream cannot stretch it beyond the greater.
+/// Complaints within this time of the last one count as the same trouble. An upstream cannot extend
+/// it beyond the larger value.
 const HOLD: Micros = Micros(1_000_000);
 const HOLD_MAX: Micros = Micros(60_000_000);
 
-/// The longest that what an upstream says of its quota is believed: a slip of it must not stop the limit for good, and if
-/// it was none the next answer says so again.
+/// The longest that an upstream's quota is believed: an error of the upstream must not stop the
+/// limit permanently, and if it was no error, the next response repeats it.
 const TOLD_MAX: Micros = Micros(3_600_000_000);
 
 #[cfg(test)]

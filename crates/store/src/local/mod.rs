@@ -1,8 +1,9 @@
-//! The local store: buckets in the process, bounded, all or nothing over several limits.
+//! The local store: buckets in the process, with bounded memory, all or nothing over several
+//! limits.
 //!
-//! Each limit has a table of its own with a fixed budget of memory. A draw locks the buckets it needs in one global
-//! order, judges them all, and writes all or none: there are no refunds to go wrong and no order of limits that
-//! matters. A table that runs over never hands out a free reset; see [`wide`].
+//! Each limit has its own table with a fixed memory budget. A draw locks the buckets it needs in
+//! one global order, judges them all, and writes all or none. So it needs no refunds, and the order
+//! of limits does not matter. A full table never gives a key a free reset; see [`wide`].
 
 mod carry;
 mod family;
@@ -46,37 +47,39 @@ pub struct LocalStore {
     tables: Box<[Arc<Table>]>,
     seed: Seed,
     clock: Clock,
-    /// Where packed time begins.
+    /// The start of packed time.
     epoch: Timestamp,
 }
 
-/// What the buckets of a process without a memory hold: what `cold_start` says.
+/// The content of the buckets of a process that starts without saved state: the `cold_start`
+/// setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColdStart {
     /// Every bucket is full: a crash gives each key at most one burst.
     #[default]
     Full,
-    /// Every bucket is empty and fills at its rate: a crash gives nobody anything.
+    /// Every bucket is empty and fills at its rate: a crash gives no key any units.
     Empty,
 }
 
-/// What a table had to do to stay within its memory, since it was made.
+/// Counters of what a table did to stay within its memory, since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Buckets forgotten while they still remembered a debt; the debt was kept.
+    /// Buckets forgotten while they were still in debt; the debt was kept.
     pub evictions: u64,
-    /// Refusals of keys that stood at an inherited debt, which may be more than their own.
+    /// Refusals of keys with an inherited debt, which may be larger than their own.
     pub inherited_refusals: u64,
 }
 
-/// Where the keys of a table are whose buckets are one word each.
+/// Where the keys of a packed table are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {
-    /// Buckets it has room for.
+    /// Buckets the table has room for.
     pub slots: u64,
-    /// Slots that keys have.
+    /// Slots in use.
     pub keys: u64,
-    /// Keys that live in the line beside their own, which had no room for them: a decision about them touches both.
+    /// Keys stored in the line next to their own, which had no room for them: a decision about them
+    /// touches both lines.
     pub beside: u64,
 }
 
@@ -117,8 +120,9 @@ impl LocalStore {
     }
 
     /// Draws every claim or none, at `now`.
-    // Each way in a function of its own, so that the shortest is short enough to become part of its caller: what a call
-    // leaves in memory (claims, saved registers, an answer to be copied) a locked instruction waits for.
+    // Each path is a separate function, so that the shortest can be inlined: a locked instruction
+    // waits for everything a call writes to memory (claims, saved registers, a result to be
+    // copied).
     #[inline(always)]
     pub fn draw_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
         match claims {
@@ -145,7 +149,7 @@ impl LocalStore {
         }
     }
 
-    /// Draws from several, `tag` being that of the first one's key.
+    /// Draws from several buckets; `tag` is that of the first one's key.
     #[inline(never)]
     fn draw_several(&self, tag: u64, claims: &[Claim<'_>], now: Timestamp) -> Draw {
         if let Ok(three) = <&[Claim<'_>; 3]>::try_from(claims) {
@@ -159,7 +163,7 @@ impl LocalStore {
         }
     }
 
-    /// Draws from buckets of which nothing is known.
+    /// Draws from buckets without known state.
     #[inline(never)]
     fn draw_any(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
         if let Some(refusal) = self.refused(claims, now) {
@@ -169,7 +173,8 @@ impl LocalStore {
         draw_locked(&mut bound, claims, now)
     }
 
-    /// The refusal, if that is what it is and can be told without a lock: of buckets of one word each.
+    /// The refusal, if the result is a refusal and can be determined without a lock: for packed
+    /// buckets.
     fn refused(&self, claims: &[Claim<'_>], now: Timestamp) -> Option<Draw> {
         let mut views: SmallVec<[View; 4]> = SmallVec::with_capacity(claims.len());
         let mut granted = true;
@@ -204,7 +209,7 @@ impl LocalStore {
         }
     }
 
-    /// How the buckets stand at `now`, charging nothing.
+    /// The standing of the buckets at `now`, without charging.
     pub fn peek_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Vec<Standing> {
         let mut bound = self.bind(claims);
         let mut slots = lock_all(&mut bound, now);
@@ -214,9 +219,9 @@ impl LocalStore {
         claims.iter().zip(&mut slots).map(standing).collect()
     }
 
-    /// What the table of the limit at `index` had to do to stay within its memory.
+    /// What the table of the limit at `index` did to stay within its memory.
     pub fn tally(&self, index: usize) -> Tally {
-        // One table of several variants is told of once.
+        // A table with several variants is counted once.
         let shared = self.tables.get(index).is_some_and(|table| {
             self.tables[..index]
                 .iter()
@@ -229,7 +234,7 @@ impl LocalStore {
             .unwrap_or_default()
     }
 
-    /// Where the keys of the limit at `index` are. Looks at the whole table.
+    /// Where the keys of the limit at `index` are. Reads the whole table.
     pub fn occupancy(&self, index: usize) -> Occupancy {
         self.tables
             .get(index)
@@ -237,7 +242,7 @@ impl LocalStore {
             .unwrap_or_default()
     }
 
-    /// The clock that draws without a moment of their own are dated by.
+    /// The clock for draws that are given no moment.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
@@ -276,7 +281,7 @@ impl Store for LocalStore {
     }
 }
 
-/// A claim's place: its table, perhaps a predecessor's successor, and its tag there.
+/// A claim's position: its table, or the successor of that table, and its tag there.
 #[derive(Clone, Copy)]
 struct Bound<'s> {
     table: &'s Table,
@@ -306,12 +311,14 @@ fn draw_locked(bound: &mut [Bound<'_>], claims: &[Claim<'_>], now: Timestamp) ->
     }
 }
 
-/// Locks every bucket in the order of the tables, following those that have moved; the answer is in the order given.
+/// Locks every bucket in the order of the tables and follows those that have moved; returns the
+/// slots in the claims' order.
 fn lock_all<'s>(bound: &mut [Bound<'s>], now: Timestamp) -> SmallVec<[Slot<'s>; 4]> {
     loop {
         match try_lock_all(bound, now) {
             Ok(slots) => return slots,
-            // The successor's place in the order is another one: everything was let go of; begin again.
+            // The successor has another position in the lock order: all locks were released, so
+            // start again.
             Err((place, successor)) => bound[place].table = successor,
         }
     }
@@ -351,20 +358,21 @@ fn try_lock_all<'s>(
     Ok(slots.into_iter().map(|(_, slot)| slot).collect())
 }
 
-/// Where packed time begins: two years before the process, for a bucket may be said to be full since then.
+/// The start of packed time: two years before the process, because a bucket may have been full
+/// since then.
 fn epoch(now: Timestamp) -> Timestamp {
     Timestamp::from_micros(now.as_micros().saturating_sub(1 << 46))
 }
 
-/// How many callers' buckets the table of `limit`, which is one of `limits`, has room for at once.
+/// How many callers' buckets fit at once in the table of `limit`, which is one of `limits`.
 pub fn room(limit: &Limit, limits: &[Arc<Limit>]) -> u64 {
-    // The memory is asked for and not touched.
+    // The memory is allocated and not touched.
     let variants = family::of(limit, limits);
     Table::new(&variants, keeps_floors(limit, limits), Timestamp::default()).room()
 }
 
-/// Whether the table of `limit` must stand charges being given back: corrected, or taken back when a shared limit of
-/// the same request refuses.
+/// Whether the table of `limit` must support refunds: corrections, or units returned when a shared
+/// limit of the same request refuses.
 fn keeps_floors(limit: &Limit, limits: &[Arc<Limit>]) -> bool {
     limit.refundable
         || limits
@@ -372,7 +380,8 @@ fn keeps_floors(limit: &Limit, limits: &[Arc<Limit>]) -> bool {
             .any(|other| other.placement == Placement::Shared)
 }
 
-/// The answer to a single claim, written where it is wanted: a copy would read it before it is there.
+/// The result of a single claim, written directly to its destination: a copy would read it before
+/// the writes have completed.
 #[inline(always)]
 fn alone(enforced: bool, standing: Standing) -> Draw {
     let granted = !enforced || standing.verdict.is_allow();
