@@ -1,4 +1,4 @@
-//! What a connection reads into, and how it writes what is to be written.
+//! The read buffer of a connection, and the function that flushes its output.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -11,18 +11,18 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tollgate_http1::Output;
 use tollgate_http1::output::SLICES;
 
-/// Bytes that were read and not taken yet.
+/// Bytes that were read and not yet taken.
 ///
-/// What is taken out of it are slices of it; as soon as they are dropped their room is used again. How much is read at
-/// once follows what comes: much into much room, little into little.
+/// Bytes are taken as slices of the buffer; when those are dropped, their memory is used again. The
+/// size of a read adapts to the amount that arrives.
 #[derive(Debug)]
 pub struct ReadBuffer {
     bytes: BytesMut,
-    /// Room for the next read.
+    /// The size of the next read.
     room: usize,
-    /// The last read left most of its room empty.
+    /// Whether the last read left most of its space empty.
     scant: bool,
-    /// While it is empty its memory is anybody's on this thread.
+    /// Whether the memory returns to the thread while the buffer is empty.
     shared: bool,
 }
 
@@ -33,7 +33,7 @@ impl Default for ReadBuffer {
 }
 
 impl ReadBuffer {
-    /// Without memory.
+    /// Creates a buffer without memory.
     pub fn new() -> Self {
         Self {
             bytes: BytesMut::new(),
@@ -43,8 +43,8 @@ impl ReadBuffer {
         }
     }
 
-    /// One that has memory only while there is something in it: what the last of its kind read into is in the
-    /// processor's cache, and what each of many has of its own is not.
+    /// Creates a buffer that has memory only while it holds bytes. Such buffers share the block
+    /// that was read into last, which is still in the processor's cache.
     pub fn shared() -> Self {
         Self {
             shared: true,
@@ -52,7 +52,7 @@ impl ReadBuffer {
         }
     }
 
-    /// Bytes that were read already.
+    /// Creates a buffer with bytes that were read already.
     pub fn of(bytes: &[u8]) -> Self {
         Self {
             bytes: BytesMut::from(bytes),
@@ -60,12 +60,12 @@ impl ReadBuffer {
         }
     }
 
-    /// Reads once, `wanted` bytes or more if that many are known to come; how many it were. 0: the other side has ended.
+    /// Reads once, for at least `wanted` bytes if that many are known to come; returns how many
+    /// were read. 0: the peer has ended.
     ///
-    /// A read that leaves room has told the runtime that the socket is empty.
+    /// A read that leaves space has told the runtime that the socket is empty.
     ///
-    /// # Errors
-    /// The socket's.
+    /// # Errors The socket's.
     pub fn poll_fill<S>(
         &mut self,
         cx: &mut Context<'_>,
@@ -93,7 +93,7 @@ impl ReadBuffer {
             self.room = self.room.saturating_mul(4).min(MOST_ROOM);
             self.scant = false;
         } else if read < self.room / 4 {
-            // One small read after large ones says little.
+            // Do not shrink after a single small read.
             if std::mem::replace(&mut self.scant, true) {
                 self.room = (self.room / 2).max(LEAST_ROOM);
             }
@@ -103,8 +103,8 @@ impl ReadBuffer {
         Poll::Ready(Ok(read))
     }
 
-    /// Looks whether something came, for a socket that nothing may come from: ready when there are bytes, or an end, or
-    /// an error. The task is woken when there is something. A byte of what comes is lost.
+    /// Watches a socket on which nothing may arrive: ready if there are bytes, an end, or an error;
+    /// otherwise the task is woken when there are. One byte of the input is lost.
     pub fn poll_silence<S>(cx: &mut Context<'_>, socket: &mut S) -> Poll<()>
     where
         S: AsyncRead + Unpin,
@@ -113,7 +113,7 @@ impl ReadBuffer {
         let read = std::future::poll_fn(|cx| {
             Pin::new(&mut *socket).poll_read(cx, &mut ReadBuf::new(&mut byte))
         });
-        // A task that has used up its turn would be told that nothing came, whatever did.
+        // Unconstrained, because a task that has used up its budget would always see no input.
         pin!(tokio::task::unconstrained(read)).poll(cx).map(|_| ())
     }
 
@@ -122,18 +122,18 @@ impl ReadBuffer {
         &mut self.bytes
     }
 
-    /// Bytes at hand.
+    /// The number of bytes in the buffer.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there are none.
+    /// Whether the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Leaves its memory to others, if it is one that shares and empty. What was taken out of it may still be in use: that
-    /// is seen when it is read into again.
+    /// Returns the memory of an empty shared buffer to the thread. Slices taken from it may still
+    /// be in use; the next read detects that.
     pub fn lend(&mut self) {
         if self.shared && self.bytes.is_empty() && self.bytes.capacity() > 0 {
             let (mine, other) = (std::mem::take(&mut self.bytes), SPARE.take());
@@ -145,7 +145,7 @@ impl ReadBuffer {
         }
     }
 
-    /// Gives its memory back, and what is lent of it; to be called when it is empty.
+    /// Frees its memory, and the memory that it lent; the buffer must be empty.
     pub fn release(&mut self) {
         if self.bytes.is_empty() {
             *self = Self {
@@ -160,14 +160,14 @@ impl ReadBuffer {
 }
 
 thread_local! {
-    /// What buffers that share read into next. One is enough: it is taken and left within a moment.
+    /// The memory into which shared buffers read next. One block is enough, because it is taken and
+    /// returned within one call.
     static SPARE: Cell<BytesMut> = Cell::default();
 }
 
-/// Writes `output` until nothing is left of it.
+/// Writes `output` until it is empty.
 ///
-/// # Errors
-/// The socket's.
+/// # Errors The socket's.
 pub fn poll_flush<S>(
     output: &mut Output,
     cx: &mut Context<'_>,
@@ -198,8 +198,8 @@ where
     Poll::Ready(Ok(()))
 }
 
-/// Room of a read: enough for most messages, and the most there is (64 KiB, in which much is sent, and a head). What comes
-/// faster than it is taken waits in the kernel.
+/// The sizes of a read: the smallest fits most messages, the largest fits 64 KiB of body (a common
+/// write size) and a head. Input that arrives faster than it is taken waits in the kernel.
 const LEAST_ROOM: usize = 8 * 1024;
 const MOST_ROOM: usize = 66 * 1024;
 

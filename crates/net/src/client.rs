@@ -1,7 +1,8 @@
-//! One connection to a server, as its client: a request goes out, its answer comes in, both at the same time if need be.
+//! The client side of one connection to a server: sends a request and receives its response, both
+//! at the same time if necessary.
 //!
-//! No task runs it: whoever holds it polls it. While the answer is awaited, and while its body is read, the request's
-//! body goes on; what the server says comes in only as fast as it is taken.
+//! No task runs it; its owner polls it. The request's body is sent while the response is awaited
+//! and read. The response is read only as fast as the owner takes it.
 
 use std::io;
 use std::pin::Pin;
@@ -28,34 +29,34 @@ pub struct Client<S, B> {
     read: ReadBuffer,
     responses: Responses,
     write: Output,
-    /// The request's body on its way.
+    /// The request's body that is being sent.
     sending: Option<(B, BodyWriter)>,
     asks_head: bool,
-    /// Whether the request leaves the connection fit for another.
+    /// Whether the request leaves the connection usable for another.
     whole: bool,
-    /// Bytes of an answer have come.
+    /// Whether bytes of a response were received.
     heard: bool,
-    /// The server takes no more of the request. What it had to say may be there.
+    /// The error if the server accepts no more of the request. A response may still be readable.
     refused: Option<io::Error>,
-    /// The task is woken as soon as something comes.
+    /// Whether the task is woken as soon as input arrives.
     listening: bool,
     reused: bool,
 }
 
-/// Why there is no answer.
+/// The reason why there is no response.
 #[derive(Debug)]
 pub enum Failure<E> {
-    /// The connection closed, or broke, before a byte of an answer.
+    /// The connection closed, or broke, before the first byte of a response.
     Silent(Option<io::Error>),
-    /// It closed, or broke, in the middle of one.
+    /// It closed, or broke, in the middle of a response.
     Broken(io::Error),
-    /// It is none.
+    /// The response is malformed.
     Malformed(Malformed),
     /// The request's body failed.
     Body(E),
 }
 
-/// A request that was sent whole and may be sent again.
+/// A request that was sent completely and may be sent again.
 #[derive(Debug)]
 pub struct Unanswered {
     write: Output,
@@ -64,14 +65,14 @@ pub struct Unanswered {
 }
 
 impl Unanswered {
-    /// Whether the socket took no byte of it, so that nobody can have read any. A byte that went into a TLS session
-    /// counts as taken.
+    /// Whether the socket accepted no byte of it, so that the server cannot have read any. A byte
+    /// that went into a TLS session counts as accepted.
     pub const fn is_untouched(&self) -> bool {
         self.untouched
     }
 
-    /// The request as it was asked for, read back from what was written of it. A copy would cost every request; reading
-    /// back costs only the few that another server must take.
+    /// Restores the request from its written bytes. Keeping a copy would cost every request;
+    /// parsing the bytes costs only the few that are sent to another server.
     pub fn read_back(mut self) -> Option<Request<()>> {
         let limits = Limits {
             bytes: usize::MAX,
@@ -89,7 +90,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     B: Body<Data = Bytes> + Unpin,
 {
-    /// A fresh connection.
+    /// A new connection.
     pub fn new(socket: S) -> Self {
         Self {
             socket,
@@ -111,7 +112,8 @@ where
         self.reused
     }
 
-    /// Begins an exchange. The body is framed by Content-Length where its length is known, else in chunks. `kept`: it may have to be sent again ([`Client::unanswered`]).
+    /// Begins an exchange. The body is framed by Content-Length if its length is known, otherwise
+    /// in chunks. `kept`: the request may have to be sent again ([`Client::unanswered`]).
     ///
     /// `headers` are taken.
     pub fn ask(
@@ -125,7 +127,7 @@ where
         self.ask_with(method, target, headers, |_| (), body, kept);
     }
 
-    /// [`Client::ask`], with more fields, which `more` writes behind the others.
+    /// [`Client::ask`] with more headers, which `more` writes after the others.
     pub fn ask_with(
         &mut self,
         method: &Method,
@@ -147,28 +149,29 @@ where
         };
         let writer = request_head(self.write.flat(), method, target, headers, more, content);
         self.sending = body.map(|body| (body, writer));
-        // The response's headers go where the request's were: no table is set up anew.
+        // The response reuses the request's header table instead of allocating one.
         self.responses.reuse(std::mem::take(headers));
     }
 
-    /// The answer's fields need not be taken apart: where nothing in them has to be looked at, they are not among the
-    /// head's but [`Client::take_verbatim`].
+    /// Allows the response headers to stay unparsed: if none of them must be inspected, they are
+    /// not in the head but in [`Client::take_verbatim`].
     pub const fn allow_verbatim(&mut self) {
         self.responses.allow_verbatim();
     }
 
-    /// The answer's fields, if they were not taken apart; those in the head come behind them.
+    /// The response headers, if they were not parsed; those in the head come after them.
     pub fn take_verbatim(&mut self) -> Option<Verbatim> {
         self.responses.take_verbatim()
     }
 
-    /// Begins an exchange with what an earlier connection left unanswered.
+    /// Begins an exchange with a request that an earlier connection left unanswered.
     pub fn ask_again(&mut self, request: Unanswered) {
         self.begin(request.asks_head);
         self.write = request.write;
     }
 
-    /// The request, to be sent again on another connection, if it was to be kept and no byte of an answer has come.
+    /// The request, to be sent again on another connection, if it was kept and no byte of a
+    /// response was received.
     pub fn unanswered(mut self) -> Option<Unanswered> {
         let untouched = self.write.is_untouched();
         let asks_head = self.asks_head;
@@ -185,11 +188,10 @@ where
         self.heard = false;
     }
 
-    /// Waits for the head of the answer; `on_interim` is told of those before it (1xx). Behind a 101 the connection is
-    /// nobody's any more: [`Client::into_parts`].
+    /// Waits for the head of the response; `on_interim` receives the interim heads before it (1xx).
+    /// After a 101 the connection belongs to the caller of [`Client::into_parts`].
     ///
-    /// # Errors
-    /// Why there is none. The connection is of no more use then.
+    /// # Errors The reason why there is none. The connection is unusable then.
     pub fn poll_answer(
         &mut self,
         cx: &mut Context<'_>,
@@ -211,12 +213,13 @@ where
                     continue;
                 }
                 if head.switches() && !self.is_sent() {
-                    // Who has not heard the request whole cannot agree to it, and its rest would be lost.
+                    // A server that has not read the whole request cannot accept its upgrade, and
+                    // the rest of the request would be lost.
                     return Poll::Ready(Err(Failure::Malformed(Malformed::Unasked)));
                 }
                 return Poll::Ready(with_reason(head).map_err(Failure::Malformed));
             }
-            // Looked at a moment ago, on this very task: there is nothing yet, and it will be woken.
+            // This task checked a moment ago and registered its waker: no input is there yet.
             if std::mem::take(&mut self.listening) && self.refused.is_none() {
                 return Poll::Pending;
             }
@@ -240,20 +243,19 @@ where
         }
     }
 
-    /// Bytes of the answer's body that are to come, if that is known.
+    /// The number of remaining bytes of the response's body, if known.
     pub const fn left(&self) -> Option<u64> {
         self.responses.left()
     }
 
-    /// The whole body of an answer whose length is known, if it has come with its head.
+    /// The whole body of a response of known length, if it arrived with the head.
     pub fn take_whole(&mut self) -> Option<Bytes> {
         self.responses.take_whole(self.read.bytes())
     }
 
-    /// The next piece of the answer's body.
+    /// The next piece of the response's body.
     ///
-    /// # Errors
-    /// Why it breaks off.
+    /// # Errors The reason why it breaks off.
     pub fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -261,10 +263,9 @@ where
         self.poll_receive(cx, true)
     }
 
-    /// [`Client::poll_body`] where the request goes out by [`Client::poll_upload`], polled by another task.
+    /// [`Client::poll_body`] for a request that another task sends by [`Client::poll_upload`].
     ///
-    /// # Errors
-    /// Why it breaks off.
+    /// # Errors The reason why it breaks off.
     pub fn poll_body_alone(
         &mut self,
         cx: &mut Context<'_>,
@@ -272,16 +273,15 @@ where
         self.poll_receive(cx, false)
     }
 
-    /// Sends what is left of the request, whatever is taken of its answer; ready when all of it has gone, or the server
-    /// takes no more.
+    /// Sends the rest of the request, independently of how much of its response is read; ready when
+    /// all of it is sent, or the server accepts no more.
     ///
-    /// # Errors
-    /// The body's.
+    /// # Errors The body's.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), B::Error>> {
         self.poll_send(cx)
     }
 
-    /// Whether the request has gone out whole.
+    /// Whether the whole request has been sent.
     pub fn is_sent(&self) -> bool {
         self.sending.is_none() && self.write.is_done()
     }
@@ -293,7 +293,7 @@ where
         sends: bool,
     ) -> Poll<Option<Result<Frame<Bytes>, Failure<B::Error>>>> {
         loop {
-            // What was read is passed on before more is: that is the back-pressure.
+            // Pass on what was read before reading more: that is the back-pressure.
             let wanted = match self.responses.read_body(self.read.bytes()) {
                 Ok(http1::Body::Data(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Ok(http1::Body::Trailers(trailers)) => {
@@ -315,7 +315,8 @@ where
         }
     }
 
-    /// Sends what there is of the request; ready when all of it has gone, or the server takes no more.
+    /// Sends the available part of the request; ready when all of it is sent, or the server accepts
+    /// no more.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), B::Error>> {
         if self.refused.is_some() {
             return Poll::Ready(Ok(()));
@@ -335,7 +336,8 @@ where
                     None => writer.end(&mut self.write, None),
                 }
                 if writer.is_ended() {
-                    // What comes short of its length has the server wait for the rest in vain.
+                    // A body shorter than its announced length leaves the server waiting, so the
+                    // connection cannot be reused.
                     self.whole &= !writer.is_broken();
                     self.sending = None;
                 }
@@ -358,8 +360,8 @@ where
         }
     }
 
-    /// Whether it can take the next request, everything of the last exchange having gone and come. Whatever stands behind
-    /// the answer was not asked for, and speaks against it.
+    /// Whether the next request can be sent: the last exchange is complete in both directions.
+    /// Bytes after the response were not requested, and make the connection unusable.
     pub fn is_reusable(&mut self) -> bool {
         if !(self.responses.persists()
             && self.whole
@@ -369,7 +371,7 @@ where
         {
             return false;
         }
-        // The end of the request may only have to be seen.
+        // The end of the request may be known only after another poll.
         self.is_sent()
             || (matches!(
                 self.poll_send(&mut Context::from_waker(Waker::noop())),
@@ -378,14 +380,14 @@ where
                 && self.refused.is_none())
     }
 
-    /// Says that the next request is not its first.
+    /// Records that the next request is not its first.
     pub fn reuse(&mut self) {
         self.reused = true;
         self.read.lend();
     }
 
-    /// Looks whether an idle connection is of use no more: it closed, or something came that nobody asked for. The task is
-    /// woken when it comes to that.
+    /// Checks whether an idle connection is unusable, because it closed or received unrequested
+    /// bytes. The task is woken when that happens.
     pub fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         ready!(ReadBuffer::poll_silence(cx, &mut self.socket));
         Poll::Ready(())

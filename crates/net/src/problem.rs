@@ -1,23 +1,24 @@
-//! Every response by which the gateway itself says that a request went wrong: status, problem type and words, each once.
+//! Every error response of the gateway: status, problem type and texts, each defined once.
 //!
-//! It stands in this crate because a connection refuses what never becomes a request; the request path refuses with the
-//! same constants. Who refuses, and why, is decided elsewhere: a [`Problem`] is only what is said.
+//! It is in this crate because a connection refuses input that never becomes a request; the request
+//! path refuses with the same constants. A [`Problem`] is only the content of a response; other
+//! modules decide when to refuse.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
-/// A problem (RFC 9457) as far as it is the same for every request.
+/// The part of a problem (RFC 9457) that is the same for every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The status.
     pub status: StatusCode,
     /// The problem type.
     pub kind: &'static str,
-    /// What went wrong, in a few words that belong to the type.
+    /// A short summary that belongs to the type.
     pub title: &'static str,
-    /// What went wrong here, in a sentence.
+    /// A sentence about this occurrence.
     pub detail: &'static str,
-    /// The status that a gRPC call is told (google.rpc.Code).
+    /// The status that a gRPC call receives (google.rpc.Code).
     pub grpc: u8,
 }
 
@@ -31,21 +32,21 @@ impl Problem {
         detail: "The request is malformed.",
         grpc: INTERNAL,
     };
-    /// What came is no HTTP/1.
+    /// The input is not HTTP/1.
     pub const NOT_HTTP: Self = Self::MALFORMED.saying("The request is not well-formed HTTP/1.1.");
-    /// A request in clear on a port that speaks TLS.
+    /// A plain-text request on a port that requires TLS.
     pub const PLAIN_HTTP: Self =
         Self::MALFORMED.saying("This is plain HTTP, and this port speaks TLS: use https://.");
-    /// A TLS handshake on a port that does not speak TLS.
+    /// A TLS handshake on a port without TLS.
     pub const TLS_HANDSHAKE: Self = Self::MALFORMED
         .saying("This is a TLS handshake, and this port speaks plain HTTP: use http://.");
-    /// Transfer-Encoding is anything but one `chunked`.
+    /// Transfer-Encoding is not exactly one `chunked`.
     pub const TRANSFER_ENCODING: Self =
         Self::MALFORMED.saying("Transfer-Encoding must be one single `chunked`.");
-    /// No Host, more than one, or one that does not agree with the target.
+    /// No Host, more than one, or one that contradicts the target.
     pub const HOST: Self = Self::MALFORMED
         .saying("There must be exactly one Host, and it must agree with the target.");
-    /// Host is no `host[:port]`.
+    /// Host is not `host[:port]`.
     pub const HOST_SYNTAX: Self =
         Self::MALFORMED.saying("Host must be a host name or address, with a port or without.");
     /// The target is neither a path nor an http URL.
@@ -55,18 +56,18 @@ impl Problem {
     pub const METHOD_CASE: Self = Self::MALFORMED.saying("A method must be written in capitals.");
     /// More than one Expect.
     pub const EXPECTATIONS: Self = Self::MALFORMED.saying("There must be at most one Expect.");
-    /// HTTP/2: a header's value begins or ends with a blank.
+    /// HTTP/2: a header's value begins or ends with whitespace.
     pub const HEADER_VALUE: Self =
         Self::MALFORMED.saying("A header's value must not begin or end with a blank.");
-    /// HTTP/2: the trailers hold a pseudo-header.
+    /// HTTP/2: the trailers contain a pseudo-header.
     pub const TRAILERS: Self =
         Self::MALFORMED.saying("The request's trailers hold a pseudo-field.");
-    /// The path cannot be decoded, or names what no path may.
+    /// The path cannot be decoded, or contains characters that no path may contain.
     pub const PATH: Self = Self::MALFORMED.saying("The path of the request cannot be read safely.");
     /// The caller's key is given twice, or cannot be decoded.
     pub const AMBIGUOUS_KEY: Self =
         Self::MALFORMED.saying("The key that says who asks is given twice, or cannot be decoded.");
-    /// The request broke off. The client has gone: only the log knows it, as 499.
+    /// The request broke off. The client is gone, so only the log shows this, as 499.
     pub const CLIENT_GONE: Self = Self {
         kind: "urn:problem-type:tollgate:caller-gone",
         title: "The caller has gone",
@@ -76,7 +77,7 @@ impl Problem {
     };
 }
 
-// --- 401 to 431: the request is refused as it is ---
+// --- 401 to 431: the request itself is refused ---
 impl Problem {
     /// 401: the caller's key is missing.
     pub const KEY_MISSING: Self = Self {
@@ -86,10 +87,10 @@ impl Problem {
         detail: "The request does not say who asks: its key is missing.",
         grpc: UNAUTHENTICATED,
     };
-    /// 401: the caller's key is not known.
+    /// 401: the caller's key is unknown.
     pub const KEY_UNKNOWN: Self =
         Self::KEY_MISSING.saying("The key that says who asks is not known.");
-    /// 401: the caller's token is not valid.
+    /// 401: the caller's token is invalid.
     pub const TOKEN: Self = Self::KEY_MISSING.saying("The token that says who asks is not valid.");
     /// 404: no route matches.
     pub const NO_ROUTE: Self = Self {
@@ -99,7 +100,7 @@ impl Problem {
         detail: "No route of this gateway matches the request.",
         grpc: UNIMPLEMENTED,
     };
-    /// 405: routes match, for other methods.
+    /// 405: routes match, but only for other methods.
     pub const METHOD: Self = Self {
         status: StatusCode::METHOD_NOT_ALLOWED,
         kind: "urn:problem-type:tollgate:method-not-allowed",
@@ -107,11 +108,11 @@ impl Problem {
         detail: "The routes for this path are for other methods.",
         grpc: UNIMPLEMENTED,
     };
-    /// 405: TRACE, which no route asks for by name.
+    /// 405: TRACE, and no route names it.
     pub const TRACE: Self = Self::METHOD.saying(
         "TRACE sends back what browsers keep from scripts: it is forwarded only where a route names it.",
     );
-    /// 408: the head of a request does not end in time.
+    /// 408: the head of a request did not end in time.
     pub const HEAD_TIMEOUT: Self =
         Self::BODY_STALLED.saying("The request head did not come in time.");
     /// 408: the body of a request stalled.
@@ -122,10 +123,10 @@ impl Problem {
         detail: "The body of the request stalled.",
         grpc: DEADLINE_EXCEEDED,
     };
-    /// 408: the body of a request comes too slowly.
+    /// 408: the body of a request arrives too slowly.
     pub const BODY_SLOW: Self = Self::BODY_STALLED
         .saying("The body of the request came more slowly than this gateway waits for.");
-    /// 413: the body is larger than the route admits.
+    /// 413: the body is larger than the route allows.
     pub const BODY_TOO_LARGE: Self = Self {
         status: StatusCode::PAYLOAD_TOO_LARGE,
         kind: "urn:problem-type:tollgate:body-too-large",
@@ -133,7 +134,7 @@ impl Problem {
         detail: "The body of the request is larger than this route admits.",
         grpc: RESOURCE_EXHAUSTED,
     };
-    /// 414: the target is longer than the server admits.
+    /// 414: the target is longer than the server allows.
     pub const TARGET_TOO_LONG: Self = Self {
         status: StatusCode::URI_TOO_LONG,
         kind: "urn:problem-type:tollgate:target-too-long",
@@ -141,7 +142,7 @@ impl Problem {
         detail: "The request target is longer than this gateway accepts.",
         grpc: RESOURCE_EXHAUSTED,
     };
-    /// 417: Expect says something other than `100-continue`.
+    /// 417: Expect has a value other than `100-continue`.
     pub const EXPECTATION: Self = Self {
         status: StatusCode::EXPECTATION_FAILED,
         kind: "urn:problem-type:tollgate:expectation-failed",
@@ -149,7 +150,7 @@ impl Problem {
         detail: "The only expectation understood is `100-continue`.",
         grpc: INTERNAL,
     };
-    /// 421: a host that is not forwarded to.
+    /// 421: the gateway does not forward to this host.
     pub const UNLISTED: Self = Self {
         status: StatusCode::MISDIRECTED_REQUEST,
         kind: "urn:problem-type:tollgate:host-not-listed",
@@ -157,7 +158,7 @@ impl Problem {
         detail: "This gateway forwards only to the hosts that its routes name, by the scheme and port of their upstreams.",
         grpc: UNIMPLEMENTED,
     };
-    /// 429: a limit refuses, for a time that is known.
+    /// 429: a limit refuses, with a known retry time.
     pub const QUOTA_EXCEEDED: Self = Self {
         status: StatusCode::TOO_MANY_REQUESTS,
         kind: "https://iana.org/assignments/http-problem-types#quota-exceeded",
@@ -165,14 +166,14 @@ impl Problem {
         detail: "The quota is used up for now. A retry after the time given is admitted.",
         grpc: RESOURCE_EXHAUSTED,
     };
-    /// 429: as many requests as may be under way at once are.
+    /// 429: the largest number of concurrent requests is in progress.
     pub const CONCURRENCY_EXCEEDED: Self = Self::QUOTA_EXCEEDED.saying(
         "As many requests as may be under way at once are under way. Retry when one has ended.",
     );
     /// 429: the request costs more than the quota can ever grant.
     pub const NEVER_FITS: Self = Self::QUOTA_EXCEEDED
         .saying("This request costs more than the quota can ever grant. A retry will not help.");
-    /// 431: the head is larger than the server admits.
+    /// 431: the head is larger than the server allows.
     pub const HEAD_TOO_LARGE: Self = Self {
         status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         kind: "urn:problem-type:tollgate:headers-too-large",
@@ -192,7 +193,7 @@ impl Problem {
         detail: "The gateway failed on this request.",
         grpc: INTERNAL,
     };
-    /// 501: a transfer coding that is not understood.
+    /// 501: an unsupported transfer coding.
     pub const TRANSFER_CODING: Self = Self {
         status: StatusCode::NOT_IMPLEMENTED,
         kind: "urn:problem-type:tollgate:not-implemented",
@@ -204,9 +205,9 @@ impl Problem {
     pub const CONNECT: Self = Self::TRANSFER_CODING.saying(
         "CONNECT is not served here: a tunnel would pass every limit by. Ask for http:// instead of https://; the gateway speaks TLS to the upstream.",
     );
-    /// 501: a method that is longer than any there is.
+    /// 501: a method that is longer than any known one.
     pub const METHOD_UNKNOWN: Self = Self::TRANSFER_CODING.saying("The method is not understood.");
-    /// 501: an upgrade over HTTP/2 that the upstream cannot be asked for.
+    /// 501: an upgrade over HTTP/2 that cannot be requested from the upstream.
     pub const UPGRADE: Self =
         Self::TRANSFER_CODING.saying("This upgrade is not passed on to this upstream.");
     /// 502: no connection to the upstream.
@@ -224,7 +225,7 @@ impl Problem {
         detail: "The upstream closed the connection, or its answer cannot be passed on.",
         ..Self::UPSTREAM_UNREACHABLE
     };
-    /// 503: the gateway or the upstream has as much to do as it will take.
+    /// 503: the gateway or the upstream has reached its capacity.
     pub const OVERLOADED: Self = Self {
         status: StatusCode::SERVICE_UNAVAILABLE,
         kind: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
@@ -235,7 +236,7 @@ impl Problem {
     /// 503: too many connections are open.
     pub const TOO_MANY_CONNECTIONS: Self =
         Self::OVERLOADED.saying("Too many connections are open.");
-    /// 503: a store did not answer, and its limit says that this is a refusal.
+    /// 503: a store did not answer, and its limit is configured to refuse in that case.
     pub const STORE_DOWN: Self = Self {
         title: "The quota cannot be looked up",
         detail: "The store of a limit does not answer, and the limit says that this is a refusal.",
@@ -249,7 +250,7 @@ impl Problem {
         detail: "The upstream did not answer in time.",
         grpc: DEADLINE_EXCEEDED,
     };
-    /// 505: a version of HTTP that is not spoken.
+    /// 505: an unsupported version of HTTP.
     pub const VERSION: Self = Self {
         status: StatusCode::HTTP_VERSION_NOT_SUPPORTED,
         kind: "urn:problem-type:tollgate:version-not-supported",
@@ -257,7 +258,7 @@ impl Problem {
         detail: "This gateway does not speak that version of HTTP.",
         grpc: UNIMPLEMENTED,
     };
-    /// 508: the request has been here before.
+    /// 508: the request has already passed through this gateway.
     pub const LOOP: Self = Self {
         status: StatusCode::LOOP_DETECTED,
         kind: "urn:problem-type:tollgate:loop",
@@ -273,8 +274,8 @@ impl Problem {
         Self { detail, ..self }
     }
 
-    /// Writes the members of the document that every request gets alike, without the brace that closes it. They hold
-    /// nothing to escape.
+    /// Writes the members of the document that are the same for every request, without the closing
+    /// brace. They contain nothing to escape.
     pub fn write_members(&self, out: &mut String) {
         for piece in [
             "{\"type\":\"",
@@ -291,7 +292,7 @@ impl Problem {
         }
     }
 
-    /// The document without members of its own.
+    /// The document without additional members.
     pub fn document(&self) -> String {
         let mut document = String::with_capacity(256);
         self.write_members(&mut document);
@@ -309,7 +310,7 @@ impl Problem {
         response
     }
 
-    /// The bytes of such a response over HTTP/1, after which the connection ends.
+    /// The bytes of this response over HTTP/1, after which the connection closes.
     pub fn last_response(&self) -> Vec<u8> {
         let document = self.document();
         let retry_after = match self.status {
@@ -327,7 +328,7 @@ impl Problem {
     }
 }
 
-/// What closes a problem document.
+/// The end of a problem document.
 pub const END: &str = "}\n";
 /// The media type of a problem document.
 pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");

@@ -1,4 +1,5 @@
-//! TLS towards callers: certificates by name, reloaded while connections live on; client certificates as an identity.
+//! TLS towards clients: certificates by server name, reloaded while connections stay open, and
+//! client certificates as an identity.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,22 +24,23 @@ use tollgate_policy::expiry::first_expiry;
 /// TLS as configured: PEM files, read when it is loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// At least one; the first also serves names that none is for.
+    /// At least one; the first is also used for names without a certificate.
     pub certificates: Vec<CertificateFiles>,
-    /// The authorities callers' certificates are verified against; `None`: no certificate is asked for.
+    /// The authorities that verify client certificates; `None`: no certificate is requested.
     pub client_ca: Option<PathBuf>,
-    /// Whether a caller must show a certificate; means nothing without `client_ca`.
+    /// Whether a client must present a certificate; meaningless without `client_ca`.
     pub client_required: bool,
 }
 
 /// A certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The chain, its own certificate first.
+    /// The file of the chain, beginning with its own certificate.
     pub chain: PathBuf,
     /// The private key.
     pub key: PathBuf,
-    /// Names it is shown for, `*.example.com` for one label before it; empty: the DNS names in it.
+    /// The names for which it is used, `*.example.com` for one label before it; empty: the DNS
+    /// names in it.
     pub hosts: Vec<String>,
 }
 
@@ -53,17 +55,18 @@ impl TlsSettings {
     }
 }
 
-/// TLS that cannot be set up.
+/// The error if TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {what}", file.display())]
 pub struct TlsError {
-    /// The file it hangs on.
+    /// The file that causes it.
     pub file: PathBuf,
     /// What is wrong with it.
     pub what: String,
 }
 
-/// TLS towards callers. What is swapped in is used by the next handshake; connections that stand keep what they have.
+/// TLS towards clients. A reloaded configuration is used from the next handshake on; open
+/// connections keep theirs.
 #[derive(Debug)]
 pub struct ServerTls {
     config: ArcSwap<ServerConfig>,
@@ -73,8 +76,7 @@ pub struct ServerTls {
 impl ServerTls {
     /// Reads the files.
     ///
-    /// # Errors
-    /// The first file that is unreadable, or does not fit the others.
+    /// # Errors The first file that is unreadable, or that does not match the others.
     pub fn load(settings: &TlsSettings) -> Result<Self, TlsError> {
         let config = ArcSwap::from_pointee(config(settings)?);
         Ok(Self {
@@ -83,17 +85,16 @@ impl ServerTls {
         })
     }
 
-    /// Reads the files again, for the handshakes to come.
+    /// Reads the files again, for later handshakes.
     ///
-    /// # Errors
-    /// As [`ServerTls::load`]; then what was loaded before stays in use.
+    /// # Errors As [`ServerTls::load`]; the previous configuration then stays in use.
     pub fn reload(&self, settings: &TlsSettings) -> Result<(), TlsError> {
         self.config.store(Arc::new(config(settings)?));
         self.expiries.store(Arc::new(expiries(settings)));
         Ok(())
     }
 
-    /// The certificates in use, each with the time when the first of its chain expires.
+    /// The certificates in use, each with the earliest expiry in its chain.
     pub fn expiries(&self) -> Arc<Vec<(PathBuf, Duration)>> {
         self.expiries.load_full()
     }
@@ -152,7 +153,8 @@ fn config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
     };
     let mut config = builder.with_cert_resolver(by_name);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    // Resumption without memory of ours per caller; a reload forgets the key, and with it what it vouched for.
+    // Session resumption without state per client; a reload replaces the key, so that older
+    // sessions cannot be resumed.
     config.ticketer = aws_lc_rs::Ticketer::new().map_err(|error| at(&first)(&error))?;
     Ok(config)
 }
@@ -171,11 +173,11 @@ fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     }
 }
 
-/// Certificates by the name asked for.
+/// Certificates by the requested name.
 #[derive(Debug, Default)]
 struct ByName {
     exact: HashMap<String, Arc<CertifiedKey>>,
-    /// `*.example.com` under `example.com`.
+    /// `*.example.com` is stored under `example.com`.
     wildcard: HashMap<String, Arc<CertifiedKey>>,
     default: Option<Arc<CertifiedKey>>,
 }
@@ -253,9 +255,10 @@ fn alternative_names(certificate: &x509_cert::Certificate) -> Vec<GeneralName> {
     }
 }
 
-/// Who the client certificate that the handshake verified was issued to: its subject (RFC 4514), or, where that is
-/// empty, its first URI, DNS name or mail address, with its kind in front: whoever may put what he likes into a name of
-/// one kind is nobody of another, as no subject begins with a word and a colon.
+/// The identity in the client certificate that the handshake verified: its subject (RFC 4514) or,
+/// if that is empty, its first URI, DNS name or mail address with the kind as a prefix. The prefix
+/// prevents a name of one kind from being used as an identity of another, because no subject begins
+/// with a word and a colon.
 pub(super) fn client_subject(session: &ServerConnection) -> Option<Arc<str>> {
     subject(session.peer_certificates()?.first()?)
 }

@@ -1,7 +1,8 @@
-//! Workers: one thread and one current-thread runtime per core, each with its own sockets and its own handler.
+//! Workers: one thread and one current-thread runtime per core, each with its own sockets and its
+//! own handler.
 //!
-//! Nothing on the request path crosses threads, so nothing there needs to be `Send`. Every task of a worker that
-//! serves a caller is counted; a drain tells them all, and waits for them.
+//! Nothing on the request path crosses threads, so nothing there needs to be `Send`. Every task of
+//! a worker that serves a client is counted; a drain notifies all of them, and waits for them.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -16,27 +17,27 @@ use slab::Slab;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 
-/// What a worker is told to do.
+/// The state that a worker is told to enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Serve what is there, accept nothing; a number for each time that it is said.
+    /// Serve the existing connections, accept none; the number increases with each hold.
     Hold(u32),
     Serve,
-    /// Accept nothing new, finish what runs.
+    /// Accept nothing new, finish the existing work.
     Drain(Drain),
     /// Drop everything.
     Stop,
 }
 
-/// How a worker ends.
+/// The settings of a worker's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drain {
-    /// How long it may take; what is left then is cut off.
+    /// How long it may take; work left then is cut off.
     pub span: Duration,
-    /// How long a connection on which nothing is asked is kept for one more request: a caller may be sending it just now,
-    /// and learns from its answer that the connection closes.
+    /// How long an idle connection is kept for one more request: a client may be sending it just
+    /// now, and the response tells it that the connection closes.
     pub grace: Duration,
-    /// Another process has the listening sockets: what waits there is for it to take.
+    /// Another process has the listening sockets and will accept the queued connections.
     pub handed_over: bool,
 }
 
@@ -44,16 +45,17 @@ pub struct Drain {
 #[derive(Debug)]
 pub struct Workers {
     phase: watch::Sender<Phase>,
-    /// The last hold, and how many workers have heard it.
+    /// The last hold, and how many workers have acknowledged it.
     held: watch::Sender<(u32, usize)>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Workers {
-    /// Starts `count` threads; each runs `serve` once inside its runtime, then serves whatever that spawned.
+    /// Starts `count` threads; each runs `serve` once inside its runtime, then runs the tasks that
+    /// it spawned.
     ///
-    /// # Errors
-    /// When a thread or a runtime cannot be made; those already started are stopped again.
+    /// # Errors If a thread or a runtime cannot be created; the threads already started are stopped
+    /// again.
     pub fn start<S>(count: usize, serve: S) -> io::Result<Self>
     where
         S: Fn(&Rc<Worker>) -> io::Result<()> + Clone + Send + 'static,
@@ -105,14 +107,14 @@ impl Workers {
         });
     }
 
-    /// Has every worker accept nothing until [`Workers::open`], and waits until each has heard it: whatever a worker was
-    /// in the middle of without letting go of its thread is over then. Blocks the thread; whether all have heard it
-    /// within `patience`.
+    /// Makes every worker accept nothing until [`Workers::open`], and waits until each has
+    /// acknowledged: synchronous work that a worker was doing is finished then. Blocks the thread;
+    /// returns whether all have acknowledged within `patience`.
     pub fn hold(&self, patience: Duration) -> bool {
         let round = self.held.borrow().0.wrapping_add(1);
         self.held.send_replace((round, 0));
         self.phase.send_replace(Phase::Hold(round));
-        // A few looks: the workers answer within a turn of their loops.
+        // A few checks: the workers acknowledge within one turn of their loops.
         let mut left = patience;
         while self.held.borrow().1 < self.threads.len() {
             if left.is_zero() {
@@ -124,7 +126,7 @@ impl Workers {
         true
     }
 
-    /// Tells every worker to accept nothing new, to finish what runs, and then to end.
+    /// Tells every worker to accept nothing new, to finish its work, and then to end.
     pub fn drain(&self, drain: Drain) {
         self.phase.send_if_modified(|phase| {
             let first = matches!(phase, Phase::Serve | Phase::Hold(_));
@@ -236,7 +238,7 @@ fn run<S>(
         }
     });
     CURRENT.set(None);
-    // Dropping the runtime drops what still runs.
+    // Dropping the runtime drops the remaining tasks.
 }
 
 /// One worker, as its own tasks see it.
@@ -245,18 +247,18 @@ pub struct Worker {
     index: usize,
     draining: Cell<bool>,
     drain: Cell<Option<Drain>>,
-    /// It accepts nothing for now, and these wait for it to accept.
+    /// Whether it accepts nothing for now, and the tasks that wait for it to accept.
     held: Cell<bool>,
     waiting: RefCell<Vec<Waker>>,
-    /// Idle connections that keep their buffers.
+    /// The number of idle connections that keep their buffers.
     awake: Cell<usize>,
-    /// Tasks that serve callers, with the waker that tells them of a drain.
+    /// Tasks that serve clients, with the waker that notifies them of a drain.
     tasks: RefCell<Slab<Option<Waker>>>,
     idle: tokio::sync::Notify,
 }
 
 impl Worker {
-    /// The worker of this thread, if it is one's.
+    /// The worker of this thread, if it has one.
     pub fn current() -> Option<Rc<Self>> {
         CURRENT.with_borrow(Clone::clone)
     }
@@ -266,13 +268,13 @@ impl Worker {
         self.index
     }
 
-    /// Whether it drains.
+    /// Whether it is draining.
     pub fn is_draining(&self) -> bool {
         self.draining.get()
     }
 
-    /// Leave for an idle connection to keep its buffers; `None`: enough others have it. What they hold is bounded by
-    /// their number, however many connections fall idle within a moment.
+    /// The permission for an idle connection to keep its buffers; `None`: enough others have it.
+    /// This bounds the memory of idle buffers, however many connections become idle at once.
     pub fn stay_awake(self: &Rc<Self>) -> Option<Awake> {
         let awake = self.awake.get();
         (awake < AWAKE_MAX).then(|| {
@@ -281,12 +283,12 @@ impl Worker {
         })
     }
 
-    /// Tasks that serve callers.
+    /// The number of tasks that serve clients.
     pub fn tasks(&self) -> usize {
         self.tasks.borrow().len()
     }
 
-    /// Counts a task for as long as the result lives; polled, it is ready when the worker drains.
+    /// Counts a task while the result exists; polled, it is ready when the worker drains.
     pub fn task(self: &Rc<Self>) -> Task {
         let key = self.tasks.borrow_mut().insert(None);
         Task {
@@ -295,7 +297,7 @@ impl Worker {
         }
     }
 
-    /// How long an idle connection waits for one more request, in a drain.
+    /// How long an idle connection waits for one more request during a drain.
     pub fn grace(&self) -> Duration {
         self.drain.get().map_or(Duration::ZERO, |drain| drain.grace)
     }
@@ -320,7 +322,7 @@ impl Worker {
     fn hold(&self, held: bool) {
         self.held.set(held);
         if !held {
-            // Taken first: a waker may run anything.
+            // Taken first, because a waker may run any code.
             self.waiting.take().into_iter().for_each(Waker::wake);
         }
     }
@@ -328,7 +330,7 @@ impl Worker {
     fn drain(&self, drain: Drain) {
         self.drain.set(Some(drain));
         self.draining.set(true);
-        // Collected first: a waker may run anything.
+        // Collected first, because a waker may run any code.
         let wakers: Vec<Waker> = self
             .tasks
             .borrow_mut()
@@ -345,7 +347,8 @@ impl Worker {
     }
 }
 
-/// A task that serves a caller: the drain waits for it. As a future it is ready once the worker drains.
+/// A task that serves a client: the drain waits for it. As a future it is ready once the worker
+/// drains.
 #[derive(Debug)]
 pub struct Task {
     key: usize,
@@ -384,7 +387,7 @@ impl Drop for Task {
         let mut tasks = self.worker.tasks.borrow_mut();
         tasks.remove(self.key);
         if tasks.is_empty() {
-            // A burst of connections must not leave its memory behind.
+            // Free the memory that a burst of connections needed.
             if tasks.capacity() > KEPT_TASKS {
                 tasks.shrink_to_fit();
             }
@@ -395,7 +398,7 @@ impl Drop for Task {
     }
 }
 
-/// The leave of an idle connection to keep its buffers, until it is dropped.
+/// The permission of an idle connection to keep its buffers, until it is dropped.
 #[derive(Debug)]
 pub struct Awake(Rc<Worker>);
 
@@ -405,11 +408,11 @@ impl Drop for Awake {
     }
 }
 
-/// Idle connections of one worker that may keep their buffers (about 20 KiB each).
+/// The number of idle connections of one worker that may keep their buffers (about 20 KiB each).
 const AWAKE_MAX: usize = 32;
-/// How often a hold looks whether all have heard it.
+/// How often a hold checks for acknowledgements.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Places for tasks that an idle worker keeps.
+/// The number of task slots that an idle worker keeps.
 const KEPT_TASKS: usize = 1024;
 
 thread_local! {

@@ -1,4 +1,4 @@
-//! The accept loop: it outlives every error, and lets in no more than the bounds say.
+//! The accept loop: accepts connections within the bounds, and continues after every error.
 
 use std::future::poll_fn;
 use std::io;
@@ -25,7 +25,7 @@ use crate::timers;
 use crate::tls::ServerTls;
 use crate::worker::{Task, Worker};
 
-/// A listener and what stands behind it.
+/// A listener, with the settings and the handler for its connections.
 pub(super) struct Acceptor<H> {
     pub(super) address: Arc<Address>,
     pub(super) tls: Option<Arc<ServerTls>>,
@@ -34,7 +34,7 @@ pub(super) struct Acceptor<H> {
     pub(super) tasks: TaskPool<Caller>,
 }
 
-/// A connection that was let in.
+/// A connection that was accepted within the bounds.
 pub(super) struct Caller {
     pub(super) stream: Plain,
     pub(super) peer: Option<SocketAddr>,
@@ -43,7 +43,7 @@ pub(super) struct Caller {
     pub(super) task: Task,
 }
 
-/// Serves `caller`, then others as they come.
+/// Serves `caller`, then other connections as they arrive.
 async fn attend<H: Handler>(acceptor: Rc<Acceptor<H>>, mut caller: Caller) {
     loop {
         connection::serve(caller, &acceptor).await;
@@ -61,8 +61,8 @@ pub(super) fn open<H: Handler>(
     worker: &Rc<Worker>,
 ) -> io::Result<()> {
     let socket = match socket {
-        // The runtime's own listener would register each connection before anything is known of it. Its stream
-        // tells of a listening socket as well when there is something.
+        // The runtime's own listener would register each connection before anything is known about
+        // it. Its `TcpStream` also reports readiness of a listening socket.
         Listener::Tcp(socket) => {
             AsyncListener::Tcp(TcpStream::from_std(OwnedFd::from(socket).into())?)
         }
@@ -107,7 +107,7 @@ impl AsyncListener {
     }
 }
 
-/// What the accept loop wakes for.
+/// The events that wake the accept loop.
 enum Turn {
     Drain,
     Accepted(io::Result<Accepted>),
@@ -137,7 +137,8 @@ async fn accept<H: Handler>(socket: AsyncListener, acceptor: Rc<Acceptor<H>>, mu
                     tracing::warn!(listener = %acceptor.address, %error, "cannot accept connections for now");
                     failing = true;
                 }
-                // Out of descriptors or memory: what is open must end first; asking at once again would spin.
+                // Out of descriptors or memory: open connections must end first. Retrying at once
+                // would spin.
                 tokio::select! {
                     () = &mut task => break,
                     () = timers::pause(PAUSE) => {}
@@ -148,7 +149,7 @@ async fn accept<H: Handler>(socket: AsyncListener, acceptor: Rc<Acceptor<H>>, mu
     if task.worker().has_handed_over() {
         return;
     }
-    // Closing a socket of a reuseport group resets what it has queued: take that in first.
+    // Closing a socket of a reuseport group resets its queued connections, so accept those first.
     while let Ok(Ok(accepted)) = timers::within(
         Duration::ZERO,
         poll_fn(|context| socket.poll_accept(context)),
@@ -164,7 +165,7 @@ fn admit<H: Handler>((stream, peer): Accepted, acceptor: &Rc<Acceptor<H>>, task:
     stats.accepted.add();
     let settings = acceptor.shared.settings.load_full();
     let place = Place::take(&acceptor.shared, settings.connections).and_then(|mut place| {
-        // Behind the PROXY protocol the address is known only after its header.
+        // With the PROXY protocol the address is known only after its header.
         match peer.filter(|_| !settings.proxy_protocol) {
             Some(peer) => place.from(peer.ip(), &settings).map(|()| place),
             None => Ok(place),
@@ -196,7 +197,8 @@ fn admit<H: Handler>((stream, peer): Accepted, acceptor: &Rc<Acceptor<H>>, task:
     }
 }
 
-/// Errors of the connection that was about to be accepted, not of the listener (accept(2)).
+/// Whether the error concerns the connection that was about to be accepted, and not the listener
+/// (accept(2)).
 fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -211,5 +213,5 @@ fn concerns_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// How long accepting rests after it failed.
+/// How long accepting pauses after a failure.
 const PAUSE: Duration = Duration::from_millis(100);

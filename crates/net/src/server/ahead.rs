@@ -1,8 +1,9 @@
-//! How far an answer may run ahead of its HTTP/2 caller.
+//! Bounds how far a response may run ahead of its HTTP/2 client.
 //!
-//! The protocol library takes a piece of a body whenever the caller's window has room for a byte, and one more to wait for
-//! the next. A window may be as large as its caller likes, who then reads nothing. So it is counted here what of a stream's
-//! answer has not left, until the library lets go of each piece.
+//! The protocol library takes a piece of a body whenever the client's window has room for a byte,
+//! and holds one more while it waits. A client may announce a very large window and then read
+//! nothing. This module therefore counts the unsent bytes of a stream's response, until the library
+//! drops each piece.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Buf;
 
-/// What of one stream's answer has not left.
+/// The unsent bytes of one stream's response.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ahead(Rc<Inner>);
 
@@ -19,7 +20,7 @@ struct Inner {
     unsent: Cell<usize>,
     /// The largest piece so far: the next may be as large.
     largest: Cell<usize>,
-    /// Who waits until a piece has left.
+    /// The task that waits until a piece was sent.
     waiting: RefCell<Option<Waker>>,
 }
 
@@ -34,7 +35,7 @@ impl Ahead {
         Poll::Pending
     }
 
-    /// Counts a piece until it has left.
+    /// Counts a piece until it was sent.
     pub(super) fn count<D: Buf>(&self, data: D) -> Unsent<D> {
         let length = data.remaining();
         self.0.unsent.set(self.0.unsent.get() + length);
@@ -47,7 +48,7 @@ impl Ahead {
     }
 }
 
-/// A piece of an answer that the protocol library holds.
+/// A piece of a response that the protocol library holds.
 #[derive(Debug)]
 pub(super) struct Unsent<D> {
     data: D,
@@ -81,8 +82,8 @@ impl<D> Drop for Unsent<D> {
     }
 }
 
-/// Bytes of one stream's answer that may wait for its caller: a piece that is larger waits alone, and none is larger than one
-/// read of an upstream.
+/// The largest number of bytes of one stream's response that may wait for its client. A larger
+/// piece waits alone; no piece is larger than one read of an upstream.
 const MOST: usize = 64 * 1024;
 
 #[cfg(test)]

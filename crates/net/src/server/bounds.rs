@@ -1,4 +1,4 @@
-//! How many connections are open, in all and per address.
+//! Bounds the number of open connections, in total and per address.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,7 +18,7 @@ pub struct Bounds {
     by_address: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// Why a connection was not let in.
+/// The reason why a connection was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
     Total,
@@ -41,7 +41,7 @@ impl Bounds {
     }
 }
 
-/// A place among the open connections, given back when dropped.
+/// The slot of an open connection, released when dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     shared: Arc<Shared>,
@@ -62,21 +62,21 @@ impl Place {
         }
     }
 
-    /// What the workers share.
+    /// The state that the workers share.
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// Counts the connection to the address it came from too.
+    /// Also counts the connection for its address.
     pub(super) fn from(&mut self, address: IpAddr, settings: &Settings) -> Result<(), Full> {
         let address = address.to_canonical();
         if settings.trusts(address) {
             return Ok(()); // a proxy carries many callers
         }
         let most = settings.connections_per_address.unwrap_or(usize::MAX);
-        // Nobody may take more than is left for the others (dynamic thresholds, Choudhury and Hahne 1998): one address
-        // fills half of the room at the most, and many at once always leave some for who comes next. The machine's own
-        // programs are no strangers.
+        // An address may not take more than is left for the others (dynamic thresholds, Choudhury
+        // and Hahne 1998): one address fills at most half of the room, and many addresses always
+        // leave some for new ones. Programs on the same machine are exempt.
         let left = settings
             .connections
             .saturating_sub(self.shared.bounds.open());
@@ -113,7 +113,8 @@ impl Drop for Place {
     }
 }
 
-/// What one customer has: an IPv4 address, or a network of IPv6 addresses, of which each has more than there are places.
+/// The network that counts as one client: an IPv4 address, or an IPv6 network, because each holder
+/// of one has more addresses than there are slots.
 fn network(address: IpAddr, prefix: u8) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -126,7 +127,7 @@ fn network(address: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
-/// Connections that an address may have however little room is left.
+/// The number of connections that an address may always have, however little room is left.
 const SHARE_LEAST: usize = 4;
 
 #[cfg(test)]

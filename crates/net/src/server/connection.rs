@@ -1,4 +1,4 @@
-//! One connection from its first byte to its last.
+//! Serves one connection from its first byte to its last.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -36,9 +36,10 @@ use crate::buffer::ReadBuffer;
 use crate::timers::{Deadline, within};
 use crate::worker::Task;
 
-/// Serves one connection. Whatever happens to it stays with it.
+/// Serves one connection; its errors do not affect others.
 ///
-/// A connection may stand silent for long: what its task holds inline, every idle connection pays.
+/// A connection may be idle for long, and every idle connection pays for the inline size of this
+/// task.
 pub(super) fn serve<H: Handler>(
     caller: Caller,
     acceptor: &Rc<Acceptor<H>>,
@@ -122,7 +123,7 @@ pub(super) fn serve<H: Handler>(
     }
 }
 
-/// A connection before its protocol is known.
+/// A connection whose protocol is not yet known.
 struct Setup<H> {
     stream: Plain,
     connection: ConnInfo,
@@ -134,10 +135,10 @@ struct Setup<H> {
 }
 
 impl<H: Handler> Setup<H> {
-    /// Reads the PROXY protocol header; whether the connection may go on.
+    /// Reads the PROXY protocol header; returns whether the connection may continue.
     async fn told(&mut self) -> bool {
         let (stats, handler) = (&self.acceptor.shared.stats, &self.acceptor.handler);
-        // A Unix socket has no address; who may open it is a matter of its file's mode.
+        // A Unix socket has no address; the mode of its file decides who may connect.
         if self
             .connection
             .direct
@@ -177,14 +178,15 @@ impl<H: Handler> Setup<H> {
         counted.is_ok()
     }
 
-    /// What the caller says first, and whether it is HTTP/2; `None`: it has gone, or said too little in its time.
+    /// Reads the client's first bytes and decides whether they are HTTP/2. `None`: the client is
+    /// gone, or sent too little in time.
     async fn first_bytes(&mut self) -> Option<(bool, ReadBuffer)> {
-        // Usually a request's first bytes come together, and are there already.
+        // Usually a request's first bytes arrive together, and are already there.
         let mut input = self.stream.first().unwrap_or_default();
         if let Some(http2) = speaks_http2(input.bytes()) {
             return Some((http2, input));
         }
-        // A caller that has said nothing yet costs no buffer.
+        // A client that has sent nothing yet costs no buffer.
         let mut readable = false;
         let mut forsaken = None;
         std::future::poll_fn(|cx| {
@@ -205,7 +207,7 @@ impl<H: Handler> Setup<H> {
                 count_timeout(Wait::Head, &self.acceptor);
                 return Poll::Ready(None);
             }
-            // In a drain it has not long to begin.
+            // During a drain the client has only a short time to begin.
             if self.task.poll_drain(cx).is_ready() {
                 let span = self.task.worker().grace();
                 return forsaken
@@ -292,15 +294,16 @@ impl<H: Handler> Setup<H> {
     }
 }
 
-/// What came of a TLS handshake.
+/// The result of a TLS handshake.
 enum Handshake {
-    /// It is over.
+    /// The handshake ended.
     Over(io::Result<Box<TlsStream<Plain>>>),
-    /// There was none: the connection begins like a request in clear.
+    /// There was no handshake: the connection begins like a plain-text request.
     Clear(Plain, Vec<u8>),
 }
 
-/// The first bytes where they are a request in clear, without reading them: a TLS record begins with no letter.
+/// Returns the first bytes, without consuming them, if they are a plain-text request: a TLS record
+/// does not begin with a letter.
 async fn clear_text(stream: &mut Plain) -> Option<Vec<u8>> {
     let mut first = [0];
     if stream.peek(&mut first) == 0 {
@@ -316,7 +319,7 @@ async fn clear_text(stream: &mut Plain) -> Option<Vec<u8>> {
     Some(head)
 }
 
-/// Whether a connection that begins with `bytes` speaks HTTP/2; `None`: too few to know.
+/// Whether a connection that begins with `bytes` is HTTP/2; `None`: too few bytes to decide.
 fn speaks_http2(bytes: &[u8]) -> Option<bool> {
     let compared = bytes.len().min(PREFACE.len());
     if bytes[..compared] != PREFACE[..compared] {
@@ -326,7 +329,7 @@ fn speaks_http2(bytes: &[u8]) -> Option<bool> {
     }
 }
 
-/// Speaks HTTP/1 to the end of the connection.
+/// Serves HTTP/1 to the end of the connection.
 fn speak1<H: Handler>(
     (transport, place): (Transport, Place),
     input: ReadBuffer,
@@ -360,7 +363,7 @@ fn speak1<H: Handler>(
     )
 }
 
-/// Speaks HTTP/2 to the end of the connection, which begins with what was read `ahead`.
+/// Serves HTTP/2 to the end of the connection, which begins with the bytes already read (`ahead`).
 async fn speak2<H: Handler>(
     (transport, place): (Transport, Place),
     ahead: Bytes,
@@ -412,26 +415,27 @@ async fn speak2<H: Handler>(
     }
 }
 
-/// Drives an HTTP/2 connection: its deadlines, and its part in a drain.
+/// Drives an HTTP/2 connection: its deadlines, and its shutdown in a drain.
 struct Drive<'a> {
     state: &'a State,
     settings: &'a Settings,
     deadline: Deadline,
-    /// What the deadline was set for.
+    /// The event for which the deadline was set.
     current: Wait,
     task: &'a Task,
     closing: bool,
 }
 
 impl Drive<'_> {
-    /// Drives it to its end; an error: what was waited for too long.
+    /// Drives it to its end; the error is the event whose deadline passed.
     async fn run<C: Graceful>(&mut self, mut connection: Pin<&mut C>) -> Result<(), Wait> {
         std::future::poll_fn(|context| {
             if !self.closing && self.task.poll_drain(context).is_ready() {
                 self.closing = true;
                 connection.as_mut().close();
             }
-            // What breaks the rules was refused by the library, and counted by its frame.
+            // The library has refused violations of the protocol, and they were counted by their
+            // frames.
             if connection.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Ok(()));
             }
@@ -443,7 +447,7 @@ impl Drive<'_> {
                 if self.closing || !matches!(self.current, Wait::Request(_)) {
                     return Poll::Ready(Err(self.current));
                 }
-                // An idle connection is told that it goes, and given time to hear it.
+                // An idle connection receives GOAWAY, and time to read it.
                 self.closing = true;
                 connection.as_mut().close();
                 self.deadline.reset(GOODBYE);
@@ -455,7 +459,7 @@ impl Drive<'_> {
         .await
     }
 
-    /// Sets the deadline anew if the connection waits for something else than before.
+    /// Resets the deadline if the connection waits for something else than before.
     fn time(&mut self) {
         let wait = self.state.wait();
         if wait == self.current {
@@ -471,7 +475,7 @@ impl Drive<'_> {
     }
 }
 
-/// A connection that can be told to close after what is under way.
+/// A connection that can be closed gracefully after its requests in progress.
 trait Graceful: Future<Output = hyper::Result<()>> {
     fn close(self: Pin<&mut Self>);
 }
@@ -518,7 +522,7 @@ fn count_timeout<H: Handler>(wait: Wait, acceptor: &Acceptor<H>) {
     match wait {
         Wait::Head => {
             stats.slow_heads.add();
-            // It has said nothing, or too little to know what it speaks.
+            // The client sent nothing, or too little to recognise the protocol.
             let told = Unread {
                 reason: "slow_head",
                 status: None,
@@ -532,7 +536,8 @@ fn count_timeout<H: Handler>(wait: Wait, acceptor: &Acceptor<H>) {
     }
 }
 
-/// Tells that a connection was there, and whether it panicked outside a handler: then its task ends, and nothing else.
+/// Reports that a connection existed, and whether it panicked outside a handler; a panic ends only
+/// its own task.
 struct Watch<H: Handler>(Rc<Acceptor<H>>);
 
 impl<H: Handler> Watch<H> {
@@ -551,17 +556,18 @@ impl<H: Handler> Drop for Watch<H> {
     }
 }
 
-/// Bytes of a request in clear that are told of.
+/// The number of bytes of a plain-text request that are logged.
 const CLEAR_TEXT: usize = 1024;
-/// What an HTTP/2 connection begins with (RFC 9113, 3.4).
+/// The first bytes of an HTTP/2 connection (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Bytes a caller may send ahead of the upstream per stream, and over a whole connection.
+/// The number of bytes a client may send ahead of the upstream, per stream and per connection.
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
-/// Bytes of an answer that the library takes before it waits for the caller, per stream; see [`super::ahead`].
+/// The number of bytes of a response that the library accepts before it waits for the client, per
+/// stream; see [`super::ahead`].
 const SEND_BUFFER: usize = 64 * 1024;
-/// Streams a caller may reset before they were taken up, and errors it may make, before the connection goes
-/// (CVE-2023-44487, CVE-2025-8671).
+/// The number of streams a client may reset before they are processed, and of errors it may cause,
+/// before the connection is closed (CVE-2023-44487, CVE-2025-8671).
 const RESETS_MAX: usize = 64;
-/// What an idle HTTP/2 connection gets to hear that it goes.
+/// How long an idle HTTP/2 connection has to read its GOAWAY.
 const GOODBYE: Duration = Duration::from_secs(2);

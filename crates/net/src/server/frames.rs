@@ -1,32 +1,34 @@
-//! Follows the frames of an HTTP/2 connection as they go out, and as they come in.
+//! Parses the frame headers of an HTTP/2 connection in both directions, to observe what the
+//! protocol library does not report.
 //!
-//! What breaks the rules of HTTP/2 is refused by the protocol library itself, with a reset stream or the connection's
-//! end, and nobody hears of it. The code it gives is in the frame, so it is counted there. Nor does the library say what is
-//! left of the connection's window; it is what was granted less what came.
+//! The library refuses violations of the protocol itself, by resetting the stream or ending the
+//! connection, and does not report them. The error code is in the frame, so it is counted here. The
+//! library also does not report the rest of the connection's window, which is the granted bytes
+//! minus the received ones.
 
-/// What a frame says that somebody wants to know.
+/// An observed event of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
-    /// A stream is reset, or the connection ended, by this code.
+    /// A stream was reset, or the connection ended, with this code.
     Refused(u32),
-    /// The connection's window grows by so many bytes.
+    /// The connection's window grew by this number of bytes.
     Granted(u32),
-    /// So many bytes are taken from the window: a DATA frame's, with its padding.
+    /// This number of bytes was taken from the window: those of a DATA frame, with its padding.
     Took(u32),
 }
 
-/// How far into which frame the bytes so far have come.
+/// The position within the current frame.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    /// The frame's header, and of its payload what holds the code.
+    /// The frame's header, and the part of its payload that contains the code.
     head: [u8; HEAD],
     filled: usize,
-    /// Bytes of payload that are passed over.
+    /// The number of payload bytes still to skip.
     skip: usize,
 }
 
 impl Frames {
-    /// At the beginning of what a caller sends.
+    /// At the beginning of the bytes that a client sends.
     pub(super) fn of_caller() -> Self {
         Self {
             skip: PREFACE,
@@ -34,7 +36,7 @@ impl Frames {
         }
     }
 
-    /// Follows `bytes`, and hands what they say to `tell`.
+    /// Follows `bytes`, and passes events to `tell`.
     pub(super) fn follow(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Told)) {
         while !bytes.is_empty() {
             if self.skip > 0 {
@@ -74,8 +76,8 @@ impl Frames {
             .fold(0, |length, byte| length << 8 | usize::from(*byte))
     }
 
-    /// Bytes of this frame to look at: of RST_STREAM and GOAWAY up to the code, of the connection's WINDOW_UPDATE up to the
-    /// number, of others the header.
+    /// The number of bytes of this frame to inspect: RST_STREAM and GOAWAY up to the code, the
+    /// connection's WINDOW_UPDATE up to the number, other frames the header.
     fn wanted(&self) -> usize {
         if self.filled < FRAME {
             return FRAME;
@@ -98,7 +100,7 @@ const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 /// The first bit of a window's number is reserved.
 const RESERVED_OFF: u32 = u32::MAX >> 1;
-/// Bytes before a caller's first frame (RFC 9113 3.4).
+/// The bytes before a client's first frame (RFC 9113 3.4).
 const PREFACE: usize = 24;
 
 #[cfg(test)]

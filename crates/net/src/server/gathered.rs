@@ -1,7 +1,8 @@
-//! What an HTTP/2 connection writes, gathered until its turn is over.
+//! Gathers the writes of an HTTP/2 connection until the end of its turn.
 //!
-//! The protocol library flushes before each piece of a body that it can hold but one of, so that answers which are ready
-//! together would each cost a system call. Here they leave together.
+//! The protocol library flushes before each piece of a body of which it can hold only one, so each
+//! of several ready responses would cost a system call. With this transport they are written
+//! together.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -12,18 +13,18 @@ use std::task::{Context, Poll, ready};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A transport that keeps small writes back until [`Gathered::poll_out`]. Its clones are one; one thread uses them, and the
-/// lock only satisfies the types.
+/// A transport that holds small writes back until [`Gathered::poll_out`]. All clones are the same
+/// transport; only one thread uses them, and the lock exists only for the types.
 #[derive(Debug)]
 pub(super) struct Gathered<T>(Arc<Mutex<Inner<T>>>);
 
 #[derive(Debug)]
 struct Inner<T> {
     io: T,
-    /// What is kept back, and how much of it is written already.
+    /// The bytes held back, and how many of them were written.
     kept: Vec<u8>,
     written: usize,
-    /// What was written is not yet flushed.
+    /// Whether written bytes were not yet flushed.
     unflushed: bool,
 }
 
@@ -43,7 +44,7 @@ impl<T: AsyncWrite + Unpin> Gathered<T> {
         })))
     }
 
-    /// Writes what was kept back.
+    /// Writes the bytes that were held back.
     pub(super) fn poll_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.lock().poll_out(cx)
     }
@@ -119,7 +120,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gathered<T> {
         true
     }
 
-    /// Not yet: see [`Gathered::poll_out`].
+    /// Does nothing: see [`Gathered::poll_out`].
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -131,7 +132,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gathered<T> {
     }
 }
 
-/// A connection whose writes leave at the end of each of its turns.
+/// A connection whose writes are sent at the end of each of its turns.
 pub(super) struct Turns<C, T> {
     pub(super) connection: Pin<Box<C>>,
     pub(super) io: Gathered<T>,
@@ -147,16 +148,16 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let result = self.connection.as_mut().poll(cx);
         match self.io.poll_out(cx) {
-            // Nobody is there to read what more would be said.
+            // The peer is gone, so no more bytes need be written.
             Poll::Ready(Err(_)) if result.is_pending() => Poll::Ready(Ok(())),
             _ => result,
         }
     }
 }
 
-/// Bytes that are kept back; a frame of a body that comes in bulk goes by itself.
+/// The largest number of bytes held back; a frame of a large body is sent by itself.
 const KEPT_MOST: usize = 16 << 10;
-/// Bytes of room that an idle connection keeps.
+/// The buffer capacity that an idle connection keeps.
 const KEPT_IDLE: usize = 2 << 10;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! As much of HPACK (RFC 7541) as tells whether a header block holds a pseudo-field.
+//! The part of HPACK (RFC 7541) that tells whether a header block contains a pseudo-header.
 //!
-//! The protocol library drops pseudo-fields of trailers without a word. To see one the caller's table must be followed: what
-//! an index means depends on every block before.
+//! The protocol library silently drops pseudo-headers in trailers. To detect one, this module must
+//! follow the client's dynamic table, because the meaning of an index depends on all blocks before.
 
 use std::collections::VecDeque;
 
-/// The table of one direction: of each entry whether it is a pseudo-field, and its sizes.
+/// The table of one direction: for each entry whether it is a pseudo-header, and its sizes.
 #[derive(Debug)]
 pub(super) struct Table {
     entries: VecDeque<Entry>,
@@ -31,7 +31,8 @@ impl Default for Table {
 }
 
 impl Table {
-    /// Follows a whole header block; whether a pseudo-field is in it. `None`: it is malformed, and the table of no use any more.
+    /// Follows a complete header block; returns whether it contains a pseudo-header. `None`: it is
+    /// malformed, and the table unusable from then on.
     pub(super) fn follow(&mut self, mut block: &[u8]) -> Option<bool> {
         let mut found = false;
         while let Some(&first) = block.first() {
@@ -65,7 +66,7 @@ impl Table {
         Some(found)
     }
 
-    /// Whether the name of a literal field is a pseudo-field's, and how long it is.
+    /// Whether the name of a literal is that of a pseudo-header, and its length.
     fn field_name(&self, index: usize, block: &mut &[u8]) -> Option<(bool, usize)> {
         if index == 0 {
             string(block)
@@ -74,7 +75,7 @@ impl Table {
         }
     }
 
-    /// The same of an entry.
+    /// The same for a table entry.
     fn name(&self, index: usize) -> Option<(bool, usize)> {
         match index.checked_sub(1)?.checked_sub(STATIC_NAMES.len()) {
             None => Some((index <= STATIC_PSEUDO, usize::from(STATIC_NAMES[index - 1]))),
@@ -87,7 +88,7 @@ impl Table {
 
     fn insert(&mut self, entry: Entry) {
         self.evict(entry.size);
-        // One that is larger than the table empties it (RFC 7541 4.4).
+        // An entry larger than the table empties it (RFC 7541 4.4).
         if entry.size <= self.most {
             self.size += entry.size;
             self.entries.push_front(entry);
@@ -103,7 +104,7 @@ impl Table {
     }
 }
 
-/// A number with a prefix of so many bits (RFC 7541 5.1).
+/// Reads an integer with a prefix of `bits` bits (RFC 7541 5.1).
 fn integer(block: &mut &[u8], bits: u32) -> Option<usize> {
     let mask = (1_usize << bits) - 1;
     let mut value = usize::from(next(block)?) & mask;
@@ -124,13 +125,13 @@ fn next(block: &mut &[u8]) -> Option<u8> {
     block.split_off_first().copied()
 }
 
-/// Whether a string begins with a colon, and how long it is in plain bytes (RFC 7541 5.2).
+/// Whether a string begins with a colon, and its decoded length (RFC 7541 5.2).
 fn string(block: &mut &[u8]) -> Option<(bool, usize)> {
     let is_coded = block.first()? & 0x80 != 0;
     let length = integer(block, 7)?;
     let text = block.split_off(..length)?;
     if is_coded {
-        // A colon is `1011100`.
+        // The Huffman code of a colon is `1011100`.
         Some((
             text.first().is_some_and(|byte| byte >> 1 == 0x5c),
             plain_length(text)?,
@@ -140,7 +141,8 @@ fn string(block: &mut &[u8]) -> Option<(bool, usize)> {
     }
 }
 
-/// How many symbols a Huffman-coded string has. The code is canonical: of a length all codes follow one another.
+/// The number of symbols of a Huffman-coded string. The code is canonical: all codes of one length
+/// are consecutive.
 fn plain_length(text: &[u8]) -> Option<usize> {
     let (mut window, mut held, mut symbols) = (0_u64, 0_u32, 0);
     let mut bytes = text.iter();
@@ -151,7 +153,7 @@ fn plain_length(text: &[u8]) -> Option<usize> {
             window |= u64::from(byte) << (56 - held);
             held += 8;
         }
-        // Behind the end stand ones, as in the padding.
+        // The end is followed by ones, as in the padding.
         let ahead = u32::try_from((window | u64::MAX.checked_shr(held).unwrap_or(0)) >> 32).ok()?;
         let length = CODES
             .iter()
@@ -169,7 +171,7 @@ fn plain_length(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Of each length of a code: the first number above its codes, as the first of 32 bits.
+/// For each code length: the first value above its codes, left-aligned in 32 bits.
 const CODES: [(u32, u32); 20] = {
     let mut codes = [(0, 0); 20];
     let (mut index, mut end, mut before) = (0, 0_u32, 0);
@@ -183,7 +185,7 @@ const CODES: [(u32, u32); 20] = {
     codes
 };
 
-/// How many codes have which length (RFC 7541 appendix B), those of 30 bits left out.
+/// How many codes have which length (RFC 7541 appendix B), without those of 30 bits.
 const COUNTS: [(u32, u32); 20] = [
     (5, 10),
     (6, 26),
@@ -206,20 +208,20 @@ const COUNTS: [(u32, u32); 20] = [
     (27, 19),
     (28, 29),
 ];
-/// The longest codes: three symbols and the end of a string, which never stands in one.
+/// The longest codes: three symbols and the end-of-string symbol, which must not occur in a string.
 const END_OF_STRING: u32 = 30;
 
-/// Lengths of the names in the static table (RFC 7541 appendix A).
+/// The lengths of the names in the static table (RFC 7541 appendix A).
 const STATIC_NAMES: [u8; 61] = [
     10, 7, 7, 5, 5, 7, 7, 7, 7, 7, 7, 7, 7, 7, 14, 15, 15, 13, 6, 27, 3, 5, 13, 13, 19, 16, 16, 14,
     16, 13, 12, 6, 4, 4, 6, 7, 4, 4, 8, 17, 13, 8, 19, 13, 4, 8, 12, 18, 19, 5, 7, 7, 11, 6, 10,
     25, 17, 10, 4, 3, 16,
 ];
-/// Of those the first are pseudo-fields.
+/// The first of them are pseudo-headers.
 const STATIC_PSEUDO: usize = 14;
-/// What an entry counts beside its name and value (RFC 7541 4.1).
+/// The overhead of an entry beside its name and value (RFC 7541 4.1).
 const OVERHEAD: usize = 32;
-/// The table's size where nobody says another (RFC 9113 6.5.2), as we do not.
+/// The default size of the table (RFC 9113 6.5.2); we announce no other.
 const DEFAULT_SIZE: usize = 4096;
 
 #[cfg(test)]

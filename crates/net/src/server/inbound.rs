@@ -1,4 +1,4 @@
-//! The body of a request, whichever version of HTTP it came by.
+//! The body of a request, for all versions of HTTP.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -23,9 +23,9 @@ pub struct Inbound(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    /// Read from the connection by whoever polls it: the request with this number.
+    /// Read from the connection when polled; the number is that of its request.
     Http1(Rc<RefCell<Core>>, u32),
-    /// Read by hyper, over HTTP/2 as a rule.
+    /// Read by hyper, usually over HTTP/2.
     Hyper(Incoming, Option<Arrived>),
 }
 
@@ -51,30 +51,30 @@ impl Inbound {
         Self(Kind::Http1(core, request))
     }
 
-    /// To be made in its stream's first turn.
+    /// Must be created in the first turn of its stream.
     pub(super) fn http2(incoming: Incoming, state: &Arc<State>) -> Self {
         let arrived = (!incoming.is_end_stream()).then(|| Arrived::of_stream(state));
         Self(Kind::Hyper(incoming, arrived))
     }
 
-    /// Says that it will be read, for an answer that begins before it is: a caller of HTTP/1.1 that waits for a `100
-    /// Continue` gets it now.
+    /// Announces that the body will be read, for a response that begins before it is: a client of
+    /// HTTP/1.1 that waits for a `100 Continue` receives it now.
     pub fn want(&self) {
         if let Kind::Http1(core, request) = &self.0 {
             core.borrow_mut().want(*request);
         }
     }
 
-    /// Whether the server that reads it takes headers of the response from the response's body ([`Payload`]): our own for
-    /// HTTP/1 does.
+    /// Whether the server that reads it takes response headers from the response's body
+    /// ([`Payload`]): our HTTP/1 server does.
     ///
     /// [`Payload`]: super::Payload
     pub const fn takes_lines(&self) -> bool {
         matches!(self.0, Kind::Http1(..))
     }
 
-    /// The caller's side of a tunnel, should the request be answered by a 101 (over HTTP/2: an extended CONNECT by a
-    /// 200); `None` where there can be none. `extensions` are the request's.
+    /// The client's side of a tunnel, for a request whose response may be a 101 (over HTTP/2: an
+    /// extended CONNECT with a 200); `None` if there can be none. `extensions` are the request's.
     pub fn upgrade(&self, extensions: &mut Extensions) -> Option<OnUpgrade> {
         match &self.0 {
             Kind::Http1(core, request) => core.borrow_mut().upgrade(*request).map(OnUpgrade::http1),

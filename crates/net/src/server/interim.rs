@@ -1,5 +1,5 @@
-//! Interim answers (1xx) on their way to a caller of HTTP/1.1. Over HTTP/2 the library owns the stream, and has no call
-//! for them.
+//! Passes interim responses (1xx) to a client of HTTP/1.1. It does not support HTTP/2, whose
+//! library owns the stream and has no call for them.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use http::header::{CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, StatusCode};
 use parking_lot::Mutex;
 
-/// Takes interim answers for the caller of one HTTP/1.1 connection. `Send`, because hooks of the upstream's side must be;
-/// one thread uses it.
+/// Receives interim responses for the client of one HTTP/1.1 connection. It is `Send`, because
+/// hooks of the upstream's side must be; only one thread uses it.
 #[derive(Clone, Debug)]
 pub struct Interim {
     queue: Arc<Waiting>,
-    /// The request they are for; what comes later is nobody's.
+    /// The request they are for; later ones are dropped.
     request: u32,
-    /// Fields that are not passed on.
+    /// Headers that are not passed on.
     hidden: Vec<HeaderName>,
 }
 
-/// The connection's end of it.
+/// The connection's end of the queue.
 #[derive(Debug, Default)]
 pub(super) struct Queue(Arc<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// The request under way.
+    /// The current request.
     request: AtomicU32,
     /// Whether there are bytes.
     any: AtomicBool,
@@ -34,7 +34,7 @@ struct Waiting {
 }
 
 impl Queue {
-    /// What hands to this queue.
+    /// Creates a sender to this queue.
     pub(super) fn interim(&self) -> Interim {
         Interim {
             queue: Arc::clone(&self.0),
@@ -43,7 +43,7 @@ impl Queue {
         }
     }
 
-    /// A request begins: what was for the last one is dropped.
+    /// Begins a request: interim responses to the last one are dropped.
     pub(super) fn begin(&self) {
         self.0.request.store(
             self.0.request.load(Ordering::Relaxed).wrapping_add(1),
@@ -54,7 +54,7 @@ impl Queue {
         }
     }
 
-    /// Whether interim answers are to be written.
+    /// Whether interim responses are waiting to be written.
     pub(super) fn waits(&self) -> bool {
         self.0.any.load(Ordering::Relaxed)
     }
@@ -68,7 +68,7 @@ impl Queue {
 }
 
 impl Interim {
-    /// The same for the request under way, which passes `fields` not on.
+    /// The same sender for the current request, without the headers `fields`.
     pub fn without<'n>(&self, fields: impl Iterator<Item = &'n HeaderName>) -> Self {
         let request = self.queue.request.load(Ordering::Relaxed);
         Self {
@@ -78,8 +78,8 @@ impl Interim {
         }
     }
 
-    /// Sends an interim answer to the request that is awaited. It is dropped (as RFC 9110 15.2 has it for whoever is
-    /// not there to take it) when that request is over, or when more than [`PENDING_MAX`] bytes wait.
+    /// Sends an interim response to the current request. It is dropped if that request is over (RFC
+    /// 9110 15.2 allows that), or if more than [`PENDING_MAX`] bytes wait.
     pub fn send(&self, status: StatusCode, mut headers: HeaderMap) {
         if !status.is_informational()
             || matches!(
@@ -99,7 +99,7 @@ impl Interim {
             headers.remove(name);
         }
         let mut head = Vec::with_capacity(256);
-        // Writing to bytes that grow cannot fail.
+        // Writing to a growing buffer cannot fail.
         let _ = write!(
             head,
             "HTTP/1.1 {} {}\r\n",
@@ -121,5 +121,5 @@ impl Interim {
     }
 }
 
-/// Bytes of interim answers that may wait for a caller who does not read.
+/// The largest number of bytes of interim responses that may wait for a client that does not read.
 const PENDING_MAX: usize = 16 << 10;

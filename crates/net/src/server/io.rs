@@ -1,4 +1,4 @@
-//! The socket under a connection: plain or encrypted, TCP or Unix.
+//! The socket of a connection: plain or encrypted, TCP or Unix.
 
 use std::io;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ pub(super) enum Plain {
 }
 
 impl Plain {
-    /// What is there already of a connection just accepted.
+    /// The bytes already available on a connection just accepted.
     pub(super) fn first(&self) -> Option<ReadBuffer> {
         match self {
             Self::Tcp(socket) => socket.first(),
@@ -36,7 +36,7 @@ impl Plain {
         }
     }
 
-    /// Waits until there is something to read, without reading it. An error is something to read, too.
+    /// Waits until there is something to read, without reading it. An error counts as readable.
     pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Tcp(socket) => socket.poll_readable(cx),
@@ -44,7 +44,7 @@ impl Plain {
         }
     }
 
-    /// Copies what came and was not read, and leaves it to be read; how many bytes that are.
+    /// Copies unread bytes without consuming them; returns how many.
     pub(super) fn peek(&self, room: &mut [u8]) -> usize {
         match self {
             Self::Tcp(socket) => socket.peek(room),
@@ -52,7 +52,8 @@ impl Plain {
         }
     }
 
-    /// Whether something came that was not read; asks the kernel, as the runtime may not have heard of it yet.
+    /// Whether there are unread bytes; asks the kernel, because the runtime may not have been
+    /// notified yet.
     fn has_unread(&self) -> bool {
         match self {
             Self::Tcp(socket) => socket.has_unread(),
@@ -60,8 +61,9 @@ impl Plain {
         }
     }
 
-    /// Writes `bytes` if the socket takes them at once, then closes. What the peer already sent is read first, since
-    /// closing over unread bytes would reset the connection and take the words back.
+    /// Writes `bytes` if the socket accepts them at once, then closes. Bytes that the peer already
+    /// sent are read first, because closing with unread bytes would reset the connection and
+    /// discard the response.
     pub(super) fn dismiss(self, bytes: &[u8]) {
         match self {
             Self::Tcp(socket) => socket.dismiss(bytes),
@@ -125,7 +127,7 @@ impl AsyncWrite for Plain {
     }
 }
 
-/// What a connection is spoken over.
+/// The transport of a connection.
 #[derive(Debug)]
 pub(super) enum Transport {
     Plain(Plain),
@@ -145,7 +147,7 @@ impl Transport {
         self.plain().poll_readable(cx)
     }
 
-    /// Whether something came that was not read, encrypted or not.
+    /// Whether there are unread bytes, encrypted or not.
     pub(super) fn has_unread(&self) -> bool {
         match self {
             Self::Plain(plain) => plain.has_unread(),
@@ -153,8 +155,9 @@ impl Transport {
         }
     }
 
-    /// Ready when it is time to look whether a caller that waits for its answer is still there: where nothing else needs
-    /// the runtime to know the socket, that is a little later.
+    /// Ready when it is time to check whether a client that waits for its response is still there.
+    /// The check is delayed a little if the socket is not registered with the runtime for another
+    /// reason.
     pub(super) fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Plain(Plain::Tcp(socket)) => socket.poll_watch(cx),
@@ -162,15 +165,15 @@ impl Transport {
         }
     }
 
-    /// Writes `bytes` if the socket takes them at once: a few hundred on a connection that ends. If it takes only some, so
-    /// be it.
+    /// Writes `bytes` if the socket accepts them at once: a few hundred on a connection that ends.
+    /// A partial write is acceptable.
     pub(super) fn write_now(&mut self, bytes: &[u8]) {
         let mut context = Context::from_waker(std::task::Waker::noop());
         let _ = Pin::new(&mut *self).poll_write(&mut context, bytes);
         let _ = Pin::new(self).poll_flush(&mut context);
     }
 
-    /// Writes `bytes` if the socket takes them at once, then closes.
+    /// Writes `bytes` if the socket accepts them at once, then closes.
     pub(super) fn dismiss(mut self, bytes: &[u8]) {
         if let Self::Plain(plain) = self {
             return plain.dismiss(bytes);
@@ -180,21 +183,24 @@ impl Transport {
             Pin::new(&mut self).poll_shutdown(&mut Context::from_waker(std::task::Waker::noop()));
     }
 
-    /// Closes. Without encryption the socket's end is the connection's, and saying so before would be one more call.
+    /// Closes. Without encryption no shutdown is sent first: closing the socket ends the
+    /// connection, and a shutdown would be one more system call.
     pub(super) async fn close(mut self) {
         if matches!(self, Self::Tls(_)) {
             let _ = within(GOODBYE, AsyncWriteExt::shutdown(&mut self)).await;
         }
     }
 
-    /// Closes so that nobody takes it for an end in order: what was sent is not whole.
+    /// Closes with a reset, so that the client does not take an incomplete response for a complete
+    /// one.
     pub(super) fn reset(mut self) {
         if let Plain::Tcp(socket) = self.plain() {
             socket.reset_when_closed();
         }
     }
 
-    /// Says that we are done, then reads and forgets what comes, until it ends or `most` bytes came.
+    /// Shuts down the write side, then reads and discards input until it ends or `most` bytes have
+    /// arrived.
     pub(super) async fn linger(&mut self, most: usize) {
         let _ = AsyncWriteExt::shutdown(self).await;
         let mut scratch = vec![0; 4096]; // not part of the task, whose size every idle connection pays
@@ -266,14 +272,16 @@ impl AsyncWrite for Transport {
     }
 }
 
-/// The transport of an HTTP/2 connection, whose frames are followed. It tells [`State`] what it does.
+/// The transport of an HTTP/2 connection; it follows the frames, and reports its progress to
+/// [`State`].
 #[derive(Debug)]
 pub(super) struct Io {
     transport: Transport,
-    /// Bytes to be read first: what came while the protocol was made out, or was kept back for a while.
+    /// Bytes to be read first: those received while the protocol was detected, or held back for a
+    /// while.
     ahead: Bytes,
     state: Arc<State>,
-    /// Held as long as the socket is.
+    /// Held as long as the socket.
     place: Place,
     sent: Frames,
     came: Frames,
@@ -282,7 +290,7 @@ pub(super) struct Io {
 }
 
 impl Io {
-    /// `window` is told what its caller may still send.
+    /// `window` receives what the client may still send.
     pub(super) fn new(
         transport: Transport,
         ahead: Bytes,
@@ -306,7 +314,7 @@ impl Io {
         io
     }
 
-    /// Follows what of `slices` went out.
+    /// Follows the part of `slices` that was written.
     fn follow(&mut self, slices: &[io::IoSlice<'_>], result: &Poll<io::Result<usize>>) {
         let Poll::Ready(Ok(written)) = result else {
             return;
@@ -323,7 +331,7 @@ impl Io {
         }
     }
 
-    /// Follows what came in.
+    /// Follows the received bytes.
     fn heed(&mut self, bytes: &[u8]) {
         self.came.follow(bytes, |told| {
             if let Told::Took(bytes) = told {
@@ -404,7 +412,7 @@ impl AsyncWrite for Io {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The socket is closed right after this, which ends it just as well.
+        // The socket is closed right after this, which ends it in the same way.
         if matches!(self.transport, Transport::Plain(_)) {
             return Poll::Ready(Ok(()));
         }
@@ -412,5 +420,5 @@ impl AsyncWrite for Io {
     }
 }
 
-/// How long the end of an encrypted connection may take to be said.
+/// How long the end of an encrypted connection may take to be sent.
 const GOODBYE: Duration = Duration::from_secs(2);

@@ -1,7 +1,8 @@
-//! Serves HTTP/1.1 and HTTP/2 on one port: accepts, bounds, times, and hands each request to a [`Handler`].
+//! The HTTP server: serves HTTP/1.1 and HTTP/2 on one port, with limits and timeouts, and passes
+//! each request to a [`Handler`].
 //!
-//! It knows nothing of routes and limits. What it refuses by itself is what never becomes a request: too many
-//! connections, heads that are too large or too slow, handshakes that fail.
+//! It knows nothing of routes and limits. By itself it refuses only input that never becomes a
+//! request: too many connections, heads that are too large or too slow, failed handshakes.
 
 mod accept;
 mod ahead;
@@ -51,99 +52,99 @@ use task_pool::TaskPool;
 pub use upgrade::{Caller, OnUpgrade, Upgraded};
 pub use window::Window;
 
-/// Answers requests. One handler per worker; it never leaves its thread.
+/// Responds to requests. One handler per worker; it never leaves its thread.
 pub trait Handler: 'static {
-    /// The bodies of its answers; `From<Bytes>` makes the server's own.
+    /// The type of its response bodies; `From<Bytes>` makes the server's own.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Payload
         + From<Bytes>
         + Unpin
         + 'static;
 
-    /// Answers `request`. It cannot fail: an error that escaped to the connection would drop it without an answer.
-    /// The future is dropped when the caller goes away.
+    /// Responds to `request`. It cannot fail, because an error would drop the connection without a
+    /// response. The future is dropped when the client leaves.
     fn handle(
         &self,
         connection: &Rc<ConnInfo>,
         request: Request<Inbound>,
     ) -> impl Future<Output = Response<Self::Body>>;
 
-    /// Hears of what happens outside requests, to count it.
+    /// Receives events outside requests, to count them.
     fn observe(&self, _event: Event<'_>) {}
 }
 
-/// A body, and what it brings along.
+/// A body that also carries response headers.
 pub trait Payload {
-    /// Fields of the answer's head as they are to be written, before all others. HTTP/1 only.
+    /// Unparsed response headers, written before all others. HTTP/1 only.
     fn take_verbatim(&mut self) -> Option<Verbatim> {
         None
     }
 
-    /// Writes lines of the answer's head that are not in its table of fields, each with its end, behind those that are: no
-    /// framing, Connection or Date. HTTP/1 only.
+    /// Writes header lines of the response that are not in its header table, each with its line
+    /// end, after those that are. Not for framing, Connection or Date. HTTP/1 only.
     fn write_fields(&self, _out: &mut Vec<u8>) {}
 }
 
-/// What happens outside requests.
+/// An event outside requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'e> {
-    /// A connection was let in.
+    /// A connection was accepted.
     Opened,
-    /// A connection was turned away, and why.
+    /// A connection was refused, with the reason.
     Refused(&'static str),
     /// Accepting failed: descriptors or memory ran out.
     AcceptFailed,
-    /// The head of a request was refused: it never became a request.
+    /// The head of a request was refused, so it never became a request.
     BadHead(Unread<'e>),
     /// A handler, or a connection outside its handler, panicked.
     Panicked,
 }
 
-/// What was refused before it became a request.
+/// Input that was refused before it became a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unread<'e> {
-    /// Why: a fixed word.
+    /// The reason: a fixed word.
     pub reason: &'static str,
-    /// The status it was answered with; `None`: it was not answered.
+    /// The status of the response; `None`: no response was sent.
     pub status: Option<StatusCode>,
     /// The client's address.
     pub client: Option<IpAddr>,
-    /// How it began, as far as that is known.
+    /// Its first bytes, as far as they are known.
     pub head: &'e [u8],
 }
 
-/// What is known of a connection before any header is believed.
+/// The properties of a connection before any header is trusted.
 #[derive(Clone, Debug)]
 pub struct ConnInfo {
-    /// The other end (as the PROXY protocol told it, where that is trusted); `None` on a Unix socket.
+    /// The peer's address (from the PROXY protocol, if that is trusted); `None` on a Unix socket.
     pub peer: Option<SocketAddr>,
-    /// The end that connected to us: differs from `peer` behind the PROXY protocol.
+    /// The address that connected to us; differs from `peer` with the PROXY protocol.
     pub direct: Option<SocketAddr>,
-    /// The PROXY protocol's header named nobody.
+    /// Whether the PROXY protocol header contained no address.
     pub unnamed: bool,
-    /// The listener it came in by.
+    /// The listener that accepted it.
     pub listener: Arc<Address>,
-    /// What the TLS handshake told; `None`: not encrypted.
+    /// The result of the TLS handshake; `None`: not encrypted.
     pub tls: Option<TlsInfo>,
-    /// HTTP/2 (or HTTP/1).
+    /// Whether it is HTTP/2, and not HTTP/1.
     pub http2: bool,
-    /// Takes interim answers, where they can be sent: not over HTTP/2.
+    /// Receives interim responses, if they can be sent: not over HTTP/2.
     pub interim: Option<Interim>,
-    /// HTTP/2: what its caller may still send.
+    /// HTTP/2: the flow-control window of the client.
     pub window: Option<Window>,
 }
 
-/// What a TLS handshake told.
+/// The result of a TLS handshake.
 #[derive(Clone, Debug, Default)]
 pub struct TlsInfo {
-    /// The name asked for.
+    /// The requested server name.
     pub server_name: Option<Arc<str>>,
     /// The subject of the verified client certificate.
     pub client_subject: Option<Arc<str>>,
 }
 
 impl ConnInfo {
-    /// The peer as the policy sees it.
+    /// The peer in the form that the policy uses.
     pub fn peer(&self) -> Peer {
         Peer {
             address: self.peer.map(|peer| peer.ip()),
@@ -159,39 +160,41 @@ impl ConnInfo {
     }
 }
 
-/// How connections are bounded and timed. A changed setting applies to new connections.
+/// The limits and timeouts of connections. A changed setting applies to new connections.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// From a connection's start, or a later request's first byte, to the end of the request's head.
     pub header_read: Duration,
     /// From a connection's start to the end of the TLS handshake; the first head's time begins then.
     pub tls_handshake: Duration,
-    /// The longest a connection may stand without taking a byte of what we send.
+    /// The longest time a client may accept no byte of a response.
     pub body_idle: Duration,
-    /// The longest a connection may stand without a request.
+    /// The longest time a connection may be without a request.
     pub keep_alive: Duration,
     /// How long an idle connection keeps its buffers: long enough that a busy one never gives them back.
     pub awake: Duration,
-    /// Bytes of a request's head; above: 431.
+    /// The largest head of a request in bytes; above: 431.
     pub header_bytes: usize,
-    /// Fields of a request's head; above: 431.
+    /// The largest number of headers of a request; above: 431.
     pub headers: usize,
-    /// Bytes of a request's target; above: 414.
+    /// The longest target of a request in bytes; above: 414.
     pub target_bytes: usize,
-    /// Open connections in all.
+    /// The largest number of open connections.
     pub connections: usize,
-    /// Open connections per address; `None`: no bound but that nobody takes more than is left for the others. Those in
-    /// `trusted_proxies` are not counted.
+    /// Open connections per address; `None`: only bounded so that one address takes no more than is
+    /// left for the others. Addresses in `trusted_proxies` are not counted.
     pub connections_per_address: Option<usize>,
-    /// So many leading bits of an IPv6 address are one customer's.
+    /// The prefix length by which IPv6 addresses count as one client.
     pub ipv6_prefix: u8,
     /// Concurrent streams of one HTTP/2 connection.
     pub streams: u32,
-    /// Whether HTTP/2 callers are told that they may ask for upgrades by extended CONNECT (RFC 8441).
+    /// Whether HTTP/2 clients are told that they may request upgrades by extended CONNECT (RFC
+    /// 8441).
     pub connect_protocol: bool,
-    /// Whether connections begin with a PROXY protocol header. Required from `trusted_proxies`, refused from others.
+    /// Whether connections begin with a PROXY protocol header. Required from `trusted_proxies`,
+    /// refused from others.
     pub proxy_protocol: bool,
-    /// Peers whose word is taken for where a connection came from.
+    /// Peers that are trusted to report the origin of a connection.
     pub trusted_proxies: NetSet,
 }
 
@@ -218,25 +221,25 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether `address` is one whose word is taken for where a connection came from.
+    /// Whether `address` is trusted to report the origin of a connection.
     fn trusts(&self, address: IpAddr) -> bool {
         self.trusted_proxies.contains(address)
     }
 }
 
-/// What the workers of one server share.
+/// State that the workers of one server share.
 #[derive(Debug)]
 pub struct Shared {
-    /// How connections are bounded and timed.
+    /// The limits and timeouts of connections.
     pub settings: ArcSwap<Settings>,
-    /// What is counted.
+    /// The counters.
     pub stats: Stats,
-    /// How many connections are open, and from where.
+    /// The open connections, in total and by address.
     pub bounds: Bounds,
 }
 
 impl Shared {
-    /// With nothing open and nothing counted.
+    /// Creates it with nothing open and nothing counted.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings: ArcSwap::from_pointee(settings),
@@ -246,10 +249,10 @@ impl Shared {
     }
 }
 
-/// Serves the bound listeners with `count` workers; `make` makes each worker's handler, on its thread.
+/// Serves the bound listeners with `count` workers; `make` creates each worker's handler, on its
+/// thread.
 ///
-/// # Errors
-/// When a worker cannot be started.
+/// # Errors If a worker cannot be started.
 pub fn serve<H, M>(
     bound: Vec<Bound>,
     count: usize,
@@ -283,7 +286,8 @@ where
     Workers::start_held(count, move |worker| {
         let handler = Rc::new(make(worker.index()));
         for listener in bound.lock().iter_mut() {
-            // Its own one; more than one where another process left more than there are workers.
+            // One socket per worker; more if a predecessor process left more sockets than there are
+            // workers.
             let share = listener
                 .sockets
                 .len()

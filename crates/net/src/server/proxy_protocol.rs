@@ -1,6 +1,7 @@
-//! The PROXY protocol, versions 1 and 2: where a connection came from, as the load balancer in front tells it.
+//! Reads the PROXY protocol header, versions 1 and 2: the client's address, as reported by the load
+//! balancer in front.
 //!
-//! Read before anything else, and not a byte beyond it, since TLS may follow.
+//! It is read before anything else, and no byte beyond it, because TLS may follow.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,11 +9,10 @@ use std::net::SocketAddr;
 use proxy_header::{ParseConfig, ProxyHeader};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Reads the header; `None` where it names no address: the load balancer speaks for itself (a health check), or for a
-/// kind of address that has no IP.
+/// Reads the header; `None` if it names no address: the load balancer sends a health check of its
+/// own, or the address family has no IP addresses.
 ///
-/// # Errors
-/// When there is no such header, or it cannot be understood.
+/// # Errors If there is no such header, or it is invalid.
 pub async fn read<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Option<SocketAddr>> {
     let mut header = vec![0; SIGNATURE.len()];
     stream.read_exact(&mut header).await?;
@@ -58,7 +58,8 @@ async fn read_version_1<S: AsyncRead + Unpin>(
     stream: &mut S,
     header: &mut Vec<u8>,
 ) -> io::Result<()> {
-    // Byte by byte: what comes after the line is not ours, and only the line's end tells where it ends.
+    // Read byte by byte, because the bytes after the line belong to the next protocol and the
+    // line's length is unknown.
     while !header.ends_with(b"\r\n") {
         if header.len() >= LINE_MAX {
             return Err(invalid("the PROXY protocol line does not end"));
@@ -72,11 +73,11 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// What version 2 begins with.
+/// The first bytes of version 2.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The longest line of version 1 (section 2.1).
 const LINE_MAX: usize = 107;
-/// More than any load balancer sends; the field could say 65,535.
+/// More than any load balancer sends; the length field allows 65,535.
 const REST_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! From a request to its response: bounds that hyper does not know, and panics.
+//! Runs the handler for a request: checks limits that hyper does not check, and turns panics into
+//! responses.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
@@ -12,7 +13,7 @@ use crate::problem::Problem;
 use http::{Request, Response};
 use tollgate_http1::request::BadHead;
 
-/// What the requests of one connection share.
+/// State that the requests of one connection share.
 pub(super) struct Served<H> {
     pub(super) handler: Rc<H>,
     pub(super) connection: Rc<ConnInfo>,
@@ -20,7 +21,8 @@ pub(super) struct Served<H> {
     pub(super) shared: Arc<Shared>,
 }
 
-/// Responds to a request of HTTP/2, whose target and headers hyper has not counted.
+/// Responds to a request of HTTP/2; hyper has not checked the length of its target or the number of
+/// its headers.
 pub(super) async fn respond<H: Handler>(
     served: &Served<H>,
     request: Request<Inbound>,
@@ -39,7 +41,7 @@ pub(super) async fn respond<H: Handler>(
     std::future::poll_fn(|context| poll_guarded(served, response.as_mut(), context)).await
 }
 
-/// Refuses a request of HTTP/2 for its size, counts it and tells the handler.
+/// Refuses an HTTP/2 request for its size, counts it and informs the handler.
 #[cold]
 fn refuse<H: Handler>(
     served: &Served<H>,
@@ -64,8 +66,8 @@ pub(super) fn poll_guarded<H: Handler, F: Future<Output = Response<H::Body>>>(
     response: Pin<&mut F>,
     context: &mut Context<'_>,
 ) -> Poll<Response<H::Body>> {
-    // What a panic leaves behind in this request is dropped with it; what others see is behind locks that a
-    // panic does not poison, or in cells that are never left half changed.
+    // State that a panic leaves in this request is dropped with it. Shared state is behind locks
+    // that a panic does not poison, or in cells that are never left half changed.
     match std::panic::catch_unwind(AssertUnwindSafe(|| response.poll(context))) {
         Ok(poll) => poll,
         Err(_) => {
@@ -76,7 +78,7 @@ pub(super) fn poll_guarded<H: Handler, F: Future<Output = Response<H::Body>>>(
     }
 }
 
-/// Why a connection's bytes, or a request's head, are refused before there is a request.
+/// The reason why a connection's bytes, or a request's head, are refused before there is a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusal {
     pub(super) problem: Problem,
@@ -85,23 +87,23 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// A request in clear on a port that speaks TLS.
+    /// A plain-text request on a port that requires TLS.
     pub(super) const PLAIN_HTTP: Self = Self {
         problem: Problem::PLAIN_HTTP,
         reason: "plain_http",
     };
-    /// A TLS handshake on a port that does not speak TLS.
+    /// A TLS handshake on a port without TLS.
     pub(super) const TLS: Self = Self {
         problem: Problem::TLS_HANDSHAKE,
         reason: "tls_on_plain_port",
     };
-    /// A head that does not come to an end in time.
+    /// A head that did not end in time.
     pub(super) const HEAD_TIMEOUT: Self = Self {
         problem: Problem::HEAD_TIMEOUT,
         reason: "slow_head",
     };
 
-    /// For a head that is refused.
+    /// The refusal of a bad head.
     pub(super) const fn for_head(bad: BadHead) -> Self {
         let (problem, reason) = match bad {
             BadHead::Malformed => (Problem::NOT_HTTP, "malformed"),
@@ -112,7 +114,7 @@ impl Refusal {
         Self { problem, reason }
     }
 
-    /// As the handler hears of it.
+    /// The event that the handler receives.
     pub(super) fn unread<'h>(&self, connection: &ConnInfo, head: &'h [u8]) -> Unread<'h> {
         Unread {
             reason: self.reason,

@@ -1,8 +1,9 @@
-//! A caller's TCP socket, which the runtime learns of only once something has to wait for it.
+//! A client's TCP socket, which is registered with the runtime only when something has to wait for
+//! it.
 //!
-//! A connection that asks once and is closed has its request there when it is accepted, or soon after, and takes the answer
-//! at once: it never waits, and the two system calls that register a socket and take it back are saved, with what the
-//! runtime keeps for it.
+//! On a connection with a single request, the request is usually available when it is accepted, and
+//! the response is accepted at once. Such a connection never waits, which saves the two system
+//! calls of registration, and the runtime's state.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -23,9 +24,9 @@ use crate::timers::Deadline;
 #[derive(Debug)]
 pub(super) struct Socket {
     way: Way,
-    /// Something was written since bytes came in.
+    /// Whether something was written since bytes were received.
     answered: bool,
-    /// When a wait for the caller to hang up is worth a registration.
+    /// When watching for the client's disconnect is worth a registration.
     watch: Option<Deadline>,
 }
 
@@ -33,12 +34,12 @@ pub(super) struct Socket {
 enum Way {
     Fresh(std::net::TcpStream),
     Registered(TcpStream),
-    /// Registering failed, and has closed it.
+    /// Registering failed, and closed it.
     Lost,
 }
 
 impl Socket {
-    /// `fd` as `accept4` gave it, non-blocking.
+    /// `fd` as returned by `accept4`, non-blocking.
     pub(super) fn fresh(fd: OwnedFd) -> Self {
         Self {
             way: Way::Fresh(fd.into()),
@@ -47,7 +48,8 @@ impl Socket {
         }
     }
 
-    /// What is there already of a connection just accepted, if anything; an end is nothing, and is met again.
+    /// The bytes already available on a connection just accepted, if any; an end of stream is
+    /// ignored here, and found again by the next read.
     pub(super) fn first(&self) -> Option<ReadBuffer> {
         let Way::Fresh(stream) = &self.way else {
             return None;
@@ -72,7 +74,7 @@ impl Socket {
         }
     }
 
-    /// Waits until there is something to read, without reading it. An error is something to read, too.
+    /// Waits until there is something to read, without reading it. An error counts as readable.
     pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.registered() {
             Ok(stream) => stream.poll_read_ready(cx).map(drop),
@@ -80,7 +82,7 @@ impl Socket {
         }
     }
 
-    /// Has the other side see a reset, and no end in order, when it is closed.
+    /// Makes closing send a reset instead of an orderly end.
     pub(super) fn reset_when_closed(&mut self) {
         let _ = match &self.way {
             Way::Fresh(stream) => socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)),
@@ -91,7 +93,7 @@ impl Socket {
         };
     }
 
-    /// Ready when it is time to look whether a caller that waits for its answer is still there.
+    /// Ready when it is time to check whether a client that waits for its response is still there.
     pub(super) fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if matches!(self.way, Way::Fresh(_)) && !self.answered {
             let watch = self
@@ -102,7 +104,7 @@ impl Socket {
         Poll::Ready(())
     }
 
-    /// Whether something came that was not read.
+    /// Whether there are unread bytes.
     pub(super) fn has_unread(&self) -> bool {
         match &self.way {
             Way::Fresh(stream) => peek(stream),
@@ -111,7 +113,7 @@ impl Socket {
         }
     }
 
-    /// Copies what came and was not read; how many bytes that are.
+    /// Copies unread bytes; returns how many.
     pub(super) fn peek(&self, room: &mut [u8]) -> usize {
         match &self.way {
             Way::Fresh(stream) => look_ahead(stream, room),
@@ -120,7 +122,8 @@ impl Socket {
         }
     }
 
-    /// Writes `bytes` if the socket takes them at once, after what the peer already sent is read.
+    /// Writes `bytes` if the socket accepts them at once, after reading the bytes that the peer
+    /// already sent.
     pub(super) fn dismiss(self, bytes: &[u8]) {
         let mut scratch = [0; 4096];
         match self.way {
@@ -136,7 +139,7 @@ impl Socket {
         }
     }
 
-    /// Writes by `fresh` while nothing had to wait.
+    /// Writes with `fresh` while nothing had to wait.
     fn write(
         &mut self,
         fresh: impl FnOnce(&mut &std::net::TcpStream) -> io::Result<usize>,
@@ -206,18 +209,19 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// Whether there is a byte to read of `socket`.
+/// Whether `socket` has a byte to read.
 pub(super) fn peek(socket: impl AsFd) -> bool {
     let mut room = [MaybeUninit::uninit(); 1];
     matches!(recv(socket, &mut room, RecvFlags::PEEK | RecvFlags::DONTWAIT), Ok(((came, _), _)) if !came.is_empty())
 }
 
-/// Copies what came over `socket` and leaves it to be read; how many bytes that are.
+/// Copies unread bytes of `socket` without consuming them; returns how many.
 pub(super) fn look_ahead(socket: impl AsFd, room: &mut [u8]) -> usize {
     recv(socket, room, RecvFlags::PEEK | RecvFlags::DONTWAIT).map_or(0, |(length, _)| length)
 }
 
 /// Enough for a usual request's head.
 const FIRST: usize = 2048;
-/// How long a caller waits for its answer before it is watched. One or two ticks of the worker's wheel.
+/// How long a client waits for its response before it is watched: one or two ticks of the worker's
+/// wheel.
 const WATCH_AFTER: Duration = Duration::ZERO;

@@ -1,4 +1,5 @@
-//! What an HTTP/2 connection is waiting for, told by its three sides: the socket, the streams, the task that drives it.
+//! What an HTTP/2 connection is waiting for, as reported by its socket, its streams and its driving
+//! task.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,30 +12,34 @@ use http_body::{Body, Frame, SizeHint};
 use super::ahead::{Ahead, Unsent};
 use super::streams::Piece;
 
-/// Shared by the socket (which must be `Send` for upgrades), the answers' bodies and the driving task. All of them
-/// live on one thread, so plain loads and stores do; the atomics only satisfy the types.
+/// Shared by the socket (which must be `Send` for upgrades), the response bodies and the driving
+/// task. All of them live on one thread, so plain loads and stores suffice; the atomics exist only
+/// for the types.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Requests whose answer is not yet handed over in full.
+    /// The number of requests whose response is not yet handed over completely.
     in_flight: AtomicU32,
-    /// Requests so far.
+    /// The number of requests so far.
     requests: AtomicU32,
-    /// The caller takes nothing: the last write found the socket full.
+    /// Whether the client accepts no bytes: the last write found the socket full.
     stalled: AtomicBool,
-    /// Writes that took something, pieces of requests that came, and pieces of answers that were asked for.
+    /// Counts writes that were accepted, pieces of requests that arrived, and requested pieces of
+    /// responses.
     progress: AtomicU32,
-    /// Answers whose next piece nobody asked for yet: their streams have no window left.
+    /// The number of responses whose next piece the library has not requested: their streams have
+    /// no window left.
     blocked: AtomicU32,
 }
 
-/// What a connection is waiting for. A change means another deadline; the numbers make two of a kind differ.
+/// The event that a connection waits for. A change sets a new deadline; the numbers distinguish
+/// events of the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     /// A request's first byte.
     Request(u32),
     /// The first request's head.
     Head,
-    /// The caller to take bytes.
+    /// For the client to accept bytes.
     Reader(u32),
     /// The handler.
     Handler,
@@ -50,31 +55,32 @@ impl State {
         } else if in_flight > 0 {
             Wait::Handler
         } else if requests == 0 {
-            // Later bytes may be pings; they do not put off the idle deadline, so they need none of their own.
+            // Later bytes may be pings; they do not extend the idle deadline, so they need no
+            // deadline of their own.
             Wait::Head
         } else {
             Wait::Request(requests)
         }
     }
 
-    /// A write took bytes.
+    /// Records that a write was accepted.
     pub(super) fn wrote(&self) {
         self.stalled.store(false, Ordering::Relaxed);
         step(&self.progress);
     }
 
-    /// A piece of a request came.
+    /// Records that a piece of a request arrived.
     pub(super) fn came(&self) {
         step(&self.progress);
     }
 
-    /// The socket takes no bytes for now.
+    /// Records that the socket accepts no bytes for now.
     pub(super) fn stall(&self) {
         self.stalled.store(true, Ordering::Relaxed);
     }
 }
 
-/// A request under way, until its answer is handed over or it is dropped.
+/// Counts a request as in progress until its response is handed over or it is dropped.
 #[derive(Debug)]
 pub(super) struct UnderWay(pub(super) Arc<State>);
 
@@ -92,7 +98,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Keeps a request under way for as long as what it asked for, a tunnel over HTTP/2, is carried.
+/// Keeps a request in progress while its tunnel over HTTP/2 is open.
 #[derive(Clone, Debug)]
 pub struct Hold(#[expect(dead_code, reason = "it is there to be dropped")] Arc<UnderWay>);
 
@@ -102,11 +108,11 @@ impl Hold {
     }
 }
 
-/// An answer's body that keeps its request under way until it is handed over.
+/// A response body that keeps its request in progress until it is handed over.
 #[derive(Debug)]
 pub(super) struct Tracked<B> {
     body: B,
-    /// Counted in [`State::blocked`].
+    /// Whether it is counted in [`State::blocked`].
     blocked: bool,
     ahead: Ahead,
     under_way: UnderWay,
@@ -131,12 +137,13 @@ impl<B: Body + Unpin> Body for Tracked<B> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        // Its caller is still what is waited for.
+        // The connection still waits for the client.
         ready!(self.ahead.poll_room(context));
         let frame = Pin::new(&mut self.body).poll_frame(context);
         let state = &self.under_way.0;
         step(&state.progress);
-        // A piece handed over: until the next is asked for, the caller is what is waited for.
+        // A piece was handed over: until the next is requested, the connection waits for the
+        // client.
         let blocked = frame.is_ready();
         match &frame {
             Poll::Ready(Some(Ok(frame))) => {
@@ -175,7 +182,7 @@ impl<B> Drop for Tracked<B> {
     }
 }
 
-// Not read-modify-write instructions: only one thread ever touches these.
+// No read-modify-write instructions are needed: only one thread accesses these.
 
 fn step(counter: &AtomicU32) -> u32 {
     let value = counter.load(Ordering::Relaxed).wrapping_add(1);

@@ -1,18 +1,19 @@
-//! What the server counts: events of connections, rare beside requests, so plain shared counters do.
+//! Counters of connection events. These are rare compared with requests, so plain shared counters
+//! suffice.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that only grows.
+/// A counter that only grows.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// One more.
+    /// Adds one.
     pub fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many so far.
+    /// The current value.
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,11 +1,12 @@
-//! A bound on a wait, armed by the first poll that has to wait.
+//! A timeout of a wait, armed by the first poll that has to wait.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::Deadline;
 
-/// A bound on a wait. It costs nothing until something has to wait, and nothing to put off.
+/// A timeout of a wait. It costs nothing until something has to wait, and extending it costs
+/// nothing.
 #[derive(Debug)]
 pub struct Expiry {
     span: Duration,
@@ -14,7 +15,7 @@ pub struct Expiry {
 }
 
 impl Expiry {
-    /// Expires when a wait has lasted `span`; zero: never.
+    /// Expires after a wait of `span`; zero: never.
     pub const fn after(span: Duration) -> Self {
         Self {
             span,
@@ -23,12 +24,12 @@ impl Expiry {
         }
     }
 
-    /// The wait is over: the next one starts anew.
+    /// Ends the wait: the next one starts a new timeout.
     pub const fn reset(&mut self) {
         self.armed = false;
     }
 
-    /// A wait that has lasted too long may last `more`, from now on.
+    /// Extends an expired wait by `more`, from now on.
     pub fn put_off(&mut self, more: Duration) {
         if let Some(deadline) = &mut self.deadline {
             deadline.reset(more);

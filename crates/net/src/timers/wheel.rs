@@ -1,37 +1,38 @@
-//! The wheel: entries in a slab, hung into slots by doubly linked lists of indices.
+//! The timer wheel: entries in a slab, linked into slots by doubly linked lists of indices.
 
 use std::task::{Poll, Waker};
 
-/// Deadlines by the tick at which they pass.
+/// Deadlines, ordered by the tick at which they pass.
 ///
-/// An entry hangs in the slot of its tick, or in an earlier one: moving a deadline later only notes the new tick, and
-/// whoever visits the slot hangs the entry on. That makes the usual life of a deadline (moved later, again and again,
-/// never reached) two stores each time. An entry that nobody uses any more stays where it hangs until its slot is visited,
-/// or until it is used again, as most are by a deadline like the one before: neighbours need not be touched.
+/// An entry is linked into the slot of its tick, or into an earlier one: moving a deadline later
+/// only stores the new tick, and the visit of the slot relinks the entry. A typical deadline is
+/// moved later again and again and never reached, so it costs two stores each time. A released
+/// entry stays linked until its slot is visited or it is reused; most are reused by a similar
+/// deadline, so that neighbours need not be touched.
 pub(super) struct Wheel {
-    /// Turns so far.
+    /// The number of turns so far.
     now: u64,
-    /// First entry of each slot; empty until first use.
+    /// The first entry of each slot; empty until first use.
     slots: Vec<u32>,
     entries: Vec<Entry>,
-    /// Head of the list of free entries.
+    /// The head of the list of free entries.
     free: u32,
-    /// Entries that hang in a slot.
+    /// The number of linked entries.
     hung: u32,
-    /// Entries in use.
+    /// The number of entries in use.
     live: u32,
     /// Whether a task turns the wheel.
     pub(super) turning: bool,
 }
 
 struct Entry {
-    /// When it passes; [`NEVER`] when it is not set.
+    /// The tick at which it passes; [`NEVER`] if it is not set.
     at: u64,
-    /// The tick of the slot it hangs in; [`NEVER`] when it hangs nowhere.
+    /// The tick of the slot that links it; [`NEVER`] if it is not linked.
     hung_at: u64,
     previous: u32,
     next: u32,
-    /// The next free entry, if this one is.
+    /// The next free entry, if this one is free.
     next_free: u32,
     waker: Option<Waker>,
 }
@@ -53,7 +54,7 @@ impl Wheel {
         self.hung == 0
     }
 
-    /// A new entry that is not set.
+    /// Creates an entry that is not set.
     pub(super) fn insert(&mut self) -> u32 {
         self.live += 1;
         if self.free == NONE {
@@ -83,7 +84,7 @@ impl Wheel {
         entry.next_free = free;
         self.free = index;
         self.live -= 1;
-        // A burst of connections must not leave its memory behind.
+        // Free the memory that a burst of connections needed.
         if self.live == 0 && self.entries.len() > SHRINK_ABOVE {
             self.entries = Vec::new();
             self.slots.fill(NONE);
@@ -113,7 +114,7 @@ impl Wheel {
         self.entries[index as usize].at <= self.now
     }
 
-    /// Turns until the entry passes.
+    /// The number of turns until the entry passes.
     pub(super) fn left(&self, index: u32) -> u64 {
         self.entries[index as usize].at.saturating_sub(self.now)
     }
@@ -131,7 +132,7 @@ impl Wheel {
         Poll::Pending
     }
 
-    /// Turns the wheel one tick; the wakers of what passed go to `due`.
+    /// Advances the wheel by one tick; the wakers of passed entries are added to `due`.
     pub(super) fn turn(&mut self, due: &mut Vec<Waker>) {
         self.now += 1;
         if self.slots.is_empty() {
@@ -162,7 +163,7 @@ impl Wheel {
         if self.slots.is_empty() {
             self.slots = vec![NONE; SLOTS];
         }
-        // What lies beyond one revolution is visited and hung on once each.
+        // An entry beyond one revolution is visited and relinked once per revolution.
         let tick = self.entry(index).at.min(self.now + SLOTS as u64 - 1);
         let slot = slot_of(tick);
         let head = std::mem::replace(&mut self.slots[slot], index);

@@ -1,4 +1,5 @@
-//! A connection's socket and buffers, shared by the task that serves it and the body of the request under way.
+//! The socket and buffers of a connection, shared by the task that serves it and the body of the
+//! current request.
 
 use std::io;
 use std::pin::Pin;
@@ -17,31 +18,32 @@ use crate::server::upgrade::Upgraded;
 use tollgate_http1::request::{BadHead, Head, Limits};
 use tollgate_http1::{Body, Output, Requests};
 
-/// Borrowed for the length of one call only, never while somebody else's code runs.
+/// Borrowed only within one call, never while other code runs.
 #[derive(Debug)]
 pub(in crate::server) struct Core {
-    /// Gone when the connection has ended or was handed over: a body that lives on finds nothing here.
+    /// `None` when the connection has ended or was handed over; a body that outlives it reads
+    /// nothing.
     transport: Option<(Transport, Place)>,
     pub(super) input: ReadBuffer,
     pub(super) output: Output,
-    /// Which request the body is of: the body of another is over.
+    /// The number of the current request; bodies of earlier requests have ended.
     request: u32,
     pub(super) requests: Requests,
-    /// The caller waits to be told that it may send the body.
+    /// Whether the client waits for a `100 Continue` before it sends the body.
     expects: bool,
-    /// It never was told, and so may send the body or not.
+    /// Whether none was sent, so that the client may send the body or not.
     untold: bool,
-    /// The answer has begun: what is to be written is not the body's reader's to write.
+    /// Whether the response has begun, so that the reader of the body must not write output.
     answering: bool,
-    /// The caller has sent all that it will.
+    /// Whether the client has ended its side.
     pub(super) ended: bool,
-    /// Pieces of bodies read so far: a number that stands still when a body does.
+    /// The number of body pieces read so far; it stands still when a body does.
     pub(super) pieces: u32,
-    /// Whoever reads the body waits for more of it, and sees the caller leave.
+    /// Whether the reader of the body waits for more, and so notices that the client leaves.
     reader_waits: bool,
-    /// The task that does, or last did.
+    /// The task that reads the body, or last did.
     reader: Option<Waker>,
-    /// The task that serves the connection, where it waits and the body is not over.
+    /// The task that serves the connection, if it waits and the body has not ended.
     driver: Option<Waker>,
     upgradable: bool,
     upgrade: Option<oneshot::Sender<Upgraded>>,
@@ -73,7 +75,7 @@ impl Core {
         self.requests.read_head(self.input.bytes(), limits)
     }
 
-    /// The request begins whose head was read last; its number.
+    /// Begins the request whose head was read last; returns its number.
     pub(super) fn begin(&mut self, expects: bool, upgradable: bool) -> u32 {
         self.request = self.request.wrapping_add(1);
         (self.expects, self.untold, self.upgradable) = (expects, false, upgradable);
@@ -81,13 +83,13 @@ impl Core {
         self.request
     }
 
-    /// The answer begins: from now on nothing else is written.
+    /// Begins the response: from now on only its writer writes.
     pub(super) fn answers(&mut self) {
         self.untold = std::mem::take(&mut self.expects);
         self.answering = true;
     }
 
-    /// The request's answer is over, and with it whatever is left of its body.
+    /// Ends the request's response, and with it the rest of its body.
     pub(super) fn finish(&mut self) {
         self.upgrade = None;
         self.driver = None;
@@ -96,12 +98,12 @@ impl Core {
         self.reader = None;
     }
 
-    /// Whether no more of the body comes, although it has not come to its end.
+    /// Whether no more of the body will arrive, although it is incomplete.
     pub(super) fn is_broken(&self) -> bool {
         self.requests.body_state().is_broken()
     }
 
-    /// Nobody holds the body of the request `number` any more.
+    /// Called when the body of the request `number` was dropped.
     pub(in crate::server) fn forsake(&mut self, number: u32) {
         if number == self.request && !self.is_read() {
             self.reader_waits = false;
@@ -111,18 +113,18 @@ impl Core {
         }
     }
 
-    /// Whether the request has been read whole.
+    /// Whether the whole request has been read.
     pub(super) fn is_read(&self) -> bool {
         self.requests.body_state().is_done()
     }
 
-    /// Whether the caller was not told to send the body.
+    /// Whether the client was not told to send the body.
     pub(super) fn is_untold(&self) -> bool {
         self.expects || self.untold
     }
 
-    /// Reads and forgets what is there of the body and small; whether it has come to its end. Only where nobody else holds
-    /// the body: to another reader it would look whole.
+    /// Reads and discards the available rest of a small body; returns whether it has ended. To be
+    /// called only if no other code holds the body: another reader would take it for complete.
     pub(super) fn drain(&mut self, cx: &mut Context<'_>) -> bool {
         if self.is_read() {
             return true;
@@ -147,8 +149,8 @@ impl Core {
         true
     }
 
-    /// The body of the request `number` will be read, though its answer may begin before that: a caller that waits to be
-    /// told so is told now.
+    /// Records that the body of the request `number` will be read, possibly after its response has
+    /// begun: a client that waits for `100 Continue` receives it now.
     pub(in crate::server) fn want(&mut self, number: u32) {
         if number == self.request && !self.answering && std::mem::take(&mut self.expects) {
             self.output.flat().extend_from_slice(CONTINUE);
@@ -185,7 +187,7 @@ impl Core {
                     return Poll::Ready(None);
                 }
                 Ok(Body::Needs(0)) => 0,
-                // With the first byte behind it: that tells whether the client has ended, or goes on.
+                // Ask for one byte more, which shows whether the client has ended or continues.
                 Ok(Body::Needs(bytes)) => bytes.saturating_add(1),
                 Err(error) => {
                     self.took(cx);
@@ -195,8 +197,8 @@ impl Core {
             if std::mem::take(&mut self.expects) {
                 self.output.flat().extend_from_slice(CONTINUE);
             }
-            // What the socket did not take when it was written goes out here, as the caller may be waiting for it: whoever
-            // the socket tells that there is room may be this task.
+            // Flush output that the socket did not accept before, because the client may be waiting
+            // for it; the socket may wake this task when it is writable.
             if !self.answering
                 && !self.output.is_done()
                 && let Poll::Ready(Err(error)) = self.poll_flush(cx)
@@ -230,12 +232,12 @@ impl Core {
         }
     }
 
-    /// Whether the body of the request `number` has been read whole.
+    /// Whether the whole body of the request `number` has been read.
     pub(in crate::server) fn is_end(&self, number: u32) -> bool {
         number == self.request && self.is_read()
     }
 
-    /// What is known of how much is left of it.
+    /// The known bounds of its remaining length.
     pub(in crate::server) fn size_hint(&self, number: u32) -> SizeHint {
         match self.requests.body_state().left() {
             Some(left) if number == self.request => SizeHint::with_exact(left),
@@ -243,7 +245,7 @@ impl Core {
         }
     }
 
-    /// The caller's side of a tunnel, if the request `number` is answered by a 101.
+    /// The client's side of a tunnel, if the response to the request `number` is a 101.
     pub(in crate::server) fn upgrade(
         &mut self,
         number: u32,
@@ -256,24 +258,24 @@ impl Core {
         Some(receiver)
     }
 
-    /// Hands the socket over to whoever asked for it by [`Core::upgrade`].
+    /// Hands the socket over to the receiver that [`Core::upgrade`] created.
     pub(super) fn hand_over(&mut self) {
         if let (Some(sender), Some((transport, place))) =
             (self.upgrade.take(), self.transport.take())
         {
             let ahead = self.input.bytes().split().freeze();
-            // Whoever waited for it may be gone: then the socket closes.
+            // If the receiver is gone, the socket closes.
             let _ = sender.send(Upgraded::new(transport, ahead, place));
         }
     }
 
-    /// Takes the socket out: whoever still holds on to the body has lost it.
+    /// Takes the socket out; a body that still exists can no longer read from it.
     pub(super) fn take(&mut self) -> Option<(Transport, Place)> {
         self.wake_reader();
         self.transport.take()
     }
 
-    /// Whether the caller has sent something that was not read; asks the kernel.
+    /// Whether the client has sent bytes that were not read; asks the kernel.
     pub(super) fn has_unread(&self) -> bool {
         self.transport
             .as_ref()
@@ -288,7 +290,7 @@ impl Core {
         }
     }
 
-    /// Reads once; `wanted`: so many bytes are known to come.
+    /// Reads once; `wanted` bytes are known to come.
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -302,7 +304,7 @@ impl Core {
         read
     }
 
-    /// Writes what is to be written.
+    /// Writes the output.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some((transport, _)) = &mut self.transport else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
@@ -310,7 +312,7 @@ impl Core {
         buffer::poll_flush(&mut self.output, cx, transport)
     }
 
-    /// Says that nothing more will be written.
+    /// Shuts down the write side.
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some((transport, _)) = &mut self.transport else {
             return Poll::Ready(Ok(()));
@@ -318,17 +320,18 @@ impl Core {
         Pin::new(transport).poll_shutdown(cx)
     }
 
-    /// Ready when the caller has gone. What it sends ahead is read meanwhile, since its end stands behind that; beyond
-    /// `most` bytes it waits in the kernel.
+    /// Ready when the client is gone. Bytes that it sends ahead are read meanwhile, because its end
+    /// follows them; beyond `most` bytes they wait in the kernel.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<()> {
         if !self.is_read() {
-            // The socket tells one task only that there is something to read. This one learns from the body's reader when
-            // that has taken something, and then looks again who is to watch.
+            // The socket wakes only one task when it is readable. This task is woken by the body's
+            // reader after each read, and then checks again which of the two must watch.
             match &mut self.driver {
                 Some(known) => known.clone_from(cx.waker()),
                 none => *none = Some(cx.waker().clone()),
             }
-            // Who waits for more of the body sees the caller leave. Who was never told to send it may never do.
+            // A waiting reader of the body notices that the client leaves. But a client that was
+            // never told to send the body may never send it.
             if self.reader_waits && !self.untold {
                 return Poll::Pending;
             }
@@ -346,7 +349,7 @@ impl Core {
         Poll::Pending
     }
 
-    /// Tells the body's reader, if it waits, that it need not. Its task may be this one, and is then to run again, too.
+    /// Wakes the body's reader, if it waits. Its task may be this one, which then runs again too.
     fn wake_reader(&mut self) {
         if std::mem::take(&mut self.reader_waits)
             && let Some(reader) = &self.reader
@@ -355,7 +358,7 @@ impl Core {
         }
     }
 
-    /// The body's reader has got on: the task that serves the connection has to look again.
+    /// Called after the body's reader made progress: wakes the task that serves the connection.
     fn took(&mut self, cx: &Context<'_>) {
         self.pieces = self.pieces.wrapping_add(1);
         if let Some(driver) = self.driver.take_if(|driver| !driver.will_wake(cx.waker())) {
@@ -365,7 +368,7 @@ impl Core {
 }
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-/// Bytes of a body that nobody wanted which are worth reading to keep the connection.
+/// The largest unread body that is worth reading to keep the connection.
 const DRAIN_MAX: usize = 64 << 10;
 
 #[cfg(test)]

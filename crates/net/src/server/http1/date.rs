@@ -1,9 +1,9 @@
-//! The Date of responses (RFC 9110 6.6.1).
+//! The Date header of responses (RFC 9110 6.6.1).
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Writes the line of Date, which is made once a second.
+/// Writes the Date line, which is formatted once a second.
 pub(super) fn write_date(out: &mut Vec<u8>) {
     let now = unix_seconds();
     DATE_LINE.with_borrow_mut(|line| {
@@ -23,7 +23,7 @@ thread_local! {
     static DATE_LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Seconds since 1970: a Date knows nothing finer.
+/// Seconds since 1970, because Date has no finer resolution.
 #[expect(
     clippy::disallowed_methods,
     reason = "Date tells the time of day; nothing is decided by it"

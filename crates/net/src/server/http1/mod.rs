@@ -1,8 +1,9 @@
-//! HTTP/1: one connection, its requests one after the other.
+//! The HTTP/1 server: serves one connection, with its requests one after the other.
 //!
-//! Everything of a connection happens in one future: it reads a head, polls the handler, writes the answer. The body of
-//! the request under way reads from the same socket when the handler polls it, through [`Core`]; nothing is handed from
-//! task to task. Between two requests nothing is kept that could not be made anew: see [`Connection::rest`].
+//! One future does all the work of a connection: it reads a head, polls the handler, and writes the
+//! response. The body of the current request reads from the same socket when the handler polls it,
+//! through [`Core`]; nothing moves between tasks. Between two requests only state is kept that
+//! cannot be recreated: see [`Connection::rest`].
 
 mod core;
 mod date;
@@ -32,15 +33,15 @@ use tollgate_http1::write::{Asked, Extras, ResponseWriter, response_head};
 
 pub(super) use core::Core;
 
-/// What a connection is when its protocol is known.
+/// A connection whose protocol is known.
 pub(super) struct Opened {
     pub(super) transport: Transport,
     pub(super) place: Place,
-    /// What was read of it already.
+    /// Bytes that were already read.
     pub(super) input: ReadBuffer,
-    /// When the first head must have come.
+    /// The deadline for the first head.
     pub(super) deadline: Deadline,
-    /// Takes interim answers.
+    /// The queue of interim responses.
     pub(super) interim: Queue,
 }
 
@@ -56,7 +57,7 @@ pub(super) fn serve<H: Handler>(
         fields: settings.headers,
         target: settings.target_bytes,
     };
-    // Boxed, as what a future holds of its own it may hold twice.
+    // Boxed, because a future may hold its own local variables twice.
     let mut connection = Box::new(Connection {
         core: Rc::new(RefCell::new(Core::new(
             opened.transport,
@@ -78,7 +79,7 @@ pub(super) fn serve<H: Handler>(
     });
     async move {
         loop {
-            // Boxed, so that a connection that rests does not pay for what it does not use.
+            // Boxed, so that a resting connection does not pay for the space of this future.
             let stop = Box::pin(connection.work()).await;
             if stop != Stop::Rest {
                 return Box::pin(connection.end(stop)).await;
@@ -93,60 +94,61 @@ pub(super) fn serve<H: Handler>(
 struct Connection<H> {
     core: Rc<RefCell<Core>>,
     interim: Queue,
-    /// The head that was read last, until its request is made of it: it is large, and moved no more than it must be.
+    /// The head that was read last, until its request is made. It is large, so it is moved as
+    /// little as possible.
     head: Option<Head>,
     limits: Limits,
     deadline: Deadline,
-    /// What the deadline was set for.
+    /// The event for which the deadline was set.
     waits: Waits,
-    /// No request has come yet.
+    /// Whether no request has arrived yet.
     fresh: bool,
-    /// It is told to end, and may answer once more.
+    /// Whether it was told to end; it may send one more response.
     draining: bool,
-    /// The deadline, when it passes, means that the connection gives its memory back, not that it ends.
+    /// Whether the deadline frees the connection's memory instead of ending the connection.
     resting: bool,
-    /// How much longer it may be idle, as of when it last woke from resting or had answered.
+    /// The rest of its idle time, as of the last wake from resting or the last response.
     idle_left: Duration,
-    /// The leave to keep its memory while idle.
+    /// The permission to keep its memory while idle.
     awake: Option<Awake>,
     served: Served<H>,
     task: Task,
 }
 
-/// What is waited for between two requests.
+/// The event that is awaited between two requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
     /// The rest of a head.
     Head,
     /// A request's first byte.
     Idle,
-    /// Nothing so far.
+    /// None so far.
     Unset,
 }
 
-/// Why a connection stops working.
+/// The reason why a connection stops working.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// It has nothing to do for now.
+    /// It has nothing to do at present.
     Rest,
-    /// Its last answer is written, the caller has gone, or it was handed over.
+    /// Its last response is written, the client is gone, or it was handed over.
     Done,
-    /// Its last answer is written, and the caller may still be sending.
+    /// Its last response is written, and the client may still be sending.
     Linger,
-    /// An answer broke off whose end the connection's end would be.
+    /// A response broke off that would have ended with the connection.
     Broken,
-    /// The head did not come in time.
+    /// The head did not arrive in time.
     TooSlow,
-    /// The caller did not take what was sent in time.
+    /// The client did not read the response in time.
     Unread,
-    /// It stood without a request for too long.
+    /// It was idle for too long.
     Idle,
     /// The head was refused.
     Bad(BadHead),
 }
 
 impl<H: Handler> Connection<H> {
-    /// Answers requests for as long as they come.
+    /// Serves requests as long as they arrive.
     async fn work(&mut self) -> Stop {
         loop {
             if let Err(stop) = std::future::poll_fn(|cx| self.poll_head(cx)).await {
@@ -163,7 +165,7 @@ impl<H: Handler> Connection<H> {
         }
     }
 
-    /// Reads until a head is whole, which then is [`Connection::head`].
+    /// Reads until a head is complete and stored in [`Connection::head`].
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
         let mut core = self.core.borrow_mut();
         loop {
@@ -188,7 +190,8 @@ impl<H: Handler> Connection<H> {
         self.poll_time(cx, heard).map(Err)
     }
 
-    /// The connection waits for a head, of which something was `heard` or not: ready when that has lasted too long.
+    /// Called while a head is awaited; `heard` says whether part of it has arrived. Ready when that
+    /// has lasted too long.
     fn poll_time(&mut self, cx: &mut Context<'_>, heard: bool) -> Poll<Stop> {
         let waits = if heard || (self.fresh && !self.draining) {
             Waits::Head
@@ -204,7 +207,7 @@ impl<H: Handler> Connection<H> {
         if !self.draining && self.task.poll_drain(cx).is_ready() {
             self.draining = true;
             if !heard {
-                // What is not under way yet has not long to begin.
+                // A request that has not begun has only a short time to begin.
                 self.keep_no_longer();
                 self.waits = Waits::Idle;
                 self.deadline.reset(self.task.worker().grace());
@@ -219,7 +222,7 @@ impl<H: Handler> Connection<H> {
         })
     }
 
-    /// Sets the deadline for what is waited for from now on; whether the connection is to rest at once.
+    /// Sets the deadline for the awaited event; returns whether the connection should rest at once.
     fn wait(&mut self, waits: Waits) -> bool {
         self.keep_no_longer();
         let settings = &self.served.settings;
@@ -230,7 +233,7 @@ impl<H: Handler> Connection<H> {
         } else if self.idle_left <= settings.awake {
             self.deadline.reset(self.idle_left);
         } else {
-            // Many others that are idle may have kept their memory: then this one does not.
+            // If many other idle connections have kept their memory, this one does not.
             self.awake = self.task.worker().stay_awake();
             self.resting = true;
             self.deadline.reset(settings.awake);
@@ -243,7 +246,7 @@ impl<H: Handler> Connection<H> {
         (self.resting, self.awake) = (false, None);
     }
 
-    /// One request and its answer; an error: the connection does not outlive it.
+    /// Handles one request and its response; an error ends the connection.
     async fn exchange(&mut self) -> Result<(), Stop> {
         let Some(Head {
             parts,
@@ -271,7 +274,8 @@ impl<H: Handler> Connection<H> {
         self.finish(&plan, persists).await
     }
 
-    /// Has the request `number` answered, whose head has been read; `None`: the caller has gone.
+    /// Runs the handler for the request `number`, whose head has been read; `None`: the client is
+    /// gone.
     async fn answer(&mut self, number: u32) -> Option<Response<H::Body>> {
         let Self {
             core,
@@ -287,7 +291,7 @@ impl<H: Handler> Connection<H> {
         std::future::poll_fn(|cx| {
             let answer = respond::poll_guarded(served, answer.as_mut(), cx);
             let mut core = core.borrow_mut();
-            // Those that a caller does not read wait in the queue, which is bounded.
+            // Interim responses that a client does not read wait in the queue, which is bounded.
             if interim.waits() && (answer.is_ready() || core.output.is_done()) {
                 interim.take(core.output.flat());
             }
@@ -302,13 +306,13 @@ impl<H: Handler> Connection<H> {
         .await
     }
 
-    /// Whether another request can follow the one that is answered now. Where nobody is left to read its body, what is
-    /// not there of it by now is not waited for.
+    /// Whether another request can follow the current response. If the handler has dropped the
+    /// body, only its available part is read; the rest is not awaited.
     async fn may_go_on(&mut self) -> bool {
         {
             let core = self.core.borrow();
             if core.is_read() || core.is_untold() {
-                // A caller that was not told to send its body may send its next request in its place.
+                // A client that was not told to send its body may send its next request instead.
                 return core.is_read();
             }
         }
@@ -318,14 +322,15 @@ impl<H: Handler> Connection<H> {
         std::future::poll_fn(|cx| Poll::Ready(self.core.borrow_mut().drain(cx))).await
     }
 
-    /// Writes the answer.
+    /// Writes the response.
     async fn send(
         &mut self,
         response: Response<H::Body>,
         asked: Asked,
     ) -> Result<ResponseWriter, Stop> {
         let (mut head, mut body) = response.into_parts();
-        // Asked before the socket is borrowed: the answer may be the request's own body.
+        // Computed before the socket is borrowed, because the response may be the request's own
+        // body.
         let exact = body.size_hint().exact();
         let verbatim = body.take_verbatim();
         let mut plan = {
@@ -339,7 +344,7 @@ impl<H: Handler> Connection<H> {
                 date: date::write_date,
             };
             let plan = response_head(core.output.flat(), &head, extras, exact, asked);
-            // The next request's headers go where these stood: no table is set up anew.
+            // The next request reuses this header table instead of allocating one.
             core.requests.reuse(std::mem::take(&mut head.headers));
             plan
         };
@@ -349,7 +354,8 @@ impl<H: Handler> Connection<H> {
         Ok(plan)
     }
 
-    /// `stalled`: the caller takes nothing for now, and so many pieces of its request had come when that was found.
+    /// `stalled`: set if the client reads nothing for now, to the number of request pieces that had
+    /// arrived then.
     fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
@@ -359,7 +365,7 @@ impl<H: Handler> Connection<H> {
     ) -> Poll<Result<(), Stop>> {
         loop {
             let mut waits = false;
-            // All that is at hand goes out in one write.
+            // Gather all available pieces into one write.
             while !plan.body.is_ended() && self.core.borrow().output.left() < GATHER {
                 let frame = Pin::new(&mut *body).poll_frame(cx);
                 let last = body.is_end_stream();
@@ -388,7 +394,8 @@ impl<H: Handler> Connection<H> {
                         self.deadline.reset(self.served.settings.body_idle);
                     }
                     std::task::ready!(self.deadline.poll_passed(cx));
-                    // Who may first send everything and then read is not idle while its request still comes.
+                    // A client that uploads before it reads is not idle: extend the deadline while
+                    // request bytes arrive.
                     if stalled.replace(core.pieces) == Some(core.pieces) {
                         return Poll::Ready(Err(Stop::Unread));
                     }
@@ -407,7 +414,8 @@ impl<H: Handler> Connection<H> {
         }
     }
 
-    /// After an answer: whether the connection goes on, which its caller `wanted` or not.
+    /// Runs after a response: whether the connection continues. `wanted`: the client asked for
+    /// that.
     async fn finish(&mut self, plan: &ResponseWriter, wanted: bool) -> Result<(), Stop> {
         if plan.body.is_broken() {
             self.core.borrow_mut().finish();
@@ -426,7 +434,8 @@ impl<H: Handler> Connection<H> {
         } else if plan.persists {
             self.body_ends().await
         } else if !self.core.borrow().is_untold() && Rc::strong_count(&self.core) > 1 {
-            // Nothing more is said, and the caller may be waiting for that; what it still sends has somebody who reads it.
+            // Shut down the write side, because the client may wait for that; a reader still takes
+            // the bytes that it sends.
             let _ = within(
                 LINGER,
                 std::future::poll_fn(|cx| self.core.borrow_mut().poll_shutdown(cx)),
@@ -441,8 +450,8 @@ impl<H: Handler> Connection<H> {
         match (plan.persists, read) {
             (true, true) => Ok(()),
             _ if core.ended => Err(Stop::Done),
-            // What came behind the last request is not heeded, but it is there, perhaps in the kernel only. A caller that
-            // said itself that this is its last sends nothing more.
+            // Bytes after the last request are ignored, but may exist, perhaps only in the kernel.
+            // A client that itself said `close` sends nothing more.
             (false, true) if core.input.is_empty() && !(wanted && core.has_unread()) => {
                 Err(Stop::Done)
             }
@@ -450,8 +459,9 @@ impl<H: Handler> Connection<H> {
         }
     }
 
-    /// After an answer that came before the request's body was read: whether the body comes to its end. As long as
-    /// somebody else holds on to it, as an upstream does that answered early and reads on, it is theirs to read.
+    /// Runs after a response that began before the request's body was read: whether the body ends.
+    /// While another owner holds the body, such as an upstream that responded early and reads on,
+    /// only that owner reads it.
     async fn body_ends(&mut self) -> bool {
         let Self {
             core: shared,
@@ -480,7 +490,7 @@ impl<H: Handler> Connection<H> {
         .await
     }
 
-    /// Waits, without memory, for the next request to begin; `false`: the connection is to be closed.
+    /// Waits, without memory, for the next request to begin; `false`: close the connection.
     async fn rest(&mut self) -> bool {
         self.resting = false;
         let stood = self
@@ -499,7 +509,8 @@ impl<H: Handler> Connection<H> {
         tokio::select! {
             biased;
             () = std::future::poll_fn(|cx| self.core.borrow_mut().poll_readable(cx)) => {
-                // TLS has records that are no part of a request: whoever sends only those stays idle.
+                // TLS has records that are not part of a request: a client that sends only those
+                // stays idle.
                 self.idle_left = self.deadline.left();
                 self.waits = Waits::Unset;
                 true
@@ -512,7 +523,7 @@ impl<H: Handler> Connection<H> {
         }
     }
 
-    /// How a head began that is not answered as a request.
+    /// The first bytes of a head that receives no normal response.
     fn beginning(&self, stop: Stop) -> Vec<u8> {
         if !matches!(stop, Stop::Bad(_) | Stop::TooSlow) {
             return Vec::new();
@@ -542,7 +553,8 @@ impl<H: Handler> Connection<H> {
                 let status = unread.status.filter(|_| heard);
                 let unread = Unread { status, ..unread };
                 self.served.handler.observe(Event::BadHead(unread));
-                // Only a client that began a request is told: an idle one would take it for a response.
+                // Only a client that began a request receives it: an idle one would take it for a
+                // response.
                 return if heard {
                     transport.dismiss(&refusal.problem.last_response())
                 } else {
@@ -583,23 +595,26 @@ fn is_handshake(bytes: &[u8]) -> bool {
     matches!(bytes, [0x16, 0x03, ..])
 }
 
-/// Says that we are done, then reads and forgets what the caller still sends, until it ends or enough came: closing over
-/// unread bytes would reset the connection, and the reset could overtake our last answer.
+/// Shuts down the write side, then reads and discards the client's bytes, until it ends or enough
+/// have arrived. Closing with unread bytes would reset the connection, and the reset could overtake
+/// our last response.
 pub(super) async fn linger(mut transport: Transport, place: Place) {
     let _ = within(LINGER, transport.linger(LINGER_BYTES)).await;
     drop(place);
 }
 
-/// Ready once the worker drains and the time is over in which a caller may still be sending what it asks.
+/// Ready once the worker drains and the grace period has passed in which a client may still be
+/// sending a request.
 async fn forsaken(task: &Task) {
     std::future::poll_fn(|context| task.poll_drain(context)).await;
     pause(task.worker().grace()).await;
 }
 
-/// Bytes of a refused head that are told of.
+/// The number of bytes of a refused head that are logged.
 const BEGINNING: usize = 2048;
-/// Bytes of an answer that are gathered before they are written.
+/// The number of response bytes that are gathered before a write.
 const GATHER: usize = 128 << 10;
-/// How long, and for how many bytes, a caller is listened to that has its answer and goes on sending.
+/// How long, and for how many bytes, the connection still reads from a client that has its response
+/// and keeps sending.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 16 << 20;
