@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::harness::frames::{END_HEADERS, END_STREAM, Frames, HEADERS, block, frame};
 use crate::harness::{Gateway, Upstream, eventually};
 
 fn lines(log: &Path) -> Vec<Value> {
@@ -305,4 +306,31 @@ fn access_log_marks_a_candidate() {
         ("it".into(), Some(true.into()), "shadow_deny".into()),
         "{line}"
     );
+}
+
+#[test]
+fn access_log_names_the_host_of_an_http2_request() {
+    let upstream = Upstream::hello();
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("access.log");
+    let gateway = Gateway::start(&format!(
+        "[log]\naccess = '{}'\n[[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\n",
+        log.display(),
+        upstream.url()
+    ));
+    let mut connection = Frames::open(gateway.address(), &[]);
+    connection.send(frame(
+        HEADERS,
+        END_HEADERS | END_STREAM,
+        1,
+        block(&[
+            (":method", "GET"),
+            (":scheme", "http"),
+            (":authority", "shop.example"),
+            (":path", "/"),
+        ]),
+    ));
+    connection.fate(1);
+    eventually("the log is written", || lines(&log).len() == 1);
+    assert_eq!(lines(&log)[0]["host"], "shop.example");
 }

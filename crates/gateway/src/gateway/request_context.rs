@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 
 use self::fields::Lines;
@@ -62,6 +62,13 @@ pub(super) struct RequestContext {
     closed: bool,
 }
 
+/// The authority of an HTTP/2 request or of an absolute target, which stands for a Host that was
+/// not sent.
+fn asked_authority<B>(request: &Request<B>) -> Option<HeaderValue> {
+    let authority = request.uri().authority()?;
+    HeaderValue::from_str(authority.as_str()).ok()
+}
+
 impl RequestContext {
     /// Opens the context. Headers that only the log needs are taken out of `headers`.
     pub(super) fn open<B>(
@@ -102,7 +109,7 @@ impl RequestContext {
                 method: request.method().clone(),
                 path: request.uri().path_and_query().cloned(),
                 version: request.version(),
-                host: headers.host.clone(),
+                host: headers.host.clone().or_else(|| asked_authority(request)),
                 user_agent: headers.user_agent.take(),
                 referer: headers.referer.take(),
             });
