@@ -1,10 +1,12 @@
-//! The caller's address: believed from forwarding headers only as far as trusted proxies vouch for it.
+//! Determines the client's address. Forwarding headers are trusted only as far as trusted proxies
+//! wrote them.
 //!
-//! The walk goes from the connection outwards: while the hop we stand at is trusted, the entry it wrote (the
-//! rightmost not yet read, over all lines of the field) is the next hop; the first hop that is not trusted is the
-//! caller. An entry that is no address (`unknown`, `_hidden`, garbage) ends the walk at the last trusted hop, so
-//! that nothing a caller writes can choose its address. Where the file counts the proxies instead, the entry that the
-//! outermost of them wrote is the caller. IPv4 addresses mapped into IPv6 are folded first.
+//! The search goes from the connection outwards. While the current hop is trusted, the entry it
+//! wrote (the rightmost one not yet read, over all lines of the header) is the next hop. The first
+//! hop that is not trusted is the client. An entry that is not an address (`unknown`, `_hidden`,
+//! garbage) ends the search at the last trusted hop, so that a client cannot choose its address. If
+//! the file gives the number of proxies instead, the entry that the outermost proxy wrote is the
+//! client. IPv4 addresses mapped into IPv6 are converted to IPv4 first.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -16,20 +18,21 @@ use super::forwarded::{X_FORWARDED_FOR, forwarded_hops, listed_hops};
 pub use super::forwarded::{parse_forwarded, parse_hop};
 pub use super::netset::NetSet;
 
-/// How a caller's address is known: the one place for trust.
+/// How a client's address is determined: the only place that decides about trust.
 #[derive(Clone, Debug)]
 pub struct AddressPolicy {
-    /// Forwarding headers are believed only from these.
+    /// Forwarding headers are trusted only from these peers.
     pub trusted_proxies: NetSet,
-    /// How many proxies every request comes through, in place of their addresses; 0: it is not said.
+    /// The number of proxies that every request passes, instead of their addresses; 0: not set.
     pub trusted_hops: u8,
-    /// Whether they are believed from a Unix socket, too: only local processes can connect to one.
+    /// Whether forwarding headers are also trusted from a Unix socket: only local processes can
+    /// connect to one.
     pub trust_unix: bool,
-    /// Which forwarding header is believed.
+    /// Which forwarding header is trusted.
     pub header: ForwardingHeader,
-    /// IPv6 callers are told apart by this many leading bits.
+    /// IPv6 clients are distinguished by this many leading bits.
     pub ipv6_prefix: u8,
-    /// These callers are never limited.
+    /// Clients with these addresses are never limited.
     pub exempt: NetSet,
 }
 
@@ -46,11 +49,11 @@ impl Default for AddressPolicy {
     }
 }
 
-/// Which forwarding header is believed.
+/// Which forwarding header is trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardingHeader {
-    /// Whichever is there. When both are and name different callers, one of them was passed on unread from the
-    /// outside, and nobody knows which: the last trusted hop is taken instead.
+    /// Whichever header is present. If both are present and name different clients, one of them was
+    /// passed on unchecked from outside and it is unknown which: then the last trusted hop is used.
     #[default]
     Either,
     /// `X-Forwarded-For` only.
@@ -60,7 +63,7 @@ pub enum ForwardingHeader {
 }
 
 impl AddressPolicy {
-    /// Whether a connection's other end may say who the caller is.
+    /// Whether a peer may name the client.
     pub fn trusts(&self, peer: Option<IpAddr>) -> bool {
         match peer {
             _ if self.trusted_hops > 0 => true,
@@ -69,7 +72,8 @@ impl AddressPolicy {
         }
     }
 
-    /// The caller's address; `None` on a Unix socket that is not trusted, or whose process names no address.
+    /// The client's address; `None` on a Unix socket that is not trusted, or whose process names no
+    /// address.
     pub fn client(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
         let peer = peer.map(fold);
         if !self.trusts(peer) {
@@ -101,7 +105,7 @@ impl AddressPolicy {
         hops: impl Iterator<Item = Option<IpAddr>>,
     ) -> Option<IpAddr> {
         if let Some(last) = usize::from(self.trusted_hops).checked_sub(1) {
-            // Fewer entries than proxies: it did not come through all of them.
+            // Fewer entries than proxies: the request did not pass all of them.
             return hops.map(|hop| hop.map(fold)).nth(last).flatten().or(peer);
         }
         let mut client = peer;
@@ -117,7 +121,8 @@ impl AddressPolicy {
         client
     }
 
-    /// The bytes that tell this caller from others: an IPv4 address whole, an IPv6 address by its prefix.
+    /// The bytes that distinguish this client: a whole IPv4 address, or the prefix of an IPv6
+    /// address.
     pub fn key(&self, client: IpAddr) -> AddressKey {
         match fold(client) {
             IpAddr::V4(address) => AddressKey::V4(address.octets()),
@@ -125,7 +130,7 @@ impl AddressPolicy {
         }
     }
 
-    /// The same for people: `192.0.2.7`, `2001:db8:1:2::/64`.
+    /// The same in readable form: `192.0.2.7`, `2001:db8:1:2::/64`.
     pub fn words(&self, client: IpAddr) -> String {
         match fold(client) {
             IpAddr::V4(address) => address.to_string(),
@@ -138,12 +143,12 @@ impl AddressPolicy {
     }
 }
 
-/// The bytes of an address that tell callers apart.
+/// The bytes of an address that distinguish clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressKey {
     /// An IPv4 address.
     V4([u8; 4]),
-    /// The prefix of an IPv6 address, the rest zero.
+    /// The prefix of an IPv6 address, with the rest zero.
     V6([u8; 16]),
 }
 
@@ -157,7 +162,8 @@ impl AddressKey {
     }
 }
 
-/// An address with IPv4 mapped into IPv6 (`::ffff:192.0.2.1`, as dual-stack sockets report it) folded back.
+/// Converts IPv4 mapped into IPv6 (`::ffff:192.0.2.1`, as dual-stack sockets report it) back to
+/// IPv4.
 pub fn fold(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }

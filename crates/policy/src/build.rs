@@ -1,4 +1,4 @@
-//! Compiles the parts of a policy, and says everything that is wrong with them at once.
+//! Compiles the parts of a policy and reports all of their mistakes at once.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use super::upstream::Upstream;
 use super::{Cost, Guarded, Policy, Responses, Rule};
 use tollgate_limit::Limit;
 
-/// The parts of a policy, checked one by one, not yet against one another.
+/// The parts of a policy, checked one by one but not yet against one another.
 #[derive(Debug)]
 pub struct PolicyParts {
-    /// How a caller's address is known, and who is exempt.
+    /// How a client's address is determined, and which addresses are exempt.
     pub address: AddressPolicy,
     /// Identities by index.
     pub identities: Vec<Identity>,
@@ -26,18 +26,18 @@ pub struct PolicyParts {
     pub upstreams: Vec<Arc<Upstream>>,
     /// Routes, in the order of the file.
     pub routes: Vec<Route>,
-    /// How refusals and quota fields are written.
+    /// How refusals and quota headers are written.
     pub responses: Responses,
-    /// Whether the gateway stands in front of services one depends on.
+    /// Whether egress mode is on: the gateway forwards only to hosts that routes name.
     pub egress: bool,
-    /// Whether an encoded slash is a character of its segment; otherwise it is refused.
+    /// Whether an encoded slash is a character of its segment; otherwise such a path is refused.
     pub keeps_slashes: bool,
 }
 
-/// Why parts make no policy. Routes, rules and identities are named by their index.
+/// Why the parts are not a valid policy. Routes, rules and identities are given by index.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// Two routes match the same requests, neither more specifically.
+    /// Two routes match the same requests, and neither is more specific.
     #[error("routes {first} and {second} match the same requests, and neither is more specific")]
     Tie {
         /// The earlier one.
@@ -67,7 +67,7 @@ pub enum BuildError {
         /// The limit.
         rule: usize,
     },
-    /// A route has more limits than one draw takes.
+    /// A route has more limits than one draw supports.
     #[error(
         "route {route} draws from {claims} buckets, candidates included; at most 16 fit in one draw"
     )]
@@ -77,7 +77,7 @@ pub enum BuildError {
         /// Its claims.
         claims: usize,
     },
-    /// An identity is made of a segment that a route does not capture.
+    /// An identity uses a segment that a route does not capture.
     #[error("identity {identity} is made of `path:{name}`, but route {route} has no `{{{name}}}`")]
     UnknownCapture {
         /// The route.
@@ -95,13 +95,14 @@ pub enum BuildError {
         /// The segment's name.
         name: String,
     },
-    /// `when_missing = "use:…"` leads back to where it began.
+    /// `when_missing = "use:…"` leads back to its start.
     #[error("identity {identity} stands in for itself")]
     IdentityCycle {
         /// The identity.
         identity: usize,
     },
-    /// An identity with listed callers has a composite key, or an address: there is no one key to hash.
+    /// An identity with listed callers has a composite key, or an address, so there is no single
+    /// key to hash.
     #[error(
         "identity {identity} lists callers by the hash of their key, so it needs exactly one source, and no address"
     )]
@@ -109,7 +110,7 @@ pub enum BuildError {
         /// The identity.
         identity: usize,
     },
-    /// The sources of an identity that takes the first of them cannot stand for one another.
+    /// The sources of an identity that takes the first of them are not interchangeable.
     #[error(
         "identity {identity} takes the first of its sources, so all of them must be keys that clients send, or all claims of a token"
     )]
@@ -123,7 +124,7 @@ pub enum BuildError {
         /// The identity.
         identity: usize,
     },
-    /// An identity is made of claims of a token, but nothing says how tokens are verified.
+    /// An identity uses claims of a token, but has no settings for verifying tokens.
     #[error(
         "identity {identity} is made of a token's claim, but has no `jwt` table that says how tokens are verified"
     )]
@@ -131,7 +132,7 @@ pub enum BuildError {
         /// The identity.
         identity: usize,
     },
-    /// An index points nowhere: a mistake of whoever put the parts together.
+    /// An index is out of range: a defect in the code that assembled the parts.
     #[error("route {route} refers to {what}, which does not exist")]
     Dangling {
         /// The route.
@@ -224,7 +225,7 @@ impl From<RouteConflict> for BuildError {
     }
 }
 
-/// The header fields that keys and costs are read from, that routes match by, and that routes write or take away.
+/// The headers that keys and costs are read from, that routes match, and that routes set or remove.
 fn deciding<'p>(
     identities: &'p [Identity],
     rules: &'p [Rule],
@@ -271,7 +272,8 @@ fn check_identity(index: usize, identities: &[Identity], errors: &mut Vec<BuildE
     {
         errors.push(BuildError::CallersOfComposite { identity: index });
     }
-    // Otherwise a client could write what another one's token says, and be taken for it.
+    // Otherwise a client could send a value that equals another caller's token claim, and be
+    // identified as that caller.
     let claim = |source: &Source| matches!(source, Source::JwtClaim(_));
     if identity.first_of
         && !identity.sources.iter().all(Source::is_unverified)
@@ -301,7 +303,7 @@ fn check_identity(index: usize, identities: &[Identity], errors: &mut Vec<BuildE
         }
         at = next;
     }
-    // A cycle further on is reported where it is.
+    // A cycle further along is reported at its own identity.
 }
 
 /// Numbers every variant of every limit, densely from zero.

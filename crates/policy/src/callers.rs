@@ -1,4 +1,4 @@
-//! Known callers by the SHA-256 of their key, so that no secret stands in a file.
+//! Known callers, stored by the SHA-256 of their key, so that the file contains no secret.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use super::pattern::ParseError;
 
 /// Known callers, sorted by digest.
 ///
-/// A look-up hashes the key it was given and searches for the digest. The search is not constant in time, and need
-/// not be: what its timing tells is about a digest that the caller cannot steer towards a stored one, since that
-/// would be finding preimages.
+/// A look-up hashes the given key and searches for the digest. The search need not be constant in
+/// time: its timing reveals only something about a digest, and a client cannot steer its digest
+/// towards a stored one without finding preimages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Callers {
     by_digest: Vec<([u8; 32], Arc<Caller>)>,
@@ -20,11 +20,11 @@ pub struct Callers {
 /// One known caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Its name, for logs and keys: several keys may share one, and then share its buckets.
+    /// Its name, for logs and keys. Several keys may have the same name; they share its buckets.
     pub name: Arc<str>,
     /// Its tier.
     pub tier: Option<Arc<str>>,
-    /// The name of its own numbers among the variants of limits, if it has some.
+    /// The name of the caller's own numbers among the variants of limits, if it has some.
     pub numbers: Option<Arc<str>>,
 }
 
@@ -60,7 +60,7 @@ impl Callers {
         Some(&self.by_digest[place].1)
     }
 
-    /// A caller by its name: for tests in the file and for `explain`.
+    /// A caller by its name, for tests in the file and for `explain`.
     pub fn named(&self, name: &str) -> Option<&Arc<Caller>> {
         self.by_digest
             .iter()
@@ -68,7 +68,7 @@ impl Callers {
             .find(|caller| &*caller.name == name)
     }
 
-    /// Every caller, in no order of note.
+    /// Every caller, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Caller>> {
         self.by_digest.iter().map(|(_, caller)| caller)
     }
@@ -78,13 +78,13 @@ impl Callers {
         self.by_digest.len()
     }
 
-    /// Whether none is.
+    /// Whether no key is known.
     pub fn is_empty(&self) -> bool {
         self.by_digest.is_empty()
     }
 }
 
-/// A key as a list of callers names it: `sha256:` and 64 hex digits.
+/// A key in the form of a list of callers: `sha256:` and 64 hex digits.
 pub fn digest_words(key: &[u8]) -> String {
     let digits: String = Sha256::digest(key)
         .iter()
@@ -96,7 +96,7 @@ pub fn digest_words(key: &[u8]) -> String {
 /// Reads `sha256:` and 64 hex digits.
 ///
 /// # Errors
-/// What is wrong, with the bytes it stands at.
+/// The mistake and its byte range.
 pub fn parse_digest(text: &str) -> Result<[u8; 32], ParseError> {
     let Some(digits) = text.strip_prefix("sha256:") else {
         let what = "a caller is known by `sha256:` and the SHA-256 of its key (`tollgate hash`)";

@@ -1,4 +1,5 @@
-//! What a request draws from: one claim for each of its route's limits, on the bucket its caller has there.
+//! Computes what a request draws from: one claim for each of its route's limits, on its caller's
+//! bucket. Does not draw.
 
 use std::sync::Arc;
 
@@ -12,23 +13,23 @@ use super::{Cost, Policy, Rule};
 use tollgate_limit::key::is_within_share;
 use tollgate_limit::{Claim, KeyBytes, Limit, Mode};
 
-/// Who a request is from, as far as its route asks.
+/// The identities of a request, as far as its route needs them.
 #[derive(Clone, Debug, Default)]
 pub struct Identified {
-    /// Whether the caller's address is exempt: it is never limited.
+    /// Whether the client's address is exempt: it is never limited.
     pub exempt: bool,
-    /// The known caller that gives the tier; else the first that is known.
+    /// The known caller that gives the tier; otherwise the first known caller.
     pub caller: Option<Arc<Caller>>,
-    /// Every identity the route asks for, resolved, in the order of the file.
+    /// Every identity the route needs, resolved, in the order of the file.
     pub resolved: SmallVec<[Resolved; 2]>,
-    /// The key under each of the route's scopes; `None` when one of its identities skips.
+    /// The key under each of the route's scopes; `None` when one of its identities is skipped.
     keys: SmallVec<[Option<KeyBytes>; 2]>,
-    /// When, in seconds since the Unix epoch.
+    /// The time of the request, in seconds since the Unix epoch.
     pub(super) at: u64,
 }
 
 impl Identified {
-    /// The tier: of the known caller, else of a client that counts by its address.
+    /// The tier: of the known caller, otherwise of a client identified by its address.
     pub fn tier(&self) -> Option<&Arc<str>> {
         match &self.caller {
             Some(caller) => caller.tier.as_ref(),
@@ -39,7 +40,7 @@ impl Identified {
         }
     }
 
-    /// Whose numbers apply: the caller's own where it has some, else its tier's.
+    /// The name of the numbers that apply: the caller's own if it has some, otherwise its tier's.
     pub fn numbers(&self) -> Option<&Arc<str>> {
         let own = self
             .caller
@@ -49,10 +50,11 @@ impl Identified {
     }
 }
 
-/// What one request draws from: owned, so that it can outlive the request and settle when the answer ends.
+/// What one request draws from. Owned, so that it can outlive the request and settle when the
+/// response ends.
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
-    /// By the plan's scopes; empty where an identity skips, and then no charge is drawn under it.
+    /// By the plan's scopes; empty where an identity is skipped, and then no charge uses it.
     keys: SmallVec<[KeyBytes; 2]>,
     charges: SmallVec<[Charge; 3]>,
 }
@@ -77,7 +79,7 @@ impl Claims {
         self.charges.is_empty()
     }
 
-    /// Leaves out the limits that do not count a response with this status.
+    /// Removes the limits that do not count a response with this status.
     pub fn retain_counting(&mut self, policy: &Policy, status: StatusCode) {
         self.charges
             .retain(|charge| policy.rules[charge.rule].count.counts(status));
@@ -112,7 +114,8 @@ impl Claims {
 }
 
 impl Plan {
-    /// Resolves every identity the route asks for, and the key under each of its scopes, into `identified`.
+    /// Resolves every identity the route needs, and the key under each of its scopes, into
+    /// `identified`.
     pub(super) fn identify(
         &self,
         evidence: Evidence<'_, '_>,
@@ -125,7 +128,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The same as far as the address tells: limits by what else a request says of its caller have no key.
+    /// The same from the address alone: limits by other identities get no key.
     pub(super) fn place(&self, evidence: Evidence<'_, '_>, identified: &mut Identified) {
         for &identity in self
             .identities
@@ -158,7 +161,7 @@ impl Plan {
         }
     }
 
-    /// Adds the charges of a request whose body is `body` bytes long, if that is known.
+    /// Adds the charges of a request with a body of `body` bytes, if that is known.
     pub(super) fn claims(
         &self,
         policy: &Policy,
@@ -208,7 +211,8 @@ impl Plan {
 }
 
 impl Plan {
-    /// The key a rule's buckets are found by; `None` when one of its identities skips, or the rule is off.
+    /// The key of a rule's bucket; `None` when one of its identities is skipped, or the rule is
+    /// off.
     pub(super) fn key_of<'w>(&self, rule: usize, who: &'w Identified) -> Option<&'w KeyBytes> {
         let charge = self.charges.iter().find(|charge| charge.rule == rule)?;
         who.keys[charge.scope].as_ref()
@@ -221,14 +225,15 @@ pub(super) fn is_enforced(limit: &Limit, key: &[u8]) -> bool {
 }
 
 impl Rule {
-    /// The numbers of this name: a tier's, or a caller's own.
+    /// The variant with this name: a tier's numbers, or a caller's own.
     pub fn variant(&self, numbers: Option<&Arc<str>>) -> &Arc<Limit> {
         let place =
             numbers.and_then(|tier| self.tiers.binary_search_by(|(name, _)| name.cmp(tier)).ok());
         place.map_or(&self.live, |place| &self.tiers[place].1)
     }
 
-    /// What a request costs: the estimate where the answer corrects it, else the route's price, else the limit's.
+    /// The cost of a request: the estimate if the response settles it, otherwise the route's cost,
+    /// otherwise the limit's.
     pub fn price(&self, of_route: Option<&Cost>, headers: &HeaderMap, body: Option<u64>) -> u64 {
         match &self.settle {
             Some(settle) => settle.estimate,
@@ -248,8 +253,9 @@ impl Cost {
                 least,
                 most,
             } => {
-                // Of several values the dearest: a cheap second line must not undercut the first. What cannot be read
-                // costs the most: an upstream may read it all the same.
+                // With several values the highest counts: a cheap second line must not lower the
+                // first. An unreadable value costs the maximum, because an upstream may still be
+                // able to read it.
                 let given = headers
                     .get_all(name)
                     .iter()
@@ -265,8 +271,8 @@ impl Cost {
     }
 }
 
-/// The length of the body that a request with these headers announces (RFC 9112 section 6.3): none without a word of it,
-/// `None` where it is only known when it has come.
+/// The length of the body that a request with these headers announces (RFC 9112 section 6.3): zero
+/// without any announcement, `None` if it is known only at the body's end.
 pub fn body_length(headers: &HeaderMap) -> Option<u64> {
     if headers.contains_key(TRANSFER_ENCODING) {
         return None;
@@ -279,7 +285,7 @@ pub fn body_length(headers: &HeaderMap) -> Option<u64> {
     }
 }
 
-/// A number of units in a header: digits only; more than fit count as the most there can be.
+/// A number of units in a header: digits only; a number that is too large counts as the maximum.
 pub fn number(value: &HeaderValue) -> Option<u64> {
     let digits = value.as_bytes().trim_ascii();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {

@@ -1,4 +1,5 @@
-//! The facts of one request that routes are matched by and keys are made of.
+//! The facts of one request with which routes are matched and keys are made. Limits are not known
+//! here.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -14,7 +15,7 @@ use super::method;
 use super::path::{self, Malformed};
 use super::pattern::is_host_character;
 
-/// Where a request came from, before any header is believed.
+/// The peer of a connection, before any header is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The peer's address; `None` on a Unix socket.
@@ -23,18 +24,18 @@ pub struct Peer {
     pub port: u16,
     /// Whether the connection is encrypted.
     pub tls: bool,
-    /// The load balancer in front said that it names nobody (PROXY protocol): then no header field is believed either, as
-    /// what stands in them came through it unread.
+    /// The load balancer in front declared that it names no client (PROXY protocol). Then no header
+    /// is trusted either, because it passed them through unchecked.
     pub unnamed: bool,
 }
 
 impl Peer {
-    /// Whether it may say who the caller is.
+    /// Whether the peer may name the client.
     pub fn is_trusted(&self, policy: &AddressPolicy) -> bool {
         !self.unnamed && policy.trusts(self.address)
     }
 
-    /// The caller's address, as far as `headers` are believed.
+    /// The client's address, as far as `headers` are trusted.
     fn client(&self, policy: &AddressPolicy, headers: &HeaderMap) -> Option<IpAddr> {
         if self.unnamed {
             self.address.map(fold)
@@ -44,14 +45,15 @@ impl Peer {
     }
 }
 
-/// The facts of one request. Borrowed from it; the path is decoded and normalised once, here.
+/// The facts of one request, borrowed from it. The path is decoded and normalised once, here.
 #[derive(Debug)]
 pub struct Descriptor<'r> {
     /// The method.
     pub method: &'r Method,
-    /// The host asked for: lower case, without port or trailing dot; empty when the request names none.
+    /// The requested host: lower case, without port or trailing dot; empty when the request names
+    /// none.
     pub host: Cow<'r, str>,
-    /// The path, decoded and normalised: what routes are matched against. Never what is forwarded.
+    /// The path, decoded and normalised, for matching routes. Never forwarded.
     pub path: Cow<'r, str>,
     /// The path as sent.
     pub target_path: &'r str,
@@ -59,16 +61,17 @@ pub struct Descriptor<'r> {
     pub query: Option<&'r str>,
     /// The headers.
     pub headers: &'r HeaderMap,
-    /// The connection's other end.
+    /// The connection's peer.
     pub peer: Peer,
-    /// The caller's address, behind trusted proxies; `None` on a Unix socket without a trusted forwarding header.
+    /// The client's address, behind trusted proxies; `None` on a Unix socket without a trusted
+    /// forwarding header.
     pub client: Option<IpAddr>,
     /// The subject of the verified client certificate, if there is one.
     pub client_certificate: Option<&'r str>,
 }
 
 impl<'r> Descriptor<'r> {
-    /// `host`: as whoever has looked at it found it, in its normal form; `None`: it is looked for here.
+    /// `host`: the host in its normal form, if already known; `None`: it is determined here.
     #[expect(
         clippy::too_many_arguments,
         reason = "the facts of a request, each from elsewhere"
@@ -103,10 +106,12 @@ impl<'r> Descriptor<'r> {
         })
     }
 
-    /// The method a CORS preflight asks about (Fetch standard, section 4.8); `None` for any other request.
+    /// The method a CORS preflight asks about (Fetch standard, section 4.8); `None` for any other
+    /// request.
     ///
-    /// A preflight is not charged, so only what a browser would send is one: it carries no credentials, no body, and
-    /// nothing that tells a server to take it for another method.
+    /// A preflight is not charged, so only a request as a browser sends it is one: without
+    /// credentials, without a body, and without a header that makes a server treat it as another
+    /// method.
     pub fn preflight(&self) -> Option<Method> {
         if self.method != Method::OPTIONS {
             return None;
@@ -128,7 +133,7 @@ impl<'r> Descriptor<'r> {
         asked.filter(|_| !said)
     }
 
-    /// The value of a field that stands there once.
+    /// The value of a header that appears exactly once.
     fn once(&self, name: &HeaderName) -> Option<&'r [u8]> {
         let mut lines = self.headers.get_all(name).iter();
         match (lines.next(), lines.next()) {
@@ -145,7 +150,8 @@ const NOT_IN_PREFLIGHTS: [HeaderName; 4] = [
     TRANSFER_ENCODING,
 ];
 
-/// The host a request asks for: of its URI when that names one (HTTP/2, absolute form), else of its Host field.
+/// The host a request asks for: from its URI if that names one (HTTP/2, absolute form), otherwise
+/// from its Host header.
 fn requested_host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Result<Cow<'r, str>, Malformed> {
     if let Some(authority) = uri.authority() {
         return normal_host(authority.as_str());
@@ -160,10 +166,11 @@ fn requested_host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Result<Cow<'r, st
     }
 }
 
-/// `HOST[:PORT]` in lower case, without port or trailing dot; borrowed when it is so already.
+/// `HOST[:PORT]` in lower case, without port or trailing dot; borrowed if it already has this form.
 ///
 /// # Errors
-/// [`Malformed::Host`] for what no server is called: user information, spaces, empty labels, an impossible port.
+/// [`Malformed::Host`] for an impossible host: user information, spaces, empty labels, an
+/// impossible port.
 pub fn normal_host(text: &str) -> Result<Cow<'_, str>, Malformed> {
     if let Some(length) = plain_host(text.as_bytes()) {
         return Ok(Cow::Borrowed(&text[..length]));
@@ -195,8 +202,8 @@ pub fn normal_host(text: &str) -> Result<Cow<'_, str>, Malformed> {
     })
 }
 
-/// The length of the name in `NAME[:PORT]`, where it can be told in one pass that all is as it should be: lower-case
-/// letters, digits and hyphens between single dots. `None`: it takes a closer look.
+/// The length of the name in `NAME[:PORT]`, if one pass finds it valid: lower-case letters, digits
+/// and hyphens between single dots. `None`: the full check is needed.
 pub fn plain_host(text: &[u8]) -> Option<usize> {
     let mut in_label = false;
     let mut length = 0;

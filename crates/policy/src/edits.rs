@@ -1,4 +1,5 @@
-//! What a policy writes into messages: header edits and redirects, their templates filled from the request.
+//! Fills the templates of header edits and redirects from the request. The gateway applies them to
+//! messages.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -7,7 +8,7 @@ use super::route::{HeaderEdits, Placeholder, Template};
 use super::{Descriptor, Identified, Match, Policy};
 
 impl Policy {
-    /// Header edits with their templates filled, to be applied when the headers are at hand.
+    /// Header edits with their templates filled, to be applied when the headers are available.
     pub fn edits<'p>(
         &self,
         edits: &'p HeaderEdits,
@@ -100,8 +101,8 @@ impl FilledEdits<'_> {
         self.remove.is_empty() && self.set.is_empty()
     }
 
-    /// Changes `headers`: removals first, then settings, each in place of all lines of its name. Spellings of those
-    /// names with underscores go, too.
+    /// Changes `headers`: removals first, then settings, each replacing all lines of its name.
+    /// Spellings of those names with underscores are removed too.
     pub fn apply(self, headers: &mut HeaderMap) {
         if self.is_empty() {
             return;
@@ -117,8 +118,8 @@ impl FilledEdits<'_> {
             headers.insert(name, value);
         }
     }
-    /// Adds to the headers of a refusal what it does not say itself. What it says stays: a route's cache rules and content
-    /// type are those of the upstream's responses.
+    /// Adds missing headers to those of a refusal. Headers that the refusal has are kept: a route's
+    /// cache rules and content type are for the upstream's responses.
     pub fn complete(self, headers: &mut HeaderMap) {
         for (name, value) in self.set {
             headers.entry(name).or_insert(value);

@@ -1,4 +1,4 @@
-//! When certificates expire.
+//! Reads when certificates expire. Verifies nothing.
 
 use std::path::Path;
 
@@ -8,8 +8,9 @@ use x509_cert::der::Decode;
 
 use tollgate_limit::Timestamp;
 
-/// When the first certificate of the chain in a PEM file expires: from then on callers refuse all of it (RFC 5280
-/// section 6.1.3). `None`: the file holds no certificate that can be read; whoever loads it says so.
+/// When the first certificate of the chain in a PEM file expires: from then on clients refuse the
+/// whole chain (RFC 5280 section 6.1.3). `None`: the file contains no readable certificate; the
+/// code that loads it reports that.
 pub fn first_expiry(chain: &Path) -> Option<Timestamp> {
     CertificateDer::pem_file_iter(chain)
         .ok()?

@@ -1,7 +1,8 @@
-//! Why a request is treated as it is: every route's chances, every key's origin, every limit's numbers.
+//! Explains the treatment of a request: why each route matched or not, where each key came from,
+//! and the numbers of each limit.
 //!
-//! Not on the request path: it takes the slow and telling way to the same answers, and asks the fast one for the
-//! result, so that it cannot disagree with what the gateway does.
+//! Not on the request path: it collects the details slowly, and uses the fast code for the results,
+//! so that both agree.
 
 use std::sync::Arc;
 
@@ -15,30 +16,30 @@ use super::router::{Match, header_matches};
 use super::{Policy, keys};
 use tollgate_limit::{KeyBytes, Mode};
 
-/// Everything that decides about one request.
+/// All decisions about one request.
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// The host matched, in its normal form.
     pub host: String,
     /// The path matched, in its normal form.
     pub path: String,
-    /// The caller's address as buckets know it; `None` when there is none.
+    /// The client's address as buckets use it; `None` when there is none.
     pub client: Option<String>,
-    /// Whether a forwarding header was believed for it.
+    /// Whether a forwarding header was trusted for it.
     pub forwarded: bool,
-    /// Every route in the order of the file, and how it fared.
+    /// Every route in the order of the file, and its result.
     pub routes: Vec<RouteFate>,
     /// The route taken, with what its `{name}` segments captured.
     pub taken: Option<(usize, Vec<(String, String)>)>,
-    /// Whether no route even names its host, where only such hosts are forwarded to.
+    /// In egress mode, whether no route names the requested host.
     pub unlisted: bool,
-    /// Where no route takes it: the methods for which one would.
+    /// If no route takes the request: the methods with which one would.
     pub other_methods: Vec<Method>,
-    /// The identities asked for, in the order of the file.
+    /// The identities needed, in the order of the file.
     pub identities: Vec<IdentityStory>,
     /// The refusal, when an identity refuses.
     pub refusal: Option<IdentityRefusal>,
-    /// Whether the caller's address is exempt from every limit.
+    /// Whether the client's address is exempt from every limit.
     pub exempt: bool,
     /// The caller's tier.
     pub tier: Option<Arc<str>>,
@@ -46,12 +47,12 @@ pub struct Explanation {
     pub limits: Vec<LimitStory>,
 }
 
-/// How a route fared.
+/// The result of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteFate {
-    /// It is the one.
+    /// This route takes the request.
     Taken,
-    /// It matches, but a more specific one does, too.
+    /// It matches, but a more specific route matches too.
     LessSpecific,
     /// Another host.
     Host,
@@ -63,27 +64,27 @@ pub enum RouteFate {
     Header(HeaderName),
 }
 
-/// How an identity came out.
+/// The result of an identity.
 #[derive(Clone, Debug)]
 pub struct IdentityStory {
-    /// The identity asked for, by index.
+    /// The requested identity, by index.
     pub identity: usize,
-    /// The identities looked at, `use:` followed, with what each source held.
+    /// The identities that were read, including those of `use:`, with the value of each source.
     pub steps: Vec<IdentityStep>,
-    /// How it came out; the refusal's reason otherwise.
+    /// The result, or the reason for the refusal.
     pub outcome: Result<How, IdentityReason>,
     /// The known caller's name.
     pub caller: Option<Arc<str>>,
-    /// The part of a bucket's key it makes, for people.
+    /// The part of a bucket's key for this identity, in readable form.
     pub key: String,
 }
 
-/// One identity looked at.
+/// One identity that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityStep {
     /// By index.
     pub identity: usize,
-    /// Each source as the file writes it, and what it held: `None` when absent.
+    /// Each source as the file writes it, and its value: `None` when absent.
     pub sources: Vec<(String, Result<Option<String>, IdentityReason>)>,
 }
 
@@ -100,22 +101,22 @@ pub struct LimitStory {
     pub cost: u64,
     /// Whether its refusal refuses the request.
     pub enforced: bool,
-    /// Why it is not looked at.
+    /// Why it is not evaluated.
     pub skipped: Option<SkipReason>,
-    /// The bucket's key for people; empty when skipped for want of one.
+    /// The bucket's key in readable form; empty when a key is missing.
     pub key: String,
     /// Its bytes.
     pub key_bytes: KeyBytes,
 }
 
-/// Why a limit is not looked at.
+/// Why a limit is not evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SkipReason {
     /// Its mode is `off`.
     Off,
     /// One of its identities is missing, and `when_missing = "skip"`.
     Identity,
-    /// The caller's address is exempt.
+    /// The client's address is exempt.
     Exempt,
 }
 
@@ -131,7 +132,7 @@ impl SkipReason {
 }
 
 impl Policy {
-    /// Tells the whole story of one request. `now`: seconds since the Unix epoch; `body`: the length of its body.
+    /// Explains one request. `now`: seconds since the Unix epoch; `body`: the length of its body.
     pub fn explain(&self, request: &Descriptor<'_>, now: u64, body: Option<u64>) -> Explanation {
         let matched = self.route(request);
         let fate =

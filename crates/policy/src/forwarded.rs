@@ -1,12 +1,13 @@
-//! Reads forwarding headers: `X-Forwarded-For`, and `Forwarded` (RFC 7239). What they say is believed elsewhere, or not.
+//! Parses forwarding headers: `X-Forwarded-For`, and `Forwarded` (RFC 7239). Does not decide
+//! whether they are trusted.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::HeaderMap;
 use http::header::FORWARDED;
 
-/// The entries of X-Forwarded-For over all its lines, nearest (rightmost) first; `None` for what is no address.
-/// Empty elements are skipped (RFC 9110 section 5.6.1).
+/// The entries of X-Forwarded-For over all its lines, nearest (rightmost) first; `None` for an
+/// entry that is not an address. Empty elements are skipped (RFC 9110 section 5.6.1).
 pub(super) fn listed_hops(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     headers
         .get_all(X_FORWARDED_FOR)
@@ -21,8 +22,8 @@ pub(super) fn listed_hops(headers: &HeaderMap) -> impl Iterator<Item = Option<Ip
         })
 }
 
-/// The same for `Forwarded`. Elements are separated outside quotes, so a line is read from its start; one that is
-/// not well formed is a single entry that is no address.
+/// The same for `Forwarded`. Elements are separated outside quotes, so a line is parsed from its
+/// start; a malformed line is a single entry that is not an address.
 pub(super) fn forwarded_hops(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     headers.get_all(FORWARDED).iter().rev().flat_map(|line| {
         parse_forwarded(line.as_bytes())
@@ -39,7 +40,7 @@ pub fn parse_forwarded(line: &[u8]) -> Option<Vec<Option<IpAddr>>> {
     let mut element = ForwardedElement::default();
     let mut rest = line.trim_ascii_start();
     loop {
-        // A pair, or nothing before a separator.
+        // A pair, or an empty element before a separator.
         if let Some((&first, _)) = rest.split_first()
             && first != b','
             && first != b';'
@@ -85,7 +86,7 @@ impl ForwardedElement {
         }
     }
 
-    /// Its entry: nothing for an empty element, no address for one without `for` or with two.
+    /// The element's entry: none for an empty element; not an address without `for` or with two.
     fn finish(self) -> Option<Option<IpAddr>> {
         match (self.pairs, self.fors) {
             (0, _) => None,
@@ -95,7 +96,7 @@ impl ForwardedElement {
     }
 }
 
-/// A token or a quoted string, unquoted, and what follows it.
+/// A token or a quoted string, unquoted, and the text after it.
 fn parse_value(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let Some(mut rest) = text.strip_prefix(b"\"") else {
         let end = text
@@ -158,5 +159,5 @@ fn is_port(text: &str) -> bool {
     digits || obfuscated.is_some_and(|name| !name.is_empty() && name.bytes().all(is_token))
 }
 
-/// The list of hops that no RFC names and every proxy writes.
+/// The list of hops that no RFC defines and every proxy writes.
 pub(super) const X_FORWARDED_FOR: &str = "x-forwarded-for";

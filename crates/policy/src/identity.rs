@@ -1,4 +1,5 @@
-//! Who is asking: identities, their sources, and what happens when they are missing or unknown.
+//! Resolves identities: their sources, and the fallback when a key is missing or unknown. Knows no
+//! limits.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,22 +20,22 @@ pub use super::callers::{Caller, Callers, parse_digest};
 pub use super::jwt::{JwtSettings, parse_algorithm};
 pub use super::source::Source;
 
-/// A named way to tell who is asking.
+/// A named way to identify a caller.
 #[derive(Debug)]
 pub struct Identity {
     /// Its name in the file.
     pub name: Arc<str>,
     /// The sources of its key.
     pub sources: Vec<Source>,
-    /// Whether the first source that is present is the key; otherwise all of them together are.
+    /// Whether the first source that is present is the key; otherwise all sources together are.
     pub first_of: bool,
     /// What happens when a source is absent.
     pub when_missing: WhenMissing,
-    /// What happens when callers are listed and the key is none of them.
+    /// What happens when callers are listed and the key belongs to none of them.
     pub when_unknown: WhenUnknown,
-    /// The tier of clients that count by their address here, because their key is missing or unknown.
+    /// The tier of clients identified by address here, because their key is missing or unknown.
     pub address_tier: Option<Arc<str>>,
-    /// Known callers, if they are listed. Replaced alone when their own file changes
+    /// Known callers, if listed. Replaced separately when their own file changes
     /// ([`Identity::replace_callers`]).
     pub callers: Option<ArcSwap<Callers>>,
     /// How its `jwt:` sources are verified.
@@ -42,7 +43,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Whether it is told by the address alone, and so before any key is looked at.
+    /// Whether the address alone determines it, without any key.
     pub(super) fn is_address(&self) -> bool {
         let fallback = matches!(self.when_missing, WhenMissing::Use(_));
         !fallback
@@ -52,8 +53,8 @@ impl Identity {
                 .all(|source| matches!(source, Source::Address))
     }
 
-    /// Puts new known callers in force at once. Nothing happens to an identity that lists none: listing them decides
-    /// what unknown keys mean, and that is the policy's.
+    /// Replaces the known callers immediately. Has no effect on an identity without listed callers:
+    /// listing them decides what unknown keys mean, which is part of the policy.
     pub fn replace_callers(&self, callers: Callers) {
         if let Some(current) = &self.callers {
             current.store(Arc::new(callers));
@@ -68,24 +69,24 @@ pub enum WhenMissing {
     Refuse,
     /// No limit by this identity.
     Skip,
-    /// The caller's address instead.
+    /// The client's address is used instead.
     UseAddress,
-    /// Another identity instead, by index.
+    /// Another identity, by index, is used instead.
     Use(usize),
 }
 
-/// What happens when callers are listed and the key is none of them.
+/// What happens when callers are listed and the key belongs to none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenUnknown {
     /// 401.
     Refuse,
-    /// The caller's address instead.
+    /// The client's address is used instead.
     UseAddress,
-    /// A caller like any other.
+    /// The key is accepted like a known one.
     Accept,
 }
 
-/// Why a request is refused for who it says it is.
+/// Why an identity refused a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("identity `{identity}`: {reason}")]
 pub struct IdentityRefusal {
@@ -101,13 +102,14 @@ pub enum IdentityReason {
     /// The key is absent, and `when_missing = "refuse"`: 401.
     #[error("the key is missing")]
     Missing,
-    /// The key is no known caller's, and `when_unknown = "refuse"`: 401.
+    /// The key belongs to no known caller, and `when_unknown = "refuse"`: 401.
     #[error("the key is not known")]
     Unknown,
     /// The token is not valid: 401.
     #[error("the token is refused: {0}")]
     Token(JwtError),
-    /// The token is not known yet, and no signature was to be verified: nobody is told.
+    /// The token was not verified before, and no signature was to be verified. Never reported to a
+    /// client.
     #[error("the token has not been verified")]
     Unverified,
     /// The key can be read in more than one way: 400.
@@ -116,7 +118,7 @@ pub enum IdentityReason {
 }
 
 impl IdentityReason {
-    /// Whether the request is at fault in its form (400), not in who sends it (401).
+    /// Whether the request itself is malformed (400) instead of unauthorised (401).
     pub const fn is_malformed(self) -> bool {
         matches!(self, Self::Ambiguous)
     }
@@ -136,15 +138,15 @@ impl IdentityReason {
 /// One identity of one request, resolved.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// The identity asked for, by index.
+    /// The requested identity, by index.
     pub identity: usize,
     /// How it was resolved.
     pub how: How,
-    /// The part of a bucket's key it makes; empty when skipped.
+    /// The part of a bucket's key for this identity; empty when skipped.
     pub key: KeyBytes,
     /// The known caller.
     pub caller: Option<Arc<Caller>>,
-    /// The tier, where the address stands in.
+    /// The tier, if the address is used instead.
     pub address_tier: Option<Arc<str>>,
 }
 
@@ -153,26 +155,26 @@ pub struct Resolved {
 pub enum How {
     /// A known caller.
     Known,
-    /// By its key, which no list of callers speaks of.
+    /// By its key; callers are not listed.
     Key,
-    /// The key is missing: the address stands in.
+    /// The key is missing, so the address is used.
     MissingAddress,
-    /// The key is not known: the address stands in.
+    /// The key is unknown, so the address is used.
     UnknownAddress,
     /// The key is missing and the identity skips.
     Skipped,
 }
 
-/// What is done about a token that was not verified before.
+/// Whether to verify a token that was not verified before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signatures {
-    /// Its signature is verified.
+    /// Verify its signature.
     Verify,
-    /// Nothing: it is [`IdentityReason::Unverified`].
+    /// Do not verify it: the result is [`IdentityReason::Unverified`].
     Leave,
 }
 
-/// What identities are resolved from.
+/// The inputs from which identities are resolved.
 #[derive(Clone, Copy)]
 pub(super) struct Evidence<'e, 'r> {
     pub(super) address: &'e AddressPolicy,
@@ -183,7 +185,8 @@ pub(super) struct Evidence<'e, 'r> {
     /// Seconds since the Unix epoch.
     pub(super) now: u64,
     pub(super) signatures: Signatures,
-    /// An identity, by index, that is taken at this word instead of being read: a known caller's name, else the key.
+    /// An identity, by index, that is assumed instead of read: a known caller's name, otherwise a
+    /// key.
     pub(super) assumed: Option<(usize, &'e str)>,
 }
 
@@ -196,7 +199,8 @@ fn one_value(name: &str) -> Values<'_> {
 }
 
 impl<'e, 'r: 'e> Evidence<'e, 'r> {
-    /// Resolves the identity `asked` for, following `use:` from identity to identity; the policy holds no cycles.
+    /// Resolves the identity `asked`, following `use:` to other identities; a compiled policy has
+    /// no cycles.
     pub(super) fn resolve(self, asked: usize) -> Result<Resolved, IdentityRefusal> {
         let mut at = asked;
         let mut resolved = Resolved {
@@ -279,7 +283,8 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
         );
     }
 
-    /// The values of an identity's sources; `None` when one is absent, or of the first of several all are.
+    /// The values of an identity's sources. `None` when one is absent, or, for `first_of`, when all
+    /// are.
     fn values(self, identity: &'e Identity) -> Result<Option<Values<'e>>, IdentityReason> {
         if identity.first_of {
             return self.first_value(identity);
@@ -287,14 +292,16 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
         let mut values = Values::new();
         let mut token = None;
         for source in &identity.sources {
-            // All are looked at, even after one is absent: an invalid token must not pass for a missing key.
+            // All sources are read even after one is absent: an invalid token must not count as a
+            // missing key.
             values.extend(self.value(identity, source, &mut token)?);
         }
         Ok((values.len() == identity.sources.len() && !values.is_empty()).then_some(values))
     }
 
-    /// The value of the first source that is present. A second one that differs is ambiguous where clients write both: the
-    /// upstream may read the other, and each made-up first one would be a fresh bucket for it.
+    /// The value of the first source that is present. If clients write both sources, a second value
+    /// that differs is ambiguous: the upstream may read the other one, and every invented first
+    /// value would get a new bucket.
     fn first_value(self, identity: &'e Identity) -> Result<Option<Values<'e>>, IdentityReason> {
         let mut values = Values::new();
         let mut token = None;
@@ -321,7 +328,8 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
         let ambiguous = |_: Ambiguous| IdentityReason::Ambiguous;
         match source {
             Source::Address => {
-                // On a Unix socket that names no address there is none: an identity by address is then missing.
+                // A Unix socket without a forwarded address has no client address; an identity by
+                // address is then missing.
                 let client = request.client;
                 Ok(client.map(|client| Cow::Owned(self.address.words(client).into_bytes())))
             }
@@ -376,7 +384,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
         }
     }
 
-    /// What each source of an identity holds, for people. Slow and complete: it looks at every one.
+    /// The value of each source of an identity, for display. Slow: it reads every source.
     pub(super) fn sources(
         self,
         index: usize,
@@ -393,7 +401,8 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
         told
     }
 
-    /// An identity's key for a person or an upstream: the caller's name, or its values joined by `,`.
+    /// An identity's key for a person or an upstream: the caller's name, or its values joined by
+    /// `,`.
     pub(super) fn text(self, index: usize) -> Vec<u8> {
         let identity = &self.identities[index];
         match self.values(identity) {

@@ -1,9 +1,11 @@
-//! Verified tokens (JWT, RFC 7519): a claim counts only when the token's signature, issuer, audience and times hold.
+//! Verifies tokens (JWT, RFC 7519): a claim counts only if the token's signature, issuer, audience
+//! and times are valid.
 //!
-//! What it refuses to do: accept an algorithm that is not on the list (`none` cannot be on it), use a key under an
-//! algorithm of another family (an RSA public key as an HMAC secret), or understand a token with critical extensions.
-//! A token must say when it expires. An invalid token is refused, it does not count as missing: otherwise a broken
-//! token would buy its sender the limits of an anonymous caller.
+//! It does not accept an algorithm that is not on the list (`none` cannot be on it), use a key with
+//! an algorithm of another family (an RSA public key as an HMAC secret), or accept a token with
+//! critical extensions. A token must have an expiry time. An invalid token is refused and does not
+//! count as missing; otherwise a client could send a broken token to get the limits of an anonymous
+//! caller.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use super::jwt_keys::{KEYS_TRIED, KeySet, VerifyingKey};
 use super::pattern::ParseError;
 use verified::Verified;
 
-/// How tokens are verified, with a bounded memory of those that were.
+/// How tokens are verified, with a bounded cache of verified tokens.
 #[derive(Debug)]
 pub struct JwtPolicy {
     /// Where the keys came from, for messages.
@@ -34,7 +36,7 @@ pub struct JwtPolicy {
     verified: Verified,
 }
 
-/// What the file says of tokens.
+/// The settings for tokens.
 #[derive(Clone, Debug, Default)]
 pub struct JwtSettings {
     /// Where the keys came from, for messages.
@@ -45,14 +47,14 @@ pub struct JwtSettings {
     pub issuers: Vec<String>,
     /// Audiences accepted (`aud`), one of which the token must name; empty: any.
     pub audiences: Vec<String>,
-    /// Seconds the clocks of issuer and gateway may differ by.
+    /// The allowed difference between the clocks of issuer and gateway, in seconds.
     pub leeway: u64,
 }
 
 /// Why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JwtError {
-    /// It is no signed token, or too long to be one.
+    /// It is not a signed token, or is too long.
     #[error("not a signed token")]
     Malformed,
     /// Its algorithm is not on the list.
@@ -67,7 +69,7 @@ pub enum JwtError {
     /// It has expired.
     #[error("expired")]
     Expired,
-    /// It does not say when it expires.
+    /// It has no expiry time.
     #[error("without an expiry (`exp`)")]
     NoExpiry,
     /// It is not valid yet.
@@ -76,7 +78,7 @@ pub enum JwtError {
     /// Its issuer is not accepted.
     #[error("the issuer is not accepted")]
     Issuer,
-    /// Its audience is another.
+    /// Its audience is not accepted.
     #[error("meant for another audience")]
     Audience,
 }
@@ -98,14 +100,14 @@ impl JwtError {
     }
 }
 
-/// The claims of a verified token that keys are made of.
+/// The claims of a verified token that are used in keys.
 #[derive(Debug, PartialEq, Eq)]
 pub struct VerifiedClaims {
     claims: Vec<(String, Option<String>)>,
 }
 
 impl VerifiedClaims {
-    /// A claim as text; `None` when the token has none by this name, or an object or list.
+    /// A claim as text; `None` when the token has no such claim, or it is an object or list.
     pub fn find(&self, name: &str) -> Option<&str> {
         let (_, value) = self.claims.iter().find(|(claim, _)| claim == name)?;
         value.as_deref()
@@ -120,10 +122,11 @@ pub(super) struct Unknown<'t> {
 }
 
 impl JwtPolicy {
-    /// Reads the keys: a JWKS document, PEM public keys, or (for HMAC algorithms alone) a raw secret.
+    /// Reads the keys: a JWKS document, PEM public keys, or (for HMAC algorithms only) a raw
+    /// secret.
     ///
     /// # Errors
-    /// What is wrong with the keys or with the list of algorithms, in a sentence.
+    /// The mistake in the keys or in the list of algorithms, in one sentence.
     pub fn new(settings: JwtSettings, keys: &[u8]) -> Result<Self, String> {
         if settings.algorithms.is_empty() {
             return Err("at least one algorithm must be accepted, such as `ES256`".into());
@@ -140,7 +143,8 @@ impl JwtPolicy {
         })
     }
 
-    /// An algorithm with more keys than are tried for a token without a key id, and how many there are.
+    /// An algorithm that has more keys than are tried for a token without a key id, and their
+    /// number.
     pub fn untried(&self) -> Option<(Algorithm, usize)> {
         let fitting =
             |algorithm: &Algorithm| (*algorithm, self.keys.fitting(*algorithm, None).count());
@@ -150,15 +154,15 @@ impl JwtPolicy {
             .find(|(_, keys)| *keys > KEYS_TRIED)
     }
 
-    /// Names the claims that are remembered of a verified token.
+    /// Names the claims that are cached of a verified token.
     pub(super) fn want<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
         self.wanted = names.into_iter().map(str::to_owned).collect();
     }
 
-    /// The claims of `token` at `now` (seconds since the Unix epoch), if it is to be believed.
+    /// The claims of `token` at `now` (seconds since the Unix epoch), if it is valid.
     ///
     /// # Errors
-    /// Why it is not.
+    /// Why it is invalid.
     pub fn verify(&self, token: &[u8], now: u64) -> Result<Arc<VerifiedClaims>, JwtError> {
         match self.find(token, now)? {
             Ok(claims) => Ok(claims),
@@ -166,7 +170,8 @@ impl JwtPolicy {
         }
     }
 
-    /// The claims of a token that was verified before; otherwise what [`JwtPolicy::verify_unknown`] needs to verify it.
+    /// The claims of a token that was verified before; otherwise the input for
+    /// [`JwtPolicy::verify_unknown`].
     ///
     /// # Errors
     /// When it cannot be a token.
@@ -178,7 +183,8 @@ impl JwtPolicy {
         if token.len() > TOKEN_MAX {
             return Err(JwtError::Malformed);
         }
-        // The whole token is hashed: its signature, too, or a forged one would find its model's claims.
+        // The hash includes the signature; otherwise a forged token would find the claims of a
+        // valid one.
         let digest: [u8; 32] = Sha256::digest(token).into();
         Ok(self
             .verified
@@ -226,7 +232,8 @@ impl JwtPolicy {
             return Err(JwtError::Algorithm);
         }
         let mut validation = Validation::new(header.alg);
-        // The crate would read the system's clock; times, issuer and audience are checked in `check_claims`.
+        // The jsonwebtoken crate would read the system's clock; `check_claims` checks times, issuer
+        // and audience.
         validation.required_spec_claims.clear();
         validation.validate_exp = false;
         validation.validate_aud = false;
@@ -244,7 +251,7 @@ impl JwtPolicy {
         Err(why)
     }
 
-    /// Checks times, issuer and audience; says until when they hold.
+    /// Checks times, issuer and audience; returns until when they are valid.
     fn check_claims(&self, payload: &Map<String, Value>, now: u64) -> Result<u64, JwtError> {
         let until = payload
             .get("exp")
@@ -287,7 +294,7 @@ impl JwtPolicy {
 /// Reads the name of an algorithm.
 ///
 /// # Errors
-/// When it is none that is supported.
+/// When it is not a supported one.
 pub fn parse_algorithm(text: &str) -> Result<Algorithm, ParseError> {
     text.parse().map_err(|_| {
         let known =
@@ -317,7 +324,7 @@ fn reason(error: &jsonwebtoken::errors::Error) -> JwtError {
 fn seconds(value: &Value) -> Option<u64> {
     match value.as_u64() {
         Some(seconds) => Some(seconds),
-        // A cast from float saturates; NaN cannot stand in JSON.
+        // A cast from float saturates; NaN cannot occur in JSON.
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -330,7 +337,7 @@ fn seconds(value: &Value) -> Option<u64> {
     }
 }
 
-/// A claim as text: by its whole name, or by the names of nested objects with dots between.
+/// A claim as text: by its whole name, or by the names of nested objects separated by dots.
 fn claim(payload: &Map<String, Value>, name: &str) -> Option<String> {
     let value = match payload.get(name) {
         Some(value) => value,
@@ -350,7 +357,7 @@ fn claim(payload: &Map<String, Value>, name: &str) -> Option<String> {
 
 /// The longest token looked at, bytes.
 const TOKEN_MAX: usize = 16 * 1024;
-/// The most claim text remembered of one token, bytes.
+/// The most claim text cached of one token, bytes.
 const REMEMBERED_MAX: usize = 1024;
 #[cfg(test)]
 mod tests;

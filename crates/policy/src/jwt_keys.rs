@@ -1,4 +1,4 @@
-//! The keys tokens are verified with, each bound to the family of algorithms it is for.
+//! The keys for verifying tokens, each bound to one family of algorithms.
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};
@@ -82,7 +82,7 @@ impl KeySet {
 fn parse_jwks(text: &[u8]) -> Result<Vec<VerifyingKey>, String> {
     let document: Value =
         serde_json::from_slice(text).map_err(|error| format!("this is no JSON: {error}"))?;
-    // A set, or a single key.
+    // A key set, or a single key.
     let list = match document.get("keys") {
         Some(Value::Array(list)) => list.clone(),
         Some(_) => return Err("`keys` is no list".into()),
@@ -95,7 +95,7 @@ fn parse_jwks(text: &[u8]) -> Result<Vec<VerifyingKey>, String> {
                 "key {index} holds a private key: a gateway needs only the public one"
             ));
         }
-        // RFC 7517 section 5: keys of a kind one does not understand are ignored.
+        // RFC 7517 section 5: keys of an unknown kind are ignored.
         let Ok(jwk) = serde_json::from_value::<Jwk>(value) else {
             continue;
         };
@@ -126,7 +126,7 @@ fn parse_jwks(text: &[u8]) -> Result<Vec<VerifyingKey>, String> {
     }
 }
 
-/// What a key may verify: the algorithms of its kind, narrowed to the one it names.
+/// The algorithms a key may verify: those of its kind, restricted to the one it names.
 fn jwk_algorithms(jwk: &Jwk) -> Vec<Algorithm> {
     let mut algorithms: Vec<Algorithm> = match &jwk.algorithm {
         AlgorithmParameters::RSA(_) => AlgorithmFamily::Rsa.algorithms().to_vec(),
@@ -201,7 +201,8 @@ fn parse_pem(text: &[u8]) -> Result<Vec<VerifyingKey>, String> {
     Ok(keys)
 }
 
-/// An EC key is for the one algorithm of its curve, told apart by the length of its uncompressed point.
+/// An EC key is for the single algorithm of its curve, which the length of its uncompressed point
+/// identifies.
 fn narrow_to_curve(key: &DecodingKey, mut algorithms: Vec<Algorithm>) -> Vec<Algorithm> {
     let length = key.try_get_as_bytes().map_or(0, <[u8]>::len);
     algorithms.retain(|algorithm| match algorithm {
@@ -247,7 +248,8 @@ fn check_secret(secret: &[u8], algorithms: &[Algorithm]) -> Result<(), String> {
     Ok(())
 }
 
-/// The most keys tried for one token: a signature costs a quarter of a millisecond, and who sends it is not known.
+/// The most keys tried for one token: verifying a signature takes a quarter of a millisecond, for a
+/// sender that is not yet known.
 pub(super) const KEYS_TRIED: usize = 4;
 /// The most keys of one set.
 const KEYS_MAX: usize = 32;

@@ -1,9 +1,10 @@
-//! The identity part of a bucket's key: who the caller is under one scope, in bytes.
+//! The identity part of a bucket's key: the caller under one scope, in bytes.
 //!
-//! A key is a list of pieces, each a tag and [`push_part`]'s length and bytes: every piece delimits itself, so that no
-//! two lists share bytes, and says what it is, so that a made-up key never lands in the bucket of a known caller or of
-//! an address. Nothing is cut short: a value over [`VALUE_MAX`] bytes is represented by its SHA-256. The form is
-//! stable: stores keep it across versions (golden test below).
+//! A key is a list of pieces, each with a tag and [`push_part`]'s length and bytes. Every piece is
+//! self-delimiting, so that two different lists never have the same bytes. The tag states the kind
+//! of piece, so that an invented key never selects the bucket of a known caller or of an address.
+//! No value is truncated: a value over [`VALUE_MAX`] bytes is represented by its SHA-256. The
+//! format is stable: stores keep it across versions (golden test below).
 
 use std::fmt::Write;
 
@@ -14,7 +15,7 @@ use super::pattern::HostPattern;
 use tollgate_limit::KeyBytes;
 use tollgate_limit::key::push_part;
 
-/// Appends an address, or the lack of one: callers on Unix sockets that name no address share one bucket.
+/// Appends an address, or its absence: callers on Unix sockets without an address share one bucket.
 pub(super) fn push_address(key: &mut KeyBytes, address: Option<AddressKey>) {
     key.push(ADDRESS);
     push_part(key, address.as_ref().map_or(&[][..], AddressKey::as_bytes));
@@ -25,7 +26,7 @@ pub(super) fn push_caller(key: &mut KeyBytes, name: &str) {
     push_text(key, CALLER, name.as_bytes());
 }
 
-/// Says that the values that follow are of this identity, which stands in for the one asked for.
+/// Marks the following values as those of this identity, which replaces the requested one.
 pub(super) fn push_fallback(key: &mut KeyBytes, name: &str) {
     push_text(key, FALLBACK, name.as_bytes());
 }
@@ -63,7 +64,8 @@ fn push_text(key: &mut KeyBytes, tag: u8, text: &[u8]) {
     }
 }
 
-/// A key for people: `address 192.0.2.7`, `caller acme`, `"k-123"`; pieces joined by ` + `. `everyone` when empty.
+/// A readable form of a key: `address 192.0.2.7`, `caller acme`, `"k-123"`; pieces joined by ` + `.
+/// `everyone` when empty.
 pub fn words(key: &[u8]) -> String {
     if key.is_empty() {
         return "everyone".into();
@@ -85,7 +87,7 @@ pub fn words(key: &[u8]) -> String {
     text
 }
 
-/// Words the first piece; says what follows it, and what to put between.
+/// Writes the first piece; returns the rest and its separator.
 fn piece_words<'k>(key: &'k [u8], text: &mut String) -> Option<(&'k [u8], &'static str)> {
     let (&tag, rest) = key.split_first()?;
     let (bytes, rest) = split_part(rest)?;
@@ -119,7 +121,7 @@ fn piece_words<'k>(key: &'k [u8], text: &mut String) -> Option<(&'k [u8], &'stat
     ))
 }
 
-/// Undoes [`push_part`].
+/// Reverses [`push_part`].
 fn split_part(key: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = key.iter().position(|byte| byte & 0x80 == 0)?;
     let mut digits = key[..=end].iter().rev();
@@ -136,9 +138,9 @@ const FALLBACK: u8 = 3;
 const ROUTE: u8 = 4;
 const METHOD: u8 = 5;
 const HOST: u8 = 6;
-/// Added to a tag: the SHA-256 of the text stands in its place.
+/// Added to a tag when the text is replaced by its SHA-256.
 const HASHED: u8 = 0x80;
-/// The longest value that stands in a key as it is; keys stay small, whatever callers send.
+/// The longest value that is stored in a key unhashed; it bounds the size of keys.
 pub const VALUE_MAX: usize = 128;
 
 #[cfg(test)]
@@ -189,7 +191,7 @@ mod tests {
         assert_ne!(key(&long), key(&other));
         assert!(words(&key(&long)).starts_with("sha256:"));
         assert_eq!(words(&key(&[b'a'; VALUE_MAX])).len(), VALUE_MAX + 2);
-        // The digest itself, sent as a key, is another key.
+        // The digest itself, sent as a key, gives a different key.
         assert_ne!(key(&long), key(&Sha256::digest(long)));
     }
 

@@ -1,4 +1,6 @@
-//! What applies to a request. A [`Policy`] is an immutable compiled snapshot; requests hold one from start to end.
+//! Determines what applies to a request: its route, identities and limits. A [`Policy`] is an
+//! immutable compiled snapshot that a request holds from start to end; it forwards nothing and
+//! stores no buckets.
 
 #![forbid(unsafe_code)]
 
@@ -53,10 +55,10 @@ pub use router::Match;
 pub use rule::{Cost, Count, Rule, Scope, ScopePart, Settle, SettleFrom, StatusMatch};
 pub use upstream::UpstreamTimeouts;
 
-/// Everything that decides about requests, compiled from the file.
+/// All rules for requests, compiled from the file.
 #[derive(Debug)]
 pub struct Policy {
-    /// How a caller's address is known, and who is exempt.
+    /// How a client's address is determined, and which addresses are exempt.
     pub address: AddressPolicy,
     /// Identities by index ([`Scope::Identities`] refers to them).
     pub identities: Vec<Identity>,
@@ -68,21 +70,22 @@ pub struct Policy {
     pub upstreams: Vec<Arc<Upstream>>,
     /// Routes, in the order of the file.
     pub routes: Vec<Route>,
-    /// How refusals and quota fields are written.
+    /// How refusals and quota headers are written.
     pub responses: Responses,
-    /// Whether the gateway stands in front of services one depends on: it forwards only to hosts that routes name.
+    /// Egress mode: the gateway forwards only to hosts that routes name.
     pub egress: bool,
-    /// Whether an encoded slash is a character of its segment; otherwise it is refused.
+    /// Whether an encoded slash is a character of its segment; otherwise such a path is refused.
     pub keeps_slashes: bool,
-    /// The fields that decide how a request is limited, routed or served.
+    /// The headers that decide how a request is limited, routed or served.
     pub guarded: Arc<Guarded>,
     router: Router,
     plans: Vec<Plan>,
 }
 
 impl Policy {
-    /// The facts of a request: its path normalised, its caller's address found. `host`: the host asked for, from whoever
-    /// has looked at it: in lower case, without port or trailing dot; `None`: it is looked for here.
+    /// The facts of a request, with its path normalised and its client's address determined.
+    /// `host`: the requested host in its normal form (lower case, without port or trailing dot);
+    /// `None`: it is determined here.
     ///
     /// # Errors
     /// [`Malformed`] when the request cannot be matched safely: 400.
@@ -107,9 +110,11 @@ impl Policy {
         )
     }
 
-    /// The most specific route for a request; `None`: 404, or 405 where there are [`Policy::other_methods`].
+    /// The most specific route for a request; `None`: 404, or 405 if there are
+    /// [`Policy::other_methods`].
     ///
-    /// A CORS preflight asks about another request, so it takes that one's route, unless a route lists `OPTIONS`.
+    /// A CORS preflight asks about another request, so it takes that request's route, unless a
+    /// route lists `OPTIONS`.
     pub fn route<'d>(&self, request: &'d Descriptor<'_>) -> Option<Match<'d>> {
         let find = |method| {
             self.router
@@ -132,12 +137,13 @@ impl Policy {
         }
     }
 
-    /// The methods for which routes would take a request that none takes, in order; empty: whatever its method, none would.
+    /// The methods with which some route would take an untaken request, in order; empty: no route
+    /// would take it with any method.
     pub fn other_methods(&self, request: &Descriptor<'_>) -> Vec<Method> {
         let mut methods = self
             .router
             .methods(&request.host, &request.path, request.headers);
-        // A route for GET answers HEAD, too.
+        // A route for GET also responds to HEAD.
         if methods.contains(&Method::GET) {
             methods.push(Method::HEAD);
         }
@@ -146,7 +152,7 @@ impl Policy {
         methods
     }
 
-    /// Whether a request that no route takes asks for a host that none names, where only such hosts are forwarded to.
+    /// Whether an untaken request asks for a host that no route names, in egress mode.
     pub fn is_unlisted(&self, request: &Descriptor<'_>) -> bool {
         self.egress
             && !self
@@ -155,8 +161,8 @@ impl Policy {
                 .any(|route| route.pattern.host.matches(&request.host))
     }
 
-    /// The method a CORS preflight asks about; `None` for any other request, and for one that says who asks: a browser
-    /// sends no key with its question.
+    /// The method a CORS preflight asks about. `None` for any other request, and for a request with
+    /// a key, because a browser sends no key with a preflight.
     pub fn preflight(&self, request: &Descriptor<'_>) -> Option<Method> {
         let asked = request.preflight()?;
         let keyed = self
@@ -165,7 +171,7 @@ impl Policy {
         if keyed { None } else { Some(asked) }
     }
 
-    /// The header fields that identities are read from by name.
+    /// The headers that identities read by name.
     fn key_headers(&self) -> impl Iterator<Item = &HeaderName> {
         self.identities
             .iter()
@@ -176,17 +182,17 @@ impl Policy {
             })
     }
 
-    /// Removes fields that some upstreams cannot tell from one that decides: CGI and its heirs read `x_api_key` as
-    /// `x-api-key`, so a caller could be limited by one key, price or condition and served by another. `underscored`:
-    /// whether a name with an underscore is among them.
+    /// Removes headers that some upstreams confuse with a guarded one: CGI and similar interfaces
+    /// read `x_api_key` as `x-api-key`, so a caller could be limited by one key, price or condition
+    /// and served by another. `underscored`: whether any header name contains an underscore.
     pub fn drop_lookalikes(&self, underscored: bool, headers: &mut HeaderMap) {
         if underscored || self.guarded.is_underscored() {
             self.guarded.drop_lookalikes(headers);
         }
     }
 
-    /// Who is asking, as far as the limits and templates of the route want to know. `now`: seconds since the Unix
-    /// epoch, for the times of tokens.
+    /// The request's identities, as far as the limits and templates of the route need them. `now`:
+    /// seconds since the Unix epoch, for the times of tokens.
     ///
     /// # Errors
     /// When an identity refuses: 401, or 400 when [`IdentityReason::is_malformed`].
@@ -201,7 +207,8 @@ impl Policy {
             .map(|()| who)
     }
 
-    /// As [`Policy::identify`], in place: who asks is a few hundred bytes, too many to be handed back and forth.
+    /// Like [`Policy::identify`], written to `who`: the result is a few hundred bytes, so moving it
+    /// is avoided.
     ///
     /// # Errors
     /// As [`Policy::identify`].
@@ -215,10 +222,11 @@ impl Policy {
         self.plans[matched.route].identify(self.evidence(matched, request, now), who)
     }
 
-    /// As [`Policy::identify_into`], but no signature is verified.
+    /// Like [`Policy::identify_into`], without verifying signatures.
     ///
     /// # Errors
-    /// As [`Policy::identify`]; [`IdentityReason::Unverified`] where a signature would have to be verified.
+    /// As [`Policy::identify`]; [`IdentityReason::Unverified`] where a signature would have to be
+    /// verified.
     pub fn identify_known_into(
         &self,
         who: &mut Identified,
@@ -233,8 +241,9 @@ impl Policy {
         self.plans[matched.route].identify(evidence, who)
     }
 
-    /// Who is asking as far as the address tells, in place of anything `who` says: by that are charged a browser's question,
-    /// and a request whose identity refuses. It draws from limits by address and for everyone.
+    /// Sets `who` from the address alone and discards its content. CORS preflights and requests
+    /// whose identity refuses are charged this way: only on limits by address and limits for
+    /// everyone.
     pub fn place_into(
         &self,
         who: &mut Identified,
@@ -246,8 +255,9 @@ impl Policy {
         self.plans[matched.route].place(self.evidence(matched, request, now), who);
     }
 
-    /// As [`Policy::identify`], but the identity with this index is taken at its word: the known caller of this name,
-    /// else whoever has this key. For tests of a file, whose known callers' keys nobody has; never for a request.
+    /// Like [`Policy::identify`], but the identity with this index is assumed without proof: the
+    /// known caller with this name, otherwise the caller with this key. For tests in the file,
+    /// which do not have the keys of known callers; never for a request.
     ///
     /// # Errors
     /// As [`Policy::identify`].
@@ -268,7 +278,7 @@ impl Policy {
             .map(|()| who)
     }
 
-    /// What the request draws from. `body`: the length of its body in bytes, if that is known.
+    /// What the request draws from. `body`: the length of its body in bytes, if known.
     pub fn claims(
         &self,
         matched: &Match<'_>,
@@ -281,7 +291,7 @@ impl Policy {
         claims
     }
 
-    /// As [`Policy::claims`], added to `claims`, in place for the same reason.
+    /// Like [`Policy::claims`], appended to `claims`, to avoid moving the result.
     pub fn claims_into(
         &self,
         claims: &mut Claims,
@@ -293,8 +303,8 @@ impl Policy {
         self.plans[matched.route].claims(self, who, headers, body, claims);
     }
 
-    /// The identities, by index, that a request of the route with this index may be resolved by: those its limits and
-    /// templates name, and those that stand in for them.
+    /// The identities, by index, that a request of the route with this index may be resolved by:
+    /// those its limits and templates name, and their fallbacks.
     pub fn identities_of(&self, route: usize) -> Vec<usize> {
         let mut reached = self.plans[route].identities.clone();
         let mut next = 0;
@@ -331,7 +341,7 @@ impl Policy {
 #[cfg(test)]
 mod tests;
 
-/// The example of the README is a test.
+/// Runs the README's example as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,9 +1,10 @@
-//! Names of fields that some upstreams cannot tell apart: CGI and its heirs read `x_api_key` as `x-api-key`.
+//! Header names that some upstreams confuse: CGI and similar interfaces read `x_api_key` as
+//! `x-api-key`.
 
 use http::{HeaderMap, HeaderName};
 
-/// Whether a name has an underscore. Eight bytes at a time, the last word over the one before it: every request's names
-/// are looked at.
+/// Whether a name has an underscore. Reads eight bytes at a time, with the last word overlapping
+/// the previous one, because it runs for all header names of every request.
 pub fn has_underscore(name: &[u8]) -> bool {
     const ONES: u64 = 0x0101_0101_0101_0101;
     // Mycroft's test for a zero byte.
@@ -17,7 +18,8 @@ pub fn has_underscore(name: &[u8]) -> bool {
     }
 }
 
-/// Removes every field whose name, with its underscores read as hyphens, is another's for which `guarded` holds.
+/// Removes every header whose name, with underscores read as hyphens, equals another name for which
+/// `guarded` holds.
 pub fn drop_lookalikes(headers: &mut HeaderMap, guarded: impl Fn(&str) -> bool) {
     let underscored = |name: &HeaderName| has_underscore(name.as_str().as_bytes());
     if !headers.keys().any(underscored) {
@@ -31,7 +33,7 @@ pub fn drop_lookalikes(headers: &mut HeaderMap, guarded: impl Fn(&str) -> bool) 
     }
 }
 
-/// The names of the fields that decide how a request is limited, routed or served.
+/// The names of the headers that decide how a request is limited, routed or served.
 #[derive(Debug, Default)]
 pub struct Guarded {
     names: Vec<HeaderName>,
@@ -50,19 +52,19 @@ impl Guarded {
         Self { names, underscored }
     }
 
-    /// Whether a name without an underscore may look like one of these.
+    /// Whether a name without an underscore may resemble one of these.
     pub const fn is_underscored(&self) -> bool {
         self.underscored
     }
 
-    /// Whether `name` is one of these, or looks like one.
+    /// Whether `name` is one of these, or resembles one.
     pub fn covers(&self, name: &HeaderName) -> bool {
         self.names
             .iter()
             .any(|known| looks_like(known.as_str(), name.as_str()))
     }
 
-    /// Removes the fields that look like one of these and are none.
+    /// Removes the headers that resemble one of these but are not one of them.
     pub fn drop_lookalikes(&self, headers: &mut HeaderMap) {
         let odd = |name: &&HeaderName| {
             (self.underscored || has_underscore(name.as_str().as_bytes()))
@@ -76,7 +78,7 @@ impl Guarded {
     }
 }
 
-/// Whether two names are one where underscores are read as hyphens.
+/// Whether two names are equal when underscores are read as hyphens.
 pub fn looks_like(one: &str, other: &str) -> bool {
     let folded = |byte: u8| if byte == b'_' { b'-' } else { byte };
     one.len() == other.len()

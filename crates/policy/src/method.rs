@@ -1,5 +1,6 @@
-//! How a method is spelt: in capitals. Methods are case-sensitive (RFC 9110 9.1), yet several servers take `post` for
-//! `POST`, so a request could be served as what no route of its limits matches.
+//! Checks the spelling of methods: only capitals are accepted. Methods are case-sensitive (RFC 9110
+//! 9.1), but several servers treat `post` as `POST`, so a request could be served as a method that
+//! no route of its limits matches.
 
 use http::HeaderName;
 
@@ -10,7 +11,8 @@ pub fn is_in_capitals(method: &str) -> bool {
     !method.bytes().any(|byte| byte.is_ascii_lowercase())
 }
 
-/// Whether a field of this name tells servers to take the request for another method, in either spelling that servers read.
+/// Whether a header of this name makes servers treat the request as another method, in either
+/// spelling that servers read.
 pub fn is_override(name: &HeaderName) -> bool {
     OVERRIDES
         .iter()

@@ -14,7 +14,7 @@ pub struct NetSet {
 }
 
 impl NetSet {
-    /// Whether one of the networks holds `address`.
+    /// Whether one of the networks contains `address`.
     pub fn contains(&self, address: IpAddr) -> bool {
         match fold(address) {
             IpAddr::V4(address) => holds(&self.v4, address.to_bits()),
@@ -22,7 +22,7 @@ impl NetSet {
         }
     }
 
-    /// Whether no network is in it.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }
@@ -39,7 +39,8 @@ impl FromIterator<IpNet> for NetSet {
                 IpNet::V6(net) => {
                     let (from, to) = (net.network().to_bits(), net.broadcast().to_bits());
                     set.v6.push((from, to));
-                    // What a mapped network means once addresses are folded: the part of it inside ::ffff:0:0/96.
+                    // The meaning of a mapped network after conversion to IPv4: its part inside
+                    // ::ffff:0:0/96.
                     let (low, high) = (from.max(MAPPED_FIRST), to.min(MAPPED_LAST));
                     if low <= high {
                         set.v4.push((low_half(low), low_half(high)));

@@ -1,8 +1,9 @@
-//! Decodes and normalises a request path once, so that no spelling slips past a limit.
+//! Decodes and normalises a request path once, so that no spelling bypasses a limit. The forwarded
+//! path is not changed.
 //!
-//! Routes are matched against the *normal form*; what is forwarded stays as the caller wrote it. Two spellings that
-//! an upstream may take for the same resource have one normal form; a spelling that upstreams read in different ways
-//! is [`Malformed`], because whichever reading we chose, another upstream's would slip past a limit.
+//! Routes are matched against the *normal form*. Two spellings that an upstream may treat as the
+//! same resource have one normal form. A spelling that upstreams read in different ways is
+//! [`Malformed`], because under either reading some upstream would serve it past a limit.
 //!
 //! | in the path | becomes |
 //! |---|---|
@@ -23,12 +24,12 @@
 //! | `%` without two hex digits | malformed |
 //! | no `/` at the start (but `*` of `OPTIONS *`) | malformed |
 //!
-//! Letters keep their case, and Unicode is not folded: an upstream that ignores case, folds Unicode or decodes twice
-//! needs its routes written for that.
+//! Letters keep their case, and Unicode is not folded. An upstream that ignores case, folds Unicode
+//! or decodes twice needs routes written for that.
 
 use std::borrow::Cow;
 
-/// Why a request cannot be matched safely: it is answered with 400.
+/// Why a request cannot be matched safely; the response is 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The path does not start with a slash.
@@ -37,7 +38,7 @@ pub enum Malformed {
     /// A `%` is not followed by two hex digits.
     #[error("the path holds a `%` without two hex digits")]
     Escape,
-    /// A backslash, or an encoded slash where none may stand.
+    /// A backslash, or an encoded slash where none is allowed.
     #[error("the path holds a backslash or an encoded slash, which upstreams read differently")]
     Separator,
     /// A control character.
@@ -52,7 +53,7 @@ pub enum Malformed {
     /// A dot segment with parameters.
     #[error("the path holds a dot segment with parameters, which upstreams read differently")]
     DotParameters,
-    /// More than one host is named, or one that cannot be.
+    /// More than one host is named, or an impossible one.
     #[error("the host is not valid")]
     Host,
     /// The method is not in capitals.
@@ -77,8 +78,8 @@ impl Malformed {
     }
 }
 
-/// The normal form of `path` (without its query), in which no encoded slash may stand: borrowed when it is one already, as
-/// nearly all are.
+/// The normal form of `path` (without its query), with encoded slashes refused. Borrowed if the
+/// path is already normal, as nearly all are.
 ///
 /// # Errors
 /// [`Malformed`] for a spelling that upstreams read in different ways, or that none can read.
@@ -86,8 +87,9 @@ pub fn normalise(path: &str) -> Result<Cow<'_, str>, Malformed> {
     normal_form(path, false)
 }
 
-/// As [`normalise`], but an encoded slash is a character of its segment: no route matches it as a separator. What would
-/// climb if an upstream took it for one (`a%2f..%2fb`) is still malformed.
+/// Like [`normalise`], but an encoded slash is a character of its segment: no route matches it as a
+/// separator. A segment that would contain `..` if the slash were a separator (`a%2f..%2fb`) is
+/// still malformed.
 ///
 /// # Errors
 /// As [`normalise`].
@@ -112,8 +114,8 @@ fn normal_form(path: &str, keeps_slashes: bool) -> Result<Cow<'_, str>, Malforme
     }
 }
 
-/// Whether nothing in `path` needs a second look. May say no to a normal path (one with a `%25`, a segment that
-/// starts with a dot), never yes to another.
+/// Whether `path` is certainly normal. May return false for a normal path (one with a `%25`, or a
+/// segment that starts with a dot), never true for another.
 fn is_normal(path: &[u8]) -> bool {
     let mut after_slash = false;
     for &byte in path {
@@ -159,8 +161,8 @@ fn rewrite(path: &str, keeps_slashes: bool) -> Result<String, Malformed> {
     String::from_utf8(normal).map_err(|_| Malformed::Encoding)
 }
 
-/// Appends the decoded segment up to its parameters; says whether there were any. Parameters are checked like the
-/// rest, so that nothing hides in them.
+/// Appends the decoded segment up to its parameters; returns whether there were any. Parameters are
+/// checked like the rest, so that they cannot hide forbidden characters.
 fn decode(segment: &[u8], keeps_slashes: bool, into: &mut Vec<u8>) -> Result<bool, Malformed> {
     let mut parameters = false;
     let mut rest = segment;
@@ -186,7 +188,7 @@ fn decode(segment: &[u8], keeps_slashes: bool, into: &mut Vec<u8>) -> Result<boo
     Ok(parameters)
 }
 
-/// Whether a segment in its normal form, its kept slashes taken for separators, holds a dot segment.
+/// Whether a normalised segment contains a dot segment if its kept slashes are read as separators.
 fn climbs(segment: &[u8]) -> bool {
     let mut rest = segment;
     let mut kept = false;
@@ -202,8 +204,8 @@ fn climbs(segment: &[u8]) -> bool {
     }
 }
 
-/// A slash that is a character of its segment. A percent sign that is one stands as `%25`, so nothing else comes out like
-/// this.
+/// A slash that is a character of its segment. A literal percent sign becomes `%25`, so no other
+/// text has this form.
 const KEPT: &[u8] = b"%2F";
 
 fn unescape(after: &[u8]) -> Result<(u8, &[u8]), Malformed> {
@@ -327,7 +329,7 @@ mod tests {
         }
     }
 
-    /// One of the ways to write `segment` that mean the same; `choices` picks which.
+    /// One of the equivalent spellings of `segment`; `choices` selects it.
     fn spell(segments: &[String], choices: &[u8]) -> String {
         let mut next = choices.iter().copied().cycle();
         let mut choose = move || next.next().unwrap_or(0);

@@ -1,4 +1,5 @@
-//! What a route matches: `[METHOD[|METHOD]] [HOST]/PATH`, parsed with the place of every mistake.
+//! The pattern of a route: `[METHOD[|METHOD]] [HOST]/PATH`, parsed with the position of every
+//! mistake. Matching is in the router.
 
 use std::fmt;
 
@@ -7,7 +8,7 @@ use http::{HeaderName, HeaderValue, Method};
 use super::method::is_in_capitals;
 use super::path;
 
-/// What a route matches: `[METHOD[|METHOD]] [HOST]/PATH` and headers.
+/// The pattern of a route: `[METHOD[|METHOD]] [HOST]/PATH` and headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     /// Methods; empty: all.
@@ -32,7 +33,7 @@ pub enum HostPattern {
 }
 
 impl HostPattern {
-    /// Whether it takes requests for `host`, which is in its normal form.
+    /// Whether it matches `host`, which is in its normal form.
     pub fn matches(&self, host: &str) -> bool {
         match self {
             Self::Any => true,
@@ -47,21 +48,21 @@ impl HostPattern {
 /// One segment of a path pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Segment {
-    /// These characters, in their normal form.
+    /// This text, in its normal form.
     Literal(String),
     /// `{name}`: any one segment.
     Capture(String),
-    /// `**`: the rest, nothing included. Only last.
+    /// `**`: the rest of the path, which may be empty. Only allowed last.
     Rest,
 }
 
-/// A mistake in a small text of the file, and the bytes it stands at.
+/// A mistake in a short text of the file, with its byte range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ParseError {
     /// The bytes of the text that are wrong: `start..end`, never beyond the text.
     pub at: std::ops::Range<usize>,
-    /// What is wrong, and what would do, in a sentence.
+    /// What is wrong and what would be accepted, in one sentence.
     pub message: String,
 }
 
@@ -137,14 +138,14 @@ impl Pattern {
         })
     }
 
-    /// Whether an encoded slash stands in it.
+    /// Whether it contains an encoded slash.
     pub fn has_encoded_slash(&self) -> bool {
         self.path
             .iter()
             .any(|segment| matches!(segment, Segment::Literal(text) if text.contains("%2F")))
     }
 
-    /// Which of its captures has this name.
+    /// The position of the capture with this name.
     pub fn capture(&self, name: &str) -> Option<usize> {
         self.captures().position(|capture| capture == name)
     }
@@ -245,7 +246,7 @@ impl HostPattern {
     }
 }
 
-/// Whether a character may stand in a host name.
+/// Whether a character is allowed in a host name.
 pub(super) fn is_host_character(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.' | '~')
 }
@@ -285,7 +286,7 @@ fn parse_path(text: &str) -> Result<Vec<Segment>, ParseError> {
     let mut segments: Vec<Segment> = Vec::new();
     let mut at = 1;
     let body = &text[1..];
-    // The trailing slash is nothing in the normal form, so it is nothing here.
+    // A trailing slash is dropped in the normal form, so it is dropped here too.
     let body = body.strip_suffix('/').unwrap_or(body);
     if body.is_empty() {
         return Ok(segments);

@@ -1,4 +1,4 @@
-//! What a route asks of every request, worked out once: its identities, its distinct scopes, its charges.
+//! The plan of a route, computed once: its identities, its distinct scopes, its charges.
 
 use smallvec::SmallVec;
 
@@ -11,7 +11,8 @@ use tollgate_limit::{CLAIMS_MAX, KeyBytes, Mode};
 /// The compiled half of a route.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Identities to resolve, by index, ascending: the order in which limits are listed changes nothing.
+    /// Identities to resolve, by index, ascending, so that the order of limits in the file does not
+    /// matter.
     pub(super) identities: Vec<usize>,
     /// The distinct scopes of its limits.
     pub(super) scopes: Vec<PlannedScope>,
@@ -32,7 +33,7 @@ pub(super) struct PlannedCharge {
 }
 
 impl PlannedScope {
-    /// The key of a caller under this scope; `None` when one of its identities skips.
+    /// The key of a caller under this scope; `None` when one of its identities is skipped.
     pub(super) fn key(
         &self,
         evidence: Evidence<'_, '_>,
@@ -54,7 +55,7 @@ impl PlannedScope {
                         return None;
                     }
                     if key.is_empty() {
-                        // One part, the common case: copied, where appending asks for room.
+                        // One part, the common case: copied, because appending would reserve space.
                         key = KeyBytes::from_slice(&one.key);
                     } else {
                         key.extend_from_slice(&one.key);
@@ -67,7 +68,7 @@ impl PlannedScope {
 }
 
 impl Plan {
-    /// Works the plan of route `index` out; what is wrong with it goes to `errors`.
+    /// Computes the plan of route `index`; mistakes are added to `errors`.
     pub(super) fn new(
         index: usize,
         route: &Route,
@@ -161,7 +162,8 @@ impl Plan {
             })
     }
 
-    /// An identity by `path:NAME` on a route that captures no such segment would be missing in every request.
+    /// An identity by `path:NAME` on a route that does not capture that segment would be missing in
+    /// every request.
     fn check_captures(
         &self,
         index: usize,
@@ -194,7 +196,7 @@ impl Plan {
 }
 
 impl Rule {
-    /// Whether no variant of it is looked at.
+    /// Whether all of its variants are off.
     pub fn is_off(&self) -> bool {
         self.live.mode == Mode::Off && self.tiers.iter().all(|(_, limit)| limit.mode == Mode::Off)
     }

@@ -1,24 +1,24 @@
-//! How refusals and quota fields are written, as data. Nothing is written here.
+//! How refusals and quota headers are written, as data. The gateway writes them.
 
-/// How refusals and quota fields are written.
+/// How refusals and quota headers are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Responses {
     /// The dialects sent, in order.
     pub headers: Vec<Dialect>,
-    /// What `X-RateLimit-Reset` counts in.
+    /// The unit of `X-RateLimit-Reset`.
     pub reset: Reset,
-    /// A refusal body in place of problem+json.
+    /// A refusal body instead of problem+json.
     pub body: Option<RefusalBody>,
 }
 
-/// A dialect of quota fields.
+/// A dialect of quota headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// draft-ietf-httpapi-ratelimit-headers-11: `RateLimit`, `RateLimit-Policy`.
     Draft11,
     /// The names of the draft's open pull request: `a`, `w`, `c`, `RateLimit-Partition`.
     DraftNext,
-    /// One `RateLimit` field as `limit=, remaining=, reset=`.
+    /// One `RateLimit` header as `limit=, remaining=, reset=`.
     Draft07,
     /// `RateLimit-Limit`, `-Remaining`, `-Reset`.
     Draft06,
@@ -26,7 +26,7 @@ pub enum Dialect {
     XRateLimit,
 }
 
-/// What a legacy reset field counts in.
+/// The unit of a legacy reset header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reset {
     /// Seconds left.
@@ -38,7 +38,7 @@ pub enum Reset {
     EpochMillis,
 }
 
-/// The placeholders a refusal body may hold.
+/// The placeholders that a refusal body may contain.
 pub const REFUSAL_PLACEHOLDERS: [&str; 9] = [
     "status",
     "title",
@@ -51,7 +51,7 @@ pub const REFUSAL_PLACEHOLDERS: [&str; 9] = [
     "limits",
 ];
 
-/// A refusal body of the file's own; `{…}` placeholders are filled from the refusal.
+/// A refusal body from the file; `{…}` placeholders are filled from the refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusalBody {
     /// Its content type.

@@ -1,4 +1,4 @@
-//! Routes: what matches, and which limits and upstream a match means.
+//! Routes: which requests match, and the limits and target of a match. The router finds the match.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ pub use super::template::{Piece, Placeholder, Template};
 /// One route of the file.
 #[derive(Debug)]
 pub struct Route {
-    /// As the file writes it: names the route in logs and metrics.
+    /// Its text in the file: the route's name in logs and metrics.
     pub name: Arc<str>,
     /// What it matches.
     pub pattern: Pattern,
-    /// Where its requests go.
+    /// The target of its requests.
     pub target: Target,
-    /// Its limits, by index in [`super::Policy::rules`], with the cost here if the route overrides it.
+    /// Its limits, by index in [`super::Policy::rules`], with the cost if the route overrides it.
     pub limits: Vec<RouteLimit>,
     /// A path prefix removed before forwarding.
     pub strip_prefix: Option<String>,
@@ -25,17 +25,18 @@ pub struct Route {
     pub add_prefix: Option<String>,
     /// Changes to the forwarded request's headers.
     pub request_headers: HeaderEdits,
-    /// Changes to the answer's headers.
+    /// Changes to the response's headers.
     pub response_headers: HeaderEdits,
-    /// A refusal body of its own.
+    /// The route's own refusal body.
     pub refusal: Option<super::RefusalBody>,
     /// The largest request body, bytes; `None`: unlimited.
     pub body_max: Option<u64>,
 }
 
 impl Route {
-    /// The method of a request as a part of a bucket's key. There are as many as the route lists and the standard
-    /// names: every other method is `other`, and HEAD is GET, which a route for GET also takes.
+    /// The method of a request as a part of a bucket's key. The classes are the methods that the
+    /// route lists and the standard names; every other method is `other`. HEAD counts as GET,
+    /// because a route for GET also takes HEAD.
     pub fn method_class<'m>(&self, method: &'m Method) -> &'m str {
         const STANDARD: [Method; 7] = [
             Method::GET,
@@ -61,18 +62,18 @@ impl Route {
 pub struct RouteLimit {
     /// Index in [`super::Policy::rules`].
     pub rule: usize,
-    /// The cost on this route, when it differs.
+    /// The cost on this route, if it differs.
     pub cost: Option<super::Cost>,
 }
 
-/// Where a route's requests go.
+/// The target of a route's requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// An upstream, by index in [`super::Policy::upstreams`].
     Upstream(usize),
     /// `builtin:echo`.
     Echo,
-    /// A fixed answer.
+    /// A fixed response.
     Fixed {
         /// Its status.
         status: u16,

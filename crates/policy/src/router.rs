@@ -28,7 +28,7 @@ pub struct Match<'d> {
     pub captures: Captures<'d>,
 }
 
-/// Finds the most specific route.
+/// Finds the most specific route for a request.
 #[derive(Debug, Default)]
 pub struct Router {
     exact: HashMap<String, Tree>,
@@ -36,10 +36,10 @@ pub struct Router {
     any: Tree,
 }
 
-/// Why the routes do not make a table.
+/// A conflict between routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteConflict {
-    /// Two routes match the same requests, neither more specifically.
+    /// Two routes match the same requests, and neither is more specific.
     Tie {
         /// The earlier one's index.
         first: usize,
@@ -105,7 +105,7 @@ impl Router {
         self.find_counted(method, host, path, headers).0
     }
 
-    /// The same, and the nodes visited: what a look-up costs.
+    /// Like `find`; also returns the number of visited nodes, which is the cost of the look-up.
     pub fn find_counted<'d>(
         &self,
         method: &Method,
@@ -132,8 +132,8 @@ impl Router {
         )
     }
 
-    /// The methods that routes list which match all of a request but its method. Visits every branch that fits the path: for
-    /// requests that no route takes.
+    /// The methods listed by routes that match everything in a request except its method. Visits
+    /// every branch that fits the path: for requests that no route takes.
     pub fn methods(&self, host: &str, path: &str, headers: &HeaderMap) -> Vec<Method> {
         let rest = path.strip_prefix('/').unwrap_or(path);
         let mut methods = Vec::new();
@@ -158,7 +158,7 @@ impl Router {
     }
 }
 
-/// One look-up under way.
+/// The state of one look-up.
 struct Search<'r, 'd> {
     method: &'r Method,
     headers: &'r HeaderMap,
@@ -209,7 +209,7 @@ impl Tree {
         self.nodes[at].end.0.push(candidate);
     }
 
-    /// Sorts every leaf by the order above and reports what is tied or can never win.
+    /// Sorts every leaf by the order above and reports ties and unreachable routes.
     fn settle(&mut self, conflicts: &mut Vec<RouteConflict>) {
         for node in &mut self.nodes {
             node.end.settle(conflicts);
@@ -229,7 +229,7 @@ impl Tree {
         }
     }
 
-    /// Whether routes below `at` take every request that `candidate`'s `**` at `at` would.
+    /// Whether routes below `at` take every request that `candidate`'s `**` at `at` would match.
     fn takes_all(&self, at: usize, candidate: &Candidate, by: &mut Vec<usize>) -> bool {
         let node = &self.nodes[at];
         let Some(here) = node.end.0.iter().find(|other| other.covers(candidate)) else {
@@ -253,8 +253,8 @@ impl Tree {
         }
     }
 
-    /// The best route at or below `at` for `rest`, the path without what led here (empty: it ends here). Recurses
-    /// once per segment of the deepest pattern, which its parser bounds.
+    /// The best route at or below `at` for `rest`, the remaining path (empty: the path ends here).
+    /// Recurses once per segment of the deepest pattern, which the parser bounds.
     fn walk<'d>(&self, at: usize, rest: &'d str, search: &mut Search<'_, 'd>) -> Option<usize> {
         search.visited += 1;
         let node = &self.nodes[at];
@@ -279,7 +279,7 @@ impl Tree {
         }
     }
 
-    /// The best route below `node`, which is not where the path ends.
+    /// The best route below `node`, where the path continues.
     fn walk_below<'d>(
         &self,
         node: &Node,
@@ -392,7 +392,7 @@ impl Candidate {
         }
     }
 
-    /// Its place in points 3 and 4 of the order; higher is more specific.
+    /// Its rank in points 3 and 4 of the order; higher is more specific.
     fn rank(&self) -> (bool, usize, usize) {
         let valued = self
             .headers
@@ -408,14 +408,15 @@ impl Candidate {
             .all(|(name, wanted)| header_matches(headers, name, wanted.as_ref()))
     }
 
-    /// Whether some request meets both, and the order does not tell them apart.
+    /// Whether some request meets both, and the order does not separate them.
     fn ties_with(&self, other: &Self) -> bool {
         let methods_meet = self.methods.is_empty()
             || self
                 .methods
                 .iter()
                 .any(|method| other.methods.contains(method));
-        // A field may stand in a request twice, but two values of one field are meant as alternatives.
+        // A header may appear twice in a request, but two values of one header are meant as
+        // alternatives.
         let headers_meet = !self.headers.iter().any(|(name, value)| {
             value.is_some()
                 && other
@@ -426,7 +427,7 @@ impl Candidate {
         self.rank() == other.rank() && methods_meet && headers_meet
     }
 
-    /// Whether it matches every request that `other` does, host and path aside.
+    /// Whether it matches every request that `other` matches, apart from host and path.
     fn covers(&self, other: &Self) -> bool {
         let answers = |method: &Method| {
             self.methods.contains(method)

@@ -1,5 +1,5 @@
-//! A limit as the file names it: what splits it into buckets, what a request costs there, what counts. What a request
-//! draws by it is worked out in `claims`.
+//! A limit as the file names it: how it is split into buckets, what a request costs, and which
+//! requests count. `claims` computes what a request draws from it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use http::StatusCode;
 
 use tollgate_limit::Limit;
 
-/// A limit as the file names it: its variants, what splits it into buckets, what a request costs.
+/// A limit as the file names it: its variants, how it is split into buckets, and what a request
+/// costs.
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// Its name.
@@ -16,9 +17,9 @@ pub struct Rule {
     pub live: Arc<Limit>,
     /// The numbers per tier, sorted by tier name.
     pub tiers: Vec<(Arc<str>, Arc<Limit>)>,
-    /// The candidate, judged beside whichever variant is live and only counted.
+    /// The candidate, judged together with the live variant and only counted.
     pub candidate: Option<Arc<Limit>>,
-    /// What splits it into buckets.
+    /// How it is split into buckets.
     pub scope: Scope,
     /// What one request costs.
     pub cost: Cost,
@@ -33,16 +34,16 @@ pub struct Rule {
 /// How a limit is split into buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// One bucket for all.
+    /// One bucket for all callers.
     Everyone,
-    /// One bucket for each caller, told apart by these identities together.
+    /// One bucket for each combination of these parts.
     Identities(Vec<ScopePart>),
 }
 
 /// One part of a scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScopePart {
-    /// The caller's address (IPv6 by prefix).
+    /// The client's address (IPv6 by prefix).
     Address,
     /// A named identity, by index in [`Policy::identities`](super::Policy::identities).
     Identity(usize),
@@ -50,34 +51,36 @@ pub enum ScopePart {
     Route,
     /// The method: see [`Route::method_class`](super::route::Route::method_class).
     Method,
-    /// The host as the route names it, so that no client can make up another: all names below `*.example.com` are one.
+    /// The host as the route names it, so that clients cannot invent others: all names below
+    /// `*.example.com` are one.
     Host,
 }
 
 /// What a request costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// The same for each.
+    /// The same for every request.
     Fixed(u64),
-    /// Read from a request header; absent: `default`; no plain number: `most`; then held between `least` and `most`.
+    /// Read from a request header. Absent: `default`; not a plain number: `most`; a number is
+    /// clamped to `least` and `most`.
     Header {
         /// The header.
         name: http::HeaderName,
-        /// When it is absent.
+        /// The cost when it is absent.
         default: u64,
-        /// The least it may say.
+        /// The lowest cost.
         least: u64,
-        /// The most it may say.
+        /// The highest cost.
         most: u64,
     },
-    /// The request's Content-Length in steps of `per` bytes, rounded up, held between `least` and `most`;
-    /// unknown length: `most`.
+    /// The request's Content-Length in steps of `per` bytes, rounded up and clamped to `least` and
+    /// `most`. Unknown length: `most`.
     ContentLength {
         /// Bytes per unit.
         per: u64,
-        /// The least.
+        /// The lowest cost.
         least: u64,
-        /// The most.
+        /// The highest cost.
         most: u64,
     },
 }
@@ -85,20 +88,22 @@ pub enum Cost {
 /// How a charge is corrected from the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settle {
-    /// Where the real cost stands.
+    /// The source of the real cost.
     pub from: SettleFrom,
     /// Units charged at admission.
     pub estimate: u64,
-    /// The most a response may make it cost.
+    /// The highest cost of a response.
     pub most: u64,
-    /// Bytes per unit of a response that the caller breaks off; `None`: it costs the most.
+    /// Bytes per unit of a response that the client breaks off; `None`: such a response costs
+    /// `most`.
     pub broken_off_per: Option<u64>,
-    /// Whether a whole response (2xx) that does not say its cost costs the most; otherwise the estimate.
+    /// Whether a complete response (2xx) without a reported cost costs `most`; otherwise the
+    /// estimate.
     pub untold_costs_most: bool,
 }
 
 impl Settle {
-    /// The least that a response costs of which the caller took `bytes` bytes and broke off.
+    /// The minimum cost of a response that the client broke off after `bytes` bytes.
     pub fn broken_off(&self, bytes: u64) -> u64 {
         let per = match self.from {
             SettleFrom::Bytes { per } => Some(per),
@@ -108,7 +113,7 @@ impl Settle {
     }
 }
 
-/// Where the real cost of a request stands.
+/// The source of a request's real cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettleFrom {
     /// A response header.
@@ -152,7 +157,7 @@ pub struct StatusMatch {
 }
 
 impl StatusMatch {
-    /// Whether it is this status, or its class has it.
+    /// Whether it is this status, or a status of this class.
     pub fn matches(self, status: StatusCode) -> bool {
         (self.from..=self.to).contains(&status.as_u16())
     }

@@ -1,8 +1,10 @@
-//! Where one part of a key stands in a request, and how it is read from there.
+//! The sources of one part of a key in a request, and how they are read. Does not decide what a
+//! missing key means.
 //!
-//! Gateway and upstream must read the same key, or one caller could split itself over many buckets. So a key that is
-//! given twice with different values is refused as malformed (400), never joined or picked from; spellings that an
-//! upstream may read alike (percent-encoding, quotes) are folded; and nothing is ever cut short.
+//! Gateway and upstream must read the same key, or one caller could spread over many buckets. So a
+//! key that is given twice with different values is refused as malformed (400), never joined or
+//! selected from. Spellings that an upstream may treat as equal (percent-encoding, quotes) are
+//! normalised, and no value is truncated.
 
 use std::borrow::Cow;
 
@@ -16,7 +18,7 @@ use super::descriptor::Descriptor;
 use super::path::hex;
 use super::pattern::ParseError;
 
-/// Where one part of a key stands in a request.
+/// The source of one part of a key in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// `address`
@@ -39,7 +41,7 @@ pub enum Source {
     ClientCertificate,
 }
 
-/// A key that cannot be read in one way only.
+/// A key that can be read in more than one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ambiguous;
 
@@ -47,7 +49,7 @@ impl Source {
     /// Parses a source as the file writes it.
     ///
     /// # Errors
-    /// What is wrong, with the bytes it stands at.
+    /// The mistake and its byte range.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let (kind, name) = text
             .split_once(':')
@@ -103,7 +105,7 @@ impl Source {
         }
     }
 
-    /// Whether a caller can make its value up freely, so that a new one is a fresh bucket.
+    /// Whether a client can invent its value, so that each new value gets a new bucket.
     pub fn is_unverified(&self) -> bool {
         matches!(
             self,
@@ -168,10 +170,11 @@ pub(super) fn basic_user(request: &Descriptor<'_>) -> Result<Option<Vec<u8>>, Am
     Ok((!decoded.is_empty()).then_some(decoded))
 }
 
-/// The value of a cookie, over all Cookie lines (HTTP/2 splits them). What any server may take for the same value has one
-/// form: quotes around it, percent-encoding and `+` for a space are folded. What servers read in different ways is ambiguous:
-/// escapes within quotes (Python's undo them, RFC 6265 does not), bytes beyond ASCII (which some trim away), and a
-/// cookie of that name, or one that some take for it, within another.
+/// The value of a cookie, over all Cookie lines (HTTP/2 splits them). Values that some server may
+/// treat as equal are normalised: quotes around the value, percent-encoding and `+` for a space. A
+/// value is ambiguous if servers read it in different ways: escapes within quotes (Python decodes
+/// them, RFC 6265 does not), bytes above ASCII (some servers trim them), and a cookie of that name,
+/// or one that some servers treat as that name, within another.
 pub(super) fn cookie<'r>(
     request: &Descriptor<'r>,
     name: &str,
@@ -204,23 +207,23 @@ pub(super) fn cookie<'r>(
             Some(_) => {}
         }
     }
-    // Within quotes that stay open some servers look for no cookie.
+    // After an unclosed quote some servers look for no further cookie.
     if open_quote && found.is_some() {
         return Err(Ambiguous);
     }
     Ok(found.filter(|value| !value.is_empty()))
 }
 
-/// The one form of a cookie's value.
+/// The normalised form of a cookie's value.
 fn cookie_value(text: &[u8]) -> Result<Cow<'_, [u8]>, Ambiguous> {
     let (inside, quoted) = unquoted(text);
-    // A comma begins another cookie to parsers of RFC 2965, and RFC 6265 knows none in a value.
+    // A comma starts another cookie in parsers of RFC 2965, and RFC 6265 allows none in a value.
     let is_odd = |byte: &u8| matches!(byte, b'"' | b',');
     if !text.is_ascii() || inside.iter().any(is_odd) || (quoted && inside.contains(&b'\\')) {
         return Err(Ambiguous);
     }
     let mut value = decoded(inside, false);
-    // Encoded quotes are quotes to whoever decodes first.
+    // Encoded quotes are quotes to a server that decodes first.
     while let (inside, true) = unquoted(&value) {
         value = Cow::Owned(inside.to_vec());
     }
@@ -235,7 +238,7 @@ fn cookie_value(text: &[u8]) -> Result<Cow<'_, [u8]>, Ambiguous> {
     Ok(value)
 }
 
-/// What stands within quotes, and whether any do.
+/// The text within quotes, and whether there are quotes.
 fn unquoted(text: &[u8]) -> (&[u8], bool) {
     match text {
         [b'"', inside @ .., b'"'] => (inside, true),
@@ -243,7 +246,8 @@ fn unquoted(text: &[u8]) -> (&[u8], bool) {
     }
 }
 
-/// Whether a server that separates cookies by blanks or commas, too, finds one of this name in the middle of `pair`.
+/// Whether a server that also splits cookies at blanks or commas finds one of this name in the
+/// middle of `pair`.
 fn holds_another(pair: &[u8], name: &[u8]) -> bool {
     let is_separator = |byte: &u8| matches!(byte, b' ' | b'\t' | b',');
     let mut from = 0;
@@ -262,8 +266,9 @@ fn holds_another(pair: &[u8], name: &[u8]) -> bool {
     false
 }
 
-/// Whether some servers take `given` for the parameter or cookie `name`: ASP.NET ignores case; PHP writes `_` for `.`, ` `
-/// and `[`, skips blanks before a name, ends it at a NUL, and takes `name[…]` for a list called `name`.
+/// Whether some servers treat `given` as the parameter or cookie `name`: ASP.NET ignores case; PHP
+/// replaces `.`, ` ` and `[` by `_`, skips blanks before a name, ends it at a NUL, and reads
+/// `name[…]` as a list called `name`.
 fn resembles(given: &[u8], name: &[u8]) -> bool {
     let folded = |byte: &u8| match byte {
         b'.' | b' ' | b'[' => b'_',
@@ -277,8 +282,8 @@ fn resembles(given: &[u8], name: &[u8]) -> bool {
     given != name && (same(trimmed) || same(&trimmed[..ended(trimmed, b'[')]))
 }
 
-/// The value of a query parameter, decoded. Some upstreams separate parameters by `;` too, and some take other names for
-/// this one: where that would change it, it is ambiguous.
+/// The value of a query parameter, decoded. Some upstreams also split parameters at `;`, and some
+/// treat other names as this one. If that would change the value, it is ambiguous.
 pub(super) fn query<'r>(
     request: &Descriptor<'r>,
     name: &str,
@@ -319,7 +324,7 @@ pub(super) fn query<'r>(
     only(parameters().filter_map(read))
 }
 
-/// The one value there is; empty counts as absent, and two that differ as ambiguous.
+/// The only value; empty counts as absent, and two different values as ambiguous.
 fn only<'r>(
     mut values: impl Iterator<Item = Cow<'r, [u8]>>,
 ) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
@@ -332,7 +337,7 @@ fn only<'r>(
     Ok((!first.is_empty()).then_some(first))
 }
 
-/// Percent-decoded once; what is no escape stays. `plus`: `+` is a space.
+/// Percent-decoded once; invalid escapes stay. `plus`: `+` is a space.
 fn decoded(text: &[u8], plus: bool) -> Cow<'_, [u8]> {
     if memchr::memchr2(b'%', if plus { b'+' } else { b'%' }, text).is_none() {
         return Cow::Borrowed(text);
@@ -357,7 +362,7 @@ fn decoded(text: &[u8], plus: bool) -> Cow<'_, [u8]> {
     Cow::Owned(bytes)
 }
 
-/// Padding or none: both spell the same user.
+/// With or without padding: both encode the same user.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),

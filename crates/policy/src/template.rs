@@ -1,8 +1,8 @@
 //! Text with `{…}` placeholders of the request, for header edits and redirects.
 //!
-//! What comes from a request never ends a header line or starts another: control characters are dropped from header
-//! values, and everything but unreserved characters is percent-encoded in a Location. The path and the query that were
-//! asked for stay as they were encoded, and cannot name another host.
+//! Request data never ends a header line or starts another: control characters are removed from
+//! header values, and everything except unreserved characters is percent-encoded in a Location. The
+//! requested path and query keep their encoding, and cannot name another host.
 
 use http::HeaderValue;
 
@@ -25,7 +25,7 @@ pub enum Piece {
     Placeholder(Placeholder),
 }
 
-/// What a placeholder stands for.
+/// The data that a placeholder inserts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placeholder {
     /// The caller's tier.
@@ -34,13 +34,13 @@ pub enum Placeholder {
     Caller,
     /// The route's name.
     Route,
-    /// The caller's address.
+    /// The client's address.
     Address,
-    /// The host asked for.
+    /// The requested host.
     Host,
-    /// The whole path, as it was asked for.
+    /// The whole path, as requested.
     RequestPath,
-    /// The query, as it was asked for.
+    /// The query, as requested.
     Query,
     /// A captured path segment.
     Path(String),
@@ -52,7 +52,7 @@ impl Template {
     /// Parses a template; `identity` gives the index of a named identity.
     ///
     /// # Errors
-    /// The first mistake, with the bytes it stands at.
+    /// The first mistake, with its byte range.
     pub fn parse(text: &str, identity: impl Fn(&str) -> Option<usize>) -> Result<Self, ParseError> {
         let mut pieces = Vec::new();
         let mut plain = String::new();
@@ -110,7 +110,7 @@ impl Template {
         })
     }
 
-    /// Filled as a header's value. Control characters of the request are dropped.
+    /// The template filled as a header value, without the request's control characters.
     pub fn header_value(&self, mut fill: impl FnMut(&Placeholder, &mut Vec<u8>)) -> HeaderValue {
         let mut bytes = Vec::new();
         for piece in &self.pieces {
@@ -123,8 +123,9 @@ impl Template {
         HeaderValue::from_bytes(bytes.trim_ascii()).expect("a value without control characters")
     }
 
-    /// Filled as a Location: what the request says is percent-encoded, so that a captured segment stays one. A query
-    /// brings the `?` or `&` that it needs; without one, none stands at the end.
+    /// The template filled as a Location. Request data is percent-encoded, so that a captured
+    /// segment stays one segment. A query adds the `?` or `&` that it needs; without a query there
+    /// is none at the end.
     pub fn location(&self, mut fill: impl FnMut(&Placeholder, &mut Vec<u8>)) -> HeaderValue {
         let mut location = String::new();
         let mut value = Vec::new();
@@ -185,8 +186,8 @@ impl Placeholder {
     }
 }
 
-/// Appends a path, encoded as it came. One that begins with `//` would name a host where nothing stands before it, or
-/// with a `/` that does: there it begins with a single one.
+/// Appends a path in its original encoding. It is made to begin with a single `/`: with `//` it
+/// would name a host if it is at the start, and after a trailing `/` it would double the slash.
 fn join_path(path: &[u8], location: &mut String) {
     let slashes = path.iter().take_while(|byte| **byte == b'/').count();
     if location.is_empty() || location.ends_with('/') || slashes == 0 {
@@ -199,7 +200,7 @@ fn join_path(path: &[u8], location: &mut String) {
     }
 }
 
-/// Appends a query, encoded as it came, with what parts it from what stands before it.
+/// Appends a query in its original encoding, with its separator.
 fn join_query(query: &[u8], location: &mut String) {
     let parted = location.ends_with(['?', '&']);
     if query.is_empty() {
@@ -214,12 +215,12 @@ fn join_query(query: &[u8], location: &mut String) {
     encode(query, |byte| is_path_byte(byte) || byte == b'?', location);
 }
 
-/// What may stand in a path as it is (RFC 3986 section 3.3, and `%` of what is encoded already).
+/// Bytes that need no encoding in a path (RFC 3986 section 3.3, and `%` of existing escapes).
 fn is_path_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/%".contains(&byte)
 }
 
-/// What may stand in a URI as it is (RFC 3986 section 2, and `%` of what is encoded already).
+/// Bytes that need no encoding in a URI (RFC 3986 section 2, and `%` of existing escapes).
 fn is_uri_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&byte)
 }

@@ -1,11 +1,11 @@
-//! Upstreams as data: where requests go, and how long they may take. No connection lives here.
+//! Upstreams as data: their servers, and their timeouts. Holds no connections.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tollgate_limit::Micros;
 
-/// Where requests go.
+/// A group of servers that requests are forwarded to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
     /// Its name in the file, or its URL.
@@ -14,19 +14,20 @@ pub struct Upstream {
     pub servers: Vec<Server>,
     /// How a server is chosen.
     pub balance: Balance,
-    /// How long it may take.
+    /// Its timeouts.
     pub timeouts: UpstreamTimeouts,
     /// The most idle connections kept per worker and server.
     pub idle_connections: usize,
-    /// The most connections per worker and server; a request beyond waits in a bounded queue.
+    /// The most connections per worker and server; further requests wait in a bounded queue.
     pub connections: usize,
-    /// What is sent as Host.
+    /// The Host header sent to it.
     pub host: HostPolicy,
-    /// Whether HTTP/2 is spoken to it.
+    /// Whether the gateway uses HTTP/2 to it.
     pub http2: bool,
-    /// Whether its interim answers (103 and other 1xx) are passed on, where they can be: HTTP/1.1 on both sides.
+    /// Whether its interim responses (103 and other 1xx) are passed on, where possible: with
+    /// HTTP/1.1 on both sides.
     pub early_hints: bool,
-    /// Attempts in all (1: no retry), for what may be sent again.
+    /// The total number of attempts (1: no retry), for requests that may be sent again.
     pub attempts: u32,
     /// The most requests that may wait for a connection, per worker and server.
     pub pending: usize,
@@ -38,50 +39,51 @@ pub struct Upstream {
     pub health: Option<Health>,
     /// Passive ejection.
     pub eject: Eject,
-    /// After what a request may be sent again.
+    /// The failures after which a request may be sent again.
     pub retry: Retry,
-    /// From the request's head to the answer's end; `None`: no bound of its own.
+    /// From the request's head to the response's end; `None`: no bound of its own.
     pub total: Option<Micros>,
-    /// How long an answer of the resolver is used.
+    /// How long a resolver result is used.
     pub resolve_every: Micros,
-    /// How long a recovered server takes to get its full share; zero: none.
+    /// How long a recovered server takes to get its full share; zero: no slow start.
     pub slow_start: Micros,
     /// The PROXY protocol header sent on new connections, which are then used for one request each.
     pub proxy_protocol: ProxyProtocol,
 }
 
-/// How long an upstream may take, each bound in microseconds.
+/// Timeouts of an upstream, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
     /// To connect.
     pub connect: Micros,
-    /// From the end of the request to the head of the answer.
+    /// From the end of the request to the head of the response.
     pub response: Micros,
-    /// Between two pieces of a body, either way.
+    /// Between two parts of a body, in either direction.
     pub idle: Micros,
 }
 
-/// Active health checks: a server that fails them gets no requests while there are others.
+/// Active health checks: a server that fails them gets no requests while other servers are healthy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// The path asked for; any 2xx or 3xx is good.
+    /// The path requested; any 2xx or 3xx is a success.
     pub path: String,
-    /// How often.
+    /// The interval between checks.
     pub every: Micros,
-    /// How long an answer may take.
+    /// How long a response may take.
     pub timeout: Micros,
-    /// Good answers in a row that bring a server back.
+    /// Successes in a row after which a server is used again.
     pub healthy_after: u32,
-    /// Bad answers in a row that take a server out.
+    /// Failures in a row after which a server is no longer used.
     pub unhealthy_after: u32,
 }
 
-/// Passive ejection: a server that fails requests is left out for a while.
+/// Passive ejection: a server that fails requests is not used for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eject {
-    /// Failures in a row (no connection, no answer, 502, 503, 504) that take a server out.
+    /// Failures in a row (no connection, no response, 502, 503, 504) after which a server is
+    /// ejected.
     pub failures: u32,
-    /// For how long at first; doubled each time, 32 times that at most.
+    /// The first ejection time; doubled each time, up to 32 times this value.
     pub wait: Micros,
 }
 
@@ -94,17 +96,17 @@ impl Default for Eject {
     }
 }
 
-/// After what a request may be sent again. What a server may have read is sent again only if its method is idempotent and
-/// it has no body.
+/// The failures after which a request may be sent again. A request that a server may have read is
+/// sent again only if its method is idempotent and it has no body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// No connection could be made.
     pub connect_failure: bool,
-    /// HTTP/2: the stream was refused before it was looked at.
+    /// HTTP/2: the stream was refused before it was processed.
     pub refused_stream: bool,
-    /// A kept connection closed without a byte of answer.
+    /// A kept-alive connection closed without a byte of the response.
     pub connection_closed: bool,
-    /// These statuses.
+    /// A response with one of these statuses.
     pub statuses: Vec<u16>,
 }
 
@@ -131,18 +133,18 @@ pub enum ProxyProtocol {
     V2,
 }
 
-/// A PEM file, with what it held when the configuration was read: one that changes makes another upstream of it, with
-/// connections of its own.
+/// A PEM file with its content at the time the configuration was read. A changed file makes a
+/// different upstream, with connections of its own.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PemFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What it held.
+    /// Its content.
     pub content: Arc<[u8]>,
 }
 
 impl std::fmt::Debug for PemFile {
-    /// Not the content, which may be a private key.
+    /// Does not print the content, which may be a private key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PemFile")
             .field("path", &self.path)
@@ -153,32 +155,32 @@ impl std::fmt::Debug for PemFile {
 /// Files for TLS towards an upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Certificates (PEM) to trust in place of the platform's.
+    /// Certificates (PEM) to trust instead of the platform's.
     pub ca: Option<PemFile>,
-    /// The certificate chain (PEM) to show.
+    /// The certificate chain (PEM) to present.
     pub certificate: Option<PemFile>,
     /// Its key (PEM).
     pub key: Option<PemFile>,
-    /// SHA-256 of the certificates that a server may show; empty: any that verifies.
+    /// SHA-256 of the certificates that a server may present; empty: any certificate that verifies.
     pub pinned: Vec<[u8; 32]>,
 }
 
 /// One server of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Where it listens.
+    /// Its address.
     pub address: ServerAddress,
-    /// Whether TLS is spoken to it, and to which name.
+    /// The TLS server name; `None`: no TLS.
     pub tls: Option<Arc<str>>,
-    /// `host[:port]` as its URL says, for the Host header.
+    /// `host[:port]` of its URL, for the Host header.
     pub authority: http::uri::Authority,
-    /// A path prefix its URL carries, without a trailing slash.
+    /// The path prefix of its URL, without a trailing slash.
     pub base_path: String,
-    /// Its share among the servers.
+    /// Its weight among the servers.
     pub weight: u32,
 }
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ServerAddress {
     /// A name or address, and a port.
@@ -190,7 +192,8 @@ pub enum ServerAddress {
 /// How a server is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// In turn by weight, passing over those that have more than their weight's share of what is under way.
+    /// In turn by weight, skipping servers with more than their weight's share of the requests in
+    /// flight.
     #[default]
     LeastRequests,
     /// In turn, by weight.
@@ -199,14 +202,14 @@ pub enum Balance {
     IdentityHash,
 }
 
-/// What is sent as Host.
+/// The Host header sent to an upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HostPolicy {
-    /// The caller's.
+    /// The client's Host.
     #[default]
     Keep,
     /// The server's authority.
     Upstream,
-    /// This.
+    /// This value.
     Fixed(http::uri::Authority),
 }

@@ -1,4 +1,4 @@
-//! Tokens that were verified before.
+//! A cache of verified tokens. Does not verify tokens itself.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::VerifiedClaims;
 
-/// Tokens verified before, in sets of [`WAYS`] found by their digest. Bounded; failures are never remembered.
+/// Verified tokens, in sets of [`WAYS`], found by their digest. Bounded; failures are never cached.
 #[derive(Debug)]
 pub(super) struct Verified {
     pub(super) sets: Box<[Mutex<Set>]>,
@@ -77,7 +77,7 @@ impl Verified {
     }
 }
 
-/// Sets of remembered tokens: with [`WAYS`], 4,096 tokens.
+/// The number of sets: with [`WAYS`], 4,096 tokens.
 pub(super) const SETS: usize = 512;
-/// Tokens to a set.
+/// Tokens in each set.
 pub(super) const WAYS: usize = 8;
