@@ -1,7 +1,9 @@
-//! The one body every response has: a closed enum, so that no request pays for a box or a virtual call.
+//! The body type of every response: a closed enum, so that no request pays for a box or a virtual
+//! call.
 //!
-//! [`Guarded`] wraps a body with what must happen when it ends, whole or cut short: the permit settled, the access
-//! log written, the place in a concurrency limit freed. It holds its guard inline; dropping it is an ending too.
+//! [`Guarded`] wraps a body with the actions at its end, complete or not: settle the permit, write
+//! the access log, release the slot of a concurrency limit. It holds its guard inline; dropping it
+//! also counts as an end.
 
 use std::cell::Cell;
 use std::fmt;
@@ -20,23 +22,26 @@ use tollgate_http1::{Malformed, Verbatim};
 use tollgate_net::client::Failure;
 use tollgate_net::server::{InboundError, Payload};
 
-/// The body of every response. What streams is boxed: a response is handed through many calls, and most come whole.
+/// The body of every response. Streaming bodies are boxed, because a response is moved through many
+/// calls and most bodies are not streamed.
 #[derive(Debug, Default)]
 pub enum ResponseBody {
-    /// Nothing.
+    /// An empty body.
     #[default]
     Empty,
-    /// Bytes at hand: a refusal, a fixed answer, an upstream's that came whole.
+    /// Available bytes: a refusal, a fixed response, or an upstream's response that arrived
+    /// completely.
     Bytes(Bytes),
     /// Streamed from an HTTP/1 upstream, whose connection it drives.
     Http1(Box<UpstreamHttp1>),
     /// Streamed from an HTTP/2 upstream.
     Http2(Box<UpstreamHttp2>),
-    /// The request's own body sent back.
+    /// The request's own body, sent back.
     Echo(Box<EchoBody>),
 }
 
-/// Why a body was cut short. The peer sees it: HTTP/1 closes the connection, HTTP/2 resets the stream.
+/// The reason why a body was cut short. The peer notices: HTTP/1 closes the connection, HTTP/2
+/// resets the stream.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     /// HTTP/2: the upstream's response broke off or was malformed.
@@ -45,7 +50,7 @@ pub enum BodyError {
     /// The upstream's connection broke in the middle of its response.
     #[error("the upstream's answer broke off")]
     UpstreamBroken(#[source] io::Error),
-    /// The upstream's response is malformed behind its head.
+    /// The upstream's response is malformed after its head.
     #[error("the upstream's answer is malformed")]
     UpstreamMalformed(#[source] Malformed),
     /// The upstream closed its connection in the middle of its response.
@@ -54,28 +59,28 @@ pub enum BodyError {
     /// The upstream sent nothing for longer than its idle timeout.
     #[error("the upstream sent nothing for too long")]
     UpstreamIdle,
-    /// The upstream's response took longer in all than it may.
+    /// The upstream's response took longer in total than allowed.
     #[error("the upstream's answer took too long in all")]
     UpstreamSlow,
-    /// The upstream's trailers hold what trailers may not.
+    /// The upstream's trailers contain a pseudo-header.
     #[error("the upstream sent trailers that may not be passed on")]
     Trailers,
     /// The client's body broke off.
     #[error("the request's body broke off")]
     Client(#[source] InboundError),
-    /// The client went away in the middle of its body.
+    /// The client left in the middle of its body.
     #[error("the client went away in the middle of its body")]
     ClientGone,
-    /// The client's body is larger than the route admits.
+    /// The client's body is larger than the route allows.
     #[error("the request's body is too large")]
     TooBig,
     /// The client sent nothing of its body for too long.
     #[error("the request's body stalled")]
     ClientIdle,
-    /// The client's body comes more slowly than it must.
+    /// The client's body arrives more slowly than required.
     #[error("the request's body is too slow")]
     ClientSlow,
-    /// The client's trailers hold what trailers may not.
+    /// The client's trailers contain a pseudo-header.
     #[error("the request has trailers that may not be passed on")]
     ClientTrailers,
 }
@@ -102,7 +107,8 @@ impl BodyError {
 }
 
 impl BodyError {
-    /// What brought a request down whose body failed: a body that broke off has nobody left to be told.
+    /// The error to report for a request whose body failed: if the body broke off, the client is
+    /// gone.
     pub(crate) fn of_request(self) -> Self {
         match self {
             Self::TooBig | Self::ClientIdle | Self::ClientSlow | Self::ClientTrailers => self,
@@ -183,73 +189,73 @@ impl Body for ResponseBody {
     }
 }
 
-/// How many bytes of a request's body have come so far, told by who reads it to who tells of it. Clones share the
-/// count; the default counts nothing, for requests without a body.
+/// The number of received bytes of a request's body, shared by its reader and its log. Clones share
+/// the count; the default counts nothing, for requests without a body.
 #[derive(Clone, Debug, Default)]
 pub struct Received(Option<Rc<Cell<u64>>>);
 
 impl Received {
-    /// Counts from `bytes` on.
+    /// Starts at `bytes`.
     pub(crate) fn from(bytes: u64) -> Self {
         Self(Some(Rc::new(Cell::new(bytes))))
     }
 
-    /// `more` bytes came.
+    /// Adds `more` received bytes.
     pub(crate) fn add(&self, more: usize) {
         if let Some(count) = &self.0 {
             count.set(count.get().saturating_add(more as u64));
         }
     }
 
-    /// Bytes so far.
+    /// The number of bytes so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.as_ref().map_or(0, |count| count.get())
     }
 }
 
-/// What is told about a body while it goes out, and once when it ends.
+/// Receives the pieces of a body as it is sent, and once its end.
 pub trait Guard: Unpin {
-    /// HTTP/1: writes the lines of the head that are not in its table of fields.
+    /// HTTP/1: writes the lines of the head that are not in its header table.
     fn write_fields(&self, _out: &mut Vec<u8>) {}
-    /// A piece of the body goes out.
+    /// A piece of the body is sent.
     fn on_data(&mut self, _piece: &Bytes) {}
-    /// The trailers go out.
+    /// The trailers are sent.
     fn on_trailers(&mut self, _trailers: &HeaderMap) {}
-    /// The body has ended, one way or another. Called exactly once.
+    /// The body has ended, completely or not. Called exactly once.
     fn on_end(self, end: Ended<'_>);
 }
 
 /// How a body ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended<'e> {
-    /// Bytes of body handed to the connection.
+    /// The number of body bytes handed to the connection.
     pub bytes: u64,
-    /// Whether all of it was.
+    /// Whether that was all of it.
     pub outcome: Outcome<'e>,
 }
 
-/// Whether a body went out whole.
+/// Whether a body was sent completely.
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome<'e> {
-    /// It did.
+    /// It was.
     Whole,
     /// It broke off for this reason.
     Broken(&'e BodyError),
-    /// Nobody wanted the rest: the client went away.
+    /// It was dropped because the client left.
     Dropped,
 }
 
-/// A body with a guard that learns of its end, even if that is a drop.
+/// A body with a guard that is notified of its end, including a drop.
 pub struct Guarded<B: Body, G: Guard> {
     body: B,
     guard: Option<G>,
     bytes: u64,
-    /// Fields of its head that were not taken apart.
+    /// Unparsed headers of its head.
     verbatim: Option<Verbatim>,
 }
 
 impl<B: Body, G: Guard> Guarded<B, G> {
-    /// `body`, watched by `guard`.
+    /// Wraps `body`, with `guard` observing it.
     pub const fn new(body: B, guard: G) -> Self {
         Self {
             body,
@@ -259,7 +265,7 @@ impl<B: Body, G: Guard> Guarded<B, G> {
         }
     }
 
-    /// `body`, watched by nobody.
+    /// Wraps `body` without a guard.
     pub const fn bare(body: B) -> Self {
         Self {
             body,
@@ -269,7 +275,7 @@ impl<B: Body, G: Guard> Guarded<B, G> {
         }
     }
 
-    /// It brings these fields of its head along.
+    /// Adds unparsed headers of its head.
     #[must_use]
     pub fn with(mut self, verbatim: Option<Verbatim>) -> Self {
         self.verbatim = verbatim;
@@ -354,7 +360,7 @@ where
 
 impl<B: Body, G: Guard> Drop for Guarded<B, G> {
     fn drop(&mut self) {
-        // A body without bytes is never polled, and has gone out whole all the same.
+        // A body without bytes is never polled, but counts as sent completely.
         self.finish(if self.body.is_end_stream() {
             Outcome::Whole
         } else {

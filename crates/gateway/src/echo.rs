@@ -1,6 +1,7 @@
-//! `builtin:echo`: an upstream inside the gateway, for trying limits out.
+//! `builtin:echo`: an upstream inside the gateway, for trying out limits.
 //!
-//! A request with a body gets it back, streamed; one without gets a description of itself as JSON.
+//! The response to a request with a body is that body, streamed; a request without one receives its
+//! own description as JSON.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,8 +16,9 @@ use tollgate_limit::Micros;
 use tollgate_net::server::Inbound;
 use tollgate_net::timers::Expiry;
 
-/// Sends `request` back: at most `most` bytes of its body, counted in `received`. More than that breaks the
-/// response off, since its head has gone out by then; so does a client that sends nothing for `idle`.
+/// Echoes `request`: at most `most` bytes of its body, counted in `received`. A larger body, or a
+/// client that sends nothing for `idle`, breaks the response off, because its head has been sent by
+/// then.
 pub fn reflect(
     request: Request<Inbound>,
     most: Option<u64>,
@@ -26,7 +28,8 @@ pub fn reflect(
     let (head, body) = request.into_parts();
     let with_body = !body.is_end_stream() && head.method != Method::HEAD;
     let mut response = if with_body {
-        // The response's head does not wait for the body, so the client must not wait to be asked for it either.
+        // The head of the response is sent before the body, so send `100 Continue` too; the client
+        // must not wait for it.
         body.want();
         let left = most.unwrap_or(u64::MAX);
         let body = EchoBody {
@@ -54,7 +57,7 @@ pub fn reflect(
             .insert(http::header::CONTENT_LENGTH, HeaderValue::from(length));
         response
     };
-    // What a stranger sent must not come back as a page that a browser would run.
+    // A body sent by an attacker must not come back as a page that a browser would run.
     let kind = if with_body {
         "application/octet-stream"
     } else {
@@ -67,7 +70,7 @@ pub fn reflect(
     response
 }
 
-/// The request's head as JSON; header values that are no text are given as Latin-1.
+/// The request's head as JSON; header values that are not UTF-8 are given as Latin-1.
 fn describe(method: &Method, path: &str, query: Option<&str>, headers: &HeaderMap) -> String {
     let mut out = String::with_capacity(256);
     out.push_str("{\"method\":");
@@ -102,11 +105,11 @@ fn quote(out: &mut String, bytes: &[u8]) {
     out.push('"');
 }
 
-/// A request's body on its way back.
+/// A request's body that is sent back.
 #[derive(Debug)]
 pub struct EchoBody {
     incoming: Inbound,
-    /// Bytes the route still admits.
+    /// The bytes that the route still allows.
     left: u64,
     idle: Expiry,
     received: Received,

@@ -1,7 +1,9 @@
-//! Refuses requests whose framing, host or target two parties could read differently, and gives the others one shape.
+//! Refuses requests whose framing, host or target two parties could read differently, and
+//! normalises the others.
 //!
-//! The syntax has been checked by whoever read the request; what it means is checked here, alike for HTTP/1 and HTTP/2.
-//! After [`normalise`] a request has exactly one Host and a target in origin form, whatever it came as.
+//! It does not check syntax, which the reader of the request has done; it checks the meaning, in
+//! the same way for HTTP/1 and HTTP/2. After [`normalise`] a request has exactly one Host and a
+//! target in origin form.
 
 use std::cell::RefCell;
 
@@ -18,40 +20,40 @@ use tollgate_http1::{BodyLength, Message, tokens};
 use tollgate_policy::descriptor::plain_host;
 use tollgate_policy::method::is_in_capitals;
 
-/// What is wrong with a request.
+/// The reason why a request is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Transfer-Encoding is anything but one `chunked`.
+    /// Transfer-Encoding is not exactly one `chunked`.
     #[error("Transfer-Encoding must be one single `chunked`")]
     TransferEncoding,
-    /// Transfer-Encoding names a coding that is not understood.
+    /// Transfer-Encoding names an unsupported coding.
     #[error("the only transfer coding understood is `chunked`")]
     TransferCoding,
-    /// No Host, more than one, or one that does not agree with the target.
+    /// No Host, more than one, or one that contradicts the target.
     #[error("there must be exactly one Host, and it must agree with the target")]
     Host,
-    /// Host is no `host[:port]`.
+    /// Host is not `host[:port]`.
     #[error("Host must be a host name or address, with a port or without")]
     HostSyntax,
-    /// The target is neither a path nor an http URL nor `*` for OPTIONS.
+    /// The target is not a path, not an http URL, and not `*` for OPTIONS.
     #[error("the request target must be a path or an http URL")]
     Target,
-    /// CONNECT is not served.
+    /// CONNECT is not supported.
     #[error("CONNECT is not served here")]
     Connect,
-    /// The method is longer than any there is.
+    /// The method is longer than any known one.
     #[error("the method is not understood")]
     Method,
     /// The method has a lower-case letter.
     #[error("a method must be in capitals")]
     MethodCase,
-    /// HTTP/2: a field's value begins or ends with a blank.
+    /// HTTP/2: a header's value begins or ends with whitespace.
     #[error("a field's value must not begin or end with a blank")]
     FieldValue,
-    /// Expect says something other than `100-continue`.
+    /// Expect has a value other than `100-continue`.
     #[error("the only expectation understood is `100-continue`")]
     Expectation,
-    /// Expect stands there more than once: the next hop may read another one.
+    /// There is more than one Expect, and the next hop may use another one.
     #[error("there must be at most one Expect")]
     Expectations,
 }
@@ -75,36 +77,40 @@ impl Malformed {
     }
 }
 
-/// What a request was like before it got its one shape.
+/// The properties of a request before it was normalised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestTarget {
-    /// Which fields it has now.
+    /// The headers that it has now.
     pub present: HeaderSet,
-    /// Its one Host; `None`: HTTP/1.0 without.
+    /// Its only Host; `None`: HTTP/1.0 without one.
     pub host: Option<HeaderValue>,
-    /// How much of the Host is a name in its normal form ([`plain_host`]); `None`: it takes a closer look.
+    /// The length of the Host's name if that is in normal form ([`plain_host`]); `None`: it must be
+    /// parsed.
     pub plain_host: Option<usize>,
-    /// It was in absolute form, as a proxy is asked (HTTP/1 only: over HTTP/2 every request names its authority).
+    /// Its absolute form, as sent to a proxy (HTTP/1 only: over HTTP/2 every request names its
+    /// authority).
     pub absolute: Option<Absolute>,
-    /// It came through another gateway or proxy.
+    /// Whether it came through another gateway or proxy.
     pub via: bool,
-    /// It asked for an upgrade by extended CONNECT, and now asks for the same as HTTP/1.1 does.
+    /// Whether it asked for an upgrade by extended CONNECT; it has been converted to the HTTP/1.1
+    /// form.
     pub bridged: bool,
-    /// It is OPTIONS or TRACE and goes no further than here (`Max-Forwards: 0`).
+    /// Whether it is OPTIONS or TRACE and ends here (`Max-Forwards: 0`).
     pub last_hop: bool,
 }
 
 /// An absolute form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Absolute {
-    /// It named `https`.
+    /// Whether it named `https`.
     pub https: bool,
 }
 
-/// Checks `request`, whose headers are `seen`, and gives it one shape: one Host, the target in origin form.
+/// Checks `request`, whose headers are `seen`, and normalises it: one Host, the target in origin
+/// form.
 ///
-/// # Errors
-/// What is wrong with it; the connection should then be closed, since its framing may be read differently elsewhere.
+/// # Errors The reason why it is malformed; the connection should then be closed, because another
+/// party may read its framing differently.
 pub fn normalise<B>(
     request: &mut Request<B>,
     seen: &RequestHeaders,
@@ -142,7 +148,7 @@ pub fn normalise<B>(
     })
 }
 
-/// Gives an extended CONNECT (RFC 8441) the form that an upgrade has in HTTP/1.1: the one upstreams understand.
+/// Converts an extended CONNECT (RFC 8441) to an HTTP/1.1 upgrade, which upstreams understand.
 #[cold]
 fn bridge<B>(request: &mut Request<B>) -> Result<(), Malformed> {
     let protocol = request
@@ -153,7 +159,7 @@ fn bridge<B>(request: &mut Request<B>) -> Result<(), Malformed> {
     *request.method_mut() = Method::GET;
     let headers = request.headers_mut();
     if protocol.as_str().eq_ignore_ascii_case("websocket") {
-        // HTTP/2 needs none (RFC 8441 5): it says nothing but that the other side has read it.
+        // HTTP/2 needs no key (RFC 8441 5): a key only proves that the other side has read it.
         let key = STANDARD.encode(fastrand::u128(..).to_be_bytes());
         headers.insert(
             SEC_WEBSOCKET_KEY,
@@ -169,8 +175,8 @@ fn bridge<B>(request: &mut Request<B>) -> Result<(), Malformed> {
 #[derive(Clone, Copy, Debug)]
 pub struct Bridged;
 
-/// Counts this hop where `Max-Forwards` counts them (RFC 9110 7.6.2); whether it was the last. What is no number says
-/// nothing.
+/// Decrements `Max-Forwards` (RFC 9110 7.6.2); returns whether this was the last hop. A value that
+/// is not a number is ignored.
 #[cold]
 fn count_hop(headers: &mut HeaderMap) -> bool {
     let Some(left) = headers
@@ -188,7 +194,8 @@ fn count_hop(headers: &mut HeaderMap) -> bool {
     }
 }
 
-/// Whether the method is one that is served; an upgrade over HTTP/2 is given its HTTP/1.1 form, which is told.
+/// Checks that the method is supported. Converts an upgrade over HTTP/2 to its HTTP/1.1 form;
+/// returns whether it did.
 fn check_method<B>(request: &mut Request<B>) -> Result<bool, Malformed> {
     if *request.method() == Method::CONNECT {
         return bridge(request).map(|()| true);
@@ -202,14 +209,15 @@ fn check_method<B>(request: &mut Request<B>) -> Result<bool, Malformed> {
     Ok(false)
 }
 
-/// One field with the single value `chunked`, on HTTP/1.1 only: of `x, chunked` and its kin some go by the last coding,
-/// others by the first (RFC 9112 6.1, 6.3). Nothing was read of the body of any other.
+/// Allows one header with the single value `chunked`, on HTTP/1.1 only: for `x, chunked` and
+/// similar lists some parsers use the last coding, others the first (RFC 9112 6.1, 6.3). The body
+/// of any other request was not read.
 fn check_transfer_encoding(headers: &HeaderMap, version: Version) -> Result<(), Malformed> {
     let understood = |framing| BodyLength::of(Message::Request, version, framing).is_ok();
     if version == Version::HTTP_11 && Framing::of(headers).is_ok_and(understood) {
         return Ok(());
     }
-    // It is refused; what is left is to say why.
+    // The request is refused; find the reason.
     let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
     let known = |token: &[u8]| {
         token.eq_ignore_ascii_case(b"chunked") || token.eq_ignore_ascii_case(b"identity")
@@ -224,8 +232,8 @@ fn check_transfer_encoding(headers: &HeaderMap, version: Version) -> Result<(), 
     }
 }
 
-/// HTTP/1's parser cuts blanks off a value, and so does the next that reads it in HTTP/1: one that kept them here would
-/// be another caller's key to us and the same to the upstream (RFC 9113 8.2.1).
+/// HTTP/1 parsers, including the upstream's, trim whitespace around a value. An untrimmed value
+/// would be another caller's key here and the same key at the upstream (RFC 9113 8.2.1).
 fn check_values(headers: &HeaderMap) -> Result<(), Malformed> {
     let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     let bad =
@@ -251,8 +259,9 @@ fn check_expectation(headers: &HeaderMap) -> Result<(), Malformed> {
     }
 }
 
-/// Leaves exactly one checked Host. An authority in the target (absolute form) replaces it (RFC 9112 3.2.2);
-/// HTTP/2's `:authority` must agree with it (RFC 9113 8.3.1). Gives the Host, and how much of it is plain.
+/// Leaves exactly one checked Host. An authority in the target (absolute form) replaces it (RFC
+/// 9112 3.2.2); HTTP/2's `:authority` must equal it (RFC 9113 8.3.1). Returns the Host, and the
+/// length of its plain name.
 fn settle_host<B>(
     request: &mut Request<B>,
     seen: &RequestHeaders,
@@ -268,7 +277,7 @@ fn settle_host<B>(
     };
     match (request.uri().authority(), host) {
         (None, Some(_)) => Ok((host.cloned(), plain)),
-        // HTTP/1.0 knows no Host.
+        // HTTP/1.0 has no Host.
         (None, None) if version <= Version::HTTP_10 => Ok((None, None)),
         (None, None) => Err(Malformed::Host),
         (Some(_), None) if version == Version::HTTP_11 => Err(Malformed::Host),
@@ -291,7 +300,8 @@ fn settle_host<B>(
     }
 }
 
-/// [`plain_host`] of what may be a Host at all. Most requests name the host that the one before them named.
+/// [`plain_host`] of a valid Host. The last host is cached, because most requests name the same one
+/// as the request before.
 fn checked_host(text: &[u8]) -> Result<Option<usize>, Malformed> {
     LAST_HOST.with_borrow_mut(|(last, length)| {
         if *length > 0 && last == text {
@@ -325,7 +335,7 @@ fn host_value(authority: &Authority) -> Result<HeaderValue, Malformed> {
     HeaderValue::from_str(authority.as_str()).map_err(|_| Malformed::HostSyntax)
 }
 
-/// Leaves the target in origin form, or `*`; what it was as absolute form.
+/// Converts the target to origin form, or `*`; returns its absolute form, if it had one.
 fn settle_target<B>(request: &mut Request<B>) -> Result<Option<Absolute>, Malformed> {
     let uri = request.uri();
     let absolute = match (uri.scheme(), uri.authority()) {
@@ -345,7 +355,8 @@ fn settle_target<B>(request: &mut Request<B>) -> Result<Option<Absolute>, Malfor
         let path = match uri.into_parts().path_and_query {
             // `OPTIONS http://host` asks about the server as a whole (RFC 9112 3.2.4).
             _ if bare && options => PathAndQuery::from_static("*"),
-            // Of `http://host?x` the path is empty, which is `/` (RFC 9112 3.2.1): it is displayed so, and kept otherwise.
+            // The path of `http://host?x` is empty, which means `/` (RFC 9112 3.2.1): it is
+            // displayed as `/` but stored as empty.
             Some(path) if path.as_str().starts_with('?') => {
                 PathAndQuery::try_from(path.to_string()).map_err(|_| Malformed::Target)?
             }
@@ -362,7 +373,8 @@ fn settle_target<B>(request: &mut Request<B>) -> Result<Option<Absolute>, Malfor
     }
 }
 
-/// Whether `text` is `host [":" port]` (RFC 9110 4.2.1, RFC 3986 3.2.2): no user information, no path, no blanks.
+/// Whether `text` is `host [":" port]` (RFC 9110 4.2.1, RFC 3986 3.2.2): no user information, no
+/// path, no whitespace.
 pub fn is_host(text: &[u8]) -> bool {
     let (host, port) = match text {
         [b'[', rest @ ..] => {

@@ -1,6 +1,7 @@
-//! What a proxy does to header fields: hop-by-hop fields go, forwarding fields come, the route's edits apply.
+//! What a proxy does to headers: removes hop-by-hop headers, adds forwarding headers, applies the
+//! route's edits.
 //!
-//! Pure. Every function edits in place; values are moved, not copied.
+//! The functions are pure and edit in place; values are moved, not copied.
 
 mod forwarding;
 mod trailers;
@@ -30,8 +31,8 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
-/// Which of the fields that the gateway deals with stand in a message: one pass over the names, as most are absent
-/// from most messages and a look-up hashes each.
+/// The set of known headers in a message, found in one pass over the names: most headers are absent
+/// from most messages, and each look-up would hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderSet(u32);
 
@@ -61,13 +62,13 @@ impl HeaderSet {
     pub const REFERER: Self = Self(1 << 15);
     /// `Via`
     pub const VIA: Self = Self(1 << 16);
-    /// A name with an underscore: told of a request's fields only ([`RequestHeaders`]).
+    /// A name with an underscore: set for request headers only ([`RequestHeaders`]).
     pub const UNDERSCORED: Self = Self(1 << 17);
     /// `Grpc-Timeout`
     pub const GRPC_TIMEOUT: Self = Self(1 << 20);
     /// More than one `Host`.
     pub const HOSTS: Self = Self(1 << 18);
-    /// What [`announce_upgrade`] adds.
+    /// The headers that [`announce_upgrade`] adds.
     pub const UPGRADES: Self = Self(1 | 1 << 4);
     /// `Host`
     pub const HOST: Self = Self(1 << 19);
@@ -77,20 +78,20 @@ impl HeaderSet {
     const HOP_BY_HOP: Self = Self(0b111_1111);
     const CLAIMS: Self = Self(0b111 << 7 | 0b111 << 21);
 
-    /// Looks at the names of `headers`.
+    /// The set of `headers`.
     pub fn of(headers: &HeaderMap) -> Self {
         headers
             .keys()
             .fold(Self(0), |present, name| present.and(Self::bit(name)))
     }
 
-    /// These, and `more`.
+    /// The union with `more`.
     #[must_use]
     pub const fn and(self, more: Self) -> Self {
         Self(self.0 | more.0)
     }
 
-    /// Whether one of `fields` is there.
+    /// Whether it contains one of `fields`.
     pub const fn has(self, fields: Self) -> bool {
         self.0 & fields.0 != 0
     }
@@ -98,7 +99,8 @@ impl HeaderSet {
     #[inline]
     fn bit(name: &HeaderName) -> Self {
         let name = name.as_str().as_bytes();
-        // By length, then by one byte that tells those of one length apart: most names need no comparison.
+        // Match by length, then by one byte that distinguishes names of one length: most names need
+        // no comparison.
         let (known, field): (&[u8], _) = match (name.len(), name) {
             (2, _) => (b"te", Self::TE),
             (3, _) => (b"via", Self::VIA),
@@ -128,10 +130,10 @@ impl HeaderSet {
     }
 }
 
-/// What one pass over a request's fields finds.
+/// The result of one pass over a request's headers.
 #[derive(Clone, Debug)]
 pub struct RequestHeaders {
-    /// Which are there.
+    /// The set of present headers.
     pub present: HeaderSet,
     /// The first `Host`.
     pub host: Option<HeaderValue>,
@@ -142,7 +144,7 @@ pub struct RequestHeaders {
 }
 
 impl RequestHeaders {
-    /// Looks at `headers`.
+    /// Inspects `headers`.
     pub fn of(headers: &HeaderMap) -> Self {
         let mut present = HeaderSet(0);
         let (mut host, mut user_agent, mut referer) = (None, None, None);
@@ -169,24 +171,25 @@ impl RequestHeaders {
     }
 }
 
-/// What the hop-by-hop fields of a message said before they were removed.
+/// The values of hop-by-hop headers before they were removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hop {
-    /// The one protocol that the message asks for (or announces) an upgrade to.
+    /// The one protocol to which the message asks for (or announces) an upgrade.
     pub upgrade: Option<HeaderValue>,
-    /// The sender takes trailers.
+    /// Whether the sender accepts trailers.
     pub trailers: bool,
 }
 
-/// Removes the hop-by-hop fields of one message: first everything any Connection line lists, then the fields that
-/// are hop-by-hop by nature (RFC 9110 7.6.1). Run it before own fields are added, so that no peer can remove them.
+/// Removes the hop-by-hop headers of a message: first all names in Connection lines, then the
+/// headers that are always hop-by-hop (RFC 9110 7.6.1). Call it before own headers are added, so
+/// that no peer can remove them.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) -> Hop {
     let mut present = HeaderSet::of(headers);
     strip_present(headers, &mut present)
 }
 
-/// [`strip_hop_by_hop`] for whoever knows already which fields are there, and is told if others than the hop-by-hop
-/// ones are gone.
+/// [`strip_hop_by_hop`] with the known set of headers, which it updates if other headers than the
+/// hop-by-hop ones are removed.
 pub fn strip_present(headers: &mut HeaderMap, present: &mut HeaderSet) -> Hop {
     let mut hop = Hop::default();
     if !present.has(HeaderSet::HOP_BY_HOP) {
@@ -194,7 +197,7 @@ pub fn strip_present(headers: &mut HeaderMap, present: &mut HeaderSet) -> Hop {
     }
     let mut upgrades = false;
     let alone = |headers: &HeaderMap| {
-        // The commonest values list nothing.
+        // The most common values list nothing.
         let mut lines = headers.get_all(CONNECTION).iter();
         let first = lines.next().map_or(&[][..], HeaderValue::as_bytes);
         (first == b"keep-alive" || first == b"close") && lines.next().is_none()
@@ -202,7 +205,8 @@ pub fn strip_present(headers: &mut HeaderMap, present: &mut HeaderSet) -> Hop {
     if present.has(HeaderSet::CONNECTION) && alone(headers) {
         headers.remove(CONNECTION);
     } else if present.has(HeaderSet::CONNECTION) {
-        // The common values name nothing that is not removed below: no list is built for them.
+        // The common values name only headers that are removed below anyway, so no list is built
+        // for them.
         let mut listed: Vec<HeaderName> = Vec::new();
         for line in headers.get_all(CONNECTION) {
             for token in tokens(line.as_bytes()) {
@@ -212,8 +216,8 @@ pub fn strip_present(headers: &mut HeaderMap, present: &mut HeaderSet) -> Hop {
                     || token.eq_ignore_ascii_case(b"keep-alive")
                     || token.eq_ignore_ascii_case(b"te"))
                     && let Ok(name) = HeaderName::from_bytes(token)
-                    // Framing and routing are not the peer's to take away (RFC 9110 7.6.1: a sender MUST NOT list
-                    // fields meant for all recipients).
+                    // A peer must not remove framing and routing headers (RFC 9110 7.6.1: a sender
+                    // MUST NOT list fields meant for all recipients).
                     && name != HOST && name != CONTENT_LENGTH && name != TRANSFER_ENCODING
                 {
                     listed.push(name);
@@ -231,7 +235,7 @@ pub fn strip_present(headers: &mut HeaderMap, present: &mut HeaderSet) -> Hop {
             *present = HeaderSet::of(headers).and(HeaderSet(present.0 & HeaderSet::UNDERSCORED.0));
         }
     }
-    // What a Connection line listed may be gone by now: then there is nothing to find here.
+    // A Connection line may have listed the header, which is gone then and found empty here.
     if present.has(HeaderSet::TE) {
         hop.trailers = headers.get_all(TE).iter().any(|line| {
             tokens(line.as_bytes()).any(|token| {
@@ -259,21 +263,21 @@ pub fn strip_present(headers: &mut HeaderMap, present: &mut HeaderSet) -> Hop {
     hop
 }
 
-/// The one protocol named by Upgrade. A choice of several is none: Upgrade may be ignored (RFC 9110 7.8), and two parties
-/// could choose differently.
+/// The one protocol named by Upgrade. A list of several is ignored, which RFC 9110 7.8 allows,
+/// because two parties could choose differently.
 fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut lines = headers.get_all(UPGRADE).iter();
     let only = lines.next().filter(|_| lines.next().is_none())?;
     (!only.is_empty() && !only.as_bytes().contains(&b',')).then(|| only.clone())
 }
 
-/// Puts the fields of an upgrade back, on either side of the gateway.
+/// Adds the headers of an upgrade again, on either side of the gateway.
 pub fn announce_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocol);
 }
 
-/// HTTP/2 may split Cookie into many fields; HTTP/1.1 knows one (RFC 9113 8.2.3).
+/// Joins the Cookie headers: HTTP/2 may split them, HTTP/1.1 allows one (RFC 9113 8.2.3).
 pub fn join_cookies(headers: &mut HeaderMap) {
     let mut lines = headers.get_all(COOKIE).iter();
     if lines.next().is_none() || lines.next().is_none() {

@@ -1,7 +1,9 @@
-//! Connections to one server of an upstream, on one worker: idle ones kept for reuse, those in use bounded.
+//! The connection pool of one server of an upstream, on one worker: keeps idle connections for
+//! reuse and bounds those in use.
 //!
-//! No task runs a [`Connection`]: whoever holds it polls it, the exchange first and the response's body after that. One
-//! that ends its exchange cleanly comes back; one that does not is dropped, and its socket with it.
+//! No task runs a [`Connection`]; its owner polls it, first the exchange and then the response's
+//! body. A connection whose exchange ends cleanly returns to the pool; any other is dropped, with
+//! its socket.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -18,17 +20,17 @@ use tollgate_net::timers;
 /// An HTTP/1 connection to a server.
 pub type Connection = Client<Stream, RequestBody>;
 
-/// Idle HTTP/1 connections to one server, and the bound on those in use.
+/// Idle HTTP/1 connections to one server, and the limit on those in use.
 #[derive(Debug)]
 pub struct Pool {
     idle: RefCell<VecDeque<Idle>>,
     idle_max: usize,
-    /// Ages an idle connection may reach, in turns of [`Pool::sweep`].
+    /// The greatest age of an idle connection, in calls of [`Pool::sweep`].
     age_max: u64,
     turn: Cell<u64>,
-    /// Places that nobody has.
+    /// The number of free slots.
     free: Cell<usize>,
-    /// Places given back while somebody waited, in the order in which they are waited for.
+    /// Slots released while requests waited, assigned in the order of waiting.
     freed: Semaphore,
     pending: Cell<usize>,
     pending_max: usize,
@@ -45,13 +47,13 @@ struct Idle {
 /// The bounds of a [`Pool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Idle connections kept.
+    /// The number of idle connections kept.
     pub idle: usize,
-    /// Sweeps an idle connection survives.
+    /// The number of sweeps that an idle connection survives.
     pub idle_age: u64,
-    /// Requests under way at once.
+    /// The number of concurrent requests.
     pub in_use: usize,
-    /// Requests that may wait for a place.
+    /// The number of requests that may wait for a slot.
     pub pending: usize,
     /// How long each may wait.
     pub queue_timeout: Duration,
@@ -74,15 +76,15 @@ impl Pool {
         }
     }
 
-    /// Waits for a place among the requests under way.
+    /// Waits for a slot.
     ///
-    /// # Errors
-    /// [`ForwardError::Overloaded`] when too many wait already, or the wait took too long.
+    /// # Errors [`ForwardError::Overloaded`] if too many requests already wait, or if the wait took
+    /// too long.
     pub async fn slot(self: &Rc<Self>) -> Result<Slot, ForwardError> {
         if let Some(free) = self.free.get().checked_sub(1) {
             self.free.set(free);
         } else if let Ok(permit) = self.freed.try_acquire() {
-            // Who waited for it has gone.
+            // The request that waited for it is gone.
             permit.forget();
         } else {
             if self.pending.get() >= self.pending_max {
@@ -102,18 +104,19 @@ impl Pool {
         })
     }
 
-    /// Whether a request would be under way at once.
+    /// Whether a request would get a slot at once.
     pub fn has_room(&self) -> bool {
         self.free.get() > 0 || (self.pending.get() == 0 && self.freed.available_permits() > 0)
     }
 
-    /// Requests under way or waiting: what `least_requests` compares.
+    /// The number of requests in progress or waiting, which `least_requests` compares.
     pub fn load(&self) -> usize {
         self.in_use.get() + self.pending.get()
     }
 
-    /// The connection used last that is idle and still of use, looked at by the task that asks: `cx` is woken when
-    /// something comes on it. What came meanwhile nobody asked for, and would be taken for the next answer.
+    /// Takes the most recently used idle connection that is still usable. `cx` is woken when bytes
+    /// arrive on it. A connection that received bytes while idle is dropped, because they would be
+    /// taken for the next response.
     pub fn take(&self, cx: &mut Context<'_>) -> Option<Box<Connection>> {
         let mut idle = self.idle.borrow_mut();
         while let Some(Idle { mut connection, .. }) = idle.pop_back() {
@@ -124,7 +127,7 @@ impl Pool {
         None
     }
 
-    /// Keeps a connection for reuse. The oldest goes when there are too many.
+    /// Keeps a connection for reuse. If there are too many, the oldest is dropped.
     pub fn put(&self, mut connection: Box<Connection>) {
         connection.reuse();
         let mut idle = self.idle.borrow_mut();
@@ -140,8 +143,8 @@ impl Pool {
         });
     }
 
-    /// Drops what has been idle for too long, or was closed by the other side; what stays gives its memory back. Called
-    /// once a second.
+    /// Drops connections that have been idle for too long or were closed by the server; the others
+    /// free their buffers. Called once a second.
     pub fn sweep(&self, cx: &mut Context<'_>) {
         let turn = self.turn.get() + 1;
         self.turn.set(turn);
@@ -153,20 +156,20 @@ impl Pool {
         });
     }
 
-    /// Idle connections at hand.
+    /// The number of idle connections.
     pub fn idle(&self) -> usize {
         self.idle.borrow().len()
     }
 }
 
-/// A place among the requests under way to a server; freed on drop.
+/// A slot of a server's concurrent requests; released on drop.
 #[derive(Debug)]
 pub struct Slot {
     pool: Rc<Pool>,
 }
 
 impl Slot {
-    /// The pool this is a place in.
+    /// The pool to which this slot belongs.
     pub const fn pool(&self) -> &Rc<Pool> {
         &self.pool
     }
@@ -183,7 +186,7 @@ impl Drop for Slot {
     }
 }
 
-/// The sweep at which an idle connection gives its memory back: it has been idle for a second at least.
+/// The sweep at which an idle connection frees its buffers: it has been idle for at least a second.
 const RELEASED_AT: u64 = 2;
 
 struct Waiting<'p>(&'p Pool);

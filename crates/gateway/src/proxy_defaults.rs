@@ -1,4 +1,5 @@
-//! What the file says of every request alike: bounds on bodies and upgrades, the gateway's name, which side it stands on.
+//! Settings that apply to requests of every route: limits on bodies and upgrades, the gateway's
+//! name, its direction.
 
 use http::header::VIA;
 use http::{HeaderMap, HeaderValue, Version};
@@ -6,30 +7,30 @@ use http::{HeaderMap, HeaderValue, Version};
 use tollgate_http1::tokens;
 use tollgate_limit::Micros;
 
-/// How requests are treated, whatever their route.
+/// Settings that apply to requests of every route.
 #[derive(Clone, Debug)]
 pub struct ProxyDefaults {
-    /// The largest request body where a route does not say, bytes; `None`: unlimited.
+    /// The largest request body if a route sets none, in bytes; `None`: unlimited.
     pub body_max: Option<u64>,
     /// How long a client may send nothing of its body.
     pub body_idle: Micros,
-    /// Bytes a second that a body must come at; 0: no such bound.
+    /// The minimum rate of a body in bytes a second; 0: no such limit.
     pub body_rate: u64,
-    /// A body that is waited for no longer than this in all may come as slowly as it likes.
+    /// A body that was awaited for less than this in total may arrive at any rate.
     pub body_grace: Micros,
-    /// Requests at once; `None`: no bound of its own.
+    /// The number of concurrent requests; `None`: no limit of its own.
     pub requests: Option<usize>,
-    /// Protocols a connection may be upgraded to, lower case.
+    /// Protocols to which a connection may be upgraded, in lower case.
     pub upgrades: Vec<String>,
-    /// How long an upgraded connection may carry nothing.
+    /// The idle timeout of an upgraded connection.
     pub upgrade_idle: Micros,
-    /// The gateway's name; `None`: it does not tell it.
+    /// The gateway's name; `None`: it is not sent.
     pub via: Option<Via>,
-    /// Whether upstreams are services one depends on, which are told of no caller.
+    /// Whether upstreams are external services, which receive no information about callers.
     pub egress: bool,
 }
 
-/// How long a body may come as slowly as it likes.
+/// How long a body may arrive at any rate.
 pub const BODY_GRACE: Micros = Micros::from_secs(10);
 
 impl Default for ProxyDefaults {
@@ -49,7 +50,7 @@ impl Default for ProxyDefaults {
 }
 
 impl ProxyDefaults {
-    /// Whether a connection may be upgraded to what `Upgrade` names.
+    /// Whether a connection may be upgraded to the protocol in `Upgrade`.
     pub fn upgrades_to(&self, named: &HeaderValue) -> bool {
         let name = protocol_name(named);
         self.upgrades.iter().any(|known| {
@@ -61,7 +62,7 @@ impl ProxyDefaults {
     }
 }
 
-/// The name in `name["/"version]`, which is all that tells protocols apart here.
+/// The name in `name["/"version]`, by which protocols are compared here.
 pub fn protocol_name(named: &HeaderValue) -> &[u8] {
     named
         .as_bytes()
@@ -71,10 +72,10 @@ pub fn protocol_name(named: &HeaderValue) -> &[u8] {
         .trim_ascii()
 }
 
-/// The gateway's entries in `Via` (RFC 9110 section 7.6.3), made once.
+/// The gateway's entries in `Via` (RFC 9110 section 7.6.3), built once.
 ///
-/// Those of requests carry a mark of their own as their comment: one that comes back with it has gone in a circle.
-/// A name alone would not tell, since gateways of one name may well stand behind one another.
+/// Entries of requests carry a random mark in their comment: a request that comes back with it is
+/// in a loop. The name alone is not enough, because gateways of the same name may be chained.
 #[derive(Clone, Debug)]
 pub struct Via {
     requests: [HeaderValue; 3],
@@ -85,8 +86,7 @@ pub struct Via {
 impl Via {
     /// The entries of a gateway called `name`, a token.
     ///
-    /// # Panics
-    /// When `name` cannot stand in a field.
+    /// # Panics If `name` is not allowed in a header.
     pub fn new(name: &str) -> Self {
         let own = format!("{name} ({:08x})", fastrand::u32(..));
         let entry = |by: &str| {
@@ -122,7 +122,7 @@ impl Via {
         &self.answers[place(version)]
     }
 
-    /// Whether a request has been here before.
+    /// Whether a request has already passed through this gateway.
     pub fn has_passed(&self, headers: &HeaderMap) -> bool {
         let mut entries = headers
             .get_all(VIA)

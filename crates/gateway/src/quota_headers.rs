@@ -1,8 +1,9 @@
-//! The quota fields of a response, in the dialects that the file asks for. Pure.
+//! Writes the quota headers of a response, in the dialects that the file asks for. It is pure.
 //!
-//! What is constant is prepared when a policy is compiled; the rest is written with integers into one buffer.
-//! draft-ietf-httpapi-ratelimit-headers-11 (`RateLimit`, `RateLimit-Policy`), the names of its open pull request, its
-//! versions 07 and 06, and the `X-RateLimit-*` fields that clients have parsed since before the draft.
+//! Constant parts are prepared when a policy is compiled; the rest is written with integers into
+//! one buffer. The dialects are draft-ietf-httpapi-ratelimit-headers-11 (`RateLimit`,
+//! `RateLimit-Policy`), the names of its open pull request, its versions 07 and 06, and the
+//! `X-RateLimit-*` headers that clients have parsed since before the draft.
 
 mod described;
 mod out;
@@ -14,20 +15,20 @@ use self::out::{Field, Out, Way};
 use tollgate_limit::{Limit, Micros, Standing, Timestamp};
 use tollgate_policy::{Dialect, Reset, Responses};
 
-/// How one limit of a request stands. Only live, enforced limits are told to callers.
+/// The state of one limit of a request. Only live, enforced limits are reported to callers.
 #[derive(Clone, Copy, Debug)]
 pub struct Fact<'f> {
     /// The limit, by [`Limit::index`].
     pub limit: usize,
     /// Its standing.
     pub standing: &'f Standing,
-    /// Units the request cost.
+    /// The units that the request cost.
     pub cost: u64,
     /// Whether it refused the request.
     pub violated: bool,
 }
 
-/// The quota fields of one policy.
+/// The quota headers of one policy.
 #[derive(Debug)]
 pub struct QuotaFields {
     dialects: Vec<Dialect>,
@@ -36,7 +37,7 @@ pub struct QuotaFields {
 }
 
 impl QuotaFields {
-    /// The fields for `limits` (`limits[i].index == i`), as `responses` wants them.
+    /// Prepares the headers for `limits` (`limits[i].index == i`), as configured in `responses`.
     pub fn new<L: AsRef<Limit>>(responses: &Responses, limits: &[L]) -> Self {
         let limits = limits
             .iter()
@@ -49,9 +50,9 @@ impl QuotaFields {
         }
     }
 
-    /// Writes the fields for `facts` into the head of a response. `refused`: it is our refusal, and `retry_after`
-    /// what it says; then only the violated limits are told. What an upstream said in the same fields is replaced.
-    /// Without facts nothing is touched. `writer` is only lent.
+    /// Writes the headers for `facts` into the head of a response. `refused`: it is our refusal,
+    /// with `retry_after`; then only the violated limits are reported. An upstream's values of the
+    /// same headers are replaced. Without facts nothing is changed. `writer` is only a buffer.
     pub fn annotate(
         &self,
         headers: &mut HeaderMap,
@@ -80,8 +81,8 @@ impl QuotaFields {
         );
     }
 
-    /// The same fields as lines of a head: what [`QuotaFields::annotate`] puts into a table, without one. What an upstream
-    /// said in the same fields is the caller's to remove ([`make_room`]).
+    /// Writes the same headers as lines of a head, where [`QuotaFields::annotate`] uses a table.
+    /// The calling code must remove the upstream's headers of the same names ([`make_room`]).
     pub fn write(
         &self,
         out: &mut Vec<u8>,
@@ -107,7 +108,7 @@ impl QuotaFields {
         }
     }
 
-    /// Whether there are any fields to write.
+    /// Whether there are no headers to write.
     pub const fn is_silent(&self) -> bool {
         self.dialects.is_empty()
     }
@@ -144,7 +145,8 @@ impl QuotaFields {
         });
     }
 
-    /// `RateLimit`: what is left, and for how long that must do; on a refusal only of the limits that refused.
+    /// `RateLimit`: the remaining units, and the time for which they must suffice; on a refusal
+    /// only for the limits that refused.
     fn state(&self, out: &mut Out<'_>, told: &Told<'_>, next: bool) {
         out.field(Field::RateLimit, |value| {
             let facts = told
@@ -220,8 +222,9 @@ impl QuotaFields {
         out.field(Field::XRateLimitReset, |value| number(value, reset));
     }
 
-    /// The limit that the legacy fields, which can tell of only one, describe: of those that refused the one with the
-    /// longest wait, else the one with the least left of its quota.
+    /// The limit that the legacy headers describe, which can report only one: of those that refused
+    /// the one with the longest wait, otherwise the one with the smallest remaining fraction of its
+    /// quota.
     fn decisive<'t>(&self, told: &'t Told<'_>) -> Option<(&Described, &'t Fact<'t>)> {
         let known = told
             .facts
@@ -232,7 +235,7 @@ impl QuotaFields {
                 .filter(|(_, fact)| fact.violated)
                 .max_by_key(|(_, fact)| fact.standing.effective)
         } else {
-            // Fractions compared crosswise: nothing is divided.
+            // The fractions are compared by cross-multiplication, without division.
             known.min_by(|(a, left), (b, right)| {
                 let left = u128::from(left.standing.remaining) * u128::from(b.quota);
                 let right = u128::from(right.standing.remaining) * u128::from(a.quota);
@@ -242,7 +245,7 @@ impl QuotaFields {
     }
 }
 
-/// What `Retry-After` says for a wait: whole seconds, rounded up, never 0.
+/// The value of `Retry-After` for a wait: whole seconds, rounded up, never 0.
 pub const fn retry_after_secs(wait: Micros) -> u64 {
     let seconds = wait.ceil_secs();
     if seconds == 0 { 1 } else { seconds }
@@ -255,7 +258,8 @@ struct Told<'f> {
 }
 
 impl Told<'_> {
-    /// The effective window, seconds. On a refusal never longer than Retry-After, which it must not contradict.
+    /// The effective window in seconds. On a refusal it is never longer than Retry-After, which it
+    /// must not contradict.
     fn window(&self, fact: &Fact<'_>) -> u64 {
         let window = fact.standing.effective.ceil_secs();
         match self.retry_after {
@@ -264,7 +268,8 @@ impl Told<'_> {
         }
     }
 
-    /// What the legacy fields call reset: until the quota is whole again; on a refusal until a retry makes sense.
+    /// The reset of the legacy headers: the time until the quota is full again; on a refusal the
+    /// time until a retry makes sense.
     fn reset(&self, fact: &Fact<'_>) -> Micros {
         match self.retry_after {
             Some(wait) if self.refused => Micros::from_secs(wait),
@@ -273,20 +278,21 @@ impl Told<'_> {
     }
 }
 
-/// Values for a table are written here, each copied off when it is whole: a worker's requests share one.
+/// The buffer in which values for a table are written before each is copied; all requests of a
+/// worker share one.
 #[derive(Debug, Default)]
 pub struct Writer {
     buffer: Vec<u8>,
 }
 
-/// Begins the element number `place` of a list.
+/// Begins element number `place` of a list.
 fn element(value: &mut Vec<u8>, place: usize) {
     if place > 0 {
         value.extend_from_slice(b", ");
     }
 }
 
-/// A structured-field integer has 15 digits at most.
+/// Writes an integer; structured fields allow at most 15 digits.
 fn number(value: &mut Vec<u8>, number: u64) {
     value.extend_from_slice(
         itoa::Buffer::new()
@@ -295,7 +301,7 @@ fn number(value: &mut Vec<u8>, number: u64) {
     );
 }
 
-/// Removes what an upstream said in the fields that are ours to write.
+/// Removes an upstream's values of the headers that we write.
 pub fn make_room(headers: &mut HeaderMap) {
     if headers.keys().any(is_ours) {
         for name in &OURS {
@@ -304,7 +310,8 @@ pub fn make_room(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether `name` is one of [`OURS`], or looks like one: most messages hold none, and eight look-ups are saved.
+/// Whether `name` may be one of [`OURS`]: most messages contain none, and this saves eight
+/// look-ups.
 fn is_ours(name: &HeaderName) -> bool {
     let name = name.as_str().as_bytes();
     name.starts_with(b"ratelimit") || name.starts_with(b"x-ratelimit")
@@ -312,7 +319,7 @@ fn is_ours(name: &HeaderName) -> bool {
 
 const INTEGER_MAX: u64 = 999_999_999_999_999;
 
-/// An upstream's are replaced.
+/// The headers that replace an upstream's.
 const OURS: [HeaderName; 8] = [
     HeaderName::from_static("ratelimit"),
     HeaderName::from_static("ratelimit-policy"),
@@ -324,7 +331,7 @@ const OURS: [HeaderName; 8] = [
     HeaderName::from_static("x-ratelimit-reset"),
 ];
 
-/// The quota fields a browser's script may read (`Access-Control-Expose-Headers`).
+/// The quota headers that a script in a browser may read (`Access-Control-Expose-Headers`).
 pub const EXPOSED: &str = "Retry-After, RateLimit, RateLimit-Policy, RateLimit-Limit, RateLimit-Remaining, \
                            RateLimit-Reset, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset";
 

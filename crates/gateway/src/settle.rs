@@ -1,7 +1,8 @@
-//! What a request still owes when its response is known: estimates corrected, failures given back.
+//! Settles the charges of a request when its response is known: corrects estimates, refunds
+//! failures.
 //!
-//! A charge is lowered only for what the upstream alone brought about ([`Cause`]): a caller that breaks its request off
-//! never pays less than one that stays.
+//! A charge is lowered only for effects that the upstream alone caused ([`Cause`]): a caller that
+//! breaks its request off never pays less than one that stays.
 
 pub mod field;
 
@@ -21,20 +22,21 @@ use tollgate_policy::{Count, Rule, Settle, SettleFrom, StatusMatch};
 /// The charges of one request that its response can still change.
 #[derive(Debug, Default)]
 pub struct Owed {
-    /// Empty for most requests, and then without memory of its own.
+    /// Empty for most requests, and then without an allocation.
     charges: Vec<Charge>,
 }
 
 /// The head of a response, as far as charges depend on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'r> {
-    /// Who brought it about.
+    /// The party that caused it.
     pub cause: Cause,
-    /// Its status; of the gateway's own response to a gRPC call what it would be without gRPC.
+    /// Its status; for the gateway's own response to a gRPC call the status that it would have
+    /// without gRPC.
     pub status: StatusCode,
     /// Its headers.
     pub headers: &'r HeaderMap,
-    /// Whether the caller asked for a response without a body that can be read: by HEAD, or for a tunnel.
+    /// Whether the caller asked for a response without a readable body: by HEAD, or for a tunnel.
     pub unreadable: bool,
 }
 
@@ -45,24 +47,24 @@ struct Charge {
     refund_on: Arc<[StatusMatch]>,
     settle: Option<Settle>,
     reading: Reading,
-    /// Whether the response is of a kind that says what it cost: an error seldom does.
+    /// Whether the response is of a kind that states its cost; an error seldom does.
     priced: bool,
-    /// Leave to charge less than the estimate, once the response is there.
+    /// The permission to charge less than the estimate, once the response is there.
     credit: Option<Credit>,
 }
 
-/// How the real cost is being learnt.
+/// The source of the real cost.
 #[derive(Debug)]
 enum Reading {
-    /// There is no response yet, or the client may have seen to it that there is none that says its cost.
+    /// There is no response yet, or the client may have caused that none states its cost.
     BrokenOff,
-    /// What is charged stays charged.
+    /// The charge is final.
     Settled,
-    /// From the bytes sent.
+    /// The number of bytes sent.
     Bytes { per: u64 },
-    /// From a field of the body.
+    /// A member of the body.
     Field(FieldScanner),
-    /// It stands nowhere.
+    /// The response does not contain it.
     Missing,
 }
 
@@ -72,7 +74,8 @@ pub fn is_open(rule: &Rule) -> bool {
 }
 
 impl Owed {
-    /// What a request under `rules` owes. Rules whose charge is final at once cost nothing here.
+    /// The open charges of a request under `rules`. Rules whose charge is final at once cost
+    /// nothing here.
     pub fn new<'r>(rules: impl Iterator<Item = &'r Rule>) -> Self {
         let charges = rules
             .filter(|rule| is_open(rule))
@@ -94,7 +97,7 @@ impl Owed {
         self.charges.is_empty()
     }
 
-    /// Whether the body is read for its cost.
+    /// Whether the body must be read for its cost.
     pub fn reads_body(&self) -> bool {
         let reads = |charge: &Charge| {
             matches!(
@@ -108,14 +111,15 @@ impl Owed {
         self.charges.iter().any(reads)
     }
 
-    /// The response's head is known: charges that do not count are given back, those it prices are corrected.
+    /// Handles the response's head: refunds charges that do not count, and corrects those that the
+    /// head prices.
     pub fn on_head(&mut self, permit: &mut Permit, head: Head<'_>) {
         for charge in &mut self.charges {
             charge.on_head(permit, head);
         }
     }
 
-    /// A piece of the body goes out.
+    /// Handles a piece of the body.
     pub fn on_data(&mut self, piece: &Bytes) {
         for charge in &mut self.charges {
             if let Reading::Field(scanner) = &mut charge.reading {
@@ -124,7 +128,8 @@ impl Owed {
         }
     }
 
-    /// The body has ended after `bytes` bytes, or there was no response at all. `whole`: nothing of it is missing.
+    /// Handles the end of the body after `bytes` bytes, or a missing response. `whole`: the body is
+    /// complete.
     pub fn on_end(self, permit: &mut Permit, bytes: u64, whole: bool) {
         for mut charge in self.charges {
             if let Some(settle) = charge.settle.take() {
@@ -134,12 +139,13 @@ impl Owed {
     }
 }
 
-/// Takes away what would have the response leave its cost out: a body that is read comes whole and as plain text.
+/// Removes request headers that could make the response omit its cost: a body that is read must be
+/// complete and plain text.
 pub fn want_readable(method: &Method, headers: &mut HeaderMap) {
     for name in [http::header::ACCEPT_ENCODING, RANGE, IF_RANGE] {
         headers.remove(name);
     }
-    // On other methods they are conditions that protect what is written.
+    // On other methods these are preconditions that protect a write.
     if matches!(*method, Method::GET | Method::HEAD) {
         headers.remove(IF_NONE_MATCH);
         headers.remove(IF_MODIFIED_SINCE);
@@ -234,13 +240,13 @@ impl Charge {
         }
     }
 
-    /// The response says that it cost `actual`.
+    /// Settles at the cost `actual` that the response states.
     fn settle(&self, permit: &mut Permit, actual: u64) {
         permit.settled(&self.name, actual);
         self.correct(permit, actual);
     }
 
-    /// Brings what was charged to `actual`: more without further ado, less where there is leave to.
+    /// Changes the charge to `actual`: more always, less only with permission.
     fn correct(&self, permit: &mut Permit, actual: u64) {
         let Some(charged) = permit.charged(&self.name) else {
             return;

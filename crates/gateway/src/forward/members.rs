@@ -361,7 +361,7 @@ async fn look_up(members: Weak<Members>, place: usize) {
 }
 
 /// The bit of a server in a set of tried ones; beyond 64 servers they share bits, and a retry may
-/// skip some servers.
+/// repeat a server.
 pub(super) const fn bit(index: usize) -> u64 {
     1 << (index % 64)
 }

@@ -1,4 +1,4 @@
-//! The fields that say where a request came from.
+//! Headers that report the origin of a request.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -16,9 +16,10 @@ use super::{
 use tollgate_policy::{Peer, drop_lookalikes};
 use tollgate_telemetry::text::Dotted;
 
-/// Says where a request came from: the peer is appended to `X-Forwarded-For`, protocol and host are set. What stood
-/// there is kept only when the peer is a trusted proxy (`trusted`); `Forwarded` then gets an element of its own, and
-/// is dropped otherwise, like every field that claims an address. `present`: what is there of `headers`.
+/// Adds the origin of a request: appends the peer to `X-Forwarded-For`, sets protocol and host.
+/// Existing values are kept only if the peer is a trusted proxy (`trusted`); `Forwarded` then gets
+/// another element. Otherwise it is dropped, as is every other header that claims an address.
+/// `present` is the set of `headers`.
 pub fn set_forwarding(
     headers: &mut HeaderMap,
     present: HeaderSet,
@@ -65,7 +66,8 @@ pub fn set_forwarding(
     }
 }
 
-/// What a stranger's request is said to come from: fields that are written behind its own, and in no table before that.
+/// The forwarding headers of a request from an untrusted peer. They are written after the request's
+/// own headers and never stored in a table.
 #[derive(Clone, Debug)]
 pub struct Origin {
     address: Option<IpAddr>,
@@ -75,8 +77,8 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Of a request from `peer` for `host`, received by `via`; what its `headers` claim of that themselves goes. As
-    /// [`set_forwarding`] does where the peer is not trusted.
+    /// The origin of a request from `peer` for `host`, received by `via`; forwarding headers in
+    /// `headers` are removed. Has the same result as [`set_forwarding`] for an untrusted peer.
     pub fn of_stranger(
         headers: &mut HeaderMap,
         present: HeaderSet,
@@ -107,7 +109,7 @@ impl Origin {
         }
     }
 
-    /// Writes the fields, each with its line's end.
+    /// Writes the header lines, each with its line end.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self.address.map(|address| address.to_canonical()) {
             Some(IpAddr::V4(address)) => {
@@ -118,7 +120,7 @@ impl Origin {
             Some(IpAddr::V6(address)) => {
                 out.extend_from_slice(format!("x-forwarded-for: {address}\r\n").as_bytes())
             }
-            // A Unix socket has none.
+            // A Unix socket has no address.
             None => {}
         }
         let protocol: &[u8] = if self.tls {
@@ -140,7 +142,7 @@ impl Origin {
     }
 }
 
-/// Takes away all that says whom a request comes from, whoever said it.
+/// Removes all headers that report the origin of a request, whoever added them.
 pub fn drop_forwarding(headers: &mut HeaderMap) {
     for name in [
         FORWARDED,
@@ -155,8 +157,9 @@ pub fn drop_forwarding(headers: &mut HeaderMap) {
     drop_underscored(headers);
 }
 
-/// CGI and its heirs read `x_forwarded_for` as `x-forwarded-for`, and some take `content_length` for framing: such
-/// spellings never pass, nor does any that stands beside the name it looks like.
+/// CGI and its successors read `x_forwarded_for` as `x-forwarded-for`, and some use
+/// `content_length` for framing. Such spellings are always removed, and so is any name with an
+/// underscore whose hyphenated form is also present.
 fn drop_underscored(headers: &mut HeaderMap) {
     let present: Vec<HeaderName> = headers
         .keys()
@@ -169,7 +172,7 @@ fn drop_underscored(headers: &mut HeaderMap) {
     });
 }
 
-/// What says where a request came from, or where it ends.
+/// Headers that report the origin of a request, or where it ends.
 const GUARDED: [HeaderName; 9] = [
     X_FORWARDED_FOR,
     X_FORWARDED_PROTO,
@@ -182,7 +185,7 @@ const GUARDED: [HeaderName; 9] = [
     PROXY_AUTHORIZATION,
 ];
 
-/// `X-Forwarded-For` with `peer` as its rightmost element, over all lines that stood there.
+/// `X-Forwarded-For` with `peer` as its rightmost element, joining all existing lines.
 fn append_for(headers: &HeaderMap, peer: IpAddr, trusted: bool) -> HeaderValue {
     if let (IpAddr::V4(peer), false) = (peer, trusted) {
         return HeaderValue::from_bytes(Dotted::new(peer).as_bytes())
@@ -198,7 +201,7 @@ fn append_for(headers: &HeaderMap, peer: IpAddr, trusted: bool) -> HeaderValue {
             }
         }
     }
-    // Writing to bytes that grow cannot fail.
+    // Writing to a growing buffer cannot fail.
     let _ = write!(value, "{peer}");
     HeaderValue::from_maybe_shared(value.freeze())
         .expect("field values and an address are visible bytes")
@@ -226,7 +229,7 @@ fn extend_forwarded(headers: &mut HeaderMap, peer: &Peer, host: Option<&HeaderVa
     });
     if let Some(host) = host {
         value.extend_from_slice(b";host=\"");
-        // A checked host holds neither quote nor backslash.
+        // A checked host contains neither quotes nor backslashes.
         value.extend_from_slice(host.as_bytes());
         value.extend_from_slice(b"\"");
     }

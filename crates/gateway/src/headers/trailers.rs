@@ -1,4 +1,4 @@
-//! What may not stand in trailers.
+//! Removes fields that are not allowed in trailers.
 
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
@@ -14,16 +14,16 @@ use super::{
 use tollgate_policy::method::is_override;
 use tollgate_policy::{Guarded, looks_like};
 
-/// Trailers hold what may not stand in trailers.
+/// The error for trailers with a pseudo-header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("trailers hold a pseudo-field")]
 pub struct PseudoTrailer;
 
-/// Drops what may not stand in trailers (RFC 9110 6.5.1): framing, routing, authentication, request modifiers,
-/// and what says whom a message comes from; in either spelling that servers read, as some put trailers among the fields.
+/// Drops fields that are not allowed in trailers (RFC 9110 6.5.1): framing, routing,
+/// authentication, request modifiers, and fields that report the origin of a message. Both
+/// spellings that servers read are dropped, because some servers merge trailers into the headers.
 ///
-/// # Errors
-/// When a pseudo-field is among them: the message is malformed (RFC 9113 8.1).
+/// # Errors If they contain a pseudo-header: the message is malformed (RFC 9113 8.1).
 pub fn clean_trailers(trailers: &mut HeaderMap) -> Result<(), PseudoTrailer> {
     if trailers.keys().any(|name| name.as_str().starts_with(':')) {
         return Err(PseudoTrailer);
@@ -36,10 +36,10 @@ pub fn clean_trailers(trailers: &mut HeaderMap) -> Result<(), PseudoTrailer> {
     Ok(())
 }
 
-/// [`clean_trailers`] of a request: what decides about it cannot be said behind its body either.
+/// [`clean_trailers`] for a request: also drops the fields that decided about the request as
+/// headers.
 ///
-/// # Errors
-/// As [`clean_trailers`].
+/// # Errors As [`clean_trailers`].
 pub fn clean_request_trailers(
     trailers: &mut HeaderMap,
     guarded: &Guarded,

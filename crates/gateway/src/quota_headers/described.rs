@@ -1,9 +1,9 @@
-//! What of a limit the quota fields say in every response: written when the file is read.
+//! The constant parts of a limit's quota headers, written when the file is read.
 
 use super::number;
 use tollgate_limit::{Algorithm, Limit};
 
-/// What of a limit is constant.
+/// The constant parts of a limit.
 #[derive(Debug)]
 pub(super) struct Described {
     /// `"name"`, a structured-field string.
@@ -12,9 +12,9 @@ pub(super) struct Described {
     pub(super) policy: Box<[u8]>,
     /// `100;w=60`
     pub(super) legacy_policy: Box<[u8]>,
-    /// Units of the quota.
+    /// The units of the quota.
     pub(super) quota: u64,
-    /// Whether it is a number at once, without a window.
+    /// Whether it limits concurrency, and has no window.
     pub(super) concurrent: bool,
 }
 
@@ -61,7 +61,7 @@ impl Described {
     }
 }
 
-/// The most a caller can have at once: the burst of what has one, the amount of windows and logs.
+/// The most a caller can use at once: the burst if there is one, the amount for windows and logs.
 const fn most_at_once(algorithm: &Algorithm, burst: u64, amount: u64) -> u64 {
     match algorithm {
         Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => amount,
@@ -69,8 +69,8 @@ const fn most_at_once(algorithm: &Algorithm, burst: u64, amount: u64) -> u64 {
     }
 }
 
-/// A structured-field string (RFC 9651 3.3.3): printable ASCII, quote and backslash escaped. What else a name may hold
-/// is left out.
+/// A structured-field string (RFC 9651 3.3.3): printable ASCII, with quotes and backslashes
+/// escaped. Other characters of the name are left out.
 fn quoted(name: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len() + 2);
     out.push(b'"');

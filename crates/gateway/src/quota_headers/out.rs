@@ -1,25 +1,25 @@
-//! Where quota fields are written: into a table, or as lines.
+//! The output of quota headers: a header table, or header lines.
 
 use http::{HeaderMap, HeaderValue};
 
 use super::OURS;
 
-/// Where fields go, each once: what an earlier dialect has said stays.
+/// The output for headers, each written once: the value of an earlier dialect stays.
 pub(super) struct Out<'o> {
     pub(super) way: Way<'o>,
-    /// A bit for each [`Field`] that was written.
+    /// A bit for each written [`Field`].
     pub(super) written: u8,
 }
 
 pub(super) enum Way<'o> {
-    /// Into a table, by way of a buffer.
+    /// A table, with a buffer for values.
     Table(&'o mut HeaderMap, &'o mut Vec<u8>),
-    /// To the end of a head.
+    /// The end of a head.
     Lines(&'o mut Vec<u8>),
 }
 
 impl Out<'_> {
-    /// Adds a field whose value `write` appends; none if that is nothing.
+    /// Adds a header whose value `write` appends; none if the value is empty.
     #[inline]
     pub(super) fn field(&mut self, field: Field, write: impl FnOnce(&mut Vec<u8>)) {
         let bit = 1 << field as u8;
@@ -53,7 +53,7 @@ impl Out<'_> {
     }
 }
 
-/// The fields that are ours to write, as they stand in [`OURS`].
+/// The headers that we write, in the order of [`OURS`].
 #[derive(Clone, Copy)]
 pub(super) enum Field {
     RateLimit,
@@ -67,7 +67,7 @@ pub(super) enum Field {
 }
 
 impl Field {
-    /// What its line begins with.
+    /// The beginning of its line.
     #[inline]
     const fn opening(self) -> &'static [u8] {
         match self {

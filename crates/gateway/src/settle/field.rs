@@ -1,22 +1,22 @@
 //! Finds one number in a JSON or server-sent-events body while it streams past, in constant memory.
 //!
-//! Nothing of the body is held: a few words of state follow the nesting, and the last number seen at the wanted path
-//! wins (an event stream repeats the field until its final value). It reads what an upstream sends us, so malformed
-//! text finds nothing; it never fails.
+//! It does not store the body: a few words of state follow the nesting, and the last number at the
+//! wanted path wins (an event stream repeats the member until its final value). Upstreams send this
+//! input, so malformed text finds nothing and never causes an error.
 
 use std::sync::Arc;
 
-/// How a body carries its JSON.
+/// The format in which a body contains its JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// The body is JSON (or one JSON text after another).
     Json,
-    /// The body is `text/event-stream`; the JSON stands in its `data:` lines.
+    /// The body is `text/event-stream`; its `data:` lines contain the JSON.
     Events,
 }
 
 impl Carrier {
-    /// The carrier that a Content-Type means; `None`: no JSON to be found.
+    /// The format for a Content-Type; `None`: it contains no JSON.
     pub fn of(content_type: &str) -> Option<Self> {
         let kind = content_type
             .split(';')
@@ -33,26 +33,27 @@ impl Carrier {
     }
 }
 
-/// Follows a body and remembers the last number at one path of member names.
+/// Scans a body and remembers the last number at one path of member names.
 #[derive(Debug)]
 pub struct FieldScanner {
     carrier: Carrier,
     line: Line,
-    /// The byte before ended a line as CR: a LF right behind it is the same end of the line.
+    /// Whether the previous byte was a CR that ended a line; a LF directly after it belongs to the
+    /// same line end.
     after_cr: bool,
-    /// The event that says that all has been said has come.
+    /// Whether the event that ends the stream has arrived.
     done: bool,
     json: Json,
 }
 
-/// Where in a line of an event stream the scanner stands.
+/// The position of the scanner in a line of an event stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
     /// This many bytes of `data:` have matched.
     Start(u8),
-    /// In a `data:` line, of which so many bytes are those of [`DONE`]; `None`: it says something else.
+    /// In a `data:` line that matches this many bytes of [`DONE`]; `None`: it has other text.
     Data(Option<u8>),
-    /// In another line.
+    /// In any other line.
     Other,
 }
 
@@ -68,7 +69,7 @@ impl FieldScanner {
         }
     }
 
-    /// The next piece of the body.
+    /// Scans the next piece of the body.
     pub fn feed(&mut self, piece: &[u8]) {
         match self.carrier {
             Carrier::Json => piece.iter().for_each(|byte| self.json.feed(*byte)),
@@ -76,13 +77,13 @@ impl FieldScanner {
         }
     }
 
-    /// Whether the event has come that ends a stream (`data: [DONE]`): nothing of the cost is to come, and many clients
-    /// hang up there.
+    /// Whether the event that ends a stream (`data: [DONE]`) has arrived: the cost is final, and
+    /// many clients disconnect there.
     pub fn is_done(&self) -> bool {
         self.done
     }
 
-    /// The last number found, when the body has ended.
+    /// The last number found; to be called when the body has ended.
     pub fn finish(mut self) -> Option<u64> {
         self.json.end_number();
         self.json.found
@@ -93,11 +94,11 @@ impl FieldScanner {
         let after_cr = std::mem::replace(&mut self.after_cr, byte == b'\r');
         match (self.line, byte) {
             (_, b'\n') if after_cr => {}
-            // A blank line ends the event, and whatever of its JSON was left open.
+            // A blank line ends the event, and discards its unfinished JSON.
             (Line::Start(0), b'\n' | b'\r') => self.json.restart(),
             (line, b'\n' | b'\r') => {
                 self.done |= line == Line::Data(Some(DONE_LENGTH));
-                // An event's data lines are joined by line feeds.
+                // The data lines of an event are joined by line feeds.
                 self.json.feed(b'\n');
                 self.line = Line::Start(0);
             }
@@ -112,7 +113,7 @@ impl FieldScanner {
             (Line::Start(_), _) => self.line = Line::Other,
             (Line::Data(said), byte) => {
                 self.line = Line::Data(match said {
-                    // The one blank behind the colon is no part of the text.
+                    // One space after the colon does not belong to the text.
                     Some(0) if byte == b' ' => Some(0),
                     Some(at) if DONE.get(usize::from(at)) == Some(&byte) => Some(at + 1),
                     _ => None,
@@ -128,27 +129,27 @@ impl FieldScanner {
 const DONE: &[u8] = b"[DONE]";
 const DONE_LENGTH: u8 = 6;
 
-/// Follows the nesting of a JSON text as far as one path of member names needs.
+/// Follows the nesting of a JSON text as far as one path of member names requires.
 #[derive(Debug)]
 struct Json {
     path: Arc<[String]>,
-    /// How deep in objects and arrays.
+    /// The nesting depth of objects and arrays.
     depth: usize,
-    /// How many names of the path the enclosing objects match; never more than `depth - 1`.
+    /// The number of path names that the enclosing objects match; never more than `depth - 1`.
     matched: usize,
     token: Token,
-    /// The string just read equals the next name of the path, at the right depth.
+    /// Whether the string just read equals the next name of the path, at the right depth.
     name_fits: bool,
-    /// That name was followed by a colon: the value to come is the wanted one.
+    /// Whether a colon followed that name: the next value is the wanted one.
     wanted: bool,
     found: Option<u64>,
 }
 
-/// What is being read.
+/// The token that is being read.
 #[derive(Clone, Copy, Debug)]
 enum Token {
     Between,
-    /// A string: how many bytes equal the wanted name so far; `None`: it is another.
+    /// A string: the number of bytes that equal the wanted name so far; `None`: it differs.
     Text {
         fits: Option<usize>,
         escape: Escape,
@@ -158,7 +159,7 @@ enum Token {
         value: u64,
         fraction: Fraction,
     },
-    /// Some other value's characters.
+    /// The characters of another value.
     Other,
 }
 
@@ -211,7 +212,7 @@ impl Json {
                         fraction: Fraction::Some,
                     }
                 }
-                // An exponent: no number that a cost is written as.
+                // An exponent: costs are not written with one.
                 (b'e' | b'E' | b'+' | b'-' | b'.', _) => self.token = Token::Other,
                 _ => {
                     self.end_number();
@@ -246,7 +247,7 @@ impl Json {
         Token::Text { fits, escape }
     }
 
-    /// How much of the wanted name a string equals that goes on with `bytes`.
+    /// Extends a match of the wanted name by `bytes`.
     fn extend(&self, fits: Option<usize>, bytes: &[u8]) -> Option<usize> {
         let at = fits?;
         let end = at + bytes.len();
@@ -257,7 +258,7 @@ impl Json {
         match byte {
             b' ' | b'\t' | b'\n' | b'\r' => {}
             b'"' => {
-                // A name of the path counts only in the object that the names before it lead to.
+                // A name of the path counts only in the object to which the preceding names lead.
                 let fits = (!self.wanted && self.depth == self.matched + 1).then_some(0);
                 self.wanted = false;
                 self.token = Token::Text {
@@ -305,29 +306,29 @@ impl Json {
     }
 }
 
-/// Where in an escape of a string (RFC 8259 section 7) the scanner stands.
+/// The scanner's position in an escape of a string (RFC 8259 section 7).
 #[derive(Clone, Copy, Debug)]
 enum Escape {
-    /// In none.
+    /// Not in an escape.
     None,
-    /// Behind the backslash; `high`: the first half of a character beyond U+FFFF came before it.
+    /// After the backslash; `high`: a high surrogate came before it.
     Backslash { high: Option<u16> },
-    /// Behind `\u` and so many of its four digits.
+    /// After `\u` and this many of its four digits.
     Unicode {
         high: Option<u16>,
         digits: u8,
         value: u16,
     },
-    /// Behind the first half of a character beyond U+FFFF.
+    /// After a high surrogate.
     High(u16),
 }
 
-/// What a byte of a string completes.
+/// The result of a byte of a string.
 enum Read {
     Nothing,
     Byte(u8),
     Character(char),
-    /// Half a character: the string is no name that a path can hold.
+    /// An unpaired surrogate: the string cannot equal a name of the path.
     Unpaired,
 }
 
