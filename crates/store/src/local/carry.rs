@@ -1,4 +1,4 @@
-//! What becomes of buckets when the limits change under them.
+//! Carries buckets over when limits change.
 
 use std::mem::discriminant;
 use std::sync::Arc;
@@ -9,16 +9,17 @@ use tollgate_limit::{Limit, Mode, Role};
 
 use super::{Learnt, LocalStore, Table, family, keeps_floors};
 
-/// What a reload did to the buckets of each limit.
+/// The effect of a reload on the buckets of each limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CarryReport {
-    /// One entry per limit of the new policy, then one per limit that is gone.
+    /// One entry per limit of the new policy, then one per removed limit.
     pub limits: Vec<Carried>,
-    /// What limits have learnt of their upstreams, by their places in the new policy; from a snapshot only.
+    /// What limits have learnt from their upstreams, by their index in the new policy; only from a
+    /// snapshot.
     pub learnt: Vec<(usize, Learnt)>,
 }
 
-/// What became of one limit's buckets.
+/// The effect on one limit's buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carried {
     /// The limit's name.
@@ -27,30 +28,32 @@ pub struct Carried {
     pub tier: Option<Arc<str>>,
     /// Live or candidate.
     pub role: Role,
-    /// What became of its buckets.
+    /// The effect.
     pub carry: Carry,
 }
 
-/// What becomes of buckets on a reload.
+/// The possible effects of a reload on buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carry {
-    /// The limit did not change, nor do its buckets.
+    /// The limit and its buckets did not change.
     Kept,
-    /// Its numbers changed: every caller keeps the units left, clamped to the new burst when he next draws, never more.
+    /// The numbers changed: every caller keeps the remaining units, clamped to the new burst at the
+    /// next draw, never increased.
     Rescaled,
-    /// Its algorithm changed, and the old state means nothing under the new one: every bucket starts afresh.
+    /// The algorithm changed, so the old state has no meaning: every bucket starts fresh.
     Afresh,
-    /// It was not there before.
+    /// The limit is new.
     New,
-    /// It is not there any more; its buckets are forgotten once the requests in flight have ended.
+    /// The limit was removed; its buckets are forgotten when the requests in flight have ended.
     Gone,
 }
 
 impl LocalStore {
-    /// The store for `limits`, carrying the buckets over. Limits are matched by name and role; callers of a tier go to its
-    /// numbers, or to the limit's own where it has none.
+    /// The store for `limits`, with the buckets carried over. Limits are matched by name and role;
+    /// callers of a tier get its numbers, or the limit's own if it has none.
     ///
-    /// Draws through `self` still count while and after this runs: a bucket that moved is drawn from where it is now.
+    /// Draws through `self` still count during and after this call: a bucket that moved is drawn
+    /// from in its new table.
     pub fn next(&self, limits: &[Arc<Limit>]) -> (Self, CarryReport) {
         let _one_at_a_time = MOVING.lock();
         let now = self.clock.now();
@@ -111,8 +114,9 @@ impl LocalStore {
         (next, report)
     }
 
-    /// The table that has the buckets of a limit with these variants, which are some of `limits`; `None`: another algorithm's
-    /// mean nothing to them, and a tier that is not limited draws from none.
+    /// The table with the buckets of a limit that has these variants, which are some of `limits`.
+    /// `None`: the buckets of another algorithm have no meaning for them, and an unlimited tier has
+    /// none.
     fn predecessor(&self, variants: &[&Limit], limits: &[Arc<Limit>]) -> Option<&Arc<Table>> {
         let limit = variants.first()?;
         let drawn = |other: &Arc<Limit>| same_limit(other, limit) && other.mode != Mode::Off;
@@ -144,10 +148,12 @@ impl Carried {
     }
 }
 
-/// Held while buckets move from table to table: each is moved once, and from where all that came before have arrived.
+/// Held while buckets move between tables: each bucket moves once, and only after all earlier moves
+/// into its table are complete.
 static MOVING: Mutex<()> = Mutex::new(());
 
-/// Whether two are variants of one limit: a bucket's identity is the limit's name, never its numbers.
+/// Whether two are variants of one limit: a bucket is identified by the limit's name, never its
+/// numbers.
 fn same_limit(a: &Limit, b: &Limit) -> bool {
     a.name == b.name && a.role == b.role
 }

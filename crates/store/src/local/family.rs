@@ -1,5 +1,5 @@
-//! Which limits have one table between them: a bucket is its limit's name and its caller, so the variants of a limit, its
-//! own numbers and those of its tiers, draw from the same ones.
+//! Groups limits that share one table. A bucket is identified by its limit's name and its caller,
+//! so the variants of a limit (its own numbers and those of its tiers) share buckets.
 
 use std::mem::discriminant;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tollgate_limit::{Limit, Mode};
 
 use super::table::Table;
 
-/// Whether two limits draw from the same buckets. A tier without a limit (`unlimited`) draws from none.
+/// Whether two limits draw from the same buckets. An unlimited tier draws from none.
 pub(super) fn same(a: &Limit, b: &Limit) -> bool {
     let drawn = a.mode == b.mode || (a.mode != Mode::Off && b.mode != Mode::Off);
     a.name == b.name
@@ -17,7 +17,8 @@ pub(super) fn same(a: &Limit, b: &Limit) -> bool {
         && discriminant(&a.algorithm) == discriminant(&b.algorithm)
 }
 
-/// The limits that have one table with `limit`, in the order of `limits`; itself, where it is none of them.
+/// The limits that share a table with `limit`, in the order of `limits`; `limit` itself if it is
+/// not among them.
 pub(super) fn of<'l>(limit: &'l Limit, limits: &'l [Arc<Limit>]) -> Vec<&'l Limit> {
     let family: Vec<&Limit> = limits
         .iter()
@@ -31,7 +32,7 @@ pub(super) fn of<'l>(limit: &'l Limit, limits: &'l [Arc<Limit>]) -> Vec<&'l Limi
     }
 }
 
-/// A table for each of `limits`, `make` making one for each family.
+/// A table for each of `limits`; `make` creates one for each family.
 pub(super) fn tables(
     limits: &[Arc<Limit>],
     mut make: impl FnMut(&[&Limit]) -> Arc<Table>,

@@ -1,27 +1,30 @@
-//! Keys become 64-bit tags under a seed of the process.
+//! Hashes keys to 64-bit tags under a seed of the process.
 
 use std::hash::Hasher;
 
 use foldhash::quality::FoldHasher;
 use foldhash::{SharedSeed, fast};
 
-/// Hashes keys with a seed nobody outside the process knows, so that no caller can choose whom to collide with.
+/// Hashes keys with a seed that is unknown outside the process, so that no client can choose a key
+/// that collides with another.
 ///
-/// Two keys with one tag share a bucket: never an over-grant, and among ten million keys a chance of 3 in a million.
+/// Two keys with one tag share a bucket. This never over-grants; among ten million keys the
+/// probability is 3 in a million.
 #[derive(Clone, Debug)]
 pub(crate) struct Seed {
     raw: u64,
-    // Derived from the seed too: with foldhash's published constants a caller could make keys that collide under
-    // every seed.
+    // Also derived from the seed: with foldhash's published constants a client could create keys
+    // that collide under every seed.
     shared: SharedSeed,
-    /// Of a key's second half.
+    /// Seed for a key's second half.
     second: u64,
 }
 
 impl Seed {
     /// A seed from the system's randomness.
     pub(crate) fn random() -> Self {
-        // Where there is no randomness the address of a local still differs between processes.
+        // Without a source of randomness, the address of a local variable still differs between
+        // processes.
         let here = 0_u8;
         Self::from_raw(getrandom::u64().unwrap_or((&raw const here).addr() as u64))
     }
@@ -52,8 +55,9 @@ impl Seed {
         }
     }
 
-    /// The usual case, a key of sixteen to thirty-two bytes, without the call that foldhash makes for one. Both halves are
-    /// folded at once, each under a seed of its own; they overlap, so the length has to change the seeds.
+    /// The usual case, a key of 16 to 32 bytes, without the call that foldhash makes. Both halves
+    /// are folded at once, each under its own seed. They overlap, so the length must change the
+    /// seeds.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "at most thirty-two")]
     fn tag_of_two(&self, length: usize, first: &[u8; HALF], last: &[u8; HALF]) -> u64 {
@@ -77,7 +81,7 @@ impl Seed {
     }
 }
 
-/// What is folded at once.
+/// The number of bytes folded at once.
 const HALF: usize = 16;
 
 #[cfg(test)]
@@ -86,7 +90,8 @@ mod tests {
 
     use super::*;
 
-    /// Keys that differ little: one byte over and over in every length, and each single bit of a key in every length.
+    /// Keys that differ little: one repeated byte in every length, and each single bit of a key in
+    /// every length.
     fn alike() -> Vec<Vec<u8>> {
         let mut keys: Vec<Vec<u8>> = (0..=80).map(|length| vec![b'a'; length]).collect();
         for length in 1..=48 {

@@ -1,5 +1,5 @@
-//! What limits have learnt of their upstreams, in the snapshot: a count, then per limit its name, tier and role, what kind
-//! it is, and its numbers.
+//! Stores in the snapshot what limits have learnt from their upstreams: a count, then per limit its
+//! name, tier and role, its kind, and its numbers.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tollgate_limit::{Limit, Micros, Timestamp};
 use super::SnapshotError;
 use super::snapshot::{Name, read_u8, read_u32, read_u64};
 
-/// What a limit has learnt of its upstream, so that a clean restart need not begin again.
+/// What a limit has learnt from its upstream, so that a clean restart need not learn it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learnt {
     /// How many places an adaptive concurrency limit has found.
@@ -23,23 +23,23 @@ pub enum Learnt {
 pub struct Places {
     /// Places, in 1/1024.
     pub limit: u64,
-    /// The time of an answer that did not queue, in 1/1024 microsecond; 0: none yet.
+    /// The time of a response that did not queue, in 1/1024 microsecond; 0: not known yet.
     pub unloaded: u64,
 }
 
-/// How far a rate has fallen.
+/// How far a rate has been lowered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// The factor in 1/1024, and the moment from which it climbs.
+    /// The factor in 1/1024, and the moment from which it rises.
     pub factor: (u64, Timestamp),
-    /// The most that the upstream's quota leaves, in 1/1024, and the moment until which that is so.
+    /// The upper bound from the upstream's quota, in 1/1024, and the moment until which it applies.
     pub bound: (u64, Timestamp),
     /// Nothing is granted before this moment.
     pub opens: Timestamp,
 }
 
 impl Learnt {
-    /// The same on a clock that is `behind` the one it was learnt by.
+    /// The same on a clock that is `behind` the clock it was learnt by.
     fn earlier(self, behind: Micros) -> Self {
         let earlier =
             |moment: Timestamp| Timestamp::from_micros(moment.as_micros().saturating_sub(behind.0));
@@ -54,7 +54,7 @@ impl Learnt {
     }
 }
 
-/// Writes what limits have learnt, each named by its place in `limits`.
+/// Writes what limits have learnt, each identified by its index in `limits`.
 pub(super) fn write(
     limits: &[Arc<Limit>],
     learnt: &[(usize, Learnt)],
@@ -97,7 +97,8 @@ pub(super) fn write(
     Ok(())
 }
 
-/// What `limits` had learnt, by their places in it, on a clock that is `behind` the one they learnt it by.
+/// What `limits` had learnt, by their index, on a clock that is `behind` the clock it was learnt
+/// by.
 pub(super) fn read(
     limits: &[Arc<Limit>],
     input: &mut impl Read,

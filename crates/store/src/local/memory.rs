@@ -1,4 +1,5 @@
-//! Zeroed memory for packed tables, aligned to cache lines and given by the system only as it is touched.
+//! Zeroed memory for packed tables, aligned to cache lines; the system provides pages only when
+//! they are touched.
 
 use std::sync::atomic::AtomicU64;
 
@@ -6,9 +7,9 @@ use super::set::{LINES, Line, Set, WORDS};
 
 /// A fixed number of sets.
 ///
-/// The allocator is asked for zeroed memory of ordinary alignment, which it takes from the system untouched; asked for
-/// that of a set it would clear the pages itself and so occupy all of them at once. Hence a few spare words and an
-/// offset.
+/// The allocator is asked for zeroed memory of ordinary alignment, which it takes from the system
+/// untouched. For the alignment of a set it would clear the pages itself and so occupy all of them
+/// at once. Hence a few spare words and an offset.
 #[derive(Debug)]
 pub(crate) struct Sets {
     words: Box<[AtomicU64]>,
@@ -23,7 +24,7 @@ impl Sets {
         let offset = words
             .as_ptr()
             .align_offset(size_of::<[AtomicU64; LINES * WORDS]>());
-        // `align_offset` may refuse to answer; unaligned sets straddle lines but work.
+        // `align_offset` may give no result; unaligned sets cross cache lines but work.
         Self {
             words,
             offset: if offset < spare { offset } else { 0 },
@@ -48,7 +49,7 @@ impl Sets {
         Line::new(words.expect("as many lines as there are words for"))
     }
 
-    /// The set of a line, as the keys see it that belong to that line.
+    /// The set that a line belongs to, as seen from that line.
     #[inline]
     pub(crate) fn of_line(&self, line: usize) -> Set<'_, AtomicU64> {
         let (lines, _) = self.words[self.offset..].as_chunks::<WORDS>();
@@ -66,7 +67,7 @@ pub(crate) fn zeroed(words: usize) -> Box<[AtomicU64]> {
 mod tests {
     use super::*;
 
-    /// A set that began elsewhere would lie in three lines, and some in two pages.
+    /// A set with another start would span three lines, and sometimes two pages.
     #[test]
     fn a_set_is_two_lines_of_one_page_whatever_the_allocator_gives() {
         // Between small allocations and beside large ones, so that they begin anywhere.

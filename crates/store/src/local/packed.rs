@@ -1,27 +1,30 @@
 //! Token buckets in one word each: sixteen bytes a key, one cache line a decision, fixed memory.
 //!
-//! A key belongs to one set of eight slots, in two lines of which one is its own ([`super::set`]). A bucket that is full again
-//! is a free slot, so nothing is swept and no list is kept. When all eight slots still owe something, a newcomer takes the
-//! one that owes least **and inherits its debt** (Space-Saving; Metwally, Agrawal, El Abbadi 2005).
+//! A key belongs to one set of eight slots, in two lines, one of which is its home line
+//! ([`super::set`]). A slot whose bucket is full again is free, so no sweeping and no list is
+//! needed. When all eight slots are in debt, a new key takes the slot with the smallest debt **and
+//! inherits that debt** (Space-Saving; Metwally, Agrawal, El Abbadi 2005).
 //!
-//! *Nobody gains by being forgotten.* Without refunds a slot's arrival time only grows: a draw moves it on, and a
-//! newcomer starts from it. So the smallest arrival time of a set never decreases. A key forgotten with debt m was
-//! the smallest then; when it comes back it finds either a slot that is free, so that m is past, or eight that
-//! owe at least m, of which it inherits the least. (A full bucket that is forgotten need not be the smallest: it owes
-//! nothing.) This needs one set per key: with a choice of two it fails.
+//! *No key gains by being forgotten.* Without refunds a slot's arrival time only grows: a draw
+//! advances it, and a new key starts from it. So the smallest arrival time of a set never
+//! decreases. A key forgotten with debt m had the smallest debt then. When it returns, it finds
+//! either a free slot, so that m is past, or eight slots with a debt of at least m, of which it
+//! inherits the smallest. (A full bucket that is forgotten need not be the smallest: it has no
+//! debt.) This requires one set per key: with a choice of two sets it fails.
 //!
-//! *Time goes back between threads*: a request is drawn for at the moment it arrived, and its thread may have been held up
-//! since. So a bucket counts as full for as good as forgotten only [`LATE`] after it is; until then it is given away as one
-//! that owes.
+//! *Time differs between threads*: a request is dated at its arrival, and its thread may have been
+//! delayed since. So a full bucket counts as forgotten only [`LATE`] after it filled up; until then
+//! its slot is given away like one in debt.
 //!
-//! *One step.* Because it only grows, a grant to a known key is one compare-and-exchange of its arrival time, lock and
-//! write in one ([`super::set`]).
+//! *One step.* Because the arrival time only grows, a grant to a known key is one
+//! compare-and-exchange, which is both the lock and the write ([`super::set`]).
 //!
-//! *A burst that was lowered* is remembered: until a bucket would be full of the widest burst its limit has had
-//! ([`tollgate_limit::packed`] says why), it is given away as one that owes. What it owes then lies in the past, and refuses nobody.
+//! *A lowered burst* is remembered: until a bucket would be full at the widest burst its limit has
+//! had ([`tollgate_limit::packed`] explains why), its slot is given away like one in debt. That
+//! debt is in the past and refuses no request.
 //!
-//! *Refunds* make an arrival time shrink. Tables that can see one keep a floor per set: the largest debt
-//! ever forgotten there, at which an unknown key is taken to stand.
+//! *Refunds* decrease an arrival time. Tables with refunds keep a floor per set: the largest debt
+//! ever forgotten there. An unknown key starts at the floor.
 
 mod moving;
 mod site;
@@ -47,12 +50,12 @@ pub(crate) use slot::PackedSlot;
 /// The buckets of one limit.
 #[derive(Debug)]
 pub(crate) struct PackedTable {
-    /// Those of one limit without tiers.
+    /// The numbers of one limit without tiers.
     numbers: Box<[Numbers; 1]>,
     packed: Packed,
     sets: Sets,
     floors: Option<Box<[AtomicU64]>>,
-    /// At what arrival time a key nobody has seen stands (`cold_start = "empty"`).
+    /// The arrival time of a key that was never seen (`cold_start = "empty"`).
     birth: AtomicU64,
     closing: AtomicBool,
     successor: OnceLock<Arc<Table>>,
@@ -61,7 +64,7 @@ pub(crate) struct PackedTable {
 }
 
 impl PackedTable {
-    /// A table of at most `memory` bytes for the buckets that `packed` counts.
+    /// A table of at most `memory` bytes for buckets in the form of `packed`.
     pub(crate) fn new(numbers: Numbers, packed: Packed, memory: usize, floors: bool) -> Self {
         let set = size_of::<u64>() * 2 * SLOTS + if floors { size_of::<u64>() } else { 0 };
         let sets = Sets::new((memory / set).max(1));
@@ -98,7 +101,7 @@ impl PackedTable {
         }
     }
 
-    /// Draws from one bucket that is known and that nobody else is drawing from; `None`: nothing was drawn.
+    /// Draws from one known bucket that no other thread is drawing from; `None`: nothing was drawn.
     #[inline(always)]
     pub(crate) fn draw_known(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
         let ticks = self.packed.ticks(now);
@@ -108,7 +111,8 @@ impl PackedTable {
                 let report = self.packed.report(seen.arrival(), ticks);
                 Some(Standing::new(Verdict::Deny { retry_after }, report))
             }
-            // The common case: nobody came in between, and what was worked out is written in the same step that finds it so.
+            // The common case: no other thread drew meanwhile, and the same step checks this and
+            // writes the new word.
             Ok(Granted { wait, next }) if cost > 0 && self.advance(line, tag, seen, next) => Some(
                 Standing::new(Verdict::Allow { wait }, self.packed.report(next, ticks)),
             ),
@@ -116,7 +120,7 @@ impl PackedTable {
         }
     }
 
-    /// Moves a bucket on if it is still as it was seen; whether it was.
+    /// Advances a bucket if it is unchanged since it was read; returns whether it was.
     #[inline(always)]
     fn advance(&self, line: Line<'_, AtomicU64>, tag: u64, seen: SlotView, next: u64) -> bool {
         if self.floors.is_none() {
@@ -129,7 +133,7 @@ impl PackedTable {
         held
     }
 
-    /// Where its keys are.
+    /// Where the table's keys are.
     pub(crate) fn occupancy(&self) -> Occupancy {
         let mut occupancy = Occupancy {
             slots: self.room(),
@@ -149,7 +153,7 @@ impl PackedTable {
         (self.sets.len() * SLOTS) as u64
     }
 
-    /// Where a known bucket is, and how it stands, read without a lock.
+    /// The position and the state of a known bucket, read without a lock.
     #[inline(always)]
     fn peek(&self, tag: u64) -> Option<(Line<'_, AtomicU64>, SlotView)> {
         let home = self.line(tag);
@@ -161,7 +165,8 @@ impl PackedTable {
         beyond.peek(tag).map(|seen| (beyond, seen))
     }
 
-    /// What a bucket would answer, read without a lock: if that is a refusal, it is one. `None`: it has moved, or may do so.
+    /// A bucket's verdict, read without a lock. A refusal is final. `None`: the bucket has moved,
+    /// or may be moving.
     pub(crate) fn view(&self, tag: u64, cost: u64, now: Timestamp) -> Option<View> {
         let start = self.start(self.line(tag))?;
         self.view_from(start, tag, cost, self.packed.ticks(now))
@@ -170,7 +175,8 @@ impl PackedTable {
     fn view_from(&self, start: u64, tag: u64, cost: u64, ticks: u64) -> Option<View> {
         let (word, known) = match self.peek(tag) {
             Some((_, seen)) => (seen.arrival(), true),
-            // It may have moved since `start` was read, and be known, and owe less than a floor.
+            // The bucket may have moved after `start` was read; it may then be known and owe less
+            // than a floor.
             None if self.sets.of_line(self.line(tag)).has_moved() => return None,
             None => (start, false),
         };
@@ -183,10 +189,11 @@ impl PackedTable {
         })
     }
 
-    /// What a key that is not there would inherit at least, read without a lock and before its tag is looked for: at some
-    /// moment between, it was not there and this no less. `None`: it has moved, or may do so.
+    /// The minimum debt that an unknown key would inherit, read without a lock and before its tag
+    /// is searched: at some moment in between, the key was absent and the debt was no smaller.
+    /// `None`: the set has moved, or may be moving.
     fn start(&self, line: usize) -> Option<u64> {
-        // A set that was never touched is not marked as moved before somebody comes who locks it.
+        // An untouched set is marked as moved only when a thread comes to lock it.
         if self.closing.load(Ordering::SeqCst) {
             return None;
         }
@@ -202,7 +209,8 @@ impl PackedTable {
         )
     }
 
-    /// How it stood when it was looked at, the request being refused; counted, if that was for a debt it would have inherited.
+    /// The standing at the time of the view, for a refused request. A refusal for an inherited debt
+    /// is counted.
     pub(crate) fn refuse(&self, view: &View) -> Standing {
         if !view.known && !view.verdict.is_allow() && view.word > view.ticks {
             self.inherited_refusals.fetch_add(1, Ordering::Relaxed);
@@ -210,11 +218,11 @@ impl PackedTable {
         Standing::new(view.verdict, self.packed.report(view.word, view.ticks))
     }
 
-    /// The refusal, if it is one and can be told without a lock.
+    /// The refusal, if the result is a refusal and can be determined without a lock.
     #[inline]
     fn refused(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
         let (start, ticks) = (self.start(self.line(tag))?, self.packed.ticks(now));
-        // A known key that cannot pay was refused before.
+        // A known key that cannot pay was refused above.
         if self.judge(start, cost, ticks).is_ok() {
             return None;
         }
@@ -233,7 +241,7 @@ impl PackedTable {
         Some(slot.standing(verdict))
     }
 
-    /// Where `tag` belongs.
+    /// The site of `tag`.
     #[inline(always)]
     pub(crate) fn site(&self, tag: u64, elapsed: Micros) -> Site<'_> {
         Site {
@@ -244,7 +252,7 @@ impl PackedTable {
         }
     }
 
-    /// How long its time has run, see [`Packed::elapsed`].
+    /// The table's time, see [`Packed::elapsed`].
     #[inline(always)]
     pub(crate) fn elapsed(&self, now: Timestamp) -> Micros {
         self.packed.elapsed(now)
@@ -296,13 +304,14 @@ impl PackedTable {
         }
     }
 
-    /// What is full since then is so for everybody who still draws, and was so in every burst the limit has had.
+    /// A bucket that has been full since before this is full for every thread that may still draw,
+    /// at every burst the limit has had.
     #[inline]
     fn long_since(&self, ticks: u64) -> u64 {
         ticks.saturating_sub(self.packed.ticks_after(LATE) + self.packed.beyond())
     }
 
-    /// How many sets there are, if what they forgot is implied by their slots.
+    /// The number of sets, if their slots imply what they have forgotten.
     pub(crate) fn geometry(&self) -> Option<usize> {
         self.floors.is_none().then(|| self.sets.len())
     }
@@ -314,7 +323,7 @@ impl PackedTable {
     }
 }
 
-/// How late a request may be drawn for, counted from its arrival.
+/// The largest age of a request at its draw, counted from its arrival.
 pub(crate) const LATE: Micros = Micros::from_secs(1);
 
 /// The other line of the set.
@@ -323,7 +332,7 @@ fn beside(line: usize) -> usize {
     line ^ 1
 }
 
-/// The place of `tag` among `places`: the high bits, by multiplication.
+/// The position of `tag` among `places`: the high bits, by multiplication.
 #[inline]
 #[expect(
     clippy::cast_possible_truncation,
@@ -346,7 +355,7 @@ pub(crate) fn span(index: usize, places: usize) -> (u64, u64) {
     )
 }
 
-/// A bucket as it was seen without a lock.
+/// A bucket as read without a lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
     pub(crate) verdict: Verdict,

@@ -1,31 +1,37 @@
-//! Two adjacent cache lines of a packed table: eight slots, their locks, and readers that need none.
+//! Two adjacent cache lines of a packed table: eight slots, their locks, and readers that need no
+//! lock.
 //!
-//! Words 0 to 3 of a line are its slots' tags, words 4 to 7 their arrival times ([`tollgate_limit::packed`]). An arrival time
-//! takes 63 bits; the top bit of its word locks the slot, and that of slot 0 in the first line the set besides. All bits of a word
-//! set: the set has moved to another table.
+//! Words 0 to 3 of a line are its slots' tags, words 4 to 7 their arrival times
+//! ([`tollgate_limit::packed`]). An arrival time uses 63 bits. The top bit of its word locks the
+//! slot; the top bit of slot 0 in the first line also locks the set. If all bits of a word are set,
+//! the set has moved to another table.
 //!
-//! **Home.** A key belongs to one of the two lines and is put into the other only when its own has no free slot. So one line is all
-//! that a decision touches, but for the few keys beyond it; and what a key that comes new may have to inherit is the least debt of
-//! eight slots, not of four.
+//! **Home.** A key belongs to one of the two lines and is stored in the other only if its own has
+//! no free slot. So a decision touches one line, except for the few keys in the other. A new key
+//! inherits the smallest debt of eight slots, not of four.
 //!
-//! **Protocol.** A slot's tag is written only with the set and the slot locked, before its arrival time. Who holds the
-//! set's lock alone keeps newcomers away; who holds a slot's keeps grants away. Every change of an arrival time is a
-//! compare-and-exchange of its word, or made under the slot's lock.
+//! **Protocol.** A slot's tag is written only with the set and the slot locked, before its arrival
+//! time. The set's lock alone keeps out new keys; a slot's lock keeps out grants. Every change of
+//! an arrival time is a compare-and-exchange of its word, or is made under the slot's lock.
 //!
-//! *Reading.* A reader finds its tag, reads the slot's word, and finds the tag again. The arrival time is that tag's, and if the
-//! word is locked the one before the change that is being made: a newcomer puts what it inherits into the word, locked,
-//! before its tag. So whoever must be refused by what he reads is refused rightly, as of a moment while he read, and waits for
-//! nobody. (The tenant before may read what the newcomer inherits: it is being forgotten, and would inherit no less.)
+//! *Reading.* A reader finds its tag, reads the slot's word, and finds the tag again. The arrival
+//! time then belongs to that tag; if the word is locked, it is the value before the change in
+//! progress. This holds because a new key writes its inherited debt into the locked word before its
+//! tag. So a refusal based on this read is correct for a moment during the read, and the reader
+//! waits for no lock. (The previous key of the slot may read the debt that the new key inherits: it
+//! is being forgotten and would inherit no less.)
 //!
-//! *Reading as a newcomer.* Who is not there would inherit the least debt of all eight slots, or the set's floor. Debts of which
-//! none shrinks, and floors, only grow: the least that was read is no more than what would have to be inherited afterwards
-//! ([`Set::least`]). Both are read before the tags: whoever is then not found was not there at some moment since.
+//! *Reading as a new key.* An absent key would inherit the smallest debt of all eight slots, or the
+//! set's floor. Floors, and debts that never shrink, only grow, so the smallest value read is no
+//! more than what the key would inherit later ([`Set::least`]). Both are read before the tags: a
+//! key that is then not found was absent at some moment since.
 //!
-//! *Granting in one step.* Where arrival times only grow, [`Line::advance`] exchanges the word that was read, unlocked,
-//! for the next. No newcomer can have come in between: it would have left more than was read, for it inherits and adds.
-//! So the same word means the same tenant, and one exchange is both the lock and the write. Where an arrival time may
-//! shrink (refunds), it may come back to what was read under another tenant: [`Line::hold`] locks, and looks
-//! at the tag again.
+//! *Granting in one step.* Where arrival times only grow, [`Line::advance`] exchanges the unlocked
+//! word that was read for the next one. No new key can have taken the slot in between: it would
+//! have left a larger word, because it inherits and adds. So the same word means the same key, and
+//! one exchange is both the lock and the write. Where an arrival time may shrink (refunds), it may
+//! return to the value read while another key has the slot: [`Line::hold`] locks, and checks the
+//! tag again.
 //!
 //! Tests explore every interleaving of these steps.
 
@@ -33,16 +39,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use crate::atomic::Word;
 
-/// What a set needs of an atomic word besides.
+/// The additional operation that a set needs of an atomic word.
 pub(crate) trait LockWord: Word {
-    /// Lets others run until `bits` may have been cleared.
+    /// Lets other threads run until `bits` may have been cleared.
     fn wait_while(&self, bits: u64);
 }
 
 impl LockWord for AtomicU64 {
     #[cold]
     fn wait_while(&self, bits: u64) {
-        // A lock is held for some twenty nanoseconds, unless its holder was descheduled.
+        // A lock is held for about twenty nanoseconds, unless its holder was descheduled.
         for _ in 0..100 {
             if self.load(Ordering::Relaxed) & bits == 0 {
                 return;
@@ -53,7 +59,7 @@ impl LockWord for AtomicU64 {
     }
 }
 
-/// One line of a set: four slots, and what is done to them without the set's lock.
+/// One line of a set: four slots, and the operations that do not need the set's lock.
 #[derive(Debug)]
 pub(crate) struct Line<'t, W>(&'t [W; WORDS]);
 
@@ -68,14 +74,14 @@ impl<W> Copy for Line<'_, W> {}
 /// Both lines.
 pub(crate) type Lines<W> = [[W; WORDS]; LINES];
 
-/// A set, as one of the keys sees it that belong to its line `home`.
+/// A set, as seen from its line `home`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Set<'t, W> {
     lines: &'t Lines<W>,
     home: usize,
 }
 
-/// A slot as it was when nobody was kept from changing it.
+/// A slot as read without a lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SlotView {
     slot: usize,
@@ -89,13 +95,14 @@ impl SlotView {
         self.word & ARRIVAL
     }
 
-    /// Whether there is nothing here any more: it has moved.
+    /// Whether the slot has moved to another table.
     #[inline(always)]
     pub(crate) fn is_moved(self) -> bool {
         self.word == MOVED
     }
 
-    /// Whether it may be changed without the set's lock: not in a set that a mover passes by ([`Set::is_untouched`]).
+    /// Whether it may be changed without the set's lock: not in a set that a mover skips
+    /// ([`Set::is_untouched`]).
     #[inline(always)]
     fn is_open(self) -> bool {
         self.word & LOCK == 0 && self.word != 0
@@ -108,7 +115,7 @@ impl<'t, W: LockWord> Line<'t, W> {
         Self(words)
     }
 
-    /// The tags of the slots that were ever written and have not moved.
+    /// The tags of the slots that were written and have not moved.
     pub(crate) fn tenants(&self) -> impl Iterator<Item = u64> {
         let (tags, words) = self.0.split_at(HERE);
         let is_there = |word: &W| !matches!(word.load(Ordering::Acquire), 0 | MOVED);
@@ -118,7 +125,7 @@ impl<'t, W: LockWord> Line<'t, W> {
             .map(|(tag, _)| tag.load(Ordering::Relaxed))
     }
 
-    /// Where it is in memory.
+    /// Its address in memory.
     #[cfg(test)]
     pub(crate) fn address(&self) -> usize {
         std::ptr::from_ref(self.0).addr()
@@ -133,9 +140,10 @@ impl<'t, W: LockWord> Line<'t, W> {
         (same && word != MOVED).then_some(SlotView { slot, word })
     }
 
-    /// As [`Line::peek`], without a branch before the line is here: what follows does not depend on a guess that may turn
-    /// out wrong, and neither does the line of the next set. Whether the slot is here, and as what it was seen: what has
-    /// moved counts as here, and refuses whatever is asked of it.
+    /// Like [`Line::peek`], without a branch before the line has been loaded: the following code
+    /// does not depend on a prediction that may be wrong, and neither does the load of the next
+    /// set's line. Returns whether the slot was found, and its view. A moved slot counts as found,
+    /// and every operation on its view fails.
     #[inline(always)]
     pub(crate) fn scan(&self, tag: u64) -> (bool, SlotView) {
         let is = |slot: usize| u32::from(self.0[slot].load(Ordering::Acquire) == tag) << slot;
@@ -146,12 +154,13 @@ impl<'t, W: LockWord> Line<'t, W> {
             word: self.0[HERE + slot].load(Ordering::Acquire),
         };
         let same = self.0[slot].load(Ordering::Relaxed) == tag;
-        // Who came only after the word was read is not who it tells of.
+        // A key that was found only after the word was read is not the key that the word belongs
+        // to.
         (same & (found != 0), seen)
     }
 
-    /// Moves the arrival time of the slot on to `next`, if nobody did since; whether that was so. Only in a table whose
-    /// arrival times never shrink.
+    /// Advances the arrival time of the slot to `next` if it is unchanged; returns whether it was.
+    /// Only in a table whose arrival times never shrink.
     #[inline(always)]
     pub(crate) fn advance(&self, seen: SlotView, next: u64) -> bool {
         debug_assert!(
@@ -161,8 +170,8 @@ impl<'t, W: LockWord> Line<'t, W> {
         seen.is_open() && self.0[HERE + seen.slot].swap_if(seen.word, next)
     }
 
-    /// Locks the slot of `tag` if it is still as it was seen; whether it was. Never waits. Until it is
-    /// [released](Line::release) nothing may happen that could keep it from being.
+    /// Locks the slot of `tag` if it is unchanged; returns whether it was. Never waits. The caller
+    /// must not do anything that could prevent the [release](Line::release).
     #[inline(always)]
     pub(crate) fn hold(&self, tag: u64, seen: SlotView) -> bool {
         if !seen.is_open() || !self.0[HERE + seen.slot].swap_if(seen.word, seen.word | LOCK) {
@@ -175,7 +184,7 @@ impl<'t, W: LockWord> Line<'t, W> {
         same
     }
 
-    /// Writes the arrival time of a slot that is [held](Line::hold), and unlocks it.
+    /// Writes the arrival time of a [held](Line::hold) slot, and unlocks it.
     #[inline(always)]
     pub(crate) fn release(&self, seen: SlotView, arrival: u64) {
         debug_assert!(arrival & !ARRIVAL == 0, "an arrival time takes 63 bits");
@@ -189,7 +198,7 @@ impl<'t, W: LockWord> Set<'t, W> {
         Self { lines, home }
     }
 
-    /// Locks the set, and its slot 0; `None`: it has moved.
+    /// Locks the set and its slot 0; `None`: it has moved.
     #[inline]
     pub(crate) fn lock(&self) -> Option<Locked<'t, W>> {
         let guard = arrival_of(self.lines, 0);
@@ -211,12 +220,12 @@ impl<'t, W: LockWord> Set<'t, W> {
         }
     }
 
-    /// Locks the set, unless its table is closing and nothing was ever written here: such a set is not visited by the mover,
-    /// but marked as moved by whoever comes to it. `None`: it has moved.
+    /// Locks the set, unless its table is closing and the set was never written. The mover skips
+    /// such a set, and the first thread that comes to it marks it as moved. `None`: it has moved.
     ///
-    /// The mover says that the table is closing before it looks whether a set [is untouched](Set::is_untouched), a newcomer
-    /// locks the set before it looks whether the table `is_closing`, each in sequential consistency: at least
-    /// one of them finds the other.
+    /// The mover announces that the table is closing before it checks whether a set [is
+    /// untouched](Set::is_untouched). A new key locks the set before it checks whether the table
+    /// `is_closing`. Both are sequentially consistent, so at least one of them sees the other.
     #[inline]
     pub(crate) fn enter(&self, is_closing: impl FnOnce() -> bool) -> Option<Locked<'t, W>> {
         let mut set = self.lock()?;
@@ -234,31 +243,32 @@ impl<'t, W: LockWord> Set<'t, W> {
             .into_iter()
             .map(|slot| word(slot) & ARRIVAL);
         let least = others.fold(ARRIVAL, u64::min);
-        // The first that is marked as moved, and read last: if it is not, none of the others was.
+        // The first word that is marked as moved, read last: if it is not marked, no other was.
         let first = word(1);
         (first != MOVED).then(|| least.min(first & ARRIVAL))
     }
 
-    /// Whether it has moved: so it is, where any of its slots was seen to have.
+    /// Whether the set has moved. It has, if any of its slots was read as moved.
     pub(crate) fn has_moved(&self) -> bool {
         arrival_of(self.lines, 1).load(Ordering::Acquire) == MOVED
     }
 
-    /// Whether nothing was ever written here: read without the lock, slot 0 before the others because its word tells of a
-    /// newcomer at work.
+    /// Whether the set was never written, read without the lock. Slot 0 is read first, because its
+    /// word shows a new key being added.
     pub(crate) fn is_untouched(&self) -> bool {
         (0..SLOTS).all(|slot| arrival_of(self.lines, slot).load(Ordering::SeqCst) == 0)
     }
 }
 
-/// A set whose lock is held; dropping it unlocks it and the slots held in it.
+/// A locked set; dropping it unlocks it and the slots held in it.
 #[derive(Debug)]
 pub(crate) struct Locked<'t, W: LockWord> {
     lines: &'t Lines<W>,
     home: usize,
-    /// Slot 0's arrival time, kept here because its word holds the lock; written back by unlocking.
+    /// Slot 0's arrival time, kept here because its word contains the lock; unlocking writes it
+    /// back.
     first: u64,
-    /// Of the other slots those that are held, a bit each.
+    /// The other slots that are held, one bit each.
     held: u8,
 }
 
@@ -286,7 +296,7 @@ impl<W: LockWord> Locked<'_, W> {
         }
     }
 
-    /// Locks a slot; its arrival time.
+    /// Locks a slot; returns its arrival time.
     #[inline]
     pub(crate) fn hold(&mut self, slot: usize) -> u64 {
         loop {
@@ -298,8 +308,9 @@ impl<W: LockWord> Locked<'_, W> {
         }
     }
 
-    /// Locks the slot to give to a newcomer: of the free ones, whose arrival time is no later than `past`, one of its own line
-    /// if there is one; with none free, the one with the smallest arrival time. The slot and its arrival time.
+    /// Locks a slot for a new key and returns it with its arrival time: a free slot, whose arrival
+    /// time is at most `past`, preferably in the home line; if none is free, the slot with the
+    /// smallest arrival time.
     #[inline]
     pub(crate) fn hold_for_newcomer(&mut self, past: u64) -> (usize, u64) {
         loop {
@@ -331,7 +342,7 @@ impl<W: LockWord> Locked<'_, W> {
         smallest
     }
 
-    /// Of `own` and the slots beyond home the one with the smallest arrival time.
+    /// Returns `own` or the slot of the other line, whichever has the smaller arrival time.
     #[inline]
     fn lesser(&self, own: (usize, u64)) -> (usize, u64) {
         let other = self.smallest_in(1 - self.home);
@@ -351,8 +362,9 @@ impl<W: LockWord> Locked<'_, W> {
         held
     }
 
-    /// Puts what a newcomer inherits into the slot that it holds, before its tag is [written](Locked::write) there: who finds the
-    /// tag is to find no debt of the tenant before.
+    /// Writes the inherited debt into the slot held for a new key, before its tag is
+    /// [written](Locked::write): a reader that finds the tag must not read the debt of the previous
+    /// key.
     #[inline]
     pub(crate) fn inherit(&mut self, slot: usize, arrival: u64) {
         if slot == 0 {
@@ -361,7 +373,7 @@ impl<W: LockWord> Locked<'_, W> {
         arrival_of(self.lines, slot).store(arrival | LOCK, Ordering::Release);
     }
 
-    /// Writes a slot that is held, and holds it no longer.
+    /// Writes a held slot and releases it.
     #[inline]
     pub(crate) fn write(&mut self, slot: usize, tag: u64, arrival: u64) {
         debug_assert!(arrival & !ARRIVAL == 0, "an arrival time takes 63 bits");
@@ -380,7 +392,8 @@ impl<W: LockWord> Locked<'_, W> {
         }
     }
 
-    /// Sends later readers and writers to the successor. Every slot is held, or has never been written.
+    /// Redirects later readers and writers to the successor. Every slot is held, or was never
+    /// written.
     pub(crate) fn mark_moved(&mut self) {
         // In this order: see `Set::least`.
         for slot in 1..SLOTS {
@@ -422,9 +435,10 @@ fn arrival_of<W>(lines: &Lines<W>, slot: usize) -> &W {
     &lines[slot / HERE][HERE + slot % HERE]
 }
 
-/// The slot of `tag`. The first is where a key that is alone in its set lives, and so worth a guess: what follows need not
-/// wait for the answer. Which of the others it is cannot be foretold, and a wrong guess would be found out only when the
-/// line has come from memory: these are compared without a branch.
+/// The slot of `tag`. A key that is alone in its set is in the first slot, so a branch on that one
+/// is usually predicted and the following code need not wait. The position among the others is
+/// unpredictable, and a misprediction would be detected only when the line has been loaded: these
+/// are compared without a branch.
 #[inline(always)]
 fn find<W: LockWord>(words: &[W; WORDS], tag: u64) -> Option<usize> {
     if words[0].load(Ordering::Acquire) == tag {
@@ -444,11 +458,11 @@ const HERE: usize = 4;
 /// Words of a line: 64 bytes.
 pub(crate) const WORDS: usize = 2 * HERE;
 const LOCK: u64 = 1 << 63;
-/// The word of a slot whose set has moved: locked for ever, at a time no bucket arrives.
+/// The word of a slot whose set has moved: permanently locked, at an impossible arrival time.
 const MOVED: u64 = u64::MAX;
 /// The bits of an arrival time.
 const ARRIVAL: u64 = LOCK - 1;
-/// The latest arrival time a slot can say.
+/// The latest arrival time a slot can store.
 pub(crate) const LATEST: u64 = ARRIVAL - 1;
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
-//! The buckets in a file, so that a clean restart refills nobody.
+//! Saves the buckets to a file, so that a clean restart refills no caller.
 //!
-//! Layout, all integers little-endian: magic, version, hash seed and a probe of the hash, wall time; per limit its name,
-//! tier, role, algorithm and numbers, the largest burst it has had, the number of its sets (0: what they forgot is told in floors), then
-//! records (bucket, floor, birth; before one that is kept in other numbers, those) up to an end mark; then what limits have learnt of
-//! their upstreams ([`super::learnt`]); last a SipHash of all that precedes. Places in flight are not kept: their requests ended with the process.
+//! Layout, all integers little-endian: magic, version, hash seed and a probe of the hash, wall
+//! time. Per limit: its name, tier, role, algorithm and numbers, the largest burst it has had, and
+//! the number of its sets (0: forgotten debts are stored as floors). Then its records (bucket,
+//! floor, birth; a record in other numbers is preceded by them) up to an end mark. Then what limits
+//! have learnt from their upstreams ([`super::learnt`]). Last, a SipHash of everything before it.
+//! Places in flight are not saved: their requests ended with the process.
 //!
-//! A snapshot says what was true when it was written. Whoever restores one must not restore it a second time: after
-//! a crash it would forget what was charged since.
+//! A snapshot is valid only for the time of its writing. It must not be restored a second time:
+//! after a crash that would lose the charges made since.
 
 use std::cell::RefCell;
 use std::hash::Hasher;
@@ -23,13 +25,13 @@ use super::state_bytes::{OWN, read_moving, write_end, write_moving};
 use super::table::{Moving, Table};
 use super::{Carried, Carry, CarryReport, Learnt, LocalStore, epoch, family, keeps_floors, learnt};
 
-/// Why a snapshot cannot be used. The process then starts as `cold_start` says.
+/// Why a snapshot cannot be used. The process then starts with the configured `cold_start`.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// It could not be read or written.
     #[error("cannot be read or written: {0}")]
     Io(#[from] io::Error),
-    /// It is no snapshot, or one of another version.
+    /// It is not a snapshot, or has another version.
     #[error("not a snapshot of this version")]
     Version,
     /// It is damaged.
@@ -38,9 +40,9 @@ pub enum SnapshotError {
 }
 
 impl LocalStore {
-    /// Writes every bucket that still remembers something. Draws may go on meanwhile; what they take afterwards is
-    /// missing from the snapshot, so a shutdown drains first. `learnt`: what the limits at these places have learnt of their
-    /// upstreams.
+    /// Writes every bucket that is not equal to no bucket. Draws may continue meanwhile; units they
+    /// take afterwards are missing from the snapshot, so a shutdown drains first. `learnt`: what
+    /// the limits with these indices have learnt from their upstreams.
     ///
     /// # Errors
     /// When `writer` fails.
@@ -116,7 +118,7 @@ impl LocalStore {
     ) -> Result<(Self, CarryReport), SnapshotError> {
         let now = clock.now();
         let mut input = BufReader::new(reader);
-        // Summed up before anything is believed.
+        // The checksum is verified before anything is used.
         verify(&mut input)?;
         let mut magic = [0; MAGIC.len()];
         input.read_exact(&mut magic)?;
@@ -125,13 +127,13 @@ impl LocalStore {
         }
         let seed = Seed::from_raw(read_u64(&mut input)?);
         if read_u64(&mut input)? != seed.tag(MAGIC) {
-            // Another release of the hash: its tags would find nothing.
+            // Another version of the hash: its tags would find nothing.
             return Err(SnapshotError::Version);
         }
-        // A wall clock that has stepped back since would leave every bucket waiting for it to catch up.
+        // If the wall clock has stepped back since, every bucket would wait for it to catch up.
         let behind = Timestamp::from_micros(read_u64(&mut input)?).since(now);
         let epoch = epoch(now);
-        // By the place of the first of each family.
+        // By the index of the first limit of each family.
         let mut tables: Vec<Option<Table>> = limits.iter().map(|_| None).collect();
         let elder = |limit: &Limit| limits.iter().position(|elder| family::same(elder, limit));
         let mut carries = vec![Carry::New; limits.len()];
@@ -140,7 +142,7 @@ impl LocalStore {
             let (name, numbers) = (Name::read(&mut input)?, Numbers::read(&mut input)?);
             let (widest, sets) = (read_u64(&mut input)?, read_u64(&mut input)?);
             let place = limits.iter().position(|limit| name.is_of(limit));
-            // Callers of a tier that has lost its numbers draw under the limit's own.
+            // Callers of a tier without numbers of its own draw under the limit's own.
             let own = || limits.iter().position(|limit| name.is_tier_of(limit));
             if place.is_none() {
                 gone.push(name.gone());
@@ -203,7 +205,7 @@ impl LocalStore {
         }
         let mut tables = tables.into_iter().zip(limits);
         let tables = family::tables(limits, |variants| {
-            // They are made in the order of the first of each family.
+            // They were created in the order of the first limit of each family.
             let table = tables.find(|(_, limit)| {
                 variants
                     .first()
@@ -240,7 +242,7 @@ impl LocalStore {
     }
 }
 
-/// Passes bytes through and sums them up.
+/// Passes bytes through and computes their checksum.
 struct Summed<T> {
     inner: T,
     sum: SipHasher13,
@@ -258,7 +260,7 @@ impl<T: Write> Write for Summed<T> {
     }
 }
 
-/// Reads everything once, compares its sum with the one at its end, and goes back to its beginning.
+/// Reads everything once, compares the checksum with the stored one, and rewinds.
 fn verify(input: &mut (impl Read + Seek)) -> Result<(), SnapshotError> {
     let length = input.seek(SeekFrom::End(0))?;
     input.rewind()?;
@@ -277,7 +279,7 @@ fn verify(input: &mut (impl Read + Seek)) -> Result<(), SnapshotError> {
     Ok(())
 }
 
-/// A limit as a snapshot names it.
+/// A limit as a snapshot identifies it.
 pub(super) struct Name {
     name: String,
     tier: Option<String>,
@@ -367,7 +369,8 @@ impl Numbers {
         }
     }
 
-    /// What becomes of states of these numbers under `algorithm`, and the algorithm they were counted by.
+    /// The effect on states in these numbers under `algorithm`, and the algorithm they were counted
+    /// by.
     fn carry(self, algorithm: &Algorithm) -> (Carry, Option<Algorithm>) {
         let new = Self::of(algorithm);
         if self == new {
@@ -400,7 +403,7 @@ impl Numbers {
         }
     }
 
-    /// Whether what its buckets remember of other numbers is a moment, not a burst ([`tollgate_limit::Kept::beyond`]).
+    /// Whether its buckets remember a moment instead of a burst ([`tollgate_limit::Kept::beyond`]).
     fn remembers_a_moment(self) -> bool {
         matches!(self.form, 3..=5)
     }

@@ -31,7 +31,8 @@ pub(super) fn write_end(out: &mut impl Write) -> io::Result<()> {
     out.write_all(&[END])
 }
 
-/// The record that begins with `mark`; `None`: the end mark. Moments are moved back by `behind`; `until`: what is remembered of other numbers is one.
+/// Reads the record that begins with `mark`; `None`: the end mark. Moments are moved back by
+/// `behind`. `until`: the remembered number is a moment.
 pub(super) fn read_moving(
     mark: u8,
     input: &mut impl Read,
@@ -77,7 +78,7 @@ fn write_state(state: &State, out: &mut impl Write) -> io::Result<()> {
             .try_for_each(|word| out.write_all(&word.to_le_bytes()))
     };
     match state {
-        // (What lies above a smaller burst may be more than any limit counts to.)
+        // (A level above a smaller burst may exceed any limit's range.)
         State::Level(Level { level, at }) => words(
             LEVEL,
             &[(*level).min(LOCAL_BOUND).cast_unsigned(), at.as_micros()],
@@ -172,14 +173,14 @@ fn read_state(input: &mut impl Read, behind: Micros) -> Result<State, SnapshotEr
     })
 }
 
-/// Numbers that no limit counts to are nobody's: sums of them would overflow.
+/// Numbers outside the range of every limit: sums of them would overflow.
 const FAR: &str = "a number beyond those that any limit counts to";
 
 const END: u8 = 0;
 const BUCKET: u8 = 1;
 const FLOOR: u8 = 2;
 const BIRTH: u8 = 3;
-/// Before a record: the numbers it is kept in, where they are not the limit's.
+/// Mark before a record: the numbers it is kept in, if they are not the limit's.
 pub(super) const OWN: u8 = 4;
 
 const LEVEL: u8 = 1;

@@ -1,4 +1,4 @@
-//! One limit's buckets, in whichever form its algorithm allows.
+//! One limit's buckets, in the form that its algorithm allows: packed or wide.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,11 +16,11 @@ use super::{Occupancy, Tally};
 /// The buckets of one limit.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Locks are taken in the order of these, so that draws cannot wait for each other in a circle.
+    /// Locks are taken in this order, so that draws cannot deadlock.
     pub(crate) order: u64,
     form: Form,
     floors: bool,
-    /// The largest burst the limit has had: where it is lowered, buckets remember that.
+    /// The largest burst the limit has had; after a lower burst, buckets remember it.
     widest: u64,
 }
 
@@ -30,41 +30,41 @@ enum Form {
     Wide(WideTable),
 }
 
-/// What a table hands to its successor, or to a snapshot.
+/// An item that a table passes to its successor, or to a snapshot.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Moving {
     pub(crate) whose: Whose,
-    /// How it stands.
+    /// The state.
     pub(crate) state: State,
     /// What it remembers of other numbers ([`Kept::beyond`]).
     pub(crate) beyond: u64,
-    /// The numbers it is drawn under: their place in the table that it comes from, or goes to.
+    /// The numbers it is drawn under, as an index in the table that it comes from, or goes to.
     pub(crate) by: u16,
-    /// The numbers it is kept in, where a reload has changed those.
+    /// The numbers it is kept in, if a reload has changed them.
     pub(crate) own: Option<Arc<Algorithm>>,
 }
 
-/// Whose bucket it is.
+/// The owner of a moved item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// One key's.
+    /// One key's bucket.
     Bucket {
         /// Its tag.
         tag: u64,
     },
-    /// What forgotten keys with tags from `first` to `last` may owe.
+    /// The possible debt of forgotten keys with tags from `first` to `last`.
     Floor {
         /// The lowest tag.
         first: u64,
         /// The highest tag.
         last: u64,
     },
-    /// What a key nobody has seen may owe.
+    /// The possible debt of a key that was never seen.
     Birth,
 }
 
 impl Moving {
-    /// The same for a table whose numbers at the place `by` are `to`; `None`: full there.
+    /// The same for a table whose numbers at index `by` are `to`; `None`: full there.
     pub(crate) fn rescaled(
         self,
         from: &Arc<Algorithm>,
@@ -73,7 +73,7 @@ impl Moving {
         now: Timestamp,
     ) -> Option<Self> {
         let from = self.own.as_ref().unwrap_or(from);
-        // (What forgotten keys owe is joined, which takes one set of numbers.)
+        // (Floors are joined, which requires one set of numbers.)
         let is_one = matches!(self.whose, Whose::Bucket { .. });
         if is_one
             && Kept::keeps_pace(from, to)
@@ -93,7 +93,7 @@ impl Moving {
         })
     }
 
-    /// The moment from which it equals no bucket, whatever the numbers; `None`: there is none.
+    /// The moment from which it equals no bucket under any numbers; `None`: there is none.
     pub(crate) fn expiry(&self, algorithm: &Algorithm) -> Option<Timestamp> {
         self.own
             .as_deref()
@@ -103,8 +103,8 @@ impl Moving {
 }
 
 impl Table {
-    /// A table for a limit in which every bucket is full. `limits`: its variants, the limit's own first, then its tiers'.
-    /// `floors`: its charges may be given back. `epoch` is where its packed time begins.
+    /// A table in which every bucket is full. `limits`: the limit's variants, its own first, then
+    /// its tiers'. `floors`: its charges may be refunded. `epoch`: the start of its packed time.
     pub(crate) fn new(limits: &[&Limit], floors: bool, epoch: Timestamp) -> Self {
         Self::remembering(limits, floors, epoch, 0)
     }
@@ -157,7 +157,8 @@ impl Table {
         self.widest
     }
 
-    /// How many sets it has, if what they forgot is implied by their slots: then a table of as many needs not be told.
+    /// The number of sets, if their slots imply what they have forgotten: a table with as many sets
+    /// then needs no floors.
     pub(crate) fn geometry(&self) -> Option<usize> {
         match &self.form {
             Form::Packed(packed) => packed.geometry(),
@@ -165,7 +166,7 @@ impl Table {
         }
     }
 
-    /// The numbers at a place.
+    /// The numbers at an index.
     pub(crate) fn algorithm(&self, by: u16) -> &Algorithm {
         match &self.form {
             Form::Packed(packed) => packed.algorithm(),
@@ -181,7 +182,7 @@ impl Table {
         }
     }
 
-    /// The place of a tier's numbers; of the limit's own where it has none.
+    /// The index of a tier's numbers; the limit's own if it has none.
     pub(crate) fn place_of(&self, tier: Option<&str>) -> u16 {
         match &self.form {
             Form::Packed(_) => 0,
@@ -204,7 +205,7 @@ impl Table {
         }
     }
 
-    /// Where its keys are; nothing is said of a table whose buckets are longer than a word.
+    /// Where its keys are; empty for a table whose buckets are larger than a word.
     pub(crate) fn occupancy(&self) -> Occupancy {
         match &self.form {
             Form::Packed(packed) => packed.occupancy(),
@@ -212,12 +213,12 @@ impl Table {
         }
     }
 
-    /// Whether charges can be given back here.
+    /// Whether charges can be refunded here.
     pub(crate) fn keeps_floors(&self) -> bool {
         self.floors || matches!(self.form, Form::Wide(_))
     }
 
-    /// The table that took over, once buckets have moved.
+    /// The table that took over, after buckets have moved.
     pub(crate) fn successor(&self) -> Option<&Arc<Self>> {
         match &self.form {
             Form::Packed(packed) => packed.successor(),
@@ -234,8 +235,8 @@ impl Table {
         table
     }
 
-    /// Draws from one bucket that is known and that nobody else is drawing from; `None`: nothing was drawn, see
-    /// [`Table::draw`].
+    /// Draws from one known bucket that no other thread is drawing from; `None`: nothing was drawn,
+    /// see [`Table::draw`].
     #[inline]
     pub(crate) fn draw_known(&self, tag: u64, cost: u64, now: Timestamp) -> Option<Standing> {
         match &self.form {
@@ -244,7 +245,8 @@ impl Table {
         }
     }
 
-    /// What a bucket would answer, read without a lock, see [`PackedTable::view`]; `None`: that takes one.
+    /// A bucket's verdict, read without a lock, see [`PackedTable::view`]; `None`: a lock is
+    /// required.
     pub(crate) fn view(&self, tag: u64, cost: u64, now: Timestamp) -> Option<View> {
         match &self.form {
             Form::Packed(packed) => packed.view(tag, cost, now),
@@ -252,7 +254,7 @@ impl Table {
         }
     }
 
-    /// How a bucket stands in a request that is refused by what [`Table::view`] showed.
+    /// The standing of a bucket in a request that [`Table::view`] has refused.
     pub(crate) fn refuse(&self, view: &View) -> Option<Standing> {
         match &self.form {
             Form::Packed(packed) => Some(packed.refuse(view)),
@@ -260,7 +262,7 @@ impl Table {
         }
     }
 
-    /// Draws from one bucket by itself; `None`: it has moved to the successor.
+    /// Draws from a single bucket; `None`: it has moved to the successor.
     pub(crate) fn draw(&self, tag: u64, claim: &Claim<'_>, now: Timestamp) -> Option<Standing> {
         match &self.form {
             Form::Packed(packed) => packed.draw(tag, claim.cost, now),
@@ -268,7 +270,7 @@ impl Table {
         }
     }
 
-    /// The same, if its buckets are one word long each.
+    /// The packed table, if its buckets are one word each.
     #[inline(always)]
     pub(crate) fn packed(&self) -> Option<&PackedTable> {
         match &self.form {
@@ -277,8 +279,8 @@ impl Table {
         }
     }
 
-    /// The locked bucket of `tag`, to be drawn from under a tier's numbers and an upstream's conditions; `None` when it has
-    /// moved to the successor.
+    /// The locked bucket of `tag`, for a draw under a tier's numbers and an upstream's conditions;
+    /// `None` if it has moved to the successor.
     pub(crate) fn lock<'t>(
         &'t self,
         tag: u64,
@@ -294,7 +296,8 @@ impl Table {
         }
     }
 
-    /// A table for `limits`, changed numbers of the same algorithm, with every bucket of this one moved into it: callers of a tier go to its numbers, or to the limit's own.
+    /// A table for `limits` (changed numbers of the same algorithm) with every bucket of this one
+    /// moved into it. Callers of a tier get its numbers, or the limit's own.
     pub(crate) fn succeeded_by(
         &self,
         limits: &[&Limit],
@@ -324,8 +327,8 @@ impl Table {
         successor
     }
 
-    /// A table that takes over from one of that [geometry](Table::geometry), and whether it has the same: where sets do not
-    /// correspond, what they forgot must be kept in so many words.
+    /// A table that takes over from one with this [geometry](Table::geometry), and whether it has
+    /// the same geometry. If sets do not correspond, forgotten debts must be stored as floors.
     pub(crate) fn fitting(
         limits: &[&Limit],
         floors: bool,
@@ -346,7 +349,7 @@ impl Table {
         )
     }
 
-    /// Shows every bucket to `visit`, under its lock.
+    /// Passes every bucket to `visit`, under its lock.
     pub(crate) fn visit(&self, now: Timestamp, visit: &dyn Fn(Moving)) {
         match &self.form {
             Form::Packed(packed) => packed.visit(now, visit),
@@ -354,7 +357,7 @@ impl Table {
         }
     }
 
-    /// Takes over what a predecessor or a snapshot remembered.
+    /// Takes over an item from a predecessor or a snapshot.
     pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
         match &self.form {
             Form::Packed(packed) => packed.adopt(moving, now),
@@ -379,7 +382,7 @@ impl Slot<'_> {
         }
     }
 
-    /// How the bucket stands.
+    /// The bucket's numbers.
     #[inline]
     pub(crate) fn report(&self, now: Timestamp) -> Report {
         match self {
@@ -388,7 +391,7 @@ impl Slot<'_> {
         }
     }
 
-    /// Writes what [`Slot::judge`] worked out.
+    /// Writes the result of [`Slot::judge`].
     #[inline]
     pub(crate) fn commit(&mut self, now: Timestamp) {
         match self {

@@ -1,17 +1,18 @@
-//! The common case of several limits: every bucket is one word long.
+//! Draws from several packed buckets, the common case of several limits.
 //!
-//! *Known buckets.* They are looked up in all sets without a branch in between, so that the ways of the cache lines from
-//! memory overlap. All are judged without a lock, locked or not; a refusal ends here. Otherwise each slot is locked, and if
-//! nobody came in between, what was worked out is written: no set is searched twice. No lock is waited for with another one
-//! held, so their order does not matter.
+//! *Known buckets.* All sets are searched without a branch in between, so that the memory loads of
+//! their cache lines overlap. All buckets are judged without taking a lock; a refusal ends here.
+//! Otherwise each slot is locked, and if no other thread intervened, the computed words are
+//! written: no set is searched twice. No lock is waited for while another is held, so their order
+//! does not matter.
 //!
-//! *New buckets* are looked at as well before anything is locked, so that a refusal never waits. A grant needs their sets'
-//! locks, which are waited for: in the order of the tables.
+//! *New buckets* are also read before anything is locked, so that a refusal never waits. A grant
+//! needs their sets' locks, which are taken in the order of the tables.
 //!
-//! There are to be few instructions to it, so that the next request's lines are asked for while this one's are still on their
-//! way, and what is worked out is to stay in registers: hence each place is spelled out. (An answer that is moved is read in
-//! wider pieces than it was written in, and each such read waits until all of it has arrived in the cache, behind the
-//! locked instructions of the request before.)
+//! The code must be short, so that the loads of the next request overlap with those of this one,
+//! and results must stay in registers. Hence each position is written out. (Moving a result would
+//! read it in wider pieces than it was written in, and each such read waits until all of it has
+//! reached the cache, after the locked instructions of the previous request.)
 
 use std::array::from_fn;
 
@@ -23,7 +24,8 @@ use super::LocalStore;
 use super::packed::{PackedSlot, PackedTable};
 use super::set::SlotView;
 
-/// Does the same for every place below `$n`, which is 2, 3 or 4. A loop would keep what it works on in memory.
+/// Repeats the code for every index below `$n`, which is 2, 3 or 4. A loop would keep its data in
+/// memory.
 macro_rules! each {
     ($place:ident in $n:ident $body:block) => {
         each!($place 0 $body);
@@ -53,7 +55,7 @@ impl LocalStore {
         let Some(table) = self.plain(&claims[0]) else {
             return self.draw_any(claims, now);
         };
-        // All tables of a store count from one moment on.
+        // All tables of a store count time from one moment.
         let elapsed = table.elapsed(now);
         let mut sites = [table.site(tag, elapsed); N];
         each!(place in N {
@@ -109,7 +111,7 @@ impl LocalStore {
         }
     }
 
-    /// The same, of which some are not known.
+    /// The same when some buckets are not known.
     #[inline(never)]
     fn draw_in_sets<const N: usize>(
         &self,
@@ -128,7 +130,7 @@ impl LocalStore {
             let table = self.plain(&claims[place]);
             slots[place] =
                 table.and_then(|table| table.lock(self.tag_beside(tag, claims, place), now));
-            // It has moved, and where to has another place in the order.
+            // It has moved, and its successor has another position in the lock order.
             if slots[place].is_none() {
                 drop(slots);
                 return self.draw_any(claims, now);
@@ -155,8 +157,8 @@ impl LocalStore {
         self.tables[claim.limit.index].packed()
     }
 
-    /// The tag of the claim at `place`, `tag` being that of the first. Limits that are split the same way have one key between
-    /// them.
+    /// The tag of the claim at `place`; `tag` is that of the first. Limits with the same scope
+    /// share one key.
     #[inline(always)]
     fn tag_beside<const N: usize>(&self, tag: u64, claims: &[Claim<'_>; N], place: usize) -> u64 {
         if std::ptr::eq(claims[place].key, claims[0].key) {
@@ -172,7 +174,7 @@ impl LocalStore {
     }
 }
 
-/// What stands in places that no claim has.
+/// A placeholder for indices without a claim.
 const NOBODYS: Standing = Standing {
     verdict: Verdict::Allow { wait: Micros::ZERO },
     remaining: 0,

@@ -1,17 +1,20 @@
-//! Buckets whose state does not pack into a word: small shards under locks, bounded, with a floor per shard.
+//! Buckets whose state does not fit in a word: small shards under locks, bounded, with a floor per
+//! shard.
 //!
-//! A shard holds at most [`SHARD_ENTRIES`] buckets. A bucket that is full again is a free place. When none is free the
-//! bucket soonest full is forgotten, and what it owed is joined into the shard's *floor*: from then on a key the shard
-//! does not know is taken to stand at the floor. The join is pessimistic in every component, so the floor owes at
-//! least as much as any bucket the shard ever forgot; a key that comes back never has more than it left with. The
-//! price is rare early refusals while a shard overflows, and it is counted.
+//! A shard holds at most [`SHARD_ENTRIES`] buckets. A bucket that is full again is a free entry. If
+//! none is free, the bucket that is full soonest is forgotten, and its debt is joined into the
+//! shard's *floor*: from then on a key unknown to the shard starts at the floor. The join is
+//! pessimistic in every component, so the floor owes at least as much as any bucket the shard ever
+//! forgot, and a returning key never has more units than it left with. The cost is rare early
+//! refusals while a shard overflows; they are counted.
 //!
-//! A bucket that a reload has clamped to a smaller burst or window remembers the larger one until it would be full of that
-//! ([`tollgate_limit::Kept`]); only then is its place free.
+//! A bucket that a reload has clamped to a smaller burst or window remembers the larger one until
+//! it would be full at that ([`tollgate_limit::Kept`]); only then is its entry free.
 //!
-//! A limit whose tiers have numbers of their own has one table for all of them, as a bucket is its limit's name and its
-//! caller. A bucket is kept in the numbers it was last drawn under, and who draws under others finds it in those: no more
-//! units, clamped to their burst, the larger one remembered.
+//! A limit whose tiers have numbers of their own has one table for all of them, because a bucket is
+//! identified by its limit's name and its caller. A bucket is kept in the numbers of its last draw.
+//! A draw under other numbers converts it: no more units, clamped to their burst, the larger burst
+//! remembered.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +32,7 @@ use super::Tally;
 use super::packed::{LATE, place, span};
 use super::table::{Moving, Table, Whose};
 
-/// Shards made together.
+/// Shards that are created together.
 type Chunk = Box<[Mutex<Shard>]>;
 
 /// The buckets of one limit.
@@ -37,11 +40,11 @@ type Chunk = Box<[Mutex<Shard>]>;
 pub(crate) struct WideTable {
     /// The limit's own numbers first, then those of its tiers.
     numbers: Box<[Numbers]>,
-    /// Made when first touched, so that an idle limit costs next to nothing.
+    /// Created when first touched, so that an idle limit uses almost no memory.
     chunks: Box<[OnceLock<Chunk>]>,
-    /// Shards in each.
+    /// Shards in each chunk.
     chunk: usize,
-    /// What a key nobody has seen stands at (`cold_start = "empty"`).
+    /// The state of a key that was never seen (`cold_start = "empty"`).
     birth: OnceLock<Bucket>,
     successor: OnceLock<Arc<Table>>,
     evictions: AtomicU64,
@@ -51,7 +54,7 @@ pub(crate) struct WideTable {
 /// One set of numbers that buckets are drawn under.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbers {
-    /// The tier whose numbers they are; `None`: everyone else's.
+    /// The tier of these numbers; `None`: callers without a tier.
     pub(crate) tier: Option<Arc<str>>,
     pub(crate) algorithm: Algorithm,
 }
@@ -75,14 +78,15 @@ pub(crate) struct Shard {
     moved: bool,
 }
 
-/// How a bucket stands, and what it remembers of other numbers ([`Kept::beyond`]).
+/// The state of a bucket, and what it remembers of other numbers ([`Kept::beyond`]).
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     state: State,
     beyond: u64,
-    /// The numbers it was last drawn under, by their place.
+    /// The numbers of its last draw, by index.
     by: u16,
-    /// Those numbers, where a reload has changed them since: it is kept in them, as a shared store keeps it.
+    /// Those numbers, if a reload has changed them since. The bucket is kept in them, as in a
+    /// shared store.
     own: Option<Arc<Algorithm>>,
 }
 
@@ -99,7 +103,8 @@ impl Bucket {
 }
 
 impl WideTable {
-    /// A table of at most `memory` bytes for buckets that are drawn under any of `numbers`, which are of one kind.
+    /// A table of at most `memory` bytes for buckets drawn under any of `numbers`, which are of one
+    /// kind.
     pub(crate) fn new(numbers: Box<[Numbers]>, memory: usize) -> Self {
         let entry = numbers
             .iter()
@@ -125,7 +130,7 @@ impl WideTable {
         (self.chunks.len() * self.chunk * SHARD_ENTRIES) as u64
     }
 
-    /// The numbers at a place.
+    /// The numbers at an index.
     pub(crate) fn algorithm(&self, by: u16) -> &Algorithm {
         &self.numbers[usize::from(by)].algorithm
     }
@@ -135,7 +140,7 @@ impl WideTable {
         &self.numbers
     }
 
-    /// The place of a tier's numbers; of the limit's own where it has none.
+    /// The index of a tier's numbers; the limit's own if it has none.
     pub(crate) fn place_of(&self, tier: Option<&str>) -> u16 {
         let place = match &*self.numbers {
             [_] => None,
@@ -148,7 +153,7 @@ impl WideTable {
             .unwrap_or_default()
     }
 
-    /// `bucket` as a draw under the numbers at `by` finds it; `None`: full.
+    /// `bucket` converted for a draw under the numbers at `by`; `None`: full.
     fn under(&self, bucket: &Bucket, by: u16, now: Timestamp) -> Option<Bucket> {
         let kept = self.kept(bucket).under(self.algorithm(by), now);
         Some(Bucket {
@@ -172,7 +177,8 @@ impl WideTable {
         )
     }
 
-    /// One that owes and remembers at least as much as either, in the numbers of the first, which are the table's.
+    /// A bucket that owes and remembers at least as much as either, in the numbers of the first,
+    /// which are the table's.
     fn join(&self, one: &Bucket, other: &Bucket, now: Timestamp) -> Bucket {
         let moved;
         let other = if one.by == other.by && other.own.is_none() {
@@ -206,7 +212,7 @@ impl WideTable {
         }
     }
 
-    /// Draws from one bucket; `None`: it has moved.
+    /// Draws from a single bucket; `None`: it has moved.
     #[inline(never)]
     pub(crate) fn draw(&self, tag: u64, claim: &Claim<'_>, now: Timestamp) -> Option<Standing> {
         let by = self.place_of(claim.limit.tier.as_deref());
@@ -216,7 +222,8 @@ impl WideTable {
         Some(Standing::new(verdict, slot.report(now)))
     }
 
-    /// The locked bucket of `tag`, to be drawn from under the numbers at `by`; `None` when it has moved to the successor.
+    /// The locked bucket of `tag`, for a draw under the numbers at `by`; `None` if it has moved to
+    /// the successor.
     pub(crate) fn lock<'t>(
         &'t self,
         tag: u64,
@@ -239,18 +246,21 @@ impl WideTable {
         })
     }
 
-    /// Hands every bucket to `adopt` and sends later draws to `successor`, shard by shard under the shard's lock. Until
-    /// a shard has moved, draws through this table still count; afterwards they find their buckets at the successor.
+    /// Passes every bucket to `adopt` and redirects later draws to `successor`, shard by shard
+    /// under the shard's lock. Draws through this table count until their shard has moved;
+    /// afterwards they find their buckets in the successor.
     pub(crate) fn move_to(&self, successor: &Arc<Table>, adopt: impl Fn(Moving)) {
-        // Set before the first shard says "moved", so that whoever reads that finds the successor.
+        // Set before the first shard is marked as moved, so that a thread that sees the mark finds
+        // the successor.
         let set = self.successor.set(Arc::clone(successor));
         debug_assert!(set.is_ok(), "a table moves once, under the lock of moves");
-        // Before anybody is sent on, who might be new there.
+        // Before any draw is redirected, because its key may be new there.
         if let Some(bucket) = self.birth.get() {
             adopt(bucket.clone().moving(Whose::Birth));
         }
         for (index, chunk) in self.chunks.iter().enumerate() {
-            // An untouched chunk becomes an empty one: moved, without ever having been made.
+            // An untouched chunk becomes an empty one, which means moved, without its shards being
+            // created.
             for (offset, shard) in chunk.get_or_init(Box::default).iter().enumerate() {
                 let mut shard = shard.lock();
                 let Shard {
@@ -273,7 +283,7 @@ impl WideTable {
         }
     }
 
-    /// Shows every bucket to `visit`, under its lock.
+    /// Passes every bucket to `visit`, under its lock.
     pub(crate) fn visit(&self, visit: impl Fn(Moving)) {
         for (index, shards) in self
             .chunks
@@ -299,7 +309,7 @@ impl WideTable {
         }
     }
 
-    /// Takes over what a predecessor remembered.
+    /// Takes over an item from a predecessor.
     pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
         let Moving {
             whose,
@@ -333,7 +343,7 @@ impl WideTable {
         }
     }
 
-    /// The shard at `index`; `None` when it has moved.
+    /// The shard at `index`; `None` if it has moved.
     fn shard(&self, index: usize) -> Option<&Mutex<Shard>> {
         self.chunks[index / self.chunk]
             .get_or_init(|| new_chunk(self.chunk))
@@ -350,8 +360,8 @@ impl WideTable {
 }
 
 impl Shard {
-    /// The bucket that is full again soonest. A place held in a concurrency limit is never given up, so there may be
-    /// none: then the shard grows, by no more than there are requests in flight.
+    /// The bucket that is full again soonest. A held place in a concurrency limit is never dropped,
+    /// so there may be none: then the shard grows, by at most the number of requests in flight.
     fn soonest_full(&self, table: &WideTable) -> Option<(usize, Timestamp)> {
         let expiry = |bucket: &Option<Bucket>| match bucket {
             Some(bucket) => table
@@ -381,7 +391,7 @@ fn new_chunk(shards: usize) -> Box<[Mutex<Shard>]> {
 pub(crate) struct WideSlot<'t> {
     table: &'t WideTable,
     tag: u64,
-    /// The numbers it is drawn under.
+    /// The numbers of the draw.
     by: u16,
     conditions: Option<&'t Conditions>,
     place: Option<usize>,
@@ -407,13 +417,13 @@ impl<'t> WideSlot<'t> {
         verdict
     }
 
-    /// How the bucket stands.
+    /// The bucket's numbers.
     pub(crate) fn report(&self, now: Timestamp) -> Report {
         self.conditioned()
             .report(self.bucket(now).as_deref().map(|bucket| &bucket.state), now)
     }
 
-    /// Writes what [`WideSlot::judge`] worked out.
+    /// Writes the result of [`WideSlot::judge`].
     pub(crate) fn commit(&mut self, now: Timestamp) {
         let Some(next) = self.next.take() else { return };
         let (mut state, beyond) = self.take(now);
@@ -433,18 +443,18 @@ impl<'t> WideSlot<'t> {
         self.table.algorithm(self.by)
     }
 
-    /// The numbers it is drawn under, as the upstream's conditions have them.
+    /// The numbers of the draw, under the upstream's conditions.
     fn conditioned(&self) -> Cow<'t, Algorithm> {
         self.algorithm().under(self.conditions)
     }
 
-    /// Corrects an earlier grant, in the numbers the bucket is kept in: nothing of it is clamped.
+    /// Corrects an earlier grant, in the numbers the bucket is kept in, without clamping.
     pub(crate) fn settle(&mut self, change: Change, now: Timestamp) {
         let drawn = self.by;
         if let Some(bucket) = self.found(None).filter(|bucket| bucket.own.is_some()) {
             let (mut kept, by, own) = (self.table.kept(bucket), bucket.by, bucket.own.clone());
             kept.settle(&self.conditioned(), change, now);
-            // One that is full again is one of the numbers it was drawn under.
+            // A bucket that is full again takes the numbers of its draw.
             let own = own.filter(|own| **own == *kept.algorithm());
             let by = if own.is_some() { by } else { drawn };
             let bucket = kept.state().map(|state| Bucket {
@@ -457,7 +467,7 @@ impl<'t> WideSlot<'t> {
             return;
         }
         if self.table.numbers.len() > 1 {
-            // One that is full again is one of the numbers it was drawn under.
+            // A bucket that is full again takes the numbers of its draw.
             let kept = self.found(self.table.birth.get());
             let kept = kept.filter(|bucket| self.table.under(bucket, bucket.by, now).is_some());
             self.by = kept.map_or(drawn, |bucket| bucket.by);
@@ -483,7 +493,8 @@ impl<'t> WideSlot<'t> {
     }
 
     fn adopt(&mut self, adopted: &Bucket, now: Timestamp) {
-        // What is handed over is known: it does not owe what a key does that nobody has seen.
+        // A key with a moved bucket is known, so it does not get the debt of a key that was never
+        // seen.
         let bucket = match self.bucket_or(None, now) {
             Some(bucket) => self.table.join(&bucket, adopted, now),
             None => adopted.clone(),
@@ -491,13 +502,13 @@ impl<'t> WideSlot<'t> {
         self.put(Some(bucket), now);
     }
 
-    /// How it stands at `now`, as far as it remembers more than its state.
+    /// The bucket at `now`, unless it equals no bucket.
     fn bucket(&self, now: Timestamp) -> Option<Cow<'_, Bucket>> {
         self.bucket_or(self.table.birth.get(), now)
     }
 
-    /// The bucket, or what one that nobody knows here may owe if one that nobody has seen stands at `birth`, of the two the
-    /// one whose numbers it is told in.
+    /// The stored bucket, or the debt of an unknown key: the floor or `birth`, whichever numbers it
+    /// is in.
     fn found<'s>(&'s self, birth: Option<&'s Bucket>) -> Option<&'s Bucket> {
         match self.place {
             Some(place) => self.shard.buckets[place].as_ref(),
@@ -505,7 +516,7 @@ impl<'t> WideSlot<'t> {
         }
     }
 
-    /// The same in the numbers it is drawn under.
+    /// The same, converted to the numbers of the draw.
     fn bucket_or<'s>(
         &'s self,
         birth: Option<&'s Bucket>,
@@ -521,7 +532,7 @@ impl<'t> WideSlot<'t> {
         self.table.under(&bucket, self.by, now).map(Cow::Owned)
     }
 
-    /// The state and what it remembers, to be changed and [`WideSlot::put`] back.
+    /// Takes the state and the remembered number out, to be changed and [`WideSlot::put`] back.
     fn take(&mut self, now: Timestamp) -> (Option<State>, u64) {
         let by = self.by;
         let plain =
@@ -551,7 +562,7 @@ impl<'t> WideSlot<'t> {
         if shard.tags.len() >= SHARD_ENTRIES
             && let Some((victim, expiry)) = shard.soonest_full(table)
         {
-            // Another thread may still draw for a moment when it was not.
+            // Another thread may still draw as of a moment at which the bucket was not full.
             if expiry.after(LATE) > now
                 && let Some(forgotten) = shard.buckets[victim].take()
             {
@@ -562,7 +573,7 @@ impl<'t> WideSlot<'t> {
                 table
                     .evictions
                     .fetch_add(u64::from(owes), Ordering::Relaxed);
-                // The floor is of the table's numbers.
+                // The floor is in the table's numbers.
                 let owed = match forgotten.own {
                     Some(_) => table.under(&forgotten, forgotten.by, now),
                     None => Some(forgotten),
@@ -582,10 +593,10 @@ impl<'t> WideSlot<'t> {
     }
 }
 
-/// What one bucket may occupy: its tag, its state, and for a log the grants it can come to hold.
+/// The memory of one bucket: its tag, its state, and for a log the grants it can contain.
 fn entry_size(algorithm: &Algorithm) -> usize {
     let log = match algorithm {
-        // Its own quota, and with `max_wait` as much again that is promised.
+        // Its own quota, and with `max_wait` as much again for promised grants.
         Algorithm::SlidingLog(log) => {
             usize::try_from(log.quota().amount.saturating_mul(2)).unwrap_or(usize::MAX)
         }
@@ -595,11 +606,11 @@ fn entry_size(algorithm: &Algorithm) -> usize {
         .saturating_add(log.saturating_mul(size_of::<Entry>()))
 }
 
-/// Buckets under one lock: few enough to be searched in a line or two, enough that a shard overflows long after the
-/// table is full on average.
+/// Buckets under one lock: few enough to be searched in one or two cache lines, enough that a shard
+/// overflows only long after the table is full on average.
 const SHARD_ENTRIES: usize = 16;
 
-/// The most shards made at once.
+/// The most shards created at once.
 const CHUNK_SHARDS: usize = 64;
 
 #[cfg(test)]

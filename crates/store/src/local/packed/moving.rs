@@ -1,4 +1,5 @@
-//! From table to table: what a reload hands to a successor, and a snapshot to a file.
+//! Moves buckets between tables: from a predecessor to its successor at a reload, and to a
+//! snapshot.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,8 @@ use tollgate_limit::bucket::State;
 use super::{LATE, PackedTable, span};
 
 impl PackedTable {
-    /// Hands every bucket to `adopt` and sends later draws to `successor`, set by set under the set's lock.
+    /// Passes every bucket to `adopt` and redirects later draws to `successor`, set by set under
+    /// the set's lock.
     pub(crate) fn move_to(
         &self,
         successor: &Arc<Table>,
@@ -21,8 +23,9 @@ impl PackedTable {
     ) {
         let set = self.successor.set(Arc::clone(successor));
         debug_assert!(set.is_ok(), "a table moves once, under the lock of moves");
-        // Before anybody is sent on: whoever comes to an untouched set goes to the successor at once, and there owes what it
-        // would have owed here. (A floor that grows from now on is that of a set with tenants, and told again.)
+        // Before any draw is redirected: a key that comes to an untouched set goes to the successor
+        // at once, and must have the same debt there. (A floor that grows from now on belongs to a
+        // set with keys, and is passed again.)
         self.hand_over_birth(now, &adopt);
         for index in 0..self.floors.as_ref().map_or(0, |floors| floors.len()) {
             let floor = self.floor(index).filter(|floor| *floor > 0);
@@ -33,7 +36,8 @@ impl PackedTable {
         self.closing.store(true, Ordering::SeqCst);
         for index in 0..self.sets.len() {
             let set = self.sets.of_line(index * LINES);
-            // Untouched memory is left so: nobody is there, and whoever comes sees that the table is closing.
+            // Untouched memory stays untouched: it holds no keys, and a later thread sees that the
+            // table is closing.
             if set.is_untouched() {
                 continue;
             }
@@ -46,7 +50,7 @@ impl PackedTable {
         }
     }
 
-    /// Shows every bucket to `visit`, set by set under the set's lock.
+    /// Passes every bucket to `visit`, set by set under the set's lock.
     pub(crate) fn visit(&self, now: Timestamp, visit: impl Fn(Moving)) {
         for index in 0..self.sets.len() {
             let set = self.sets.of_line(index * LINES);
@@ -85,7 +89,7 @@ impl PackedTable {
         }
     }
 
-    /// What keys that were forgotten may owe, where it is kept in so many words.
+    /// The debt of forgotten keys, if it is stored explicitly.
     fn floor(&self, index: usize) -> Option<u64> {
         self.floors
             .as_ref()
@@ -121,9 +125,9 @@ impl PackedTable {
         }
     }
 
-    /// Takes over what a predecessor remembered.
+    /// Takes over an item from a predecessor.
     pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
-        // States of other algorithms are not handed to a token bucket.
+        // States of other algorithms are never passed to a token bucket.
         let State::Level(level) = moving.state else {
             return;
         };
@@ -131,11 +135,12 @@ impl PackedTable {
         match moving.whose {
             Whose::Bucket { tag } => {
                 if let Some(mut slot) = self.lock(tag, now) {
-                    // In another geometry a set may be given more than it holds: then the least debts become floor.
+                    // With another geometry a set may receive more keys than it holds: then the
+                    // smallest debts go to the floor.
                     slot.adopt(word);
                 }
             }
-            // Where there are none, the slots of the same geometry say as much.
+            // Without floors, the slots of the same geometry imply them.
             Whose::Floor { first, last } => {
                 for index in self.line(first) / LINES..=self.line(last) / LINES {
                     if let Some(floors) = &self.floors {

@@ -1,4 +1,4 @@
-//! A bucket's place, found and judged without a lock.
+//! The position of a bucket, found and judged without a lock.
 
 use std::sync::atomic::AtomicU64;
 
@@ -8,7 +8,7 @@ use tollgate_limit::{Standing, Verdict};
 
 use super::{PackedTable, beside};
 
-/// Where a bucket belongs, and when.
+/// The position of a bucket, at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Site<'t> {
     pub(super) table: &'t PackedTable,
@@ -18,7 +18,7 @@ pub(crate) struct Site<'t> {
 }
 
 impl Site<'_> {
-    /// The bucket as it stands, read without a lock, if it is known; whether it is. See [`Line::scan`].
+    /// The bucket's state, read without a lock, and whether it is known. See [`Line::scan`].
     #[inline(always)]
     pub(crate) fn scan(&mut self) -> (bool, SlotView) {
         let (found, seen) = self.line.scan(self.tag);
@@ -29,7 +29,7 @@ impl Site<'_> {
         self.line.scan(self.tag)
     }
 
-    /// What it would answer, and its arrival time then (the same, if nothing was taken).
+    /// Its verdict, and its new arrival time (unchanged if nothing was taken).
     #[inline(always)]
     pub(crate) fn judge(&self, seen: SlotView, cost: u64) -> (Verdict, u64) {
         match self.table.judge(seen.arrival(), cost, self.ticks) {
@@ -41,7 +41,7 @@ impl Site<'_> {
         }
     }
 
-    /// Locks it if it is still as it was seen, see [`Line::hold`].
+    /// Locks it if it is unchanged, see [`Line::hold`].
     #[inline(always)]
     pub(crate) fn hold(&self, seen: SlotView) -> bool {
         self.line.hold(self.tag, seen)
@@ -53,7 +53,7 @@ impl Site<'_> {
         self.line.release(seen, arrival);
     }
 
-    /// How it stands with that verdict and that arrival time.
+    /// Its standing with that verdict and that arrival time.
     #[inline(always)]
     pub(crate) fn standing(&self, verdict: Verdict, arrival: u64) -> Standing {
         Standing::new(verdict, self.table.packed.report(arrival, self.ticks))

@@ -37,19 +37,19 @@ impl PackedSlot<'_> {
         verdict
     }
 
-    /// How the bucket stands.
+    /// The bucket's numbers.
     #[inline]
     pub(crate) fn report(&self) -> Report {
         self.table.packed.report(self.word, self.ticks)
     }
 
-    /// How it stands, with that verdict.
+    /// Its standing with that verdict.
     #[inline]
     pub(crate) fn standing(&self, verdict: Verdict) -> Standing {
         Standing::new(verdict, self.report())
     }
 
-    /// Writes what [`PackedSlot::judge`] worked out.
+    /// Writes the result of [`PackedSlot::judge`].
     #[inline]
     pub(crate) fn commit(&mut self) {
         if let Some(next) = self.next.take() {
@@ -57,27 +57,28 @@ impl PackedSlot<'_> {
         }
     }
 
-    /// Corrects an earlier grant. What gives back to a table without floors is dropped: it would break the rule that nobody
-    /// gains by being forgotten, and what makes a grant in one step sound: that arrival times only grow there.
+    /// Corrects an earlier grant. A refund to a table without floors is dropped, because arrival
+    /// times must only grow there: the rule that no key gains by being forgotten, and grants in one
+    /// step, depend on it.
     pub(crate) fn settle(&mut self, change: Change) {
         if !matches!(change, Change::Charge { .. }) && self.table.floors.is_none() {
             return;
         }
         let settled = self.table.packed.settle(self.word, change, self.ticks);
-        // One that is full stays full since then.
+        // A full bucket keeps the moment since which it is full.
         if settled != self.table.packed.corrected(self.word, self.ticks) {
             self.write(settled);
         }
     }
 
-    /// Takes over a bucket of a predecessor: whichever owes more stays.
+    /// Takes over a bucket of a predecessor: the larger debt wins.
     pub(super) fn adopt(&mut self, word: u64) {
         let Self {
             table, set, index, ..
         } = self;
         let smallest = set.arrival(self.place);
         if !self.known && smallest > table.long_since(self.ticks) && smallest >= word {
-            // The newcomer owes least: it is the one to be forgotten.
+            // The moved bucket has the smallest debt, so it is the one to forget.
             if let Some(floors) = &table.floors {
                 floors[*index].fetch_max(word, Ordering::Relaxed);
             }
