@@ -1,8 +1,9 @@
-//! The composition root: configuration in, running gateway out; owns reload and drain.
+//! The composition root: starts a gateway from a configuration, and owns reload and drain.
 //!
-//! [`start`] makes a [`RunningGateway`]: the tests do, and [`run()`] does for the command line, adding signals and the
-//! service manager. A reload compiles everything anew beside what is in force, and swaps it in one step or not at all:
-//! connections stay, requests under way end under the snapshot they began with, buckets are carried over.
+//! [`start`] creates a [`RunningGateway`]; tests call it, and so does [`run()`] for the command
+//! line, which adds signals and the service manager. A reload compiles everything beside the state
+//! in force, and replaces that in one step or not at all: connections stay open, requests in
+//! progress end under the snapshot they began with, buckets are carried over.
 
 mod changes;
 mod handover;
@@ -49,10 +50,10 @@ pub use handover::{Anew, Origin};
 pub use options::{Environment, Options, Source, preflight};
 pub use run::run;
 
-/// Why a gateway did not start.
+/// The reason why a gateway did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The configuration is wrong.
+    /// The configuration is invalid.
     #[error("{0}")]
     Config(ConfigError),
     /// A listener cannot be bound.
@@ -61,18 +62,18 @@ pub enum StartError {
     /// A certificate, key or authority cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A service manager handed a socket over that nothing listens on.
+    /// A service manager handed over a socket for which there is no listener.
     #[error(
         "a socket on {0} was handed over, and neither server.listen nor admin.listen names that address"
     )]
     Unclaimed(String),
-    /// The place of a running gateway cannot be taken.
+    /// A running gateway cannot be replaced.
     #[error("cannot take over from the running gateway: {0}")]
     TakeOver(String),
-    /// Buckets cannot be kept where the configuration says.
+    /// Buckets cannot be stored in the configured place.
     #[error("{0}")]
     State(String),
-    /// An upstream's certificates or keys are none.
+    /// An upstream's certificates or keys are invalid.
     #[error("{0}")]
     Upstream(String),
     /// The shared store cannot be set up.
@@ -81,22 +82,22 @@ pub enum StartError {
     /// The admin listener cannot be bound.
     #[error("the admin listener cannot be started on {address}: {source}")]
     Admin {
-        /// Where it was to listen.
+        /// Its address.
         address: String,
-        /// Why it does not.
+        /// The reason.
         source: io::Error,
     },
-    /// Something of the system failed.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was attempted.
+        /// The attempted operation.
         what: &'static str,
-        /// Why it failed.
+        /// The reason.
         source: io::Error,
     },
 }
 
-/// A gateway that serves. Dropped, it stops at once; [`RunningGateway::shutdown`] drains first.
+/// A gateway that serves. Dropping it stops it at once; [`RunningGateway::shutdown`] drains first.
 #[derive(Debug)]
 pub struct RunningGateway {
     core: Arc<Core>,
@@ -104,26 +105,26 @@ pub struct RunningGateway {
     admin: Option<Admin>,
     workers: Option<Workers>,
     watcher: Option<Watcher>,
-    /// Its listening sockets, to be handed over; none once it drains.
+    /// Its listening sockets, to be handed over; empty once it drains.
     kept: Mutex<Vec<Kept>>,
-    /// What answers the gateway before this one, if there was one.
+    /// Serves the draws of the previous gateway process, if there was one.
     relay: Option<Relay>,
-    /// Another process has its place.
+    /// Whether another process has replaced it.
     handed_over: AtomicBool,
-    /// When the end of a drain must have come, once one has begun.
+    /// The end of the drain, once one has begun.
     drained_by: OnceLock<Instant>,
 }
 
-/// What a reload and the admin listener need of a running gateway.
+/// The parts of a running gateway that a reload and the admin listener need.
 struct Core {
     options: Options,
-    /// What the workers' gateways share.
+    /// State that the workers' gateways share.
     gateway: gateway::Shared,
-    /// What the workers' servers share.
+    /// State that the workers' servers share.
     server: Arc<server::Shared>,
     tls: Option<Arc<ServerTls>>,
     readiness: Readiness,
-    /// What a reload compares with; the lock serialises reloads.
+    /// The state that a reload compares with; the lock serialises reloads.
     state: Mutex<State>,
 }
 
@@ -137,8 +138,7 @@ impl std::fmt::Debug for Core {
 
 /// Starts a gateway.
 ///
-/// # Errors
-/// Everything that keeps it from serving; then nothing was started.
+/// # Errors Every reason that prevents it from serving; then nothing was started.
 pub fn start(options: Options) -> Result<RunningGateway, StartError> {
     let config = options.load().map_err(StartError::Config)?;
     start_with(config, options, Origin::default())
@@ -191,7 +191,7 @@ fn start_with(
         admin_door(&mapped::admin(listen), &mut inherited, &mut kept).map_err(failed)
     });
     let admin_door = admin_door.transpose()?;
-    // What a predecessor listened on and this configuration does not name ends with it.
+    // Listeners of the predecessor that this configuration does not name are closed.
     if let (Some(unclaimed), None) = (inherited.first(), &predecessor) {
         return Err(StartError::Unclaimed(unclaimed.place()));
     }
@@ -268,14 +268,14 @@ fn start_with(
     })
 }
 
-/// The admin listener's socket: one that somebody else bound, or a new one. It is kept too, to be handed on.
+/// The admin listener's socket: an inherited one, or a new one. It is also kept, to be handed over.
 fn admin_door(
     listen: &admin::Listen,
     inherited: &mut Vec<Inherited>,
     kept: &mut Vec<Kept>,
 ) -> io::Result<admin::Door> {
     let wanted = handover::admin_place(listen);
-    // As the gateway before this one names it, or else by its address, as a service manager would.
+    // A predecessor names it; a service manager's socket is found by its address.
     let mut sockets = Inherited::take(inherited, &wanted);
     if sockets.is_empty() {
         sockets = Inherited::take(inherited, wanted.trim_start_matches("admin "));
@@ -291,7 +291,7 @@ fn admin_door(
     Ok(door)
 }
 
-/// What decides about requests as `config` says, with the buckets of `limiter`.
+/// The snapshot of `config`, with the buckets of `limiter`.
 fn snapshot(config: &Config, limiter: Limiter<Backend>, metrics: &Metrics) -> Snapshot {
     Snapshot::new(
         Arc::clone(&config.policy),
@@ -302,26 +302,26 @@ fn snapshot(config: &Config, limiter: Limiter<Backend>, metrics: &Metrics) -> Sn
 }
 
 impl RunningGateway {
-    /// Where it listens, in the order of the file; port 0 has become a port.
+    /// The addresses on which it listens, in the order of the file; port 0 is replaced by the
+    /// actual port.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// Where its admin listener listens.
+    /// The address of its admin listener.
     pub fn admin(&self) -> Option<&admin::Listen> {
         self.admin.as_ref().map(Admin::address)
     }
 
-    /// Loads the configuration again and puts it in force; says what came of it.
+    /// Loads the configuration again and puts it in force; returns a summary.
     ///
-    /// # Errors
-    /// What is wrong with it; then what was in force stays.
+    /// # Errors The reason why it is invalid; then the configuration in force stays.
     pub fn reload(&self) -> Result<String, String> {
         self.core.reload()
     }
 
-    /// Puts `text` in the place of the text it was started with, at the next reload. Nothing happens to a gateway that
-    /// reads a file.
+    /// Replaces the text from which it was started, for the next reload. Has no effect on a gateway
+    /// that reads a file.
     pub fn replace_text(&self, text: &str) {
         self.core.state.lock().text = Some(text.to_owned());
     }
@@ -331,28 +331,28 @@ impl RunningGateway {
         self.core.gateway.current.load_full()
     }
 
-    /// What its workers share: enough for a [`Gateway`] behind another server than ours.
+    /// State that its workers share: enough for a [`Gateway`] behind another server.
     pub fn shared(&self) -> &gateway::Shared {
         &self.core.gateway
     }
 
-    /// What is counted.
+    /// The metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.core.gateway.metrics
     }
 
-    /// Its access log, if it keeps one.
+    /// Its access log, if it has one.
     pub fn access_log(&self) -> Option<&AccessLog> {
         self.core.gateway.access.as_ref()
     }
 
-    /// What the servers count and bound.
+    /// The counters and limits of the servers.
     pub fn server(&self) -> &server::Shared {
         &self.core.server
     }
 
-    /// Says that it is not ready any more, and goes on as before: load balancers have the returned time
-    /// (`drain_delay`) to notice before [`Self::drain`].
+    /// Reports that it is not ready any more, and keeps serving: load balancers have the returned
+    /// time (`drain_delay`) to notice before [`Self::drain`].
     pub fn announce_drain(&self) -> Duration {
         self.core.readiness.enter(Phase::Draining);
         self.core
@@ -365,15 +365,16 @@ impl RunningGateway {
             .into()
     }
 
-    /// Takes nothing new and finishes what is under way, within the time that the file gives a drain.
+    /// Accepts nothing new and finishes the requests in progress, within the configured drain time.
     pub fn drain(&self) {
         self.core.readiness.enter(Phase::Draining);
         let whole: Duration = self.core.state.lock().in_force.server.timeouts.drain.into();
         self.drained_by.get_or_init(|| Instant::now() + whole);
-        // What is cut off at the end is still logged within the time that the file gives.
+        // Reserve part of the drain time for logging the requests that are cut off.
         let span = whole - LAST_WORDS.min(whole / 8);
         let handed_over = self.has_handed_over();
-        // The next process serves already: there is time. Otherwise somebody waits for the end.
+        // The next process already serves, so there is time. Otherwise an operator waits for the
+        // end.
         let grace = if handed_over {
             span - span / 8
         } else {
@@ -392,7 +393,7 @@ impl RunningGateway {
         }
     }
 
-    /// Whether another process has its place.
+    /// Whether another process has replaced it.
     pub fn has_handed_over(&self) -> bool {
         self.handed_over.load(Ordering::Acquire)
     }
@@ -402,8 +403,8 @@ impl RunningGateway {
         self.workers.as_ref().is_none_or(Workers::ended)
     }
 
-    /// Drains, waits, saves the local buckets, and is gone. Blocks the thread. What is left of the time that the file gives
-    /// a drain.
+    /// Drains, waits, saves the local buckets and ends. Blocks the thread. Returns the rest of the
+    /// configured drain time.
     pub fn shutdown(mut self) -> Duration {
         self.drain();
         if let Some(workers) = self.workers.take() {
@@ -414,7 +415,7 @@ impl RunningGateway {
         if let Some(store) = state.backend.remote() {
             store.close();
         }
-        // The process that has the place has the buckets and the sockets' files too.
+        // A process that replaced this one has the buckets and the sockets' files too.
         let handed_over = self.has_handed_over();
         if !handed_over {
             let mark = state.mark.take();
@@ -429,7 +430,7 @@ impl RunningGateway {
         }
         for address in &self.addresses {
             if let (Address::Unix(path), false) = (address, handed_over) {
-                // Another gateway may have taken the place already; then this is not ours to say anything about.
+                // If another gateway has already replaced the file's socket, the file must stay.
                 let _ = std::fs::remove_file(path);
             }
         }
@@ -464,7 +465,7 @@ impl Core {
     }
 }
 
-/// How long an idle connection is kept in a drain, for a request that may be under way.
+/// How long an idle connection is kept during a drain, for a request that may be on its way.
 const LAST_REQUEST: Duration = Duration::from_secs(1);
-/// The part of a drain that is kept for writing the logs, at most.
+/// The largest part of a drain that is reserved for writing the logs.
 const LAST_WORDS: Duration = Duration::from_secs(5);

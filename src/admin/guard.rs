@@ -1,15 +1,14 @@
-//! Who may ask: the admin listener has no passwords, it relies on being reachable by the right people only. A web page
-//! in such a person's browser is not one of them.
+//! Protects the admin listener from web pages in an operator's browser. It does not authenticate:
+//! the admin listener has no passwords and must be reachable by authorised people only.
 
 use std::net::IpAddr;
 
 use http::{HeaderMap, Method, StatusCode, header};
 
-/// Whether a request may be answered.
+/// Checks whether a request is allowed.
 ///
-/// # Errors
-/// The status and the words it is refused with: a host name that nobody allowed (a page whose name was rebound to
-/// this address), or a change asked for by a web page.
+/// # Errors The status and text of the refusal: a host name that is not allowed (a page whose name
+/// was rebound to this address), or a change requested by a web page.
 pub(super) fn check_origin(
     method: &Method,
     headers: &HeaderMap,
@@ -26,7 +25,7 @@ pub(super) fn check_origin(
         }
     };
     let name = without_port(host);
-    // A name that ends in a dot is the same name, written in full.
+    // A trailing dot makes a name fully qualified, but does not change it.
     let name = name.strip_suffix('.').unwrap_or(name);
     let known = name.eq_ignore_ascii_case("localhost")
         || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()

@@ -1,4 +1,4 @@
-//! What the limiter counted, as metrics.
+//! Exports the limiter's counters as metrics.
 
 use tollgate_limit::Role;
 use tollgate_limiter::Snapshot;
@@ -91,5 +91,5 @@ pub fn samples(limits: &[Snapshot], to: &mut Samples) {
     }
 }
 
-/// What a factor is a part of.
+/// The denominator of a factor.
 const WHOLE: f64 = 1_024.0;

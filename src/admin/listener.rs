@@ -1,4 +1,4 @@
-//! The admin listener's socket, of either kind.
+//! The admin listener's socket: TCP or Unix.
 
 use std::io;
 use std::net::TcpListener;
@@ -13,19 +13,19 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Listen;
 
-/// A bound socket that no runtime has yet.
+/// A bound socket that is not yet registered with a runtime.
 pub(super) enum Bound {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-/// A bound socket of the runtime that serves it.
+/// A bound socket, registered with the runtime that serves it.
 pub(super) enum Listener {
     Tcp(tokio::net::TcpListener),
     Unix(tokio::net::UnixListener),
 }
 
-/// A connection of either kind. Boxed: probes are few.
+/// A connection of either kind. Boxed, because there are few.
 pub(super) type Connection = Pin<Box<dyn Duplex>>;
 
 /// Both directions of a connection.
@@ -34,7 +34,7 @@ pub(super) trait Duplex: AsyncRead + AsyncWrite + Send {}
 impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
 
 impl Bound {
-    /// A socket that somebody else bound; also where it listens.
+    /// Uses an inherited socket; also returns its address.
     pub(super) fn adopt(socket: Socket) -> io::Result<(Self, Listen)> {
         socket.set_nonblocking(true)?;
         let local = socket.local_addr()?;
@@ -57,7 +57,7 @@ impl Bound {
     }
 }
 
-/// Binds; also where it listens in fact.
+/// Binds; also returns the actual address.
 pub(super) fn bind(listen: &Listen) -> io::Result<(Bound, Listen)> {
     match listen {
         Listen::Tcp(address) => {
@@ -76,7 +76,8 @@ pub(super) fn bind(listen: &Listen) -> io::Result<(Bound, Listen)> {
     }
 }
 
-/// Removes the socket that a gateway which is no more left behind; never another file, never a live one's.
+/// Removes the socket file of a gateway that has ended; never another file, and never that of a
+/// running gateway.
 fn clear(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => {

@@ -1,8 +1,10 @@
-//! The admin listener: health, metrics, status, reload; on an address and a thread of its own, never on the public
-//! port, so that a scrape or a probe is answered while every worker is busy.
+//! The admin listener: health, metrics, status, reload. It has an address and a thread of its own
+//! and is never on the public port, so that it responds to a scrape or a probe while every worker
+//! is busy.
 //!
-//! `/livez` the process answers · `/readyz` it takes requests (503 before it does, while it drains, and while a
-//! condition fails; `?verbose` says which) · `/metrics` · `/api/v1/status` · `POST /-/reload`.
+//! `/livez`: the process runs · `/readyz`: it accepts requests (503 before that, while it drains,
+//! and while a condition fails; `?verbose` says which) · `/metrics` · `/api/v1/status` · `POST
+//! /-/reload`.
 
 mod guard;
 mod limits;
@@ -27,29 +29,29 @@ pub use limits::samples as limit_samples;
 pub use readiness::{Phase, Readiness, Report, Standing};
 pub use status::Status;
 
-/// What the admin listener shows and does.
+/// The settings and data sources of the admin listener.
 #[derive(Clone)]
 pub struct Options {
-    /// Where it listens; port 0 takes a free one.
+    /// Its address; port 0 uses a free one.
     pub listen: Listen,
-    /// Host names it may be asked by, besides `localhost` and addresses.
+    /// Allowed host names, besides `localhost` and addresses.
     pub hosts: Vec<String>,
-    /// What `/metrics` shows.
+    /// The source of `/metrics`.
     pub metrics: Metrics,
-    /// What `/readyz` tells.
+    /// The source of `/readyz`.
     pub readiness: Readiness,
-    /// What `/api/v1/status` shows.
+    /// The source of `/api/v1/status`.
     pub status: Arc<dyn Fn() -> Status + Send + Sync>,
-    /// Loads the configuration again; says what came of it.
+    /// Loads the configuration again; returns a summary.
     pub reload: Arc<dyn Fn() -> Result<String, String> + Send + Sync>,
 }
 
-/// Where the admin listener is.
+/// The address of the admin listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// A TCP port.
     Tcp(SocketAddr),
-    /// A Unix socket; its file is made anew, for its owner and group only.
+    /// A Unix socket; its file is created anew, with access for its owner and group only.
     Unix(PathBuf),
 }
 
@@ -71,7 +73,7 @@ impl std::fmt::Debug for Options {
     }
 }
 
-/// A bound socket for the admin listener, which nobody is accepted on yet.
+/// A bound socket of the admin listener that accepts no connections yet.
 pub struct Door {
     listener: listener::Bound,
     address: Listen,
@@ -80,24 +82,21 @@ pub struct Door {
 impl Door {
     /// Binds.
     ///
-    /// # Errors
-    /// When the address cannot be listened on.
+    /// # Errors If it is not possible to listen on the address.
     pub fn bind(listen: &Listen) -> io::Result<Self> {
         listener::bind(listen).map(|(listener, address)| Self { listener, address })
     }
 
-    /// From a socket that somebody else bound: a service manager, or the process that this one replaces.
+    /// Uses an inherited socket, from a service manager or the process that this one replaces.
     ///
-    /// # Errors
-    /// When the socket cannot be asked for its address.
+    /// # Errors If the address of the socket cannot be read.
     pub fn adopt(socket: socket2::Socket) -> io::Result<Self> {
         listener::Bound::adopt(socket).map(|(listener, address)| Self { listener, address })
     }
 
-    /// Another descriptor of its socket, to be handed on.
+    /// Duplicates the descriptor of its socket, to hand it over.
     ///
-    /// # Errors
-    /// When the process has no descriptor left.
+    /// # Errors If the process has no free descriptor.
     pub fn duplicate(&self) -> io::Result<std::os::fd::OwnedFd> {
         self.listener.duplicate()
     }
@@ -114,16 +113,15 @@ pub struct Admin {
 impl Admin {
     /// Starts it.
     ///
-    /// # Errors
-    /// When the address cannot be listened on, or no thread or runtime can be had.
+    /// # Errors If it is not possible to listen on the address, or if no thread or runtime can be
+    /// created.
     pub fn start(options: Options) -> io::Result<Self> {
         Door::bind(&options.listen).and_then(|door| Self::serve(door, options))
     }
 
-    /// Starts it on a socket that is already there; `options.listen` is not looked at.
+    /// Starts it on an existing socket; `options.listen` is ignored.
     ///
-    /// # Errors
-    /// When no thread or runtime can be had.
+    /// # Errors If no thread or runtime can be created.
     pub fn serve(door: Door, options: Options) -> io::Result<Self> {
         let Door { listener, address } = door;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -135,7 +133,7 @@ impl Admin {
             .name("admin".to_owned())
             .spawn(move || {
                 runtime.block_on(serve::serve(listener, Arc::new(options), stopped));
-                // A reload that hangs must not hold up the end of the process.
+                // A reload that hangs must not delay the end of the process.
                 runtime.shutdown_background();
             })?;
         Ok(Self {
@@ -145,12 +143,12 @@ impl Admin {
         })
     }
 
-    /// Has it end, without waiting for that.
+    /// Tells it to end, without waiting.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> &Listen {
         &self.address
     }
@@ -160,7 +158,7 @@ impl Drop for Admin {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take() {
-            // If it panicked it has said so; there is nothing left to do about it.
+            // A panic has already been logged by its thread.
             let _ = thread.join();
         }
     }

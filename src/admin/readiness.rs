@@ -1,4 +1,4 @@
-//! Whether the gateway takes requests: where it is in its life, and what must hold besides.
+//! Whether the gateway accepts requests: its phase, and additional conditions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::Mutex;
 
-/// The shared state behind `/readyz`. Clones share it.
+/// The shared state of `/readyz`. Clones share it.
 #[derive(Clone, Default)]
 pub struct Readiness {
     shared: Arc<Shared>,
 }
 
-/// Where the gateway is in its life.
+/// The phase of the gateway's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Its listeners are not up yet.
     Starting,
-    /// It takes requests.
+    /// It accepts requests.
     Serving,
-    /// It finishes what it has and takes nothing new.
+    /// It finishes the requests in progress and accepts no new ones.
     Draining,
 }
 
@@ -34,30 +34,30 @@ impl Phase {
     }
 }
 
-/// How a condition stands.
+/// The state of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It holds.
     Holds,
-    /// It holds, and there is something to say of it.
+    /// It holds, with a remark.
     HoldsWith(String),
-    /// Something is wrong, with which the gateway goes on: it stays ready.
+    /// It has a problem, but the gateway stays ready.
     Strained(String),
     /// It does not hold: the gateway is not ready.
     Fails(String),
 }
 
-/// Why the gateway is ready, or is not.
+/// The reasons why the gateway is ready or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Where it is in its life.
+    /// The phase of its life.
     pub phase: Phase,
-    /// Each condition's name, and how it stands.
+    /// The name and state of each condition.
     pub conditions: Vec<(String, Standing)>,
 }
 
 impl Report {
-    /// Whether it takes requests.
+    /// Whether it accepts requests.
     pub fn ready(&self) -> bool {
         self.phase == Phase::Serving
             && !self
@@ -94,12 +94,12 @@ impl Readiness {
         Self::default()
     }
 
-    /// Moves on. Draining is final.
+    /// Enters a phase. Draining is final.
     pub fn enter(&self, phase: Phase) {
         self.shared.phase.fetch_max(phase as u8, Ordering::AcqRel);
     }
 
-    /// Where the gateway is in its life.
+    /// The phase of the gateway's life.
     pub fn phase(&self) -> Phase {
         match self.shared.phase.load(Ordering::Acquire) {
             0 => Phase::Starting,
@@ -108,8 +108,8 @@ impl Readiness {
         }
     }
 
-    /// The gateway is ready only while `condition` does not fail. It is asked at every probe, so it must answer at once. A
-    /// second condition of the same name replaces the first.
+    /// Makes the gateway ready only while `condition` does not fail. It is called at every probe,
+    /// so it must return at once. A second condition of the same name replaces the first.
     pub fn require(
         &self,
         name: &'static str,
@@ -137,7 +137,7 @@ impl Readiness {
             .retain(|(known, _)| *known != name);
     }
 
-    /// How it stands now.
+    /// The current state.
     pub fn report(&self) -> Report {
         let conditions = self.shared.conditions.lock().clone();
         Report {

@@ -1,4 +1,4 @@
-//! The admin listener's connections and its few routes.
+//! The connections and routes of the admin listener.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -19,7 +19,7 @@ use super::listener::Bound;
 use super::{Options, guard};
 use tollgate_telemetry::metrics::Format;
 
-/// Serves until `stopped` says so.
+/// Serves until `stopped` is set.
 pub(super) async fn serve(
     listener: Bound,
     options: Arc<Options>,
@@ -37,14 +37,15 @@ pub(super) async fn serve(
         };
         let stream = match accepted {
             Ok(stream) => stream,
-            // Out of descriptors, say: giving the connections that are there time to end is all one can do.
+            // For example out of descriptors: give the open connections time to end.
             Err(_) => {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
         connections.retain(|connection| !connection.is_finished());
-        // The oldest goes, not the newest: whoever holds connections open must not keep a probe from its answer.
+        // The oldest connection is closed, not the newest: clients that hold connections open must
+        // not block a probe.
         if connections.len() >= CONNECTIONS_MAX
             && let Some(oldest) = connections.pop_front()
         {
@@ -56,7 +57,7 @@ pub(super) async fn serve(
                 let options = Arc::clone(&options);
                 async move { Ok::<_, Infallible>(respond(request, &options).await) }
             });
-            // A client that breaks off is no news.
+            // An aborted connection is not worth logging.
             let _ = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_READ)
@@ -144,7 +145,7 @@ fn status(options: &Options) -> Response<Full<Bytes>> {
     }
 }
 
-/// A reload reads files and may take a while: not on the thread that answers probes.
+/// A reload reads files and may take a while, so it does not run on the thread that serves probes.
 async fn reload(options: &Arc<Options>) -> Response<Full<Bytes>> {
     let reload = Arc::clone(&options.reload);
     match tokio::task::spawn_blocking(move || reload()).await {
@@ -182,13 +183,15 @@ GET  /api/v1/status   what runs, as JSON
 POST /-/reload        load the configuration again
 ";
 
-/// Probes and scrapers are few; more than this is somebody's mistake, and the oldest goes.
+/// There are few probes and scrapers, so a larger number is a mistake; the oldest connection is
+/// closed.
 const CONNECTIONS_MAX: usize = 64;
 
-/// To send a request's head, and between two requests of a connection: longer than common scrape intervals.
+/// The timeout for a request's head, and between two requests of a connection: longer than common
+/// scrape intervals.
 const HEADER_READ: Duration = Duration::from_secs(75);
 
-/// Bytes of a request's head; hyper asks for 8 KiB at least.
+/// The largest head of a request; hyper requires at least 8 KiB.
 const HEAD_MAX: usize = 16 << 10;
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

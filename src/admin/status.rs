@@ -1,4 +1,4 @@
-//! `/api/v1/status`: what runs, as a document.
+//! The document of `/api/v1/status`.
 
 use std::collections::BTreeMap;
 
@@ -6,39 +6,40 @@ use serde::Serialize;
 
 use super::Phase;
 
-/// What `/api/v1/status` shows.
+/// The contents of `/api/v1/status`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
-    /// The form of this document: it grows when a field changes its meaning or goes. New fields do not change it.
+    /// The version of this document: incremented when a member changes its meaning or is removed,
+    /// not for new members.
     pub format: u32,
     /// The program's version.
     pub version: &'static str,
     /// `starting`, `serving` or `draining`.
     pub phase: &'static str,
-    /// The file in force.
+    /// The configuration in force.
     pub configuration: Configuration,
     /// Connections that are open.
     pub connections: usize,
-    /// How many routes the file has.
+    /// The number of routes in the file.
     pub routes: usize,
-    /// How many limits it has, those of tiers and candidates among them.
+    /// The number of limits in the file, including those of tiers and candidates.
     pub limits: usize,
     /// The servers of every upstream, by its name.
     pub upstreams: BTreeMap<String, Vec<Server>>,
-    /// The shared store; `null`: there is none.
+    /// The shared store; `null` if there is none.
     pub store: Option<Store>,
 }
 
-/// The file in force.
+/// The configuration in force.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Configuration {
-    /// Where it was read from.
+    /// Its source.
     pub source: String,
-    /// Configurations put in force so far.
+    /// The number of configurations put in force so far.
     pub generation: u64,
-    /// Why the last reload was refused; `null`: it was not.
+    /// The reason why the last reload was refused; `null`: it was not refused.
     pub last_error: Option<String>,
-    /// Settings that differ from those in force until a restart.
+    /// Changed settings that take effect only after a restart.
     pub needs_restart: Vec<&'static str>,
 }
 
@@ -47,20 +48,20 @@ pub struct Configuration {
 pub struct Server {
     /// Its address.
     pub server: String,
-    /// `up`, `ejected`, `unhealthy`; `unused`: it was not asked yet.
+    /// `up`, `ejected`, `unhealthy`; `unused`: it has had no request yet.
     pub state: &'static str,
-    /// Since when, RFC 3339.
+    /// The beginning of this state, RFC 3339.
     pub since: Option<String>,
-    /// What last went wrong with it.
+    /// Its last error.
     pub last_error: Option<ServerError>,
 }
 
-/// What went wrong with a server.
+/// An error of a server.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServerError {
-    /// When, RFC 3339.
+    /// Its time, RFC 3339.
     pub at: String,
-    /// What.
+    /// Its text.
     pub error: String,
 }
 
@@ -69,24 +70,24 @@ pub struct ServerError {
 pub struct Store {
     /// `redis` or `postgres`.
     pub kind: &'static str,
-    /// Whether it answers.
+    /// Whether it responds.
     pub answers: bool,
-    /// What its limits do while it does not; `null`: it answers.
+    /// The behaviour of its limits while it does not respond; `null`: it responds.
     pub when_down: Option<String>,
-    /// Why it does not answer, or not in whole.
+    /// The reason why it does not respond, or only in part.
     pub why_not: Option<String>,
-    /// Gateways that share it, as this one believes.
+    /// The number of gateways that share it, as estimated by this one.
     pub replicas: u32,
-    /// What is wrong with its settings.
+    /// Problems of its settings.
     pub audit: Vec<Finding>,
 }
 
-/// Something that is wrong with the store's settings.
+/// A problem of the store's settings.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// Its severity.
     pub weight: &'static str,
-    /// What it is.
+    /// Its description.
     pub message: String,
 }
 

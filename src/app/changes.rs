@@ -1,4 +1,5 @@
-//! What a reload changes: a line for each limit, route and upstream that came, went or differs.
+//! Describes the changes of a reload: a line for each limit, route and upstream that was added,
+//! removed or changed.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -8,7 +9,8 @@ use tollgate_policy::Policy;
 use tollgate_policy::route::{Route, Target};
 use tollgate_policy::upstream::{Server, ServerAddress, Upstream};
 
-/// Says what differs between two policies, in at most [`LINES_MAX`] lines and one that counts the rest.
+/// The differences between two policies, in at most [`LINES_MAX`] lines and one that counts the
+/// rest.
 pub(super) fn between(old: &Policy, new: &Policy) -> Vec<String> {
     let mut lines = compare("limit", limits(old), limits(new));
     lines.extend(compare("route", routes(old), routes(new)));
@@ -21,7 +23,7 @@ pub(super) fn between(old: &Policy, new: &Policy) -> Vec<String> {
     lines
 }
 
-/// One limit, route or upstream as it is compared.
+/// One limit, route or upstream, as compared.
 struct Item {
     name: String,
     parts: Vec<Part>,
@@ -31,7 +33,7 @@ struct Item {
 struct Part {
     name: &'static str,
     value: String,
-    /// Whether a person can read the value; otherwise only that it differs is said.
+    /// Whether the value is readable; otherwise the line only says that it differs.
     readable: bool,
 }
 
@@ -234,5 +236,5 @@ fn upstreams(policy: &Policy) -> Vec<Item> {
     policy.upstreams.iter().map(item).collect()
 }
 
-/// Lines that one reload says at most.
+/// The largest number of lines for one reload.
 const LINES_MAX: usize = 50;

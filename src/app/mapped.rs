@@ -1,4 +1,4 @@
-//! From the configuration's words to those of the modules that it may not know.
+//! Converts settings of the configuration to those of modules that do not know the configuration.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ pub(super) fn server(config: &Config) -> server::Settings {
     }
 }
 
-/// How requests are treated, whatever their route.
+/// Settings that apply to requests of every route.
 pub(super) fn conduct(server: &settings::Server) -> ProxyDefaults {
     ProxyDefaults {
         body_max: server.bounds.body,
@@ -80,7 +80,7 @@ pub(super) fn conduct(server: &settings::Server) -> ProxyDefaults {
     }
 }
 
-/// `None`: no listener speaks TLS.
+/// `None`: no listener uses TLS.
 pub(super) fn tls(server: &settings::Server) -> Option<TlsSettings> {
     if !server
         .listen
@@ -108,7 +108,7 @@ pub(super) fn cold_start(server: &settings::Server) -> ColdStart {
     }
 }
 
-/// `None`: no access log is kept.
+/// `None`: there is no access log.
 pub(super) fn access_log(log: &settings::Log) -> Option<access::Options> {
     let to = match &log.access {
         settings::AccessLog::Off => return None,
@@ -122,7 +122,8 @@ pub(super) fn access_log(log: &settings::Log) -> Option<access::Options> {
     };
     let keys = match log.keys {
         LogKeys::Plain => access::Keys::Plain,
-        // Callers are told apart within the life of a process; nobody can try keys against the hash.
+        // The hash distinguishes callers within the life of a process; the random secret prevents
+        // guessing keys from it.
         LogKeys::Hashed => {
             let mut secret = [0; 16];
             match getrandom::fill(&mut secret) {

@@ -1,4 +1,5 @@
-//! How much memory the buckets of a configuration can take, and whether the process may have that much.
+//! Estimates the memory that the buckets of a configuration can take, and compares it with the
+//! process's limit.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,8 +8,9 @@ use std::sync::Arc;
 
 use tollgate_limit::{Limit, Mode, Placement, Role, WhenDown};
 
-/// Bytes that all tables of the process take when they are full. The system provides memory as a table is written, so
-/// that a table nobody uses takes next to nothing. A shared limit has a table for its local share.
+/// The bytes that all tables of the process take when they are full. The system allocates memory
+/// when a table is written, so an unused table takes almost none. A shared limit has a table for
+/// its local share.
 pub(crate) fn of_tables(limits: &[Arc<Limit>]) -> u64 {
     let mut tables: BTreeMap<(&str, bool), u64> = BTreeMap::new();
     for limit in limits {
@@ -24,12 +26,13 @@ pub(crate) fn of_tables(limits: &[Arc<Limit>]) -> u64 {
     tables.values().sum()
 }
 
-/// Bytes that all connections take when as many are open as `server.bounds.connections` allows.
+/// The bytes that connections take when as many are open as `server.bounds.connections` allows.
 pub(crate) fn of_connections(connections: usize) -> u64 {
     (connections as u64).saturating_mul(CONNECTION)
 }
 
-/// What is to be said where full tables and all connections leave less than a quarter of the memory that the process may have.
+/// The warning if full tables and all connections leave less than a quarter of the process's memory
+/// limit.
 pub(crate) fn note(limits: &[Arc<Limit>], connections: usize) -> Option<String> {
     note_of(of_tables(limits) + of_connections(connections), allowed()?)
 }
@@ -45,7 +48,7 @@ fn note_of(full: u64, allowed: u64) -> Option<String> {
     })
 }
 
-/// The bound that the control group of this process sets; `None`: none.
+/// The memory limit of this process's control group; `None`: unlimited.
 fn allowed() -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let own = own
@@ -63,10 +66,11 @@ fn allowed() -> Option<u64> {
         .find_map(|file| bound(&fs::read_to_string(file).ok()?))
 }
 
-/// Bytes of an idle connection of the dearest kind, HTTP/2, as measured. What is under way comes on top.
+/// The measured bytes of an idle connection of the most expensive kind, HTTP/2; requests in
+/// progress take more.
 const CONNECTION: u64 = 24 << 10;
 
-/// `max`, or a number beyond any machine (version 1 of control groups), is no bound.
+/// `max`, or a number beyond any machine (version 1 of control groups), means no limit.
 fn bound(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|bytes| *bytes < 1 << 60)
 }

@@ -1,4 +1,4 @@
-//! What is told of a running gateway: its metrics, whether it is ready, its status.
+//! Exports the state of a running gateway: its metrics, readiness and status.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use tollgate_net::server;
 use tollgate_store::Store as _;
 
 impl Core {
-    /// Has the metrics ask for what is counted where it is decided.
+    /// Registers the sources of metrics that are counted elsewhere.
     pub(super) fn show(&self) {
         let current = Arc::clone(&self.gateway.current);
         self.gateway.metrics.source("limits", move |samples| {
@@ -54,7 +54,7 @@ impl Core {
             });
         let server = Arc::clone(&self.server);
         self.gateway.metrics.source("connections", move |samples| {
-            // Those that were upgraded are among them to their end.
+            // Upgraded connections are included until they end.
             let open = u32::try_from(server.bounds.open()).unwrap_or(u32::MAX);
             samples.gauge(
                 "connections",
@@ -77,7 +77,8 @@ impl Core {
         });
     }
 
-    /// Where every route is refused without the store, the gateway is ready only while the store answers.
+    /// If every route refuses without the store, the gateway is ready only while the store
+    /// responds.
     pub(super) fn require_store(&self) {
         let current = Arc::clone(&self.gateway.current);
         self.readiness.require("store", move || {
@@ -89,7 +90,7 @@ impl Core {
         });
     }
 
-    /// Has `/readyz?verbose` tell how each server of the upstreams does.
+    /// Registers the state of each upstream server with `/readyz?verbose`.
     pub(super) fn show_upstreams(&self) {
         let shared = self.gateway.clone();
         self.readiness.require_each("upstreams", move || {

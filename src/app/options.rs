@@ -1,4 +1,4 @@
-//! What a gateway is made of, and what of it can be checked before one is started.
+//! The inputs of a gateway, and the checks that are possible before it starts.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,21 +9,22 @@ use tollgate_config::{Config, ConfigError};
 use tollgate_limit::{Micros, Placement};
 use tollgate_store::clock::Clock;
 
-/// Where the configuration comes from.
+/// The source of the configuration.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A file, with what it includes.
+    /// A file, with its includes.
     File(PathBuf),
-    /// A file, with other listeners than it names.
+    /// A file, with listeners that replace its own.
     FileAt {
         /// The file.
         path: PathBuf,
-        /// Where the gateway listens; `None`: where the file says.
+        /// The address of the gateway; `None`: as in the file.
         listen: Option<Listener>,
-        /// Where the admin listener is; `None`: where the file says; `Some(None)`: nowhere.
+        /// The address of the admin listener; `None`: as in the file; `Some(None)`: no admin
+        /// listener.
         admin: Option<Option<Listener>>,
     },
-    /// A text; `name` stands for it in messages, and its directory is where relative paths start.
+    /// A text; `name` identifies it in messages, and its directory is the base of relative paths.
     Text {
         /// The text.
         text: String,
@@ -32,17 +33,17 @@ pub enum Source {
     },
 }
 
-/// The environment, as a function: nothing here reads it.
+/// The environment as a function: nothing here reads it directly.
 pub type Environment = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// What a gateway is made of.
+/// The inputs of a gateway.
 #[derive(Clone)]
 pub struct Options {
-    /// Where the configuration comes from.
+    /// The source of the configuration.
     pub source: Source,
-    /// What `${…}` in it stands for.
+    /// The values of `${…}` in it.
     pub environment: Environment,
-    /// The one clock.
+    /// The clock.
     pub clock: Clock,
 }
 
@@ -70,16 +71,15 @@ impl Options {
     }
 }
 
-/// Checks what a configuration stands on as a start would, without starting or connecting: the store's address and files,
-/// where buckets are kept. What an operator should know comes back.
+/// Checks a configuration as a start would, without starting or connecting: the store's address and
+/// files, and the place of the buckets. Returns notes for the operator.
 ///
-/// # Errors
-/// What would keep a gateway from starting.
+/// # Errors The reason why a gateway would not start.
 pub fn preflight(
     config: &mut Config,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<String>, String> {
-    // A store whose URL or secret is not at hand cannot be checked.
+    // A store whose URL or secret is not available cannot be checked.
     if let (Some(store), true) = (&config.store, config.assumed.is_empty()) {
         shared_store::check(store).map_err(|error| StartError::Store(error).to_string())?;
     }
@@ -93,13 +93,13 @@ pub fn preflight(
         if !state_file::directory_is_there(file) {
             return Err(told);
         }
-        // It may be another user that the gateway runs as.
+        // The gateway may run as another user.
         notes.push(told);
     }
     Ok(notes)
 }
 
-/// What is no mistake and yet a surprise to somebody: a restart that refills.
+/// Notes on settings that are valid but may surprise, such as a restart that refills buckets.
 pub(super) fn notes(config: &Config) -> Vec<String> {
     let mut notes: Vec<String> =
         memory::note(&config.policy.limits, config.server.bounds.connections)
@@ -134,7 +134,7 @@ pub(super) fn notes(config: &Config) -> Vec<String> {
     notes
 }
 
-/// The directory that a service manager gives the process to keep things in.
+/// The environment variable with the directory that a service manager provides for state.
 const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
-/// A limit that gives back what it allows in less than this is as full as ever a moment after a restart.
+/// A limit that refills completely in less than this is full a moment after a restart anyway.
 const WORTH_KEEPING: Micros = Micros::from_secs(60);

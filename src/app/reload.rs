@@ -1,4 +1,4 @@
-//! A new configuration in the place of the old one, in one step or not at all.
+//! Replaces the configuration in one step or not at all.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use tollgate_config::{Config, ConfigError};
 use tollgate_store::Backend;
 use tollgate_store::local::Carry;
 
-/// What a reload compares with.
+/// The state that a reload compares with.
 pub(super) struct State {
     /// The configuration in force.
     pub(super) in_force: Config,
-    /// Configurations put in force so far.
+    /// The number of configurations put in force so far.
     pub(super) generation: u64,
-    /// Why the last reload was refused; `None`: it was not.
+    /// The reason why the last reload was refused; `None`: it was not refused.
     pub(super) last_error: Option<String>,
-    /// Settings that differ from those in force and wait for a restart.
+    /// Changed settings that take effect only after a restart.
     pub(super) needs_restart: Vec<&'static str>,
     pub(super) watch: Watch,
-    /// The text to read next, where there is no file.
+    /// The text to read next, if there is no file.
     pub(super) text: Option<String>,
     pub(super) backend: Arc<Backend>,
-    /// That this gateway keeps its local buckets in a state file.
+    /// The mark of a gateway that keeps its local buckets in a state file.
     pub(super) mark: Option<Mark>,
-    /// Stores of earlier configurations, until their last request has ended: a store joins its thread when it is
-    /// dropped, and a worker must not be the one to wait for that.
+    /// Stores of earlier configurations, until their last request has ended: dropping a store joins
+    /// its thread, and a worker must not wait for that.
     retired: Vec<Arc<Backend>>,
 }
 
@@ -52,7 +52,8 @@ impl State {
 }
 
 impl Core {
-    /// Loads the configuration again, once whoever writes it is done, and puts it in force; says what came of it.
+    /// Loads the configuration again once its file is stable, and puts it in force; returns a
+    /// summary.
     pub(super) fn reload(&self) -> Result<String, String> {
         let mut state = self.state.lock();
         state.watch.settle(pause);
@@ -86,7 +87,7 @@ impl Core {
         result
     }
 
-    /// Looks whether a file changed, and reloads what hangs on it.
+    /// Checks whether a file changed, and reloads what depends on it.
     pub(super) fn look(&self) {
         let mut state = self.state.lock();
         let mut changed = state.watch.changed();
@@ -105,7 +106,7 @@ impl Core {
             self.replace_callers(&state, &changed);
             return;
         }
-        // What came of it is said there.
+        // The reload logs its own result.
         let _ = self.reload_settled(&mut state);
     }
 
@@ -114,10 +115,11 @@ impl Core {
         if let (Source::Text { text, .. }, Some(new)) = (&mut options.source, &state.text) {
             text.clone_from(new);
         }
-        // What changes from here on is seen by the next look.
+        // Later changes are found by the next check.
         state.watch.changed();
         let config = options.load();
-        // If this is refused, a change of what it names may make it right: of a file that is not there yet, too.
+        // If this configuration is refused, a change of a file that it names may repair it,
+        // including a file that does not exist yet.
         let named = config
             .as_ref()
             .map_or_else(ConfigError::files, |config| &config.files_read);
@@ -125,7 +127,7 @@ impl Core {
             .watch
             .set(state.in_force.files_read.iter().chain(named).cloned());
         let config = config.map_err(|error| error.render(false))?;
-        // What can fail comes first; from the first swap on nothing does.
+        // All steps that can fail come first; none can fail after the first swap.
         upstreams::check(&config.policy)?;
         let backend = if config.store == state.in_force.store {
             Arc::clone(&state.backend)
@@ -171,7 +173,8 @@ impl Core {
         }
         state.retired.retain(|store| Arc::strong_count(store) > 1);
         state.generation += 1;
-        // What waits for a restart stays as it is in force, so that the next reload compares with that.
+        // Settings that wait for a restart keep the values in force, so that the next reload
+        // compares with those.
         let kept = (
             state.in_force.server.listen.clone(),
             state.in_force.server.workers,
@@ -242,7 +245,7 @@ impl Core {
     }
 }
 
-/// Settings that only a restart puts in force, where they differ.
+/// Settings that differ and take effect only after a restart.
 fn needs_restart(new: &Config, old: &Config) -> Vec<&'static str> {
     [
         ("server.listen", new.server.listen != old.server.listen),
@@ -258,7 +261,7 @@ fn needs_restart(new: &Config, old: &Config) -> Vec<&'static str> {
     .collect()
 }
 
-/// How long a file must hold still before it is read.
+/// How long a file must be unchanged before it is read.
 fn pause() {
     std::thread::sleep(Duration::from_millis(50));
 }

@@ -1,4 +1,5 @@
-//! The process around a gateway: signals, the service manager, the descriptor limit, the operations log.
+//! The process around a gateway: signals, the service manager, the descriptor limit, the operations
+//! log.
 
 use std::backtrace::BacktraceStatus;
 use std::io::IsTerminal;
@@ -14,16 +15,16 @@ use super::{Anew, Options, Origin, RunningGateway, StartError, start_with};
 use tollgate_config::settings::{Log, LogLevel, OperationsFormat};
 use tollgate_telemetry::{AccessLog, log};
 
-/// Runs a gateway until SIGTERM or SIGINT, and then drains it, after SIGTERM with the delay that the file gives load
-/// balancers; another one ends it at once, unless it comes within a second of the first. SIGHUP reloads, SIGUSR1 opens the
-/// access log's file anew, SIGUSR2 leaves everything to a new process. Blocks the thread.
+/// Runs a gateway until SIGTERM or SIGINT, and then drains it, after SIGTERM with the configured
+/// delay for load balancers. A second such signal ends it at once, unless it arrives within a
+/// second of the first. SIGHUP reloads, SIGUSR1 reopens the access log's file, SIGUSR2 hands over
+/// to a new process. Blocks the thread.
 ///
-/// # Errors
-/// Everything that keeps it from serving.
+/// # Errors Every reason that prevents it from serving.
 pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
     let anew = origin.anew.clone();
     let config = options.load().map_err(StartError::Config)?;
-    // Dropped last: what the others log at their end is written.
+    // Dropped last, so that the final messages of the other values are written.
     let mut log = start_log(&config.log);
     raise_descriptor_limit();
     for warning in &config.warnings {
@@ -39,7 +40,8 @@ pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
             what: "the runtime cannot be started",
             source,
         })?;
-    // Before anything listens: a signal from here on is not lost, and ends nothing in the middle.
+    // Installed before anything listens: from here on no signal is lost or ends the process
+    // halfway.
     let mut signals = {
         let _inside = runtime.enter();
         Signals::new().map_err(|source| StartError::System {
@@ -64,7 +66,7 @@ pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
                 log.set_patience(left);
             }
         }
-        // Told twice, or a reload hangs: the process ends as it is.
+        // A second signal, or a reload that hangs: the process ends immediately.
         _ => tracing::warn!("stopped at once"),
     }
     Ok(())
@@ -89,12 +91,12 @@ impl Signals {
         })
     }
 
-    /// Serves until the gateway has drained; whether it had the time to.
+    /// Serves until the gateway has drained; returns whether it finished in time.
     async fn serve(&mut self, gateway: &Arc<RunningGateway>, anew: Option<&Anew>) -> bool {
         let delay = self.until_stopped(gateway, anew).await;
         let told = Instant::now();
         if !gateway.has_handed_over() {
-            // Otherwise the service goes on: in another process.
+            // Otherwise the service continues in another process.
             notify(&[NotifyState::Stopping]);
         }
         if !delay.is_zero() {
@@ -117,7 +119,8 @@ impl Signals {
         }
     }
 
-    /// Serves until it is told to end, or has left its place to a new process; how long requests are accepted after that.
+    /// Serves until it is told to end, or has handed over to a new process; returns how long
+    /// requests are still accepted.
     async fn until_stopped(
         &mut self,
         gateway: &Arc<RunningGateway>,
@@ -126,7 +129,7 @@ impl Signals {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return gateway.announce_drain(),
-                // Somebody at a terminal: no load balancer is to notice.
+                // Sent from a terminal: there is no load balancer that must notice.
                 _ = self.interrupt.recv() => return Duration::ZERO,
                 _ = self.hang_up.recv() => reload(gateway).await,
                 _ = self.reopen.recv() => {
@@ -143,8 +146,8 @@ impl Signals {
         }
     }
 
-    /// Ready when it is told to end once more. Service managers and shells may send the signal that was `told` to the
-    /// process and to its group: those that come within a second are one.
+    /// Ready when it is told to end once more. Service managers and shells may send one signal both
+    /// to the process (at `told`) and to its group: signals within a second count as one.
     async fn stopped_again(&mut self, told: Instant) {
         loop {
             tokio::select! {
@@ -164,12 +167,13 @@ async fn reload(gateway: &Arc<RunningGateway>) {
         Err(_) => notify(&[NotifyState::Reloading]),
     }
     let gateway = Arc::clone(gateway);
-    // It reads files: signals go on being heard meanwhile. What came of it has been said.
+    // The reload reads files, so it runs on another thread while signals are still handled. It logs
+    // its own result.
     let _ = tokio::task::spawn_blocking(move || gateway.reload().is_ok()).await;
     notify(&[NotifyState::Ready]);
 }
 
-/// Leaves everything to a new process; whether it did.
+/// Hands over to a new process; returns whether that succeeded.
 async fn upgrade(gateway: &Arc<RunningGateway>, anew: Option<&Anew>) -> bool {
     let Some(anew) = anew.cloned() else {
         return false;
@@ -194,7 +198,7 @@ async fn upgrade(gateway: &Arc<RunningGateway>, anew: Option<&Anew>) -> bool {
     }
 }
 
-/// Tells the service manager, if there is one.
+/// Notifies the service manager, if there is one.
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::debug!(%error, "the service manager was not told");
@@ -216,7 +220,8 @@ fn start_log(settings: &Log) -> Option<log::OperationsLog> {
         LogLevel::Trace => "trace",
     };
     let started = log::start(style, &format!("{QUIET},{level}"));
-    // A panic would write to standard error itself, and wait there if nobody reads.
+    // Without this hook a panic would write to standard error directly, and block there if nothing
+    // reads it.
     if started.is_ok() {
         std::panic::set_hook(Box::new(|panic| {
             let backtrace = std::backtrace::Backtrace::capture();
@@ -233,7 +238,8 @@ fn start_log(settings: &Log) -> Option<log::OperationsLog> {
         .ok()
 }
 
-/// A connection is a descriptor, and two when it is forwarded: take what the system grants.
+/// A connection takes one descriptor, and two when it is forwarded, so raise the limit as far as
+/// the system allows.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -248,11 +254,11 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Signals that tell the process to end are one when they come within this time.
+/// Signals to end the process count as one if they arrive within this time.
 const ONE_SIGNAL: Duration = Duration::from_secs(1);
-/// How often a drain is looked after.
+/// How often a drain is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What speaks the protocols warns of what strangers send, such as an HTTP/2 ping's answer that nobody asked for: a line
-/// for each nine bytes. Errors are enough.
+/// The protocol libraries warn about a client's input, such as an unrequested HTTP/2 ping response:
+/// one line for every nine bytes. Log only their errors.
 const QUIET: &str = "h2=error,hyper=error,hyper_util=error,rustls=error";

@@ -1,4 +1,4 @@
-//! The store that gateways share, as configured.
+//! Opens and checks the configured store that gateways share.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -21,19 +21,20 @@ use tollgate_store::tls::Tls;
 use tollgate_store::{Backend, RemoteStore, Store as _};
 use tollgate_telemetry::metrics::Samples;
 
-/// How long a start waits for the audit; a store that is down then is the business of `when_down`.
+/// How long a start waits for the audit; `when_down` handles a store that does not respond by then.
 const AUDIT_WITHIN: Duration = Duration::from_secs(3);
 
-/// How long a start, or a reload that brings another store, waits until that is connected, or cannot be.
+/// How long a start, or a reload with another store, waits until the store is connected or has
+/// failed.
 const FIRST_TRY_WITHIN: Duration = Duration::from_secs(1);
 
-/// The store's address, of which everything is checked that can be without connecting.
+/// The store's address, checked as far as possible without connecting.
 enum Place {
     Redis(Address),
     Postgres(String),
 }
 
-/// Checks the settings as [`open`] does, without connecting. The error is what is wrong with them.
+/// Checks the settings as [`open`] does, without connecting. The error says which are invalid.
 pub(super) fn check(store: &Store) -> Result<(), String> {
     place(store, &tls(store)?).map(drop)
 }
@@ -57,8 +58,9 @@ fn place(store: &Store, tls: &Tls) -> Result<Place, String> {
     }
 }
 
-/// Opens the store and waits for its first connection; it keeps connecting by itself. The error is what is wrong with its settings.
-/// `limits` are those it is opened for: the audit minds what they cannot lose.
+/// Opens the store and waits for its first connection; later it reconnects by itself. The error
+/// says which settings are invalid. `limits` are those that use the store: the audit checks whether
+/// it could lose their state.
 pub(super) fn open(
     store: Option<&Store>,
     limits: &[Arc<Limit>],
@@ -98,7 +100,8 @@ pub(super) fn open(
         }
     };
     let opened = opened.map_err(|error| error.to_string())?;
-    // Otherwise the first requests would be granted from local shares, beside what the store grants others.
+    // Otherwise the first requests would be granted from local shares, in addition to the grants of
+    // the store.
     wait_for(async {
         opened.tried(FIRST_TRY_WITHIN).await;
         true
@@ -109,8 +112,9 @@ pub(super) fn open(
     Ok(Backend::Remote(opened.with_replicas(store.replicas)))
 }
 
-/// Limits change while the store stays as it is: the audit minds whether some of a day or longer are among them now, and
-/// where it refuses, whether the store still is what it was. The error is what is refused; then nothing has changed.
+/// Changes the limits while the store stays the same. The audit checks whether limits of a day or
+/// longer are now among them and, if it refuses, whether the store has changed. The error is the
+/// refusal; then nothing has changed.
 pub(super) fn change_limits(
     settings: Option<&Store>,
     store: &Backend,
@@ -132,7 +136,8 @@ pub(super) fn change_limits(
         let told =
             "the shared store did not answer: its settings are not audited for the new limits";
         tracing::warn!("{told}");
-        // A store that is down is the business of `when_down`, and mending that may be what this reload is for.
+        // `when_down` handles a store that does not respond, and this reload may be meant to repair
+        // it.
         if has && !had {
             Err(format!("{told} (audit = \"refuse\")"))
         } else {
@@ -143,7 +148,7 @@ pub(super) fn change_limits(
         return Ok(());
     }
     if outcome.is_err() && had != has {
-        // Who does not answer is not waited for again: it is audited once it does.
+        // A store that does not respond is not awaited again; it is audited once it does.
         let within = if audited {
             AUDIT_WITHIN
         } else {
@@ -160,8 +165,8 @@ fn has_long_quotas(limits: &[Arc<Limit>]) -> bool {
         .any(|limit| limit.placement == Placement::Shared && period(limit) >= DAY)
 }
 
-/// Whether the gateway is ready as far as the store goes: while any route can be served without it. One that cannot is no
-/// reason to take the others away, on every gateway at once.
+/// Whether the gateway is ready with regard to the store: while any route can be served without it.
+/// A route that cannot be served should not take the others away, on all gateways at once.
 pub(super) fn standing(store: &RemoteStore, policy: &Policy) -> Standing {
     let words = without_store(&policy.limits);
     let Some(why) = why_not(store) else {
@@ -187,7 +192,7 @@ pub(super) fn standing(store: &RemoteStore, policy: &Policy) -> Standing {
     }
 }
 
-/// Whether a route refuses its requests without the store.
+/// Whether a route refuses its requests while the store does not respond.
 fn needs_store(route: &Route, policy: &Policy) -> bool {
     let refuses = |limit: &Limit| {
         limit.placement == Placement::Shared
@@ -197,12 +202,13 @@ fn needs_store(route: &Route, policy: &Policy) -> bool {
     };
     route.limits.iter().any(|limit| {
         let rule = &policy.rules[limit.rule];
-        // Where a tier has numbers of its own and its callers pass, the route is of use to somebody.
+        // If a tier has numbers of its own and its callers pass, the route still works for some
+        // callers.
         refuses(&rule.live) && rule.tiers.iter().all(|(_, limit)| refuses(limit))
     })
 }
 
-/// How the store does, for people and programs.
+/// The state of the store for the status.
 pub(super) fn status(
     settings: &Store,
     store: &RemoteStore,
@@ -226,7 +232,7 @@ pub(super) fn status(
     }
 }
 
-/// Why the store does not answer; `None`: it does.
+/// The reason why the store does not respond; `None`: it does.
 fn why_not(store: &RemoteStore) -> Option<String> {
     let health = store.health();
     match (health.up, health.last_error.is_empty()) {
@@ -236,7 +242,7 @@ fn why_not(store: &RemoteStore) -> Option<String> {
     }
 }
 
-/// Why some masters of a cluster do not answer, while others do.
+/// The reason why some masters of a cluster do not respond, while others do.
 fn why_not_all(store: &RemoteStore) -> Option<String> {
     let health = store.health();
     let partly = health.up && health.down > 0;
@@ -248,7 +254,7 @@ fn why_not_all(store: &RemoteStore) -> Option<String> {
     })
 }
 
-/// What becomes of the shared limits without their store.
+/// Describes how shared limits behave without their store.
 fn without_store(limits: &[Arc<Limit>]) -> String {
     let mut rules: Vec<&str> = limits
         .iter()
@@ -267,7 +273,7 @@ fn without_store(limits: &[Arc<Limit>]) -> String {
     format!("limits go on by when_down = {}", rules.join(", "))
 }
 
-/// What leases have brought and cost, and how much may lie idle in them.
+/// Metrics of leases: grants, costs, and the largest number of idle units in them.
 #[expect(clippy::cast_precision_loss, reason = "gauges to be read by people")]
 pub(super) fn lease_samples(store: &RemoteStore, limits: &[Arc<Limit>], samples: &mut Samples) {
     let leased = || {
@@ -297,7 +303,7 @@ pub(super) fn lease_samples(store: &RemoteStore, limits: &[Arc<Limit>], samples:
 
 const DAY: Micros = Micros::from_secs(86_400);
 
-/// The time in which a limit gives back what it allows at once.
+/// The time in which a limit refills completely.
 pub(super) fn period(limit: &Limit) -> Micros {
     match &limit.algorithm {
         Algorithm::TokenBucket(bucket) => bucket.quota().time_for(bucket.quota().burst),
@@ -326,10 +332,10 @@ fn tls(store: &Store) -> Result<Tls, String> {
     Ok(tls)
 }
 
-/// The audit's refusals, as an error; the store's own thread says the warnings.
+/// The audit's refusals, as an error; the store's own thread logs the warnings.
 fn refuse_what_loses_buckets(store: &RemoteStore) -> Result<(), String> {
     if !wait_for(store.ready(AUDIT_WITHIN))? {
-        // Where it was audited and cannot be used, the audit has said why.
+        // If the store was audited and is refused, the audit has given the reason.
         if store.findings().is_empty() {
             let error = why_not(store).unwrap_or_default();
             tracing::warn!(%error, "the shared store did not answer at the start: its settings are not audited");
@@ -338,9 +344,10 @@ fn refuse_what_loses_buckets(store: &RemoteStore) -> Result<(), String> {
     no_refusal(store)
 }
 
-/// Waits for what a store does on its own thread.
+/// Waits for work that a store does on its own thread.
 fn wait_for(done: impl Future<Output = bool> + Send) -> Result<bool, String> {
-    // A thread of its own, as whoever starts the gateway may be in a runtime already, where none can be waited for.
+    // A separate thread, because the calling code may be inside a runtime, where blocking on a
+    // future is not possible.
     let waited = std::thread::scope(|scope| {
         let wait = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -370,7 +377,7 @@ fn no_refusal(store: &RemoteStore) -> Result<(), String> {
     Err(format!("{} (audit = \"refuse\")", refusals.join("; ")))
 }
 
-/// The URL with the user and password that are written beside it.
+/// The URL with the user and password that are configured separately.
 fn with_credentials(store: &Store) -> String {
     let url = store.url.expose();
     if store.username.is_none() && store.password.is_none() {
@@ -379,7 +386,7 @@ fn with_credentials(store: &Store) -> String {
     if url.starts_with("unix:") || url.starts_with("redis+unix:") {
         return with_parameters(store, url);
     }
-    // What has none is no address of a kind that is known; whoever reads it says so.
+    // A URL without a scheme is invalid; its parser reports that.
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();
     };

@@ -1,8 +1,9 @@
-//! Local buckets over a clean stop: saved at the end, restored at the start.
+//! Keeps local buckets over a clean stop: saves them at the end, restores them at the start.
 //!
-//! The file is taken away as soon as it is read: a process that crashes later must not find the buckets of an earlier
-//! stop and refill everybody with them; it starts as `cold_start` says. Beside it a mark lies while a gateway runs, which
-//! tells a crash (a mark and no buckets) from the first start of all (neither).
+//! The file is deleted as soon as it is read: otherwise a process that crashes later would find the
+//! buckets of an earlier stop and refill every caller from them. After a crash it starts as
+//! `cold_start` says. While a gateway runs, a mark file exists beside it, which distinguishes a
+//! crash (a mark and no buckets) from the first start (neither).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter};
@@ -20,11 +21,12 @@ use tollgate_store::Backend;
 use tollgate_store::clock::Clock;
 use tollgate_store::local::ColdStart;
 
-/// That a gateway runs which keeps its buckets in a state file. It stays behind when the process dies.
+/// The mark of a running gateway that keeps its buckets in a state file. It stays behind when the
+/// process dies.
 #[derive(Debug)]
 pub(super) struct Mark {
     path: PathBuf,
-    /// Locked, as soon as the process that had the place before is gone.
+    /// Locked as soon as the predecessor process has ended.
     _held: Arc<OnceLock<File>>,
 }
 
@@ -36,7 +38,8 @@ fn open(mark: &Path) -> io::Result<File> {
         .open(mark)
 }
 
-/// A file for nobody else: it says who called how often. A link in its place, which anybody may have put there, is an error.
+/// Opens a file with access for the owner only, because it shows who called how often. A symbolic
+/// link in its place, which others may have created, is an error.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options
@@ -45,13 +48,13 @@ fn private() -> OpenOptions {
     options
 }
 
-/// What was there when a mark was set.
+/// The state found when a mark was set.
 enum Begun {
-    /// Nothing: a clean stop, or the first start.
+    /// No mark: a clean stop, or the first start.
     Cleanly(Mark),
-    /// The mark of a gateway that is no more.
+    /// The mark of a gateway that has ended without removing it.
     AfterCrash(Mark),
-    /// Another gateway runs on this file.
+    /// Another gateway runs with this file.
     Taken,
 }
 
@@ -60,7 +63,7 @@ impl Mark {
         let path = beside(file, ".running");
         let crashed = fs::symlink_metadata(&path).is_ok();
         let held = open(&path)?;
-        // On a file system without locks two gateways on one file are not told apart.
+        // On a file system without locks two gateways with one file are not detected.
         if rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive)
             == Err(Errno::WOULDBLOCK)
         {
@@ -77,7 +80,8 @@ impl Mark {
         })
     }
 
-    /// For a gateway that takes the place of one that runs, which holds the lock until it has drained: a thread waits for it.
+    /// Sets the mark for a gateway that replaces a running one, which holds the lock until it has
+    /// drained; a thread waits for it.
     pub(super) fn inherit(config: &Config) -> Option<Self> {
         let path = beside(config.server.state_file.as_deref()?, ".running");
         let held = Arc::new(OnceLock::new());
@@ -88,7 +92,7 @@ impl Mark {
                 Ok(file)
             });
             match locked {
-                // Set once, here.
+                // Set only once, here.
                 Ok(file) => drop(slot.set(file)),
                 Err(error) => {
                     tracing::warn!(file = %place.display(), %error, "another gateway could take this state file")
@@ -101,7 +105,7 @@ impl Mark {
         Some(Self { path, _held: held })
     }
 
-    /// Of a clean stop.
+    /// Removes the mark at a clean stop.
     fn end(self) {
         if let Err(error) = fs::remove_file(&self.path) {
             tracing::warn!(file = %self.path.display(), %error, "the mark of a running gateway cannot be removed");
@@ -109,8 +113,8 @@ impl Mark {
     }
 }
 
-/// Says which file a gateway keeps its buckets in where its own file does not: one in the directory that a service manager
-/// gives it (`$STATE_DIRECTORY`). One that cannot be used there is warned of.
+/// Sets the state file if the configuration names none: a file in the directory that a service
+/// manager provides (`$STATE_DIRECTORY`). Warns if that cannot be used.
 pub(super) fn settle(config: &mut Config, directory: Option<String>) {
     let Some(directory) = directory
         .as_deref()
@@ -147,7 +151,7 @@ pub(super) fn usable(file: &Path) -> Result<(), String> {
     .map_err(|_| told(&"cannot be written to"))
 }
 
-/// Whether the directory of `file` is there.
+/// Whether the directory of `file` exists.
 pub(super) fn directory_is_there(file: &Path) -> bool {
     directory(file).is_dir()
 }
@@ -158,7 +162,8 @@ fn directory(file: &Path) -> &Path {
         .unwrap_or(Path::new("."))
 }
 
-/// Marks that a gateway runs, where its file names a state file: after a reload that named another.
+/// Sets the mark of a running gateway, if its configuration names a state file: after a reload that
+/// named another.
 pub(super) fn begin(config: &Config) -> Result<Option<Mark>, String> {
     let Some(file) = &config.server.state_file else {
         return Ok(None);
@@ -183,7 +188,8 @@ fn taken(file: &Path) -> String {
     )
 }
 
-/// A limiter with the buckets that the last clean stop saved, if there are any; and the mark that it runs.
+/// Creates a limiter with the buckets that the last clean stop saved, if there are any; also sets
+/// the mark.
 pub(super) fn limiter(
     config: &Config,
     shared: Arc<Backend>,
@@ -208,7 +214,7 @@ pub(super) fn limiter(
         Ok(None) if crashed => {
             tracing::warn!(file = %file.display(), "the last run saved no buckets: starting as `cold_start` says");
         }
-        // Nobody has drawn anything yet.
+        // The first start: no units have been drawn.
         Ok(None) => cold_start = ColdStart::Full,
         Ok(Some(saved)) => match Limiter::restored(
             limits,
@@ -234,7 +240,7 @@ fn cold(file: &Path, error: &dyn std::fmt::Display) {
     tracing::warn!(file = %file.display(), %error, "the saved buckets cannot be used: starting as `cold_start` says");
 }
 
-/// Opens the file and takes it away.
+/// Opens the file and deletes it.
 fn take(file: &Path) -> io::Result<Option<File>> {
     let opened = match private().read(true).open(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -244,7 +250,8 @@ fn take(file: &Path) -> io::Result<Option<File>> {
     Ok(Some(opened))
 }
 
-/// Saves the local buckets where the file says so. The mark stays where they are lost, as after a crash.
+/// Saves the local buckets if a state file is configured. If that fails the mark stays, as after a
+/// crash.
 pub(super) fn save(config: &Config, limiter: &Limiter<Backend>, mark: Option<Mark>) {
     let Some((file, mark)) = config.server.state_file.as_ref().zip(mark) else {
         return;
@@ -260,18 +267,18 @@ pub(super) fn save(config: &Config, limiter: &Limiter<Backend>, mark: Option<Mar
     }
 }
 
-/// Puts another mark, of a reload that named another state file, in the place of this one.
+/// Replaces this mark with that of a reload that named another state file.
 pub(super) fn replace(mark: &mut Option<Mark>, new: Option<Mark>) {
     if let Some(old) = std::mem::replace(mark, new) {
         old.end();
     }
 }
 
-/// Under another name first: a file with the right name is a whole one.
+/// Writes to a temporary name first, so that a file with the final name is complete.
 fn write(file: &Path, limiter: &Limiter<Backend>) -> Result<(), String> {
     let new = beside(file, ".new");
     let words = |error: io::Error| error.to_string();
-    // What a stop that was cut short left, or somebody else put there.
+    // Left by an interrupted stop, or created by another program.
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(words(error)),
         _ => {}

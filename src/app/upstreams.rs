@@ -1,4 +1,5 @@
-//! How the servers of the upstreams do: for the status, and for `/readyz?verbose`. And whether they can be used at all.
+//! The state of the upstreams' servers for the status and `/readyz?verbose`, and the check that
+//! upstreams are usable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +11,9 @@ use tollgate_limit::{Micros, Timestamp};
 use tollgate_policy::Policy;
 use tollgate_policy::upstream::Upstream;
 
-/// Whether the certificates and keys of every upstream are some.
+/// Checks the certificates and keys of every upstream.
 ///
-/// # Errors
-/// In words: of which upstream, which file, and why not.
+/// # Errors A message that names the upstream, the file and the reason.
 pub(super) fn check(policy: &Policy) -> Result<(), String> {
     let checked = |upstream: &Arc<Upstream>| {
         tls::check(upstream).map_err(|error| format!("[upstreams.{}]: TLS: {error}", upstream.name))
@@ -43,7 +43,8 @@ pub(super) fn status(
     upstreams.collect()
 }
 
-/// A condition for each server. None of them makes the gateway unready: it could not mend an upstream by going away.
+/// A condition for each server. None of them makes the gateway unready: that would not repair an
+/// upstream.
 pub(super) fn conditions(
     fleet: &UpstreamHealth,
     policy: &Policy,
@@ -73,7 +74,7 @@ fn standing(status: &ServerStatus, now: Timestamp) -> Standing {
     }
 }
 
-/// The moment `ago` before `now`, as RFC 3339 writes it.
+/// The time `ago` before `now`, in RFC 3339 form.
 fn moment(now: Timestamp, ago: Duration) -> String {
     let ago = Micros(u64::try_from(ago.as_micros()).unwrap_or(u64::MAX));
     let micros = i64::try_from(now.as_micros().saturating_sub(ago.0)).unwrap_or(i64::MAX);

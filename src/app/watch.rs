@@ -1,18 +1,19 @@
-//! Notices that files changed, and waits until they hold still, by looking at what they hold: watches of the system miss what replaces a directory
-//! behind a symbolic link, as a mounted ConfigMap does.
+//! Detects changes of files by comparing their contents, and waits until they are stable. It does
+//! not use the system's file notifications, which miss the replacement of a directory behind a
+//! symbolic link, as in a mounted ConfigMap.
 
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
 
-/// Files, and what they held when they were last looked at.
+/// Files, with the contents they had at the last check.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     files: Vec<(PathBuf, Print)>,
     seed: foldhash::quality::RandomState,
 }
 
-/// What a file holds, in short. Two contents that share a hash are told apart at the next change: nothing but a
-/// missed reload hangs on it, and the seed is the process's own.
+/// The hash of a file's content. If two contents collide, only one reload is missed until the next
+/// change; the seed is specific to the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Print {
     Unreadable,
@@ -20,15 +21,15 @@ enum Print {
         length: u64,
         hash: u64,
     },
-    /// What a pattern names.
+    /// The files that match a pattern.
     Names {
         hash: u64,
     },
 }
 
 impl Watch {
-    /// Watches `files` from now on, and no others. One that was watched before is compared with what it held when it was
-    /// last looked at: a change that came while it was being read is not missed.
+    /// Watches exactly `files` from now on. A file that was watched before is compared with its
+    /// content at the last check, so that a change during a reload is not missed.
     pub(crate) fn set(&mut self, files: impl IntoIterator<Item = PathBuf>) {
         let mut files: Vec<PathBuf> = files.into_iter().collect();
         files.sort_unstable();
@@ -54,7 +55,7 @@ impl Watch {
         self.files.is_empty()
     }
 
-    /// The files that hold something else than when they were last looked at.
+    /// The files whose contents differ from the last check.
     pub(crate) fn changed(&mut self) -> Vec<PathBuf> {
         let now: Vec<Print> = self
             .files
@@ -70,8 +71,9 @@ impl Watch {
         changed
     }
 
-    /// Waits until two looks with `pause` between them find the same, so that nothing is read while somebody writes it;
-    /// a writer who never rests is waited for [`TRIES`] times. The files that changed meanwhile.
+    /// Waits until two checks with `pause` between them find the same contents, so that no
+    /// half-written file is read; gives up after [`TRIES`] checks. Returns the files that changed
+    /// meanwhile.
     pub(crate) fn settle(&mut self, pause: impl Fn()) -> Vec<PathBuf> {
         let mut changed = Vec::new();
         if self.is_empty() {
@@ -89,13 +91,14 @@ impl Watch {
     }
 
     fn print(&self, file: &Path) -> Print {
-        // Read whole each time: a content that came within one tick of the file system's clock leaves no other trace.
+        // Read completely each time: a change within one tick of the file system's clock leaves no
+        // other trace.
         match std::fs::read(file) {
             Ok(content) => Print::Content {
                 length: content.len() as u64,
                 hash: self.seed.hash_one(content),
             },
-            // No file is called so: what an include names is told by its names.
+            // This is a pattern of an include, not a file: compare the names that it matches.
             Err(_) if file.to_string_lossy().contains('*') => {
                 match tollgate_config::matches(file) {
                     Ok(files) => Print::Names {
@@ -109,7 +112,7 @@ impl Watch {
     }
 }
 
-/// How often stillness is waited for.
+/// The largest number of checks for stable contents.
 const TRIES: usize = 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The thread that looks after the files: reloads when they change.
+//! The thread that checks the files and reloads when they change.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::Core;
 
-/// The thread that looks after the files; it ends when this is dropped.
+/// The thread that checks the files; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Watcher {
     stop: Option<Sender<()>>,
@@ -16,7 +16,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// `None` where there is no file to look after.
+    /// `None` if there is no file to check.
     pub(super) fn start(core: &Arc<Core>) -> io::Result<Option<Self>> {
         if core.state.lock().watch.is_empty() {
             return Ok(None);
@@ -41,11 +41,11 @@ impl Drop for Watcher {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // If it panicked it has said so; there is nothing left to do about it.
+            // A panic has already been logged by its thread.
             let _ = thread.join();
         }
     }
 }
 
-/// How often files are looked at.
+/// How often files are checked.
 const WATCH_EVERY: Duration = Duration::from_secs(1);

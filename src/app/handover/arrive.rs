@@ -1,4 +1,4 @@
-//! The process that takes a place.
+//! The new process of a handover.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -20,23 +20,23 @@ use tollgate_net::listener::Inherited;
 use tollgate_store::Backend;
 use tollgate_store::clock::Clock;
 
-/// The gateway whose place this one takes.
+/// The gateway process that this one replaces.
 #[derive(Debug)]
 pub(in crate::app) struct Predecessor {
     wire: Wire,
-    /// It has died: nobody is asked or told any more.
+    /// Whether it has died; no more messages are exchanged then.
     gone: bool,
 }
 
 impl Predecessor {
-    /// Takes its listening sockets.
+    /// Receives its listening sockets.
     pub(in crate::app) fn greet(stream: UnixStream) -> Result<(Self, Vec<Inherited>), StartError> {
         let mut wire = Wire::new(stream);
         let sockets = greet(&mut wire).map_err(failed)?;
         Ok((Self { wire, gone: false }, sockets))
     }
 
-    /// Says that everything else stands, and takes its buckets.
+    /// Reports that every other step is complete, and receives its buckets.
     pub(in crate::app) fn limiter(
         &mut self,
         config: &Config,
@@ -62,7 +62,7 @@ impl Predecessor {
     }
 
     fn buckets(&mut self) -> io::Result<Option<File>> {
-        // As long as it takes: the other process has its own patience, and ends this one when it is over.
+        // No timeout: the other process has one, and ends this process when it passes.
         self.wire.patience(None)?;
         self.wire.send(&Message::Ready)?;
         let state = |message| match message {
@@ -75,7 +75,7 @@ impl Predecessor {
         Ok(self.wire.receive_descriptors(1)?.pop().map(File::from))
     }
 
-    /// Says that the buckets are here, and waits for the word to serve.
+    /// Reports that the buckets are installed, and waits for the permission to serve.
     pub(in crate::app) fn succeed(
         mut self,
         current: Arc<ArcSwap<Snapshot>>,
@@ -91,7 +91,7 @@ impl Predecessor {
             other => Err(other),
         };
         if self.wire.expect(go).map_err(failed)?.is_none() {
-            // It would have ended this process if it went on serving.
+            // If it still served, it would have ended this process.
             tracing::warn!("the gateway before this one has died: this one serves");
             return Ok(None);
         }
@@ -104,7 +104,7 @@ impl Predecessor {
 fn greet(wire: &mut Wire) -> io::Result<Vec<Inherited>> {
     let invalid = |words: &str| io::Error::new(io::ErrorKind::InvalidData, words.to_owned());
     wire.patience(Some(HELLO_WITHIN))?;
-    // Another version may say something else first.
+    // Another version may send another message first.
     let hello = |message| match message {
         Message::Hello(hello) if hello.version == VERSION => Ok(hello),
         other => Err(other),
@@ -139,5 +139,5 @@ fn failed(error: io::Error) -> StartError {
     StartError::TakeOver(error.to_string())
 }
 
-/// It is the first thing that the other process does.
+/// The other process sends it first of all.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The process that leaves its place.
+//! The old process of a handover.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek};
@@ -16,12 +16,13 @@ use super::wire::Wire;
 use crate::app::RunningGateway;
 
 impl RunningGateway {
-    /// Starts the program anew and leaves everything to it: listening sockets, local buckets, clients that wait. What is
-    /// under way here goes on; [`RunningGateway::drain`] ends it. `announce` is told the new process's number when nothing
-    /// but its death can go wrong any more, and this one's if that happens after all. Blocks the thread.
+    /// Starts the program again and hands everything over: listening sockets, local buckets,
+    /// waiting clients. Requests in progress continue here; [`RunningGateway::drain`] ends them.
+    /// `announce` receives the new process's id when only its death can still make the handover
+    /// fail, and this process's id if that happens. Blocks the thread.
     ///
-    /// # Errors
-    /// Why the new process did not take over; then it is gone, and this one serves as before.
+    /// # Errors The reason why the new process did not take over; then it has ended, and this one
+    /// serves as before.
     pub fn hand_over(&self, anew: &Anew, announce: &dyn Fn(u32)) -> Result<u32, String> {
         if std::process::id() == 1 {
             return Err(
@@ -80,11 +81,11 @@ impl RunningGateway {
         };
         wire.expect(ready)?.ok_or_else(gone)?;
 
-        // No reload in between: it would change the limits whose buckets go.
+        // Prevents a reload meanwhile, which would change the limits whose buckets are handed over.
         let _state = self.core.state.lock();
         let snapshot = self.core.gateway.current.load_full();
         snapshot.limiter.freeze();
-        // After this no worker is in the middle of a draw that began before the freeze.
+        // After this no worker is executing a draw that began before the freeze.
         let workers = self.workers.as_ref().ok_or_else(gone)?;
         if !workers.hold(HELD_WITHIN) {
             return Err(io::Error::new(
@@ -109,12 +110,13 @@ impl RunningGateway {
             other => Err(other),
         };
         let limits = wire.expect(serving)?.ok_or_else(gone)?;
-        // Before it speaks for itself: the service manager listens only to the one it knows.
+        // Announce before the new process reports: the service manager accepts messages only from
+        // the process it knows.
         announce(pid);
         wire.send(&Message::Go)?;
         match Remote::start(wire, limits) {
             Ok(remote) => snapshot.limiter.hand_to(Arc::new(remote)),
-            // What still comes here is decided by what was last known here.
+            // Draws of later requests are decided by the last state of the buckets in this process.
             Err(error) => {
                 tracing::error!(%error, "no thread for what the last requests draw: they draw here");
                 snapshot.limiter.thaw();
@@ -125,7 +127,7 @@ impl RunningGateway {
 
     /// Ends the new process, and serves as before.
     fn take_back(&self, child: &mut Child, error: &io::Error) -> String {
-        // First of all: while it lives it might believe that this process has died, and serve.
+        // Done first: while it lives it might conclude that this process has died, and serve.
         let _ = child.kill();
         let ended = child.wait();
         self.core.gateway.current.load().limiter.thaw();
@@ -141,20 +143,22 @@ impl RunningGateway {
     }
 }
 
-/// Starts the new process; nothing of its end of the socket stays here, so that its death is seen.
+/// Starts the new process. No copy of its end of the socket stays here, so that its death is
+/// noticed.
 fn start(anew: &Anew, there: UnixStream) -> io::Result<Child> {
     Command::new(&anew.program)
         .args(&anew.arguments)
         .stdin(Stdio::from(OwnedFd::from(there)))
-        // They were for this process.
+        // These variables were meant for this process.
         .env_remove("LISTEN_PID")
         .env_remove("LISTEN_FDS")
         .env_remove("LISTEN_FDNAMES")
         .spawn()
 }
 
-/// To read the configuration, and whatever else may take time: this process serves meanwhile.
+/// The time for the new process to read the configuration and open its stores; this process serves
+/// meanwhile.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const HELD_WITHIN: Duration = Duration::from_secs(5);
-/// To install the buckets: clients wait meanwhile.
+/// The time for the new process to install the buckets; clients wait meanwhile.
 const SERVING_WITHIN: Duration = Duration::from_secs(20);

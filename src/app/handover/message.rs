@@ -1,4 +1,4 @@
-//! What the two processes of a handover say to each other.
+//! The messages between the two processes of a handover.
 
 use serde::{Deserialize, Serialize};
 use tollgate_limit::{Change, Limit, Micros, Placement, Role, Standing, Timestamp, Verdict};
@@ -7,9 +7,9 @@ use tollgate_limit::{Change, Limit, Micros, Placement, Role, Standing, Timestamp
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
-    /// The old process opens the conversation; the descriptors of its listening sockets follow.
+    /// The old process opens the connection; the descriptors of its listening sockets follow.
     Hello(Hello),
-    /// The new process has done everything that can fail.
+    /// The new process has completed every step that can fail.
     Ready,
     /// A descriptor of the buckets follows.
     State,
@@ -17,9 +17,9 @@ pub(super) enum Message {
     Serving(Vec<LimitName>),
     /// The new process may accept.
     Go,
-    /// A request on one of the old process's connections draws.
+    /// A request on one of the old process's connections draws from buckets.
     Draw(Vec<AskedClaim>),
-    /// What the buckets say to that.
+    /// The result of the draw.
     Drawn(Drawn),
     /// A response on one of the old process's connections corrects a charge.
     Settle(AskedSettlement),
@@ -50,16 +50,16 @@ pub(super) struct Hello {
     pub(super) listeners: Vec<Listener>,
 }
 
-/// Where the old process listens.
+/// A listener of the old process.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Listener {
-    /// As the configuration names the place.
+    /// The listener's name in the configuration.
     pub(super) wanted: String,
-    /// How many sockets it has there.
+    /// The number of its sockets.
     pub(super) sockets: usize,
 }
 
-/// A limit as both processes know it: by name, whatever its numbers.
+/// A limit as both processes identify it: by name, independently of its numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct LimitName {
     name: String,
@@ -84,7 +84,7 @@ impl LimitName {
 /// A claim of the old process on a bucket of the new one.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AskedClaim {
-    /// The limit, by its place in [`Message::Serving`].
+    /// The limit's index in [`Message::Serving`].
     pub(super) limit: usize,
     /// The key, in base64.
     pub(super) key: String,
@@ -92,7 +92,7 @@ pub(super) struct AskedClaim {
     pub(super) enforced: bool,
 }
 
-/// What the buckets say to a draw.
+/// The result of a draw.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Drawn {
     pub(super) granted: bool,
@@ -100,7 +100,7 @@ pub(super) struct Drawn {
     pub(super) standings: Vec<SentStanding>,
 }
 
-/// [`Standing`] on the wire, times in microseconds.
+/// [`Standing`] in wire form, with times in microseconds.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SentStanding {
     verdict: SentVerdict,
@@ -151,14 +151,14 @@ impl From<SentStanding> for Standing {
 /// A correction of a charge on a bucket of the new process.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AskedSettlement {
-    /// The limit, by its place in [`Message::Serving`].
+    /// The limit's index in [`Message::Serving`].
     pub(super) limit: usize,
     /// The key, in base64.
     pub(super) key: String,
     pub(super) change: SentChange,
 }
 
-/// [`Change`] on the wire.
+/// [`Change`] in wire form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SentChange {
@@ -199,7 +199,7 @@ impl From<SentChange> for Change {
     }
 }
 
-/// Changes when two versions could misunderstand each other.
+/// Incremented if two versions could misunderstand each other.
 pub(super) const VERSION: u64 = 2;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Draws of a process that has handed its buckets over, made by the one that has them.
+//! Relays the draws of a process that has handed its buckets over to the process that has them.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -34,7 +34,7 @@ pub(super) fn names(limits: &[Arc<Limit>]) -> Vec<LimitName> {
 
 // --- the process that has handed over ---
 
-/// The process that has the buckets, asked over the socket.
+/// The process that has the buckets, reached over the socket.
 pub(super) struct Remote {
     limits: Vec<LimitName>,
     jobs: mpsc::Sender<Job>,
@@ -97,12 +97,12 @@ impl Successor for Remote {
             key: STANDARD_NO_PAD.encode(settlement.key),
             change: settlement.change.into(),
         });
-        // The other process is gone: its buckets with it.
+        // The other process has ended, and its buckets are lost.
         let _ = self.jobs.send(job);
     }
 }
 
-/// Asks for one draw after another; the other process answers from memory.
+/// Sends the draws one after another; the other process responds from memory.
 fn ask(mut wire: Wire, queue: &mpsc::Receiver<Job>) {
     let mut gone = wire.patience(Some(ANSWER_WITHIN)).is_err();
     for job in queue {
@@ -114,7 +114,7 @@ fn ask(mut wire: Wire, queue: &mpsc::Receiver<Job>) {
                     draw_there(&mut wire, claims)
                 };
                 gone |= drawn.is_none();
-                // Nobody waits: the client has left.
+                // The client has left.
                 let _ = reply.send(drawn);
             }
             Job::Settle(settlement) if !gone => {
@@ -141,7 +141,7 @@ fn draw_there(wire: &mut Wire, claims: Vec<AskedClaim>) -> Option<Draw> {
 
 // --- the process that has taken over ---
 
-/// Answers the process before this one for as long as it lives.
+/// Serves the draws of the previous process while it lives.
 #[derive(Debug)]
 pub(in crate::app) struct Relay {
     ended: Arc<AtomicBool>,
@@ -187,13 +187,14 @@ impl Relay {
         })
     }
 
-    /// Whether the process before this one is gone.
+    /// Whether the previous process has ended.
     pub(in crate::app) fn ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 }
 
-/// Places in concurrency limits that the other process holds here: it may end without giving them back.
+/// Slots of concurrency limits that the other process holds here: it may end without releasing
+/// them.
 #[derive(Default)]
 struct Places(HashMap<(usize, Vec<u8>), u64>);
 
@@ -210,14 +211,14 @@ impl Places {
     }
 }
 
-/// The limit of this number as it is now: a reload may have changed it, or taken it away.
+/// The present limit with this index: a reload may have changed or removed it.
 fn find<'s>(names: &[LimitName], index: usize, snapshot: &'s Snapshot) -> Option<&'s Arc<Limit>> {
     let name = names.get(index)?;
     let limits = snapshot.limiter.limits();
     limits.iter().find(|limit| name.names(limit))
 }
 
-/// `None`: it makes no sense.
+/// `None`: the message is invalid.
 fn draw(
     claims: Vec<AskedClaim>,
     names: &[LimitName],
@@ -247,7 +248,7 @@ fn draw(
     let mut standings = draw.standings.iter();
     let mut sent = Vec::with_capacity(asked.len());
     for ((index, key, cost, _), limit) in asked.into_iter().zip(limits) {
-        // A limit that a reload has taken away limits nobody.
+        // A limit that a reload removed allows everything.
         let none = Standing {
             verdict: Verdict::Allow { wait: Micros::ZERO },
             remaining: 0,
@@ -281,7 +282,7 @@ fn settle(
     let key = STANDARD_NO_PAD.decode(settlement.key).ok()?;
     let mut change = Change::from(settlement.change);
     if let Change::Release { units } = &mut change {
-        // A place that was taken before the buckets came here was never counted here.
+        // A slot that was taken before the buckets arrived was never counted here.
         let held = places.0.get_mut(&(index, key.clone()))?;
         *units = (*units).min(*held);
         *held -= *units;
@@ -295,5 +296,5 @@ fn settle(
     Some(())
 }
 
-/// The other process answers from memory: this is for one that is stopped or dead.
+/// The other process responds from memory, so this passes only if it is stopped or dead.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Messages and descriptors over a socket between two processes.
+//! Sends messages and descriptors over a socket between two processes.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use rustix::net::{
 
 use super::message::Message;
 
-/// One end of the conversation.
+/// One end of the socket.
 #[derive(Debug)]
 pub(super) struct Wire(UnixStream);
 
@@ -22,7 +22,7 @@ impl Wire {
         Self(stream)
     }
 
-    /// How long one reply may take; `None`: as long as it likes.
+    /// Sets how long one reply may take; `None`: no timeout.
     pub(super) fn patience(&self, patience: Option<Duration>) -> io::Result<()> {
         self.0.set_read_timeout(patience)?;
         self.0.set_write_timeout(patience)
@@ -38,7 +38,7 @@ impl Wire {
         self.0.write_all(&bytes)
     }
 
-    /// The next message; `None`: the other process is gone.
+    /// Receives the next message; `None`: the other process has ended.
     pub(super) fn receive(&mut self) -> io::Result<Option<Message>> {
         let mut length = [0; 4];
         match self.0.read_exact(&mut length) {
@@ -57,7 +57,7 @@ impl Wire {
         Ok(Some(serde_json::from_slice(&text)?))
     }
 
-    /// What `wanted` takes from the next message; `None`: the other process is gone.
+    /// Receives the message that `wanted` accepts; `None`: the other process has ended.
     pub(super) fn expect<T>(
         &mut self,
         wanted: impl FnOnce(Message) -> Result<T, Message>,
@@ -70,7 +70,7 @@ impl Wire {
             .map_err(|other| invalid(&format!("`{}` was not due", other.label())))
     }
 
-    /// Sends descriptors; the other side knows how many.
+    /// Sends descriptors; the other side knows their number.
     pub(super) fn send_descriptors(&self, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         for some in descriptors.chunks(AT_ONCE) {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(AT_ONCE))];
@@ -78,7 +78,7 @@ impl Wire {
             if !control.push(SendAncillaryMessage::ScmRights(some)) {
                 return Err(invalid("no space for the descriptors"));
             }
-            // Descriptors travel with a byte.
+            // Descriptors are sent along with a byte.
             sendmsg(
                 &self.0,
                 &[IoSlice::new(b"d")],
@@ -89,7 +89,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Takes this many descriptors.
+    /// Receives this many descriptors.
     pub(super) fn receive_descriptors(&self, count: usize) -> io::Result<Vec<OwnedFd>> {
         let mut taken = Vec::with_capacity(count);
         while taken.len() < count {
@@ -127,9 +127,10 @@ fn invalid(words: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, words.to_owned())
 }
 
-/// Both processes are ours: this only keeps a mistake from taking all memory.
+/// The largest message: both processes are ours, so this only prevents a bug from taking all
+/// memory.
 const MESSAGE_MAX: u32 = 64 << 20;
-/// Linux passes 253 at once at most.
+/// Linux passes at most 253 at once.
 const AT_ONCE: usize = 128;
 
 #[cfg(test)]
