@@ -1,7 +1,7 @@
-//! Attempts to connect: while one hangs, others are begun beside it.
+//! Connection attempts: while one hangs, others are started in parallel.
 //!
-//! What is lost on the way to a server that cannot be reached (the first packet of a connection, a greeting) is sent again
-//! by TCP after a second, then two, then four. An attempt begun anew gets through as soon as there is a way.
+//! TCP retransmits a lost packet (the first packet of a connection, a greeting) after one second,
+//! then two, then four. A new attempt succeeds as soon as the server can be reached.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -12,19 +12,20 @@ use tokio::time::Instant;
 
 use super::{Link, Obstacle};
 
-/// Another attempt begins so long after the last, while none has ended.
+/// Another attempt starts this long after the last, while none has ended.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Attempts under way; the oldest is given up for one more.
+/// The most attempts in progress; above it the oldest is given up.
 const ATTEMPTS_MAX: usize = 10;
-/// Attempts beside a connection that is suspected are this far apart: a server that is merely slow is spared.
+/// The time between attempts in parallel to a suspected connection, to spare a server that is only
+/// slow.
 const BESIDE_APART: Duration = Duration::from_secs(1);
 
-/// Attempts to connect by a link.
+/// Connection attempts over a link.
 pub(super) struct Attempts<L: Link> {
     link: Rc<L>,
     under_way: JoinSet<Result<L::Connection, Obstacle>>,
     handles: VecDeque<AbortHandle>,
-    /// When the last one beside a suspected connection began.
+    /// When the last attempt in parallel to a suspected connection started.
     beside: Option<Instant>,
 }
 
@@ -52,7 +53,7 @@ impl<L: Link> Attempts<L> {
         );
     }
 
-    /// Connects: the first attempt to succeed; where all have failed, why the last one did.
+    /// Connects: returns the first attempt that succeeds; if all have failed, the last error.
     pub(super) async fn next(&mut self) -> Result<L::Connection, Obstacle> {
         self.begin();
         let mut last = Obstacle::from(String::from("no connection could be made"));
@@ -65,7 +66,7 @@ impl<L: Link> Attempts<L> {
                         return Ok(connection);
                     }
                     Some(Ok(Err(obstacle))) => last = obstacle,
-                    // Given up for a later one.
+                    // It was given up for a later one.
                     Some(Err(_)) => {}
                 },
                 () = tokio::time::sleep(AGAIN) => self.begin(),
@@ -73,7 +74,8 @@ impl<L: Link> Attempts<L> {
         }
     }
 
-    /// Begins an attempt beside a connection that is suspected, unless one is under way, or began a moment ago.
+    /// Starts an attempt in parallel to a suspected connection, unless one is in progress or
+    /// started a moment ago.
     pub(super) fn begin_beside(&mut self) {
         let now = Instant::now();
         if self.under_way.is_empty() && self.beside.is_none_or(|last| now >= last + BESIDE_APART) {
@@ -82,7 +84,7 @@ impl<L: Link> Attempts<L> {
         }
     }
 
-    /// The connection that an attempt has brought by now.
+    /// The connection of an attempt that has succeeded by now.
     pub(super) fn ready(&mut self) -> Option<L::Connection> {
         while let Some(ended) = self.under_way.try_join_next() {
             if let Ok(Ok(connection)) = ended {
@@ -93,7 +95,7 @@ impl<L: Link> Attempts<L> {
         None
     }
 
-    /// The connection that an attempt brings; waits for ever where none does.
+    /// Waits for the connection of an attempt; forever if none succeeds.
     pub(super) async fn first(&mut self) -> L::Connection {
         while let Some(ended) = self.under_way.join_next().await {
             if let Ok(Ok(connection)) = ended {
@@ -104,7 +106,7 @@ impl<L: Link> Attempts<L> {
         std::future::pending().await
     }
 
-    /// Gives up what is under way.
+    /// Gives up all attempts.
     pub(super) fn give_up(&mut self) {
         self.under_way = JoinSet::new();
         self.handles.clear();

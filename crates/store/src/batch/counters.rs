@@ -1,4 +1,4 @@
-//! What a store has done, and how it does.
+//! Counters and health of a store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,39 +7,39 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counters {
     /// Calls sent to the server.
     pub calls: AtomicU64,
-    /// Of these, calls that requests made by themselves, being alone.
+    /// Of these, calls that single requests made directly.
     pub own_calls: AtomicU64,
     /// Requests that went to the server.
     pub asked: AtomicU64,
-    /// Requests refused here, from a bound, without a call.
+    /// Requests refused locally, from a bound, without a call.
     pub refused_locally: AtomicU64,
-    /// Requests answered with failure because no answer came in time.
+    /// Requests that failed because no response came in time.
     pub timeouts: AtomicU64,
-    /// Requests answered with failure because the store could not be asked.
+    /// Requests that failed because the store could not be asked.
     pub unavailable: AtomicU64,
-    /// Corrections dropped because too many waited.
+    /// Corrections dropped because the queue was full.
     pub corrections_dropped: AtomicU64,
-    /// Groups in which the server granted another number than the core would have.
+    /// Groups of which the server granted a different number than the core would have.
     pub diverged: AtomicU64,
     /// Times a connection was made.
     pub connects: AtomicU64,
 }
 
-/// How a store does.
+/// A store's health.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// Whether calls go out; of a cluster: to one of its masters at least.
+    /// Whether calls go out; for a cluster: to at least one of its masters.
     pub up: bool,
-    /// Servers that have a part of the buckets: one, or a cluster's masters.
+    /// Servers with a part of the buckets: one, or a cluster's masters.
     pub servers: usize,
-    /// Of these, the servers that do not answer.
+    /// Of these, the servers that do not respond.
     pub down: usize,
-    /// What went wrong last; empty: nothing yet.
+    /// The last error; empty: none yet.
     pub last_error: String,
 }
 
 impl Counters {
-    /// Each counter by its name in metrics, with what it counts.
+    /// Each counter with its name in metrics and its description.
     pub fn named(&self) -> [(&'static str, &'static str, u64); 9] {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [

@@ -1,4 +1,5 @@
-//! From a server's answer to everybody's: the pure core replayed on the states that the server decided on.
+//! Turns a server's response into the results of all requests, by replaying the pure core on the
+//! states that the server used.
 
 use std::sync::atomic::Ordering;
 
@@ -10,11 +11,11 @@ use crate::StoreError;
 use crate::wire_form::StoredState;
 use tollgate_limit::{Draw, Standing, Timestamp, Verdict};
 
-/// What is told of a bucket that cannot be read.
+/// The error for a bucket that cannot be read.
 const UNREADABLE: &str =
     "a bucket's row cannot be read, or is of a kind that this gateway does not know";
 
-/// Replays the pure core on the states the server decided on and tells everybody.
+/// Replays the pure core on the states the server used, and delivers the results.
 pub(super) fn deliver(
     shared: &Shared,
     flight: Flight,
@@ -101,16 +102,16 @@ pub(super) fn deliver(
         answers.push((ask, Ok(draw)));
     }
     if !unreadable.is_empty() {
-        // Told here and not counted against the server: it serves everybody else.
+        // Reported here and not counted against the server, because it serves all other requests.
         *shared.last_error.lock() = UNREADABLE.into();
     }
-    // Before anybody is told: who asks again at once must find what this call has taught.
+    // Before delivery: a caller that asks again at once must find the bounds from this call.
     shared
         .bounds
         .learn(&batch, &states, now, sent.clock, received);
     for ((wishing, units), (bucket, _)) in wishing.into_iter().zip(leased).zip(&batch.wishes) {
         if unreadable.contains(bucket) {
-            // Failed, as it is when it is dropped.
+            // The lease request failed, as it does when it is dropped.
             continue;
         }
         wishing.answered(units, states[*bucket as usize].as_ref(), now, sent.boot);
@@ -124,8 +125,8 @@ pub(super) fn deliver(
     Ok(())
 }
 
-/// Decides all groups as the specification does, moving `states` on; how many of each were granted. Of those that need an
-/// unreadable bucket none is.
+/// Decides all groups as the specification does and advances `states`; returns how many of each
+/// were granted. Groups that need an unreadable bucket get none.
 pub(crate) fn decide(
     batch: &Batch,
     unreadable: &[u32],
@@ -146,13 +147,14 @@ pub(crate) fn decide(
 }
 
 impl Group {
-    /// Whether one of these buckets is a part of it.
+    /// Whether the group uses one of these buckets.
     fn needs_any(&self, buckets: &[u32]) -> bool {
         !buckets.is_empty() && self.parts.iter().any(|part| buckets.contains(&part.bucket))
     }
 }
 
-/// Decides one request of `group` as the specification does ([`tollgate_limit::draw`]) and moves `states` on.
+/// Decides one request of `group` as the specification does ([`tollgate_limit::draw`]) and advances
+/// `states`.
 fn replay(
     batch: &Batch,
     group: &Group,
@@ -186,7 +188,7 @@ fn replay(
     Draw { granted, standings }
 }
 
-/// Tells a decision. The places a request holds are booked before it can give them back.
+/// Delivers a decision. The places a request holds are recorded before it can give them back.
 fn grant(shared: &Shared, ask: Ask, draw: Draw) {
     if !draw.granted || !ask.wants.iter().any(|wanted| wanted.shape.holds()) {
         answer(ask, Ok(draw));
@@ -199,7 +201,7 @@ fn grant(shared: &Shared, ask: Ask, draw: Draw) {
         && let Err(Ok(draw)) = reply.send(Ok(draw))
         && told
     {
-        // Gone between the two looks.
+        // The client disconnected between the two checks.
         for (wanted, standing) in wants.iter().zip(&draw.standings) {
             if wanted.shape.holds() && matches!(standing.verdict, Verdict::Allow { .. }) {
                 shared.release(wanted.name, wanted.shape.clone(), wanted.cost);

@@ -1,4 +1,4 @@
-//! One turn of a lane: the queue's work sorted into calls, sent, and waited for while anybody waits.
+//! One round of a lane: sorts the queue into calls, sends them, and waits while requests wait.
 
 use std::future::Future;
 use std::pin::pin;
@@ -20,7 +20,7 @@ use crate::lease::{Errand, Held, Leases, Return, Wishing};
 use crate::wire_form::{Name, WireForm};
 use tollgate_limit::{Draw, Timestamp};
 
-/// Fewer requests do not tell whether those that come draw from many buckets.
+/// With fewer requests it cannot be determined whether they draw from many buckets.
 const TELLING: u64 = 8;
 
 /// A batch with the requests that wait for it: `members[g]` are those of group `g`, in order of arrival.
@@ -29,24 +29,24 @@ pub(super) struct Flight {
     pub(super) batch: Batch,
     pub(super) members: Vec<Vec<Ask>>,
     pub(super) peeks: Vec<(Ask, SmallVec<[u32; 2]>)>,
-    /// Those who wish for a lease, in the order of their wishes.
+    /// The lease requests, in order.
     pub(super) wishing: Vec<Wishing>,
-    /// The leases that go back.
+    /// The leases that are returned.
     returned: Vec<Return>,
     buckets: HashTable<u32>,
     groups: HashTable<u32>,
 }
 
-/// When a call left, by both our clocks.
+/// When a call left, by both of our clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) clock: Timestamp,
     pub(super) boot: Timestamp,
 }
 
-/// Why a flush brought nothing.
+/// Why a call brought no result.
 pub(super) enum Failure {
-    /// Everybody's deadline passed.
+    /// Every request's deadline has passed.
     Late,
     Trouble(Trouble),
 }
@@ -61,7 +61,7 @@ impl Failure {
     }
 }
 
-/// A call that has its answer, which nobody has been told yet.
+/// A call whose response is not delivered yet.
 #[must_use = "somebody waits for the answer"]
 pub(super) struct Landed {
     flight: Flight,
@@ -70,14 +70,14 @@ pub(super) struct Landed {
 }
 
 impl Landed {
-    /// Tells everybody.
+    /// Delivers the results.
     pub(super) fn deliver(self, shared: &Shared) -> Result<(), Failure> {
         deliver(shared, self.flight, self.answer, self.sent)
             .map_err(|error| Failure::Trouble(Trouble::Corrupt(error)))
     }
 }
 
-/// What is sent together: as many calls as its parts need (one, outside a cluster).
+/// Calls that are sent together: as many as there are parts (one, outside a cluster).
 #[must_use = "somebody waits for the answer"]
 pub(super) struct Departing(Vec<Flight>);
 
@@ -86,7 +86,8 @@ impl Departing {
         Self(assemble(shared, link, work))
     }
 
-    /// Whether most of its requests draw from buckets of their own; `None`: it has too few to tell.
+    /// Whether most of its requests draw from buckets of their own; `None`: too few requests to
+    /// know.
     pub(super) fn is_spread(&self) -> Option<bool> {
         let [flight] = self.0.as_slice() else {
             return Some(false);
@@ -100,7 +101,7 @@ impl Departing {
         (asks >= TELLING).then(|| 2 * flight.batch.groups.len() as u64 >= asks)
     }
 
-    /// Sends all at once: those that have their answers, and what became of the others.
+    /// Sends all calls at once; returns those with a response, and the failure of the others.
     pub(super) async fn fly<L: Link>(
         self,
         shared: &Shared,
@@ -142,7 +143,7 @@ impl Departing {
         })
         .await;
         drop(flying);
-        // A server that has answered some of what was sent together is there.
+        // A server that has responded to some of the calls is alive.
         if late && outcome.is_ok() && landed.is_empty() {
             outcome = Err(Failure::Late);
         }
@@ -150,7 +151,7 @@ impl Departing {
     }
 }
 
-/// Sends `work` and waits for what comes of it.
+/// Sends `work` and waits for the results.
 #[cfg(test)]
 pub(super) async fn flush<L: Link>(
     shared: &Shared,
@@ -163,7 +164,7 @@ pub(super) async fn flush<L: Link>(
         .await
 }
 
-/// Calls for one request; whether the connection is as good as before.
+/// Makes the call of a single request; returns whether the connection is still good.
 pub(crate) async fn fly_alone<L: Link>(
     shared: &Shared,
     link: &L,
@@ -182,7 +183,8 @@ pub(crate) async fn fly_alone<L: Link>(
             let landed = fly(shared, link, connection, flight).await;
             let fine = landed.and_then(|landed| landed.deliver(shared)).is_ok();
             if !fine {
-                // The breaker counts the lane's calls: the next ones are the lane's, until one of them lands.
+                // The breaker counts the lane's calls, so the following requests use the lane until
+                // one of its calls gets a response.
                 shared.suspect.store(true, Ordering::Release);
             }
             fine
@@ -244,14 +246,15 @@ async fn fly<L: Link>(
     }
 }
 
-/// Waits for the call while anybody waits for it; those whose deadline passes are told, one after the other.
+/// Waits for the call while requests wait for it; each request whose deadline passes gets its
+/// timeout.
 async fn call_until_late(
     shared: &Shared,
     flight: &mut Flight,
     call: impl Future<Output = Result<Answer, Trouble>>,
 ) -> Result<Answer, Failure> {
     let mut call = pin!(call);
-    // Corrections alone have no caller: they get what a request would.
+    // Corrections alone have no waiting request; they get the time a request would have.
     let alone = shared.clock.now().after(shared.answer_within);
     loop {
         let now = shared.clock.now();
@@ -270,7 +273,7 @@ async fn call_until_late(
             if ask.deadline <= now {
                 shared.counters.timeouts.fetch_add(1, Ordering::Relaxed);
                 if let Some(reply) = ask.reply.take() {
-                    // A caller that has gone needs no answer.
+                    // A client that is gone needs no response.
                     let _ = reply.send(Err(StoreError::Timeout));
                 }
             } else {
@@ -283,7 +286,7 @@ async fn call_until_late(
         let Some(next) = next else {
             return Err(Failure::Late);
         };
-        // Those who did not fit in the call are older than some of those in it.
+        // Requests that did not fit in the call are older than some of those in it.
         let next = shared.tell_late(now).map_or(next, |first| first.min(next));
         tokio::select! {
             biased;
@@ -299,7 +302,8 @@ fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
     let mut flights: SmallVec<[((u32, u32), Flight); 1]> = SmallVec::new();
     let (mut later, mut corrections_later) = (Vec::new(), Vec::<Correction>::new());
     for correction in work.corrections {
-        // Those of one bucket keep their order: what frees places must not overtake what tells how many are held.
+        // Corrections of one bucket keep their order: one that frees places must not overtake a
+        // heartbeat that reports them.
         let overtakes = corrections_later
             .iter()
             .any(|earlier| earlier.name == correction.name);
@@ -318,7 +322,7 @@ fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
             continue;
         };
         let name = errand.name();
-        // Beside the requests that share their script.
+        // Together with the requests that use the same script.
         let flight = flight_for(&mut flights, (link.part(name), link.lane_of(&Wants::new())));
         match errand {
             Errand::Wish(held) => match flight.bucket(held.name(), held.shape()) {
@@ -405,7 +409,8 @@ fn flight_for(flights: &mut SmallVec<[((u32, u32), Flight); 1]>, part: (u32, u32
 }
 
 impl Flight {
-    /// The place of a bucket in this call; `None` when it is there under other numbers (a reload is passing): one
+    /// The index of a bucket in this call. `None` if it is in the call under other numbers (during
+    /// a reload): one call must not use two sets of numbers for one bucket.
     /// call must not hold two opinions of one bucket.
     #[expect(
         clippy::cast_possible_truncation,
@@ -427,8 +432,8 @@ impl Flight {
         Some(index)
     }
 
-    /// The place of a bucket that something is given back to: that is settled in the numbers it is stored under, whichever
-    /// they are here. `None`: it is there under another algorithm.
+    /// The index of a bucket for a correction, which is settled in the numbers the bucket is stored
+    /// under, whatever numbers it has here. `None`: it is here under another algorithm.
     #[expect(clippy::cast_possible_truncation, reason = "a hash may be cut")]
     fn bucket_of_any_numbers(&mut self, name: &Name, shape: &Arc<WireForm>) -> Option<u32> {
         let known = self.buckets.find(name.hash as u64, |&index| {
@@ -442,7 +447,7 @@ impl Flight {
         }
     }
 
-    /// Wishes for a lease in this call.
+    /// Adds a lease request to this call.
     fn wish(&mut self, bucket: u32, held: &Arc<Held>, leases: &Arc<Leases>) {
         let (wishing, used_up) = held.depart(leases);
         for returned in used_up {
@@ -452,7 +457,7 @@ impl Flight {
         self.wishing.push(wishing);
     }
 
-    /// Gives a lease back in this call.
+    /// Adds the return of a lease to this call.
     fn give_back(&mut self, bucket: u32, returned: Return) {
         self.batch
             .returns
@@ -460,7 +465,7 @@ impl Flight {
         self.returned.push(returned);
     }
 
-    /// Puts a request in this call, or hands it back for the next.
+    /// Adds a request to this call, or returns it for the next.
     #[expect(clippy::result_large_err, reason = "the request itself, handed back")]
     fn add(&mut self, ask: Ask) -> Result<(), Ask> {
         if self.batch.groups.len() >= GROUPS_MAX || self.peeks.len() >= GROUPS_MAX {
@@ -501,7 +506,7 @@ impl Flight {
     }
 }
 
-/// A spread of a group's claims; its inputs are places and costs, which no caller can aim.
+/// A hash of a group's claims. Its inputs are indices and costs, which no client can choose freely.
 fn hash_of(parts: &[Part]) -> u64 {
     parts.iter().fold(0x9E37_79B9_7F4A_7C15, |hash: u64, part| {
         let word = u64::from(part.bucket) << 32 ^ part.cost << 1 ^ u64::from(part.enforced);

@@ -1,45 +1,46 @@
-//! Whether the next call waits a moment for those who were just told.
+//! Decides whether the next call waits briefly for callers that just got a response.
 //!
-//! Callers that ask again as soon as they are told (a gateway whose workers have more to do than they can) come back one
-//! after the other. If the next call left with the first of them, the rest would wait for it and go together in the call
-//! after that: two halves that take turns for ever, with twice the calls that one would need, and each waits for two.
-//! So a lane stays until most of those it told, and who was queued already, are there again; for a few slices of time at
-//! most, and only while each slice brings its part. Where nobody comes back so soon (requests that go on to an upstream)
-//! that is found out at once, and tried less and less often.
+//! Callers that ask again immediately (an overloaded gateway's workers) return one after the other.
+//! If the next call left with the first of them, the others would go together in the call after it:
+//! two halves that alternate forever, with twice the necessary calls and twice the wait. So a lane
+//! waits until most of the callers it told, and of those already queued, are back. It waits a few
+//! slices of time at most, and only while each slice brings its share. If callers do not return
+//! soon (their requests go on to an upstream), this is detected at once, and waiting is tried less
+//! and less often.
 //!
-//! Nobody who is alone is kept waiting: fewer than [`WORTH`] are not waited for.
+//! A single caller never waits: a lane does not wait for fewer than [`WORTH`].
 
 use std::time::Duration;
 
 use super::{ASKS_MAX, Shared};
 
-/// Fewer than so many are not waited for.
+/// A lane does not wait for fewer callers than this.
 const WORTH: usize = 4;
-/// One in so many may stay away, and is not waited for.
+/// One in this many callers may be missing without being waited for.
 const STRAGGLERS: usize = 8;
-/// With each call the crowd that is waited for is thought smaller by one in so many, unless it is seen.
+/// With each call the expected number of callers shrinks by one in this many, unless they return.
 const SHRINKS: usize = 32;
-/// The longest wait in one go. (Systems add their own to it: Linux some 50 us.)
+/// The longest single wait. (Systems add to it: Linux about 50 us.)
 const SLICE: Duration = Duration::from_micros(30);
-/// Each slice brings one in so many of those waited for, or is the last one.
+/// Each slice must bring one in this many of the expected callers, or it is the last.
 const PROGRESS: usize = 4;
-/// After so many waits in vain in a row they are no rarer: one for 2^(this - 1) calls.
+/// After this many failed waits in a row, waiting becomes no rarer: one in 2^(this - 1) calls.
 const RAREST: u32 = 7;
 
-/// Which calls are waited for.
+/// Decides which calls wait.
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
-    /// Waits in vain, in a row.
+    /// Failed waits in a row.
     vain: u32,
-    /// Calls until the next try.
+    /// Calls until the next attempt.
     pause: u32,
-    /// How many come back, as far as is known.
+    /// How many callers return, as far as known.
     crowd: usize,
 }
 
 impl Gathering {
-    /// A call has been answered and its `told` callers told so, while `queued` others waited for the next one: stays until
-    /// that is worth it.
+    /// Called after a call's `told` callers got their responses, while `queued` others were
+    /// waiting: waits as long as it is useful.
     pub(super) fn wait(&mut self, shared: &Shared, told: usize, queued: usize) {
         let before = shared.queued();
         let Some(enough) = self.enough(told, queued).filter(|enough| *enough > before) else {
@@ -60,9 +61,10 @@ impl Gathering {
         }
     }
 
-    /// How many should be there before the next call leaves; `None`: it leaves at once.
+    /// How many should be queued before the next call leaves; `None`: it leaves immediately.
     fn enough(&mut self, told: usize, queued: usize) -> Option<usize> {
-        // Who stayed away once may be back for the next one: the crowd shrinks slowly.
+        // A caller that was missing once may return for the next call, so the expected number
+        // shrinks slowly.
         self.crowd = (self.crowd - self.crowd.div_ceil(SHRINKS)).max(told + queued);
         let enough = (self.crowd - self.crowd / STRAGGLERS).min(ASKS_MAX);
         if told + queued < WORTH {
@@ -77,7 +79,7 @@ impl Gathering {
 
     fn learn(&mut self, came: bool) {
         self.vain = if came { 0 } else { (self.vain + 1).min(RAREST) };
-        // (Once is chance.)
+        // (A single failure may be chance.)
         self.pause = (1 << self.vain.saturating_sub(1)) - 1;
     }
 }
@@ -98,7 +100,7 @@ mod tests {
         assert_eq!(first(3, 0), None, "a few are not waited for");
         assert_eq!(first(4, 0), Some(4));
         assert_eq!(first(5_000, 0), Some(ASKS_MAX), "no more than a call takes");
-        // The few who were late last time are in the next call, and the rest of the crowd with them.
+        // The few that were late last time are in the next call, together with the others.
         let mut gathering = Gathering::default();
         assert_eq!(gathering.enough(64, 0), Some(56));
         assert_eq!(gathering.enough(8, 0), Some(55));

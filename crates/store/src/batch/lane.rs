@@ -1,4 +1,4 @@
-//! A lane: one connection with its calls under way, and what it does when there is none.
+//! A lane: one connection with its calls, and the handling of its loss.
 
 use std::future::Future;
 use std::pin::pin;
@@ -18,10 +18,10 @@ use super::{Link, Obstacle, Shared, Trouble, owed};
 use crate::breaker::{Breaker, Circuit};
 use crate::lease::SWEEP;
 
-/// How often a lane without a connection answers what is queued.
+/// How often a lane without a connection fails the queued requests.
 const DOWN_TICK: Duration = Duration::from_millis(5);
 
-/// What connections have to end in order once the store is closed.
+/// The time connections have to close cleanly after the store is closed.
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// Starts the store's thread, on which `main` runs with the tasks it spawns there.
@@ -40,13 +40,14 @@ pub(crate) fn start<F: Future<Output = ()> + 'static>(
         .spawn(move || {
             let local = tokio::task::LocalSet::new();
             runtime.block_on(local.run_until(main()));
-            // Connections say goodbye; a server that does not answer is not waited for.
+            // Connections are closed cleanly; a server that does not respond is not waited for.
             let _ = runtime.block_on(async { tokio::time::timeout(FAREWELL, local).await });
         })
 }
 
-/// One connection: connects, works, connects again. What is queued at its end is told so. One call is in flight at a time: a
-/// second halves what is merged into each (measured), and heartbeats of places held rely on the order of calls.
+/// Runs one connection: connects, works, reconnects. Requests that are queued when it ends get an
+/// error. One call is in flight at a time: with two, each merges half as many requests (measured),
+/// and heartbeats of held places depend on the order of calls.
 pub(crate) async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
     keep_connected(&shared, link).await;
     shared.fail_queued();
@@ -57,7 +58,8 @@ async fn keep_connected<L: Link>(shared: &Arc<Shared>, link: Rc<L>) {
     let mut outages = Outages::of(shared.server());
     let mut attempts = Attempts::new(link.clone());
     let mut replacement = None;
-    // (What is queued at the store's end still goes over a connection that has just been replaced.)
+    // (Requests that are queued when the store closes can still use a connection that was just
+    // replaced.)
     while replacement.is_some() || !shared.closed.load(Ordering::Acquire) {
         let connection = match replacement.take() {
             Some(connection) => connection,
@@ -103,7 +105,8 @@ async fn keep_connected<L: Link>(shared: &Arc<Shared>, link: Rc<L>) {
     }
 }
 
-/// Probes until a connection stands. Meanwhile, when no other lane works, queued requests are told so.
+/// Probes until a connection is established. Meanwhile, if no other lane works, queued requests get
+/// an error.
 async fn connect<L: Link>(
     shared: &Shared,
     attempts: &mut Attempts<L>,
@@ -147,16 +150,19 @@ async fn connect<L: Link>(
 enum Ended<C> {
     /// The store is closed.
     Closed,
-    /// The circuit is open, for this reason.
+    /// The circuit opened, for this reason.
     Down(String),
-    /// Another one answered first, while this one was suspected.
+    /// Another connection responded first, while this one was suspected.
     Replaced(C),
 }
 
-/// Sends batch after batch until the circuit opens. Chores go on beside: no request waits for one.
+/// Sends batch after batch until the circuit opens. Chores run in parallel: no request waits for
+/// one.
 ///
-/// A connection on which a call got no answer in time is suspected: it may be dead without a word (the network was away, a
-/// firewall has forgotten it), and what is sent again over it may wait for TCP's next try, seconds later. So another
+/// If a call gets no response in time, its connection is suspected: it may be silently dead (the
+/// network was down, a firewall dropped it), and data sent over it may wait seconds for TCP's
+/// retransmission. So another connection is made in parallel and replaces it, unless the suspected
+/// one responds first.
 /// connection is made beside it, which takes its place unless the suspected one answers first.
 async fn work<L: Link>(
     shared: &Arc<Shared>,
@@ -185,12 +191,14 @@ async fn work<L: Link>(
                 return Ended::Replaced(replacement);
             }
         }
-        // Looked at in every turn: a lane that always has work never waits. (What holds places is never under way here.)
+        // Checked in every round, because a lane that always has work never waits. (A call that
+        // holds places is never in flight here.)
         let outcome = if housekeeping.deadline() <= Instant::now() {
             housekeeping
                 .as_mut()
                 .reset(Instant::now() + link.housekeep_every());
-            // A heartbeat tells of the places that are booked, and those of a call that has landed are booked by telling.
+            // A heartbeat reports the recorded places, and delivery records those of a finished
+            // call.
             let told = turns.tell();
             shared.heartbeat();
             may_owe = true;
@@ -201,7 +209,7 @@ async fn work<L: Link>(
                     .await
             };
             match told.and(begun) {
-                // That it has begun says nothing of the server.
+                // That a call has started shows nothing about the server.
                 Ok(()) => continue,
                 failed => failed,
             }
@@ -236,7 +244,8 @@ async fn work<L: Link>(
                 breaker.succeeded();
                 shared.suspect.store(false, Ordering::Release);
                 if std::mem::take(&mut may_owe) {
-                    // Single requests are decided without a server that is up, too: it refused them, or its queue was full.
+                    // Single requests are also decided without a server that is up: it refused
+                    // them, or its queue was full.
                     shared.charge_beside();
                 }
                 if late || suspected {
@@ -251,7 +260,7 @@ async fn work<L: Link>(
                     .failed(shared.clock.now())
                     .then(|| "no answer in time, several times in a row".into())
             }
-            // (The server that it is about has a lane of its own.)
+            // (The server it concerns has its own lane.)
             Err(Failure::Trouble(Trouble::Moved(_) | Trouble::Astray(_))) => None,
             Err(Failure::Trouble(Trouble::Lost(error) | Trouble::Unfit(error))) => {
                 breaker.trip(shared.clock.now());
@@ -271,11 +280,12 @@ async fn work<L: Link>(
     Ended::Closed
 }
 
-/// A chore that goes on beside the requests, at most one at a time; given up with its connection.
+/// A chore that runs in parallel to requests, at most one at a time; cancelled with its connection.
 struct Chore(Option<tokio::task::JoinHandle<Result<(), Trouble>>>);
 
 impl Chore {
-    /// Begins one; what came of the last, if nobody has asked yet. When that is not done the server is late.
+    /// Starts a chore; returns the result of the last one if it was not yet read. If the last one
+    /// is not done, the server is late.
     async fn begin(
         &mut self,
         chore: impl Future<Output = Result<(), Trouble>> + 'static,
@@ -289,7 +299,7 @@ impl Chore {
         last
     }
 
-    /// Waits for the chore under way; for ever when there is none.
+    /// Waits for the chore in progress; forever if there is none.
     async fn done(&mut self) -> Result<(), Failure> {
         let Some(running) = &mut self.0 else {
             return std::future::pending().await;

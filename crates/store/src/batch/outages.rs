@@ -1,27 +1,27 @@
-//! What the operations log says of a store that comes and goes: each outage with its reason, a long one again now and
-//! then, and its end.
+//! Logs a store's outages: each outage with its reason, a long one repeatedly, and its end.
 
 use tollgate_limit::{Micros, Timestamp};
 
-/// Two lines are this far apart, however often the store goes.
+/// The minimum time between two lines, however often the store fails.
 const APART: Micros = Micros::from_secs(5);
-/// An outage that goes on for the same reason is told of this often.
+/// How often a continuing outage is logged again.
 const AGAIN: Micros = Micros::from_secs(300);
 
-/// What was said so far. A reason is the server's or the system's own words: no address and no password.
+/// What was logged so far. A reason is text of the server or the system, without address or
+/// password.
 #[derive(Debug, Default)]
 pub(crate) struct Outages {
-    /// The server, where it is one of several.
+    /// The server, if it is one of several.
     server: Option<String>,
     last: Option<(String, Timestamp)>,
-    /// Whether the outage under way has been told of.
+    /// Whether the current outage has been logged.
     told: bool,
     /// Whether there has ever been a connection.
     ever: bool,
 }
 
 impl Outages {
-    /// Of one server among several, or of the only one.
+    /// For one server among several, or for the only one.
     pub(crate) fn of(server: Option<&str>) -> Self {
         Self {
             server: server.map(str::to_owned),
@@ -29,7 +29,7 @@ impl Outages {
         }
     }
 
-    /// The store does not answer, for this reason.
+    /// Records that the store does not respond, for this reason.
     pub(crate) fn down(&mut self, error: &str, now: Timestamp) {
         if !self.is_news(error, now) {
             return;
@@ -44,7 +44,7 @@ impl Outages {
         }
     }
 
-    /// A connection stands.
+    /// Records that a connection is established.
     pub(crate) fn up(&mut self) {
         if self.is_worth_telling() {
             match &self.server {
@@ -70,7 +70,8 @@ impl Outages {
         due
     }
 
-    /// Of an end: nothing is said of the end of what nothing was said of, but the first connection is.
+    /// Whether to log the end of an outage: only if the outage was logged, or for the first
+    /// connection.
     fn is_worth_telling(&mut self) -> bool {
         let first = !std::mem::replace(&mut self.ever, true);
         std::mem::take(&mut self.told) || first
@@ -97,7 +98,8 @@ mod tests {
         );
         assert!(outages.is_worth_telling(), "the first connection");
         assert!(!outages.is_worth_telling(), "nothing was said of an outage");
-        // It goes soon after: that is told when the last line is old enough, whatever the reason.
+        // It fails again soon after: that is logged when the last line is old enough, whatever the
+        // reason.
         assert!(!outages.is_news("wrong password", at(306_000)));
         assert!(!outages.is_worth_telling());
         assert!(outages.is_news("wrong password", at(310_000)));

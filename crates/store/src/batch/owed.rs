@@ -1,4 +1,5 @@
-//! What the gateway granted while the server did not answer: charged on a new connection before anybody may ask there.
+//! Charges the units that the gateway granted while the server did not respond, on a new connection
+//! before requests use it.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -10,14 +11,15 @@ use crate::stand_in::{Owed, StandIn};
 use crate::wire_form::{Name, Names, WireForm};
 use tollgate_limit::Change;
 
-/// Requests are decided without the store until the charges have landed, and may owe again: this often it is asked what.
+/// The stand-in decides until the charges have arrived, and may owe more units meanwhile: it is
+/// asked for debts this many times.
 const ROUNDS: usize = 3;
 
-/// What decides in the server's place.
+/// The stand-in for the server.
 pub(super) struct Substitute {
     names: Arc<Names>,
     stand_in: Weak<dyn StandIn>,
-    /// Whether it is told how many gateways there are.
+    /// Whether it receives the number of gateways.
     counted: bool,
 }
 
@@ -28,9 +30,9 @@ impl std::fmt::Debug for Substitute {
 }
 
 impl Shared {
-    /// Names what decides in the server's place from now on.
+    /// Sets the stand-in for the server.
     ///
-    /// Where gateways are `counted` it is told how many there are.
+    /// If gateways are `counted`, the stand-in receives their number.
     pub(crate) fn substitute(&self, names: Arc<Names>, stand_in: Weak<dyn StandIn>, counted: bool) {
         let mut substitute = self.substitute.lock();
         *substitute = Some(Substitute {
@@ -38,11 +40,11 @@ impl Shared {
             stand_in,
             counted,
         });
-        // It may have been told between its making and now.
+        // The number may have changed between its creation and now.
         self.tell_substitute(substitute.as_ref());
     }
 
-    /// A heartbeat has told how many gateways there are.
+    /// A heartbeat has reported the number of gateways.
     pub(crate) fn shared_by(&self, replicas: u32) {
         let changed = self
             .replicas
@@ -50,7 +52,7 @@ impl Shared {
         self.tell_replicas(changed);
     }
 
-    /// The server answers no more: others know better how many gateways there are.
+    /// The server no longer responds: other servers have a better count of gateways.
     pub(super) fn is_not_counted_on(&self) {
         let changed = self.replicas.gone(self.server().unwrap_or_default());
         self.tell_replicas(changed);
@@ -62,7 +64,8 @@ impl Shared {
         }
     }
 
-    /// Under the substitute's lock: the last one told is the one in office, and what it is told last is the last count.
+    /// Under the stand-in's lock, so that the last stand-in set is the one told, and the last count
+    /// is what it has.
     fn tell_substitute(&self, substitute: Option<&Substitute>) {
         let replicas = self.replicas.most();
         let counted = substitute.filter(|substitute| substitute.counted && replicas > 0);
@@ -71,7 +74,7 @@ impl Shared {
         }
     }
 
-    /// What is owed on this server. What is owed on others stays owed.
+    /// The debts on this server. Debts on other servers stay with the stand-in.
     fn owed(&self) -> Vec<Due> {
         let Some((names, stand_in)) = self.stand_in() else {
             return Vec::new();
@@ -94,7 +97,8 @@ impl Shared {
         Some((substitute.names.clone(), substitute.stand_in.upgrade()?))
     }
 
-    /// What was not charged is owed again, and bounded again by what the shares miss once it is asked for.
+    /// Gives debts that were not charged back to the stand-in, which limits them again by the units
+    /// its shares are missing.
     fn owe_again(&self, dues: Vec<Due>) {
         if dues.is_empty() {
             return;
@@ -109,7 +113,8 @@ impl Shared {
             .fetch_add(dropped.len() as u64, Ordering::Relaxed);
     }
 
-    /// Queues what is owed, beside the requests: the server is up, and some were decided without it.
+    /// Queues the debts, together with requests: the server is up, and some requests were decided
+    /// without it.
     pub(super) fn charge_beside(&self) {
         let mut owed = self.owed();
         let rest = owed.split_off(owed.len().min(self.room_for_corrections()));
@@ -120,7 +125,7 @@ impl Shared {
     }
 }
 
-/// What a bucket of this server is to be charged.
+/// A charge for a bucket of this server.
 struct Due {
     name: Name,
     shape: Arc<WireForm>,
@@ -139,8 +144,9 @@ impl From<&Due> for Correction {
     }
 }
 
-/// Charges what is owed over a new connection. A call that gets no answer may have charged: it is not sent again. What the
-/// server refused, and what was to follow it, waits for the next connection.
+/// Charges the debts over a new connection. A call without a response may have charged, so it is
+/// not sent again. A call that the server refused, and those after it, wait for the next
+/// connection.
 pub(super) async fn charge<L: Link>(
     shared: &Shared,
     link: &L,

@@ -1,12 +1,12 @@
-//! How many gateways share a store, as its servers count their heartbeats.
+//! Counts the gateways that share a store, from the heartbeat counts of its servers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-/// The counts of a store's servers. The largest is believed: a server that has just lost its count, or took over another's
-/// slots, has heard of some gateways only, and none has heard of too many.
+/// The counts of a store's servers. The largest is used: a server that has just lost its count, or
+/// took over slots of another, knows only some gateways, and none knows too many.
 #[derive(Debug, Default)]
 pub(super) struct Replicas {
     by_server: Mutex<HashMap<String, u32>>,
@@ -14,12 +14,12 @@ pub(super) struct Replicas {
 }
 
 impl Replicas {
-    /// How many there are; zero: not yet known.
+    /// The number of gateways; zero: not known yet.
     pub(super) fn most(&self) -> u32 {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// A server has counted so many; how many there are, where that has changed.
+    /// Records a server's count; returns the number of gateways if it has changed.
     pub(super) fn counted(&self, server: &str, count: u32) -> Option<u32> {
         let mut by_server = self.by_server.lock();
         match by_server.get_mut(server) {
@@ -29,8 +29,8 @@ impl Replicas {
         self.settle(&by_server)
     }
 
-    /// A server answers no more: what it counted is old. That of the last one stands; how many there are, where that has
-    /// changed.
+    /// Records that a server no longer responds and its count is old. The last server's count is
+    /// kept. Returns the number of gateways if it has changed.
     pub(super) fn gone(&self, server: &str) -> Option<u32> {
         let mut by_server = self.by_server.lock();
         if by_server.len() > 1 {

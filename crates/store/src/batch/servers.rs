@@ -1,8 +1,9 @@
-//! The servers of one store: a single one that has all buckets, or the masters of a cluster that have a part each.
+//! The servers of one store: a single server with all buckets, or the masters of a cluster with a
+//! part each.
 //!
-//! Every server has a queue, a lane, a circuit breaker and connections of its own, so a server that is lost, frozen or
-//! slow concerns the buckets that live on it and no others. Which server has a bucket can change at any time: what waits
-//! for the old one is handed over, and what is already on its way follows the old one's redirection.
+//! Every server has its own queue, lane, circuit breaker and connections, so a server that is lost,
+//! frozen or slow affects only its own buckets. The server of a bucket can change at any time:
+//! requests that wait for the old one are handed over, and those in flight follow its redirection.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,15 +23,15 @@ use crate::stand_in::StandIn;
 use crate::wire_form::{Name, Names, WireForm};
 use tollgate_limit::{Draw, Micros, Settlement};
 
-/// No server has it.
+/// No server has the slot.
 const NOBODY: u16 = u16::MAX;
 
 /// The servers of one store.
 #[derive(Debug)]
 pub(crate) struct Servers {
-    /// The only server, or what the servers of a cluster have in common.
+    /// The only server, or the part that the servers of a cluster share.
     common: Arc<Shared>,
-    /// How requests that are alone call the only server by themselves.
+    /// Lets single requests call the only server directly.
     in_place: Option<Box<dyn InPlace>>,
     cluster: Option<Cluster>,
 }
@@ -43,11 +44,11 @@ struct Cluster {
     parts: Arc<ArcSwap<Parts>>,
 }
 
-/// Which server has which slots.
+/// The servers and their slots.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     pub(crate) servers: Vec<Arc<Server>>,
-    /// The place of each slot's server; empty: nothing is known yet.
+    /// The index of each slot's server; empty: not known yet.
     pub(crate) owners: Vec<u16>,
 }
 
@@ -59,7 +60,7 @@ pub(crate) struct Server {
 }
 
 impl Parts {
-    /// The place of the server that has a slot.
+    /// The index of the server that has a slot.
     pub(crate) fn owner(&self, slot: u16) -> Option<usize> {
         self.owners
             .get(usize::from(slot))
@@ -76,7 +77,7 @@ impl Parts {
         self.servers.get(self.owner(slot)?)
     }
 
-    /// Owners of `slots` slots, each range with the place of its server.
+    /// Owners of `slots` slots; each range has the index of its server.
     pub(crate) fn table(
         slots: usize,
         ranges: impl Iterator<Item = (std::ops::RangeInclusive<u16>, usize)>,
@@ -102,7 +103,7 @@ impl Servers {
         }
     }
 
-    /// A store on several; `parts` are kept up to date by others.
+    /// A store on several servers; the caller keeps `parts` up to date.
     pub(crate) fn several(
         common: Arc<Shared>,
         slot: fn(&Name) -> u16,
@@ -115,13 +116,13 @@ impl Servers {
         }
     }
 
-    /// Lets requests that are alone call by themselves.
+    /// Lets single requests call the server directly.
     pub(crate) fn with_calls_in_place(mut self, in_place: Box<dyn InPlace>) -> Self {
         self.in_place = Some(in_place);
         self
     }
 
-    /// Asks for `wants`, by a call of the request's own where it is alone.
+    /// Asks for `wants`; a single request uses a call of its own.
     pub(crate) async fn ask_alone(&self, wants: Wants) -> Result<Draw, StoreError> {
         if self.cluster.is_none() {
             return self
@@ -136,7 +137,7 @@ impl Servers {
             .await
     }
 
-    /// Asks for `wants` and waits for the answer, which comes within the deadline.
+    /// Asks for `wants` and waits for the response, which arrives within the deadline.
     pub(crate) async fn ask(&self, wants: Wants, peek: bool) -> Result<Draw, StoreError> {
         if self.cluster.is_none() {
             return self.common.ask(wants, peek).await;
@@ -145,12 +146,12 @@ impl Servers {
         server.shared.ask(wants, peek).await
     }
 
-    /// The server that is asked for `wants`. (Of a request whose buckets lie on different ones the first is asked, which
-    /// says so.)
+    /// The server for `wants`. (If the buckets of a request are on several servers, the first is
+    /// used, and reports the error.)
     fn server_of(&self, wants: &Wants) -> Result<Arc<Server>, StoreError> {
         let server = wants.first().map(|wanted| self.server(&wanted.name));
         server.unwrap_or_else(|| {
-            // It draws from nothing: any server says so.
+            // A request without claims: any server can respond.
             let any = self
                 .parts()
                 .and_then(|parts| parts.servers.first().cloned());
@@ -158,7 +159,7 @@ impl Servers {
         })
     }
 
-    /// The server in a cluster that has a bucket.
+    /// The server of a bucket in a cluster.
     fn server(&self, name: &Name) -> Result<Arc<Server>, StoreError> {
         let Some(cluster) = &self.cluster else {
             return Err(self.common.unavailable());
@@ -204,19 +205,19 @@ impl Servers {
         }
     }
 
-    /// Errands of leases of this bucket wait for a call.
+    /// Schedules a call for messages about leases of this bucket.
     pub(crate) fn call_for_errands(&self, name: &Name) {
         if self.cluster.is_none() {
             return self.common.call_for_errands();
         }
-        // Where its slot has no server they wait.
+        // Without a server for the slot the messages wait.
         if let Ok(server) = self.server(name) {
             server.shared.call_for_errands();
         }
     }
 
     /// # Errors
-    /// When nobody is there to be asked for this bucket.
+    /// When no server is available for this bucket.
     pub(crate) fn check_up(&self, name: &Name) -> Result<(), StoreError> {
         if self.cluster.is_none() {
             self.common.check_up()
@@ -225,7 +226,7 @@ impl Servers {
         }
     }
 
-    /// What leases bring here; `None`: this store leases nothing.
+    /// The leases held here; `None`: this store leases nothing.
     pub(crate) fn leases(&self) -> Option<&Arc<Leases>> {
         self.common.leases.as_ref()
     }
@@ -243,7 +244,7 @@ impl Servers {
         self.common.bounds.forget();
     }
 
-    /// Every server that is known, with a queue of its own.
+    /// Every known server that has a queue of its own.
     fn all(&self) -> Vec<Arc<Shared>> {
         match self.parts() {
             Some(parts) => parts
@@ -255,8 +256,8 @@ impl Servers {
         }
     }
 
-    /// Waits until a connection stands; of a cluster until every master was tried, and one answers. The caller puts its own
-    /// bound around it.
+    /// Waits until a connection is established; for a cluster, until every master was tried and one
+    /// responds. The caller adds a timeout.
     pub(crate) async fn connected(&self) {
         let tried = || {
             let healths: Vec<Health> = self.all().iter().map(|shared| shared.health()).collect();
@@ -268,7 +269,7 @@ impl Servers {
         self.common.connected_once(tried).await;
     }
 
-    /// How the store does: it is up while one of its servers is.
+    /// The store's health: it is up while one of its servers is.
     pub(crate) fn health(&self) -> Health {
         let Some(parts) = self.parts().filter(|parts| !parts.servers.is_empty()) else {
             return self.common.health();
@@ -305,13 +306,13 @@ impl Servers {
         }
     }
 
-    /// How many gateways use the store, by their heartbeats; zero: not known.
+    /// How many gateways use the store, counted by heartbeats; zero: not known.
     pub(crate) fn replicas(&self) -> u32 {
         self.common.replicas.most()
     }
 
-    /// Waits until a connection stands or could not be made, of a cluster to every master; the caller puts its own bound
-    /// around it.
+    /// Waits until a connection was established or has failed; for a cluster, to every master. The
+    /// caller adds a timeout.
     pub(crate) async fn tried(&self) {
         let is_tried = |health: Health| health.up || !health.last_error.is_empty();
         let tried = || {
@@ -325,14 +326,14 @@ impl Servers {
         self.common.connected_once(tried).await;
     }
 
-    /// Units that a bucket has at most now, as far as is known.
+    /// The most units that a bucket can have now, if known.
     pub(crate) fn at_most(&self, name: &Name, shape: &Arc<WireForm>) -> Option<u64> {
         self.common
             .bounds
             .at_most(name, shape, self.common.clock.now())
     }
 
-    /// Names what decides in the place of servers that do not answer.
+    /// Sets the stand-in for servers that do not respond.
     pub(crate) fn substitute(&self, names: Arc<Names>, stand_in: Weak<dyn StandIn>, counted: bool) {
         self.common.substitute(names, stand_in, counted);
     }
@@ -341,7 +342,7 @@ impl Servers {
         &self.common.clock
     }
 
-    /// What the last audits found.
+    /// The findings of the last audits.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         self.all()
             .iter()
@@ -349,7 +350,7 @@ impl Servers {
             .collect()
     }
 
-    /// Says whether limits of a day or longer live here, as of the next audit.
+    /// Sets whether the store has limits of a day or longer, as of the next audit.
     pub(crate) fn mind_long_quotas(&self, long: bool) {
         self.common.mind_long_quotas(long);
         for shared in self.all() {
@@ -357,7 +358,7 @@ impl Servers {
         }
     }
 
-    /// Has every server audited again that answers, or the first that does; the caller puts a bound around it.
+    /// Audits every server again that responds, or the first that does; the caller adds a timeout.
     pub(crate) async fn audit_again(&self) {
         let all = self.all();
         let up: Vec<_> = all.iter().filter(|shared| shared.health().up).collect();
@@ -394,12 +395,13 @@ impl Servers {
     }
 
     pub(crate) fn close(&self) {
-        // (The servers of a cluster are closed by what keeps up with them.)
+        // (`Cluster::keep` closes the servers of a cluster.)
         self.common.close();
     }
 }
 
-/// Hands what waits in `from` for buckets that live elsewhere now over to their servers.
+/// Moves requests and corrections in `from` for buckets that are now on other servers to those
+/// servers.
 pub(crate) fn hand_over(from: &Shared, parts: &Parts, slot: fn(&Name) -> u16) {
     let (asks, corrections) = from.take_moved();
     for ask in asks {

@@ -1,4 +1,5 @@
-//! What workers and the store's thread share: the queue between them, the bounds, the places held.
+//! The state that workers and the store's thread share: the queue between them, the bounds, the
+//! held places.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
@@ -25,8 +26,8 @@ use crate::lease::{Errand, Leases};
 use crate::wire_form::{Name, WireForm};
 use tollgate_limit::{Change, Draw, Micros, Timestamp, Verdict};
 
-/// What workers and the lanes to one server share. The servers of a cluster have one each, with the bounds, leases,
-/// counters and held places in common.
+/// The state that workers and the lanes of one server share. Each server of a cluster has its own,
+/// with common bounds, leases, counters and held places.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
@@ -37,35 +38,35 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Counters>,
     /// Places of concurrency limits that requests of this gateway hold now.
     held: Arc<Mutex<HashMap<u128, Places, RandomState>>>,
-    /// One server of several, and the buckets that live there; `None`: the only one, with all of them.
+    /// One of several servers and its buckets; `None`: the only server, with all of them.
     part: Option<ServerPart>,
     /// Times a connection was made to this server.
     pub(crate) generation: AtomicU64,
-    /// Gateways that use the store, by their heartbeats; zero: not yet known.
+    /// Gateways that use the store, counted by heartbeats; zero: not known yet.
     pub(super) replicas: Arc<Replicas>,
     queue: Mutex<Queue>,
     pub(super) arrived: Notify,
-    /// As many requests are queued as a lane gathers, or sends a second call for.
+    /// Notified when the queue has as many requests as a lane gathers, or as a second call needs.
     gathered: Condvar,
     pub(super) enough: Notify,
     pub(super) lanes_up: AtomicUsize,
     pub(super) closed: AtomicBool,
-    /// Whether a lane has a call under way.
+    /// Whether a lane has a call in flight.
     pub(super) busy: AtomicBool,
-    /// Whether a request's own call failed and the lane has had no answer since.
+    /// Whether a single request's call failed and the lane has had no response since.
     pub(super) suspect: AtomicBool,
     pub(super) last_error: Mutex<String>,
-    /// What decides while no lane is up.
+    /// Decides while no lane is up.
     pub(super) substitute: Arc<Mutex<Option<Substitute>>>,
-    /// One asks it at a time what it owes: what it owes on another server is given back.
+    /// Locked while it is asked for debts: debts on another server are given back.
     pub(super) asking_owed: Arc<Mutex<()>>,
-    /// A connection stands, or could not be made.
+    /// Notified when a connection was established or has failed.
     pub(super) connected: Arc<Notify>,
-    /// What the last audit of the server found.
+    /// The findings of the last audit of the server.
     findings: Mutex<Vec<Finding>>,
-    /// Whether limits of a day or longer live here, which the audit minds.
+    /// Whether the store has limits of a day or longer, which the audit takes into account.
     long_quotas: AtomicBool,
-    /// Whether the next turn of housekeeping is to audit the server again.
+    /// Whether the next housekeeping is to audit the server again.
     audit_again: AtomicBool,
     audited: Notify,
 }
@@ -73,7 +74,7 @@ pub(crate) struct Shared {
 /// One server of several.
 pub(crate) struct ServerPart {
     pub(crate) server: String,
-    /// Whether a bucket lives there now.
+    /// Whether a bucket is there now.
     pub(crate) has: Box<dyn Fn(&Name) -> bool + Send + Sync>,
 }
 
@@ -92,9 +93,10 @@ type Places = (Name, Arc<WireForm>, u64);
 struct Queue {
     asks: VecDeque<Ask>,
     corrections: VecDeque<Correction>,
-    /// Buckets of which a heartbeat is to tell the places held. How many those are is looked up when it leaves.
+    /// Buckets whose held places a heartbeat will report. The number of places is read when it
+    /// leaves.
     heartbeats: VecDeque<(Name, Arc<WireForm>)>,
-    /// With so many requests queued a lane goes on that waits for them; zero: none does.
+    /// The number of queued requests at which a waiting lane continues; zero: none waits.
     awaited: usize,
 }
 
@@ -129,7 +131,7 @@ impl Shared {
         }
     }
 
-    /// Of another server of the same store.
+    /// The state for another server of the same store.
     pub(crate) fn of_server(&self, part: ServerPart) -> Self {
         Self {
             bounds: self.bounds.clone(),
@@ -146,22 +148,22 @@ impl Shared {
         }
     }
 
-    /// The server's name, where it is one of several.
+    /// The server's name, if it is one of several.
     pub(crate) fn server(&self) -> Option<&str> {
         self.part.as_ref().map(|part| part.server.as_str())
     }
 
-    /// Whether a bucket lives on this server.
+    /// Whether a bucket is on this server.
     pub(super) fn has(&self, name: &Name) -> bool {
         self.part.as_ref().is_none_or(|part| (part.has)(name))
     }
 
-    /// Asks for `wants` and waits for the answer, which comes within the deadline.
+    /// Asks for `wants` and waits for the response, which arrives within the deadline.
     pub(crate) async fn ask(&self, wants: Wants, peek: bool) -> Result<Draw, StoreError> {
         self.ask_by(None, wants, peek).await
     }
 
-    /// As [`Shared::ask`], by a call of the request's own where it is alone.
+    /// Like [`Shared::ask`]; a single request uses a call of its own.
     pub(crate) async fn ask_by(
         &self,
         in_place: Option<&dyn InPlace>,
@@ -201,7 +203,7 @@ impl Shared {
         }
         {
             let mut queue = self.queue.lock();
-            // Under the lock, as nobody looks into the queue after that of the store's end.
+            // Under the lock, because the queue is not read again after the lane of a closed store.
             if self.closed.load(Ordering::Relaxed) {
                 drop(queue);
                 self.counters.unavailable.fetch_add(1, Ordering::Relaxed);
@@ -239,7 +241,7 @@ impl Shared {
         QUEUE_MAX.saturating_sub(self.queue.lock().corrections.len())
     }
 
-    /// Queues a correction; drops and counts it when too many wait.
+    /// Queues a correction; if the queue is full, drops and counts it.
     pub(crate) fn correct(&self, correction: Correction) {
         let mut queue = self.queue.lock();
         if queue.corrections.len() >= QUEUE_MAX || self.closed.load(Ordering::Relaxed) {
@@ -254,8 +256,8 @@ impl Shared {
         }
     }
 
-    /// Frees places of a concurrency limit. The lock spans both steps: a heartbeat tells what is held and what still waits
-    /// to be freed.
+    /// Frees places of a concurrency limit. The lock covers both steps: a heartbeat reports what is
+    /// held and what still waits to be freed.
     pub(crate) fn release(&self, name: Name, shape: Arc<WireForm>, units: u64) {
         let mut held = self.held.lock();
         if let Some((_, _, count)) = held.get_mut(&name.hash) {
@@ -283,7 +285,7 @@ impl Shared {
         }
     }
 
-    /// What waits here for a call and is about buckets that live on another server now.
+    /// The queued requests and corrections for buckets that are now on another server.
     pub(super) fn take_moved(&self) -> (Vec<Ask>, Vec<Correction>) {
         let mut queue = self.queue.lock();
         let here = |ask: &Ask| {
@@ -309,7 +311,7 @@ impl Shared {
             answer(ask, Err(self.unavailable()));
             return;
         }
-        // (In the order of deadlines.)
+        // (Ordered by deadline.)
         let place = queue
             .asks
             .partition_point(|known| known.deadline <= ask.deadline);
@@ -317,7 +319,7 @@ impl Shared {
         self.arrived.notify_one();
     }
 
-    /// Has every place held told again, once those told of last time have been.
+    /// Queues heartbeats for all held places, once the last ones have been sent.
     pub(crate) fn heartbeat(&self) {
         let held = self.held.lock();
         let mut queue = self.queue.lock();
@@ -329,13 +331,15 @@ impl Shared {
         }
     }
 
-    /// Whether heartbeats are to leave: whoever takes them must have told of every place granted before.
+    /// Whether heartbeats are to be sent. Before they are taken, all earlier grants of places must
+    /// have been delivered.
     pub(super) fn has_heartbeats(&self) -> bool {
         !self.queue.lock().heartbeats.is_empty()
     }
 
-    /// The heartbeats of the next call. They go before everything else that waits, so that nothing granted by a call is
-    /// missing in one of a later call; so what waits to be freed still stands at the server, and is told as held.
+    /// The heartbeats of the next call. They go before everything else that waits, so that places
+    /// granted by one call are not missing in a heartbeat of a later call. Places that wait to be
+    /// freed still exist on the server, and are reported as held.
     fn take_heartbeats(&self) -> Vec<Correction> {
         if !self.has_heartbeats() {
             return Vec::new();
@@ -352,7 +356,8 @@ impl Shared {
         while beats.len() < CORRECTIONS_MAX
             && let Some((name, shape)) = queue.heartbeats.pop_front()
         {
-            // All of its places may have been given back meanwhile; what frees them is on its way.
+            // All of its places may have been given back meanwhile; the corrections that free them
+            // are queued.
             let Some((_, _, units)) = held.get(&name.hash).filter(|_| self.has(&name)) else {
                 continue;
             };
@@ -366,7 +371,7 @@ impl Shared {
         beats
     }
 
-    /// A caller has been told that it holds the places `draw` gave it; one that has gone gives them back.
+    /// Records the places of `draw` if its caller was told; a caller that is gone gives them back.
     pub(super) fn hold(&self, wants: &Wants, draw: &Draw, told: bool) {
         for (wanted, standing) in wants.iter().zip(&draw.standings) {
             if !wanted.shape.holds() || !matches!(standing.verdict, Verdict::Allow { .. }) {
@@ -388,7 +393,7 @@ impl Shared {
         }
     }
 
-    /// Keeps what an audit found, and says what is new in it.
+    /// Stores the findings of an audit and logs the new ones.
     pub(crate) fn audited(&self, findings: Vec<Finding>) {
         let known = std::mem::replace(&mut *self.findings.lock(), findings.clone());
         for finding in findings.iter().filter(|finding| !known.contains(finding)) {
@@ -398,17 +403,18 @@ impl Shared {
         self.audited.notify_waiters();
     }
 
-    /// Whether limits of a day or longer live here.
+    /// Whether the store has limits of a day or longer.
     pub(crate) fn has_long_quotas(&self) -> bool {
         self.long_quotas.load(Ordering::Relaxed)
     }
 
-    /// Says whether limits of a day or longer live here, as of the next audit.
+    /// Sets whether the store has limits of a day or longer, as of the next audit.
     pub(crate) fn mind_long_quotas(&self, long: bool) {
         self.long_quotas.store(long, Ordering::Relaxed);
     }
 
-    /// Has the server audited again by the next turn of housekeeping, and waits for it; the caller puts a bound around it.
+    /// Has the next housekeeping audit the server again and waits for it; the caller adds a
+    /// timeout.
     pub(crate) async fn audit_again(&self) {
         let mut audited = pin!(self.audited.notified());
         audited.as_mut().enable();
@@ -416,12 +422,13 @@ impl Shared {
         audited.await;
     }
 
-    /// Whether this turn of housekeeping is to audit the server; so is the next one, unless this one can.
+    /// Whether this housekeeping is to audit the server. The next one does too, unless this one
+    /// succeeds.
     pub(crate) fn is_audit_due(&self) -> bool {
         self.audit_again.load(Ordering::Acquire)
     }
 
-    /// What the last audit found; empty before the first connection.
+    /// The findings of the last audit; empty before the first connection.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         self.findings.lock().clone()
     }
@@ -436,14 +443,15 @@ impl Shared {
         }
     }
 
-    /// Waits until a connection stands; the caller puts its own bound around it.
+    /// Waits until a connection is established; the caller adds a timeout.
     #[cfg(test)]
     pub(crate) async fn connected(&self) {
         self.connected_once(|| self.lanes_up.load(Ordering::Acquire) > 0)
             .await;
     }
 
-    /// Waits until a connection was made, or could not be, and `done` with that; the caller puts its own bound around it.
+    /// Waits until a connection was established or has failed, and `done` is true; the caller adds
+    /// a timeout.
     pub(super) async fn connected_once(&self, done: impl Fn() -> bool) {
         let mut connected = pin!(self.connected.notified());
         loop {
@@ -456,7 +464,7 @@ impl Shared {
         }
     }
 
-    /// Stops the lanes once what is queued is answered.
+    /// Stops the lanes after the queued requests have their results.
     pub(crate) fn close(&self) {
         if let Some(leases) = &self.leases {
             leases.give_all_back();
@@ -475,18 +483,19 @@ impl Shared {
         self.arrived.notified().await;
     }
 
-    /// A connection was made, or could not be.
+    /// Records that a connection was established or has failed.
     pub(crate) fn tell_tried(&self) {
         self.connected.notify_waiters();
     }
 
-    /// It cannot be connected to, for this reason.
+    /// Records why the server cannot be connected to.
     pub(crate) fn failed(&self, error: String) {
         *self.last_error.lock() = error;
         self.tell_tried();
     }
 
-    /// Stops its lane once what is queued is answered: the server has no bucket any more.
+    /// Stops its lane after the queued requests have their results, because the server has no
+    /// buckets any more.
     pub(crate) fn retire(&self) {
         self.is_not_counted_on();
         {
@@ -496,13 +505,13 @@ impl Shared {
         self.arrived.notify_one();
     }
 
-    /// Errands of leases wait for a call.
+    /// Schedules a call for messages about leases.
     pub(crate) fn call_for_errands(&self) {
         self.arrived.notify_one();
     }
 
     /// # Errors
-    /// When nobody is there to be asked.
+    /// When no server is available.
     pub(crate) fn check_up(&self) -> Result<(), StoreError> {
         if self.lanes_up.load(Ordering::Acquire) == 0 {
             Err(self.unavailable())
@@ -516,7 +525,7 @@ impl Shared {
         StoreError::Unavailable(self.last_error.lock().clone())
     }
 
-    /// Answers everything queued with failure: nobody is there to send it. Corrections stay.
+    /// Fails all queued requests, because no lane can send them. Corrections stay.
     pub(super) fn fail_queued(&self) {
         let asks = std::mem::take(&mut self.queue.lock().asks);
         for ask in asks {
@@ -524,7 +533,8 @@ impl Shared {
         }
     }
 
-    /// What goes in the next call. Requests whose caller has gone are dropped, those too late are told so.
+    /// The work of the next call. Requests whose caller is gone are dropped; late ones get an
+    /// error.
     pub(super) fn take(&self) -> Option<Work> {
         let errands = self.leases.as_ref().map_or_else(Vec::new, |leases| {
             leases.errands_of(CORRECTIONS_MAX, |name| self.has(name))
@@ -555,14 +565,15 @@ impl Shared {
         Some(work)
     }
 
-    /// Corrections that wait for a call.
+    /// The number of queued corrections.
     #[cfg(test)]
     pub(super) fn corrections_queued(&self) -> usize {
         self.queue.lock().corrections.len()
     }
 
-    /// What goes in a call beside the one under way: requests that all `fit`, at least so many of them, and nothing else.
-    /// Where there are fewer, [`Shared::enough`] tells when there are as many.
+    /// The work of a call in parallel to the one in flight: at least `least` requests that all
+    /// satisfy `fits`, and nothing else. If there are fewer, [`Shared::enough`] is notified when
+    /// there are as many.
     pub(super) fn take_beside(&self, least: usize, fits: impl Fn(&Ask) -> bool) -> Option<Work> {
         if self
             .leases
@@ -595,7 +606,8 @@ impl Shared {
         })
     }
 
-    /// Tells those of the queue whose deadline has passed; when that of the next passes. (They are in the order of deadlines.)
+    /// Fails queued requests whose deadline has passed; returns the next deadline. (The queue is
+    /// ordered by deadline.)
     pub(super) fn tell_late(&self, now: Timestamp) -> Option<Timestamp> {
         let mut late = Vec::new();
         let next = {
@@ -611,24 +623,25 @@ impl Shared {
         next
     }
 
-    /// Requests that wait for a call.
+    /// The number of queued requests.
     pub(super) fn queued(&self) -> usize {
         self.queue.lock().asks.len()
     }
 
-    /// Waits until so many requests are queued or `slice` has passed; how many are. It keeps its thread waiting.
+    /// Waits until `enough` requests are queued or `slice` has passed; returns their number. It
+    /// blocks the thread.
     pub(super) fn gather(&self, enough: usize, slice: Duration) -> usize {
         let mut queue = self.queue.lock();
         if queue.asks.len() < enough {
             queue.awaited = enough;
-            // Woken early or for nothing: whoever asked looks at the number.
+            // A spurious or early wake-up is harmless: the caller checks the number.
             let _ = self.gathered.wait_for(&mut queue, slice);
             queue.awaited = 0;
         }
         queue.asks.len()
     }
 
-    /// Puts corrections back at the front that did not fit.
+    /// Puts corrections that did not fit back at the front.
     pub(super) fn put_corrections_back(&self, corrections: Vec<Correction>) {
         if corrections.is_empty() {
             return;
@@ -636,7 +649,7 @@ impl Shared {
         let mut queue = self.queue.lock();
         for correction in corrections.into_iter().rev() {
             match correction.adjust {
-                // How many it tells of is looked up anew.
+                // The number it reports is read again later.
                 Adjust::Hold(_) => queue
                     .heartbeats
                     .push_front((correction.name, correction.shape)),
@@ -646,7 +659,7 @@ impl Shared {
         self.arrived.notify_one();
     }
 
-    /// Puts requests back at the front that did not fit.
+    /// Puts requests that did not fit back at the front.
     pub(super) fn put_back(&self, asks: Vec<Ask>) {
         if asks.is_empty() {
             return;

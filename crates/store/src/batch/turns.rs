@@ -1,12 +1,13 @@
-//! The calls of a lane that are under way: one, or a second beside it.
+//! The calls of a lane that are in flight: one, or a second in parallel.
 //!
-//! While the server works on a call, the callers of the last are told and come back; with one call under way the server
-//! then waits for the next, from its answer until what has queued meanwhile is there. Where requests draw from many buckets
-//! a call keeps it busy for long, so a part of the crowd is sent beside the call under way, and the server goes from the
-//! one to the other. Where all draw from one bucket that would only take them apart: merged, they cost it nothing.
+//! While the server works on a call, the callers of the last one get their results and return. With
+//! one call in flight the server then idles from its response until the next call arrives. If
+//! requests draw from many buckets, a call takes the server long, so a part of the callers is sent
+//! in a second call, and the server goes from one to the other. If all draw from one bucket, a
+//! second call would only split what merging makes free.
 //!
-//! Only requests that hold no places go beside another call, and only beside such: a heartbeat never leaves while places
-//! are granted that nobody was told of.
+//! Only requests that hold no places go in a parallel call, and only in parallel to such requests:
+//! a heartbeat never leaves while granted places are not yet delivered.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -17,36 +18,37 @@ use super::gather::Gathering;
 use super::shared::Work;
 use super::{Ask, Link, Shared};
 
-/// Calls under way at most.
+/// The most calls in flight.
 const FLYING_MAX: usize = 2;
-/// One in so many of those who ask goes beside the call under way: one part is decided, one waits there, one is told.
+/// One in this many callers goes in the parallel call: one part is being decided, one waits at the
+/// server, one gets its results.
 const PARTS: usize = 3;
-/// Fewer are not sent beside another call.
+/// Fewer requests than this do not go in a parallel call.
 const WORTH: usize = 8;
-/// With each call the crowd is thought smaller by one in so many, unless it is seen.
+/// With each call the expected number of callers shrinks by one in this many, unless they are seen.
 const SHRINKS: usize = 32;
 
 type Flown = (Vec<Landed>, Result<(), Failure>);
 
-/// A call under way.
+/// A call in flight.
 struct Flying<'a> {
     call: Pin<Box<dyn Future<Output = Flown> + 'a>>,
     asked: usize,
-    /// Whether another may go beside it.
+    /// Whether another call may go in parallel.
     accompanied: bool,
 }
 
-/// The calls of a lane, and the answers that nobody was told yet.
+/// The calls of a lane, and the results not yet delivered.
 pub(super) struct Turns<'a, L: Link> {
     shared: &'a Shared,
     link: &'a L,
     connection: &'a L::Connection,
     flying: Vec<Flying<'a>>,
     landed: Vec<Landed>,
-    /// Whether most of those who ask draw from buckets of their own, as far as is known: then a second call beside the first
-    /// costs little of what is merged.
+    /// Whether most callers draw from buckets of their own, as far as known: then a second call
+    /// loses little merging.
     spread: bool,
-    /// How many ask, as far as is known.
+    /// The number of callers, as far as known.
     crowd: usize,
 }
 
@@ -71,7 +73,7 @@ impl<'a, L: Link> Turns<'a, L> {
         !self.landed.is_empty()
     }
 
-    /// Tells everybody who waits for the answers that have landed.
+    /// Delivers the results of all finished calls.
     pub(super) fn tell(&mut self) -> Result<(), Failure> {
         let mut outcome = Ok(());
         for landed in self.landed.drain(..) {
@@ -80,8 +82,8 @@ impl<'a, L: Link> Turns<'a, L> {
         outcome
     }
 
-    /// Sends `work`, then tells those who wait for the answers that landed before: while the server works on one call, the
-    /// callers of the last are told.
+    /// Sends `work`, then delivers the results of earlier calls, so that callers get them while the
+    /// server works.
     pub(super) async fn begin(&mut self, work: Work) -> Result<(), Failure> {
         let asked = work.asks.len();
         let alike = work.corrections.is_empty()
@@ -93,7 +95,7 @@ impl<'a, L: Link> Turns<'a, L> {
         let mut call: Pin<Box<dyn Future<Output = Flown> + 'a>> =
             Box::pin(departing.fly(self.shared, self.link, self.connection));
         if !self.landed.is_empty() || !self.flying.is_empty() {
-            // What is asked leaves with the connection's own task.
+            // The call leaves with the connection's own task.
             if let Poll::Ready(flown) =
                 poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await
             {
@@ -111,8 +113,9 @@ impl<'a, L: Link> Turns<'a, L> {
         self.tell()
     }
 
-    /// Waits until a call under way has landed, and sends another beside it where that is worth it. Unless the next call may
-    /// leave first, those who wait for the answer are told at once, and waited for a moment.
+    /// Waits until a call finishes, and sends another in parallel if useful. Unless the next call
+    /// may leave first, the results are delivered at once, and the lane waits briefly for the
+    /// callers to return.
     pub(super) async fn go_on(&mut self, gathering: &mut Gathering) -> Result<(), Failure> {
         loop {
             if let Some(work) = self.beside() {
@@ -143,8 +146,9 @@ impl<'a, L: Link> Turns<'a, L> {
                 let queued = self.shared.queued();
                 let all: usize = self.flying.iter().map(|flying| flying.asked).sum();
                 self.crowd = (self.crowd - self.crowd / SHRINKS).max(all + asked + queued);
-                // Where calls keep the server busy the next leaves before anybody is told. A call for one bucket costs the
-                // same whoever is in it: it waits for those who are told.
+                // If calls take the server long, the next one leaves before results are delivered.
+                // A call for one bucket costs the same for any number of callers, so it waits for
+                // those that get results.
                 let overlaps = self.link.overlaps() && self.spread;
                 if overlaps && outcome.is_ok() && self.flying.is_empty() {
                     return outcome;
@@ -158,7 +162,7 @@ impl<'a, L: Link> Turns<'a, L> {
         }
     }
 
-    /// What goes beside the call under way, if that is worth it.
+    /// The work for a parallel call, if it is useful.
     fn beside(&self) -> Option<Work> {
         if !self.may_follow() {
             return None;
@@ -172,13 +176,13 @@ impl<'a, L: Link> Turns<'a, L> {
             && self.flying.iter().all(|flying| flying.accompanied)
     }
 
-    /// Waits for what is under way, and tells everybody: the connection is given up.
+    /// Waits for the calls in flight and delivers all results: the connection is given up.
     pub(super) async fn end(&mut self) {
         for flying in std::mem::take(&mut self.flying) {
             let (landed, _) = flying.call.await;
             self.landed.extend(landed);
         }
-        // The connection's own end has been told already.
+        // The end of the connection has been reported already.
         let _ = self.tell();
     }
 
@@ -188,7 +192,7 @@ impl<'a, L: Link> Turns<'a, L> {
     }
 }
 
-/// Whether a request may go beside other calls.
+/// Whether a request may be in a call in parallel to others.
 fn fits<L: Link>(link: &L) -> impl Fn(&Ask) -> bool {
     |ask| !ask.peek && link.goes_beside(&ask.wants)
 }

@@ -1,26 +1,28 @@
-//! What leases have brought and cost, for metrics.
+//! Counters of leases, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters of one store's leases.
 #[derive(Debug, Default)]
 pub struct LeaseCounters {
-    /// Leases taken.
+    /// Leases received.
     pub leases: AtomicU64,
-    /// Units in them.
+    /// Units in those leases.
     pub units: AtomicU64,
-    /// Requests whose leased units were all taken here.
+    /// Requests whose leased units were all taken from leases held here.
     pub grants: AtomicU64,
-    /// Units that were sent back unused. (A call that is lost until it is too late makes them forfeited as well.)
+    /// Units returned unused. (If a call is lost until it is too late, they also count as
+    /// forfeited.)
     pub given_back: AtomicU64,
-    /// Units that were left of leases and went back too late, or not at all.
+    /// Units left in leases that were returned too late or not at all.
     pub forfeited: AtomicU64,
     /// Leases held now.
     pub out: AtomicU64,
 }
 
 impl LeaseCounters {
-    /// Each counter by its name in metrics, with what it counts. (`out` is a gauge, and not among them.)
+    /// Each counter with its name in metrics and its description. (`out` is a gauge and not
+    /// included.)
     pub fn named(&self) -> [(&'static str, &'static str, u64); 5] {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [

@@ -1,20 +1,20 @@
-//! What is asked of a leased bucket here.
+//! Measures the demand for a leased bucket in this gateway.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_limit::{Micros, Timestamp};
 
-/// Units asked for per life of a lease.
+/// Units requested per life of a lease.
 #[derive(Debug)]
 pub(super) struct Demand {
     since: AtomicU64,
-    /// In the life that goes on, and in the last.
+    /// In the current life of a lease, and in the last one.
     units: AtomicU64,
     before: AtomicU64,
 }
 
 impl Demand {
-    /// None so far.
+    /// No demand so far.
     pub(super) fn new(now: Timestamp) -> Self {
         Self {
             since: AtomicU64::new(now.as_micros()),

@@ -1,4 +1,4 @@
-//! Drawing where some of a request's limits are leased.
+//! Draws for requests with leased limits.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use crate::batch::{Servers, Wants};
 use tollgate_limit::lease::Terms;
 use tollgate_limit::{Draw, Micros, Standing, Timestamp, Verdict};
 
-/// Units taken from a lease for a request that another limit may refuse. Unless it is granted they are put back.
+/// Units taken from a lease for a request that another limit may still refuse. They are put back
+/// unless it is granted.
 struct Taken<'a> {
     servers: &'a Servers,
     leases: &'a Leases,
@@ -23,16 +24,17 @@ struct Taken<'a> {
     kept: bool,
 }
 
-/// What a request that waited for a lease got.
+/// The result for a request that waited for a lease.
 enum Waited {
     Units(Origin),
-    /// The bucket has not so many.
+    /// The bucket does not have that many units.
     Empty,
-    /// The bucket has them, and no lease of it can be had: too many are out.
+    /// The bucket has them, but cannot lease them: too many leases are out.
     NoLease,
 }
 
-/// Whoever took its units sooner has waited for nothing: what it asks has a deadline of its own.
+/// A request that took its units sooner than this has not waited; its call to the store has a
+/// deadline of its own.
 const MOMENT: Micros = Micros(1_000);
 
 impl Drop for Taken<'_> {
@@ -45,7 +47,7 @@ impl Drop for Taken<'_> {
 }
 
 impl Servers {
-    /// Draws every claim or none; those that are leased from what is held here, if it is.
+    /// Draws every claim or none; leased claims use the units held here, if there are enough.
     pub(crate) async fn draw(&self, wants: Wants) -> Result<Draw, StoreError> {
         match self.leases() {
             Some(leases) if wants.iter().any(|wanted| wanted.shape.lease().is_some()) => {
@@ -80,7 +82,7 @@ impl Servers {
                 return self.ask_alone(wants).await;
             };
             held.count(wanted.cost, leases.clock.boot());
-            // Alone, they are granted here and now.
+            // A single leased claim is granted here immediately.
             let granted_here = alone && held.take(wanted.cost, &leases.clock);
             let mut origin = if alone {
                 None
@@ -91,7 +93,7 @@ impl Servers {
                 self.call_for_errands(held.name());
             }
             if origin.is_none() && !granted_here && !apart {
-                // All claims in one call, as if there were no leases.
+                // All claims in one call, as without leases.
                 drop(taken);
                 return self.ask_alone(wants).await;
             }
@@ -106,7 +108,7 @@ impl Servers {
             let has_units = granted_here || origin.is_some();
             let mut standing = held.standing(wanted.cost, has_units, leases.clock.boot());
             if out_of_leases {
-                // Those that are out now have ended by then.
+                // The leases that are out now have ended by then.
                 standing.verdict = Verdict::Deny {
                     retry_after: wanted.shape.lease().map(Terms::counted),
                 };
@@ -137,7 +139,7 @@ impl Servers {
                 ..Draw::default()
             },
             (false, true) => self.in_time(started, self.ask_alone(rest)).await?,
-            // The others are told of too, and not charged.
+            // The other claims are reported too, and not charged.
             (false, false) => self.in_time(started, self.ask(rest, true)).await?,
         };
         granted &= asked.granted;
@@ -155,7 +157,7 @@ impl Servers {
         Ok(Draw { granted, standings })
     }
 
-    /// What is asked after a lease was waited for has what is left of the time.
+    /// Limits a call after waiting for a lease to the time that is left.
     async fn in_time(
         &self,
         started: Timestamp,
@@ -175,8 +177,8 @@ impl Servers {
         }
     }
 
-    /// Units of a bucket that no other claim of the request may lie beside: waits until a lease has brought them, or
-    /// there are none.
+    /// Gets units of a bucket that cannot share a call with the request's other claims: waits until
+    /// a lease has brought them, or there are none.
     async fn wait_for(
         &self,
         leases: &Arc<Leases>,
@@ -184,7 +186,8 @@ impl Servers {
         cost: u64,
     ) -> Result<Waited, StoreError> {
         let waited = async {
-            // Others may be quicker; each turn serves as many as there are units.
+            // Other requests may take the units first; each round serves as many requests as there
+            // are units.
             loop {
                 if held.is_known_empty(cost, leases.clock.boot()) {
                     return Ok(Waited::Empty);
@@ -207,7 +210,7 @@ impl Servers {
             Ok(outcome) => outcome,
             Err(_) => {
                 self.counters().timeouts.fetch_add(1, Ordering::Relaxed);
-                // (Only a lease was asked for.)
+                // (The store was asked only for a lease.)
                 Err(StoreError::Overdue)
             }
         }

@@ -1,22 +1,24 @@
-//! Leased units that requests have taken and may still put back, as another of their limits has not decided yet.
+//! Tracks leased units that requests have taken and may still put back, because another of their
+//! limits has not decided yet.
 //!
-//! A lease may leave its place while such units are out: it is used up, has ended, or makes room for another. What goes
-//! back to the store must include them, and a second return of the same lease counts for nothing there. So a lease that
-//! leaves waits here until every request that took from it is decided, or until it has to go back.
+//! A lease may leave its slot while such units are out: it is used up, has ended, or is replaced by
+//! another. Its return to the store must include them, because the store ignores a second return of
+//! the same lease. So the lease waits here until every request that took from it is decided, or
+//! until it must be returned.
 
 use smallvec::SmallVec;
 
 use super::slot::Turn;
 use tollgate_limit::Timestamp;
 
-/// Which lease units were taken from: its place, and its turn there.
+/// The origin of leased units: the slot, and its turn.
 pub(super) type Origin = (usize, Turn);
 
-/// The units out, by lease.
+/// The units in hand, by lease.
 #[derive(Debug, Default)]
 pub(super) struct Hands(SmallVec<[Hand; 2]>);
 
-/// Requests that hold units of one lease.
+/// The requests that hold units of one lease.
 #[derive(Debug)]
 struct Hand {
     origin: Origin,
@@ -24,39 +26,39 @@ struct Hand {
     lease: Lease,
 }
 
-/// Where a lease is of which units are out.
+/// The location of a lease with units in hand.
 #[derive(Debug)]
 enum Lease {
     InPlace,
     Leaving(Leaving),
-    /// It went back without them.
+    /// It was returned without them.
     Gone,
 }
 
-/// A lease that has left its place.
+/// A lease that has left its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Leaving {
     pub(super) id: u64,
     pub(super) left: u64,
-    /// The store counts it until then.
+    /// The store counts the lease until this moment.
     pub(super) until: Timestamp,
 }
 
-/// What is to be done with the units of a request that is decided.
+/// What to do with the units of a decided request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Decided {
-    /// Put those that were not granted back into the lease, which is in its place.
+    /// Put those that were not granted back into the lease, which is in its slot.
     PutBack,
-    /// Nothing: others hold units of the lease.
+    /// Nothing: other requests hold units of the lease.
     Waits,
-    /// Give the lease back, with these units in it: nobody holds any more of it.
+    /// Return the lease with these units: no request holds any more of it.
     GiveBack(Leaving),
-    /// Nothing: it is too late for them.
+    /// Nothing: it is too late to return them.
     TooLate,
 }
 
 impl Hands {
-    /// A request has taken units.
+    /// Records that a request has taken units.
     pub(super) fn take(&mut self, origin: Origin) {
         match self.0.iter_mut().find(|hand| hand.origin == origin) {
             Some(hand) => hand.requests += 1,
@@ -68,7 +70,7 @@ impl Hands {
         }
     }
 
-    /// A lease leaves its place. It is handed back at once unless units of it are out.
+    /// Records that a lease leaves its slot. Returns it immediately unless units of it are in hand.
     pub(super) fn leave(&mut self, origin: Origin, leaving: Leaving) -> Option<Leaving> {
         let Some(hand) = self.0.iter_mut().find(|hand| hand.origin == origin) else {
             return Some(leaving);
@@ -77,7 +79,7 @@ impl Hands {
         None
     }
 
-    /// A request that took units is decided, and puts so many of them back.
+    /// Records the decision on a request that took units; it puts `back` units back.
     pub(super) fn decide(&mut self, origin: Origin, back: u64) -> Decided {
         let Some(place) = self.0.iter().position(|hand| hand.origin == origin) else {
             return Decided::TooLate;
@@ -103,7 +105,8 @@ impl Hands {
         decided
     }
 
-    /// The leases that must go back now, units out or not: those that the store counts until `until` or less.
+    /// The leases that must be returned now, even with units in hand: those that the store counts
+    /// until `until` or less.
     pub(super) fn let_go(&mut self, until: Timestamp) -> impl Iterator<Item = Leaving> {
         self.0.iter_mut().filter_map(move |hand| {
             let Lease::Leaving(leaving) = hand.lease else {
@@ -125,7 +128,7 @@ impl Hands {
             .sum()
     }
 
-    /// Whether no unit is out.
+    /// Whether no unit is in hand.
     pub(super) fn are_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! One leased bucket in the process: its leases, what is asked of it, and the wish for more.
+//! One leased bucket in the process: its leases, its demand, and the request for the next lease.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -17,11 +17,11 @@ use tollgate_limit::bucket::{Level, State};
 use tollgate_limit::lease::{GRACE, Terms, Wish};
 use tollgate_limit::{Micros, Standing, Timestamp, Verdict};
 
-/// Leases that have left their places.
+/// Leases that were removed from their slots.
 pub(super) type Left = SmallVec<[Leaving; 2]>;
 
-/// A lease goes back so long before the store stops counting it, whoever holds units of it: the call takes its time, on a busy
-/// machine too.
+/// How long before the store stops counting it a lease is returned, even if requests still hold
+/// units of it: the call takes time, also on a busy machine.
 const ON_ITS_WAY: Micros = Micros(GRACE.0 / 2);
 
 /// A leased bucket.
@@ -30,16 +30,16 @@ pub(crate) struct Held {
     name: Name,
     shape: Arc<WireForm>,
     terms: Terms,
-    /// Two, so that one is used while the next is on its way.
+    /// Two slots, so that one lease is used while the next is being requested.
     slots: [Slot; 2],
     demand: Demand,
-    /// At this many units left the next lease is asked for.
+    /// When this many units are left, the next lease is requested.
     low: AtomicU64,
-    /// Not before this moment, as the store had nothing to lease.
+    /// No request before this moment, because the store had nothing to lease.
     not_before: AtomicU64,
     asking: Mutex<Asking>,
-    /// How the bucket stood in the store, for what callers are told of it: level, the store's moment, and ours. (Read one
-    /// by one: a number between two is told at worst.)
+    /// The bucket's state in the store, for the numbers reported to callers: level, the store's
+    /// time, and ours. (Read one by one; the worst case is a mixed number.)
     level: AtomicI64,
     at: AtomicU64,
     heard: AtomicU64,
@@ -49,32 +49,32 @@ pub(crate) struct Held {
 
 #[derive(Debug, Default)]
 struct Asking {
-    /// In the queue, or under way.
+    /// Whether a request for a lease is queued or in flight.
     busy: bool,
-    /// Requests that wait for units, and for how many each.
+    /// Requests that wait for units, and the number of units for each.
     waiting: Vec<(u64, oneshot::Sender<Had>)>,
-    /// Whether it is in the list of those that hold leases.
+    /// Whether the bucket is in the list of those that hold leases.
     listed: bool,
     /// Units taken by requests that are not decided yet.
     hands: Hands,
 }
 
-/// What came of a wish, as those who wait for units are told.
+/// The result of a request for a lease, for the requests that wait for units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Had {
-    /// It was answered: there are units now, or the bucket is known to be empty.
+    /// The store responded: there are units now, or the bucket is known to be empty.
     Answer,
-    /// The store had units, and leases none of them.
+    /// The store had units but leased none.
     Nothing,
 }
 
-/// A wish on its way. Dropped without an answer it counts as failed.
+/// A request for a lease, in flight. Dropped without a response it counts as failed.
 #[derive(Debug)]
 pub(crate) struct Wishing {
     held: Arc<Held>,
     leases: Arc<Leases>,
     wish: Wish,
-    /// When it left, by the clock of leases.
+    /// When the call left, by the clock of leases.
     departed: Timestamp,
     waiting: Vec<(u64, oneshot::Sender<Had>)>,
     answered: Option<Had>,
@@ -107,17 +107,18 @@ impl Held {
         &self.shape
     }
 
-    /// Counts the demand of a request.
+    /// Counts the demand of one request.
     pub(super) fn count(&self, cost: u64, now: Timestamp) {
         self.demand.count(cost, now, self.terms.life);
     }
 
-    /// Takes `cost` units from a lease, that which ends first before the other, for a request that nothing else can refuse.
+    /// Takes `cost` units from a lease, preferably from the one that ends first, for a request that
+    /// nothing else can refuse.
     pub(super) fn take(&self, cost: u64, clock: &Clock) -> bool {
         self.take_by(cost, clock).is_some()
     }
 
-    /// As [`Held::take`], for a request that is decided later: where from.
+    /// Like [`Held::take`], for a request that is decided later; returns the origin of the units.
     pub(super) fn take_in_hand(&self, cost: u64, clock: &Clock) -> Option<Origin> {
         let mut asking = self.asking.lock();
         let origin = self.take_by(cost, clock)?;
@@ -135,8 +136,8 @@ impl Held {
             .find_map(|slot| Some((slot, self.slots[slot].take_at(cost, now)?)))
     }
 
-    /// A request that took units in hand is decided; those that were not granted go `back`. Whether that is to be told to the
-    /// store now.
+    /// Reports the decision on a request that took units in hand; `back` units were not granted and
+    /// are returned. The result says whether there is a message for the store now.
     pub(super) fn decided(&self, origin: Origin, back: u64, leases: &Leases) -> bool {
         let mut asking = self.asking.lock();
         match asking.hands.decide(origin, back) {
@@ -154,14 +155,14 @@ impl Held {
         false
     }
 
-    /// Whether the next lease should be asked for now: one of `least` units is worth it.
+    /// Whether the next lease should be requested now; a lease must be of at least `least` units.
     pub(super) fn is_low(&self, now: Timestamp, least: u64) -> bool {
         if now.as_micros() < self.not_before.load(Ordering::Relaxed)
             || self.demand.in_a_life() < least
         {
             return false;
         }
-        // Units of a lease about to end are as good as gone.
+        // Units of a lease that is about to end do not count.
         let soon = now.after(Micros(self.terms.life.0 / 4));
         let usable = self
             .slots
@@ -172,13 +173,14 @@ impl Held {
         usable <= self.low.load(Ordering::Relaxed)
     }
 
-    /// Queues a wish unless one is queued or under way; whether it did.
+    /// Queues a request for a lease unless one is queued or in flight; returns whether it did.
     pub(super) fn wish(self: &Arc<Self>, leases: &Leases) -> bool {
         let mut asking = self.asking.lock();
         self.queue(&mut asking, leases)
     }
 
-    /// As [`Held::wish`], for a request that waits for `cost` units; told when an answer has come.
+    /// Like [`Held::wish`], for a request that waits for `cost` units; it is notified of the
+    /// response.
     pub(super) fn wait(self: &Arc<Self>, cost: u64, leases: &Leases) -> oneshot::Receiver<Had> {
         let (tell, told) = oneshot::channel();
         let mut asking = self.asking.lock();
@@ -187,7 +189,8 @@ impl Held {
         told
     }
 
-    /// The wish is not under way any more, or could not be sent: it is queued anew where requests wait.
+    /// Records that the request for a lease is no longer in flight or could not be sent. It is
+    /// queued again if requests wait.
     pub(crate) fn not_sent(self: &Arc<Self>, leases: &Leases) {
         let mut asking = self.asking.lock();
         asking.busy = false;
@@ -204,7 +207,7 @@ impl Held {
         true
     }
 
-    /// The wish, which leaves now, and the leases that are used up, which go back with it.
+    /// The request for a lease that leaves now, and the used-up leases that are returned with it.
     pub(crate) fn depart(
         self: &Arc<Self>,
         leases: &Arc<Leases>,
@@ -222,7 +225,8 @@ impl Held {
             }
         }
         let mut waiting = std::mem::take(&mut asking.waiting);
-        // Whoever has gone, or had no time left, needs nothing any more: units for it would lie idle.
+        // A request that is gone or out of time needs no units; units leased for it would stay
+        // unused.
         waiting.retain(|(_, tell)| !tell.is_closed());
         let needed = waiting
             .iter()
@@ -248,7 +252,8 @@ impl Held {
         )
     }
 
-    /// Has a lease leave its place; `None`: there is none, or it waits for requests that hold units of it.
+    /// Removes a lease from its slot; `None`: there is none, or it waits for requests that hold
+    /// units of it.
     fn vacate(&self, asking: &mut Asking, place: usize) -> Option<Leaving> {
         let slot = &self.slots[place];
         let (turn, until) = (slot.turn(), slot.deadline().after(GRACE));
@@ -258,7 +263,7 @@ impl Held {
             .leave((place, turn), Leaving { id, left, until })
     }
 
-    /// What is told to the store of a lease that goes back.
+    /// The message to the store for a lease that is returned.
     pub(super) fn returning(&self, leaving: Leaving) -> Return {
         let Leaving { id, left, until } = leaving;
         Return {
@@ -270,7 +275,7 @@ impl Held {
         }
     }
 
-    /// Empties all leases; those of which units are out follow.
+    /// Empties all leases; those with units in hand follow later.
     pub(super) fn empty(&self) -> Left {
         let mut asking = self.asking.lock();
         (0..self.slots.len())
@@ -278,7 +283,7 @@ impl Held {
             .collect()
     }
 
-    /// Empties all leases, and waits for nobody.
+    /// Empties all leases without waiting for units in hand.
     pub(super) fn empty_at_once(&self) -> Left {
         let mut left = self.empty();
         left.extend(
@@ -290,7 +295,8 @@ impl Held {
         left
     }
 
-    /// Empties the leases that have ended at `now`, and lets those go that can wait for nobody any more.
+    /// Empties the leases that have ended at `now`, and releases those that can no longer wait for
+    /// units in hand.
     pub(super) fn empty_ended(&self, now: Timestamp) -> Left {
         let mut asking = self.asking.lock();
         let ended = (0..self.slots.len()).filter(|place| self.slots[*place].deadline() <= now);
@@ -301,7 +307,7 @@ impl Held {
         left
     }
 
-    /// Leases in their places.
+    /// Leases in their slots.
     pub(super) fn leases(&self) -> u64 {
         self.slots
             .iter()
@@ -309,7 +315,8 @@ impl Held {
             .sum()
     }
 
-    /// Leases held, with those that wait for requests. Without any it is not in the list of those that hold some any more.
+    /// Leases held, including those that wait for requests. Without any, the bucket is removed from
+    /// the list of those that hold leases.
     pub(super) fn count_or_unlist(&self) -> u64 {
         let mut asking = self.asking.lock();
         let held = self.leases() + asking.hands.leaving();
@@ -317,7 +324,7 @@ impl Held {
         held
     }
 
-    /// Whether nothing is held and nobody has asked for a while.
+    /// Whether nothing is held and there was no demand for a while.
     pub(super) fn is_idle(&self, now: Timestamp) -> bool {
         let asking = self.asking.lock();
         self.leases() == 0
@@ -326,8 +333,8 @@ impl Held {
             && asking.hands.are_empty()
     }
 
-    /// How the bucket stands to a request of `cost`: what the store last said, moved on by our clock, and what is left
-    /// here.
+    /// The bucket's standing for a request of `cost`: the store's last state advanced by our clock,
+    /// and the units left here.
     pub(super) fn standing(&self, cost: u64, granted: bool, now: Timestamp) -> Standing {
         let level = self.level.load(Ordering::Relaxed);
         let heard = Timestamp::from_micros(self.heard.load(Ordering::Relaxed));
@@ -347,8 +354,9 @@ impl Held {
         standing
     }
 
-    /// Whether the store, by an answer received less than a moment ago, had not so many units. (Others give units back, so
-    /// it is not believed for long; counted from the question, an answer that took as long would never be.)
+    /// Whether a recent response of the store shows that it did not have this many units. (Other
+    /// gateways give units back, so this is used only briefly. It counts from the response: counted
+    /// from the call, a slow response would never be used.)
     pub(super) fn is_known_empty(&self, cost: u64, now: Timestamp) -> bool {
         let received = Timestamp::from_micros(self.received.load(Ordering::Relaxed));
         now.since(received) < BELIEVED
@@ -359,16 +367,17 @@ impl Held {
     }
 }
 
-/// How long an empty bucket is believed to gain no more than its rate gives.
+/// How long an empty bucket is assumed to gain only what its rate gives.
 const BELIEVED: Micros = Micros(50_000);
 
 impl Wishing {
-    /// What is wished for.
+    /// The lease to request.
     pub(crate) fn wish(&self) -> Wish {
         self.wish
     }
 
-    /// Keeps what the store gave at `now` by its clock, having been asked at `sent` by ours; `state`: the bucket before.
+    /// Stores the result of the store at `now` by its clock, for a call made at `sent` by ours;
+    /// `state`: the bucket before.
     pub(crate) fn answered(
         mut self,
         units: u64,
@@ -412,7 +421,7 @@ impl Wishing {
             let later = clock.boot().after(Micros(held.terms.life.0 / 4));
             held.not_before.store(later.as_micros(), Ordering::Relaxed);
         }
-        // (What is needed together may be more than there is, and what each needs not.)
+        // (All waiting requests together may need more than there is, while each alone does not.)
         let one = self.waiting.iter().map(|(cost, _)| *cost).min();
         let there = one.is_some_and(|cost| level >= held.shape.scaled(cost));
         self.answered = Some(if units == 0 && there {
@@ -426,7 +435,8 @@ impl Wishing {
 impl Drop for Wishing {
     fn drop(&mut self) {
         if self.answered.is_none() {
-            // The store may have leased units that nobody here knows of: they go back, if they are there.
+            // The store may have leased units without our knowledge: they are returned, if they
+            // exist.
             let until = self.departed.after(self.held.terms.counted());
             let (name, shape) = (self.held.name, self.held.shape.clone());
             self.leases.again([Return {
@@ -440,7 +450,7 @@ impl Drop for Wishing {
         self.held.not_sent(&self.leases);
         for (_, waiting) in self.waiting.drain(..) {
             if let Some(had) = self.answered {
-                // Who has gone needs no word.
+                // A request that is gone needs no notification.
                 let _ = waiting.send(had);
             }
         }

@@ -1,7 +1,8 @@
 //! One lease in the process: how many units are left, until when.
 //!
-//! Units left and the lease's turn stand in one word, so that taking, putting back and emptying cannot mix up two
-//! leases; the clock is read again after units were taken, so that none is taken after the deadline.
+//! The units left and the lease's turn are in one word, so that taking, putting back and emptying
+//! cannot confuse two leases. The clock is read again after units were taken, so that none is used
+//! after the deadline.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +11,8 @@ use tollgate_limit::Timestamp;
 
 /// An atomic word as a slot needs it.
 pub(super) trait Cell: Word {
-    /// Replaces `old` by `new`, acquiring and releasing; it may fail for no reason. What is there otherwise.
+    /// Replaces `old` by `new` with acquire and release ordering; it may fail spuriously. Returns
+    /// the current value on failure.
     fn exchange(&self, old: u64, new: u64) -> Result<u64, u64>;
 }
 
@@ -35,15 +37,16 @@ pub(super) const LEFT_MAX: u64 = (1 << LEFT_BITS) - 1;
 /// A place for a lease.
 #[derive(Debug)]
 pub(super) struct Slot<W = AtomicU64> {
-    /// The turn in the high bits, which no two leases here share, and the units left in the low ones.
+    /// The turn in the high bits, unique among the leases in this slot, and the units left in the
+    /// low bits.
     word: W,
-    /// By the clock that counts the time a machine sleeps. Zero: there is none.
+    /// By the clock that continues while a machine sleeps. Zero: no lease.
     deadline: W,
-    /// Zero: there is none.
+    /// Zero: no lease.
     id: W,
 }
 
-/// Which lease units were taken from.
+/// Identifies the lease that units were taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn(u64);
 
@@ -62,7 +65,7 @@ impl<W: Cell> Slot<W> {
         }
     }
 
-    /// Takes `cost` units of a lease that has not ended, by a clock in microseconds.
+    /// Takes `cost` units from a lease that has not ended, by a clock in microseconds.
     pub(super) fn take_at(&self, cost: u64, now: impl Fn() -> u64) -> Option<Turn> {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
@@ -74,13 +77,13 @@ impl<W: Cell> Slot<W> {
                 return None;
             }
             match self.word.exchange(word, word - cost) {
-                // The word was the same all the while, so the deadline was this lease's.
+                // The word did not change meanwhile, so the deadline belongs to this lease.
                 Ok(_) => {
                     let turn = Turn(word >> LEFT_BITS);
                     if now() < deadline {
                         return Some(turn);
                     }
-                    // This thread was held up on the way.
+                    // The thread was delayed and the deadline has passed.
                     self.put_back(turn, cost);
                     return None;
                 }
@@ -89,7 +92,8 @@ impl<W: Cell> Slot<W> {
         }
     }
 
-    /// Puts units back; without effect once the lease has been emptied: they have been counted as used then.
+    /// Puts units back. No effect after the lease has been emptied: the units were then counted as
+    /// used.
     pub(super) fn put_back(&self, turn: Turn, cost: u64) {
         let mut word = self.word.load(Ordering::Acquire);
         while word >> LEFT_BITS == turn.0 {
@@ -100,17 +104,17 @@ impl<W: Cell> Slot<W> {
         }
     }
 
-    /// Units left, whether or not they may still be taken.
+    /// Units left, even if the lease has ended.
     pub(super) fn left(&self) -> u64 {
         self.word.load(Ordering::Acquire) & LEFT_MAX
     }
 
-    /// When it ends; the beginning of time when there is none.
+    /// When the lease ends; the beginning of time if there is none.
     pub(super) fn deadline(&self) -> Timestamp {
         Timestamp::from_micros(self.deadline.load(Ordering::Acquire))
     }
 
-    /// The turn of the lease that is here. (Nobody else may empty or fill the slot meanwhile.)
+    /// The turn of the current lease. (No other thread may empty or fill the slot meanwhile.)
     pub(super) fn turn(&self) -> Turn {
         Turn(self.word.load(Ordering::Acquire) >> LEFT_BITS)
     }
@@ -120,7 +124,8 @@ impl<W: Cell> Slot<W> {
         self.id.load(Ordering::Acquire) != 0
     }
 
-    /// Puts a lease here, where there is none. One caller at a time, and not beside [`Slot::empty`].
+    /// Stores a lease in an empty slot. One thread at a time, and not concurrently with
+    /// [`Slot::empty`].
     pub(super) fn fill(&self, id: u64, units: u64, deadline: Timestamp) {
         let turn = self.next_turn();
         self.word.store(turn, Ordering::Release);
@@ -130,8 +135,8 @@ impl<W: Cell> Slot<W> {
             .store(turn | units.min(LEFT_MAX), Ordering::Release);
     }
 
-    /// Takes all that is left; from then on nothing of this lease can be taken or put back. Its id and the units; `None`:
-    /// there is none. One caller at a time.
+    /// Takes all units left; afterwards no unit of this lease can be taken or put back. Returns its
+    /// id and the units; `None`: no lease. One thread at a time.
     pub(super) fn empty(&self) -> Option<(u64, u64)> {
         let id = self.id.swap(0, Ordering::AcqRel);
         if id == 0 {
@@ -155,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// A slot with a first lease of so many units that ends at 20; it is 10 now.
+    /// A slot with a first lease of this many units that ends at 20; the time is 10.
     fn leased(units: u64) -> Arc<Slot<Modelled>> {
         let slot = Slot::new();
         slot.fill(7, units, Timestamp::from_micros(20));
@@ -205,7 +210,8 @@ mod tests {
         });
     }
 
-    /// The second lease has ended before it is here: by the first one's deadline it could be taken from.
+    /// The second lease has ended before it is stored: with the first one's deadline, units could
+    /// be taken from it.
     #[test]
     fn nothing_is_taken_from_a_lease_by_the_deadline_of_another() {
         loom::model(|| {
