@@ -1,4 +1,4 @@
-//! Bodies, both ways: taken out of what was read, and written so that they end where their head said.
+//! Reads bodies out of a read buffer, and writes them so that they end where their head says.
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -6,37 +6,37 @@ use http::HeaderMap;
 use crate::chunked::{CHUNK_END, Decoder, Piece, write_end, write_size};
 use crate::{BodyLength, Malformed, Output};
 
-/// Reads the body behind a head.
+/// Reads the body that follows a head.
 #[derive(Debug, Default)]
 pub enum BodyReader {
-    /// It has been read whole.
+    /// The whole body has been read.
     #[default]
     Done,
-    /// So many bytes are left.
+    /// This many bytes are left.
     Exactly(u64),
     /// Chunks.
     Chunked(Decoder),
-    /// All that comes before the connection ends.
+    /// All bytes until the connection ends.
     UntilClose,
-    /// Nobody can say where it ends, or it ended too early.
+    /// Its end is unknown, or it ended too early.
     Broken,
 }
 
-/// What comes next of a body.
+/// The next part of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Some of its bytes, never none.
+    /// Some of its bytes; never empty.
     Data(Bytes),
-    /// The headers behind it. The body has ended.
+    /// The trailers that follow it. The body has ended.
     Trailers(HeaderMap),
-    /// Nothing more.
+    /// The body has ended.
     End,
-    /// More must be read first: so many bytes, or 0 if that is not known.
+    /// More must be read first: this many bytes, or 0 if the number is unknown.
     Needs(u64),
 }
 
 impl BodyReader {
-    /// At the beginning of a body that ends there.
+    /// Creates a reader at the beginning of a body of this length.
     pub fn new(length: BodyLength) -> Self {
         match length {
             BodyLength::None => Self::Done,
@@ -47,10 +47,9 @@ impl BodyReader {
         }
     }
 
-    /// The next piece out of `input`.
+    /// Takes the next part out of `input`.
     ///
-    /// # Errors
-    /// What is wrong with it. The body is broken then.
+    /// # Errors The reason why it is malformed. The body is broken then.
     pub fn read(&mut self, input: &mut BytesMut) -> Result<Body, Malformed> {
         Ok(match self {
             Self::Done => Body::End,
@@ -81,10 +80,9 @@ impl BodyReader {
         })
     }
 
-    /// The connection has ended, and everything that was read is taken.
+    /// Handles the end of the connection; everything that was read must have been taken.
     ///
-    /// # Errors
-    /// [`Malformed::Truncated`]: the body has not come to its end.
+    /// # Errors [`Malformed::Truncated`]: the body is incomplete.
     pub fn end(&mut self) -> Result<(), Malformed> {
         match self {
             Self::Done => Ok(()),
@@ -99,17 +97,17 @@ impl BodyReader {
         }
     }
 
-    /// Whether it has been read whole.
+    /// Whether the whole body has been read.
     pub const fn is_done(&self) -> bool {
         matches!(self, Self::Done)
     }
 
-    /// Whether no more of it comes, although it has not come to its end.
+    /// Whether no more of it will arrive, although it is incomplete.
     pub const fn is_broken(&self) -> bool {
         matches!(self, Self::Broken)
     }
 
-    /// Bytes that are to come, if that is known.
+    /// The number of remaining bytes, if known.
     pub const fn left(&self) -> Option<u64> {
         match self {
             Self::Done => Some(0),
@@ -118,7 +116,7 @@ impl BodyReader {
         }
     }
 
-    /// All that is left of a body of known length, if it is in `input`.
+    /// The whole rest of a body of known length, if `input` contains it.
     pub fn take_whole(&mut self, input: &mut BytesMut) -> Option<Bytes> {
         let Self::Exactly(left) = *self else {
             return None;
@@ -131,17 +129,17 @@ impl BodyReader {
     }
 }
 
-/// Writes the body behind a head.
+/// Writes the body that follows a head.
 #[derive(Debug)]
 pub struct BodyWriter {
-    /// What is left of it.
+    /// The rest of it.
     length: BodyLength,
     ended: bool,
     broken: bool,
 }
 
 impl BodyWriter {
-    /// At the beginning of a body that ends there.
+    /// Creates a writer at the beginning of a body of this length.
     pub const fn new(length: BodyLength) -> Self {
         Self {
             length,
@@ -156,13 +154,14 @@ impl BodyWriter {
             BodyLength::Exactly(left) => {
                 let length = piece.len() as u64;
                 if length > *left {
-                    // What was promised is kept; more would be the next message.
+                    // Write only the announced length: more bytes would be read as the next
+                    // message.
                     out.push(piece.slice(..usize::try_from(*left).unwrap_or(0)));
                     (self.ended, self.broken) = (true, true);
                     return;
                 }
                 *left -= length;
-                // Its owner need not be asked whether there is more.
+                // The body is complete, so its source need not be polled again.
                 self.ended = *left == 0;
                 if !piece.is_empty() {
                     out.push(piece);
@@ -174,7 +173,7 @@ impl BodyWriter {
                 out.flat().extend_from_slice(CHUNK_END);
             }
             BodyLength::Chunked => {}
-            // Not a byte may follow: it would be read as the next message.
+            // No byte may follow: it would be read as the next message.
             BodyLength::None => {
                 (self.ended, self.broken) = (true, self.broken || !piece.is_empty());
             }
@@ -189,7 +188,7 @@ impl BodyWriter {
         }
     }
 
-    /// The body has ended, with `trailers`, which only chunks can carry.
+    /// Ends the body with `trailers`, which only the chunked coding can carry.
     pub fn end(&mut self, out: &mut Output, trailers: Option<&HeaderMap>) {
         if self.ended {
             return;
@@ -202,7 +201,7 @@ impl BodyWriter {
         }
     }
 
-    /// The body broke off.
+    /// Records that the body broke off.
     pub const fn fail(&mut self) {
         (self.ended, self.broken) = (true, true);
     }
@@ -212,12 +211,13 @@ impl BodyWriter {
         self.ended
     }
 
-    /// Whether what was written is not the body that the head promised: the other side has to see that.
+    /// Whether the written bytes are not the body that the head announced; the peer must be able to
+    /// detect that.
     pub const fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Whether the end of the connection is all that says where the body ends.
+    /// Whether only the end of the connection marks the end of the body.
     pub fn ends_with_connection(&self) -> bool {
         self.length == BodyLength::UntilClose
     }

@@ -1,4 +1,5 @@
-//! Where the body of a message ends (RFC 9112 6.3): one type and one function, for requests and responses, read or written.
+//! Decides where the body of a message ends (RFC 9112 6.3): one type and one function, for requests
+//! and responses, read or written.
 
 use http::{StatusCode, Version};
 
@@ -10,13 +11,14 @@ use super::head::Framing;
 pub enum BodyLength {
     /// There is no body.
     None,
-    /// After so many bytes, at least one.
+    /// After this many bytes, at least one.
     Exactly(u64),
-    /// With the last chunk.
+    /// After the last chunk.
     Chunked,
-    /// With the connection. Responses only.
+    /// At the end of the connection. Responses only.
     UntilClose,
-    /// The transfer coding is not understood, so nobody can say where. The request is refused and its connection closed.
+    /// Unknown, because the transfer coding is not supported. The request is refused and its
+    /// connection closed.
     Unknown,
 }
 
@@ -29,7 +31,7 @@ pub enum Message {
     Response {
         /// Its status.
         status: StatusCode,
-        /// Whether it answers a HEAD request, and so is a head alone.
+        /// Whether it is the response to a HEAD request, and so has no body.
         to_head: bool,
     },
 }

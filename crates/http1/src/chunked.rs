@@ -1,5 +1,5 @@
-//! The chunked coding, both ways (RFC 9112 7.1). Reading is strict: every line ends in CR LF, nothing stands where
-//! nothing may, sizes, extensions and trailers are bounded.
+//! The chunked coding, both ways (RFC 9112 7.1). Reading is strict: every line ends in CR LF, no
+//! extra bytes are allowed, and sizes, extensions and trailers are bounded.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
@@ -11,21 +11,21 @@ use super::{Bounds, Lines, Malformed};
 #[derive(Debug, Default)]
 pub struct Decoder {
     at: At,
-    /// The size of the chunk under way as far as it was read, then what is left of it.
+    /// The size of the current chunk as read so far, then the rest of it.
     left: u64,
-    /// Digits of its size.
+    /// The number of digits of its size.
     digits: u8,
-    /// Bytes of extensions so far, all chunks together.
+    /// The number of extension bytes so far, in all chunks.
     extensions: usize,
     trailers: Lines,
 }
 
-/// What a decoder waits for.
+/// The position of the decoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum At {
     #[default]
     Size,
-    /// Blanks between a size and its extension.
+    /// In whitespace between a size and its extension.
     Blank,
     Extension,
     SizeLf,
@@ -41,26 +41,25 @@ enum At {
 pub enum Piece {
     /// Some of its bytes.
     Data(Bytes),
-    /// Its end, with the fields behind it, if there are any.
+    /// Its end, with the trailers, if there are any.
     End(Option<HeaderMap>),
 }
 
 impl Decoder {
-    /// At the beginning of a body.
+    /// Creates a decoder at the beginning of a body.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether the body has been read whole.
+    /// Whether the whole body has been read.
     pub fn is_done(&self) -> bool {
         self.at == At::End
     }
 
-    /// Takes the next piece out of `input`; `None` when more must be read first. At the end of a connection that is an
-    /// error, which the caller has to see.
+    /// Takes the next piece out of `input`; `None` if more must be read first. If the connection
+    /// has ended that is an error, which the calling code must detect.
     ///
-    /// # Errors
-    /// What is wrong with it. No further call makes sense then.
+    /// # Errors The reason why it is malformed. The decoder must not be called again.
     pub fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Piece>, Malformed> {
         loop {
             match self.at {
@@ -114,7 +113,7 @@ impl Decoder {
         }
     }
 
-    /// Takes one byte of what stands around the data; whether data or trailers follow.
+    /// Processes one byte outside the data; returns whether data or trailers follow.
     fn line(&mut self, byte: u8) -> Result<bool, Malformed> {
         self.at = match (self.at, byte) {
             (At::DataCr, b'\r') => At::DataLf,
@@ -124,7 +123,7 @@ impl Decoder {
             }
             (At::DataCr | At::DataLf, _) => return Err(Malformed::ChunkEnd),
             (At::Size, digit) if digit.is_ascii_hexdigit() => {
-                // Sixteen digits fill the number; zeros in front of it are bounded with them.
+                // Sixteen digits fill the number; leading zeros count, so they are bounded too.
                 if self.digits == 16 {
                     return Err(Malformed::ChunkSize);
                 }
@@ -166,7 +165,8 @@ impl Decoder {
     }
 }
 
-/// Writes what stands before the `length` bytes of a chunk. A chunk of no bytes would end the body: it must not be written.
+/// Writes the size line of a chunk with `length` bytes. An empty chunk would end the body, so
+/// `length` must not be 0.
 pub fn write_size(out: &mut Vec<u8>, length: usize) {
     debug_assert!(length > 0, "the empty chunk is the last");
     let mut text = [0; 18];
@@ -184,7 +184,7 @@ pub fn write_size(out: &mut Vec<u8>, length: usize) {
     out.extend_from_slice(&text[at..]);
 }
 
-/// What stands behind the bytes of every chunk.
+/// The CRLF that ends a chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
 
 /// Writes the end of a body, with `trailers`.
@@ -196,9 +196,9 @@ pub fn write_end(out: &mut Vec<u8>, trailers: Option<&HeaderMap>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The bytes of extensions that are read over in one body: nobody sends any.
+/// The largest number of extension bytes that are skipped in one body; real clients send none.
 const EXTENSIONS: usize = 16 * 1024;
-/// What trailers may hold.
+/// The limits of trailers.
 const TRAILERS: Bounds = Bounds {
     bytes: 16 * 1024,
     lines: 100,

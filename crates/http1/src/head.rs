@@ -1,7 +1,7 @@
-//! The head of a message: where its lines end, and the fields in them.
+//! Splits the head of a message into lines and headers.
 //!
-//! Names and values are checked by the types they become; what stands in no type, the ends of lines, is checked here.
-//! Values are slices of the bytes that were read.
+//! Names and values are checked by the types that they become; line ends are checked here. Values
+//! are slices of the read buffer.
 
 use bytes::Bytes;
 use http::header::{
@@ -12,29 +12,29 @@ use http::{StatusCode, Version};
 use super::Malformed;
 use super::verbatim::Kind;
 
-/// How much a head may hold.
+/// The limits of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes in all.
+    /// The largest number of bytes.
     pub bytes: usize,
-    /// Lines, the first one counted and the blank one not.
+    /// The largest number of lines, including the first and excluding the blank one.
     pub lines: usize,
-    /// Whether a line may end in LF alone, as a recipient may allow it (RFC 9112 2.2).
+    /// Whether a line may end in LF alone, which RFC 9112 2.2 allows a recipient to accept.
     pub bare_lf: bool,
 }
 
-/// Where the lines of a head end. Found as the bytes come, each looked at once however many pieces they come in.
+/// The line ends of a head. Each byte is scanned once, however many pieces they arrive in.
 #[derive(Debug, Default)]
 pub struct Lines {
-    /// Where the LF of each line stands.
+    /// The position of the LF of each line.
     pub(super) ends: Vec<u32>,
-    /// Bytes before this have been looked at.
+    /// The number of bytes that have been scanned.
     seen: usize,
     pub(super) names: Names,
 }
 
 impl Lines {
-    /// None yet.
+    /// Creates it without lines.
     pub const fn new() -> Self {
         Self {
             ends: Vec::new(),
@@ -43,17 +43,16 @@ impl Lines {
         }
     }
 
-    /// Forgets what was found: the next head begins. The names of the last one are remembered.
+    /// Resets it for the next head. The names of the last head are remembered.
     pub fn reset(&mut self) {
         self.ends.clear();
         self.seen = 0;
     }
 
-    /// The length of the head that `bytes` begin with, its blank line counted; `None` when it has not come whole. `bytes`
-    /// are those of the last call and perhaps more.
+    /// Returns the length of the head at the beginning of `bytes`, including its blank line; `None`
+    /// if it is incomplete. `bytes` must be those of the last call, possibly with more appended.
     ///
-    /// # Errors
-    /// When it exceeds `bounds`, or a line ends as none may.
+    /// # Errors If it exceeds `bounds`, or if a line end is invalid.
     pub fn find(&mut self, bytes: &[u8], bounds: Bounds) -> Result<Option<usize>, Malformed> {
         while let Some(offset) = memchr::memchr(b'\n', &bytes[self.seen..]) {
             let end = self.seen + offset;
@@ -86,7 +85,7 @@ impl Lines {
         }
     }
 
-    /// How many lines were found, the blank one not counted.
+    /// The number of lines, without the blank one.
     pub const fn len(&self) -> usize {
         self.ends.len()
     }
@@ -98,18 +97,16 @@ impl Lines {
 
     /// The line `index` of `head`, without its end.
     ///
-    /// # Panics
-    /// When there is no such line.
+    /// # Panics If there is no such line.
     pub fn line<'h>(&self, head: &'h [u8], index: usize) -> &'h [u8] {
         let line = &head[self.start(index)..self.ends[index] as usize];
         line.strip_suffix(b"\r").unwrap_or(line)
     }
 
-    /// Adds the fields in the lines of `head` from the line `first` on (1 behind a start line) to `headers`; whether one of
-    /// them is for [`Framing`].
+    /// Adds the headers in the lines of `head` from the line `first` on (1 after a start line) to
+    /// `headers`; returns whether one of them belongs to [`Framing`].
     ///
-    /// # Errors
-    /// When a name or a value is malformed; lines that continue the one before (obs-fold) are.
+    /// # Errors If a name or a value is malformed, or a line continues the one before (obs-fold).
     pub fn fields(
         &mut self,
         head: &Bytes,
@@ -156,26 +153,27 @@ impl Lines {
     }
 }
 
-/// The names of the last head, and the values that seldom change: over one connection nearly every head has the same in the
-/// same order, and to compare is cheaper than to make and check them anew.
+/// The names of the last head, and the values that seldom change: on one connection nearly every
+/// head has the same ones in the same order, and comparing is cheaper than parsing them again.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    /// As they were spelt, one behind the other.
+    /// Their spellings, concatenated.
     spelt: Vec<u8>,
     known: Vec<Known>,
-    /// A head came before this one: there may be more. The only one is not worth remembering.
+    /// Whether a head came before this one, so that more may follow. A single head is not worth
+    /// remembering.
     pub(super) met: bool,
 }
 
 #[derive(Debug)]
 struct Known {
-    /// Where it ends in what was spelt.
+    /// The end of its spelling.
     end: u16,
     kind: Kind,
     name: HeaderName,
-    /// What it said last: a copy, which holds on to nothing that was read.
+    /// Its last value: a copy, which does not keep a read buffer alive.
     value: Option<HeaderValue>,
-    /// How often it said something else, less how often it did not.
+    /// Saturating score: +2 when the value changes, -1 when it repeats.
     changes: u8,
 }
 
@@ -188,7 +186,8 @@ impl Names {
         }
     }
 
-    /// The name that `line`, the field number `index`, begins with, what it is, and how long. A colon follows it.
+    /// The name at the beginning of `line`, header number `index`, with its kind and length. A
+    /// colon follows it.
     fn of(&mut self, index: usize, line: &[u8]) -> Result<(HeaderName, Kind, usize), Malformed> {
         match self.known(index, line) {
             Some((known, colon)) => Ok((known.name.clone(), known.kind, colon)),
@@ -199,7 +198,7 @@ impl Names {
         }
     }
 
-    /// What the name is that `line`, the field number `index`, begins with, and how long it is.
+    /// The kind and length of the name at the beginning of `line`, header number `index`.
     pub(super) fn kind(&mut self, index: usize, line: &[u8]) -> Result<(Kind, usize), Malformed> {
         match self.known(index, line) {
             Some((known, colon)) => Ok((known.kind, colon)),
@@ -227,7 +226,7 @@ impl Names {
             self.spelt.truncate(self.start(index));
             self.known.truncate(index);
             self.spelt.extend_from_slice(&line[..colon]);
-            // At most so many names of so many bytes: it fits.
+            // It fits, because the number and length of names are bounded.
             let end = u16::try_from(self.spelt.len()).unwrap_or(u16::MAX);
             let kind = Kind::of(name.as_str());
             self.known.push(Known {
@@ -241,8 +240,8 @@ impl Names {
         Ok((name, colon))
     }
 
-    /// The value `text` of the field number `index`, whose name was asked for just now, if it is one that seldom
-    /// changes.
+    /// The value `text` of header number `index`, whose name was just looked up, if it is one that
+    /// seldom changes.
     fn value(&mut self, index: usize, text: &[u8]) -> Option<HeaderValue> {
         let known = self.known.get_mut(index)?;
         if known.changes > CHANGES {
@@ -253,7 +252,7 @@ impl Names {
                 known.changes = known.changes.saturating_sub(1)
             }
             value => {
-                // What changes more often than not is not worth its copies.
+                // A value that changes more often than not is not worth copying.
                 known.changes += u8::from(value.is_some()) * 2;
                 let worth = known.changes <= CHANGES && text.len() <= VALUE_BYTES;
                 known.value = if worth {
@@ -273,24 +272,23 @@ impl Names {
     }
 }
 
-/// Lines of most heads.
+/// The number of lines of most heads.
 const USUAL_LINES: usize = 16;
-/// Names that are remembered, and how long each may be.
+/// The number of remembered names, and their largest length.
 const NAMES: usize = 32;
 const NAME_BYTES: usize = 40;
-/// How long a value may be that is remembered.
+/// The largest length of a remembered value.
 const VALUE_BYTES: usize = 128;
-/// Changes of a value after which it is remembered no more.
+/// The score from which a value is no longer remembered.
 const CHANGES: u8 = 8;
 
 const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// The version that `text` names (RFC 9112 2.3).
+/// Parses the HTTP version `text` (RFC 9112 2.3).
 ///
-/// # Errors
-/// When it is neither of the two that are understood.
+/// # Errors If it is neither of the two supported versions.
 pub fn version(text: &[u8]) -> Result<Version, Malformed> {
     match text {
         b"HTTP/1.1" => Ok(Version::HTTP_11),
@@ -299,10 +297,9 @@ pub fn version(text: &[u8]) -> Result<Version, Malformed> {
     }
 }
 
-/// The parts of a status line (RFC 9112 4): version, status, reason.
+/// Parses a status line (RFC 9112 4) into version, status and reason.
 ///
-/// # Errors
-/// When it is none.
+/// # Errors If it is invalid.
 pub fn status_line(line: &[u8]) -> Result<(Version, StatusCode, &[u8]), Malformed> {
     let Some((start, rest)) = line.split_at_checked(8) else {
         return Err(Malformed::StartLine);
@@ -332,25 +329,24 @@ pub fn status_line(line: &[u8]) -> Result<(Version, StatusCode, &[u8]), Malforme
     Ok((version, status, reason))
 }
 
-/// What the fields of a message say about its framing, as they stand (RFC 9112 6).
+/// The framing that the headers of a message announce (RFC 9112 6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Framing {
-    /// Transfer-Encoding is one `chunked`.
+    /// Whether Transfer-Encoding is exactly one `chunked`.
     pub chunked: bool,
     /// Content-Length.
     pub length: Option<u64>,
-    /// Connection lists `close`.
+    /// Whether Connection lists `close`.
     pub close: bool,
-    /// Connection lists `keep-alive`.
+    /// Whether Connection lists `keep-alive`.
     pub keep_alive: bool,
 }
 
 impl Framing {
-    /// What `headers` say.
+    /// Reads the framing from `headers`.
     ///
-    /// # Errors
-    /// [`Malformed::ContentLength`] when it is not one number, [`Malformed::TransferEncoding`] when that is anything but
-    /// one `chunked`.
+    /// # Errors [`Malformed::ContentLength`] if it is not one number,
+    /// [`Malformed::TransferEncoding`] if it is not exactly one `chunked`.
     pub fn of(headers: &HeaderMap) -> Result<Self, Malformed> {
         let mut framing = Self::default();
         let (mut lengths, mut codings) = (0, 0);
@@ -381,18 +377,19 @@ impl Framing {
         Ok(framing)
     }
 
-    /// Whether a body follows, as far as its sender says.
+    /// Whether the headers announce a body.
     pub const fn announces_body(self) -> bool {
         self.chunked || matches!(self.length, Some(1..))
     }
 
-    /// Whether the connection outlives the message, as far as its sender says (RFC 9112 9.3).
+    /// Whether the connection can be used after the message, according to its sender (RFC 9112
+    /// 9.3).
     pub fn persists(&self, version: Version) -> bool {
         !self.close && (version >= Version::HTTP_11 || self.keep_alive)
     }
 }
 
-/// A number of digits and nothing else, that fits.
+/// Parses a number that consists only of digits, if it fits.
 pub fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -403,7 +400,7 @@ pub fn number(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Writes the fields of `headers`, each with its line's end.
+/// Writes the headers of `headers`, each with its line end.
 pub fn write_fields(out: &mut Vec<u8>, headers: &HeaderMap) {
     for (name, value) in headers {
         out.extend_from_slice(name.as_str().as_bytes());

@@ -1,33 +1,34 @@
-//! What is to be written: short things copied one behind the other, long ones as they are.
+//! The output buffer: copies short pieces into one block, and keeps long ones as they are.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use bytes::Bytes;
 
-/// What is to be written, in its order: short things copied one behind the other, long ones as they are.
+/// The bytes to be written, in order: short pieces copied into one block, long ones as they are.
 #[derive(Debug, Default)]
 pub struct Output {
     flat: Vec<u8>,
-    /// Bytes of `flat` that have been written.
+    /// The number of written bytes of `flat`.
     written: usize,
-    /// What stands between two parts of `flat`: how much of that comes before it, and the bytes.
+    /// The long pieces between parts of `flat`, each with the length of `flat` before it.
     queue: VecDeque<(usize, Bytes)>,
-    /// Bytes of `queue` that are not written yet.
+    /// The number of unwritten bytes of `queue`.
     queued: usize,
-    /// What has been written is kept, to be written once more.
+    /// Whether written bytes are kept, to be written again.
     kept: bool,
-    /// The transport may hold back what it took.
+    /// Whether the transport may hold back bytes that it accepted.
     unflushed: bool,
 }
 
 impl Output {
-    /// Without memory.
+    /// Creates it without memory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Begins a message, forgetting what was written. It is `kept` until the next begins: [`Output::rewind`].
+    /// Begins a message and forgets written bytes. If `kept`, the message is kept until the next
+    /// begins: [`Output::rewind`].
     pub fn begin(&mut self, kept: bool) {
         self.flat.clear();
         self.queue.clear();
@@ -35,7 +36,7 @@ impl Output {
         self.kept = kept;
     }
 
-    /// Where the next bytes are written to that are to be copied.
+    /// The block to which short pieces are appended.
     pub fn flat(&mut self) -> &mut Vec<u8> {
         if !self.kept && self.written == self.flat.len() && self.queue.is_empty() {
             self.flat.clear();
@@ -44,7 +45,7 @@ impl Output {
         &mut self.flat
     }
 
-    /// Appends `bytes`, copied if they are few.
+    /// Appends `bytes`, copied if they are short.
     pub fn push(&mut self, bytes: Bytes) {
         if bytes.len() <= COPIED {
             self.flat().extend_from_slice(&bytes);
@@ -55,23 +56,23 @@ impl Output {
         }
     }
 
-    /// Bytes not written yet.
+    /// The number of unwritten bytes.
     pub fn left(&self) -> usize {
         self.flat.len() - self.written + self.queued
     }
 
-    /// Whether everything has been written, and the transport has sent it off.
+    /// Whether everything has been written and flushed.
     pub fn is_done(&self) -> bool {
         self.left() == 0 && !self.unflushed
     }
 
-    /// Whether nothing of a message that is kept has been written.
+    /// Whether no byte of a kept message has been written.
     pub const fn is_untouched(&self) -> bool {
         self.kept && self.written == 0
     }
 
-    /// Everything that was written since [`Output::begin`] is to be written once more. Only what was copied can be,
-    /// and only if it was to be kept; whether that is so.
+    /// Rewinds to [`Output::begin`], to write the message again. This works only for copied bytes
+    /// of a kept message; returns whether it did.
     pub fn rewind(&mut self) -> bool {
         if self.kept && self.queue.is_empty() {
             self.written = 0;
@@ -79,7 +80,7 @@ impl Output {
         self.kept && self.queue.is_empty()
     }
 
-    /// Fills `slices` with what is to be written next; how many it filled.
+    /// Fills `slices` with the next bytes to write; returns the number of slices.
     pub fn slices<'s>(&'s self, slices: &mut [IoSlice<'s>; SLICES]) -> usize {
         let (mut count, mut at, mut whole) = (0, self.written, true);
         for (behind, bytes) in &self.queue {
@@ -102,22 +103,22 @@ impl Output {
         count
     }
 
-    /// What is to be written, if it is in one piece.
+    /// The bytes to write, if they are one slice.
     pub fn single(&self) -> Option<&[u8]> {
         self.queue.is_empty().then(|| &self.flat[self.written..])
     }
 
-    /// The transport has sent off what it took.
+    /// Records that the transport has been flushed.
     pub const fn flushed(&mut self) {
         self.unflushed = false;
     }
 
-    /// Whether the transport may hold back what it took.
+    /// Whether the transport may hold back bytes that it accepted.
     pub const fn is_unflushed(&self) -> bool {
         self.unflushed
     }
 
-    /// The transport took `wrote` bytes of [`Output::slices`].
+    /// Records that the transport accepted `wrote` bytes of [`Output::slices`].
     pub fn wrote(&mut self, wrote: usize) {
         self.unflushed = true;
         let mut left = wrote;
@@ -141,7 +142,7 @@ impl Output {
                 break;
             }
         }
-        // A long body's chunk sizes and short pieces must not pile up behind it.
+        // Otherwise the chunk sizes and short pieces of a long body would accumulate.
         if !self.kept && self.written >= PILE {
             self.flat.drain(..self.written);
             for (behind, _) in &mut self.queue {
@@ -151,7 +152,7 @@ impl Output {
         }
     }
 
-    /// Gives its memory back; to be called when everything is written.
+    /// Frees its memory; everything must be written.
     pub fn release(&mut self) {
         if self.left() == 0 {
             *self = Self::default();
@@ -159,9 +160,9 @@ impl Output {
     }
 }
 
-/// Pieces this short are cheaper to copy than to write as one more slice.
+/// Pieces up to this size are cheaper to copy than to write as another slice.
 pub const COPIED: usize = 2 * 1024;
-/// Slices of one write.
+/// The number of slices of one write.
 pub const SLICES: usize = 32;
-/// Bytes that are written and not forgotten yet.
+/// The number of written bytes that are kept before they are removed.
 const PILE: usize = 8 * 1024;

@@ -1,4 +1,5 @@
-//! The head of a request: its line, its fields, and what they say of the body behind it (RFC 9112 3, 6, 9.3).
+//! Reads the head of a request: its line, its headers, and the framing of the body (RFC 9112 3, 6,
+//! 9.3).
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, EXPECT};
@@ -7,55 +8,55 @@ use http::{HeaderMap, Method, Request, Uri, Version, request};
 use crate::head::{Framing, version};
 use crate::{BodyLength, Bounds, Lines, Malformed, Message};
 
-/// How much a head may hold.
+/// The limits of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes in all.
+    /// The largest number of bytes.
     pub bytes: usize,
-    /// Fields.
+    /// The largest number of headers.
     pub fields: usize,
-    /// Bytes of the target.
+    /// The largest number of bytes of the target.
     pub target: usize,
 }
 
-/// Why a head is refused. What stands behind it is never read as a request.
+/// The reason why a head is refused. The bytes after it are never read as a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadHead {
-    /// It is no HTTP, or two parties could read it differently.
+    /// It is not HTTP, or two parties could read it differently.
     Malformed,
-    /// It names a version of HTTP that is not spoken here.
+    /// Its version of HTTP is not supported.
     Version,
-    /// It holds more bytes or fields than it may.
+    /// It has more bytes or headers than allowed.
     TooLarge,
-    /// Its target is longer than it may be.
+    /// Its target is longer than allowed.
     TargetTooLong,
 }
 
-/// A request as far as its head tells.
+/// A request without its body.
 #[derive(Debug)]
 pub struct Head {
-    /// Method, target, version, fields.
+    /// Method, target, version, headers.
     pub parts: request::Parts,
-    /// The body behind it.
+    /// The length of its body.
     pub body: BodyLength,
-    /// Whether the connection outlives it, as far as the caller says.
+    /// Whether the connection can be used after it, according to the client.
     pub persists: bool,
-    /// Whether the caller waits to be told that it may send the body.
+    /// Whether the client waits for a `100 Continue` before it sends the body.
     pub expects: bool,
 }
 
-/// Reads heads, each byte once however many pieces they come in.
+/// Reads heads; each byte is scanned once, however many pieces they arrive in.
 #[derive(Debug, Default)]
 pub struct Reader {
     lines: Lines,
-    /// Blank lines before the request.
+    /// The number of blank lines before the request.
     blank: u8,
-    /// How far into its first line the bytes before `looked` have come.
+    /// The position in the first line after the bytes before `looked`.
     phase: Phase,
     looked: usize,
-    /// Bytes of the target among them.
+    /// How many of those bytes belong to the target.
     target: usize,
-    /// Room for the next head's fields.
+    /// The header table for the next head.
     spare: HeaderMap,
 }
 
@@ -68,16 +69,16 @@ enum Phase {
 }
 
 impl Reader {
-    /// At the beginning of a connection.
+    /// Creates a reader at the beginning of a connection.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the head that `input` begins with; `None` when it has not come whole. `input` is that of the last call, and
-    /// perhaps more behind it.
+    /// Takes the head at the beginning of `input`; `None` if it is incomplete. `input` must be that
+    /// of the last call, possibly with more bytes appended.
     ///
-    /// # Errors
-    /// When it is refused, as soon as that is certain; `input` still begins with the refused head.
+    /// # Errors If it is refused, as soon as that is certain; `input` still begins with the refused
+    /// head.
     pub fn read(&mut self, input: &mut BytesMut, limits: Limits) -> Result<Option<Head>, BadHead> {
         let bounds = Bounds {
             bytes: limits.bytes,
@@ -86,7 +87,7 @@ impl Reader {
         };
         let length = loop {
             match self.lines.find(input, bounds) {
-                // A line break too many behind a body is forgiven (RFC 9112 2.2), a stream of them is not.
+                // An extra line break after a body is allowed (RFC 9112 2.2), but not many of them.
                 Ok(Some(length)) if self.lines.is_empty() => {
                     if self.blank == BLANKS_MAX {
                         return Err(BadHead::Malformed);
@@ -99,7 +100,8 @@ impl Reader {
                 Ok(Some(length)) => break length,
                 Ok(None) => return self.look(input, limits).map(|()| None),
                 Err(error) => {
-                    // Of several reasons the target's comes first, as it does when the head comes in pieces.
+                    // If there are several reasons, the target's comes first, as when the head
+                    // arrives in pieces.
                     self.look(input, limits)?;
                     return Err(BadHead::of(error));
                 }
@@ -113,7 +115,7 @@ impl Reader {
                 Ok(Some(parsed))
             }
             Err(error) => {
-                // Its beginning is put back: the log tells what was refused.
+                // Put its beginning back for the log of refused heads.
                 input.clear();
                 input.extend_from_slice(&head[..head.len().min(REMEMBERED)]);
                 self.look(&head, limits).and(Err(error))
@@ -121,9 +123,9 @@ impl Reader {
         }
     }
 
-    /// Takes a table that is of no more use to another, for the next head.
+    /// Takes an unused header table, to reuse it for the next head.
     pub fn reuse(&mut self, headers: HeaderMap) {
-        // One that held very many fields is not kept, nor one that never held any.
+        // A table with very many entries is not kept, nor an empty one.
         if (1..=KEPT).contains(&headers.capacity()) {
             self.spare = headers;
             if !self.spare.is_empty() {
@@ -144,7 +146,7 @@ impl Reader {
         if asked.iter().any(|&byte| byte < b' ' || byte == 0x7f) {
             return Err(BadHead::Malformed);
         }
-        // Filled where it stays: it is large.
+        // Filled in place, because it is large.
         let parts = Request::new(()).into_parts().0;
         let mut parsed = Head {
             parts,
@@ -159,7 +161,7 @@ impl Reader {
         parts.uri = Uri::from_maybe_shared(head.slice(method + 1..target))
             .map_err(|_| BadHead::Malformed)?;
         parts.headers = std::mem::take(&mut self.spare);
-        // Room for what the gateway adds, so that the map does not grow.
+        // Reserve space for the gateway's headers, so that the map does not grow.
         parts
             .headers
             .try_reserve(self.lines.len() - 1 + ROOM)
@@ -172,11 +174,11 @@ impl Reader {
         Ok(parsed)
     }
 
-    /// Looks at a first line as far as it has come: what can become no request is refused at once, and for the same reason
-    /// however much has come.
+    /// Checks the available part of a first line: invalid input is refused at once, for the same
+    /// reason however much of it has arrived.
     #[cold]
     fn look(&mut self, input: &[u8], limits: Limits) -> Result<(), BadHead> {
-        // What stands beyond the bound of a head is none of it.
+        // Bytes beyond the size limit do not belong to the head.
         let input = &input[..input.len().min(limits.bytes)];
         while let Some(&byte) = input.get(self.looked) {
             match (self.phase, byte) {
@@ -190,7 +192,7 @@ impl Reader {
                         return Err(BadHead::TargetTooLong);
                     }
                 }
-                // An empty line may come first; it is looked at when it is whole.
+                // An empty line may come first; it is checked when it is complete.
                 (Phase::Method, b'\r') if self.looked == 0 => break,
                 _ => return Err(BadHead::Malformed),
             }
@@ -201,7 +203,8 @@ impl Reader {
 }
 
 impl Head {
-    /// Takes what the fields say of the body and the connection; nothing, unless one `says` something.
+    /// Reads the framing of the body and the connection from the headers; skipped unless a framing
+    /// header is present (`says`).
     fn frame(&mut self, says: bool) -> Result<(), BadHead> {
         let parts = &mut self.parts;
         let framing = match if says {
@@ -210,7 +213,7 @@ impl Head {
             Ok(Framing::default())
         } {
             Ok(framing) => framing,
-            // Refused with its own words by whoever answers; nothing behind it is read.
+            // The server refuses it with a specific response; no bytes after it are read.
             Err(Malformed::TransferEncoding) => return Ok(()),
             Err(_) => return Err(BadHead::Malformed),
         };
@@ -220,7 +223,7 @@ impl Head {
         self.body = body;
         self.persists = framing.persists(parts.version);
         if body == BodyLength::Chunked && framing.length.is_some() {
-            // The chunks count alone, and nothing behind them is read (RFC 9112 6.1).
+            // Only the chunks count, and no bytes after them are read (RFC 9112 6.1).
             parts.headers.remove(CONTENT_LENGTH);
             self.persists = false;
         }
@@ -276,13 +279,13 @@ const fn is_token(byte: u8) -> bool {
         )
 }
 
-/// Blank lines before a request.
+/// The largest number of blank lines before a request.
 const BLANKS_MAX: u8 = 4;
-/// Bytes of a refused head that the log may tell of.
+/// The number of bytes of a refused head that are kept for the log.
 const REMEMBERED: usize = 2048;
-/// Fields that the gateway adds to most requests.
+/// The number of headers that the gateway adds to most requests.
 const ROOM: usize = 6;
-/// Fields of a table that is kept for the next head.
+/// The largest header table that is kept for the next head.
 const KEPT: usize = 48;
 
 #[cfg(test)]

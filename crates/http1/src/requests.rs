@@ -25,13 +25,13 @@ use crate::{Body, BodyLength, BodyReader, Event, Malformed};
 pub struct Requests {
     heads: Reader,
     body: BodyReader,
-    /// The head of a request has been read, and its end has not.
+    /// Whether the head of a request has been read, but not its end.
     open: bool,
-    /// The request that was read last is the last.
+    /// Whether the request read last is the final one.
     last: bool,
 }
 
-/// Why no more requests are read.
+/// The reason why no more requests are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadRequest {
     /// The head is refused.
@@ -41,16 +41,15 @@ pub enum BadRequest {
 }
 
 impl Requests {
-    /// At the beginning of a connection.
+    /// Creates a reader at the beginning of a connection.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next event out of `input`; `None` when more must be read first, or the last request has ended. `input` is
-    /// that of the last call, and perhaps more behind it.
+    /// Takes the next event out of `input`; `None` if more must be read first, or the final request
+    /// has ended. `input` must be that of the last call, possibly with more bytes appended.
     ///
-    /// # Errors
-    /// Why no more requests are read.
+    /// # Errors The reason why no more requests are read.
     pub fn read(
         &mut self,
         input: &mut BytesMut,
@@ -71,10 +70,9 @@ impl Requests {
         Ok(event)
     }
 
-    /// Takes the head of the next request, whose body is read next; `None` when it has not come whole.
+    /// Takes the head of the next request, whose body is read next; `None` if it is incomplete.
     ///
-    /// # Errors
-    /// When it is refused; `input` still begins with it.
+    /// # Errors If it is refused; `input` still begins with it.
     pub fn read_head(
         &mut self,
         input: &mut BytesMut,
@@ -92,24 +90,24 @@ impl Requests {
         &mut self.body
     }
 
-    /// How far that body has been read.
+    /// The state of that body.
     pub const fn body_state(&self) -> &BodyReader {
         &self.body
     }
 
-    /// Nothing more of that body is read.
+    /// Discards the rest of that body.
     pub fn abandon_body(&mut self) {
         if !self.body.is_done() {
             self.body = BodyReader::new(BodyLength::Unknown);
         }
     }
 
-    /// Takes a table that is of no more use to another, for the next head.
+    /// Takes an unused header table, to reuse it for the next head.
     pub fn reuse(&mut self, headers: HeaderMap) {
         self.heads.reuse(headers);
     }
 
-    /// Gives its memory back; to be called between two requests.
+    /// Frees its memory; to be called between two requests.
     pub fn release(&mut self) {
         self.heads = Reader::new();
     }

@@ -26,32 +26,32 @@ use crate::{Body, BodyLength, BodyReader, Bounds, Event, Lines, Malformed, Messa
 #[derive(Debug, Default)]
 pub struct Responses {
     lines: Lines,
-    /// The head of a response is awaited.
+    /// Whether the head of a response is awaited.
     awaited: bool,
     body: BodyReader,
-    /// A response is expected, or under way, and its end has not been told of.
+    /// Whether a response is expected or in progress, and its end has not been reported.
     open: bool,
-    /// The request is HEAD: its response has no body, whatever it says.
+    /// Whether the request is HEAD: its response has no body, whatever its headers say.
     to_head: bool,
-    /// The connection does not outlive the response.
+    /// Whether the connection ends with the response.
     ends: bool,
     interim: u16,
-    /// An interim response said that it has a body: whatever comes, nobody knows where it ends.
+    /// Whether an interim response announced a body, so that the end of the message is unknown.
     interim_body: bool,
-    /// Room for the next response's headers.
+    /// The header table for the next response.
     spare: HeaderMap,
-    /// The headers may stay as they are written.
+    /// Whether the headers may stay unparsed.
     may_be_verbatim: bool,
-    /// Those that did, and what they say about framing.
+    /// The unparsed headers, and the framing that they announce.
     verbatim: Option<(Verbatim, Framing)>,
 }
 
-/// The head of a response, an interim one (1xx) too.
+/// The head of a response, including an interim one (1xx).
 #[derive(Debug)]
 pub struct Head {
     /// Version, status, headers.
     pub parts: Parts,
-    /// The reason phrase, where it is not the usual one.
+    /// The reason phrase, if it is not the usual one.
     pub reason: Option<Bytes>,
 }
 
@@ -68,12 +68,13 @@ impl Head {
 }
 
 impl Responses {
-    /// At the beginning of a connection.
+    /// Creates a reader at the beginning of a connection.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A request goes out, by the method HEAD (`to_head`) or another: its response is read next.
+    /// Records that a request was sent, with the method HEAD (`to_head`) or another: its response
+    /// is read next.
     pub fn expect(&mut self, to_head: bool) {
         debug_assert!(!self.is_under_way(), "one response after the other");
         self.to_head = to_head;
@@ -83,21 +84,20 @@ impl Responses {
         (self.interim, self.interim_body) = (0, false);
     }
 
-    /// The headers need not be taken apart: where nothing in them has to be looked at, they are not among the head's but
-    /// [`Responses::take_verbatim`].
+    /// Allows the headers to stay unparsed: if none of them must be inspected, they are not in the
+    /// head but in [`Responses::take_verbatim`].
     pub const fn allow_verbatim(&mut self) {
         self.may_be_verbatim = true;
     }
 
-    /// The response's headers, if they were not taken apart; those in the head come behind them.
+    /// The response headers, if they were not parsed; those in the head come after them.
     pub fn take_verbatim(&mut self) -> Option<Verbatim> {
         self.verbatim.take().map(|(verbatim, _)| verbatim)
     }
 
-    /// Takes the next event out of `input`; `None` when more must be read first, or none is expected.
+    /// Takes the next event out of `input`; `None` if more must be read first, or none is expected.
     ///
-    /// # Errors
-    /// What is wrong. The connection is of no more use then.
+    /// # Errors The reason why the response is malformed. The connection is unusable then.
     pub fn read(&mut self, input: &mut BytesMut) -> Result<Option<Event<Head>>, Malformed> {
         if self.awaited {
             return Ok(self.read_head(input)?.map(Event::Head));
@@ -110,14 +110,13 @@ impl Responses {
         Ok(event)
     }
 
-    /// Takes the next head out of `input`, of an interim response or of the final one, whose body is read next; `None` when
-    /// it has not come whole.
+    /// Takes the next head out of `input`, of an interim response or of the final one, whose body
+    /// is read next; `None` if it is incomplete.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors The reason why it is malformed.
     pub fn read_head(&mut self, input: &mut BytesMut) -> Result<Option<Head>, Malformed> {
         let Some(length) = self.lines.find(input, HEAD)? else {
-            // What is no HTTP need not be waited for to the end.
+            // Refuse input that is not HTTP at once, without waiting for its end.
             let begun = input
                 .iter()
                 .zip(b"HTTP/1.")
@@ -141,7 +140,7 @@ impl Responses {
         let parts = &mut head.parts;
         (parts.version, parts.status) = (version, status);
         parts.headers = std::mem::take(&mut self.spare);
-        // What has no body, or says how long another's would be, is the exception.
+        // Responses without a body, or with the length of another one's, are the exception.
         let usual = version == Version::HTTP_11
             && status.as_u16() >= 200
             && !self.to_head
@@ -166,7 +165,7 @@ impl Responses {
         Ok(Some(head))
     }
 
-    /// How the body behind `head` is framed (RFC 9112 6.3).
+    /// Decides how the body after `head` is framed (RFC 9112 6.3).
     fn begin_body(&mut self, head: &Parts) -> Result<(), Malformed> {
         let framing = match &self.verbatim {
             Some((_, framing)) => *framing,
@@ -178,8 +177,9 @@ impl Responses {
         };
         self.body = BodyReader::new(BodyLength::of(message, head.version, framing)?);
         self.awaited = false;
-        // Length and chunks is a smuggler's pair: the chunks count, and nothing behind them is believed. A body that there
-        // must not be may come all the same, and late: the next response would begin with it.
+        // A length together with chunks is used for request smuggling: use the chunks, and trust no
+        // bytes after them. A body that is not allowed may still arrive, possibly late, and would
+        // be read as the next response.
         self.ends |= !framing.persists(head.version)
             || (framing.chunked && framing.length.is_some())
             || head.status == StatusCode::SWITCHING_PROTOCOLS
@@ -188,10 +188,9 @@ impl Responses {
         Ok(())
     }
 
-    /// The next piece of the response's body.
+    /// Takes the next piece of the response's body.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors The reason why it is malformed.
     pub fn read_body(&mut self, input: &mut BytesMut) -> Result<Body, Malformed> {
         if self.awaited {
             return Ok(Body::End);
@@ -199,10 +198,9 @@ impl Responses {
         self.body.read(input)
     }
 
-    /// The connection has ended, and everything that was read is taken.
+    /// Handles the end of the connection; everything that was read must have been taken.
     ///
-    /// # Errors
-    /// [`Malformed::Truncated`]: the response has not come to its end.
+    /// # Errors [`Malformed::Truncated`]: the response is incomplete.
     pub fn end(&mut self) -> Result<(), Malformed> {
         self.ends = true;
         if self.awaited {
@@ -216,12 +214,12 @@ impl Responses {
         self.awaited || !self.body.is_done()
     }
 
-    /// Whether another response can follow on the connection, as far as the server says.
+    /// Whether another response can follow on the connection, according to the server.
     pub const fn persists(&self) -> bool {
         !self.ends
     }
 
-    /// Bytes of the body that are to come, if that is known.
+    /// The number of remaining bytes of the body, if known.
     pub const fn left(&self) -> Option<u64> {
         if self.awaited {
             return None;
@@ -229,7 +227,7 @@ impl Responses {
         self.body.left()
     }
 
-    /// The whole body of a response whose length is known, if it has come with its head.
+    /// The whole body of a response of known length, if it arrived with its head.
     pub fn take_whole(&mut self, input: &mut BytesMut) -> Option<Bytes> {
         if self.awaited {
             return None;
@@ -237,24 +235,24 @@ impl Responses {
         self.body.take_whole(input)
     }
 
-    /// Takes a table that is of no more use to another, for the next head.
+    /// Takes an unused header table, to reuse it for the next head.
     pub fn reuse(&mut self, mut headers: HeaderMap) {
         headers.clear();
         self.spare = headers;
     }
 
-    /// Gives its memory back; to be called between two responses.
+    /// Frees its memory; to be called between two responses.
     pub fn release(&mut self) {
         self.spare = HeaderMap::new();
         self.lines = Lines::new();
     }
 }
 
-/// What the head of a response may hold. Servers that end lines with LF alone exist, and always have.
+/// The limits of a response's head. Some servers end lines with LF alone.
 const HEAD: Bounds = Bounds {
     bytes: 64 * 1024,
     lines: 101,
     bare_lf: true,
 };
-/// Interim responses before a final one.
+/// The largest number of interim responses before a final one.
 const INTERIM: u16 = 1000;

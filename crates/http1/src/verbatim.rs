@@ -1,5 +1,6 @@
-//! The fields of an answer as their server wrote them, for a caller who gets them unchanged: checked where they stand, and
-//! copied once. Most answers pass like this; one that has anything to be looked at closer is taken apart ([`Lines::fields`]).
+//! Passes the headers of a response on as the server wrote them: checked in place, and copied once.
+//! It does not handle responses with headers that must be inspected; those are parsed by
+//! [`Lines::fields`], but most responses have none.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderValue;
@@ -7,33 +8,33 @@ use http::HeaderValue;
 use super::Lines;
 use super::head::{Framing, number};
 
-/// Lines of fields with their ends, without framing and what ends at a hop.
+/// Header lines with their ends, without framing and hop-by-hop headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verbatim {
     /// The lines.
     pub lines: Bytes,
-    /// Whether Date is among them.
+    /// Whether they include Date.
     pub dated: bool,
-    /// What is added to Via, behind them.
+    /// The value that is added to Via, after them.
     pub via: Option<HeaderValue>,
 }
 
-/// What a field is to whoever passes it on.
+/// How a header is treated when it is passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nothing to be looked at.
+    /// It is passed on unchanged.
     Plain,
     Date,
     Connection,
     KeepAlive,
     ContentLength,
     TransferEncoding,
-    /// It goes, or is changed, or another takes its place: a closer look.
+    /// It is removed, changed or replaced, so the head must be parsed.
     Special,
 }
 
 impl Kind {
-    /// Of a name in lower case.
+    /// The kind of a name in lower case.
     pub(super) fn of(name: &str) -> Self {
         match name {
             "date" => Self::Date,
@@ -42,7 +43,7 @@ impl Kind {
             "content-length" => Self::ContentLength,
             "transfer-encoding" => Self::TransferEncoding,
             "te" | "upgrade" | "proxy-connection" | "http2-settings" => Self::Special,
-            // The gateway's own take their place.
+            // The gateway's own headers replace these.
             _ if name.starts_with("ratelimit") || name.starts_with("x-ratelimit") => Self::Special,
             _ => Self::Plain,
         }
@@ -50,8 +51,9 @@ impl Kind {
 }
 
 impl Lines {
-    /// The fields of `head`, whose lines these are, as they stand, and what they say about framing; `None`: it is as it was
-    /// and to be looked at closer. Whatever is wrong with a head is found out by that.
+    /// Returns the headers of `head`, whose lines these are, unparsed, with the framing that they
+    /// announce. `None`: `head` is unchanged and must be parsed, which also finds all of its
+    /// errors.
     pub fn verbatim(&mut self, head: &mut BytesMut) -> Option<(Verbatim, Framing)> {
         let (mut framing, mut dated) = (Framing::default(), false);
         let (mut gaps, mut gap) = ([(0, 0); GAPS], 0);
@@ -91,7 +93,8 @@ impl Lines {
             }
             start = end + 1;
         }
-        // Every line, the first and the blank one too, ends in CR LF, and that is all there is of control characters.
+        // Every line, including the first and the blank one, ends in CR LF, and there are no other
+        // control characters.
         let ends = head[..first].ends_with(b"\r\n") && head[start..] == *b"\r\n";
         if !ends
             || controls(head) != 2 * (self.ends.len() + 1)
@@ -120,7 +123,8 @@ impl Lines {
     }
 }
 
-/// Control characters but for tabs. Counted in pieces that fit a byte, which the compiler makes into vectors.
+/// The number of control characters except tabs. Counted in pieces whose count fits in a byte, so
+/// that the compiler can vectorise the loop.
 fn controls(bytes: &[u8]) -> usize {
     let count = |piece: &[u8]| {
         piece.iter().fold(0_u8, |sum, &byte| {
@@ -133,7 +137,7 @@ fn controls(bytes: &[u8]) -> usize {
         .sum()
 }
 
-/// Fields that are taken out at the most.
+/// The largest number of headers that are removed.
 const GAPS: usize = 4;
 
 #[cfg(test)]

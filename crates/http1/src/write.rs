@@ -1,4 +1,4 @@
-//! Heads as they are written, and with them where their bodies end (RFC 9112 3, 4, 6).
+//! Writes heads, and with them where their bodies end (RFC 9112 3, 4, 6).
 
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, StatusCode, Version, response};
@@ -7,19 +7,19 @@ use crate::head::{Framing, number};
 use crate::output::COPIED;
 use crate::{BodyLength, BodyWriter, Message, Verbatim, tokens};
 
-/// The body behind a head that is to be written.
+/// The body that follows a head to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// There is none.
+    /// No body.
     None,
-    /// So many bytes.
+    /// This many bytes.
     Exactly(u64),
-    /// Its length is not known yet.
+    /// A body of unknown length.
     Unknown,
 }
 
-/// Writes the head of a request in HTTP/1.1; `more` writes lines behind its headers. What `headers` say of the framing is
-/// not written: `content` alone decides it.
+/// Writes the head of a request in HTTP/1.1; `more` writes lines after its headers. Framing headers
+/// in `headers` are not written: `content` alone decides the framing.
 pub fn request_head(
     out: &mut Vec<u8>,
     method: &Method,
@@ -45,7 +45,7 @@ pub fn request_head(
         chunked: content == Content::Unknown,
         length: match content {
             Content::Exactly(length) => Some(length),
-            // Without a length some servers wait for a body, or refuse the request.
+            // Without Content-Length some servers wait for a body, or refuse the request.
             Content::None if has_length => Some(0),
             Content::None => {
                 matches!(*method, Method::POST | Method::PUT | Method::PATCH).then_some(0)
@@ -65,41 +65,41 @@ pub fn request_head(
     BodyWriter::new(body)
 }
 
-/// The request that is responded to, as far as that decides how.
+/// The properties of a request that decide the form of its response.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// The version it came in.
+    /// Its version.
     pub version: Version,
-    /// HEAD: the response is a head.
+    /// Whether it is HEAD, so that the response has no body.
     pub head: bool,
-    /// Whether the connection may outlive the response.
+    /// Whether the connection may be used after the response.
     pub persists: bool,
 }
 
-/// How a response is written behind its head.
+/// How the rest of a response is written after its head.
 #[derive(Debug)]
 pub struct ResponseWriter {
     /// Its body.
     pub body: BodyWriter,
-    /// The connection outlives it.
+    /// Whether the connection can be used after it.
     pub persists: bool,
-    /// The connection changes its protocol.
+    /// Whether the connection changes its protocol.
     pub switches: bool,
 }
 
-/// What a response's head holds besides its status and its headers.
+/// The parts of a response's head besides its status and its header table.
 pub struct Extras<'e, M, D> {
     /// The reason phrase; `None`: the usual one.
     pub reason: Option<&'e [u8]>,
     /// Headers that come before those of its table.
     pub verbatim: Option<Verbatim>,
-    /// Writes lines that come behind them.
+    /// Writes lines that come after them.
     pub more: M,
-    /// Writes the line of Date, where the response has none.
+    /// Writes the Date line, if the response has none.
     pub date: D,
 }
 
-/// Writes the head of a response with `exact` bytes of body, where that is known.
+/// Writes the head of a response with `exact` bytes of body, if that is known.
 pub fn response_head<M, D>(
     out: &mut Vec<u8>,
     head: &response::Parts,
@@ -141,7 +141,7 @@ where
             given = number(value.as_bytes());
             continue;
         } else if *name == CONNECTION && !switches {
-            // What ends here is ours to say.
+            // Hop-by-hop headers are written by this function.
             persists &= !tokens(value.as_bytes()).any(|token| token.eq_ignore_ascii_case(b"close"));
             continue;
         } else if *name == TRANSFER_ENCODING {
@@ -174,7 +174,7 @@ where
             persists = false;
             None
         }
-        // What a head alone says of a body is that of another response's (RFC 9110 8.6).
+        // Without a body these headers describe that of another response (RFC 9110 8.6).
         BodyLength::None if message.is_head_alone() => match status {
             StatusCode::NO_CONTENT | StatusCode::SWITCHING_PROTOCOLS => None,
             StatusCode::NOT_MODIFIED => given,
@@ -207,7 +207,7 @@ where
 fn write_status(out: &mut Vec<u8>, status: StatusCode, reason: Option<&[u8]>) {
     out.extend_from_slice(status.as_str().as_bytes());
     out.push(b' ');
-    // A reason says nothing, but clients expect one.
+    // The reason phrase has no meaning, but clients expect one.
     let usual = || status.canonical_reason().unwrap_or("<none>").as_bytes();
     out.extend_from_slice(reason.unwrap_or_else(usual));
     out.extend_from_slice(b"\r\n");

@@ -1,12 +1,14 @@
-//! Listening sockets: bound before anything starts, one per worker, so that a bind that fails fails the start.
+//! Listening sockets: bound before anything starts, one per worker, so that a failed bind fails the
+//! start.
 //!
-//! TCP: every worker gets a socket of its own on the same port (`SO_REUSEPORT`), and the kernel deals the connections
-//! out. The first of them is bound and listens before it takes others beside it: a port that anybody listens on is taken,
-//! were it another gateway, whose limits would count apart. Unix sockets and sockets handed over by a service manager are
-//! one socket whose descriptor is duplicated.
+//! TCP: every worker has its own socket on the same port (`SO_REUSEPORT`), and the kernel
+//! distributes the connections. The first socket is bound and listens before it allows others
+//! beside it, so that a port on which any process listens counts as taken, even if that is another
+//! gateway, whose limits would be counted separately. Unix sockets and inherited sockets are a
+//! single socket whose descriptor is duplicated.
 //!
-//! A gateway that is replaced leaves all of its sockets to the next one: were one of them closed, the kernel would reset
-//! the connections that wait on it.
+//! A gateway that is replaced hands all of its sockets to the next one: if one of them were closed,
+//! the kernel would reset the connections in its queue.
 
 use std::fmt;
 use std::io;
@@ -22,7 +24,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
 use super::tls::ServerTls;
 
-/// Where a listener listens.
+/// The address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A TCP address; port 0 takes a free one.
@@ -43,34 +45,35 @@ impl fmt::Display for Address {
 /// One listener as configured.
 #[derive(Clone, Debug)]
 pub struct Listen {
-    /// Where.
+    /// Its address.
     pub address: Address,
-    /// TLS, if it is spoken there.
+    /// TLS, if the listener uses it.
     pub tls: Option<Arc<ServerTls>>,
 }
 
 /// One listener, bound.
 #[derive(Debug)]
 pub struct Bound {
-    /// Where it really listens: port 0 has become a port.
+    /// Its actual address, with port 0 replaced.
     pub address: Address,
-    /// TLS, if it is spoken there.
+    /// TLS, if the listener uses it.
     pub tls: Option<Arc<ServerTls>>,
-    /// One socket per worker at least.
+    /// At least one socket per worker.
     pub sockets: Vec<Listener>,
 }
 
-/// A listening socket that somebody else has bound: a service manager, or the process that this one replaces.
+/// A listening socket bound by another process: a service manager, or the process that this one
+/// replaces.
 #[derive(Debug)]
 pub struct Inherited {
-    /// Where the one who bound it was told to listen; `None`: ask the socket.
+    /// The address that its owner was told to use; `None`: ask the socket.
     pub wanted: Option<String>,
     /// The socket.
     pub socket: Socket,
 }
 
 impl Inherited {
-    /// Where it listens, as [`Address`] is written.
+    /// Its address, in the form of [`Address`].
     pub fn place(&self) -> String {
         let Ok(local) = self.socket.local_addr() else {
             return String::new();
@@ -87,17 +90,17 @@ impl Inherited {
             .map_or_else(String::new, |address| address.to_string())
     }
 
-    /// Takes out of `all` those that were bound for `place`.
+    /// Takes the sockets that were bound for `place` out of `all`.
     pub fn take(all: &mut Vec<Self>, place: &str) -> Vec<Socket> {
         let is = |one: &mut Self| one.wanted.clone().unwrap_or_else(|| one.place()) == place;
         all.extract_if(.., is).map(|one| one.socket).collect()
     }
 }
 
-/// The sockets behind a listener, kept to be handed on.
+/// The sockets of a listener, kept to be handed over.
 #[derive(Debug)]
 pub struct Kept {
-    /// Where the file says that it listens.
+    /// Its address in the file.
     pub wanted: String,
     /// Each socket once.
     pub sockets: Vec<OwnedFd>,
@@ -116,9 +119,9 @@ pub enum Listener {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}")]
 pub struct BindError {
-    /// Where.
+    /// Its address.
     pub address: Address,
-    /// Why.
+    /// The reason.
     pub source: io::Error,
 }
 
@@ -130,11 +133,10 @@ pub fn bind(listen: &[Listen], workers: usize) -> Result<Vec<Bound>, BindError> 
     bind_or_adopt(listen, workers, &mut Vec::new()).map(|(bound, _)| bound)
 }
 
-/// As [`bind`], but takes sockets out of `inherited` where they were bound for the same place. Also what is to be handed
-/// on one day.
+/// Does the same as [`bind`], but uses sockets from `inherited` that were bound for the same
+/// address. Also returns the sockets to be handed over later.
 ///
-/// # Errors
-/// The first listener that cannot be bound.
+/// # Errors The first listener that cannot be bound.
 pub fn bind_or_adopt(
     listen: &[Listen],
     workers: usize,
@@ -178,15 +180,16 @@ pub fn bind_or_adopt(
         .unzip())
 }
 
-/// New sockets: one a worker where the kernel deals connections out, else a single one.
+/// Creates sockets: one per worker if the kernel distributes connections, otherwise a single one.
 fn bound(address: &Address, workers: usize) -> io::Result<(Address, Vec<Listener>)> {
     match address {
         Address::Tcp(wanted) => {
             let first = tcp(*wanted, false)?;
-            // Of several gateways that come to this at once, the kernel has let one listen. It alone lets others in: its own.
+            // If several gateways do this at once, the kernel lets only one listen; that one then
+            // allows its own other sockets.
             first.set_reuse_port(true)?;
             let first: TcpListener = first.into();
-            // Port 0: the first socket chooses, the others must follow it.
+            // With port 0 the first socket chooses the port for the others.
             let actual = first.local_addr()?;
             let mut sockets = vec![Listener::Tcp(first)];
             for _ in 1..workers {
@@ -198,7 +201,7 @@ fn bound(address: &Address, workers: usize) -> io::Result<(Address, Vec<Listener
     }
 }
 
-/// Sockets that somebody else bound, all to one address.
+/// Uses inherited sockets, all of one address.
 fn adopted(sockets: Vec<Socket>) -> io::Result<(Address, Vec<Listener>)> {
     let mut address = None;
     let mut listeners = Vec::with_capacity(sockets.len());
@@ -224,8 +227,9 @@ fn adopted(sockets: Vec<Socket>) -> io::Result<(Address, Vec<Listener>)> {
     Ok((address, listeners))
 }
 
-/// At least as many as there are workers: where there are fewer, their descriptors are duplicated. None is bound beside
-/// them: the kernel would deal connections to it that are lost if this process does not come to serve.
+/// Returns at least as many sockets as there are workers, by duplicating descriptors. No additional
+/// socket is bound: connections that the kernel gives to it would be lost if this process fails
+/// before it serves.
 fn share(mut sockets: Vec<Listener>, workers: usize) -> io::Result<Vec<Listener>> {
     for place in 0..workers.saturating_sub(sockets.len()) {
         sockets.push(match &sockets[place] {
@@ -245,21 +249,22 @@ impl Listener {
     }
 }
 
-/// A socket that listens; `beside` others of this process, or alone.
+/// A listening socket; `beside` other sockets of this process, or alone.
 fn tcp(address: SocketAddr, beside: bool) -> io::Result<Socket> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
-    // What is left of connections that have ended does not keep a port taken, a socket that listens does.
+    // Remains of closed connections do not keep a port taken, but a listening socket does.
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(beside)?;
     if address.is_ipv6() {
-        // `[::]` does not shadow a listener on 0.0.0.0: each is listed in the file, or it does not listen.
+        // `[::]` must not shadow a listener on 0.0.0.0: each address must be listed in the file.
         socket.set_only_v6(true)?;
     }
-    // Set on the listener, inherited by what it accepts: two system calls a connection saved.
+    // Set on the listener and inherited by accepted connections, which saves two system calls per
+    // connection.
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_keepalive(&keepalive())?;
     socket.set_nonblocking(true)?;
@@ -284,7 +289,7 @@ fn unix(path: &Path) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-/// Removes the socket file of a process that is gone; a socket that still answers, and any other file, stay.
+/// Removes the socket file of a process that has ended; a socket in use, and any other file, stay.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else {
         return Ok(());
@@ -304,10 +309,11 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Connections the kernel may hold for us per socket; it clamps this to `net.core.somaxconn`.
+/// The length of the kernel's accept queue per socket; the kernel clamps it to
+/// `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
-/// A peer that says nothing is asked after this long whether it is there, this often, and this many times: one that
-/// vanished in the middle of a long answer or a tunnel is gone within 90 seconds.
+/// TCP keepalive: the idle time before probes, their interval and number. A peer that vanished
+/// during a long response or a tunnel is detected within 90 seconds.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 const KEEPALIVE_TRIES: u32 = 3;

@@ -1,11 +1,12 @@
-//! Deadlines cheaper than one runtime timer each: a coarse hashed wheel per worker.
+//! Deadlines that are cheaper than one runtime timer each: a coarse hashed timer wheel per worker.
 //!
-//! Every worker (thread) owns one wheel that a single task turns, one slot each [`TICK`], while anything hangs in it
-//! (Varghese and Lauck 1987, scheme 6). Setting, moving and clearing a [`Deadline`] are a few stores without a clock
-//! read: time is counted in turns. A deadline never passes early; it passes up to two ticks late.
+//! Every worker (thread) owns one wheel that a single task advances by one slot each [`TICK`],
+//! while it contains any deadline (Varghese and Lauck 1987, scheme 6). Setting, moving and clearing
+//! a [`Deadline`] take a few stores without reading the clock: time is counted in ticks. A deadline
+//! never passes early; it passes up to two ticks late.
 //!
-//! A deadline belongs to the thread it was made on. Polled on another it would watch that thread's wheel, so the
-//! request path, which never leaves its worker, is the only place for it.
+//! A deadline belongs to the thread on which it was created. Polled on another thread it would use
+//! that thread's wheel, so only the request path, which never leaves its worker, may use it.
 
 mod expiry;
 mod wheel;
@@ -21,12 +22,12 @@ use tokio::time::{Instant, sleep};
 pub use expiry::Expiry;
 use wheel::Wheel;
 
-/// How coarse the wheel is.
+/// The resolution of the wheel.
 pub const TICK: Duration = Duration::from_millis(20);
 
-/// A moment in the worker's future that can be waited for, moved and cleared.
+/// A moment in the worker's future that can be awaited, moved and cleared.
 ///
-/// As a future it is ready once the moment has passed, and stays ready until it is [`Deadline::reset`].
+/// As a future it is ready once the moment has passed, and stays ready until [`Deadline::reset`].
 #[derive(Debug)]
 pub struct Deadline {
     index: u32,
@@ -58,7 +59,7 @@ impl Deadline {
         }
     }
 
-    /// Takes the deadline back: it does not pass until it is [`Deadline::reset`].
+    /// Clears the deadline: it does not pass until it is [`Deadline::reset`].
     pub fn clear(&mut self) {
         WHEEL.with_borrow_mut(|wheel| wheel.clear(self.index));
     }
@@ -68,9 +69,9 @@ impl Deadline {
         WHEEL.with_borrow(|wheel| wheel.passed(self.index))
     }
 
-    /// What is left until it passes. Reset to this at once, it passes when it would have.
+    /// The time until it passes. Reset to this value at once, it passes at the same moment.
     pub fn left(&self) -> Duration {
-        // The tick under way is counted again when it is set: see `ticks`.
+        // The current tick is counted again when it is set: see `ticks`.
         let ticks = WHEEL
             .with_borrow(|wheel| wheel.left(self.index))
             .saturating_sub(1);
@@ -98,15 +99,14 @@ impl Drop for Deadline {
     }
 }
 
-/// The time given to a future ran out before it was ready.
+/// The error of a future that was not ready in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the time given ran out")]
 pub struct Elapsed;
 
-/// Waits for `future`, `span` at most.
+/// Waits for `future`, at most for `span`.
 ///
-/// # Errors
-/// [`Elapsed`] when the time ran out; the future is dropped.
+/// # Errors [`Elapsed`] if the time passed; the future is dropped.
 pub async fn within<F: Future>(span: Duration, future: F) -> Result<F::Output, Elapsed> {
     let mut future = std::pin::pin!(future);
     let mut deadline = None::<Deadline>;
@@ -114,39 +114,41 @@ pub async fn within<F: Future>(span: Duration, future: F) -> Result<F::Output, E
         if let Poll::Ready(output) = future.as_mut().poll(context) {
             return Poll::Ready(Ok(output));
         }
-        // Hung up only once the future had to wait: what is ready at once costs no deadline.
+        // Set only once the future has to wait: a future that is ready at once costs no deadline.
         let deadline = deadline.get_or_insert_with(|| Deadline::after(span));
         deadline.poll_passed(context).map(|()| Err(Elapsed))
     })
     .await
 }
 
-/// Waits for `span`, coarsely.
+/// Waits for `span`, with the resolution of the wheel.
 pub async fn pause(span: Duration) {
     Deadline::after(span).await;
 }
 
-/// Ticks that surely cover `span`: the tick under way counts for nothing, since it may be about to end.
+/// The number of ticks that surely cover `span`: the current tick does not count, because it may be
+/// about to end.
 fn ticks(span: Duration) -> u64 {
     let whole = span.as_nanos().div_ceil(TICK.as_nanos());
     u64::try_from(whole).unwrap_or(u64::MAX).saturating_add(1)
 }
 
-/// Starts the task that turns this thread's wheel until nothing hangs in it.
+/// Starts the task that advances this thread's wheel until it is empty.
 fn turn() {
     let turning = Turning;
     tokio::spawn(async move {
-        // Two timers that take turns: the runtime wakes itself for a timer that is to pass before all others, and so
-        // for a single one each time.
+        // Two alternating timers: the runtime wakes itself for a timer that is earlier than all
+        // others, which a single timer would be each time.
         let (mut this, mut other) = (pin!(sleep(Duration::ZERO)), pin!(sleep(TICK)));
         let mut due: Vec<Waker> = Vec::new();
-        // Only a timer that was polled is known to the runtime.
+        // The runtime knows only timers that were polled.
         poll_fn(|context| Poll::Ready(other.as_mut().poll(context).is_ready())).await;
         loop {
             this.as_mut().await;
             let (passed, now) = (this.deadline(), Instant::now());
             if now > passed + STALL {
-                // The wheel must not catch up: what was hung up during the stall would pass early.
+                // The wheel must not catch up: deadlines that were set during the stall would pass
+                // early.
                 other.as_mut().reset(now + TICK);
                 this.as_mut().reset(now + 2 * TICK);
             } else {
@@ -157,7 +159,7 @@ fn turn() {
                 wheel.turn(&mut due);
                 wheel.is_empty()
             });
-            // Woken outside the borrow: a waker may run anything.
+            // Woken outside the borrow, because a waker may run any code.
             due.drain(..).for_each(Waker::wake);
             if empty {
                 break;
@@ -167,10 +169,10 @@ fn turn() {
     });
 }
 
-/// A tick that comes later than this puts off those after it.
+/// A tick that is later than this delays those after it.
 const STALL: Duration = Duration::from_millis(5);
 
-/// Says that the wheel stands again, also when the runtime is dropped with the task in it.
+/// Records that the wheel has stopped, also if the runtime is dropped with its task.
 struct Turning;
 
 impl Drop for Turning {

@@ -1,7 +1,8 @@
-//! Runs the streams of an HTTP/2 connection, each with a bound on how long its caller may take nothing of its answer.
+//! Runs the streams of an HTTP/2 connection, each with a limit on how long its client may accept
+//! nothing of its response.
 //!
-//! A stream whose window is shut holds an upstream's connection. The connection's own deadline does not see it while
-//! other streams move, or pings do.
+//! A stream whose window is closed keeps an upstream connection in use. The connection's own
+//! deadline does not detect it while other streams or pings are active.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -23,7 +24,8 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// A caller may leave a piece of its answer for `idle`, and a second more for each kibibyte of it.
+    /// A client may leave a piece of its response unread for `idle`, plus one second for each
+    /// kibibyte of it.
     pub(super) const fn new(idle: Duration, shared: Arc<Shared>) -> Self {
         Self { idle, shared }
     }
@@ -45,15 +47,15 @@ impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for Streams {
     }
 }
 
-/// One stream: its request's handler and its answer on the way.
+/// One stream: the handler of its request, then its response.
 struct Stream<F> {
     future: Pin<Box<F>>,
-    /// When the piece handed over last must have been taken.
+    /// The deadline for the client to read the last piece.
     deadline: Option<Deadline>,
     begun: bool,
-    /// What comes of its request's body, if it has one.
+    /// The progress of its request's body, if it has one.
     upload: Option<Arrived>,
-    /// How much of that had come when the deadline was set.
+    /// The progress when the deadline was set.
     seen: u64,
     streams: Streams,
 }
@@ -87,28 +89,29 @@ impl<F: Future> Future for Stream<F> {
             return Poll::Pending;
         };
         std::task::ready!(deadline.poll_passed(context));
-        // Who sends everything before it reads anything is not idle meanwhile, if it sends at the rate it would have to read.
+        // A client that uploads before it reads is not idle, if it uploads at the rate at which it
+        // would have to read.
         if arrived - this.seen >= LEAST_RATE * this.streams.idle.as_secs().max(1) {
             this.seen = arrived;
             deadline.reset(this.streams.idle);
             std::task::ready!(deadline.poll_passed(context));
         }
-        // Ended here, the stream is reset.
+        // Ending the future resets the stream.
         this.streams.shared.stats.slow_reads.add();
         Poll::Ready(())
     }
 }
 
-/// How many bytes of a request's body have come: told by the body, read by its stream.
+/// The number of received bytes of a request's body: written by the body, read by its stream.
 #[derive(Clone, Debug)]
 pub(super) struct Arrived {
     bytes: Rc<Cell<u64>>,
-    /// Of the connection.
+    /// The state of the connection.
     state: Arc<State>,
 }
 
 impl Arrived {
-    /// For the request of the stream whose first turn it is.
+    /// For the request of the stream whose first turn is running.
     pub(super) fn of_stream(state: &Arc<State>) -> Self {
         let arrived = Self {
             bytes: Rc::default(),
@@ -129,30 +132,32 @@ impl Arrived {
     }
 }
 
-/// What became of the answer's body in this turn of its stream.
+/// The state of the response's body in this turn of its stream.
 #[derive(Clone, Copy)]
 pub(super) enum Piece {
-    /// Nobody asked for more.
+    /// The library did not ask for more.
     Unasked,
-    /// More was asked for, and is awaited from the handler.
+    /// The library asked for more, and the handler has not produced it yet.
     Awaited,
-    /// A piece of this many bytes was given: until the next is asked for, the caller is what is waited for.
+    /// A piece of this many bytes was returned: until the next is requested, the connection waits
+    /// for the client.
     Given(usize),
 }
 
 impl Piece {
-    /// Tells the stream whose turn it is.
+    /// Reports it to the stream whose turn is running.
     pub(super) fn tell(self) {
         PIECE.set(self);
     }
 }
 
-/// Bytes a second that a caller must take of a piece, or send meanwhile.
+/// The rate in bytes a second at which a client must read a piece, or upload meanwhile.
 const LEAST_RATE: u64 = 1024;
 
 thread_local! {
-    /// Bodies tell it and streams read it, within one poll: the library between them carries nothing of ours.
+    /// Bodies write it and streams read it, within one poll: the library between them cannot carry
+    /// our data.
     static PIECE: Cell<Piece> = const { Cell::new(Piece::Unasked) };
-    /// The same, of a request's body, within the first poll.
+    /// The same for a request's body, within the first poll.
     static ARRIVED: Cell<Option<Arrived>> = const { Cell::new(None) };
 }

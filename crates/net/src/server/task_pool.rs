@@ -1,18 +1,18 @@
-//! Tasks that have served a connection and wait for the next.
+//! A pool of tasks that have served a connection and wait for the next.
 //!
-//! The runtime's tasks are large, aligned, and moved when they begin and when they end: where connections come and go
-//! with every request, that is a tenth of all instructions.
+//! The runtime's tasks are large, aligned, and moved at their beginning and end: if every request
+//! has its own connection, that is a tenth of all instructions.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-/// TaskPool without a connection.
+/// The waiting tasks of one worker.
 #[derive(Debug)]
 pub(super) struct TaskPool<C>(RefCell<Vec<Rc<RefCell<Post<C>>>>>);
 
-/// Where an attendant waits.
+/// The place where a task waits.
 #[derive(Debug)]
 struct Post<C> {
     given: Option<C>,
@@ -26,7 +26,7 @@ impl<C> Default for TaskPool<C> {
 }
 
 impl<C> TaskPool<C> {
-    /// Has one of them serve `caller`, or gives it back: there is none.
+    /// Passes `caller` to a waiting task; returns it if there is none.
     pub(super) fn hand_over(&self, caller: C) -> Option<C> {
         let Some(post) = self.0.borrow_mut().pop() else {
             return Some(caller);
@@ -39,7 +39,7 @@ impl<C> TaskPool<C> {
         None
     }
 
-    /// Waits for what is handed over; `None`: enough others wait.
+    /// Waits for a connection; `None`: enough other tasks wait.
     pub(super) async fn next(&self) -> Option<C> {
         if self.0.borrow().len() >= MOST {
             return None;
@@ -63,5 +63,5 @@ impl<C> TaskPool<C> {
     }
 }
 
-/// TaskPool that are kept, a few kibibytes each.
+/// The largest number of waiting tasks, a few kibibytes each.
 const MOST: usize = 32;

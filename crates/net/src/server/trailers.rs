@@ -1,37 +1,38 @@
-//! Finds trailers with pseudo-fields among what an HTTP/2 caller sends. They are malformed (RFC 9113 8.1), and the protocol
-//! library drops such fields without a word.
+//! Finds trailers with pseudo-headers in the input of an HTTP/2 client. They are malformed (RFC
+//! 9113 8.1), but the protocol library silently drops such fields.
 
 use super::hpack::Table;
 
-/// Follows the header blocks of one caller, and keeps trailers back until they have come whole.
+/// Follows the header blocks of one client, and holds trailers back until they are complete.
 #[derive(Debug)]
 pub(super) struct Trailers {
-    /// Bytes of the preface to come.
+    /// The number of bytes of the preface still to come.
     preface: usize,
-    /// Bytes so far, and how many came before the frame under way.
+    /// The number of bytes so far, and the number before the current frame.
     came: usize,
     start: usize,
-    /// The header of the frame under way.
+    /// The header of the current frame.
     head: [u8; FRAME],
     filled: usize,
-    /// Bytes of its payload to come.
+    /// The number of bytes of its payload still to come.
     left: usize,
-    /// The payload of a frame with fields so far, and of its block the fragments before it.
+    /// The payload so far of a frame with header fields, and the preceding fragments of its block.
     payload: Vec<u8>,
     block: Vec<u8>,
     table: Table,
-    /// The highest stream that a request came on.
+    /// The highest stream id of a request.
     highest: u32,
-    /// How many bytes came before the trailers under way.
+    /// The number of bytes before the current trailers.
     trailers: Option<usize>,
-    /// Something was out of order: the library ends the connection, and what comes is not followed any more.
+    /// Whether the input was invalid: the library ends the connection, and later bytes are not
+    /// followed.
     lost: bool,
-    /// What came and is kept back.
+    /// Bytes that are held back.
     held: Vec<u8>,
 }
 
 impl Trailers {
-    /// At the beginning of a connection.
+    /// Creates it at the beginning of a connection.
     pub(super) fn new() -> Self {
         Self {
             preface: PREFACE,
@@ -50,8 +51,9 @@ impl Trailers {
         }
     }
 
-    /// Follows what came. `None`: it passes as it is. Otherwise what passes in its place: less, where some is kept back, or
-    /// more. Malformed trailers are said not to end their stream, which has the library refuse it.
+    /// Follows the input. `None`: it passes unchanged. Otherwise returns the bytes to pass instead,
+    /// which may be fewer if some are held back, or more. Malformed trailers lose their END_STREAM
+    /// flag, so that the library refuses them.
     pub(super) fn pass(&mut self, bytes: &mut [u8]) -> Option<Vec<u8>> {
         let first = self.came - self.held.len();
         let malformed = self.follow(bytes);
@@ -71,7 +73,8 @@ impl Trailers {
         Some(all)
     }
 
-    /// From where on it is kept back: from a frame's header that is not whole, or the trailers under way.
+    /// The position from which bytes are held back: an incomplete frame header, or the current
+    /// trailers.
     fn held_from(&self) -> usize {
         match self.trailers {
             _ if self.lost => self.came,
@@ -81,7 +84,7 @@ impl Trailers {
         }
     }
 
-    /// Follows `bytes`; where malformed trailers begin.
+    /// Follows `bytes`; returns the positions of malformed trailers.
     fn follow(&mut self, bytes: &[u8]) -> Vec<usize> {
         let (mut rest, mut malformed) = (bytes, Vec::new());
         let end = self.came + bytes.len();
@@ -138,7 +141,8 @@ impl Trailers {
         u32::from_be_bytes([a, b, c, d]) & !RESERVED
     }
 
-    /// Takes the fields of a whole frame; at the end of a block whether that is malformed trailers.
+    /// Processes the fields of a complete frame; at the end of a block returns whether it is
+    /// malformed trailers.
     fn fields(&mut self) -> Option<bool> {
         let flags = self.head[FLAGS];
         let mut fragment = &self.payload[..];
@@ -186,21 +190,21 @@ impl Trailers {
 const FRAME: usize = 9;
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
-/// Where a frame's header has its flags.
+/// The position of the flags in a frame's header.
 const FLAGS: usize = 4;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
 const PRIORITY: u8 = 32;
-/// Bytes of a priority before the fields.
+/// The length of a priority before the fields.
 const PRIORITY_BYTES: usize = 5;
-/// The first bit of a stream's number.
+/// The reserved bit of a stream id.
 const RESERVED: u32 = 1 << 31;
-/// Bytes before a caller's first frame (RFC 9113 3.4).
+/// The bytes before a client's first frame (RFC 9113 3.4).
 const PREFACE: usize = 24;
-/// Bytes of one block: more than the library takes, which ends the connection then.
+/// The largest block: more than the library accepts, which then ends the connection.
 const BLOCK_MAX: usize = 256 << 10;
-/// Bytes of room that an idle connection keeps.
+/// The buffer capacity that an idle connection keeps.
 const KEPT: usize = 1 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A connection that has changed its protocol: what its two ends say from then on is theirs.
+//! A connection that has changed its protocol; its bytes are passed on uninterpreted.
 
 use std::future::Future;
 use std::io;
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::bounds::Place;
 use super::io::Transport;
 
-/// The caller's side of a tunnel, as soon as the answer that agrees to it has gone out.
+/// The client's side of a tunnel, available as soon as the response that accepts it has been sent.
 #[derive(Debug)]
 pub struct OnUpgrade(Pending);
 
@@ -34,7 +34,7 @@ impl OnUpgrade {
 }
 
 impl Future for OnUpgrade {
-    /// `None`: the caller has gone before.
+    /// `None`: the client left before that.
     type Output = Option<Caller>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Caller>> {
@@ -49,7 +49,7 @@ impl Future for OnUpgrade {
     }
 }
 
-/// The caller's side of a tunnel.
+/// The client's side of a tunnel.
 #[derive(Debug)]
 pub enum Caller {
     /// Its connection.
@@ -62,9 +62,9 @@ pub enum Caller {
 #[derive(Debug)]
 pub struct Upgraded {
     transport: Transport,
-    /// What the caller sent right behind its request.
+    /// Bytes that the client sent directly after its request.
     ahead: Bytes,
-    /// The connection is open until this is.
+    /// Counts the connection as open until this is dropped.
     _place: Place,
 }
 

@@ -1,7 +1,9 @@
-//! What a caller may still send over an HTTP/2 connection, all its streams together.
+//! The flow-control window of an HTTP/2 client: how much it may still send over all streams of its
+//! connection.
 //!
-//! The window is one for all (RFC 9113 5.2.1), and is given back only as bodies are read: those that we hold back can shut
-//! it for one that we wait for. Its caller is not to blame for the silence.
+//! All streams share this window (RFC 9113 5.2.1), which reopens only as bodies are read. Bodies
+//! that the gateway holds back can close it for a body that the gateway waits for; that silence is
+//! not the client's fault.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,22 +11,24 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The window of one HTTP/2 connection. `Send`, because the socket that is followed must be; one thread uses it.
+/// The window of one HTTP/2 connection. It is `Send`, because the followed socket must be; only one
+/// thread uses it.
 #[derive(Clone, Debug)]
 pub struct Window(Arc<Mutex<Inner>>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Bytes that were granted and have not come. A caller that sends more than it may makes it negative.
+    /// The granted bytes that have not arrived. A client that sends more than allowed makes it
+    /// negative.
     left: i64,
-    /// Since when it has been shut, if it is.
+    /// The time since which it has been closed, if it is.
     since: Option<Instant>,
-    /// For how long it was, before that.
+    /// The total time for which it was closed before.
     shut: Duration,
 }
 
 impl Default for Window {
-    /// As a connection begins.
+    /// The window of a new connection.
     fn default() -> Self {
         Self(Arc::new(Mutex::new(Inner {
             left: INITIAL,
@@ -35,17 +39,17 @@ impl Default for Window {
 }
 
 impl Window {
-    /// The caller may send so many bytes more.
+    /// Records that the client may send this many more bytes.
     pub fn granted(&self, bytes: u32) {
         self.0.lock().change(i64::from(bytes));
     }
 
-    /// The caller has sent so many bytes.
+    /// Records that the client has sent this many bytes.
     pub fn took(&self, bytes: u32) {
         self.0.lock().change(-i64::from(bytes));
     }
 
-    /// For how long, in all, the caller could send next to nothing.
+    /// The total time for which the client could send almost nothing.
     pub fn shut(&self) -> Duration {
         let inner = self.0.lock();
         inner.shut + inner.since.map_or(Duration::ZERO, |since| since.elapsed())
@@ -65,7 +69,7 @@ impl Inner {
 
 /// A connection's window before anything is granted (RFC 9113 6.9.2).
 const INITIAL: i64 = 65_535;
-/// With less than a usual frame left, the window is shut.
+/// With less than a usual frame left, the window counts as closed.
 const LEAST: i64 = 16_384;
 
 #[cfg(test)]
