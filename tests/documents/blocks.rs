@@ -177,14 +177,16 @@ fn write_files(directory: &Path) {
         "client.pem",
         "ca.pem",
         "upstream-ca.pem",
+        "app.pem",
     ] {
         std::fs::write(directory.join(name), &certificate).expect("written");
     }
-    for name in ["site.key", "client.key"] {
+    for name in ["site.key", "client.key", "app.key"] {
         std::fs::write(directory.join(name), &key).expect("written");
     }
     std::fs::write(directory.join("callers.toml"), CALLERS).expect("written");
     std::fs::write(directory.join("jwks.json"), JWKS).expect("written");
+    std::fs::write(directory.join("issuer.pem"), ISSUER).expect("written");
     std::fs::write(
         directory.join("refusal.html"),
         "<p>Come back in {retry_after} seconds</p>",
@@ -197,3 +199,15 @@ const CALLERS: &str = "\"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822c
 /// The public key of RFC 7517, appendix A.1.
 const JWKS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","kid":"1","use":"sig","alg":"ES256",
 "x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4","y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"}]}"#;
+
+/// A public key for RS256.
+const ISSUER: &str = "-----BEGIN PUBLIC KEY-----
+MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAoP6BqpQIvh5DSxdJk0Zz
+GX9P5unW127yxZbhuI9z2dUQmdN61oh2Xh6mH371IFIJhEhM/kZIGemdVfj9nkmB
+YUahEP1vkr8f69A0sUrteQBc3fqox6R4O1SzQB58q1mOgWbSAowhzmGEmowsWHU0
+JmIHVQEE5TkTjfuqTec/Stz9RJbWyjZBDbrnndZp9sDojOUSggW+wAFqdv713s2o
+pvef5PGZSBfUqbRih8osl661hrxjgzfdld62bvb4xpNOVFEEPdg6rkwGuTs1vHwf
+dia0cjF86AMNdXDeMtzY0LJC2s7ofpzGBT3U8uxgSVBuZlFTnjAPuTeso4nLiFH4
+AQIDAQAB
+-----END PUBLIC KEY-----
+";

@@ -48,7 +48,11 @@ fn documents_reference_of_the_command_line_follows_its_help() {
     let help = tollgate(&["--help"]);
     let verbs = help.split("Commands:\n").nth(1).expect("a list of verbs");
     let verbs = verbs.lines().take_while(|line| !line.is_empty());
-    let verbs = verbs.filter_map(|line| line.split_whitespace().next());
+    // A line further in goes on with the words of the verb above it.
+    let verbs = verbs
+        .filter_map(|line| line.strip_prefix("  "))
+        .filter(|line| !line.starts_with(' '))
+        .filter_map(|line| line.split_whitespace().next());
     _ = writeln!(text, "## tollgate\n\n```text\n{}\n```", help.trim_end());
     for verb in verbs.filter(|verb| *verb != "help") {
         let help = tollgate(&[verb, "--help"]);
@@ -77,7 +81,7 @@ fn documents_reference_of_metrics_follows_a_scrape() {
         "# Metrics\n\n\
          `GET /metrics` of the [admin listener](admin.md) shows them: as OpenMetrics where the scraper asks for it, otherwise as \
          Prometheus text. No metric has a label for a caller or a key, so their number does not grow with traffic. Counters \
-         start at zero with each process.\n\n\
+         start at zero with each process. `tollgate_connections_refused_total` has the label `reason` once it counts one.\n\n\
          | metric | type | labels | meaning |\n|---|---|---|---|\n",
     );
     let mut named = 0;
@@ -140,6 +144,10 @@ servers = "http://127.0.0.1:3000"
 health = { path = "/" }
 
 [[routes]]
+match = "/gone"
+upstream = "http://127.0.0.1:3001"
+
+[[routes]]
 match = "/**"
 upstream = "app"
 limits = ["total", "partner", "jobs", "tokens"]
@@ -152,6 +160,10 @@ $ export TOLLGATE_KEY_SECRET=sixteen-or-more-characters
 $ tollgate run
 $ curl -s http://127.0.0.1:8080/
 hello
+$ curl -s -o /dev/null -w '%{http_code}\n' http://127.0.0.1:8080/gone
+502
+$ curl -s -o /dev/null -w '%{http_code}\n' -H 'content-length: x' http://127.0.0.1:8080/
+400
 $ curl -s http://127.0.0.1:9180/metrics > metrics
 ```
 "#;
@@ -336,11 +348,15 @@ fn tables<'v>(root: &'v Value, about: &'v Value) -> Vec<&'v Value> {
         return vec![about];
     }
     let any = about.get("anyOf").and_then(Value::as_array);
-    any.into_iter()
-        .flatten()
-        .chain(about.get("items"))
-        .flat_map(|one| tables(root, one))
-        .collect()
+    let any = any.into_iter().flatten().chain(about.get("items"));
+    let mut found = Vec::new();
+    // One table or a list of them: it is told once.
+    for table in any.flat_map(|one| tables(root, one)) {
+        if !found.contains(&table) {
+            found.push(table);
+        }
+    }
+    found
 }
 
 /// The type that a key refers to, itself or as an alternative or an item of a list.
@@ -385,7 +401,14 @@ fn words(about: &Value) -> Vec<(&Value, &str)> {
         return words.iter().zip(meanings).collect();
     }
     let any = list("anyOf").into_iter().flatten();
-    any.chain(about.get("items")).flat_map(words).collect()
+    let mut found = Vec::new();
+    // One word or a list of them: each is told once.
+    for word in any.chain(about.get("items")).flat_map(words) {
+        if !found.contains(&word) {
+            found.push(word);
+        }
+    }
+    found
 }
 
 /// The type of a key in words.

@@ -381,13 +381,17 @@ impl Suggestion {
             self.days(),
             tollgate_limit::words::span(tollgate_limit::Micros(self.blur.max(1)))
         )];
+        let counted = |number: u64, one: &str| {
+            let ending = if number == 1 { "" } else { "s" };
+            format!("{} {one}{ending}", grouped(number))
+        };
         for (name, choice) in &self.choices {
             lines.push(format!(
-                "{name}: {} with burst {} refuses {} keys and {} requests",
+                "{name}: {} with burst {} refuses {} and {}",
                 choice.rate,
                 choice.burst,
-                grouped(choice.keys_refused),
-                grouped(choice.requests_refused)
+                counted(choice.keys_refused, "key"),
+                counted(choice.requests_refused, "request")
             ));
         }
         for (key, why) in self.floods.iter().take(3) {

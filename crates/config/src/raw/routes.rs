@@ -97,8 +97,8 @@ table! {
 table! {
     /// Changes to headers: `remove` first, then `set`.
     RawHeaders {
-        /// Headers that are set, replacing what is there. `{tier}`, `{caller}`, `{route}`, `{address}`, `{host}`, `{path:NAME}` and
-        /// `{identity:NAME}` are filled in.
+        /// Headers that are set, replacing what is there. `{tier}`, `{caller}`, `{route}`, `{address}`, `{host}`, `{path}`, `{query}`,
+        /// `{path:NAME}` and `{identity:NAME}` are filled in.
         set: Named<Text> => { "x-tier" = "{tier}" },
         /// Headers that are removed.
         remove: OneOrMany<Text> => ["x-internal"],
@@ -108,7 +108,7 @@ table! {
 table! {
     /// A refusal body in place of problem+json.
     RawRefusal {
-        /// The body; placeholders of the refusal such as `{limit}` and `{retry_after}` are filled in.
+        /// The body; placeholders of the refusal such as `{limits}` and `{retry_after}` are filled in.
         body: Text => "{\"error\": \"slow down\", \"retry_after\": {retry_after}}",
         /// A file that holds the body, in place of `body`.
         body_file: Text => "refusal.html",

@@ -177,7 +177,7 @@ words! {
 words! {
     /// How the log shows callers.
     pub enum LogKeys {
-        /// As a keyed hash: the same caller has the same hash, and the key cannot be read from it.
+        /// As a keyed hash, from which the key cannot be read. The same caller has the same hash within one run of one gateway only.
         Hashed = "hashed",
         /// As they are.
         Plain = "plain",
