@@ -1,4 +1,4 @@
-//! `tollgate check`: says a configuration back in words, warns, runs its tests.
+//! `tollgate check`: describes a configuration in words, warns, and runs its tests.
 
 use std::process::ExitCode;
 
@@ -43,7 +43,7 @@ pub(super) fn check(args: &Check) -> ExitCode {
     }
 }
 
-/// The file is good, but nothing would start on it.
+/// The file is valid, but a gateway would not start with it.
 fn bad(args: &Check, error: &str) -> ExitCode {
     match args.format {
         Format::Human => eprintln!("error: {error}"),
@@ -91,7 +91,7 @@ fn good(args: &Check, config: &Config, notes: &[String], verdicts: &[Verdict]) -
     if failed > 0 || strict { BAD } else { GOOD }
 }
 
-/// How many callers each limit of the process remembers at once.
+/// How many callers each local limit can track at once.
 fn rooms(policy: &Policy, connections: usize) -> String {
     let mut text = String::new();
     for rule in policy
@@ -125,7 +125,7 @@ pub(super) fn room(rule: &Rule, policy: &Policy) -> Option<u64> {
     (rule.live.placement == Placement::Local).then(|| local::room(&rule.live, &policy.limits))
 }
 
-/// How the tests came out, for people.
+/// The results of the tests, as text.
 fn tests(verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     for verdict in verdicts {

@@ -1,4 +1,4 @@
-//! `tollgate diff`: what changes between two files, in meaning and on a log.
+//! `tollgate diff`: shows the differences of two files in meaning, and in their effect on a log.
 
 use std::process::ExitCode;
 
@@ -79,7 +79,7 @@ pub(super) fn diff(args: &Diff) -> ExitCode {
     }
 }
 
-/// A file's meaning: `check`'s words for it, each under its heading.
+/// The meaning of a file: the lines of `check`, each under its heading.
 fn lines(config: &Config) -> Vec<String> {
     let text = tollgate_config::report(config);
     text.lines()
@@ -88,9 +88,10 @@ fn lines(config: &Config) -> Vec<String> {
         .collect()
 }
 
-/// The lines that only one of them has, with the headings they stand under: `-` of the old one, `+` of the new one.
+/// The lines that only one of them has, with their headings: `-` for the old one, `+` for the new
+/// one.
 fn changes(old: &[String], new: &[String]) -> Vec<(char, String)> {
-    // The longest common subsequence: files have hundreds of lines, hardly thousands.
+    // Quadratic longest common subsequence: files have hundreds of lines, hardly thousands.
     let width = new.len() + 1;
     let mut longest = vec![0_u32; (old.len() + 1) * width];
     for (row, one) in old.iter().enumerate().rev() {

@@ -1,5 +1,5 @@
-//! What `check` and `explain` say to programs: JSON documents with a version. Members are added within a version; none
-//! changes its meaning or goes.
+//! The JSON documents of `check` and `explain`, with a version. Within a version, members may be
+//! added but are never removed or changed in meaning.
 
 use serde::Serialize;
 use tollgate_config::{Config, Diagnostic};
@@ -17,18 +17,18 @@ const VERSION: u32 = 1;
 #[derive(Debug, Serialize)]
 pub(super) struct Checked<'c> {
     version: u32,
-    /// Whether the file is good and its tests pass.
+    /// Whether the file is valid and its tests pass.
     good: bool,
     errors: Vec<Diagnostic>,
     warnings: Vec<Diagnostic>,
-    /// What is no mistake and may surprise.
+    /// Settings that are valid but may surprise.
     notes: &'c [String],
-    /// Variables of the environment that are not set and were assumed to be.
+    /// Environment variables that are not set and were assumed to be.
     assumed: &'c [String],
-    /// Bytes that all tables take when they are full; not there where the file is wrong.
+    /// The bytes of all tables when they are full; absent if the file is invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_bytes: Option<u64>,
-    /// Bytes that all connections take when as many are open as are allowed.
+    /// The bytes of all connections when as many are open as are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     connections_bytes: Option<u64>,
     limits: Vec<LimitWords<'c>>,
@@ -65,7 +65,7 @@ struct Tested<'c> {
     wrong: &'c [String],
 }
 
-/// A file that is wrong.
+/// The document of an invalid file.
 pub(super) fn wrong(errors: Vec<Diagnostic>) -> String {
     written(&Checked {
         version: VERSION,
@@ -82,7 +82,7 @@ pub(super) fn wrong(errors: Vec<Diagnostic>) -> String {
     })
 }
 
-/// A file that can be read.
+/// The document of a valid file.
 pub(super) fn checked(
     config: &Config,
     notes: &[String],
@@ -153,7 +153,7 @@ struct Explained<'e> {
     version: u32,
     host: &'e str,
     path: &'e str,
-    /// The client's address as buckets know it.
+    /// The client's address in the form used by buckets.
     caller: Option<&'e str>,
     forwarded: bool,
     route: Option<&'e str>,
@@ -208,7 +208,7 @@ struct Limited<'e> {
     key: &'e str,
 }
 
-/// What a request would meet.
+/// The document that explains a request.
 pub(super) fn explained(policy: &Policy, told: &Explanation) -> String {
     let route = |index: usize| &*policy.routes[index].name;
     let captures = told.taken.iter().flat_map(|(_, captures)| captures);

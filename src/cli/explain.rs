@@ -1,4 +1,4 @@
-//! `tollgate explain`: what a request would meet, and why.
+//! `tollgate explain`: shows which rules apply to a request, and why.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
             return wrong_use();
         }
     };
-    // What a request meets does not depend on secrets.
+    // The result does not depend on secrets.
     let Some(config) = load::load(&args.config, Unset::Assumed) else {
         return BAD;
     };
@@ -65,7 +65,7 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
     }
 }
 
-/// The story for people.
+/// The text output.
 fn words(policy: &Policy, told: &Explanation) -> String {
     let mut text = String::new();
     tell(&mut text, policy, told).expect("writing into a String cannot fail");
@@ -138,7 +138,7 @@ fn tell(to: &mut String, policy: &Policy, told: &Explanation) -> std::fmt::Resul
 }
 
 fn losers(to: &mut String, policy: &Policy, told: &Explanation) -> std::fmt::Result {
-    // Of thousands of routes those that came close are of interest; all others are another path.
+    // Of thousands of routes only near matches are of interest; most differ in path or host.
     let close =
         |fate: &RouteFate| !matches!(fate, RouteFate::Taken | RouteFate::Path | RouteFate::Host);
     let few = told.routes.len() <= FEW;
@@ -230,5 +230,5 @@ pub(super) fn fate_words(fate: &RouteFate) -> String {
     }
 }
 
-/// So many routes are listed whole.
+/// Up to this number all routes are listed.
 const FEW: usize = 12;

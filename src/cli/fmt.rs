@@ -1,4 +1,4 @@
-//! `tollgate fmt`: lays a configuration out evenly.
+//! `tollgate fmt`: formats a configuration.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
-//! `tollgate hash`: an API key on standard input becomes what a list of callers names it by.
+//! `tollgate hash`: hashes an API key from standard input, for a list of callers.
 //!
-//! The key is never an argument: those are seen by every process and kept by shells.
+//! The key is never an argument, because other processes can see arguments and shells store them.
 
 use std::io::{self, IsTerminal, Read};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ pub(super) fn hash(args: &Hash) -> ExitCode {
         eprintln!("The API key, then Enter and Ctrl-D:");
     }
     let mut input = Vec::new();
-    // One byte more than is accepted, so that what is longer is noticed.
+    // Read one byte more than is accepted, to detect longer input.
     if let Err(error) = io::stdin().take(KEY_MAX + 1).read_to_end(&mut input) {
         eprintln!("tollgate hash: cannot read standard input: {error}");
         return BAD;
@@ -29,7 +29,7 @@ pub(super) fn hash(args: &Hash) -> ExitCode {
     let Some(name) = &args.name else {
         return print_out(&digest);
     };
-    // A JSON string is a TOML string.
+    // A JSON string is also a TOML string.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let tier = args.tier.as_deref();
     let tier = tier.map_or_else(String::new, |tier| format!(", tier = {}", quoted(tier)));
@@ -39,7 +39,7 @@ pub(super) fn hash(args: &Hash) -> ExitCode {
     ))
 }
 
-/// The key without the end of its line, which `echo` and editors add and no request has.
+/// The key without its line end, which `echo` and editors add and requests do not contain.
 fn key_of(input: &[u8]) -> Result<&[u8], &'static str> {
     let key = input.strip_suffix(b"\n").unwrap_or(input);
     let key = key.strip_suffix(b"\r").unwrap_or(key);
@@ -58,7 +58,7 @@ fn key_of(input: &[u8]) -> Result<&[u8], &'static str> {
     Ok(key)
 }
 
-/// More than any header holds.
+/// More than any header contains.
 const KEY_MAX: u64 = 64 << 10;
 
 #[cfg(test)]

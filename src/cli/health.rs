@@ -1,4 +1,5 @@
-//! `tollgate health`: asks the admin listener of a running gateway. No HTTP library: one request, one status line.
+//! `tollgate health`: queries the admin listener of a running gateway. It uses no HTTP library, for
+//! one request and one status line.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -20,7 +21,8 @@ pub(super) fn health(args: &Health) -> ExitCode {
                 return wrong_use();
             }
         },
-        // A file that cannot be read must not make a running gateway ill: its default address is asked.
+        // An invalid file must not make a running gateway appear unhealthy: query its default
+        // address.
         None => vec![load::admin_of(&args.config).map_or(Place::Tcp(ADMIN_DEFAULT), Place::from)],
     };
     let path = if args.live {
@@ -45,7 +47,7 @@ pub(super) fn health(args: &Health) -> ExitCode {
     BAD
 }
 
-/// Where an admin listener is.
+/// The address of an admin listener.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     Tcp(SocketAddr),
@@ -75,7 +77,7 @@ fn named(name: &str) -> io::Result<Vec<Place>> {
         .collect())
 }
 
-/// Asks for `path`; the status and the body.
+/// Requests `path`; returns the status and the body.
 fn ask(place: &Place, path: &str, patience: Duration) -> io::Result<(u16, String)> {
     match place {
         Place::Tcp(address) => {
@@ -110,7 +112,7 @@ fn exchange(mut stream: impl Read + Write, path: &str, host: &str) -> io::Result
     Ok((status, body.to_owned()))
 }
 
-/// A listener on every address is asked on the loopback.
+/// A listener on all addresses is queried on the loopback address.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address {
@@ -123,7 +125,7 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 
 const ADMIN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9180);
 
-/// A probe's answer is a few lines.
+/// The largest response; that of a probe has a few lines.
 const ANSWER_MAX: u64 = 64 << 10;
 
 #[cfg(test)]

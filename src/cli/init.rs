@@ -13,7 +13,7 @@ pub(super) fn init(args: &Init) -> ExitCode {
         return print_out(text);
     }
     let name = args.file.display();
-    // One step, so that a file that appears in the meantime is not overwritten either.
+    // A single step, so that a file created meanwhile is not overwritten either.
     let written = OpenOptions::new()
         .write(true)
         .create_new(true)

@@ -1,4 +1,4 @@
-//! The configuration, as every verb reads it.
+//! Loads the configuration for all subcommands.
 
 use std::io::Read;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(super) fn read(file: &ConfigFile, unset: Unset) -> Result<Config, ConfigErro
     tollgate_config::parse_with(&text, STANDARD_INPUT, &environment, unset, now)
 }
 
-/// Reads the configuration; what is wrong with it goes to standard error. `None`: it is not good.
+/// Reads the configuration; errors go to standard error. `None`: it is invalid.
 pub(super) fn load(file: &ConfigFile, unset: Unset) -> Option<Config> {
     match read(file, unset) {
         Ok(config) => Some(config),
@@ -30,7 +30,7 @@ pub(super) fn load(file: &ConfigFile, unset: Unset) -> Option<Config> {
     }
 }
 
-/// Reads the configuration in this file, as a log is judged by it: without secrets it is the same.
+/// Reads the configuration in this file, to apply it to a log; secrets do not change the result.
 pub(super) fn load_file(path: &Path) -> Option<Config> {
     let read =
         tollgate_config::load_with(path, &environment, Unset::Assumed, Clock::system().now());
@@ -43,14 +43,14 @@ pub(super) fn load_file(path: &Path) -> Option<Config> {
     }
 }
 
-/// Everything on standard input, up to what no configuration is as long as.
+/// Reads standard input, up to more than the length of any configuration.
 pub(super) fn standard_input() -> std::io::Result<String> {
     let mut text = String::new();
     std::io::stdin().take(TEXT_MAX).read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// What to do where there is no file and none was named.
+/// The message if there is no file and none was named.
 pub(super) fn without_a_file(file: &ConfigFile) -> Option<String> {
     let missing = file.written().is_none() && !Path::new("gateway.toml").exists();
     missing.then(|| {
@@ -64,12 +64,13 @@ pub(super) fn without_a_file(file: &ConfigFile) -> Option<String> {
     })
 }
 
-/// Where the configuration says that the admin listener is; `None` when it cannot be read or says nowhere.
+/// The configured address of the admin listener; `None` if the file is invalid or has no admin
+/// listener.
 pub(super) fn admin_of(file: &ConfigFile) -> Option<Listener> {
     read(file, Unset::Assumed).ok()?.admin.listen
 }
 
-/// The process's environment, as the configuration sees it. What is no UTF-8 is not there.
+/// The process's environment for the configuration. Values that are not UTF-8 count as unset.
 #[expect(
     clippy::disallowed_methods,
     reason = "the one place that reads variables"
@@ -78,7 +79,7 @@ pub(super) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// What messages call standard input.
+/// The name of standard input in messages.
 pub(super) const STANDARD_INPUT: &str = "standard input";
-/// Bytes of a configuration on standard input.
+/// The largest configuration on standard input, in bytes.
 const TEXT_MAX: u64 = 16 << 20;

@@ -1,4 +1,4 @@
-//! Completions for shells and manual pages, both made from the command line's own description.
+//! Shell completions and manual pages, generated from the description of the command line.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub(super) fn man(args: &Man) -> ExitCode {
     done.map_or_else(|error| bad(&error), |()| GOOD)
 }
 
-/// A page for the program and one for each verb: `tollgate.1`, `tollgate-check.1`.
+/// A page for the program and one for each subcommand: `tollgate.1`, `tollgate-check.1`.
 fn pages(command: clap::Command, directory: &Path) -> std::io::Result<()> {
     fs::create_dir_all(directory)?;
     clap_mangen::generate_to(command, directory)

@@ -1,7 +1,7 @@
-//! The command line: a verb a file. The only reader of arguments and environment. What is asked for goes to standard
-//! output, what is said about it to standard error.
+//! The command line, with one file per subcommand. It is the only reader of arguments and
+//! environment. Results go to standard output, messages to standard error.
 //!
-//! Exit codes: 0 good, 1 the answer is no, 2 wrong use.
+//! Exit codes: 0 success, 1 a negative result, 2 wrong usage.
 
 mod args;
 mod check;
@@ -33,7 +33,7 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are answers, not mistakes. A closed pipe is nobody's loss.
+            // Help and version are results, not errors. A closed pipe is ignored.
             let _ = error.print();
             return if error.use_stderr() {
                 wrong_use()
@@ -66,7 +66,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// A first argument that is no file is a verb that was mistyped: `tollgate chekc`.
+/// A first argument that is not a file may be a mistyped subcommand: `tollgate chekc`.
 fn misspelt(run: &args::Run) -> Option<ExitCode> {
     let argument = run.config.argument()?;
     let word = argument.to_str()?;
@@ -83,7 +83,7 @@ fn misspelt(run: &args::Run) -> Option<ExitCode> {
     Some(wrong_use())
 }
 
-/// Prints what was asked for; good unless nobody takes it.
+/// Prints a result; successful unless it cannot be written.
 fn print_out(text: &str) -> ExitCode {
     let mut out = io::stdout().lock();
     let done = out
@@ -93,7 +93,7 @@ fn print_out(text: &str) -> ExitCode {
             false => out.write_all(b"\n").and_then(|()| out.flush()),
         });
     match done {
-        // `tollgate schema | head` is a good use.
+        // A closed pipe is normal, as in `tollgate schema | head`.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             eprintln!("tollgate: cannot write: {error}");
             BAD
@@ -102,7 +102,7 @@ fn print_out(text: &str) -> ExitCode {
     }
 }
 
-/// Whether standard error takes colours: a terminal, and nobody said no.
+/// Whether standard error supports colours: it is a terminal, and colours are not disabled.
 fn colour() -> bool {
     io::stderr().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
@@ -112,14 +112,14 @@ fn colour() -> bool {
 const GOOD: ExitCode = ExitCode::SUCCESS;
 const BAD: ExitCode = ExitCode::FAILURE;
 
-/// Also what clap exits with.
+/// The exit code for wrong usage, which clap uses too.
 fn wrong_use() -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Puts a text in a file's place whole: one who reads it meanwhile sees the old one or the new one.
+/// Replaces a file atomically: other processes read either the old or the new text.
 fn write_file(path: &std::path::Path, text: &str) -> io::Result<()> {
-    // A link stays one, and what it points to is written.
+    // A symbolic link is kept, and its target is written.
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tollgate-new");

@@ -1,4 +1,5 @@
-//! What the process finds when it starts: sockets of a service manager, the gateway that it replaces, its own name.
+//! What the process inherits at its start: sockets of a service manager, the gateway that it
+//! replaces, its own name.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,7 +11,7 @@ use listenfd::ListenFd;
 use crate::app::{Anew, Origin};
 use tollgate_net::listener::Inherited;
 
-/// `take_over`: a running gateway is at the other end of standard input.
+/// `take_over`: standard input is a socket to a running gateway.
 pub(super) fn find(take_over: bool) -> io::Result<Origin> {
     let predecessor = match take_over {
         true => Some(UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?)),
@@ -28,7 +29,7 @@ fn activated() -> io::Result<Vec<Inherited>> {
     let mut handed = ListenFd::from_env();
     let mut sockets = Vec::with_capacity(handed.len());
     for place in 0..handed.len() {
-        // One that is of neither kind, or does not listen, is an error of the second.
+        // A socket of another kind, or one that does not listen, gives an error in the second call.
         let socket = match handed.take_tcp_listener(place) {
             Ok(Some(listener)) => listener.into(),
             _ => match handed.take_unix_listener(place)? {
@@ -44,8 +45,8 @@ fn activated() -> io::Result<Vec<Inherited>> {
     Ok(sockets)
 }
 
-/// How this process is started once more. The path is asked for now: by the time it is used, another file may be there,
-/// which is the point.
+/// How to start this process again. The path is determined now; when it is used it may contain a
+/// new version of the program, as intended.
 fn anew() -> Option<Anew> {
     let program = std::env::current_exe().ok()?;
     let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();

@@ -1,4 +1,4 @@
-//! `tollgate replay`: what a file would have done to the requests of a log.
+//! `tollgate replay`: shows the effect of a file on the requests of a log.
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -96,7 +96,7 @@ pub(super) fn replay(args: &Replay) -> ExitCode {
     code
 }
 
-/// What the file's first limit with a rate needs, for the report's pictures.
+/// The data of the file's first limit with a rate, for the report's charts.
 fn pictured(traffic: &mut Traffic<'_>, policy: &Policy) -> Option<(String, Suggestion)> {
     let is_rate = |rule: &Rule| {
         rule.live.mode != Mode::Off && rule.live.algorithm.kind() == Kind::TokenBucket
@@ -113,7 +113,7 @@ fn pictured(traffic: &mut Traffic<'_>, policy: &Policy) -> Option<(String, Sugge
     Some((policy.rules[rule].name.to_string(), suggestion))
 }
 
-/// How the logs are read.
+/// The options for reading logs.
 pub(super) fn options(args: &LogArgs) -> Result<Options, String> {
     let zone = match &args.zone {
         None => TimeZone::UTC,
@@ -152,7 +152,7 @@ pub(super) fn options(args: &LogArgs) -> Result<Options, String> {
     })
 }
 
-/// A zone by its name, or by its distance from UTC.
+/// A time zone by its name, or by its offset from UTC.
 fn zone(name: &str) -> Option<TimeZone> {
     if let Ok(zone) = TimeZone::get(name) {
         return Some(zone);
@@ -174,7 +174,7 @@ fn zone(name: &str) -> Option<TimeZone> {
     ))
 }
 
-/// How far the reading is, on a terminal.
+/// The progress of reading, shown on a terminal.
 pub(super) struct Progress {
     total: Option<u64>,
     before: u64,
@@ -196,7 +196,7 @@ impl Progress {
                 .map(|metadata| metadata.len())
         };
         Self {
-            // What is compressed grows when it is read, and nobody knows how far.
+            // The decompressed size of a compressed log is unknown.
             total: logs.iter().map(size).sum(),
             before: 0,
             last: 0,

@@ -1,9 +1,9 @@
-//! A request as a person writes it: `GET /x`, `POST api.example.com/orders?id=1`, `GET https://host/x`.
+//! A request in short notation: `GET /x`, `POST api.example.com/orders?id=1`, `GET https://host/x`.
 
 use http::header::{HOST, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Uri};
 
-/// What the policy needs to know of a request.
+/// The parts of a request that the policy needs.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) method: Method,
@@ -13,10 +13,9 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Reads `[METHOD] [SCHEME://][HOST]/PATH`; the method is GET where there is none.
+    /// Parses `[METHOD] [SCHEME://][HOST]/PATH`; the default method is GET.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// # Errors The reason why it is invalid.
     pub(super) fn parse(text: &str, headers: &[String]) -> Result<Self, String> {
         let text = text.trim();
         let (method, target) = match text.split_once(char::is_whitespace) {
@@ -58,7 +57,7 @@ impl Request {
     }
 }
 
-/// Reads `NAME: VALUE`.
+/// Parses `NAME: VALUE`.
 fn field(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text
         .split_once(':')

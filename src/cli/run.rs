@@ -1,4 +1,4 @@
-//! `tollgate run`: the gateway, from a file or from a few words.
+//! `tollgate run`: starts the gateway, from a file or from a few options.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub(super) fn run(args: &Run) -> ExitCode {
     }
 }
 
-/// The option that a key of [`tollgate_config::quick`] was made from.
+/// The option that sets a key of [`tollgate_config::quick`].
 fn option_of(key: &str) -> &'static str {
     match key {
         "rate" => "--limit",
@@ -65,7 +65,7 @@ fn option_of(key: &str) -> &'static str {
     }
 }
 
-/// The file, unless an upstream is named: then what the few words stand for.
+/// The file or, if an upstream is given, the configuration that the options describe.
 fn source(args: &Run) -> Result<Source, String> {
     let (Some(upstream), Some(limit)) = (&args.upstream, &args.limit) else {
         let path = args.config.path();
@@ -94,7 +94,7 @@ fn source(args: &Run) -> Result<Source, String> {
     let mut text = tollgate_config::quick(upstream, limit, &args.per);
     for (section, listen) in [("server", &args.listen), ("admin", &args.admin)] {
         if let Some(listen) = listen {
-            // A JSON string is a TOML string; `${` must not be read as a variable.
+            // A JSON string is also a TOML string; escape `${`, which would start a variable.
             let listen = serde_json::Value::String(listen.replace("${", "$${"));
             text.push_str(&format!("\n[{section}]\nlisten = {listen}\n"));
         }
@@ -105,7 +105,7 @@ fn source(args: &Run) -> Result<Source, String> {
     })
 }
 
-/// The text on standard input. It is read once: a reload has nothing else to read.
+/// The text on standard input. It is read once, because a reload cannot read it again.
 fn standard_input(args: &Run) -> Result<Source, String> {
     if args.take_over {
         return Err("a configuration from standard input cannot be handed over: start the gateway with a file".to_owned());
@@ -121,7 +121,8 @@ fn standard_input(args: &Run) -> Result<Source, String> {
     Ok(Source::Text { text, name })
 }
 
-/// A listener in place of the file's, written as there; certificates are the file's own affair.
+/// A listener that replaces the file's, in the same notation; certificates can be set only in the
+/// file.
 fn listener(option: &str, written: &str) -> Result<Listener, String> {
     if written.starts_with("https:") {
         return Err(format!(

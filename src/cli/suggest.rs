@@ -1,4 +1,4 @@
-//! `tollgate suggest`: numbers for a limit, from a log.
+//! `tollgate suggest`: suggests the numbers of a limit, from a log.
 
 use std::process::ExitCode;
 
@@ -118,16 +118,16 @@ pub(super) fn suggest(args: &Suggest) -> ExitCode {
     }
 }
 
-/// Which limit is looked at.
+/// The limit that is examined.
 struct Subject {
-    /// The policy of a few words, where no file's limit is meant.
+    /// The policy from the options, if no limit of a file is meant.
     made: Option<Config>,
     rule: usize,
     name: String,
     per: String,
 }
 
-/// The file's limit of this name, or its first that counts a rate.
+/// The file's limit of this name, or its first limit with a rate.
 fn in_file(config: &Config, name: Option<&str>) -> Result<Subject, String> {
     let rules = &config.policy.rules;
     let rule = match name {
@@ -181,7 +181,7 @@ fn by_words(per: &str) -> Result<Subject, String> {
     })
 }
 
-/// What the file's numbers do to the log.
+/// The effect of the file's numbers on the log.
 pub(super) fn today(traffic: &mut Traffic<'_>, policy: &Policy, rule: usize) -> Today {
     let outcome = traffic.replay();
     let algorithm = &policy.rules[rule].live.algorithm;
@@ -216,7 +216,7 @@ pub(super) fn today(traffic: &mut Traffic<'_>, policy: &Policy, rule: usize) -> 
     }
 }
 
-/// Writes the limit into the file, which must still be good with it.
+/// Writes the limit into the file, which must still be valid with it.
 fn write(
     path: &std::path::Path,
     name: &str,

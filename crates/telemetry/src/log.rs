@@ -1,8 +1,8 @@
-//! The operations log: what an operator must know, on standard error. Start, reload, stores' states, errors: never a
-//! line per request.
+//! The operations log on standard error: start, reload, states of stores, errors. It never contains
+//! a line per request.
 //!
-//! Whoever logs never waits: lines are put into a queue, and a thread writes them. What does not fit, because nobody reads,
-//! is dropped and counted in the log itself.
+//! Logging never blocks: lines are put into a queue, and a thread writes them. Lines that do not
+//! fit, because the output is not read, are dropped and counted in the log itself.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 use super::outlet::{Outlet, Progress};
 use super::text::{is_deceptive, push_escaped};
 
-/// How the operations log looks.
+/// The format of the operations log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// For people, with colours or without.
+    /// For people, with or without colours.
     Human {
         /// Whether to colour the levels.
         colour: bool,
@@ -28,7 +28,8 @@ pub enum Style {
     Json,
 }
 
-/// The running operations log. Dropped, it waits until what was logged is written, if somebody reads it.
+/// The running operations log. When dropped, it waits until all messages are written, if the output
+/// is read.
 #[derive(Debug)]
 #[must_use]
 pub struct OperationsLog {
@@ -36,10 +37,11 @@ pub struct OperationsLog {
     patience: Duration,
 }
 
-/// Starts the operations log. `filter` is a level (`info`) or a list of them by module (`info,tollgate::store=debug`).
+/// Starts the operations log. `filter` is a level (`info`) or a list of levels by module
+/// (`info,tollgate::store=debug`).
 ///
-/// # Errors
-/// When the filter cannot be read, the process has an operations log already, or no thread can be had.
+/// # Errors If the filter is invalid, the process already has an operations log, or no thread can
+/// be created.
 pub fn start(style: Style, filter: &str) -> Result<OperationsLog, String> {
     let filter = EnvFilter::builder()
         .parse(filter)
@@ -76,7 +78,7 @@ pub fn start(style: Style, filter: &str) -> Result<OperationsLog, String> {
 }
 
 impl OperationsLog {
-    /// How long its end waits for the last lines.
+    /// Sets how long dropping it waits for the last lines.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
@@ -93,7 +95,7 @@ impl Drop for OperationsLog {
     }
 }
 
-/// Lines on their way to the thread that writes them. Clones share it.
+/// Lines waiting for the thread that writes them. Clones share it.
 #[derive(Clone, Debug, Default)]
 struct Queue {
     shared: Arc<Shared>,
@@ -110,14 +112,14 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     lines: Vec<u8>,
-    /// The thread is writing what it took.
+    /// Whether the thread is writing lines that it took.
     writing: bool,
-    /// Messages that found no room.
+    /// The number of messages that did not fit.
     dropped: u64,
 }
 
 impl Queue {
-    /// Writes what comes, to the end of the process.
+    /// Writes lines as they arrive, to the end of the process.
     fn write_on(&self, mut outlet: Outlet) {
         let shared = &*self.shared;
         loop {
@@ -134,7 +136,7 @@ impl Queue {
                     std::mem::take(&mut state.dropped),
                 )
             };
-            // Nobody is left to be told that the log of what goes wrong cannot be written.
+            // A failure to write the operations log cannot be reported anywhere.
             let _ = outlet.write(&lines, &shared.progress);
             if dropped > 0 {
                 tracing::warn!(
@@ -147,7 +149,7 @@ impl Queue {
 }
 
 impl Write for Queue {
-    /// One message: the formatter writes each in one piece.
+    /// Writes one message; the formatter writes each in one piece.
     fn write(&mut self, message: &[u8]) -> io::Result<usize> {
         let mut state = self.shared.state.lock();
         if state.lines.len() + message.len() > QUEUE_MAX {
@@ -164,16 +166,17 @@ impl Write for Queue {
     }
 }
 
-/// Bytes that wait to be written.
+/// The largest number of bytes that wait to be written.
 const QUEUE_MAX: usize = 1 << 20;
-/// How long the end of the process waits for the last lines, unless it is told otherwise.
+/// The default time for which the end of the process waits for the last lines.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Escapes what would have a line read otherwise than it was written: callers' words stand in some.
+/// Escapes characters that could change how a line is read, because some lines contain input from
+/// clients.
 struct Plain<W>(W);
 
 impl<W: Write> Write for Plain<W> {
-    /// A line comes whole.
+    /// The formatter writes complete lines.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.iter().all(|byte| *byte < 0x7f) {
             return self.0.write(bytes);

@@ -1,5 +1,6 @@
-//! Where lines go: standard output, standard error or a file. A write waits for as long as nobody reads a pipe, so only
-//! threads whose one job this is write here, and whoever waits for them gives up when they do not get on.
+//! The output of lines: standard output, standard error or a file. A write blocks while a pipe is
+//! not read, so only threads dedicated to writing use it, and code that waits for them gives up if
+//! they make no progress.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -12,27 +13,27 @@ use std::time::Duration;
 use parking_lot::{Condvar, MutexGuard};
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Where lines go.
+/// An output of lines.
 #[derive(Debug)]
 pub(super) struct Outlet {
     file: File,
-    /// The rest of a line whose beginning was written before writing failed.
+    /// The rest of a line that was partly written before writing failed.
     unfinished: Vec<u8>,
 }
 
-/// Lines that were not written, and why.
+/// The number of lines that were not written, and the reason.
 #[derive(Debug)]
 pub(super) struct Lost {
     pub(super) lines: u64,
     pub(super) error: io::Error,
 }
 
-/// Counts the writes that succeed: a number that stands still when nobody reads.
+/// Counts successful writes; it stands still when the output is not read.
 #[derive(Debug, Default)]
 pub(super) struct Progress(AtomicU64);
 
 impl Outlet {
-    /// Standard output. Not the one of the standard library: that one has a lock and a buffer, which the end of the
+    /// Standard output. Not that of the standard library, whose lock and buffer the end of the
     /// process would wait for.
     pub(super) fn stdout() -> io::Result<Self> {
         Self::to(io::stdout().as_fd().try_clone_to_owned()?)
@@ -43,8 +44,9 @@ impl Outlet {
         Self::to(io::stderr().as_fd().try_clone_to_owned()?)
     }
 
-    /// The file at `path`, appended to: several processes, and a rotation by copy and truncate, keep lines whole. A new file is
-    /// not for everybody to read: addresses and targets stand in it.
+    /// The file at `path`, opened for appending: lines stay whole with several processes, and with
+    /// a rotation by copy and truncate. A new file is not readable by everyone, because it contains
+    /// addresses and targets.
     pub(super) fn file(path: &Path) -> io::Result<Self> {
         Self::to(
             OpenOptions::new()
@@ -62,10 +64,10 @@ impl Outlet {
         })
     }
 
-    /// Writes whole lines, after what is left of the line that was begun last.
+    /// Writes complete lines, after the rest of a partly written line.
     ///
-    /// # Errors
-    /// How many of `lines` were not written. One that was written in part is finished by the next write, and not counted.
+    /// # Errors The number of `lines` that were not written. A partly written line is finished by
+    /// the next write, and not counted.
     pub(super) fn write(&mut self, lines: &[u8], progress: &Progress) -> Result<(), Lost> {
         if !self.unfinished.is_empty() {
             let unfinished = std::mem::take(&mut self.unfinished);
@@ -90,12 +92,12 @@ impl Outlet {
         Err(Lost { lines, error })
     }
 
-    /// Whether a line was written in part.
+    /// Whether a line was partly written.
     pub(super) const fn is_in_a_line(&self) -> bool {
         !self.unfinished.is_empty()
     }
 
-    /// Writes `bytes`; an error comes with how many of them were written.
+    /// Writes `bytes`; an error contains the number of bytes written.
     fn push(&mut self, bytes: &[u8], progress: &Progress) -> Result<(), (usize, io::Error)> {
         let mut written = 0;
         while written < bytes.len() {
@@ -111,7 +113,7 @@ impl Outlet {
                     continue;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // Whoever shares the pipe has it not block: that is waited for here.
+                // Another process made the shared pipe non-blocking, so wait here.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_for_room(),
                 Err(error) => Err(error),
             };
@@ -129,7 +131,8 @@ impl Outlet {
 }
 
 impl Progress {
-    /// Waits on `changed` until `done`, at most `patience`, and only while writes succeed. Whether it is done.
+    /// Waits on `changed` until `done`, for at most `patience`, and only while writes succeed.
+    /// Returns whether it is done.
     pub(super) fn wait<T>(
         &self,
         changed: &Condvar,
@@ -160,9 +163,9 @@ fn count(lines: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', lines).count() as u64
 }
 
-/// Bytes of one write: a reader that takes less than this in [`STALLED`] is taken for none.
+/// The size of one write: an output that accepts less than this in [`STALLED`] counts as not read.
 const PIECE: usize = 16 << 10;
-/// Without a write in this time nobody reads.
+/// If no write succeeds in this time, the output is not read.
 const STALLED: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 

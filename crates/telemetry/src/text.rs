@@ -1,9 +1,10 @@
-//! Numbers and addresses as text, by hand: every request has some, and the machinery of `fmt` takes several times as long.
+//! Formats numbers and addresses without `fmt`: every request has some, and `fmt` takes several
+//! times as long.
 
 use std::net::Ipv4Addr;
 
-/// Whether a character, shown as it is, would have a line read otherwise than it was written: controls of terminals (C1),
-/// marks that turn the direction of writing around, and Unicode's ends of lines.
+/// Whether printing a character could change how a line is read: terminal controls (C1), marks that
+/// change the direction of text, and Unicode's line ends.
 pub const fn is_deceptive(character: char) -> bool {
     matches!(
         character,
@@ -11,7 +12,7 @@ pub const fn is_deceptive(character: char) -> bool {
     )
 }
 
-/// Appends the escape of a character that [`is_deceptive`], as JSON spells it.
+/// Appends the JSON escape of a character for which [`is_deceptive`] is true.
 pub fn push_escaped(into: &mut Vec<u8>, character: char) {
     into.extend_from_slice(b"\\u");
     for shift in [12, 8, 4, 0] {
@@ -19,7 +20,8 @@ pub fn push_escaped(into: &mut Vec<u8>, character: char) {
     }
 }
 
-/// 16 hexadecimal digits: each half of the word is spread to a nibble a byte, and all its digits are made at once.
+/// 16 hexadecimal digits: each half of the word is spread to one nibble per byte, and all its
+/// digits are computed at once.
 pub fn hex(word: u64) -> [u8; 16] {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let digits = |half: u64| {
@@ -43,7 +45,7 @@ pub struct Dotted {
 }
 
 impl Dotted {
-    /// `address` in writing.
+    /// Formats `address`.
     pub fn new(address: Ipv4Addr) -> Self {
         let (mut text, mut length) = ([0; 16], 0);
         for octet in address.octets() {
@@ -51,7 +53,7 @@ impl Dotted {
             text[length..length + 4].copy_from_slice(&digits);
             length += count + 1;
         }
-        // Without the dot after the last.
+        // Without the dot after the last octet.
         Self {
             text,
             length: length - 1,
@@ -64,7 +66,7 @@ impl Dotted {
     }
 }
 
-/// The digits of every octet with a dot behind them, and how many they are.
+/// The digits of every octet with a dot after them, and their number.
 const OCTETS: [([u8; 4], usize); 256] = {
     let mut octets = [([b'.'; 4], 0); 256];
     let mut octet = 0;

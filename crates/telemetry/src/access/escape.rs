@@ -1,8 +1,9 @@
-//! Bytes of strangers in JSON strings and quoted log fields: whatever they hold, a line stays one line of valid text.
+//! Escapes untrusted bytes for JSON strings and quoted log columns, so that every line stays one
+//! line of valid text.
 
 use crate::text::{is_deceptive, push_escaped};
 
-/// Appends `bytes` as the inside of a JSON string. What is no UTF-8 becomes U+FFFD.
+/// Appends `bytes` as the inside of a JSON string. Invalid UTF-8 becomes U+FFFD.
 pub(super) fn json(into: &mut Vec<u8>, bytes: &[u8]) {
     if is_plain(bytes) {
         into.extend_from_slice(bytes);
@@ -11,7 +12,8 @@ pub(super) fn json(into: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Whether all bytes stand for themselves, as they nearly always do; the last word overlaps the one before it.
+/// Whether no byte needs an escape, as is nearly always the case; the last word overlaps the one
+/// before it.
 fn is_plain(bytes: &[u8]) -> bool {
     let Some(last) = bytes.last_chunk::<8>() else {
         return bytes.iter().all(|byte| PLAIN[usize::from(*byte)]);
@@ -37,7 +39,7 @@ fn escaped(into: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// How many bytes stand for themselves, from the front.
+/// The length of the prefix that needs no escape.
 fn plain_prefix(bytes: &[u8]) -> usize {
     bytes
         .iter()
@@ -45,7 +47,7 @@ fn plain_prefix(bytes: &[u8]) -> usize {
         .unwrap_or(bytes.len())
 }
 
-/// Whether none of eight bytes needs an escape; it may say no for some that need none, never yes wrongly.
+/// Whether none of eight bytes needs an escape; a false result may be wrong, a true one never is.
 const fn all_plain(word: u64) -> bool {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = ONES << 7;
@@ -56,13 +58,13 @@ const fn all_plain(word: u64) -> bool {
     (word | below_space | has_zero(quote) | has_zero(backslash) | has_zero(delete)) & HIGH == 0
 }
 
-/// Mycroft's test for a zero byte; the high bit of a byte says so.
+/// Mycroft's test for a zero byte; sets the high bit of such a byte.
 const fn has_zero(word: u64) -> u64 {
     word.wrapping_sub(0x0101_0101_0101_0101) & !word
 }
 
-/// Appends `bytes` as the inside of a quoted field of the combined format, as NGINX does: `\xXX` for all but
-/// printable ASCII, the quote and the backslash.
+/// Appends `bytes` as the inside of a quoted column of the combined format, as NGINX does: `\xXX`
+/// for quotes, backslashes and everything but printable ASCII.
 pub(super) fn combined(into: &mut Vec<u8>, bytes: &[u8]) {
     for byte in bytes {
         match byte {
@@ -110,7 +112,7 @@ fn escape(into: &mut Vec<u8>, byte: u8) {
     }
 }
 
-/// Bytes that stand for themselves in a JSON string.
+/// The bytes that need no escape in a JSON string.
 const PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = 0x20;

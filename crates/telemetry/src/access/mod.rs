@@ -1,10 +1,11 @@
-//! The access log: a line per answered request, formatted by the worker that answered it and written by a thread of
-//! its own.
+//! The access log: one line per finished request, formatted by its worker and written by a separate
+//! thread.
 //!
-//! A record is bytes appended to the worker's buffer. The writer takes the buffers away ten times a second, or sooner
-//! when one fills. What does not fit is dropped and counted, never waited for; part of each buffer is kept for
-//! refused requests, so that a flood of admitted ones cannot crowd them out. Sampling drops a record before anything
-//! is formatted, and never a refused one.
+//! A record is appended to the worker's buffer. The writer collects the buffers ten times a second,
+//! or sooner if one fills up. Records that do not fit are dropped and counted; a request never
+//! waits. Part of each buffer is reserved for refused requests, so that a flood of admitted ones
+//! cannot crowd them out. Sampling drops a record before it is formatted, and never drops a refused
+//! one.
 
 mod escape;
 mod record;
@@ -26,18 +27,18 @@ pub use record::{Charge, Escaped, Record};
 use super::outlet::Progress;
 use record::Stamp;
 
-/// How the access log is written.
+/// The settings of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Where it goes.
+    /// Its destination.
     pub to: Destination,
-    /// How a record looks.
+    /// The format of a record.
     pub format: Format,
-    /// How callers' keys stand in it.
+    /// The form of callers' keys in it.
     pub keys: Keys,
-    /// How many of 10,000 requests that were not refused are written.
+    /// The number of records written per 10,000 requests that were not refused.
     pub sample: u16,
-    /// Whether queries are written: they carry secrets.
+    /// Whether queries are written, which may contain secrets.
     pub query: bool,
 }
 
@@ -53,7 +54,7 @@ impl Default for Options {
     }
 }
 
-/// Where the access log goes.
+/// The destination of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// Standard output.
@@ -64,7 +65,7 @@ pub enum Destination {
     File(PathBuf),
 }
 
-/// How a record looks.
+/// The format of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// A JSON object a line.
@@ -73,12 +74,13 @@ pub enum Format {
     Combined,
 }
 
-/// How callers' keys stand in the log.
+/// The form of callers' keys in the log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
-    /// As a keyed hash: tells callers apart without naming them. With the same secret it is the same after a restart.
+    /// A keyed hash: it distinguishes callers without naming them. With the same secret it stays
+    /// the same after a restart.
     Hashed([u8; 16]),
-    /// As they are.
+    /// The plain key.
     Plain,
 }
 
@@ -91,11 +93,12 @@ impl std::fmt::Debug for Keys {
     }
 }
 
-/// The access log of one process. Clones share it. When the last one is dropped the rest is written.
+/// The access log of one process. Clones share it. When the last one is dropped, the remaining
+/// records are written.
 #[derive(Clone, Debug)]
 pub struct AccessLog {
     inner: Arc<Inner>,
-    /// Joins the writer after the workers have let go.
+    /// Joins the writer after all workers have dropped the log.
     _thread: Arc<writer::Joiner>,
 }
 
@@ -104,7 +107,7 @@ pub struct AccessLog {
 pub struct AccessWriter {
     log: AccessLog,
     buffer: Arc<Buffer>,
-    /// What sampling has saved up, in 10,000ths of a record.
+    /// The sampling credit, in 10,000ths of a record.
     credit: Cell<u16>,
     stamp: Stamp,
 }
@@ -112,8 +115,7 @@ pub struct AccessWriter {
 impl AccessLog {
     /// Opens the log and starts its writer.
     ///
-    /// # Errors
-    /// When the file cannot be opened, or no thread can be started.
+    /// # Errors If the file cannot be opened, or the thread cannot be started.
     pub fn open(options: Options) -> io::Result<Self> {
         let outlet = writer::open(&options.to)?;
         let inner = Arc::new(Inner {
@@ -130,7 +132,7 @@ impl AccessLog {
         })
     }
 
-    /// The end that one worker writes to.
+    /// Creates the writing end of one worker.
     pub fn writer(&self) -> AccessWriter {
         let buffer = Arc::new(Buffer::default());
         self.inner.buffers.lock().push(Arc::clone(&buffer));
@@ -142,27 +144,27 @@ impl AccessLog {
         }
     }
 
-    /// Opens the file anew by its name: call it after the file was moved away.
+    /// Reopens the file by its name; to be called after the file was moved away.
     pub fn reopen(&self) {
         self.inner.reopen.store(true, Ordering::Release);
         self.inner.signal.urge();
     }
 
-    /// Records that were dropped: the writer could not keep up, or writing failed.
+    /// The number of dropped records: the writer was too slow, or writing failed.
     pub fn dropped(&self) -> u64 {
         self.inner.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits until everything recorded so far is written, at most `patience`, and only while somebody takes it. Whether
-    /// it is.
+    /// Waits until everything recorded so far is written, for at most `patience`, and only while
+    /// writes make progress. Returns whether it is written.
     pub fn flush(&self, patience: Duration) -> bool {
         self.inner.signal.flush(patience)
     }
 }
 
 impl AccessWriter {
-    /// Whether the next request's record is wanted: ask before gathering what goes into it. `refused`: the gateway
-    /// itself turned the request away; such a record is always wanted.
+    /// Whether the next request's record is wanted; to be called before its contents are gathered.
+    /// `refused`: the gateway itself refused the request; such a record is always wanted.
     pub fn enabled(&self, refused: bool) -> bool {
         let sample = self.log.inner.options.sample;
         if refused || sample >= SAMPLE_ALL {
@@ -228,8 +230,8 @@ struct Inner {
     signal: Signal,
 }
 
-/// One worker's records on their way to the writer. The lock is the worker's own but for the ten times a second when
-/// the writer swaps the contents out, so that it is all but never waited for.
+/// The pending records of one worker. Only the worker takes its lock, except ten times a second
+/// when the writer swaps the contents out, so that it is hardly ever contended.
 #[derive(Debug, Default)]
 struct Buffer {
     lines: Mutex<Lines>,
@@ -254,16 +256,16 @@ struct Signal {
 struct SignalState {
     /// Some buffer is no longer empty: write within [`GATHER`].
     pending: bool,
-    /// Write now.
+    /// Write immediately.
     urgent: bool,
-    /// The last owner has gone: write what is left, and end.
+    /// The last owner has dropped the log: write the rest, and end.
     stop: bool,
-    /// Flushes asked for and done.
+    /// The number of flushes requested and done.
     asked: u64,
     done: u64,
     /// The writer has ended.
     ended: bool,
-    /// Nobody took what was written, and it is not waited for again.
+    /// Whether writing made no progress and is not awaited again.
     given_up: bool,
 }
 
@@ -284,8 +286,8 @@ impl Signal {
         }
     }
 
-    /// Has the writer write what is left, and end; whether it has within `patience`, which is over when nobody takes what
-    /// is written.
+    /// Tells the writer to write the rest and to end; returns whether it did within `patience`.
+    /// Stops waiting if writing makes no progress.
     fn stop(&self, patience: Duration) -> bool {
         let mut state = self.state.lock();
         state.stop = true;
@@ -315,20 +317,21 @@ impl Signal {
     }
 }
 
-/// [`Options::sample`] of a log that keeps everything.
+/// The value of [`Options::sample`] that keeps everything.
 pub const SAMPLE_ALL: u16 = 10_000;
 
-/// A worker's buffer: at 300 bytes a record some 3,500 of them, a tenth of a second at 35,000 requests/s.
+/// The size of a worker's buffer: at 300 bytes a record some 3,500 records, a tenth of a second at
+/// 35,000 requests/s.
 const BUFFER_MAX: usize = 1 << 20;
 
-/// The part of it kept for refused requests.
+/// The part of it reserved for refused requests.
 const RESERVED: usize = BUFFER_MAX / 4;
 
-/// A buffer this full is handed over before its time.
+/// The fill level at which a buffer is written early.
 const HAND_OVER: usize = 64 << 10;
 
-/// The longest a record waits for others to be written with.
+/// The longest time a record waits to be written together with others.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// How long the end of the log waits for what is left to be written.
+/// How long closing the log waits for the remaining records.
 const LAST_WORDS: Duration = Duration::from_secs(5);

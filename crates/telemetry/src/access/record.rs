@@ -1,4 +1,4 @@
-//! One request as the access log tells it.
+//! One request as a record of the access log.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -10,7 +10,7 @@ use siphasher::sip::SipHasher13;
 use super::{Format, Keys, escape};
 use crate::text::{Dotted, hex};
 
-/// A name of the file's, as it stands inside a JSON string: escaped once, when the file is read.
+/// A name from the file, escaped for a JSON string once when the file is read.
 #[derive(Clone, Debug)]
 pub struct Escaped(Cow<'static, [u8]>);
 
@@ -29,7 +29,7 @@ impl Default for &Escaped {
     }
 }
 
-/// One answered request. Borrowed: nothing is copied until it is written down.
+/// One finished request. Borrowed: nothing is copied before it is formatted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Record<'r> {
     /// When its head had arrived, microseconds since the Unix epoch.
@@ -38,41 +38,43 @@ pub struct Record<'r> {
     pub id: &'r str,
     /// Its method.
     pub method: &'r str,
-    /// The path as it was asked for, without the query.
+    /// The requested path, without the query.
     pub path: &'r str,
-    /// The query, where it is to be logged; empty: none. Queries carry secrets.
+    /// The query, if it is to be logged; empty: none. Queries may contain secrets.
     pub query: &'r str,
-    /// The host asked for, as sent.
+    /// The requested host, as sent.
     pub host: &'r [u8],
     /// `HTTP/1.1`, `HTTP/2.0`.
     pub protocol: &'r str,
     /// The route's name; empty: none matched.
     pub route: &'r Escaped,
-    /// The status of the response; 499 when the caller left before there was one.
+    /// The status of the response; 499 if the client left before there was one.
     pub status: u16,
-    /// Whether the gateway itself turned it away: such records survive sampling and crowding.
+    /// Whether the gateway itself refused it: such records are never dropped by sampling or crowded
+    /// out.
     pub refused: bool,
-    /// Why it was turned away, or failed: a fixed word; empty: neither.
+    /// The reason of a refusal or failure: a fixed word; empty: neither.
     pub reason: &'r str,
     /// Bytes of its body.
     pub received_bytes: u64,
     /// Bytes of the response's body.
     pub sent_bytes: u64,
-    /// From its head to the end of its response, microseconds.
+    /// The time from its head to the end of its response, microseconds.
     pub duration_micros: u64,
-    /// The part of it spent by the upstream until the head of its response, microseconds; `None`: no upstream was asked.
+    /// The part of that until the head of the upstream's response, microseconds; `None`: no
+    /// upstream was used.
     pub upstream_micros: Option<u64>,
-    /// The part of it spent by the store, microseconds; `None`: every bucket was local.
+    /// The part of that spent by the store, microseconds; `None`: every bucket was local.
     pub store_micros: Option<u64>,
-    /// The caller's address.
+    /// The client's address.
     pub client: Option<IpAddr>,
-    /// The known caller's name; empty: not a listed one.
+    /// The identified caller's name; empty: not in the list.
     pub caller: &'r str,
     /// Its tier; empty: none.
     pub tier: &'r str,
-    /// The limits it was judged by.
+    /// The limits that were checked.
     pub charges: &'r [Charge<'r>],
-    /// When it may come again, microseconds; `None`: it was not told to wait.
+    /// The retry time, microseconds; `None`: none was sent.
     pub retry_after_micros: Option<u64>,
     /// The upstream it was sent to; empty: none.
     pub upstream: &'r Escaped,
@@ -82,7 +84,7 @@ pub struct Record<'r> {
     pub referer: &'r [u8],
 }
 
-/// What one limit said of a request.
+/// The decision of one limit on a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Charge<'r> {
     /// The limit's name.
@@ -91,14 +93,14 @@ pub struct Charge<'r> {
     pub key: &'r [u8],
     /// Whether it is the limit's candidate, which only counts.
     pub candidate: bool,
-    /// Units asked for.
+    /// The requested units.
     pub cost: u64,
-    /// Units charged in the end, where the response could change that.
+    /// The units finally charged, if the response could change that.
     pub settled: Option<u64>,
-    /// Units left in the bucket.
+    /// The units left in the bucket.
     pub remaining: u64,
-    /// What came of it: `allow`, `deny`, `shadow_deny`; `ungoverned`: granted without its store, which did not answer;
-    /// `unasked`: nobody was asked.
+    /// The result: `allow`, `deny`, `shadow_deny`; `ungoverned`: granted without its store, which
+    /// did not respond; `unasked`: no store was asked.
     pub outcome: &'static str,
 }
 
@@ -204,7 +206,7 @@ impl Record<'_> {
         if self.caller.is_empty() {
             into.push(b'-');
         } else {
-            // The field has no quotes: a space would shift all that follow, and so would a quote.
+            // The column has no quotes, so a space or a quote would shift the columns after it.
             for byte in self.caller.bytes() {
                 into.push(if byte.is_ascii_graphic() && byte != b'"' {
                     byte
@@ -238,7 +240,7 @@ impl Record<'_> {
     }
 }
 
-/// `opening` is the comma, the name and what stands before the value, so that it is one copy.
+/// `opening` is the comma, the name and the characters before the value, copied as one piece.
 fn text(into: &mut Vec<u8>, opening: &[u8], value: &[u8]) {
     if value.is_empty() {
         return;
@@ -248,7 +250,7 @@ fn text(into: &mut Vec<u8>, opening: &[u8], value: &[u8]) {
     into.push(b'"');
 }
 
-/// As [`text`], for names of the file's.
+/// Does the same as [`text`] for names from the file.
 fn name(into: &mut Vec<u8>, opening: &[u8], value: &Escaped) {
     if value.0.is_empty() {
         return;
@@ -258,7 +260,8 @@ fn name(into: &mut Vec<u8>, opening: &[u8], value: &Escaped) {
     into.push(b'"');
 }
 
-/// As [`text`], for what cannot hold a byte that wants escaping: words of our own, and methods, which are tokens.
+/// Does the same as [`text`] for values that never need escaping: fixed words, and methods, which
+/// are tokens.
 fn word(into: &mut Vec<u8>, opening: &[u8], value: &str) {
     debug_assert!(
         value
@@ -294,10 +297,10 @@ fn keyed_hash(secret: &[u8; 16], key: &[u8]) -> u64 {
     SipHasher13::new_with_key(secret).hash(key)
 }
 
-/// Bytes of an ordinary record.
+/// The size of a typical record in bytes.
 const TYPICAL: usize = 768;
 
-/// The calendar part of a moment, worked out once a second.
+/// The calendar part of a time, computed once a second.
 #[derive(Debug)]
 pub(super) struct Stamp {
     second: Cell<u64>,
@@ -319,7 +322,7 @@ impl Stamp {
     fn rfc3339(&self, into: &mut Vec<u8>, micros: u64) {
         self.turn(micros / 1_000_000);
         into.extend_from_slice(self.rfc3339.borrow().as_bytes());
-        // A seventh digit keeps the zeros in front of the others.
+        // A seventh digit keeps the leading zeros.
         let mut digits = itoa::Buffer::new();
         let behind = digits
             .format(1_000_000 + micros % 1_000_000)

@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use super::{Destination, GATHER, HAND_OVER, Inner, LAST_WORDS, Lines};
 use crate::outlet::{Lost, Outlet};
 
-/// Ends the writer when dropped, after it has written what there is, if somebody takes it.
+/// Ends the writer when dropped, after it has written the remaining records, if writing makes
+/// progress.
 #[derive(Debug)]
 pub(super) struct Joiner {
     inner: Arc<Inner>,
@@ -25,7 +26,7 @@ impl Drop for Joiner {
             // A panic of the writer has already been reported by its thread; there is nothing left to save.
             let _ = thread.join();
         }
-        // Otherwise it hangs in a pipe that nobody reads, and goes with the process.
+        // Otherwise it blocks on a pipe that is not read, and ends with the process.
     }
 }
 
@@ -42,7 +43,7 @@ pub(super) fn start(inner: Arc<Inner>, outlet: Outlet) -> io::Result<Joiner> {
 }
 
 fn run(inner: &Inner, mut outlet: Outlet) {
-    // However it ends: nobody waits for it then.
+    // However it ends, nothing waits for it afterwards.
     let _ended = Ended(inner);
     let mut spare = Lines::default();
     loop {
@@ -57,7 +58,7 @@ fn run(inner: &Inner, mut outlet: Outlet) {
                         .dropped
                         .fetch_add(u64::from(before.is_in_a_line()), Ordering::Relaxed);
                 }
-                // The old file is better than none.
+                // Keep using the old file.
                 Err(error) => {
                     tracing::error!(path = %path.display(), %error, "cannot reopen the access log")
                 }
@@ -72,7 +73,7 @@ fn run(inner: &Inner, mut outlet: Outlet) {
     }
 }
 
-/// Tells that the writer has ended, when dropped.
+/// Records that the writer has ended, when dropped.
 struct Ended<'w>(&'w Inner);
 
 impl Drop for Ended<'_> {
@@ -83,7 +84,8 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Waits for something to write, then a little longer for more of it. Whether to end, and the flushes asked for.
+/// Waits for records, then a little longer for more. Returns whether to end, and the number of
+/// requested flushes.
 fn wait(inner: &Inner) -> (bool, u64) {
     let signal = &inner.signal;
     let mut state = signal.state.lock();
@@ -93,7 +95,7 @@ fn wait(inner: &Inner) -> (bool, u64) {
     signal
         .woken
         .wait_while_for(&mut state, |state| !state.urgent && !state.stop, GATHER);
-    // Cleared before the buffers are looked at: what is appended from now on signals anew.
+    // Cleared before the buffers are read, so that later records signal again.
     state.pending = false;
     state.urgent = false;
     (state.stop, state.asked)
@@ -105,14 +107,14 @@ fn drain(inner: &Inner, outlet: &mut Outlet, spare: &mut Lines) {
         let abandoned = buffer.abandoned.load(Ordering::Acquire);
         std::mem::swap(spare, &mut *buffer.lines.lock());
         if let Err(Lost { lines, error }) = outlet.write(&spare.bytes, &inner.signal.progress) {
-            // No line of its own for every failure: the counter tells how much was lost.
+            // Log only the first failure; the counter shows how many records were lost.
             if inner.dropped.fetch_add(lines, Ordering::Relaxed) == 0 {
                 tracing::error!(%error, "cannot write the access log");
             }
         }
         spare.bytes.clear();
         if spare.bytes.capacity() > 2 * HAND_OVER {
-            // A burst is over: its memory goes back.
+            // Free the memory that a burst needed.
             spare.bytes = Vec::new();
         }
         if abandoned {

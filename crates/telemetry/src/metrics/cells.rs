@@ -1,5 +1,5 @@
-//! The counters of one worker. Only that worker writes them, so that an add needs no lock prefix and no line of
-//! memory is fought over; a scrape reads them from another thread.
+//! The counters of one worker. Only that worker writes them, so that an add needs no lock prefix
+//! and causes no contention on a cache line; a scrape reads them from another thread.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -11,12 +11,12 @@ use super::histogram::{Histogram, OVERHEAD_BOUNDS, REQUEST_BOUNDS};
 use super::slab::Slab;
 use super::{Metrics, RouteSlot, UpstreamSlot};
 
-/// The counting end of one worker's counters. It stays on one thread: it can be sent, not shared.
+/// The writing end of one worker's counters. It can be sent to another thread, but not shared.
 #[derive(Debug)]
 pub struct Worker {
     cells: Arc<WorkerCells>,
     metrics: Metrics,
-    /// `Send` but not `Sync`: what makes "only that worker writes" a fact.
+    /// `Send` but not `Sync`, which guarantees that only one worker writes.
     alone: PhantomData<Cell<()>>,
 }
 
@@ -29,56 +29,59 @@ impl Worker {
         }
     }
 
-    /// A request on this route was answered with this status after `micros` microseconds.
+    /// Counts a request on this route, with the status of its response and its duration of `micros`
+    /// microseconds.
     pub fn finished(&self, route: RouteSlot, status: u16, micros: u64) {
         let cells = self.cells.routes.at(route.0);
         add(&cells.codes[code_index(status)], 1);
         cells.duration.observe_alone(micros);
     }
 
-    /// The gateway's own part of a request took `micros` microseconds.
+    /// Counts the gateway's own part of a request, `micros` microseconds.
     pub fn overhead(&self, micros: u64) {
         self.cells.overhead.observe_alone(micros);
     }
 
-    /// An upstream answered with this status, `micros` microseconds after the request was handed to it.
+    /// Counts an upstream's response with this status, `micros` microseconds after the request was
+    /// sent to it.
     pub fn upstream(&self, upstream: UpstreamSlot, status: u16, micros: u64) {
         let cells = self.cells.upstreams.at(upstream.0);
         add(&cells.codes[code_index(status)], 1);
         cells.duration.observe_alone(micros);
     }
 
-    /// An upstream did not answer, for this reason (a fixed word).
+    /// Counts a missing response of an upstream, with the reason (a fixed word).
     pub fn upstream_failed(&self, upstream: UpstreamSlot, reason: &'static str) {
         self.cells.upstreams.at(upstream.0).failures.count(reason);
     }
 
-    /// The gateway itself answered in place of an upstream, for this reason (a fixed word).
+    /// Counts a response of the gateway in place of an upstream, with the reason (a fixed word).
     pub fn rejected(&self, reason: &'static str) {
         self.cells.rejections.count(reason);
     }
 
-    /// What a stranger sent could not be read as a request, or broke off, for this reason (a fixed word).
+    /// Counts input that could not be parsed as a request, or broke off, with the reason (a fixed
+    /// word).
     pub fn bad_request(&self, reason: &'static str) {
         self.cells.bad_requests.count(reason);
     }
 
-    /// A connection was accepted.
+    /// Counts an accepted connection.
     pub fn connection_opened(&self) {
         add(&self.cells.connections_opened, 1);
     }
 
-    /// A connection was turned away, for this reason (a fixed word).
+    /// Counts a refused connection, with the reason (a fixed word).
     pub fn connection_refused(&self, reason: &'static str) {
         self.cells.connections_refused.count(reason);
     }
 
-    /// `accept` failed.
+    /// Counts a failure of `accept`.
     pub fn accept_failed(&self) {
         add(&self.cells.accept_errors, 1);
     }
 
-    /// Bytes of bodies that came in from callers and went out to them.
+    /// Counts the bytes of bodies received from clients and sent to them.
     pub fn bytes(&self, received: u64, sent: u64) {
         add(&self.cells.received_bytes, received);
         add(&self.cells.sent_bytes, sent);
@@ -125,7 +128,7 @@ impl Default for WorkerCells {
 }
 
 impl WorkerCells {
-    /// Adds another's counts to these. Callers take turns (the registry's lock).
+    /// Adds another's counts to these. The registry's lock serialises the calls.
     pub(super) fn absorb(&self, other: &Self) {
         other.routes.each(|slot, theirs| {
             let mine = self.routes.at(slot);
@@ -153,14 +156,14 @@ impl WorkerCells {
     }
 }
 
-/// What is counted per route.
+/// The counters of a route.
 #[derive(Debug)]
 pub(super) struct RouteCells {
     pub(super) codes: [AtomicU64; CODES],
     pub(super) duration: Histogram<15>,
 }
 
-/// What is counted per upstream.
+/// The counters of an upstream.
 #[derive(Debug)]
 pub(super) struct UpstreamCells {
     pub(super) codes: [AtomicU64; CODES],
@@ -187,7 +190,7 @@ impl Default for UpstreamCells {
     }
 }
 
-/// Counters by a fixed word. Rare events only: the word is looked for from the front.
+/// Counters by a fixed word, found by linear search; for rare events only.
 #[derive(Debug)]
 pub(super) struct ReasonCells {
     cells: [(OnceLock<&'static str>, AtomicU64); REASONS_MAX],
@@ -212,13 +215,14 @@ impl ReasonCells {
                 return add(cell, count);
             }
         }
-        // More words than there is room for: the last one takes them, so that the sum stays right.
+        // There are more words than slots: the last slot counts them, so that the sum stays
+        // correct.
         if let Some((_, cell)) = self.cells.last() {
             add(cell, count);
         }
     }
 
-    /// Every word that was counted.
+    /// Calls `with` for every counted word.
     pub(super) fn each(&self, mut with: impl FnMut(&'static str, u64)) {
         for (word, cell) in &self.cells {
             if let Some(word) = word.get() {
@@ -232,7 +236,7 @@ impl ReasonCells {
     }
 }
 
-/// Adds where nobody else does: a load and a store, no lock prefix.
+/// Adds if no other thread writes: a load and a store, without a lock prefix.
 #[inline]
 pub(super) fn add(cell: &AtomicU64, count: u64) {
     cell.store(
@@ -247,5 +251,5 @@ fn absorb_all(mine: &[AtomicU64], theirs: &[AtomicU64]) {
     }
 }
 
-/// Fixed words of one kind; there are about thirty.
+/// The number of fixed words of one kind; there are about thirty.
 const REASONS_MAX: usize = 48;

@@ -1,7 +1,7 @@
-//! Which counter a status is counted by.
+//! Maps a status to its counter.
 
-/// The counter of a status: its own when it is registered with IANA (and 499, a caller that went away), else its
-/// class's.
+/// The counter of a status: its own if it is registered with IANA (or is 499, for a client that
+/// left), otherwise that of its class.
 pub(super) fn code_index(status: u16) -> usize {
     CODE_INDEX
         .get(usize::from(status))
@@ -21,7 +21,7 @@ const CODE_INDEX: [u8; 600] = {
     let mut table = [0; 600];
     let mut status = 0;
     while status < table.len() {
-        // The class, until a code of its own is found.
+        // The class, unless the code has a counter of its own.
         let mut index = KNOWN_CODES.len() + status / 100;
         let mut known = 0;
         while known < KNOWN_CODES.len() {
@@ -40,7 +40,7 @@ const CODE_INDEX: [u8; 600] = {
     table
 };
 
-/// One per known code and one per class, 0 to 5 (0: no status at all).
+/// One per known code and one per class, 0 to 5 (0: no status).
 pub(super) const CODES: usize = KNOWN_CODES.len() + 6;
 
 const KNOWN_CODES: [u16; 64] = [

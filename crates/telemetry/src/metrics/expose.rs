@@ -19,7 +19,7 @@ use super::{Format, Metrics, process};
 pub(super) fn render(metrics: &Metrics, format: Format) -> String {
     let mut ours = Registry::with_prefix("tollgate");
     ours.register_collector(Box::new(metrics.clone()));
-    // Standard names carry no prefix of ours.
+    // Standard names do not have our prefix.
     let mut standard = Registry::default();
     standard.register_collector(Box::new(Process {
         started_micros: metrics.shared.started_micros,
@@ -35,7 +35,8 @@ pub(super) fn render(metrics: &Metrics, format: Format) -> String {
     }
 }
 
-/// The older text form: a counter's family is named with its `_total`, units and the end are not spoken of.
+/// Converts to the older text format: a counter's family name includes `_total`, and units and the
+/// end marker are left out.
 fn plain(open_metrics: &str) -> String {
     let counters: Vec<&str> = open_metrics
         .lines()
@@ -66,7 +67,8 @@ fn plain(open_metrics: &str) -> String {
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let shared = &*self.shared;
-        // Everything is summed under the lock, so that a worker that ends meanwhile is counted once.
+        // Everything is summed under the lock, so that a worker that ends meanwhile is counted
+        // once.
         let total = {
             let workers = shared.workers.lock();
             let total = WorkerCells::default();
@@ -85,7 +87,8 @@ impl Collector for Metrics {
         connections(&mut encoder, &total)?;
         self.own(&mut encoder)?;
         let mut samples = Samples::default();
-        // Cloned out: a source may take its time and must not hold up a reload that registers another.
+        // Cloned out of the lock: a source may be slow and must not block a reload that registers
+        // another.
         let sources: Vec<_> = shared
             .sources
             .lock()
@@ -99,7 +102,7 @@ impl Collector for Metrics {
     }
 }
 
-/// What the kernel says about this process.
+/// The kernel's data about this process.
 #[derive(Debug)]
 struct Process {
     started_micros: u64,
@@ -256,7 +259,7 @@ fn connections(encoder: &mut DescriptorEncoder<'_>, total: &WorkerCells) -> std:
 }
 
 impl Metrics {
-    /// What is counted once for the process, not per worker.
+    /// Counters of the process, which are not counted per worker.
     fn own(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
         let shared = &*self.shared;
         let mut to = counter(
@@ -286,7 +289,7 @@ impl Metrics {
             "Requests that panicked and were answered 500",
         )?
         .encode_counter(&get(&shared.panics), NO_EXEMPLAR)?;
-        // A gauge: the older text has no type for what only informs.
+        // Exported as a gauge, because the older text format has no info type.
         let mut to = encoder.encode_descriptor(
             "build_info",
             "The build that runs",

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A histogram of durations. `N` is one more than the number of bounds: the last bucket has none.
+/// A histogram of durations. `N` is the number of bounds plus one: the last bucket has no bound.
 #[derive(Debug)]
 pub struct Histogram<const N: usize> {
     bounds: &'static [u64],
@@ -13,8 +13,7 @@ pub struct Histogram<const N: usize> {
 impl<const N: usize> Histogram<N> {
     /// An empty histogram with these upper bounds, ascending, in microseconds.
     ///
-    /// # Panics
-    /// When `N` is not one more than the number of bounds; every caller's is a constant.
+    /// # Panics If `N` is not the number of bounds plus one; all uses have constant bounds.
     pub fn new(bounds: &'static [u64]) -> Self {
         assert!(
             bounds.len() + 1 == N,
@@ -27,7 +26,7 @@ impl<const N: usize> Histogram<N> {
         }
     }
 
-    /// Counts a duration. For any number of threads.
+    /// Counts a duration. May be called from any thread.
     pub fn observe(&self, micros: u64) {
         if let Some(bucket) = self.buckets.get(self.index(micros)) {
             bucket.fetch_add(1, Ordering::Relaxed);
@@ -35,7 +34,7 @@ impl<const N: usize> Histogram<N> {
         self.sum_micros.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// Counts a duration where only one thread ever does: an add without a lock prefix.
+    /// Counts a duration if only one thread writes: an add without a lock prefix.
     pub(super) fn observe_alone(&self, micros: u64) {
         if let Some(bucket) = self.buckets.get(self.index(micros)) {
             super::cells::add(bucket, 1);
@@ -43,7 +42,7 @@ impl<const N: usize> Histogram<N> {
         super::cells::add(&self.sum_micros, micros);
     }
 
-    /// What was counted so far.
+    /// The current counts.
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::empty(self.bounds);
         snapshot.add(self);
@@ -59,7 +58,8 @@ impl<const N: usize> Histogram<N> {
             .fetch_add(other.sum_micros.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Bounds are inclusive, as Prometheus' `le` is. From the bottom up: most durations lie in the first buckets.
+    /// Bounds are inclusive, like Prometheus' `le`. Searched from the bottom, because most
+    /// durations are in the first buckets.
     fn index(&self, micros: u64) -> usize {
         self.bounds
             .iter()
@@ -71,16 +71,17 @@ impl<const N: usize> Histogram<N> {
 /// The counts of one or several histograms with the same bounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// Upper bound in seconds and count of each bucket, not cumulated; the last bound is infinite.
+    /// The upper bound in seconds and the count of each bucket, not cumulated; the last bound is
+    /// infinite.
     pub buckets: Vec<(f64, u64)>,
     /// The sum of all durations, seconds.
     pub sum: f64,
-    /// How many durations were counted.
+    /// The number of counted durations.
     pub count: u64,
 }
 
 impl Snapshot {
-    /// No counts, with these bounds in microseconds.
+    /// An empty snapshot with these bounds in microseconds.
     pub(super) fn empty(bounds: &[u64]) -> Self {
         let bounds = bounds
             .iter()
@@ -119,7 +120,8 @@ pub(super) const REQUEST_BOUNDS: &[u64] = &[
     2_500_000, 5_000_000, 7_500_000, 10_000_000,
 ];
 
-/// What the gateway itself adds to a request is far below what requests take: 10 us to 100 ms.
+/// The time that the gateway itself adds to a request is far shorter than requests: 10 us to 100
+/// ms.
 pub(super) const OVERHEAD_BOUNDS: &[u64] = &[
     10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000,
 ];

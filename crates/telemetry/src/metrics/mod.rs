@@ -1,8 +1,9 @@
-//! Counters and histograms, counted by each worker in memory of its own and summed when somebody asks.
+//! Counters and histograms: each worker counts in its own memory, and a scrape adds the counts up.
 //!
-//! Names (of routes and upstreams) are resolved to slots when a configuration is loaded, so that counting a
-//! request is a handful of plain adds. A name keeps its slot for the life of the process: counters carry on through
-//! reloads. No label ever holds a caller's key, and what has no slot counts as `_other`.
+//! Names of routes and upstreams are resolved to slots when a configuration is loaded, so that
+//! counting a request takes a few plain adds. A name keeps its slot for the life of the process, so
+//! counters continue over reloads. No label contains a caller's key, and names without a slot count
+//! as `_other`.
 
 mod cells;
 mod codes;
@@ -40,16 +41,16 @@ pub struct Labels {
     upstreams: Box<[UpstreamSlot]>,
 }
 
-/// Where a route's counters stand.
+/// The index of a route's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteSlot(u32);
 
-/// Where an upstream's counters stand.
+/// The index of an upstream's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamSlot(u32);
 
 impl Metrics {
-    /// Metrics that have counted nothing yet, of a process that started at `started_micros` since the Unix epoch.
+    /// Creates the metrics of a process that started at `started_micros` since the Unix epoch.
     pub fn new(started_micros: u64) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -66,8 +67,8 @@ impl Metrics {
         }
     }
 
-    /// Resolves the names of a configuration, each list in the order of its indexes. A name that was there before
-    /// keeps its counters.
+    /// Resolves the names of a configuration, each list in the order of its indexes. A name that
+    /// existed before keeps its counters.
     pub fn resolve<N: AsRef<str>>(&self, routes: &[N], upstreams: &[N]) -> Labels {
         let mut names = self.shared.names.lock();
         let [of_routes, of_upstreams] = &mut *names;
@@ -83,14 +84,14 @@ impl Metrics {
         }
     }
 
-    /// Counters for one more worker. When it is dropped its counts stay.
+    /// Creates the counters of one more worker. When it is dropped its counts stay.
     pub fn worker(&self) -> Worker {
         let cells = Arc::new(WorkerCells::default());
         self.shared.workers.lock().push(Arc::clone(&cells));
         Worker::new(cells, self.clone())
     }
 
-    /// A reload took effect at `at_micros` since the Unix epoch.
+    /// Records that a reload took effect at `at_micros` since the Unix epoch.
     pub fn reload_done(&self, at_micros: u64) {
         self.shared.reloads_done.fetch_add(1, Ordering::Relaxed);
         self.shared
@@ -98,40 +99,40 @@ impl Metrics {
             .store(at_micros, Ordering::Relaxed);
     }
 
-    /// A reload was refused; the running configuration stays in force.
+    /// Records that a reload was refused.
     pub fn reload_failed(&self) {
         self.shared.reloads_failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request panicked and was answered 500.
+    /// Counts a request that panicked, whose response was 500.
     pub fn panicked(&self) {
         self.shared.panics.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Has `source` asked for its samples at every scrape. A second source of the same `key` replaces the first: what
-    /// a reload builds anew registers itself anew.
+    /// Registers `source`, which is called at every scrape. A second source with the same `key`
+    /// replaces the first, so that components recreated by a reload can register again.
     pub fn source(&self, key: &'static str, source: impl Fn(&mut Samples) + Send + Sync + 'static) {
         let mut sources = self.shared.sources.lock();
         sources.retain(|(known, _)| *known != key);
         sources.push((key, Arc::new(source)));
     }
 
-    /// The exposition: OpenMetrics, or the older Prometheus text.
+    /// Renders the exposition: OpenMetrics, or the older Prometheus text.
     pub fn render(&self, format: Format) -> String {
         expose::render(self, format)
     }
 
-    /// Folds a worker that ends into the counts that stay.
+    /// Adds the counts of a worker that ends to the permanent ones.
     fn retire(&self, cells: &Arc<WorkerCells>) {
         let mut workers = self.shared.workers.lock();
         workers.retain(|known| !Arc::ptr_eq(known, cells));
-        // Under the lock, so that no scrape sees the counts twice or not at all.
+        // Under the lock, so that no scrape counts them twice or misses them.
         self.shared.retired.absorb(cells);
     }
 }
 
 impl Labels {
-    /// The slot of the route with this index; none: the request matched no route.
+    /// The slot of the route with this index; `None`: the request matched no route.
     pub fn route(&self, index: Option<usize>) -> RouteSlot {
         index
             .and_then(|index| self.routes.get(index))
@@ -155,8 +156,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// What a scraper with these `Accept` values is sent: OpenMetrics where it is named and plain text is not preferred
-    /// (RFC 9110 section 12.5.1).
+    /// The format for a scraper with these `Accept` values: OpenMetrics if it is named and plain
+    /// text is not preferred (RFC 9110 section 12.5.1).
     pub fn negotiate<'a>(accept: impl IntoIterator<Item = &'a str>) -> Self {
         let (mut open, mut plain) = (0, 0);
         for range in accept.into_iter().flat_map(|value| value.split(',')) {
@@ -187,7 +188,7 @@ impl Format {
     }
 }
 
-/// A weight of `Accept` (0 to 1, three digits behind the point) in thousandths; what is none counts as 0.
+/// A weight of `Accept` (0 to 1, three decimal places) in thousandths; an invalid one counts as 0.
 fn thousandths(weight: &str) -> u32 {
     let (whole, fraction) = weight.split_once('.').unwrap_or((weight, ""));
     let digits = format!("{fraction:0<3}");
@@ -207,7 +208,7 @@ type Source = Arc<dyn Fn(&mut Samples) + Send + Sync>;
 
 struct Shared {
     started_micros: u64,
-    /// Of routes and of upstreams.
+    /// The names of routes, and those of upstreams.
     names: Mutex<[Names; 2]>,
     workers: Mutex<Vec<Arc<WorkerCells>>>,
     retired: WorkerCells,
@@ -258,5 +259,5 @@ impl Names {
     }
 }
 
-/// What has no name of its own is counted under this one.
+/// The name under which everything without a slot is counted.
 const OTHER: &str = "_other";

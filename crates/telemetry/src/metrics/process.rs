@@ -1,8 +1,8 @@
-//! What the kernel says about this process, by the names every Prometheus client uses.
+//! The kernel's data about this process, under the standard names of Prometheus clients.
 
 use super::Samples;
 
-/// Adds `process_*` to a scrape. Where there is no `/proc` it adds nothing but the start time.
+/// Adds `process_*` to a scrape. Without `/proc` it adds only the start time.
 pub(super) fn samples(into: &mut Samples, started_micros: u64) {
     into.gauge(
         "process_start_time_seconds",
@@ -41,7 +41,8 @@ pub(super) fn samples(into: &mut Samples, started_micros: u64) {
 
 fn cpu_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field is the name in parentheses and may hold anything: count from the last one.
+    // The second column is the name in parentheses, which may contain any character: count from the
+    // last parenthesis.
     let (_, after) = stat.rsplit_once(')')?;
     let mut fields = after.split_ascii_whitespace().skip(11);
     let user: u32 = fields.next()?.parse().ok()?;
@@ -64,9 +65,10 @@ fn memory_bytes() -> Option<(f64, f64)> {
 
 fn open_descriptors() -> Option<f64> {
     let count = std::fs::read_dir("/proc/self/fd").ok()?.count();
-    // The directory itself is one of them.
+    // The directory's own descriptor is one of them.
     u32::try_from(count.saturating_sub(1)).ok().map(f64::from)
 }
 
-/// The kernel reports times in hundredths of a second to user space on every architecture (`USER_HZ`).
+/// The kernel reports times to user space in hundredths of a second on every architecture
+/// (`USER_HZ`).
 const TICKS: f64 = 100.0;

@@ -1,10 +1,10 @@
-//! Samples that others hold and hand over at a scrape: tables, stores, upstreams.
+//! Samples that other components collect at a scrape: tables, stores, upstreams.
 
 use std::collections::BTreeMap;
 
 use super::histogram::{Histogram, Snapshot};
 
-/// Collects the samples of one scrape, grouped by metric as the exposition wants them.
+/// Collects the samples of one scrape, grouped by metric as the exposition format requires.
 #[derive(Debug, Default)]
 pub struct Samples {
     pub(super) families: BTreeMap<&'static str, Family>,
@@ -35,7 +35,7 @@ pub(super) enum Value {
 pub(super) type LabelPairs = Vec<(&'static str, String)>;
 
 impl Samples {
-    /// A value that goes up and down. `name` comes without the `tollgate_` prefix, in base units.
+    /// Adds a value that can rise and fall. `name` has no `tollgate_` prefix, and is in base units.
     pub fn gauge(
         &mut self,
         name: &'static str,
@@ -46,7 +46,7 @@ impl Samples {
         self.push(name, help, Kind::Gauge, labels, Value::Gauge(value));
     }
 
-    /// A value that only grows. `name` comes without the `tollgate_` prefix and without `_total`.
+    /// Adds a value that only grows. `name` has no `tollgate_` prefix and no `_total`.
     pub fn counter(
         &mut self,
         name: &'static str,
@@ -57,7 +57,8 @@ impl Samples {
         self.push(name, help, Kind::Counter, labels, Value::Counter(value));
     }
 
-    /// Time that only adds up. `name` comes without the `tollgate_` prefix and ends in `_seconds`, without `_total`.
+    /// Adds a total of time. `name` has no `tollgate_` prefix, ends in `_seconds` and has no
+    /// `_total`.
     pub fn seconds(
         &mut self,
         name: &'static str,
@@ -68,7 +69,7 @@ impl Samples {
         self.push(name, help, Kind::Counter, labels, Value::Seconds(value));
     }
 
-    /// A histogram of durations. `name` comes without the `tollgate_` prefix and ends in `_seconds`.
+    /// Adds a histogram of durations. `name` has no `tollgate_` prefix and ends in `_seconds`.
     pub fn histogram<const N: usize>(
         &mut self,
         name: &'static str,

@@ -1,14 +1,16 @@
-//! Counters by slot.
+//! Counters, indexed by slot.
 
 use std::sync::OnceLock;
 
-/// Counters by slot, made in chunks when first touched, so that thousands of names cost nothing until they are used.
+/// Counters by slot, allocated in chunks on first use, so that thousands of unused names cost
+/// nothing.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     chunks: Box<[OnceLock<Box<Chunk<T>>>]>,
 }
 
-/// Aligned to two cache lines (the prefetcher takes pairs): no chunk shares one with another worker's.
+/// Aligned to two cache lines (the prefetcher loads pairs): no chunk shares one with another
+/// worker's.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Chunk<T>([T; CHUNK]);
@@ -29,7 +31,7 @@ impl<T: Default> Slab<T> {
         &chunk.0[slot % CHUNK]
     }
 
-    /// Calls `with` on every slot of every chunk that was touched.
+    /// Calls `with` for every slot of every allocated chunk.
     pub(super) fn each(&self, mut with: impl FnMut(u32, &T)) {
         let chunks = (0..).step_by(CHUNK).zip(&self.chunks);
         for (first, chunk) in chunks {
@@ -41,8 +43,8 @@ impl<T: Default> Slab<T> {
     }
 }
 
-/// Names of one kind that get counters of their own; later ones count as `_other`.
+/// The number of names of one kind that have their own counters; later ones count as `_other`.
 pub(super) const SLOTS_MAX: usize = 16_384;
 
-/// Slots made at once.
+/// The number of slots in a chunk.
 const CHUNK: usize = 16;
