@@ -1,4 +1,5 @@
-//! Boundaries of calendar windows: days, weeks and months of a time zone, as moments the core can compare.
+//! Computes the boundaries of calendar windows: days, weeks and months of a time zone, as moments
+//! that the core can compare.
 
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use super::source::Place;
 use super::validate::Context;
 use tollgate_limit::{Calendar, Micros, Timestamp};
 
-/// The boundaries of `window` for a rate per `unit`, from a few years before `now` (and from where `[[tests]]` begin) to thirty
-/// years after.
+/// The boundaries of `window` for a rate per `unit`, from a few years before `now` (and from the
+/// start of `[[tests]]`) to thirty years after.
 pub(crate) fn windows(
     window: &RawWindow,
     rate: Place,
@@ -118,12 +119,12 @@ fn boundaries(zone: &TimeZone, unit: Unit, anchor: i8, now: Timestamp) -> Vec<Ti
     }
     let mut boundaries: Vec<Timestamp> = days
         .into_iter()
-        // The first moment of the day, which is not midnight where a zone springs forward over it.
+        // The first moment of the day. It is not midnight if the zone skips midnight.
         .filter_map(|day| day.to_zoned(zone.clone()).ok())
         .filter_map(|moment| u64::try_from(moment.timestamp().as_microsecond()).ok())
         .map(Timestamp::from_micros)
         .collect();
-    // A zone that skipped a whole day (Samoa, 2011) has two dates that begin together.
+    // In a zone that skipped a whole day (Samoa, 2011) two dates begin at the same moment.
     boundaries.dedup();
     boundaries
 }
@@ -140,10 +141,11 @@ const WEEKDAYS: [&str; 7] = [
 
 const DAY: Micros = Micros(86_400_000_000);
 
-/// How far back boundaries reach: a clock that is a little behind must find its window.
+/// How far back boundaries reach: a clock that is slightly behind must find its window.
 const YEARS_BACK: i16 = 2;
 
-/// What a test comes to must not hang on the year it is run in: none begins before the end of this one.
+/// The result of a test must not depend on the year it runs in: no test begins before the end of
+/// this year.
 const YEAR_OF_TESTS: i16 = 2024;
 
 /// How far ahead boundaries reach.

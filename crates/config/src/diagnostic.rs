@@ -12,9 +12,9 @@ pub struct Diagnostic {
     pub severity: &'static str,
     /// What is wrong.
     pub message: String,
-    /// Where; the first span is the mistake, the others explain it. Empty where it stands nowhere.
+    /// The places; the first is the mistake, the others explain it. Empty if it has no place.
     pub spans: Vec<Span>,
-    /// Facts beside it.
+    /// Additional facts.
     pub notes: Vec<String>,
     /// What to do.
     pub help: Vec<String>,
@@ -33,12 +33,12 @@ pub struct Span {
     pub end_line: usize,
     /// One past the last column.
     pub end_column: usize,
-    /// What is said about this place.
+    /// The message for this place.
     pub label: String,
 }
 
 impl Diagnostic {
-    /// An error that stands nowhere in a file.
+    /// An error without a place in a file.
     pub fn error(message: &str) -> Self {
         Self {
             severity: "error",

@@ -1,24 +1,25 @@
-//! `${VAR}` in strings of the file. The environment comes in as a function: nothing here reads it.
+//! Replaces `${VAR}` in strings of the file. The environment is passed in as a function.
 
 use std::ops::Range;
 
-/// Looks a variable of the environment up.
+/// Looks up an environment variable.
 pub type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
 
-/// What becomes of variables that are not set and have no default.
+/// How variables without a value and without a default are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unset {
     /// Each is an error.
     #[default]
     Refused,
-    /// Something is assumed in its place, and [`super::Config::assumed`] names it: for places without secrets.
+    /// A value is assumed, and [`super::Config::assumed`] names the variable: for places without
+    /// secrets.
     Assumed,
 }
 
-/// What went wrong with one `${…}`, and which bytes of the string it is.
+/// The mistake in one `${…}`, and its byte range in the string.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EnvError {
-    /// The variable that is not set, where that is what went wrong.
+    /// The variable that is not set, if that is the mistake.
     pub(crate) unset: Option<String>,
     pub(crate) start: usize,
     pub(crate) end: usize,
@@ -31,7 +32,7 @@ pub(crate) struct EnvError {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Interpolated {
     pub(crate) value: String,
-    /// The bytes of it that are values of the environment. Defaults stand in the file.
+    /// Its bytes that are values from the environment. Defaults are in the file.
     pub(crate) from_environment: Vec<Range<usize>>,
 }
 

@@ -1,4 +1,4 @@
-//! Reads the file and what it includes, and makes one mirror of them.
+//! Reads the file and its includes, and merges them into one mirror.
 
 use std::path::{Path, PathBuf};
 
@@ -11,18 +11,18 @@ use super::reader::{Field, Reader};
 use super::scalar::Named;
 use super::source::{At, Place, Sources};
 
-/// Everything that was read, as it is written.
+/// All texts that were read, and their content.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     /// The mirror of all files together.
     pub(crate) raw: RawFile,
     /// The texts.
     pub(crate) sources: Sources,
-    /// Lines with syntax errors: what else is wrong on them is a consequence.
+    /// Lines with syntax errors: other mistakes on them are consequences.
     pub(crate) broken_lines: Vec<(u32, usize)>,
 }
 
-/// Reads a text and everything it includes. `base`: the directory its relative paths start from.
+/// Reads a text and its includes. `base`: the directory for its relative paths.
 pub(crate) fn read(
     name: &str,
     text: String,
@@ -73,7 +73,7 @@ impl Walk<'_> {
         merge(&mut self.tree.raw, raw, self.problems);
         for pattern in includes {
             if pattern.as_str().contains('*') {
-                // Files that it will name one day are waited for.
+                // Files that match later are watched for.
                 self.files.push(base.join(pattern.as_str()));
             }
             match matches(&base.join(pattern.as_str())) {
@@ -128,7 +128,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Reports the first syntax error of each line: the others are its echo.
+    /// Reports the first syntax error of each line: the others are consequences.
     fn syntax(&mut self, file: u32, text: &str, errors: &[toml::de::Error]) {
         for error in errors {
             let span = error.span().unwrap_or(0..0);
@@ -144,7 +144,7 @@ impl Walk<'_> {
             let place = Place::new(file, span.clone());
             let message = error.message();
             if message == "duplicate key" {
-                // Keys of a table that is written twice are twice, too.
+                // Keys of a table that is written twice are duplicates too.
                 let header = text[..span.start]
                     .lines()
                     .enumerate()
@@ -169,7 +169,7 @@ impl Walk<'_> {
                 ..Problem::error("this is not TOML").at(place, label)
             };
             let bare = unquoted && !span.is_empty();
-            // Word processors write other quotes than TOML knows.
+            // Word processors write quotes that are not TOML.
             let word = text[span]
                 .trim_matches(['“', '”', '„', '‟', '‘', '’', '‚', '«', '»', '`', '\'', '"']);
             self.problems.push(if bare {
@@ -181,7 +181,7 @@ impl Walk<'_> {
     }
 }
 
-/// A key or table that is written twice, with both places when the first can be told from the text.
+/// A duplicate key or table, with both places if the first can be found in the text.
 fn duplicate(file: u32, text: &str, place: Place) -> Problem {
     let name = text.get(place.range()).unwrap_or_default();
     let problem =
@@ -229,7 +229,7 @@ fn duplicate(file: u32, text: &str, place: Place) -> Problem {
     }
 }
 
-/// The files an include names, sorted; `*` may stand in the last part.
+/// The files that an include matches, sorted; `*` is allowed in the last part.
 pub fn matches(whole: &Path) -> Result<Vec<PathBuf>, String> {
     let last = whole
         .file_name()
@@ -278,7 +278,7 @@ pub fn matches(whole: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(paths)
 }
 
-/// Joins what a file says to what the files before it said.
+/// Merges the content of a file into that of the earlier files.
 fn merge(into: &mut RawFile, from: RawFile, problems: &mut Problems) {
     into.include = Field::Absent;
     once("server", &mut into.server, from.server, problems);
@@ -373,5 +373,5 @@ pub(crate) fn plain(error: &std::io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// More included files than anybody means: a bound, not a feature.
+/// A safety bound, far above any intended number of included files.
 const FILES_MAX: usize = 1_000;

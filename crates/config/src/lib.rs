@@ -1,12 +1,13 @@
-//! The file: read, checked, made into what the gateway runs on.
+//! Reads and checks the configuration file and builds the types that the gateway runs on.
 //!
-//! [`load`] reads a file with everything it includes, [`parse`] a text. Both tell *every* mistake, each with its place,
-//! or give a [`Config`] that cannot be wrong. The environment comes in as a function; nothing here reads it. It does
-//! not open sockets, connect to stores, or start anything.
+//! [`load`] reads a file with everything it includes, [`parse`] reads a text. Both report *every*
+//! mistake with its place, or return a valid [`Config`]. The environment is passed in as a
+//! function. This crate opens no sockets, connects to no stores, and starts nothing.
 //!
-//! The way of a file: syntax ([`mod@include`], which also follows `include`), structure ([`reader`] fills the mirror in
-//! [`raw`]), meaning ([`validate`], which makes settings and a [`tollgate_policy::Policy`]). A key that could not be
-//! read is [`reader::Field::Broken`], so that later steps do not call it missing.
+//! A file passes three steps: syntax ([`mod@include`], which also follows `include`), structure
+//! ([`reader`] fills the mirror in [`raw`]), meaning ([`validate`], which makes settings and a
+//! [`tollgate_policy::Policy`]). A key that could not be read is [`reader::Field::Broken`], so that
+//! later steps do not report it as missing.
 
 #![forbid(unsafe_code)]
 
@@ -52,35 +53,36 @@ use tollgate_limit::{Micros, Timestamp};
 use tollgate_policy::identity::Callers;
 use tollgate_policy::{Policy, PolicyParts};
 
-/// A configuration that cannot be wrong.
+/// A valid configuration.
 #[derive(Debug)]
 pub struct Config {
-    /// Where the gateway listens, and what it takes from callers.
+    /// Where the gateway listens, and what it accepts from clients.
     pub server: Server,
     /// The admin listener.
     pub admin: Admin,
     /// Logs.
     pub log: Log,
-    /// The store that gateways share; `None`: everything is local.
+    /// The store that gateways share; `None`: all limits are local.
     pub store: Option<Store>,
-    /// Everything that decides about requests.
+    /// The rules for requests.
     pub policy: Arc<Policy>,
     /// Tests of the file, for `tollgate check`.
     pub tests: Vec<TestCase>,
-    /// Files of callers that are read again by themselves ([`load_callers`]), with the index of their identity.
+    /// Files of callers that are reloaded separately ([`load_callers`]), with the index of their
+    /// identity.
     pub caller_files: Vec<(usize, PathBuf)>,
-    /// What is legal and hardly meant, drawn and ready to print.
+    /// Warnings about legal but probably unintended settings, rendered for printing.
     pub warnings: Vec<String>,
-    /// The same for programs.
+    /// The same warnings for programs.
     pub diagnostics: Vec<Diagnostic>,
-    /// Variables of the environment that are not set, and were assumed to be ([`Unset::Assumed`]).
+    /// Unset environment variables for which a value was assumed ([`Unset::Assumed`]).
     pub assumed: Vec<String>,
-    /// Every file that was read, and every pattern of an include: when what one of them names changes, so does the
-    /// configuration.
+    /// Every file that was read, and every pattern of an include: if one of these files changes,
+    /// the configuration changes.
     pub files_read: Vec<PathBuf>,
 }
 
-/// Everything that is wrong with a configuration.
+/// All mistakes in a configuration.
 pub struct ConfigError {
     problems: Vec<Problem>,
     sources: Sources,
@@ -88,7 +90,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// Draws every problem; in colour for a terminal.
+    /// Renders every problem; in colour for a terminal.
     pub fn render(&self, colour: bool) -> String {
         let mut text = render::render(&self.problems, &self.sources, colour);
         let errors = self
@@ -120,7 +122,8 @@ impl ConfigError {
         }
     }
 
-    /// Every file that was read or looked for: when one of them changes, it may be right.
+    /// Every file that was read or searched for: if one of them changes, the configuration may
+    /// become valid.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
     }
@@ -133,7 +136,7 @@ impl ConfigError {
             .count()
     }
 
-    /// Each problem as a key of the text with what is to be said about it, for a text that nobody wrote as a file
+    /// Each problem as a key of the text with its message, for a text that nobody wrote as a file
     /// ([`quick()`]): its lines and columns mean nothing to its reader.
     pub fn by_key(&self) -> Vec<(String, String)> {
         let said = self.problems.iter().map(|problem| {
@@ -158,7 +161,7 @@ impl ConfigError {
         said.collect()
     }
 
-    /// One line a problem, for logs: `gateway.toml:3:1: unknown key …`.
+    /// One line per problem, for logs: `gateway.toml:3:1: unknown key …`.
     pub fn lines(&self) -> Vec<String> {
         self.problems
             .iter()
@@ -187,18 +190,18 @@ impl fmt::Debug for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// A duration as the file writes it: `10s`, `1h30m`.
+/// Parses a duration as the file writes it: `10s`, `1h30m`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The mistake.
 pub fn duration(text: &str) -> Result<Micros, String> {
     quantity::duration(text).map_err(|flaw| flaw.title)
 }
 
-/// A rate as the file writes it: units and their period.
+/// Parses a rate as the file writes it: units and their period.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The mistake.
 pub fn rate(text: &str) -> Result<(u64, Micros), String> {
     match rate::rate(text) {
         Ok(rate::Rate::Per { amount, period, .. }) => Ok((amount, period)),
@@ -207,15 +210,16 @@ pub fn rate(text: &str) -> Result<(u64, Micros), String> {
     }
 }
 
-/// Reads a file and everything it includes. `now` says which years calendar windows are worked out for.
+/// Reads a file and everything it includes. `now` determines the years for which calendar windows
+/// are computed.
 ///
 /// # Errors
-/// Everything that is wrong, all of it at once.
+/// All mistakes at once.
 pub fn load(path: &Path, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
     load_with(path, env, Unset::Refused, now)
 }
 
-/// As [`load`]; `unset` says what becomes of variables that are not set.
+/// Like [`load`]; `unset` determines how unset variables are treated.
 ///
 /// # Errors
 /// As [`load`].
@@ -238,15 +242,15 @@ pub fn load_with(
     )
 }
 
-/// Reads a text; `name` stands for it in messages, and its directory is where relative paths start.
+/// Reads a text. Messages call it `name`, and relative paths start in the directory of `name`.
 ///
 /// # Errors
-/// Everything that is wrong, all of it at once.
+/// All mistakes at once.
 pub fn parse(text: &str, name: &str, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
     parse_with(text, name, env, Unset::Refused, now)
 }
 
-/// As [`parse`]; `unset` says what becomes of variables that are not set.
+/// Like [`parse`]; `unset` determines how unset variables are treated.
 ///
 /// # Errors
 /// As [`parse`].
@@ -263,10 +267,11 @@ pub fn parse_with(
     compile(name, text.to_owned(), &base, Vec::new(), (env, unset), now)
 }
 
-/// Reads a file of callers again ([`Config::caller_files`]), for [`tollgate_policy::identity::Identity::replace_callers`].
+/// Reads a file of callers again ([`Config::caller_files`]), for
+/// [`tollgate_policy::identity::Identity::replace_callers`].
 ///
 /// # Errors
-/// Everything that is wrong with it; the callers in force stay.
+/// All mistakes in it; the callers in force stay.
 pub fn load_callers(path: &Path, policy: &Policy, env: Env<'_>) -> Result<Callers, ConfigError> {
     let mut sources = Sources::default();
     let mut problems = Problems::default();
@@ -323,11 +328,12 @@ fn compile(
     };
     validate::limits::scope::name_sources(&mut raw, &mut context);
     let made = assemble(&raw, now, &mut context);
-    // What else is wrong on a line that is no TOML is a consequence of that, and so may be what seems to be missing.
+    // On a line that is not TOML, other mistakes are consequences of that; so may be keys that seem
+    // to be missing.
     let is_toml = broken_lines.is_empty();
     let assumed = problems.assumed();
     let unset = if made.is_none() && !problems.any_error() {
-        // Nothing can be made without their values.
+        // The configuration cannot be built without their values.
         problems.unset()
     } else {
         Vec::new()
@@ -375,7 +381,8 @@ fn compile(
             })
         }
         _ => {
-            // Beside errors a warning is most often their echo: a limit is "never used" when its only route is wrong.
+            // With errors, a warning is usually their consequence: a limit is "never used" when its
+            // only route is wrong.
             let problems = problems
                 .into_iter()
                 .filter(|problem| problem.severity == Severity::Error)
@@ -390,8 +397,7 @@ fn compile(
     }
 }
 
-/// From the mirror to a configuration; `None` when something is so wrong that the parts do not make one, which has
-/// been said.
+/// Builds a configuration from the mirror; `None` if mistakes, which were reported, prevent it.
 fn assemble(raw: &raw::RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<Config> {
     let server = validate::server::server(&raw.server, context);
     validate::server::warn_of_expiry(&raw.server, now, context);
@@ -412,7 +418,8 @@ fn assemble(raw: &raw::RawFile, now: Timestamp, context: &mut Context<'_>) -> Op
     let responses = validate::responses::responses(&raw.responses, context);
     validate::together::check_cluster(&routes, &limits, store.as_ref(), context);
 
-    // An identity that could not be made shifts the indices of those after it: their policy would be another's.
+    // An identity that could not be built shifts the indices of those after it, so that they would
+    // get the wrong policy.
     if identities.broken {
         return None;
     }
@@ -486,7 +493,7 @@ fn assemble(raw: &raw::RawFile, now: Timestamp, context: &mut Context<'_>) -> Op
     }
 }
 
-/// The example of the README is a test.
+/// Runs the README's example as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

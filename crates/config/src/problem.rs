@@ -1,9 +1,9 @@
-//! What is wrong with a configuration: problems, collected, never one at a time.
+//! Problems in a configuration, collected so that all are reported together.
 
 use super::env::Unset;
 use super::source::Place;
 
-/// Whether a problem stops the start or is only told.
+/// Whether a problem prevents the start or is only reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Severity {
     /// Nothing starts.
@@ -21,13 +21,13 @@ pub(crate) struct Problem {
     pub(crate) marks: Vec<Mark>,
     pub(crate) notes: Vec<String>,
     pub(crate) helps: Vec<String>,
-    /// Whether the text is no TOML here: what else is wrong on such a line is an echo.
+    /// Whether the text is not TOML here: other mistakes on such a line are consequences.
     pub(crate) syntax: bool,
-    /// Whether the mistake is a secret that stands in clear: messages must not spread it.
+    /// Whether the mistake is a secret in clear, which messages must not repeat.
     pub(crate) secret: bool,
 }
 
-/// A place with what to say about it.
+/// A place with a message.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
     pub(crate) place: Place,
@@ -35,7 +35,7 @@ pub(crate) struct Mark {
 }
 
 impl Problem {
-    /// A mistake that stops the start.
+    /// A mistake that prevents the start.
     pub(crate) fn error(title: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
@@ -48,7 +48,7 @@ impl Problem {
         }
     }
 
-    /// Something that is legal and hardly meant.
+    /// A legal but probably unintended setting.
     pub(crate) fn warning(title: impl Into<String>) -> Self {
         Self {
             severity: Severity::Warning,
@@ -56,7 +56,7 @@ impl Problem {
         }
     }
 
-    /// What it points at is a secret, which messages show masked.
+    /// Marks the place as a secret, which messages mask.
     pub(crate) fn secret(self) -> Self {
         Self {
             secret: true,
@@ -85,7 +85,7 @@ impl Problem {
         self
     }
 
-    /// Adds what to do, if there is something to say.
+    /// Adds what to do, if there is a suggestion.
     pub(crate) fn maybe_help(self, help: Option<String>) -> Self {
         match help {
             Some(help) => self.help(help),
@@ -99,12 +99,12 @@ impl Problem {
 pub(crate) struct Problems {
     list: Vec<Problem>,
     unset: Unset,
-    /// Variables that are not set, with what is to be said where nothing can be assumed for them.
+    /// Unset variables, with the problem to report if no value can be assumed for them.
     missing: Vec<(String, Problem)>,
 }
 
 impl Problems {
-    /// None yet.
+    /// An empty collection.
     pub(crate) fn new(unset: Unset) -> Self {
         Self {
             unset,
@@ -112,7 +112,7 @@ impl Problems {
         }
     }
 
-    /// Takes in that a variable is not set; whether something is to be assumed in its place.
+    /// Records an unset variable; returns whether to assume a value for it.
     pub(crate) fn assume(&mut self, variable: &str, problem: Problem) -> bool {
         match self.unset {
             Unset::Refused => self.push(problem),
@@ -121,7 +121,7 @@ impl Problems {
         self.unset == Unset::Assumed
     }
 
-    /// The variables that something was assumed for.
+    /// The variables for which a value was assumed.
     pub(crate) fn assumed(&self) -> Vec<String> {
         let mut names: Vec<String> = self.missing.iter().map(|(name, _)| name.clone()).collect();
         names.sort();
@@ -129,7 +129,8 @@ impl Problems {
         names
     }
 
-    /// What is to be said of those variables where nothing can be made without them.
+    /// The problems to report for those variables if the configuration cannot be built without
+    /// them.
     pub(crate) fn unset(&self) -> Vec<Problem> {
         self.missing
             .iter()
@@ -137,12 +138,12 @@ impl Problems {
             .collect()
     }
 
-    /// Takes one in.
+    /// Adds a problem.
     pub(crate) fn push(&mut self, problem: Problem) {
         self.list.push(problem);
     }
 
-    /// Whether any of them stops the start.
+    /// Whether any problem prevents the start.
     pub(crate) fn any_error(&self) -> bool {
         self.list
             .iter()
@@ -157,7 +158,7 @@ impl Problems {
                 .first()
                 .map(|mark| (mark.place.file, mark.place.start))
         });
-        // What is wrong in a list that many routes share is told once.
+        // A mistake in a list that many routes share is reported once.
         self.list.dedup_by(|one, other| {
             let place = |problem: &Problem| problem.marks.first().map(|mark| mark.place);
             one.title == other.title && place(one).is_some() && place(one) == place(other)
@@ -166,7 +167,7 @@ impl Problems {
     }
 }
 
-/// The candidate nearest to `word`, when it is near enough to be what was meant.
+/// The candidate most similar to `word`, if it is similar enough to be the intended one.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let folded = word.to_ascii_lowercase().replace('-', "_");
     candidates
@@ -201,7 +202,7 @@ pub(crate) fn listed<'c>(names: impl IntoIterator<Item = &'c str>) -> String {
     }
 }
 
-/// "did you mean `x`?" when something is near, otherwise what there is to choose from.
+/// "did you mean `x`?" if a candidate is similar, otherwise the list of candidates.
 pub(crate) fn suggestion(what: &str, word: &str, candidates: &[&str]) -> String {
     match nearest(word, candidates.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),

@@ -1,4 +1,4 @@
-//! Durations, sizes, shares and counts: numbers with units, and the units are mandatory.
+//! Durations, sizes, shares and counts: numbers with mandatory units.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use toml::de::DeValue;
@@ -9,7 +9,7 @@ use super::scalar::{Text, schema_of};
 use super::source::At;
 use tollgate_limit::Micros;
 
-/// A part of a string that is wrong, and why.
+/// A mistake in a part of a string, with its reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Flaw {
     pub(crate) start: usize,
@@ -36,20 +36,20 @@ impl Flaw {
         }
     }
 
-    /// With what to do about it.
+    /// Adds what to do.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// The same flaw in a string that begins `by` bytes earlier.
+    /// The same flaw in a string that starts `by` bytes earlier.
     pub(crate) fn shifted(mut self, by: usize) -> Self {
         self.start += by;
         self.end += by;
         self
     }
 
-    /// As a problem in the string `text`.
+    /// Converts the flaw to a problem in the string `text`.
     pub(crate) fn problem(self, text: &At<Text>) -> Problem {
         Problem::error(self.title)
             .at(text.part(self.start, self.end), self.label)
@@ -57,7 +57,7 @@ impl Flaw {
     }
 }
 
-/// Reads a string and parses it, telling what is wrong in its own place.
+/// Reads a string and parses it; a mistake is reported at its own place.
 pub(crate) fn parsed<T>(
     node: Node<'_>,
     reader: &mut Reader<'_>,
@@ -71,7 +71,7 @@ pub(crate) fn parsed<T>(
             .help(format!(
                 "units are mandatory: write {wanted}, not {number}{}",
                 {
-                    // A number of requests is meant in what is most often a second.
+                    // For a rate, a bare number most often means requests per second.
                     if reader.path.last().is_some_and(|key| key == "rate") {
                         format!(": rate = \"{number}/second\", or rate = \"{number}/minute\"")
                     } else {
@@ -221,7 +221,7 @@ pub(crate) fn unit(word: &str) -> Option<u64> {
 /// A size in bytes: `"64KiB"`, or `"unlimited"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
     /// No bound.
     Unlimited,
@@ -344,9 +344,9 @@ pub(crate) fn share(text: &str, of: &str) -> Result<u16, Flaw> {
 /// `"auto"`, or a number of one or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
-    /// Worked out by the gateway.
+    /// Computed by the gateway.
     Auto,
-    /// Exactly so many.
+    /// Exactly this many.
     Exactly(u64),
 }
 
@@ -367,7 +367,7 @@ impl Read for Count {
         if text.value == "auto" {
             return Some(Self::Auto);
         }
-        // A number that came from the environment is a string here.
+        // A number from the environment is a string here.
         let read = text.value.parse().ok().filter(|count| *count > 0);
         if read.is_none() {
             let problem =

@@ -1,11 +1,13 @@
 //! A configuration without a file: `tollgate run --upstream URL --limit 100/minute --per address`.
 
-/// The file that these three words stand for; [`super::parse`] reads it, so that their mistakes are told like a file's.
+/// The file for these three arguments. [`super::parse`] reads it, so that mistakes in them are
+/// reported like those of a file.
 ///
-/// `per` is `address`, `everyone`, or where a key stands: `header:x-api-key`, `bearer`, `cookie:sid`, `query:key`.
+/// `per` is `address`, `everyone`, or the source of a key: `header:x-api-key`, `bearer`,
+/// `cookie:sid`, `query:key`.
 pub fn quick(upstream: &str, limit: &str, per: &str) -> String {
     let (upstream, rate) = (quoted(upstream), quoted(limit));
-    // What names no place of a key is a word of its own.
+    // A value that is not a source of a key is a word.
     let missing = match per {
         "address" | "everyone" | "route" | "method" | "host" => "",
         _ => "when_missing = \"use:address\"\n",
@@ -17,7 +19,8 @@ pub fn quick(upstream: &str, limit: &str, per: &str) -> String {
     )
 }
 
-/// As a TOML string that means exactly this: a JSON string is one, and `${` must not be read as a variable.
+/// As a TOML string with exactly this value: a JSON string is one, and `${` must not be read as a
+/// variable.
 fn quoted(text: &str) -> String {
     serde_json::Value::String(text.replace("${", "$${")).to_string()
 }

@@ -12,20 +12,21 @@ use tollgate_limit::Micros;
 /// A rate as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rate {
-    /// So many units in every period.
+    /// This many units in every period.
     Per {
         /// The units.
         amount: u64,
-        /// How long the period is; a month counts as 30 days here, a calendar window knows better.
+        /// The length of the period. A month counts as 30 days here; calendar windows use its real
+        /// length.
         period: Micros,
         /// The calendar unit, when the period is one of them.
         unit: Unit,
     },
-    /// No limit, said aloud.
+    /// No limit, stated explicitly.
     Unlimited,
 }
 
-/// What a rate's period is called.
+/// The name of a rate's period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// A day.
@@ -47,7 +48,8 @@ impl Read for Rate {
 /// Parses a rate.
 pub(crate) fn rate(text: &str) -> Result<Rate, Flaw> {
     read(text).map_err(|flaw| {
-        // What another product takes for a rate is told in our words, where they mean something.
+        // A rate in another product's syntax gets a suggestion in our syntax, if the suggestion is
+        // valid.
         match slips::of_rate(text).filter(|ours| read(ours).is_ok()) {
             Some(ours) => Flaw {
                 help: Some(format!("write \"{ours}\"")),

@@ -1,7 +1,8 @@
 //! Reads the parsed tree into the raw mirror, collecting every structural mistake instead of stopping at the first.
 //!
-//! serde stops at its first error and loses places behind `flatten` and `untagged`; this walk loses neither. A key
-//! that cannot be read becomes [`Field::Broken`], so that what comes after knows it was written and says nothing more.
+//! serde stops at its first error and loses positions inside `flatten` and `untagged`; this reader
+//! does not. A key that cannot be read becomes [`Field::Broken`], so that later steps know that it
+//! was written and report nothing more.
 
 use toml::de::{DeTable, DeValue};
 
@@ -10,7 +11,7 @@ use super::problem::{Problem, Problems, listed, nearest};
 use super::slips;
 use super::source::{At, Place};
 
-/// What reading one text needs.
+/// The state for reading one text.
 pub(crate) struct Reader<'r> {
     /// The number of the text.
     pub(crate) file: u32,
@@ -18,7 +19,7 @@ pub(crate) struct Reader<'r> {
     pub(crate) text: &'r str,
     /// The environment.
     pub(crate) env: Env<'r>,
-    /// Where mistakes go.
+    /// Where mistakes are collected.
     pub(crate) problems: &'r mut Problems,
     /// The dotted name of the table being read, for messages.
     pub(crate) path: Vec<String>,
@@ -31,7 +32,8 @@ pub(crate) struct Node<'n> {
     pub(crate) place: Place,
 }
 
-/// A type that can be read from a value of the file. `None`: it could not, and the reader has been told why.
+/// A type that can be read from a value of the file. `None`: it could not be read, and the reader
+/// has reported why.
 pub(crate) trait Read: Sized {
     /// Reads it.
     fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self>;
@@ -43,7 +45,7 @@ pub(crate) enum Field<T> {
     /// It is not written.
     #[default]
     Absent,
-    /// It is written, and what is written cannot be read; that has been said.
+    /// It is written but cannot be read; this was reported.
     Broken,
     /// It is written.
     Here(At<T>),
@@ -58,7 +60,7 @@ impl<T> Field<T> {
         }
     }
 
-    /// Whether the file does not say it.
+    /// Whether the file does not contain it.
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Self::Absent)
     }
@@ -71,7 +73,7 @@ impl<T> Field<T> {
         self.get().map_or(default, |at| at.value.clone())
     }
 
-    /// Where it stands.
+    /// Its place.
     pub(crate) fn place(&self) -> Option<Place> {
         self.get().map(|at| at.place)
     }
@@ -96,7 +98,7 @@ impl<'r> Reader<'r> {
         read.map_or(Field::Broken, Field::Here)
     }
 
-    /// The table in `node`; complains when it is none.
+    /// The table in `node`; reports a mistake if it is not a table.
     pub(crate) fn table<'n>(&mut self, node: Node<'n>) -> Option<&'n DeTable<'n>> {
         match node.value {
             DeValue::Table(table) => Some(table),
@@ -107,7 +109,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Complains of every key of `table` that is not in `known`.
+    /// Reports every key of `table` that is not in `known`.
     pub(crate) fn known_keys(&mut self, table: &DeTable<'_>, known: &[&str]) {
         let mut unknown: Vec<_> = table
             .keys()
@@ -141,7 +143,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Complains that `node` is not `wanted`.
+    /// Reports that `node` is not `wanted`.
     pub(crate) fn mismatch(&mut self, node: Node<'_>, wanted: &str, found: &DeValue<'_>) {
         let article = match found {
             DeValue::Integer(_) | DeValue::Array(_) => "an",
@@ -172,19 +174,19 @@ fn sorted<'k>(known: &[&'k str]) -> Vec<&'k str> {
     known
 }
 
-/// The value of a key that has a default: what is written, or the default.
+/// The value of a key with a default: the written value, or the default.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting<T> {
     /// The key.
     pub(crate) key: &'static str,
-    /// What it says.
+    /// The value.
     pub(crate) value: T,
-    /// Where the file says it; `None`: it is the default.
+    /// Its place in the file; `None`: it is the default.
     pub(crate) place: Option<Place>,
 }
 
 impl<T: Read + Clone> Setting<T> {
-    /// What `field` says, else the value that `default` writes in TOML.
+    /// The value of `field`, or the one that `default` writes in TOML.
     pub(crate) fn of(key: &'static str, field: &Field<T>, default: &str) -> Self {
         let value = match field.get() {
             Some(at) => at.value.clone(),
@@ -197,7 +199,7 @@ impl<T: Read + Clone> Setting<T> {
 }
 
 impl<T> Setting<T> {
-    /// The value at its place; a default stands nowhere.
+    /// The value with its place; a default has none.
     pub(crate) fn at(self) -> At<T> {
         At {
             value: self.value,
@@ -215,7 +217,7 @@ impl<T: Clone> Field<T> {
     }
 }
 
-/// Reads a value that stands in this program, a default or an example, as a file would write it.
+/// Reads a value from this program's source, a default or an example, as if it were in a file.
 pub(crate) fn literal<T: Read>(key: &str, toml: &str) -> Option<T> {
     let text = format!("{key} = {toml}");
     let (table, errors) = DeTable::parse_recoverable(&text);
@@ -233,21 +235,21 @@ pub(crate) fn literal<T: Read>(key: &str, toml: &str) -> Option<T> {
     }
 }
 
-/// The key a field of the mirror stands for: `r#match` is `match`.
+/// The key of a field of the mirror: `r#match` is `match`.
 pub(crate) fn key_of(field: &'static str) -> &'static str {
     field.strip_prefix("r#").unwrap_or(field)
 }
 
-/// Declares a table of the file: the struct that mirrors it, how it is read, its defaults, and what the JSON Schema (and
-/// with it the reference) says of it. One declaration, so that they cannot disagree.
+/// Declares a table of the file: the struct that mirrors it, how it is read, its defaults, and its
+/// JSON Schema (and with it the reference). One declaration, so that they cannot disagree.
 ///
 /// ```text
 /// /// What the key means.
 /// @required key: Type = "default" => "example",
 /// ```
 ///
-/// Default and example are written as in the file. A key with a default has a method of its name that returns the
-/// [`Setting`]; where there is no example, the default serves as one.
+/// Default and example are written as in the file. A key with a default has a method of its name
+/// that returns the [`Setting`]. Without an example, the default serves as one.
 macro_rules! table {
     ($(#[doc = $doc:literal])* $name:ident {
         $($(#[doc = $about:literal])* $(@$required:ident)? $field:ident : $type:ty $(= $default:tt)? $(=> $example:tt)?,)*

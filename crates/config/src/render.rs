@@ -1,11 +1,11 @@
-//! Draws problems as rustc draws them: the only place that knows the drawing crate.
+//! Renders problems in the style of rustc. The only module that uses the rendering crate.
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
 use super::problem::{Mark, Problem, Severity};
 use super::source::Sources;
 
-/// Draws `problems`, one paragraph each; in colour for a terminal, plain for everything else.
+/// Renders `problems`, one paragraph each; in colour for a terminal, otherwise plain.
 pub(crate) fn render(problems: &[Problem], sources: &Sources, colour: bool) -> String {
     let renderer = if colour {
         Renderer::styled()
@@ -39,7 +39,7 @@ fn group<'p>(problem: &'p Problem, sources: &'p Sources) -> Group<'p> {
     group
 }
 
-/// One snippet a file, the mistake's own file first.
+/// One snippet per file, the mistake's own file first.
 fn snippets<'p>(
     problem: &'p Problem,
     sources: &'p Sources,
@@ -81,5 +81,5 @@ fn annotation(mark: &Mark, primary: bool, length: usize) -> annotate_snippets::A
     }
 }
 
-/// Wide enough that a line of a configuration file is never cut.
+/// Wide enough that lines of a configuration file are not cut.
 const WIDTH: usize = 160;

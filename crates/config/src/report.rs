@@ -1,4 +1,5 @@
-//! What `tollgate check` says of a good file: every limit back in words, what applies where.
+//! The report that `tollgate check` prints for a valid file: every limit in words, and what applies
+//! where.
 
 use std::fmt::Write;
 
@@ -10,7 +11,7 @@ use tollgate_policy::identity::{Source, WhenMissing, WhenUnknown};
 use tollgate_policy::route::Target;
 use tollgate_policy::{Cost, Count, Policy, Rule, Scope, ScopePart, SettleFrom, StatusMatch};
 
-/// A good configuration said back in words; its warnings stand in [`Config::warnings`].
+/// A valid configuration in words; its warnings are in [`Config::warnings`].
 pub fn report(config: &Config) -> String {
     let mut text = String::new();
     let policy = &config.policy;
@@ -181,7 +182,7 @@ fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
     }
 }
 
-/// What a limit admits without its store.
+/// What a limit admits during an outage of its store.
 fn in_an_outage(limit: &Limit) -> String {
     let most = match (&limit.algorithm, limit.algorithm.quota()) {
         (Algorithm::InFlight(places), _) => format!("up to {} at the same time", places.most()),
@@ -199,7 +200,7 @@ fn in_an_outage(limit: &Limit) -> String {
     }
 }
 
-/// What a lease means for it.
+/// The effect of a lease on the limit.
 fn lease(limit: &Limit) -> String {
     let Some(terms) = limit
         .lease
@@ -242,7 +243,7 @@ fn per(scope: &Scope, policy: &Policy) -> String {
     }
 }
 
-/// A cost worth a word.
+/// The description of a cost, unless it is the default.
 fn cost(cost: &Cost) -> Option<String> {
     match cost {
         Cost::Fixed(1) => None,

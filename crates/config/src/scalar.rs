@@ -1,4 +1,4 @@
-//! Strings, numbers, words and lists: the small values that tables are made of.
+//! Strings, numbers, words and lists: the small values in tables.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::slips;
 use super::source::{At, Place};
 
 const NO_DEFAULT: &str = "set it; a secret has no default in the file";
-/// What stands in place of a secret that is not at hand: as long as the shortest that is accepted.
+/// Replaces a secret that is not available: as long as the shortest accepted secret.
 const ASSUMED: &str = "assumed:0123456789abcdef";
 /// Keys whose values are secrets: no default is proposed for them.
 const SECRETS: [&str; 3] = ["secret", "key_secret", "password"];
@@ -22,19 +22,20 @@ const SECRETS: [&str; 3] = ["secret", "key_secret", "password"];
 pub(crate) struct Text {
     /// The string.
     pub(crate) value: String,
-    /// Whether it stands in the file character for character between its quotes, so that a part of it has a place of
-    /// its own.
+    /// Whether it is in the file character by character between its quotes, so that parts of it
+    /// have places.
     verbatim: bool,
     /// The bytes of it that came from the environment.
     from_environment: Vec<Range<usize>>,
-    /// Whether nothing is known of it: it hangs on a variable that is not set.
+    /// Whether its value is unknown, because it depends on an unset variable.
     pub(crate) assumed: bool,
-    /// Whether the file gives a default for a variable (`${VAR:-default}`), which so stands in clear.
+    /// Whether the file has a default for a variable (`${VAR:-default}`), which is then in clear.
     pub(crate) has_default: bool,
 }
 
 impl Text {
-    /// Reads a string; `wanted` says what the key takes, for the message when it is none.
+    /// Reads a string; `wanted` describes what the key accepts, for the message if it is not a
+    /// string.
     pub(crate) fn read_as(node: Node<'_>, reader: &mut Reader<'_>, wanted: &str) -> Option<Self> {
         let DeValue::String(written) = node.value else {
             reader.mismatch(node, wanted, node.value);
@@ -95,7 +96,8 @@ impl Text {
                         }
                     }
                 }
-                // Only what no other key hangs on can be assumed; the rest is as if it could not be read.
+                // A value can be assumed only if no other key depends on it; other values count as
+                // unreadable.
                 let key = reader.path.last().map_or("", String::as_str);
                 let free = SECRETS.contains(&key) || reader.path == ["store", "url"];
                 (assumed && free).then(|| Self {
@@ -111,7 +113,7 @@ impl Text {
 }
 
 impl Text {
-    /// A string that does not stand in the file.
+    /// A string that is not in the file.
     pub(crate) fn plain(value: &str) -> Self {
         Self {
             value: value.to_owned(),
@@ -132,7 +134,7 @@ impl At<Text> {
             .any(|part| part.start <= start && end <= part.end)
     }
 
-    /// The place of bytes `start..end` of the string, or of all of it when it is not written out.
+    /// The place of bytes `start..end` of the string, or of the whole string if it is not verbatim.
     pub(crate) fn part(&self, start: usize, end: usize) -> Place {
         if self.value.verbatim {
             part(self.place, start, end)
@@ -192,7 +194,7 @@ impl Read for u64 {
     }
 }
 
-/// A number or a switch that comes from the environment, and so is written as a string with a variable.
+/// A number or boolean from the environment, which is written as a string with a variable.
 pub(crate) fn from_variable<T: std::str::FromStr>(
     node: Node<'_>,
     reader: &mut Reader<'_>,
@@ -217,7 +219,7 @@ pub(crate) fn from_variable<T: std::str::FromStr>(
     read
 }
 
-/// A value that may be a table or something shorter.
+/// A value that may be a table or a short form.
 #[derive(Clone, Debug)]
 pub(crate) enum ShortOr<S, T> {
     /// The short form.
@@ -284,11 +286,12 @@ impl<T: Read> Read for Vec<At<T>> {
     }
 }
 
-/// A table whose keys are the user's: names of limits, headers and the like. In the order of the file.
+/// A table whose keys the user chooses: names of limits, headers and similar. In the order of the
+/// file.
 #[derive(Clone, Debug)]
 pub(crate) struct Named<T> {
     pub(crate) entries: Vec<(At<String>, At<T>)>,
-    /// Keys whose values could not be read: they exist, so nobody may call them unknown.
+    /// Keys whose values could not be read. They exist, so they must not be reported as unknown.
     pub(crate) broken: Vec<At<String>>,
 }
 
@@ -345,7 +348,7 @@ pub(crate) fn choice(words: &[&str]) -> String {
     }
 }
 
-/// Complains that `word` is none of `words`.
+/// Reports that `word` is not one of `words`.
 pub(crate) fn not_a_choice(word: &str, words: &[&str], node: Node<'_>, reader: &mut Reader<'_>) {
     let problem = Problem::error(format!("`{}` cannot be \"{word}\"", reader.name()));
     let problem = match nearest(word, words.iter().copied()) {

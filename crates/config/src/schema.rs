@@ -1,4 +1,5 @@
-//! The JSON Schema of the file, from the very types that read it: `tollgate schema` prints it for editors.
+//! The JSON Schema of the file, generated from the types that read it: `tollgate schema` prints it
+//! for editors.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
@@ -22,12 +23,12 @@ pub fn schema() -> Value {
     schema
 }
 
-/// What names this schema; it is no address.
+/// The identifier of this schema; it is not a URL.
 const ID: &str = "urn:tollgate:gateway.schema.json";
-/// What a string with a variable of the environment looks like.
+/// Matches a string with an environment variable.
 const VARIABLE: &str = r"\$\{";
 
-/// Which keys of a table exclude, or ask for, each other.
+/// The keys of a table that exclude or require each other.
 fn alternatives() -> Vec<(&'static str, Map<String, Value>)> {
     let rules = [
         (
@@ -93,7 +94,7 @@ fn accept_variables(schema: &mut Value) {
                 _ => {}
             }
             for (key, value) in map.iter_mut() {
-                // Values are no schemas.
+                // These contain values, not schemas.
                 if !matches!(key.as_str(), "default" | "examples" | "const") {
                     accept_variables(value);
                 }
@@ -302,7 +303,8 @@ mod tests {
         let nothing: Env<'_> = &|_| None;
         for path in found {
             let parts: Vec<&str> = path.split('.').skip(1).collect();
-            // A date is a value no key takes, so that a known key is a type error and an unknown one says so.
+            // No key accepts a date, so a known key gives a type error and an unknown key is
+            // reported as unknown.
             let (last, tables) = parts.split_last().expect("a path has a part");
             let mut text = String::new();
             let mut name = String::new();
@@ -352,7 +354,8 @@ mod tests {
         walk(&schema(), "");
     }
 
-    /// The file that editors read, which `gateway.toml` names in its first line. `BLESS=1` writes it anew.
+    /// The schema file for editors, which `gateway.toml` names in its first line. `BLESS=1`
+    /// regenerates it.
     #[test]
     fn the_committed_schema_is_the_schema_of_this_version() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../gateway.schema.json");

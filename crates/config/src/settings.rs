@@ -1,4 +1,5 @@
-//! What the gateway runs on besides its policy: listeners, bounds, logs, the store. Checked, typed, defaults filled in.
+//! The settings besides the policy: listeners, bounds, logs, the store. Checked and typed, with
+//! defaults applied.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -11,45 +12,45 @@ pub use super::raw::{
 };
 use tollgate_limit::{Micros, Timestamp, WhenDown};
 
-/// Where the gateway listens, and what it takes from callers.
+/// Where the gateway listens, and what it accepts from clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Where it listens; at least one.
+    /// Its listeners; at least one.
     pub listen: Vec<Listener>,
     /// Certificates of the TLS listeners.
     pub certificates: Vec<Certificate>,
-    /// The authorities callers' certificates are verified against.
+    /// The authorities with which clients' certificates are verified.
     pub client_ca: Option<PathBuf>,
-    /// Whether a caller must show a certificate; means nothing without `client_ca`.
+    /// Whether a client must present a certificate; has no meaning without `client_ca`.
     pub client_certificates: ClientCertificates,
-    /// What local buckets hold after a crash.
+    /// The content of local buckets after a crash.
     pub cold_start: ColdStart,
-    /// Where a clean stop saves the local buckets.
+    /// Where a clean shutdown saves the local buckets.
     pub state_file: Option<PathBuf>,
     /// Whether connections begin with a PROXY protocol header.
     pub proxy_protocol: bool,
-    /// Threads that serve; `None`: one per core.
+    /// Worker threads; `None`: one per core.
     pub workers: Option<usize>,
-    /// Protocols a connection may be upgraded to, lower case.
+    /// Protocols to which a connection may be upgraded, in lower case.
     pub upgrades: Vec<String>,
-    /// Whether it stands in front of services one depends on.
+    /// Egress mode: the gateway forwards only to hosts that routes name.
     pub egress: bool,
-    /// Its name in Via; `None`: it adds none.
+    /// The gateway's name in the Via header; `None`: no Via header.
     pub via: Option<String>,
-    /// How long callers may take.
+    /// Timeouts for clients.
     pub timeouts: ServerTimeouts,
-    /// How much callers may send.
+    /// Bounds on what clients may send.
     pub bounds: Bounds,
 }
 
-/// Where the gateway listens.
+/// An address the gateway listens on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Listener {
     /// A TCP port.
     Tcp {
         /// The address.
         address: SocketAddr,
-        /// Whether TLS is spoken on it.
+        /// Whether it uses TLS.
         tls: bool,
     },
     /// A Unix socket.
@@ -69,93 +70,93 @@ impl fmt::Display for Listener {
     }
 }
 
-/// A certificate with its key, both PEM files that exist.
+/// A certificate with its key; both are existing PEM files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
     /// The chain.
     pub certificate: PathBuf,
     /// The private key.
     pub key: PathBuf,
-    /// Names it is shown for; empty: the names in it.
+    /// Host names it is used for; empty: the names in the certificate.
     pub hosts: Vec<String>,
 }
 
-/// How long callers may take.
+/// Timeouts for clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerTimeouts {
-    /// To send the head of a request.
+    /// For receiving the head of a request.
     pub header_read: Micros,
-    /// Between two pieces of a body, either way.
+    /// Between two parts of a body, in either direction.
     pub body_idle: Micros,
-    /// Between two requests of a connection.
+    /// Between two requests on a connection.
     pub keep_alive: Micros,
     /// For requests in flight when the gateway stops.
     pub drain: Micros,
     /// From SIGTERM to the end of accepting.
     pub drain_delay: Micros,
-    /// To finish the TLS handshake.
+    /// For finishing the TLS handshake.
     pub tls_handshake: Micros,
-    /// Without a byte either way on an upgraded connection.
+    /// Without a byte in either direction on an upgraded connection.
     pub upgrade_idle: Micros,
 }
 
-/// How much callers may send.
+/// Bounds on what clients may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Connections at once.
+    /// Concurrent connections.
     pub connections: usize,
-    /// Connections at once from one address; `None`: as many as it leaves free for others.
+    /// Concurrent connections from one address; `None`: as many as leave room for other addresses.
     pub connections_per_address: Option<usize>,
-    /// Requests at once; `None`: no bound of its own.
+    /// Concurrent requests; `None`: no bound of its own.
     pub requests: Option<usize>,
     /// Bytes of a request's head.
     pub header_bytes: usize,
-    /// Fields of a request's head.
+    /// Headers of a request.
     pub headers: usize,
     /// Bytes of a request's body; `None`: unlimited.
     pub body: Option<u64>,
-    /// Bytes a second that the body of a request must come at; 0: no such bound.
+    /// The minimum rate of a request's body, in bytes a second; 0: no minimum.
     pub body_rate: u64,
-    /// Streams at once on an HTTP/2 connection.
+    /// Concurrent streams on an HTTP/2 connection.
     pub http2_streams: u32,
 }
 
 /// The admin listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admin {
-    /// Where it listens; `None`: not at all.
+    /// Its listener; `None`: the admin listener is off.
     pub listen: Option<Listener>,
-    /// Names it may be asked by, besides `localhost` and addresses; lower case.
+    /// Accepted host names besides `localhost` and addresses; lower case.
     pub hosts: Vec<String>,
 }
 
 /// Logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// Where the access log goes.
+    /// The destination of the access log.
     pub access: AccessLog,
-    /// How its lines are written.
+    /// The format of its lines.
     pub format: LogFormat,
     /// The share of admitted requests that is logged, in hundredths of a percent.
     pub sample: u16,
-    /// Whether identities stand in it as they are.
+    /// Whether it contains identities in clear.
     pub keys: LogKeys,
-    /// Whether queries stand in it.
+    /// Whether it contains queries.
     pub query: bool,
-    /// The least serious message of the operations log.
+    /// The lowest level of messages in the operations log.
     pub level: LogLevel,
-    /// How the operations log is written.
+    /// The format of the operations log.
     pub operations: OperationsFormat,
 }
 
-/// Where the access log goes.
+/// The destination of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLog {
     /// To standard output.
     Stdout,
     /// To standard error.
     Stderr,
-    /// Nowhere.
+    /// No access log.
     Off,
     /// To a file.
     File(PathBuf),
@@ -164,31 +165,32 @@ pub enum AccessLog {
 /// The store that gateways share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
-    /// What it is.
+    /// Its kind.
     pub kind: StoreKind,
-    /// How it is laid out, as its URL says.
+    /// Its layout, from its URL.
     pub topology: Topology,
-    /// Where it is, with what secrets the URL holds.
+    /// Its address, including secrets in the URL.
     pub url: Secret,
-    /// The user, where the URL names none.
+    /// The user, if the URL names none.
     pub username: Option<String>,
-    /// The password, where the URL holds none.
+    /// The password, if the URL has none.
     pub password: Option<Secret>,
     /// How long a request waits for it.
     pub answer_within: Micros,
-    /// What happens to requests when it does not answer, where their limits say nothing of their own.
+    /// How requests are decided when it does not respond, for limits without a setting of their
+    /// own.
     pub when_down: WhenDown,
-    /// What one gateway's local share is a part of; `None`: counted in the store.
+    /// The divisor for one gateway's local share; `None`: gateways are counted in the store.
     pub replicas: Option<u32>,
-    /// What names of keys are hashed with.
+    /// The secret with which names of keys are hashed.
     pub key_secret: Secret,
-    /// Whether a charge is on disk before it is answered (PostgreSQL).
+    /// Whether a charge is on disk before its response (PostgreSQL).
     pub synchronous_commit: bool,
     /// Whether the gateway creates what it needs (PostgreSQL).
     pub create: bool,
-    /// What the audit at the start does.
+    /// What the audit at start-up does with its findings.
     pub audit: Audit,
-    /// Its TLS, where its URL asks for it.
+    /// Its TLS settings, if its URL uses TLS.
     pub tls: StoreTls,
 }
 
@@ -201,7 +203,7 @@ pub struct StoreTls {
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
-/// How a store is laid out.
+/// The layout of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// One server.
@@ -212,20 +214,20 @@ pub enum Topology {
     Cluster,
 }
 
-/// A test of the file: requests in virtual time, and what must come out.
+/// A test in the file: requests in virtual time, and the expected results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestCase {
     /// Its name.
     pub name: String,
-    /// The line it begins on.
+    /// The line where it begins.
     pub line: usize,
-    /// What is sent, in this order, to the same buckets, which are fresh for each test.
+    /// The requests, in this order, to the same buckets, which are fresh for each test.
     pub sent: Vec<Sent>,
-    /// When it begins.
+    /// Its start time.
     pub start: Timestamp,
-    /// Headers the requests carry.
+    /// Headers of the requests.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// What must come out.
+    /// The expected results.
     pub expect: Expect,
 }
 
@@ -240,21 +242,21 @@ pub struct Sent {
     pub host: Option<String>,
     /// Path and query.
     pub uri: Uri,
-    /// Who sends them.
+    /// The caller that sends them.
     pub caller: Option<TestCaller>,
     /// The address they come from.
     pub from: Option<IpAddr>,
-    /// When the first comes, after the test's beginning.
+    /// The time of the first request, from the start of the test.
     pub at: Micros,
-    /// The time between two of them.
+    /// The time between two requests.
     pub every: Micros,
-    /// How long each takes: what a concurrency limit sees of it.
+    /// How long each request takes; only a concurrency limit depends on it.
     pub lasting: Micros,
-    /// The status that the upstream answers with.
+    /// The status of the upstream's responses.
     pub answered: StatusCode,
 }
 
-/// `as IDENTITY:CALLER`; [`tollgate_policy::Policy::identify_as`] takes the two.
+/// `as IDENTITY:CALLER`, the input of [`tollgate_policy::Policy::identify_as`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestCaller {
     /// The identity's name.
@@ -265,22 +267,22 @@ pub struct TestCaller {
     pub name: String,
 }
 
-/// What must come out of a test; what is `None` may be anything.
+/// The expected results of a test; `None` accepts any result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expect {
     /// Requests admitted.
     pub allowed: Option<u64>,
     /// Requests refused by a limit.
     pub refused: Option<u64>,
-    /// The wait the last refusal names, rounded up to whole seconds as the header is.
+    /// The wait in the last refusal, rounded up to whole seconds like the header.
     pub retry_after: Option<Micros>,
-    /// The status of the last answer, when it is the gateway's own.
+    /// The status of the last response, if it is the gateway's own.
     pub status: Option<u16>,
     /// The limit that refused last.
     pub limit: Option<String>,
 }
 
-/// Something that must not be shown: its `Debug` says only that it is there.
+/// A value that must not be shown: its `Debug` output shows only that it exists.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -290,7 +292,7 @@ impl Secret {
         Self(secret.into())
     }
 
-    /// The secret itself, for whoever must send or key with it.
+    /// The secret itself, for code that sends it or uses it as a key.
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -1,9 +1,9 @@
-//! Slips that people make who come from another product, and what to write here instead.
+//! Common mistakes of users of other products, and the correct setting for each.
 
 use toml::de::DeValue;
 
-/// What a table calls differently: its name (the last part for tables of the user's own names is left out), the words people
-/// write, and what to write.
+/// Keys with other names: the table (for user-chosen names without the last part), the words users
+/// write, and the correct key.
 const KEYS: [(&str, &[&str], &str); 44] = [
     (
         "",
@@ -389,7 +389,7 @@ const KEYS: [(&str, &[&str], &str); 44] = [
     ),
 ];
 
-/// Words that choices do not know: the key, the words, and what to write.
+/// Words that a choice does not have: the key, the words, and the correct word.
 const WORDS: [(&str, &[&str], &str); 9] = [
     (
         "algorithm",
@@ -440,7 +440,7 @@ const WORDS: [(&str, &[&str], &str); 9] = [
     ),
 ];
 
-/// What to write in place of a key that the table at `path` does not know.
+/// The correct key for an unknown key in the table at `path`.
 pub(crate) fn of_key(path: &[String], key: &str) -> Option<&'static str> {
     let section = path
         .first()
@@ -459,7 +459,7 @@ pub(crate) fn of_key(path: &[String], key: &str) -> Option<&'static str> {
     slip.map(|(_, _, help)| *help)
 }
 
-/// What to write in place of a word that the choice at `path` does not know.
+/// The correct word for an unknown word of the choice at `path`.
 pub(crate) fn of_word(path: &[String], word: &str) -> Option<&'static str> {
     let key = path.last()?;
     let folded = word.to_ascii_lowercase();
@@ -469,7 +469,7 @@ pub(crate) fn of_word(path: &[String], word: &str) -> Option<&'static str> {
     slip.map(|(_, _, help)| *help)
 }
 
-/// What to write in place of a value of another type than the key at `path` takes.
+/// The correct value for a value of the wrong type at `path`.
 pub(crate) fn of_value(path: &[String], value: &DeValue<'_>) -> Option<String> {
     let whole: Vec<&str> = path.iter().map(String::as_str).collect();
     Some(match (whole.as_slice(), value) {
@@ -498,7 +498,7 @@ pub(crate) fn of_value(path: &[String], value: &DeValue<'_>) -> Option<String> {
     })
 }
 
-/// What to write in `per` in place of a word that names no identity.
+/// The correct value in `per` for a word that names no identity.
 pub(crate) fn of_scope(word: &str) -> Option<&'static str> {
     let folded = word.trim_start_matches('$').to_ascii_lowercase();
     Some(match folded.as_str() {
@@ -521,7 +521,8 @@ pub(crate) fn of_scope(word: &str) -> Option<&'static str> {
     })
 }
 
-/// A rate as other products write it, in our words: `10r/s`, `1.5/second`, `100 per minute`, `100rpm`.
+/// A rate in other products' syntax, converted to ours: `10r/s`, `1.5/second`, `100 per minute`,
+/// `100rpm`.
 pub(crate) fn of_rate(text: &str) -> Option<String> {
     let folded = text
         .trim()

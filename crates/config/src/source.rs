@@ -1,4 +1,4 @@
-//! The texts a configuration was read from, and places in them.
+//! The texts of a configuration, and places in them.
 
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 /// One text of the configuration: a file, an included file, or a test's string.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
-    /// The name shown in messages: the path as it was given.
+    /// The name shown in messages: the path as given.
     pub(crate) name: String,
-    /// What it holds.
+    /// Its content.
     pub(crate) text: String,
-    /// The directory its relative paths start from.
+    /// The directory for its relative paths.
     pub(crate) base: PathBuf,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Takes a text in, and says under which number [`Place`]s refer to it.
+    /// Adds a text and returns the number with which a [`Place`] refers to it.
     pub(crate) fn add(
         &mut self,
         name: impl Into<String>,
@@ -42,7 +42,7 @@ impl Sources {
         &self.list[file as usize]
     }
 
-    /// Puts stars over a place, so that messages can show its surroundings.
+    /// Replaces a place by asterisks, so that messages can show its surroundings.
     pub(crate) fn mask(&mut self, place: Place) {
         let source = &mut self.list[place.file as usize];
         let (range, text) = (place.range(), &source.text);
@@ -51,7 +51,7 @@ impl Sources {
             text.get(range.clone()),
             text.get(range.end..),
         ) {
-            // As many bytes as before: the other places must still fit.
+            // The same number of bytes, so that other places stay valid.
             let stars: String = secret
                 .bytes()
                 .map(|byte| {
@@ -66,7 +66,7 @@ impl Sources {
         }
     }
 
-    /// `file:line:column` of a place, both from one, the column in characters.
+    /// `file:line:column` of a place, both starting at 1, the column in characters.
     pub(crate) fn position(&self, place: Place) -> (&str, usize, usize) {
         let source = self.of(place.file);
         let before = source
@@ -111,7 +111,7 @@ impl Place {
     }
 }
 
-/// A value, and where the file says it.
+/// A value and its place in the file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct At<T> {
     pub(crate) value: T,

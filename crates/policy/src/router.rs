@@ -6,10 +6,10 @@
 //! 2. *path*, segment by segment from the left: a literal, then a capture, then `**`;
 //! 3. *method*: listed, then any (`GET` answers `HEAD` too, after a route that lists `HEAD` itself);
 //! 4. *headers*: more conditions, then more of them with a value.
+//!
 //! A route that this order does not separate from another, or that can never win, is an error when
 //! the router is built. A look-up visits a node of a tree at most once, however the literals and
 //! captures are interleaved: each node has one path from its root, so no branch is searched twice.
-//! each node has one path from its root, so a wrong turn is never taken twice.
 
 use hashbrown::HashMap;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};

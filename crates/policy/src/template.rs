@@ -186,8 +186,8 @@ impl Placeholder {
     }
 }
 
-/// Appends a path in its original encoding. It is made to begin with a single `/`: with `//` it
-/// would name a host if it is at the start, and after a trailing `/` it would double the slash.
+/// Appends a path in its original encoding. At the start of the location, or after a `/`, its
+/// leading slashes become one: a `//` at the start would name a host.
 fn join_path(path: &[u8], location: &mut String) {
     let slashes = path.iter().take_while(|byte| **byte == b'/').count();
     if location.is_empty() || location.ends_with('/') || slashes == 0 {

@@ -1,4 +1,4 @@
-//! Known callers: a table in the file, or a file of their own that is read again when it changes.
+//! Known callers: a table in the file, or a separate file that is reloaded when it changes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::source::{At, Place, Sources};
 use tollgate_policy::callers::digest_words;
 use tollgate_policy::identity::{Caller, Callers, parse_digest};
 
-/// `callers` of an identity: the callers, and the file they stand in if they have their own.
+/// `callers` of an identity: the callers, and their file if they have one.
 pub(crate) fn callers(
     field: &At<ShortOr<Text, Named<RawCaller>>>,
     raw: &RawFile,
@@ -105,7 +105,7 @@ pub(crate) fn with_own_numbers(raw: &RawFile) -> impl Iterator<Item = (&At<Text>
         .filter_map(|(_, caller)| Some((caller.name.get()?, caller)))
 }
 
-/// What a caller's own numbers are called among the variants of a limit. No tier has a space in its name.
+/// The name of a caller's own numbers among the variants of a limit. No tier name contains a space.
 pub(crate) fn own_numbers(caller: &str) -> String {
     format!("caller {caller}")
 }
@@ -181,7 +181,7 @@ fn compile(
     .ok()
 }
 
-/// A key that does not stand as its digest may well be the secret itself: say what to write in its place.
+/// A key that is not a digest may be the secret itself: report what to write instead.
 fn not_a_digest(key: &At<String>, message: String) -> Problem {
     if key.value.starts_with("sha256:") {
         return Problem::error("this is no SHA-256").at(key.place, message);

@@ -1,4 +1,4 @@
-//! What a request costs: constants, headers, lengths, settlements, and which requests count.
+//! The cost of a request: constants, headers, lengths, settlements, and which requests count.
 
 use http::HeaderName;
 
@@ -14,15 +14,15 @@ use tollgate_policy::{Cost, Count, Settle, SettleFrom, StatusMatch};
 pub(crate) struct Amounts {
     /// The burst, or the window's amount.
     pub(crate) most: u64,
-    /// What it may owe.
+    /// The debt it allows.
     pub(crate) debt: u64,
-    /// Where that is written.
+    /// The place of these numbers.
     pub(crate) place: Place,
-    /// Whose numbers these are.
+    /// The tier of these numbers.
     pub(crate) tier: Option<String>,
 }
 
-/// `cost`, of a limit or of a route.
+/// `cost` of a limit or of a route.
 pub(crate) fn cost(at: &At<ShortOr<u64, RawCost>>, context: &mut Context<'_>) -> Cost {
     match &at.value {
         ShortOr::Short(units) => Cost::Fixed(*units),
@@ -118,7 +118,7 @@ pub(crate) fn header_name(text: &At<Text>, context: &mut Context<'_>) -> Option<
     header_name_of(text.as_str(), text.place, context)
 }
 
-/// A header's name at a place.
+/// A header name at a place.
 pub(crate) fn header_name_of(
     name: &str,
     place: Place,
@@ -137,7 +137,7 @@ pub(crate) fn header_name_of(
     read
 }
 
-/// `settle`, of a limit that holds `at_once` at most.
+/// `settle` of a limit that holds at most `at_once`.
 pub(crate) fn settle(
     raw: &At<RawSettle>,
     at_once: u64,
@@ -201,7 +201,8 @@ fn settle_from(raw: &At<RawSettle>, context: &mut Context<'_>) -> Option<SettleF
             per: context.bounded(raw.per(), 1, 1 << 40),
         }
     } else if let Some(path) = written.strip_prefix("json:") {
-        // A name may have any character but the dot; what is meant as an index or a query would never be found.
+        // A name may have any character except the dot; text meant as an index or a query would
+        // never be found.
         let empty = path.split('.').any(str::is_empty);
         let rooted = path.starts_with(['$', '/']).then_some(0);
         if let Some(at) = rooted
@@ -280,7 +281,7 @@ pub(crate) fn statuses(list: &[At<Text>], context: &mut Context<'_>) -> Vec<Stat
     matches
 }
 
-/// A constant cost that a bucket can never pay is a mistake; one that a request may bring is worth a word.
+/// A constant cost that a bucket can never pay is an error; a request-dependent one is a warning.
 pub(crate) fn check_payable(
     limit: &str,
     cost: &Cost,
@@ -288,7 +289,7 @@ pub(crate) fn check_payable(
     amounts: &[Amounts],
     context: &mut Context<'_>,
 ) {
-    // A bucket that holds nothing is a mistake of its own, and has been told.
+    // A bucket that holds nothing is a separate mistake, which was reported.
     for amount in amounts.iter().filter(|amount| amount.most > 0) {
         let most = amount.most.saturating_add(amount.debt);
         let whose = amount

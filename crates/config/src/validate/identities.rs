@@ -1,4 +1,4 @@
-//! `[identities.*]`: who is asking.
+//! `[identities.*]`: how callers are identified.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use tollgate_policy::jwt::{Algorithm, JwtPolicy};
 pub(crate) struct Identities {
     /// By index.
     pub(crate) list: Vec<Identity>,
-    /// Where each is written.
+    /// The place of each.
     pub(crate) written: Vec<At<String>>,
     /// Files of callers, with the identity each belongs to.
     pub(crate) caller_files: Vec<(usize, PathBuf)>,
-    /// Whether one of them could not be made; then indices are of no use to whoever checks further.
+    /// Whether one of them could not be built; indices are then unusable for further checks.
     pub(crate) broken: bool,
 }
 
@@ -126,7 +126,7 @@ fn identity(
     Some((identity, path))
 }
 
-/// The sources of a key, and whether it is the first of them that is present.
+/// The sources of a key, and whether the key is the first source present.
 fn sources(
     name: &At<String>,
     raw: &At<RawIdentity>,
@@ -193,7 +193,7 @@ pub(super) fn source(text: &At<Text>, context: &mut Context<'_>) -> Option<Sourc
     None
 }
 
-/// What happens to a request without the key, and the tier of clients that are counted by their address.
+/// What happens to a request without the key, and the tier of clients identified by address.
 fn when_missing(
     name: &At<String>,
     raw: &At<RawIdentity>,

@@ -1,4 +1,4 @@
-//! `lease`: which limits can be counted in parts by several gateways.
+//! `lease`: which limits can be leased.
 
 use super::Context;
 use crate::problem::Problem;
@@ -9,7 +9,7 @@ use tollgate_limit::lease::Terms;
 use tollgate_limit::{Kind, Mode, Placement, Role};
 use tollgate_policy::Rule;
 
-/// Says of a leased limit what cannot be leased.
+/// Reports why a leased limit cannot be leased.
 pub(crate) fn check(
     raw: &At<RawLimit>,
     rule: &Rule,
@@ -19,7 +19,7 @@ pub(crate) fn check(
     let (Some(place), Some(store)) = (raw.lease.place(), store) else {
         return;
     };
-    // (Of a concurrency limit it is said that a lease means nothing.)
+    // (For a concurrency limit another check reports that a lease has no meaning.)
     if !rule.live.lease
         || rule.live.placement != Placement::Shared
         || rule.live.algorithm.kind() == Kind::InFlight
@@ -40,7 +40,8 @@ pub(crate) fn check(
             (None, Role::Live) => format!("limits.{}", limit.name),
         };
         let base = limit.tier.is_none() && limit.role == Role::Live;
-        // In a cluster a request's buckets may lie on different servers only where all of them can be leased.
+        // In a cluster a request's buckets may be on different servers only if all of them can be
+        // leased.
         let problem = if base || store.topology == Topology::Cluster {
             Problem::error(format!("`{whose}` cannot be leased"))
         } else {

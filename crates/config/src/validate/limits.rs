@@ -1,7 +1,8 @@
-//! `[limits.*]` and `[tiers.*]`: names with numbers become rules, every variant of every rule a limit.
+//! `[limits.*]` and `[tiers.*]`: names with numbers become rules, every variant of every rule a
+//! limit.
 //!
-//! Here stands what a rule is put together of; `per` is read in `scope`, one set of numbers in `numbers`, and `keys` says
-//! which keys mean nothing beside one another.
+//! This module assembles rules; `scope` reads `per`, `numbers` reads one set of numbers, and `keys`
+//! checks which keys can be combined.
 
 mod keys;
 mod numbers;
@@ -28,16 +29,16 @@ use tollgate_policy::{Count, Rule, Scope};
 pub(crate) struct Limits {
     /// The rules, in the order of the file.
     pub(crate) rules: Vec<Rule>,
-    /// Where each rule is written, and what it can pay.
+    /// The place of each rule, and what it can pay.
     pub(crate) written: Vec<Written>,
 }
 
-/// What messages about a rule need.
+/// The data for messages about a rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     /// Its name.
     pub(crate) name: At<String>,
-    /// `per` as it is written.
+    /// `per` as written.
     pub(crate) per: Vec<String>,
     /// What each of its variants can pay at once.
     pub(crate) amounts: Vec<Amounts>,
@@ -88,7 +89,8 @@ pub(crate) fn limits(
     made
 }
 
-/// A name must stand in a quota header: printable ASCII without quotes (RFC 9651 section 3.3.3), and be short.
+/// A name must be valid in a quota header: printable ASCII without quotes (RFC 9651 section 3.3.3),
+/// and short.
 pub(crate) fn check_name(name: &At<String>, what: &str, context: &mut Context<'_>) {
     let plain = name
         .bytes()
@@ -137,7 +139,8 @@ fn check_tiers(raw: &raw::RawFile, context: &mut Context<'_>) {
 /// A tier's name, and its numbers for one limit.
 type Tier = (At<String>, At<RawTier>);
 
-/// The tiers, and the callers with numbers of their own, that say something of `limit`, sorted by name.
+/// The tiers, and the callers with numbers of their own, that have numbers for `limit`, sorted by
+/// name.
 fn tiers_of(limit: &str, raw: &raw::RawFile) -> Vec<Tier> {
     let mut tiers: Vec<Tier> = Vec::new();
     for (tier, limits) in entries_of(&raw.tiers) {
@@ -180,14 +183,14 @@ fn table_of(numbers: &At<ShortOr<Rate, RawTier>>) -> At<RawTier> {
     numbers.with(table)
 }
 
-/// What a rule is made from.
+/// The inputs of a rule.
 struct Builder<'b> {
     name: &'b At<String>,
     raw: &'b At<RawLimit>,
     store: Option<&'b Store>,
     now: Timestamp,
     memory: usize,
-    /// Whether the gateway stands in front of services one depends on.
+    /// Whether egress mode is on.
     egress: bool,
 }
 
@@ -274,7 +277,7 @@ impl Builder<'_> {
                 context,
             );
         }
-        // Whoever leaves while held in the process gives the place back.
+        // A client that disconnects while held in the process gives its place back.
         let held =
             self.placement() == Placement::Local && self.raw.max_wait().value.0 > Micros::ZERO;
         let keep = |limit: Limit| {
@@ -283,7 +286,7 @@ impl Builder<'_> {
                 ..limit
             })
         };
-        // Nothing is kept of a limit whose numbers are wrong: that has been said.
+        // A limit with wrong numbers is dropped; the mistake was reported.
         let live = keep(live?);
         let variants: Option<Vec<_>> = variants
             .into_iter()
@@ -308,7 +311,7 @@ impl Builder<'_> {
         Some((rule, amounts))
     }
 
-    /// Other numbers with what they leave unsaid taken from the limit.
+    /// Other numbers, with missing ones taken from the limit.
     fn inherited(&self, numbers: &At<RawTier>) -> At<RawTier> {
         let mut full = numbers.value.clone();
         if full.rate.is_absent() && full.in_flight.is_absent() {

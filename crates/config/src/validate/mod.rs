@@ -1,4 +1,4 @@
-//! From the mirror to types that cannot be wrong. Every function here tells all it finds and goes on.
+//! Converts the mirror to valid types. Every function reports all mistakes it finds and continues.
 
 pub(crate) mod callers;
 pub(crate) mod costs;
@@ -26,7 +26,7 @@ use super::source::{At, Place, Sources};
 use tollgate_limit::Micros;
 use tollgate_policy::route::ParseError;
 
-/// What validation needs besides the mirror.
+/// The inputs of validation besides the mirror.
 pub(crate) struct Context<'c> {
     pub(crate) sources: &'c mut Sources,
     pub(crate) problems: &'c mut Problems,
@@ -35,12 +35,12 @@ pub(crate) struct Context<'c> {
 }
 
 impl Context<'_> {
-    /// Takes a problem in.
+    /// Adds a problem.
     pub(crate) fn push(&mut self, problem: Problem) {
         self.problems.push(problem);
     }
 
-    /// A path of the file: relative ones start where the file that says them lies.
+    /// A path in the file; relative paths start in the directory of the file that contains them.
     pub(crate) fn path(&self, text: &At<Text>) -> PathBuf {
         let path = Path::new(text.as_str());
         if path.is_absolute() {
@@ -53,7 +53,7 @@ impl Context<'_> {
     /// A path whose file must exist and be readable.
     pub(crate) fn readable(&mut self, text: &At<Text>, what: &str) -> Option<PathBuf> {
         let path = self.path(text);
-        // One that is not there may come: it is looked for.
+        // A missing file may appear later, so it is watched for.
         self.files.push(path.clone());
         let why = match std::fs::File::open(&path).and_then(|file| file.metadata()) {
             Ok(meta) if !meta.is_dir() => return Some(path),
@@ -66,7 +66,7 @@ impl Context<'_> {
         None
     }
 
-    /// The content of a file the configuration names.
+    /// The content of a file that the configuration names.
     pub(crate) fn content(&mut self, text: &At<Text>, what: &str) -> Option<String> {
         let path = self.readable(text, what)?;
         match std::fs::read_to_string(&path) {
@@ -79,8 +79,8 @@ impl Context<'_> {
         }
     }
 
-    /// A secret: from the environment, or from the file that its `_file` twin names (one newline at the end is not
-    /// part of it). Never in clear in the file.
+    /// A secret: from the environment, or from the file that its `_file` variant names (without one
+    /// newline at the end). Never in clear in the file.
     pub(crate) fn secret(
         &mut self,
         key: &str,
@@ -110,7 +110,7 @@ impl Context<'_> {
         Some(text.with(Secret::new(text.as_str())))
     }
 
-    /// Complains that `name` is not one of `names`.
+    /// Reports that `name` is not one of `names`.
     pub(crate) fn unknown(&mut self, what: &str, name: &str, place: Place, names: &[&str]) {
         self.push(
             Problem::error(format!("unknown {what} `{name}`"))
@@ -118,7 +118,7 @@ impl Context<'_> {
         );
     }
 
-    /// Complains of what a parser of the policy found in a string.
+    /// Reports a mistake that a parser of the policy found in a string.
     pub(crate) fn parse_error(
         &mut self,
         title: impl Into<String>,
@@ -128,12 +128,12 @@ impl Context<'_> {
         self.push(Problem::error(title).at(text.part(error.at.start, error.at.end), error.message));
     }
 
-    /// Complains of a flaw in a string.
+    /// Reports a flaw in a string.
     pub(crate) fn flaw(&mut self, flaw: Flaw, text: &At<Text>) {
         self.push(flaw.problem(text));
     }
 
-    /// A number that must lie in `least..=most`.
+    /// A number that must be in `least..=most`.
     pub(crate) fn within(&mut self, setting: Setting<u64>, least: u64, most: u64) -> u64 {
         let Setting { key, value, place } = setting;
         if let (Some(place), false) = (place, (least..=most).contains(&value)) {
@@ -159,7 +159,7 @@ impl Context<'_> {
         self.span(setting)
     }
 
-    /// A duration that may be zero, and no longer than a year.
+    /// A duration that may be zero, and at most a year.
     pub(crate) fn span(&mut self, setting: Setting<Time>) -> Micros {
         let Setting { key, value, place } = setting;
         if let (Some(place), true) = (place, value.0 > LONGEST) {
@@ -169,7 +169,7 @@ impl Context<'_> {
         value.0
     }
 
-    /// A number of at most `most`; `None`: it is worked out.
+    /// A number of at most `most`; `None`: computed by the gateway.
     pub(crate) fn count(&mut self, setting: &Setting<Count>, most: u64) -> Option<u64> {
         match setting.value {
             Count::Auto => None,
@@ -206,7 +206,7 @@ impl Context<'_> {
     }
 }
 
-/// A secret in clear.
+/// The problem of a secret in clear.
 pub(crate) fn in_clear(key: &str, place: Place) -> Problem {
     let variable = format!("TOLLGATE_{}", key.to_uppercase());
     Problem::error(format!("`{key}` stands in clear in the file"))
@@ -228,7 +228,7 @@ pub(crate) fn bytes_words(bytes: u64) -> String {
         )
 }
 
-/// The names of a section, those whose tables could not be read among them.
+/// The names of a section, including those whose tables could not be read.
 pub(crate) fn names_of<T>(field: &Field<Named<T>>) -> Vec<&str> {
     let Some(named) = field.get() else {
         return Vec::new();
@@ -249,5 +249,5 @@ pub(crate) fn list_of<T>(field: &Field<Vec<At<T>>>) -> &[At<T>] {
     field.get().map_or(&[], |list| list.value.as_slice())
 }
 
-/// The longest timeout anybody means.
+/// The longest timeout that is accepted.
 const LONGEST: Micros = Micros::from_secs(366 * 86_400);

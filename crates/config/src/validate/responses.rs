@@ -1,4 +1,4 @@
-//! `[responses]`, refusal bodies, fixed answers and redirects.
+//! `[responses]`, refusal bodies, fixed responses and redirects.
 
 use http::HeaderValue;
 
@@ -51,7 +51,7 @@ pub(crate) fn responses(field: &Field<RawResponses>, context: &mut Context<'_>) 
     }
 }
 
-/// Two dialects that write the same field contradict one another.
+/// Two dialects that write the same header contradict each other.
 fn check_names(
     list: &At<crate::scalar::OneOrMany<RawDialect>>,
     headers: &[Dialect],
@@ -72,7 +72,7 @@ fn check_names(
     }
 }
 
-/// A refusal body of the file's or a route's own.
+/// A refusal body, of the file or of a route.
 pub(crate) fn refusal(field: &Field<RawRefusal>, context: &mut Context<'_>) -> Option<RefusalBody> {
     let raw = field.get()?;
     if raw.content_type.is_absent() {
@@ -118,7 +118,7 @@ pub(crate) fn refusal(field: &Field<RawRefusal>, context: &mut Context<'_>) -> O
     })
 }
 
-/// The words that stand in braces. What is no word (`{"a": 1}`, `{}`) is text.
+/// The words in braces. Other text in braces (`{"a": 1}`, `{}`) is no placeholder.
 fn placeholders(template: &str) -> impl Iterator<Item = &str> {
     let word = |text: &str| {
         !text.is_empty()

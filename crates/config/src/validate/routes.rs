@@ -1,7 +1,7 @@
-//! `[[routes]]`: what is matched, where it goes, which limits it is charged on.
+//! `[[routes]]`: the requests a route matches, its target, its limits.
 //!
-//! Here a route is put together, and its `limits` are read; `matching` reads what it matches, `target` where it goes,
-//! `edits` what is changed on the way.
+//! This module assembles a route and reads its `limits`; `matching` reads its pattern, `target` its
+//! target, `edits` its changes to messages.
 
 mod edits;
 mod matching;
@@ -25,19 +25,19 @@ use tollgate_policy::route::{Pattern, Route, RouteLimit, Target};
 pub(crate) struct Routes {
     /// In the order of the file.
     pub(crate) list: Vec<Route>,
-    /// Where each one says what it matches.
+    /// The place of each route's pattern.
     pub(crate) places: Vec<Place>,
-    /// Whether one of them could not be made.
+    /// Whether one of them could not be built.
     pub(crate) broken: bool,
 }
 
-/// What routes refer to.
+/// The names that routes refer to.
 pub(crate) struct Known<'k> {
     /// Identities by index.
     pub(crate) identities: &'k [&'k str],
     /// The limits.
     pub(crate) limits: &'k Limits,
-    /// The largest body, where a route says none of its own.
+    /// The largest body for routes without a setting of their own.
     pub(crate) body: Option<u64>,
 }
 
@@ -147,11 +147,12 @@ fn route(
     })
 }
 
-/// The name of a route that the file gives none: its pattern, with the headers that tell it from another of that pattern.
+/// The name of a route without a name in the file: its pattern, and the headers that distinguish it
+/// from another route with that pattern.
 fn own_name(pattern: &Pattern) -> String {
     let mut name = pattern.to_string();
     for (header, value) in &pattern.headers {
-        // A value that is no text is told by its header alone.
+        // A value that is not text is represented by its header alone.
         match value.as_ref().and_then(|value| value.to_str().ok()) {
             Some(value) => name.push_str(&format!(" [{header}: {value}]")),
             None => name.push_str(&format!(" [{header}]")),

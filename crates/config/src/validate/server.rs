@@ -77,7 +77,7 @@ fn bounds(raw: &raw::Bounds, context: &mut Context<'_>) -> Bounds {
     }
 }
 
-/// What no key of TLS is wrong about alone.
+/// Mistakes in the combination of TLS keys.
 fn check_tls(raw: &raw::Server, server: &Server, context: &mut Context<'_>) {
     let tls = server
         .listen
@@ -289,7 +289,7 @@ fn certificates(raw: &raw::Server, context: &mut Context<'_>) -> Vec<Certificate
     list
 }
 
-/// Warns of certificates that callers refuse, or soon will.
+/// Warns of certificates that clients refuse, or soon will.
 pub(crate) fn warn_of_expiry(
     field: &Field<raw::Server>,
     now: Timestamp,
@@ -327,7 +327,7 @@ pub(crate) fn warn_of_expiry(
 
 /// Microseconds of a day.
 const DAY: u64 = 86_400_000_000;
-/// So many days before it a certificate's expiry is warned of.
+/// How many days before its expiry a certificate is warned of.
 const EXPIRY_NEAR: u64 = 14;
 
 /// `[admin]`.
@@ -376,7 +376,7 @@ pub(crate) fn admin(
     }
 }
 
-/// Host names as a Host field has them, without the port.
+/// Host names in the form of a Host header, without the port.
 fn names(list: &[At<Text>], context: &mut Context<'_>) -> Vec<String> {
     let mut names = Vec::new();
     for text in list {

@@ -9,7 +9,7 @@ use crate::settings::{Secret, Store, StoreKind, StoreTls, Topology};
 use crate::source::At;
 use tollgate_limit::{Micros, WhenDown};
 
-/// What the mirror's word means.
+/// Converts the mirror's value.
 pub(crate) const fn when_down(raw: raw::WhenDown) -> WhenDown {
     match raw {
         raw::WhenDown::LocalShare => WhenDown::LocalShare,
@@ -18,7 +18,7 @@ pub(crate) const fn when_down(raw: raw::WhenDown) -> WhenDown {
     }
 }
 
-/// `[store]`; `None` where there is none, or where it cannot be used (which has been said).
+/// `[store]`; `None` if there is none, or if it cannot be used (which was reported).
 pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Option<Store> {
     let raw = field.get()?;
     required(raw, context);
@@ -78,7 +78,8 @@ pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Optio
     })
 }
 
-/// Whom the store's TLS trusts and who we are to it; never beside a URL that says there is none.
+/// The trusted authorities and our certificate for the store's TLS; an error with a URL without
+/// TLS.
 fn tls(raw: &At<RawStore>, url: Option<&At<Secret>>, context: &mut Context<'_>) -> StoreTls {
     let client = pair(&raw.client_certificate, &raw.client_key, context);
     let ca = raw
@@ -115,7 +116,7 @@ fn tls(raw: &At<RawStore>, url: Option<&At<Secret>>, context: &mut Context<'_>) 
     StoreTls { ca, client }
 }
 
-/// Keys without which a store cannot be meant.
+/// Keys that a store requires.
 fn required(raw: &At<RawStore>, context: &mut Context<'_>) {
     if raw.kind.is_absent() {
         let problem =
@@ -174,7 +175,7 @@ fn url(raw: &At<RawStore>, context: &mut Context<'_>) -> Option<At<Secret>> {
             (colon + 1 < user.len()).then_some((start + 3 + colon + 1, start + 3 + user.len()))
         });
         match password.or_else(|| password_parameter(written)) {
-            // The rest of the URL may stand in the file.
+            // The rest of the URL may be in the file.
             Some((start, end)) if !url.is_from_environment(start, end) => {
                 let problem = Problem::error("a password stands in clear in the file").secret();
                 let problem = problem.at(url.part(start, end), "a secret does not belong here");
@@ -187,7 +188,8 @@ fn url(raw: &At<RawStore>, context: &mut Context<'_>) -> Option<At<Secret>> {
     context.secret("url", &raw.url, &raw.url_file)
 }
 
-/// Where a password stands among the parameters of an address: `unix:/run/redis.sock?user=u&pass=p`.
+/// The position of a password among the parameters of an address:
+/// `unix:/run/redis.sock?user=u&pass=p`.
 fn password_parameter(written: &str) -> Option<(usize, usize)> {
     let mut start = written.find('?')? + 1;
     for part in written[start..].split('&') {
@@ -202,7 +204,7 @@ fn password_parameter(written: &str) -> Option<(usize, usize)> {
     None
 }
 
-/// What the URL's scheme says, checked against the kind.
+/// The topology from the URL's scheme, checked against the kind.
 fn topology(
     kind: &At<StoreKind>,
     url: &At<Secret>,

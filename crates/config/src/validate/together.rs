@@ -1,7 +1,8 @@
-//! What no table is wrong about alone: routes against routes, limits against the store, names against their use.
+//! Checks between tables: routes against routes, limits against the store, names against their use.
 //!
-//! Here stands what is legal and hardly meant; `conflicts` words what a policy finds wrong with its parts, `cluster` says
-//! what a Redis Cluster cannot decide together, `unused` what is written and does nothing.
+//! This module reports legal but probably unintended settings. `conflicts` reports what a policy
+//! finds wrong with its parts, `cluster` what a Redis Cluster cannot decide together, `unused`
+//! settings without effect.
 
 mod cluster;
 mod conflicts;
@@ -23,7 +24,7 @@ use tollgate_policy::{Policy, Scope, ScopePart};
 pub(crate) use cluster::check_cluster;
 pub(crate) use conflicts::{Places, build_error};
 
-/// What is written and never used, and what is legal and hardly meant.
+/// Warns of unused names and of legal but probably unintended settings.
 pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
     unused::names(raw, policy, context);
     unused::tiers(raw, policy, context);
@@ -35,7 +36,7 @@ pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
     unnamed_hosts(raw, policy, context);
 }
 
-/// Routes that name no one host, under limits that are split by host.
+/// Routes for more than one host, under limits that are split by host.
 fn unnamed_hosts(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     for (route, written) in policy.routes.iter().zip(list_of(&raw.routes)) {
         let by_host = route.limits.iter().map(|limit| &policy.rules[limit.rule]).find(
@@ -109,7 +110,8 @@ fn held_in_places(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     }
 }
 
-/// An upstream at one of the gateway's own listeners: every request would come back until it is refused.
+/// An upstream at one of the gateway's own listeners: every request would return until it is
+/// refused.
 fn to_itself(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
     let own = |address: &ServerAddress| {
         server
@@ -160,7 +162,7 @@ fn to_itself(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Cont
     }
 }
 
-/// Buckets that hang on what a caller can make up: a new value is a fresh bucket.
+/// Buckets by values that a client can invent: a new value gets a fresh bucket.
 fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     for (identity, (name, written)) in policy.identities.iter().zip(entries_of(&raw.identities)) {
         let made_up = identity.sources.iter().all(Source::is_unverified);
@@ -179,7 +181,7 @@ fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
             }) && parts.iter().any(|part| matches!(part, ScopePart::Identity(_)))))
             .map(|rule| &*rule.name)
             .collect();
-        // A route that is also limited by address, or in all, bounds what made-up keys can get.
+        // A route that is also limited by address, or in total, bounds the gain from invented keys.
         let unbounded = policy.routes.iter().any(|route| {
             let names: Vec<&str> = route
                 .limits
@@ -206,7 +208,7 @@ fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     }
 }
 
-/// Listeners on which all callers have one address, or none.
+/// Listeners on which all clients have one address, or none.
 fn unaddressed(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
     let by_address = policy
         .rules

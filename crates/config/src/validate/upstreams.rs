@@ -24,16 +24,17 @@ use tollgate_policy::upstream::{
 /// The upstreams of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Upstreams {
-    /// As data of the policy.
+    /// In the policy's form.
     pub(crate) list: Vec<Arc<Upstream>>,
-    /// Where the named ones are written.
+    /// The places of the named ones.
     pub(crate) written: Vec<At<String>>,
-    /// Whether they are services one depends on: asked by their own name unless the file says otherwise.
+    /// Whether egress mode is on: upstreams then get their own name as Host unless the file sets
+    /// another.
     egress: bool,
 }
 
 impl Upstreams {
-    /// The index of the upstream at a URL that a route names, added when it is new.
+    /// The index of the upstream for a URL in a route; added if it is new.
     pub(crate) fn at_url(&mut self, text: &At<Text>, context: &mut Context<'_>) -> Option<usize> {
         if let Some(index) = self
             .list
@@ -226,7 +227,7 @@ fn build(
     context: &mut Context<'_>,
 ) -> Arc<Upstream> {
     let servers = tls::named(servers, &raw.server_name, context);
-    // A Unix socket has no name of its own.
+    // A Unix socket has no host name.
     let named = servers
         .iter()
         .all(|server| matches!(server.address, ServerAddress::Tcp(..)));

@@ -411,7 +411,6 @@ fn flight_for(flights: &mut SmallVec<[((u32, u32), Flight); 1]>, part: (u32, u32
 impl Flight {
     /// The index of a bucket in this call. `None` if it is in the call under other numbers (during
     /// a reload): one call must not use two sets of numbers for one bucket.
-    /// call must not hold two opinions of one bucket.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a call has fewer than 2^32 buckets; a hash may be cut"

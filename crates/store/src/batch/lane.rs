@@ -163,7 +163,6 @@ enum Ended<C> {
 /// network was down, a firewall dropped it), and data sent over it may wait seconds for TCP's
 /// retransmission. So another connection is made in parallel and replaces it, unless the suspected
 /// one responds first.
-/// connection is made beside it, which takes its place unless the suspected one answers first.
 async fn work<L: Link>(
     shared: &Arc<Shared>,
     link: &Rc<L>,

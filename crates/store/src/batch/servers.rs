@@ -386,14 +386,15 @@ impl Servers {
         .await;
     }
 
-    /// Gives leases back, and stops the lanes once what is queued is answered.
-    /// After [`Servers::close`], when nothing is told to the servers any more.
+    /// Counts unsent returns of leases as forfeited. Called after [`Servers::close`], when nothing is
+    /// sent to the servers any more.
     pub(crate) fn forfeit_untold(&self) {
         if let Some(leases) = self.leases() {
             leases.forfeit_untold();
         }
     }
 
+    /// Returns leases, and stops the lanes after the queued requests have their results.
     pub(crate) fn close(&self) {
         // (`Cluster::keep` closes the servers of a cluster.)
         self.common.close();

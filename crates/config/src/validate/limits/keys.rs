@@ -1,4 +1,4 @@
-//! Keys of one limit that mean nothing beside one another, or without one that is missing.
+//! Keys of one limit that cannot be combined, or that need another key.
 
 use super::Builder;
 use crate::problem::Problem;
@@ -10,7 +10,7 @@ use crate::validate::Context;
 use tollgate_limit::Placement;
 
 impl Builder<'_> {
-    /// Keys that say nothing together.
+    /// Reports keys that have no meaning together.
     pub(super) fn check_keys(&self, context: &mut Context<'_>) {
         let raw = &self.raw.value;
         let name = &self.name.value;
@@ -126,7 +126,7 @@ impl Builder<'_> {
         }
     }
 
-    /// `follow_upstream` says down to what, and is kept in the process.
+    /// `follow_upstream` needs a minimum, and only works for local limits.
     fn check_following(&self, context: &mut Context<'_>) {
         let Some(follow) = self.raw.follow_upstream.get() else {
             return;

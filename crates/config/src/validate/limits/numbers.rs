@@ -1,4 +1,5 @@
-//! One set of numbers, the limit's own, a tier's or the candidate's: the algorithm it makes, or why it makes none.
+//! One set of numbers (the limit's own, a tier's or the candidate's): builds its algorithm, or
+//! reports why it cannot.
 
 use super::Builder;
 use crate::calendar;
@@ -12,7 +13,7 @@ use crate::validate::costs::Amounts;
 use tollgate_limit::{Algorithm, Align, Kind, Limit, Micros, Placement, Role, Terms, in_flight};
 
 impl Builder<'_> {
-    /// One set of numbers. `settled`: what an answer may cost above the estimate.
+    /// One set of numbers. `settled`: how much a response may cost above the estimate.
     pub(super) fn variant(
         &self,
         tier: Option<&At<String>>,
@@ -33,7 +34,7 @@ impl Builder<'_> {
             return None;
         }
         if !(numbers.rate.is_absent() || numbers.in_flight.is_absent()) {
-            // The limit's own two, which has been said.
+            // The limit's own settings are wrong, which was reported.
             return None;
         }
         let (kind, amount, period, unit, unlimited) =
@@ -141,7 +142,7 @@ impl Builder<'_> {
             numbers.in_flight.get().map(|at| at.value),
             self.least_rate(),
         ) {
-            // What it has no meaning for is still an error.
+            // A setting without meaning for it is still an error.
             (Some(InFlight::Adaptive { least, most }), _) => made
                 .and_then(|_| in_flight::InFlight::adaptive(least, most))
                 .map(Algorithm::InFlight),
@@ -161,7 +162,7 @@ impl Builder<'_> {
             Err(errors) => {
                 let mut said = Vec::new();
                 for error in errors {
-                    // One reason for each key is enough.
+                    // One reason per key is enough.
                     if said.contains(&error.field) {
                         continue;
                     }
@@ -182,7 +183,7 @@ impl Builder<'_> {
         }
     }
 
-    /// An interval that adds more than there is room for.
+    /// Warns of an interval that adds more units than the bucket holds.
     fn warn_of_lost_units(&self, numbers: &At<RawTier>, terms: &Terms, context: &mut Context<'_>) {
         let (amount, burst) = (terms.amount, terms.burst.unwrap_or(terms.amount));
         let period = tollgate_limit::words::period(terms.period);
@@ -203,7 +204,7 @@ impl Builder<'_> {
         ));
     }
 
-    /// Where the key that an error hangs on is written, or what its default came from.
+    /// The place of the key that causes an error, or of the key its default came from.
     fn place_of(&self, field: &str, numbers: &At<RawTier>) -> Place {
         let raw = &self.raw.value;
         let place = match field {
@@ -228,7 +229,7 @@ impl Builder<'_> {
             .unwrap_or(numbers.place)
     }
 
-    /// The rate that a limit which follows the upstream's health keeps at least.
+    /// The minimum rate of a limit that follows the upstream's health.
     fn least_rate(&self) -> Option<(u64, Micros)> {
         match self.raw.follow_upstream.get()?.least.get()?.value {
             Rate::Per { amount, period, .. } => Some((amount, period)),
@@ -236,7 +237,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Whether the upstream's own quota is obeyed: said, or since everything here is on its way out.
+    /// Whether the upstream's own quota is obeyed: set explicitly, or implied by egress mode.
     fn obeys_quota(&self) -> bool {
         self.raw
             .follow_upstream
@@ -254,7 +255,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Where windows begin. A month is only known to a calendar.
+    /// Where windows begin. Only a calendar knows months.
     fn align(
         &self,
         numbers: &At<RawTier>,

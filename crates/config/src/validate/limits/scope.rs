@@ -1,4 +1,4 @@
-//! `per`: what splits a limit into buckets.
+//! `per`: how a limit is split into buckets.
 
 use crate::problem::Problem;
 use crate::raw::{RawFile, RawIdentity, RawLimit, RawWhenMissing};
@@ -96,12 +96,14 @@ fn unknown(part: &At<Text>, identities: &[&str], context: &mut Context<'_>) {
     }
 }
 
-/// The name of the identity that a limit's source stands for, where another limit treats requests without it otherwise.
+/// The name of the identity for a limit's source, if another limit treats requests without it
+/// differently.
 fn own_name(source: &str, limit: &str) -> String {
     format!("{source}@{limit}")
 }
 
-/// Makes an identity of each source that a limit names in `per`: limits that treat requests without the key alike share it.
+/// Creates an identity for each source that a limit names in `per`. Limits that treat requests
+/// without the key equally share it.
 pub(crate) fn name_sources(raw: &mut RawFile, context: &mut Context<'_>) {
     let known: Vec<String> = names_of(&raw.identities)
         .into_iter()
@@ -174,7 +176,7 @@ pub(crate) fn name_sources(raw: &mut RawFile, context: &mut Context<'_>) {
     }
 }
 
-/// `when_missing` as it is written, to compare.
+/// `when_missing` as written, for comparison.
 fn written(field: &Field<ShortOr<Text, RawWhenMissing>>) -> Option<(&str, Option<&str>)> {
     match &field.get()?.value {
         ShortOr::Short(text) => Some((text.value.as_str(), None)),

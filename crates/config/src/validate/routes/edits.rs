@@ -1,4 +1,4 @@
-//! What a route changes on the way: header fields and their templates, prefixes of the path.
+//! The changes a route makes to messages: headers and their templates, path prefixes.
 
 use http::Uri;
 
@@ -77,7 +77,7 @@ pub(super) fn prefix(key: &str, field: &Field<Text>, context: &mut Context<'_>) 
     Some(written.trim_end_matches('/').to_owned())
 }
 
-/// A prefix that no path of the route begins with could never be stripped.
+/// A prefix that no path of the route begins with could never be removed.
 pub(super) fn check_strip(
     pattern: &Pattern,
     prefix: &str,
@@ -90,7 +90,7 @@ pub(super) fn check_strip(
         .enumerate()
         .all(|(index, literal)| match pattern.path.get(index) {
             Some(Segment::Literal(segment)) => segment == literal,
-            // What a capture or the rest holds may begin with it.
+            // The text of a capture or of the rest may begin with it.
             Some(_) => true,
             None => matches!(pattern.path.last(), Some(Segment::Rest)),
         });

@@ -1,4 +1,4 @@
-//! `match`: which requests a route takes.
+//! `match`: the requests that a route takes.
 
 use http::Method;
 
@@ -40,7 +40,7 @@ pub(super) fn pattern(at: &At<RawRoute>, context: &mut Context<'_>) -> Option<Pa
     }
 }
 
-/// Spellings of other routers that mean something else here.
+/// Warns of other routers' syntax that has another meaning here.
 fn warn_of_slips(pattern: &Pattern, text: &At<Text>, context: &mut Context<'_>) {
     for segment in &pattern.path {
         if let Segment::Literal(literal) = segment

@@ -1,4 +1,4 @@
-//! Where a route's requests go: to an upstream, or no further than the gateway's own answer.
+//! The target of a route's requests: an upstream, or the gateway's own response.
 
 use super::Known;
 use super::edits::template;

@@ -1,4 +1,5 @@
-//! Limits that occur together on a Redis Cluster: one call decides on all of them, and reaches one slot.
+//! Limits that are used together on a Redis Cluster: one call decides about all of them, and
+//! reaches one slot.
 
 use crate::problem::Problem;
 use crate::settings::{Store, Topology};
@@ -7,8 +8,9 @@ use crate::validate::limits::Limits;
 use crate::validate::routes::Routes;
 use tollgate_limit::{Mode, Placement};
 
-/// Redis Cluster: the buckets that one call decides on must lie in one slot, so limits that occur together need the same
-/// `per`. A leased one needs not: its units are taken in the process, and put back unless the call grants the rest.
+/// Redis Cluster: the buckets that one call decides about must be in one slot, so limits that are
+/// used together need the same `per`. A leased limit does not: its units are taken in the process,
+/// and put back unless the call grants the rest.
 pub(crate) fn check_cluster(
     routes: &Routes,
     limits: &Limits,

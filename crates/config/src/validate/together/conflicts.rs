@@ -1,4 +1,4 @@
-//! What a policy finds wrong with its parts together, told in places of the file.
+//! Reports mistakes that a policy finds between its parts, at their places in the file.
 
 use crate::problem::Problem;
 use crate::source::{At, Place};
@@ -6,21 +6,21 @@ use crate::validate::Context;
 use tollgate_policy::BuildError;
 use tollgate_policy::identity::WhenMissing;
 
-/// Where the parts of a policy are written, for what it finds wrong with them together.
+/// The places of a policy's parts in the file.
 pub(crate) struct Places<'p> {
     /// The names of the identities.
     pub(crate) written: &'p [At<String>],
-    /// What each does when its key is missing.
+    /// Each identity's `when_missing`.
     pub(crate) when_missing: &'p [WhenMissing],
-    /// Where each says that.
+    /// The place of each `when_missing`.
     pub(crate) missing_places: Vec<Place>,
-    /// Where each says what its key is.
+    /// The place of each key setting.
     pub(crate) key_places: Vec<Place>,
     pub(crate) routes: Vec<Place>,
     pub(crate) route_names: Vec<String>,
 }
 
-/// Says what the policy's own checks found, in places of the file.
+/// Reports a mistake from the policy's own checks at its place in the file.
 pub(crate) fn build_error(error: BuildError, places: &Places<'_>, context: &mut Context<'_>) {
     let identity = |index: usize| {
         let name = places
@@ -118,7 +118,7 @@ pub(crate) fn build_error(error: BuildError, places: &Places<'_>, context: &mut 
             ))
             .at(place, "`jwt` is missing")
         }
-        // Checked before, where the place is better known.
+        // Checked before, with a more precise place.
         BuildError::LimitTwice { route: index, .. } => {
             Problem::error("a route names a limit twice").at(route(index).1, "this route")
         }
@@ -135,7 +135,7 @@ pub(crate) fn build_error(error: BuildError, places: &Places<'_>, context: &mut 
     context.push(problem);
 }
 
-/// A circle of `when_missing`, told once: of its first identity.
+/// A cycle of `when_missing`, reported once, at its first identity.
 fn cycle(index: usize, places: &Places<'_>) -> Option<Problem> {
     let place = |index: usize| {
         places
@@ -151,7 +151,7 @@ fn cycle(index: usize, places: &Places<'_>) -> Option<Problem> {
     let mut problem = Problem::error(format!("identity `{name}` stands in for itself"))
         .at(place(index), "the circle begins here");
     let mut at = index;
-    // As many steps as there are identities: the circle closes within them.
+    // As many steps as there are identities: the cycle closes within them.
     for _ in 0..places.when_missing.len() {
         let Some(WhenMissing::Use(next)) = places.when_missing.get(at).copied() else {
             break;

@@ -1,4 +1,4 @@
-//! What is written and does nothing.
+//! Finds settings without effect.
 
 use crate::problem::Problem;
 use crate::raw::RawFile;
@@ -80,9 +80,9 @@ pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     }
 }
 
-/// Tiers that no caller has, and their limits on whose routes nobody's tier is known.
+/// Tiers that no caller has, and tier limits on routes where no caller's tier is known.
 pub(super) fn tiers(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
-    // A list in a file of its own may name any tier by the time it is read again.
+    // A list in a file of its own may name any tier when it is read again.
     let own_file = |index: usize| {
         let written = entries_of(&raw.identities)
             .iter()
@@ -173,7 +173,7 @@ pub(super) fn limits(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) 
             .get()
             .is_some_and(|defaults| !defaults.limits.is_absent());
         if matches!(route.target, tollgate_policy::route::Target::Upstream(_))
-            // Beside defaults an empty list says that the route has none of them.
+            // With defaults, an empty list means that the route has none of them.
             && !defaults
             && written.limits.get().is_some_and(|limits| limits.is_empty())
         {

@@ -1,4 +1,4 @@
-//! An upstream's TLS: the files it needs, the name it is verified for, and the certificates it may show.
+//! An upstream's TLS: its files, the name it is verified for, and the certificates it may present.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) fn authorities(text: &At<Text>, context: &mut Context<'_>) -> Option<
     pem(path, Some(text.place), context)
 }
 
-/// What the file at `path` holds now.
+/// The current content of the file at `path`.
 pub(super) fn pem(
     path: PathBuf,
     place: Option<Place>,
@@ -40,7 +40,7 @@ pub(super) fn pem(
     }
 }
 
-/// `server_name`: in place of the name in the URL of every server that speaks TLS.
+/// `server_name`: replaces the name in the URL of every server that uses TLS.
 pub(super) fn named(
     mut servers: Vec<Server>,
     field: &Field<Text>,
