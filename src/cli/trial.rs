@@ -1,10 +1,11 @@
-//! The `[[tests]]` of a file, run in virtual time with the very code that serves: the policy matches, identifies and
-//! prices, the limiter decides; only the clock is moved by hand.
+//! Runs the `[[tests]]` of a file in virtual time with the production code: the policy matches,
+//! identifies and prices, the limiter decides; only the clock is set by the test.
 //!
-//! Every test begins with fresh buckets, at a moment that does not hang on the day it is run. A request is over at once,
-//! unless the test says `for` how long it takes: then a concurrency limit sees those that overlap. Limits of a shared store
-//! are decided here by the same arithmetic. The upstream answers with the status that the test says, and what that makes of
-//! the charge is settled by the code that serves; its answers have no fields and no body, so an estimate stays charged.
+//! Every test starts with fresh buckets, at a fixed time that does not depend on the current date.
+//! A request ends at once, unless the test sets its duration with `for`: a concurrency limit then
+//! counts overlapping requests. Limits of a shared store are decided here by the same arithmetic.
+//! The upstream responds with the status that the test gives, and the production code settles the
+//! charge accordingly; its responses have no headers and no body, so an estimate stays charged.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -20,14 +21,14 @@ use tollgate_policy::route::Target;
 use tollgate_policy::{Identified, Peer, Policy};
 use tollgate_replay::{Response, Simulation};
 
-/// What came of one test.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// Its name.
     pub(super) name: String,
-    /// The line of the file it begins on.
+    /// The line of the file on which it begins.
     pub(super) line: usize,
-    /// What is not as it should be, in words; empty: it passed.
+    /// The differences from the expected result; empty: it passed.
     pub(super) wrong: Vec<String>,
 }
 
@@ -64,7 +65,7 @@ pub(super) fn run(policy: &Policy, test: &TestCase) -> Verdict {
         number(expect.refused),
         number(Some(tally.refused)),
     );
-    // What a caller is told: whole seconds, rounded up.
+    // The value that a caller receives: whole seconds, rounded up.
     let wait = |wait: Option<Micros>| wait.map(|wait| format!("{}s", wait.ceil_secs()));
     compare(
         "retry_after",
@@ -84,7 +85,7 @@ pub(super) fn run(policy: &Policy, test: &TestCase) -> Verdict {
     }
 }
 
-/// What came of a test's requests.
+/// The results of a test's requests.
 #[derive(Debug, Default)]
 struct Tally {
     allowed: u64,
@@ -174,7 +175,7 @@ fn one(
     match simulation.check(&list) {
         Some(Decision::Allow(mut permit)) => {
             if let Some(status) = unidentified {
-                // What it was charged stays charged.
+                // The charge stays.
                 permit.forwarded();
                 tally.status = Some(status.as_u16());
                 return Ok(());
@@ -230,7 +231,8 @@ fn headers(test: &TestCase, sent: &Sent) -> Result<HeaderMap, String> {
     Ok(headers)
 }
 
-/// Every request with its moment, in the order of time; at one moment in the order of the file.
+/// Every request with its time, in the order of time; requests of the same time in the order of the
+/// file.
 fn in_order(all_sent: &[Sent]) -> Vec<(Micros, &Sent)> {
     let mut all = Vec::new();
     for sent in all_sent {
@@ -245,5 +247,5 @@ fn in_order(all_sent: &[Sent]) -> Vec<(Micros, &Sent)> {
     all
 }
 
-/// Room for a test's few callers.
+/// Memory for a test's few callers.
 const MEMORY: usize = 4 << 20;

@@ -393,26 +393,26 @@ where
         Poll::Ready(())
     }
 
-    /// [`Client::poll_idle`] by the task that is about to ask: whether it may.
+    /// [`Client::poll_idle`] for the task that is about to send a request: whether it may.
     pub fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
         self.listening = self.poll_idle(cx).is_pending();
         self.listening
     }
 
-    /// Gives the memory of an idle connection back.
+    /// Frees the memory of an idle connection.
     pub fn release(&mut self) {
         self.read.release();
         self.write.release();
         self.responses.release();
     }
 
-    /// The socket, and what was read of it and not taken.
+    /// The socket, and the bytes that were read from it and not taken.
     pub fn into_parts(mut self) -> (S, Bytes) {
         (self.socket, self.read.bytes().split().freeze())
     }
 }
 
-/// The parts of `head`, its reason phrase among their extensions.
+/// The parts of `head`, with its reason phrase in their extensions.
 fn with_reason(head: Head) -> Result<Parts, Malformed> {
     let Head { mut parts, reason } = head;
     if let Some(reason) = reason {
@@ -422,7 +422,7 @@ fn with_reason(head: Head) -> Result<Parts, Malformed> {
     Ok(parts)
 }
 
-/// Bytes of a request's body that may wait to be written.
+/// The largest number of bytes of a request's body that may wait to be written.
 const AHEAD: usize = 64 * 1024;
 
 #[cfg(test)]

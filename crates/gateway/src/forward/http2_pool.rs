@@ -421,7 +421,7 @@ mod tests {
     use super::super::tests::upstream;
     use super::*;
 
-    /// A server that takes three streams over a connection, and does not say so before it must.
+    /// A server that accepts three streams per connection, and announces this limit late.
     async fn narrow(listener: TcpListener) {
         let mut kept = Vec::new();
         while let Ok((mut stream, _)) = listener.accept().await {

@@ -32,7 +32,7 @@ pub struct Stats {
     pub accept_failures: Count,
     /// Connections closed because a head did not come in time.
     pub slow_heads: Count,
-    /// Connections closed because the caller did not take what was sent.
+    /// Connections closed because the client did not read what was sent.
     pub slow_reads: Count,
     /// Connections closed because they stood without a request.
     pub idle_closed: Count,
