@@ -68,7 +68,7 @@ enum Reading {
     Missing,
 }
 
-/// Whether a response can change what a request is charged under `rule`.
+/// Whether a response can change the charge under `rule`.
 pub fn is_open(rule: &Rule) -> bool {
     rule.settle.is_some() || rule.count != Count::All || !rule.refund_on.is_empty()
 }

@@ -37,7 +37,7 @@ pub enum Message {
 }
 
 impl BodyLength {
-    /// Where the body behind a head ends.
+    /// Decides where the body after a head ends.
     ///
     /// ```
     /// use http::{StatusCode, Version};
@@ -77,8 +77,8 @@ impl Message {
     }
 }
 
-/// Whether a response of this status never has a body. (Interim responses, 1xx but 101, are handled before their final
-/// response.)
+/// Whether a response of this status never has a body. (Interim responses, 1xx but 101, are handled
+/// before their final response.)
 pub fn has_no_body(status: StatusCode) -> bool {
     matches!(
         status,

@@ -317,7 +317,8 @@ mod tests {
         assert_eq!(read(&[long.as_bytes()]), Err(Malformed::TooLarge));
     }
 
-    /// What is written is read again, wherever it is cut; and whatever is done to it, nothing is read beyond its end.
+    /// What is written is read again, wherever it is cut; and whatever is done to it, nothing is
+    /// read beyond its end.
     #[test]
     fn any_body_comes_back_whatever_pieces_it_comes_in() {
         let mut dice = fastrand::Rng::with_seed(9112);
@@ -346,7 +347,8 @@ mod tests {
             let (got, fields, left) = read(&pieces).expect("well formed").expect("whole");
             assert_eq!((got, left), (body, b"GET /next".to_vec()), "round {round}");
             assert_eq!(fields.unwrap_or_default(), trailers, "round {round}");
-            // One byte changed: an error, another body, or one that does not end, but never a panic; cut short it never ends.
+            // One byte changed: an error, another body, or one that does not end, but never a
+            // panic; cut short it never ends.
             assert_eq!(
                 read(&[&wire[..dice.usize(..end)]]),
                 Ok(None),

@@ -62,7 +62,7 @@ pub fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|token| !token.is_empty())
 }
 
-/// What is wrong with a message, or with the connection it came on.
+/// The error of a malformed message, or of the connection on which it arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The first line is not a valid start line.

@@ -34,7 +34,8 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// A deadline `after` from now. Must be called within a worker (any current-thread tokio runtime).
+    /// A deadline `after` from now. Must be called within a worker (any current-thread tokio
+    /// runtime).
     pub fn after(after: Duration) -> Self {
         let mut deadline = Self::never();
         deadline.reset(after);
@@ -48,7 +49,8 @@ impl Deadline {
         })
     }
 
-    /// Moves the deadline to `after` from now. A later poll registers its waker again only if that changed.
+    /// Moves the deadline to `after` from now. A later poll registers its waker again only if that
+    /// changed.
     pub fn reset(&mut self, after: Duration) {
         let start = WHEEL.with_borrow_mut(|wheel| {
             wheel.set(self.index, ticks(after));
@@ -94,7 +96,7 @@ impl Future for Deadline {
 
 impl Drop for Deadline {
     fn drop(&mut self) {
-        // At thread exit the wheel may be gone before its deadlines.
+        // At thread exit the wheel may be dropped before its deadlines.
         let _ = WHEEL.try_with(|wheel| wheel.borrow_mut().remove(self.index));
     }
 }

@@ -61,7 +61,7 @@ impl TlsSettings {
 pub struct TlsError {
     /// The file that causes it.
     pub file: PathBuf,
-    /// What is wrong with it.
+    /// The reason.
     pub what: String,
 }
 

@@ -485,7 +485,7 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
     }
 }
 
-/// What an exchange needs to turn a 101 into a tunnel.
+/// The data with which an exchange turns a 101 into a tunnel.
 struct Upgrade {
     /// The client's side.
     client: OnUpgrade,

@@ -163,15 +163,18 @@ impl ConnInfo {
 /// The limits and timeouts of connections. A changed setting applies to new connections.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// From a connection's start, or a later request's first byte, to the end of the request's head.
+    /// From a connection's start, or a later request's first byte, to the end of the request's
+    /// head.
     pub header_read: Duration,
-    /// From a connection's start to the end of the TLS handshake; the first head's time begins then.
+    /// From a connection's start to the end of the TLS handshake; the first head's time begins
+    /// then.
     pub tls_handshake: Duration,
     /// The longest time a client may accept no byte of a response.
     pub body_idle: Duration,
     /// The longest time a connection may be without a request.
     pub keep_alive: Duration,
-    /// How long an idle connection keeps its buffers: long enough that a busy one never gives them back.
+    /// How long an idle connection keeps its buffers: long enough that a busy one never gives them
+    /// back.
     pub awake: Duration,
     /// The largest head of a request in bytes; above: 431.
     pub header_bytes: usize,

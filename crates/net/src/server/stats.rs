@@ -48,12 +48,13 @@ pub struct Stats {
     pub proxy_header_failures: Count,
     /// Requests whose handler panicked, and connections that did.
     pub panics: Count,
-    /// HTTP/2: streams that were reset and connections that were ended, by the error code they were told.
+    /// HTTP/2: resets of streams and ends of connections, by error code.
     pub http2_errors: [Count; HTTP2_ERRORS.len()],
 }
 
 impl Stats {
-    /// A stream was reset, or a connection ended, with this code. An end in good order is none (RFC 9113 7).
+    /// Counts a reset of a stream, or the end of a connection, with this code. An orderly end (code
+    /// 0) does not count (RFC 9113 7).
     pub(super) fn http2_error(&self, code: u32) {
         let index = usize::try_from(code).unwrap_or(usize::MAX).checked_sub(1);
         if let Some(count) = index.and_then(|index| self.http2_errors.get(index)) {

@@ -23,7 +23,8 @@ impl Drop for Joiner {
         let ended = self.inner.signal.stop(LAST_WORDS);
         let thread = self.thread.lock().take();
         if let (Some(thread), true) = (thread, ended) {
-            // A panic of the writer has already been reported by its thread; there is nothing left to save.
+            // A panic of the writer has already been reported by its thread; there is nothing left
+            // to save.
             let _ = thread.join();
         }
         // Otherwise it blocks on a pipe that is not read, and ends with the process.

@@ -34,7 +34,8 @@ pub struct Metrics {
     shared: Arc<Shared>,
 }
 
-/// The names of one configuration, resolved to slots. Requests hold it beside the policy they started with.
+/// The names of one configuration, resolved to slots. Requests hold it beside the policy they
+/// started with.
 #[derive(Clone, Debug, Default)]
 pub struct Labels {
     routes: Box<[RouteSlot]>,
