@@ -386,8 +386,8 @@ impl Servers {
         .await;
     }
 
-    /// Counts unsent returns of leases as forfeited. Called after [`Servers::close`], when nothing is
-    /// sent to the servers any more.
+    /// Counts unsent returns of leases as forfeited. Called after [`Servers::close`], when nothing
+    /// is sent to the servers any more.
     pub(crate) fn forfeit_untold(&self) {
         if let Some(leases) = self.leases() {
             leases.forfeit_untold();

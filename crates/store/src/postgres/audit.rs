@@ -1,4 +1,5 @@
-//! The start-up audit of a PostgreSQL: what would keep the store from working or lose buckets, said before it does.
+//! The audit at start-up of a PostgreSQL: finds settings that would stop the store from working or
+//! lose buckets.
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -7,10 +8,10 @@ use super::columns::DRAW_OF;
 use super::several::DRAW_SEVERAL_OF;
 use crate::audit::{Finding, Weight, distant_clock};
 
-/// What a server says of itself and of what is ours in it.
+/// Facts about a server and about our schema in it.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
-    /// Its clock: microseconds since the epoch.
+    /// The server's clock: microseconds since the epoch.
     pub(super) now: i64,
     pub(super) isolation: String,
     pub(super) read_only: bool,
@@ -19,20 +20,20 @@ pub(super) struct Facts {
     full_page_writes: bool,
     pub(super) table: bool,
     pub(super) functions: bool,
-    /// The version that the functions say they are of; zero: they say none, or nobody may ask.
+    /// The version of the functions; zero: unknown, or the user may not call them.
     version: i64,
     /// Whether the table has this version's columns.
     columns: bool,
     unlogged: bool,
-    /// Rights that the user lacks on the tables and functions.
+    /// Rights on the tables and functions that the user lacks.
     lacks: Vec<String>,
 }
 
-/// The version of `schema.sql`, which its `tollgate_version` answers, and of the rows: a gateway that knows fewer kinds of
-/// them keeps away.
+/// The version of `schema.sql`, which its `tollgate_version` returns, and of the rows. A gateway
+/// that knows fewer kinds of rows does not use the store.
 pub(super) const VERSION: i64 = 6;
 
-/// Answers one row, whatever is there; names are looked up in the session's own search path.
+/// Returns one row whatever exists; names are looked up in the session's own search path.
 const ASK: &str = "
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
        current_setting('default_transaction_isolation'),
@@ -65,7 +66,7 @@ impl Facts {
             [(&DRAW_OF, Type::TEXT), (&DRAW_SEVERAL_OF, Type::TEXT)];
         let row = client.query_typed_one(ASK, &parameters).await?;
         let mut facts = Self::of(&row)?;
-        // Once it is known to be there: a statement that names what is not fails as a whole.
+        // Only if the table exists: a statement that names a missing object fails as a whole.
         if row.try_get(11)? {
             facts.version = client
                 .query_typed_one("SELECT tollgate_version()", &[])
@@ -92,17 +93,17 @@ impl Facts {
         })
     }
 
-    /// Whether what is ours there can be used as it is.
+    /// Whether our schema can be used as it is.
     pub(super) fn complete(&self) -> bool {
         self.table && self.functions && (self.version >= VERSION || !self.lacks.is_empty())
     }
 
-    /// Whether the table waits for the disk.
+    /// Whether the table is logged, so that writes wait for the disk.
     pub(super) fn logged(&self) -> bool {
         self.table && !self.unlogged
     }
 
-    /// What keeps the store from working at all, with what to do.
+    /// Why the store cannot work at all, with the remedy.
     pub(super) fn obstacle(&self) -> Option<String> {
         if self.standby {
             Some("the server is a standby, which cannot be written to: the URL must lead to the primary (host=a,b with target_session_attrs=read-write finds it)".into())
@@ -135,8 +136,8 @@ impl Facts {
         }
     }
 
-    /// The audit. `ours` is our clock, `synchronous` whether a charge waits for the disk, `long_quotas` whether limits of a
-    /// day or longer live there.
+    /// The findings. `ours`: our clock; `synchronous`: whether a charge waits for the disk;
+    /// `long_quotas`: whether the store has limits of a day or longer.
     pub(super) fn audit(&self, ours: u64, synchronous: bool, long_quotas: bool) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut find = |weight, message: &str| {

@@ -1,4 +1,5 @@
-//! The parameters and the answer of `tollgate_draw` (schema.sql), which decides the common case in one statement.
+//! The parameters and the response of `tollgate_draw` (schema.sql), which decides the common case
+//! in one statement.
 
 use tokio_postgres::types::{ToSql, Type};
 
@@ -9,25 +10,27 @@ use crate::wire_form::moment;
 use tollgate_limit::bucket::{Level, State};
 use tollgate_limit::quota::SHARED_BOUND;
 
-/// A row for each group, which is for each bucket; sorted by key. All are of one limit and one cost.
+/// A row for each group, which means for each bucket; sorted by key. All have one limit and one
+/// cost.
 #[derive(Debug)]
 pub(super) struct Columns {
     keys: Vec<Vec<u8>>,
     counts: Vec<i64>,
-    /// n, p, brim, fill, price, need, how many a full bucket grants, how long its row stands.
+    /// n, p, capacity, fill, price, need, how many requests a full bucket grants, how long its row
+    /// is kept.
     term: [i64; 8],
-    /// Which group a row is.
+    /// The group of each row.
     order: Vec<usize>,
 }
 
-/// The statement that calls the function.
+/// The statement with the function call.
 pub(super) const DRAW: &str =
     "SELECT tollgate_draw($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 /// Its parameters' types.
 pub(super) const DRAW_OF: &str = "tollgate_draw(bytea[],bigint[],bigint,bigint,bigint,bigint,bigint,bigint,bigint,bigint,bigint,bigint)";
 
 impl Columns {
-    /// `None`: they are of several limits or costs.
+    /// `None`: the batch has several limits or costs.
     pub(super) fn of(batch: &Batch, wanted: &[Simple]) -> Option<Self> {
         let (first, others) = wanted.split_first()?;
         if others.iter().any(|other| other != first) {
@@ -60,7 +63,7 @@ impl Columns {
         })
     }
 
-    /// What [`DRAW`] is given.
+    /// The parameters of [`DRAW`].
     pub(super) fn parameters<'a>(
         &'a self,
         fingerprint: &'a i64,
@@ -83,7 +86,7 @@ impl Columns {
         ]
     }
 
-    /// Its answer. `None`: it is none.
+    /// Reads its response. `None`: it is invalid.
     pub(super) fn read(&self, batch: &Batch, answer: &[i64]) -> Option<Answer> {
         let rows = self.order.len();
         let (now, answer) = answer.split_first()?;
@@ -105,7 +108,8 @@ impl Columns {
     }
 }
 
-/// The microseconds in which any level comes to any brim: another generation's debt may be the deeper.
+/// The microseconds in which any level reaches any capacity: a row of other numbers may have a
+/// deeper debt.
 pub(super) fn span(n: i64) -> i64 {
     2 * SHARED_BOUND / n + 1
 }

@@ -1,8 +1,10 @@
-//! The row of a bucket of which parts are leased, and what the pure core does to it ([`tollgate_limit::lease`]).
+//! The row of a bucket with leases, and the pure core's operations on it
+//! ([`tollgate_limit::lease`]).
 //!
-//! It has a kind of its own, which the functions of the schema leave to the gateway's transaction: whoever does not lease
-//! counts the leases of others all the same. Beside the leases stand the numbers of a plain row. Returns and corrections
-//! are about units that were granted before, so they are made in the numbers that the row was written under.
+//! Such a row has its own kind, which the functions of the schema leave to the gateway's
+//! transaction, so gateways that do not lease still count the leases of others. The row contains
+//! the leases and the numbers of a plain row. Returns and corrections are about units granted
+//! before, so they use the numbers that the row was written under.
 
 use crate::batch::{Adjust, Batch};
 use crate::wire_form::{TOKEN_BUCKET, WireForm, signed};
@@ -10,21 +12,21 @@ use tollgate_limit::bucket::{Level, State};
 use tollgate_limit::lease::{Lease, Leased, Wish};
 use tollgate_limit::{Algorithm, Align, Kind, Micros, Terms, Timestamp, TokenBucket};
 
-/// The kind of such a row: n, p, brim, level, since when, the burst it has to fill before it is forgotten (zero: its
-/// own), and of each lease its id, units, and until when it counts.
+/// The kind of such a row: n, p, capacity, level, its moment, the burst to fill before the bucket
+/// is forgotten (zero: its own), and for each lease its id, units, and the end of its counting.
 pub(super) const KIND: i64 = 9;
 /// The numbers of a row before the kind's own: version, kind, fingerprint.
 const HEAD: usize = 3;
 /// The numbers before the leases.
 const OWN: usize = 6;
 
-/// What gateways hold of a bucket while its row is locked.
+/// The leases of a bucket while its row is locked.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     leases: Vec<Lease>,
     /// Whether returns or corrections have changed it.
     pub(super) changed: bool,
-    /// Whether the corrections of the batch are made.
+    /// Whether the corrections of the batch were made.
     pub(super) corrected: bool,
 }
 
@@ -49,7 +51,8 @@ impl Parts {
             return Ok((row, Self::default()));
         };
         let (bucket, mut held) = read(leased).ok_or("a row of leases that cannot be read")?;
-        // How deep a settlement may go is no part of a row: the asker's own numbers say it, where they are the row's.
+        // The allowed depth of a settlement is not in the row: the current limit's numbers give it,
+        // if they equal the row's.
         let numbers = |bucket: &TokenBucket| (bucket.quota().n, bucket.quota().p, bucket.full());
         let own = match batch.buckets[place as usize].1.algorithm() {
             Algorithm::TokenBucket(own) if numbers(own) == numbers(&bucket) => Some(own),
@@ -85,12 +88,12 @@ impl Parts {
         Ok((Some(plain), parts))
     }
 
-    /// Whether leases are out.
+    /// Whether there are leases.
     pub(super) fn are_out(&self) -> bool {
         !self.leases.is_empty()
     }
 
-    /// How a bucket stands beside its leases: never above what they leave room for.
+    /// The bucket with its leases: never above the room they leave.
     pub(super) fn beside(
         &self,
         shape: &WireForm,
@@ -117,7 +120,7 @@ impl Parts {
         })
     }
 
-    /// Leases units of a bucket that stands like this; how many.
+    /// Leases units of the bucket; returns how many.
     pub(super) fn lease(
         &mut self,
         shape: &WireForm,
@@ -145,7 +148,8 @@ impl Parts {
         units
     }
 
-    /// The row that keeps a bucket with its leases, from the one that would keep it without, and when it may go.
+    /// The row of a bucket with its leases, built from its row without them, and when the row may
+    /// be deleted.
     pub(super) fn close(&self, (mut row, gone): (Vec<i64>, i64)) -> (Vec<i64>, i64) {
         let Some(last) = self
             .leases
@@ -157,7 +161,7 @@ impl Parts {
         row.resize(HEAD + OWN, 0);
         row[1] = KIND;
         let last = signed(last.until.as_micros());
-        // While they count, refilling may stand still.
+        // While leases count, refilling may stop.
         let held_back = last.saturating_sub(row[HEAD + 4]).max(0);
         row.extend(self.leases.iter().flat_map(|lease| {
             [
@@ -185,7 +189,7 @@ fn read(row: &[i64]) -> Option<(TokenBucket, Leased)> {
         debt: 0,
         max_wait: Micros::ZERO,
         warm_up: Micros::ZERO,
-        // What was representable then was checked then.
+        // It was checked when the row was written.
         shared: false,
     };
     let Algorithm::TokenBucket(bucket) = Algorithm::new(&terms).ok()? else {

@@ -1,4 +1,4 @@
-//! The connection to a PostgreSQL: makes it, checks it, decides batches over it.
+//! The connection to a PostgreSQL: establishes it, checks it, and decides batches over it.
 
 mod fault;
 mod transaction;
@@ -29,28 +29,28 @@ use crate::simple::{Simple, all_simple, is_simple};
 use crate::wire_form::{Name, signed};
 use tollgate_limit::{Micros, Timestamp};
 
-/// A connection is up within this or not at all; requests do not wait for it.
+/// The timeout of a connection attempt; requests do not wait for it.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
-/// A session that is given up has so long to end in order.
+/// The time an abandoned session has to end cleanly.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Heartbeats and sweeps happen this often.
+/// The interval between heartbeats and sweeps.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
-/// Conflicts of one call that are tried again before it fails.
+/// How often one call is retried after conflicts before it fails.
 const ATTEMPTS_MAX: u32 = 8;
-/// The rows of a page that is swept: requests wait for no more than one page.
+/// The rows of a swept page: requests wait for at most one page.
 const PAGE: i64 = 500;
 /// Pages swept at a time: so many, and more while it pays, for no longer than this.
 const SWEEPS: usize = 10;
 const SWEEPS_MAX: usize = 40;
 const SWEEP_WITHIN: Micros = Micros(250_000);
-/// What the functions raise for a bucket that the transaction must decide.
+/// The error that the functions raise for a bucket that the transaction must decide.
 const ELSEWHERE: &str = "TG001";
-/// So long a bucket that the functions left to the transaction is believed to be one for it: asking them first would be a
-/// call in vain, and one that the server takes back.
+/// How long a bucket that the functions left to the transaction is decided there directly: calling
+/// the functions first would be wasted, and the server would roll it back.
 const ELSEWHERE_FOR: Micros = Micros(250_000);
-/// Of so many buckets at most that is remembered.
+/// The most buckets for which that is remembered.
 const ELSEWHERE_MAX: usize = 4096;
-/// A token bucket's row outlives its fullness by this.
+/// A token bucket's row is kept this long after the bucket is full.
 pub(super) const ROW_MARGIN: i64 = 1_000_000;
 
 pub(super) struct PostgresLink {
@@ -58,37 +58,37 @@ pub(super) struct PostgresLink {
     tls: MakeRustlsConnect,
     options: PostgresOptions,
     shared: Arc<Shared>,
-    /// This gateway among others: 52 random bits.
+    /// Identifies this gateway: 52 random bits.
     id: i64,
-    /// Buckets that the functions leave to the transaction, as parts of them are leased or they cannot be read, and until
-    /// when that is believed.
+    /// Buckets that the functions leave to the transaction, because they have leases or cannot be
+    /// read, and until when this is assumed.
     elsewhere: RefCell<HashMap<u128, Timestamp, RandomState>>,
 }
 
-/// A session, and which server it leads to.
+/// A session, and the server it leads to.
 pub(super) struct Session {
     client: Rc<Client>,
     /// Dropped with the session, which ends its connection.
     _alive: oneshot::Sender<()>,
-    /// Of statements that stand alone the server has any number, one after the other; a transaction of several trips has it
-    /// for itself: another statement would slip into it.
+    /// The server runs single statements one after the other. A transaction of several round trips
+    /// needs the session for itself: another statement would become part of it.
     turn: RwLock<()>,
     /// The print of the mark at the last heartbeat, which the functions leave in the rows they write.
     print: Cell<i64>,
-    /// Where the last sweep ended.
+    /// The key at which the last sweep ended.
     swept: Cell<Vec<u8>>,
-    /// What must stand before a statement of its own, where the session's defaults are not ours.
+    /// The statement that must precede our own, if the session's defaults are not the ones we need.
     begin: Option<String>,
 }
 
 /// Reads an address.
 pub(super) fn address(url: &str) -> Result<Config, AddressError> {
-    // Whoever asks for encryption gets the certificate and the name checked: libpq's other words for it mean less.
+    // `sslmode=require` here verifies the certificate and the name; libpq's other modes mean less.
     let url = url
         .replace("sslmode=verify-full", "sslmode=require")
         .replace("sslmode=verify-ca", "sslmode=require");
     let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-        // The error's own words may repeat the address.
+        // The error's own text may repeat the address.
         AddressError(if error.code().is_some() {
             "refused".into()
         } else {
@@ -130,16 +130,17 @@ impl PostgresLink {
         tokio::task::spawn_local(async move {
             let mut connection = pin!(connection);
             tokio::select! {
-                // How it ended is seen by whoever uses the client.
+                // The users of the client see how it ended.
                 _ = &mut connection => {}
-                // It waits for the server to close: one that is not there any more never does.
+                // It waits for the server to close the connection; a dead server never does.
                 _ = gone => drop(tokio::time::timeout(FAREWELL, connection).await),
             }
         });
         let client = Rc::new(client);
         let mut facts = Facts::ask(&client).await.map_err(told)?;
         if self.options.create && !facts.complete() && !facts.standby {
-            // In a transaction that writes, whatever the defaults. A connection on which it fails is given up, and it with it.
+            // In a writing transaction, whatever the defaults. If this fails the connection is
+            // given up, and the transaction with it.
             let schema = super::schema_sql();
             let create =
                 format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {schema}; COMMIT");
@@ -161,7 +162,7 @@ impl PostgresLink {
             });
         }
         let synchronous = self.options.synchronous_commit;
-        // What is not logged waits for no disk.
+        // An unlogged table does not wait for the disk.
         let plain = facts.isolation == "read committed"
             && !facts.read_only
             && (synchronous || !facts.logged());
@@ -184,8 +185,8 @@ impl PostgresLink {
             .audited(facts.audit(ours, synchronous, self.shared.has_long_quotas()));
     }
 
-    /// Opens a transaction with what we need of it, whatever the database's defaults. A gateway that stops in the middle
-    /// holds its locks no longer than a second.
+    /// Opens a transaction with the settings we need, whatever the database's defaults. A gateway
+    /// that stops midway holds its locks for at most a second.
     fn begin(&self) -> String {
         let commit = if self.options.synchronous_commit {
             "on"
@@ -205,7 +206,8 @@ impl PostgresLink {
             .map(|clock| signed(clock.now().as_micros()))
     }
 
-    /// One statement that answers a row, in a transaction of its own where the session's defaults are not ours.
+    /// One statement that returns a row, in a transaction of its own if the session's defaults are
+    /// not the ones we need.
     async fn one(
         &self,
         session: &Session,
@@ -216,7 +218,7 @@ impl PostgresLink {
             return session.client.query_typed_one(statement, parameters).await;
         };
         let mut open = OpenTransaction::new(session);
-        // One trip. After an error COMMIT takes all of it back, and the error is what is told.
+        // One round trip. After an error COMMIT rolls everything back, and the error is reported.
         let ((begun, row), committed) = join(
             join(
                 session.client.batch_execute(begin),
@@ -232,7 +234,7 @@ impl PostgresLink {
         Ok(row)
     }
 
-    /// A statement that no request waits for: requests go between two of them.
+    /// A statement that no request waits for: requests may run between two of them.
     async fn chore(
         &self,
         session: &Session,
@@ -243,7 +245,7 @@ impl PostgresLink {
         self.one(session, statement, parameters).await
     }
 
-    /// Sees to the mark of the server's data, so that a limit which comes to ask for it finds it.
+    /// Maintains the mark of the server's data, so that a limit that needs it finds it.
     async fn keep_mark(&self, session: &Session) -> Result<(), Fault> {
         let read = {
             let _turn = session.turn.read().await;
@@ -267,7 +269,8 @@ impl PostgresLink {
         Ok(())
     }
 
-    /// Calls a function that decides the whole batch; `None`: it leaves that to the transaction.
+    /// Calls a function that decides the whole batch; `None`: it leaves the batch to the
+    /// transaction.
     async fn draw(
         &self,
         session: &Session,
@@ -290,7 +293,7 @@ impl PostgresLink {
                 .is_some_and(|until| self.options.clock.now() < *until)
     }
 
-    /// Keeps what a transaction has seen of a bucket.
+    /// Records whether the transaction must decide a bucket.
     fn remember(&self, name: &Name, is_elsewhere: bool) {
         let mut elsewhere = self.elsewhere.borrow_mut();
         if !is_elsewhere {
@@ -306,7 +309,7 @@ impl PostgresLink {
         }
     }
 
-    /// The functions first, where they carry the batch.
+    /// Calls the functions first, if they support the batch.
     async fn decided_there(
         &self,
         session: &Session,
@@ -393,7 +396,7 @@ impl Link for PostgresLink {
             };
             match outcome {
                 Ok(answer) => return Ok(answer),
-                // Rolled back by the server: nothing was charged, so trying again charges once.
+                // Rolled back by the server: nothing was charged, so a retry charges once.
                 Err(Fault::Conflict(_)) if attempts < ATTEMPTS_MAX => {
                     attempts += 1;
                     let jitter = fastrand::u64(200..1_000 << attempts.min(4));
@@ -427,7 +430,8 @@ impl Link for PostgresLink {
                 .iter()
                 .any(|wanted| leased(wanted) || self.is_elsewhere(&wanted.name))
         {
-            // Errands of leases, and requests that would find some: the functions leave these to the transaction.
+            // Messages about leases, and requests on buckets with leases: the functions leave these
+            // to the transaction.
             2
         } else if is_simple(wants) {
             0
@@ -462,7 +466,7 @@ impl Link for PostgresLink {
                 self.audited(&Facts::ask(&session.client).await?);
             }
             if self.options.pinned.is_some() {
-                // The server's clock says nothing of rows that were dated by another.
+                // The server's clock cannot be compared with rows dated by another clock.
                 return Ok(());
             }
             let enough = self.options.clock.now().after(SWEEP_WITHIN);
@@ -480,7 +484,8 @@ impl Link for PostgresLink {
                 session
                     .swept
                     .set(row.try_get::<_, Option<Vec<u8>>>(0)?.unwrap_or_default());
-                // A flood of callers that came once leaves pages full of them: go on while it pays.
+                // A flood of one-time callers leaves many full pages: continue while pages yield
+                // rows.
                 if (turn >= SWEEPS && gone < PAGE / 2) || self.options.clock.now() >= enough {
                     break;
                 }
@@ -488,7 +493,7 @@ impl Link for PostgresLink {
             Ok::<_, Fault>(())
         };
         match housekeeping.await {
-            // Another gateway swept there; there is a next time.
+            // Another gateway swept there; the next sweep follows.
             Ok(()) | Err(Fault::Conflict(_)) => Ok(()),
             Err(fault) => Err(fault.into_trouble(&session.client)),
         }

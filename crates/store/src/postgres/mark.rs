@@ -1,9 +1,12 @@
-//! The mark of a server's data: a row among the buckets that says since when they are all there is to know.
+//! The mark of a server's data: a row among the buckets with the time since which they are
+//! complete.
 //!
-//! It shares their fate: what drops, empties or replaces the table takes it along. It is good only for the process that made
-//! it (a promoted standby is another), in the table it was made in, as the row it was written as (one of a restored dump is
-//! not), and while its twin is among the heartbeats, which are never logged: a crash that may have cost a logged table its
-//! last charges costs the twin. Where any of that fails, what was granted may be forgotten, and a new mark says so.
+//! The mark shares their fate: an event that drops, empties or replaces the table removes it too.
+//! It is valid only for the process that created it (a promoted standby is another), in the table
+//! it was created in, as the row it was written as (a row of a restored dump is not), and while its
+//! twin is among the heartbeats, which are never logged. A crash that may have cost a logged table
+//! its last charges also removes the twin. If any of this fails, grants may have been forgotten,
+//! and a new mark records that.
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -13,7 +16,7 @@ use tollgate_limit::Timestamp;
 /// The key of the mark; the names of buckets are 16 bytes.
 pub(super) const KEY: &[u8] = b"tollgate";
 
-/// The mark, if it is good.
+/// The mark, if it is valid.
 macro_rules! good {
     () => {
         "mark.a = (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint
@@ -22,13 +25,13 @@ macro_rules! good {
     };
 }
 
-/// Reads it; no row: there is none, or it is not good.
+/// Reads it; no row: there is none, or it is not valid.
 pub(super) const READ: &str = concat!(
     "SELECT mark.epoch, mark.at, false FROM tollgate_buckets AS mark WHERE mark.key = $1 AND ",
     good!()
 );
 
-/// Makes one that is good, and never later than now: of now, unless another gateway was quicker.
+/// Creates a valid one, dated now at the latest: now, unless another gateway was faster.
 pub(super) const MAKE: &str = concat!(
     "WITH made AS (
          INSERT INTO tollgate_buckets AS mark (key, expires, epoch, at, a, b, level)
@@ -52,7 +55,7 @@ pub(super) const MAKE: &str = concat!(
      SELECT epoch, at, epoch = $2 FROM made"
 );
 
-/// What a row's print is compared with, and since when this data is all there is.
+/// The value that a row's print is compared with, and the time since which this data is complete.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     pub(super) print: i64,
@@ -60,7 +63,7 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// Of a row of [`READ`] or [`MAKE`]; a new one is told of.
+    /// From a row of [`READ`] or [`MAKE`]; a new mark is logged.
     pub(super) fn of(row: &Row) -> Result<Self, tokio_postgres::Error> {
         if row.try_get(2)? {
             tracing::info!(
@@ -74,7 +77,7 @@ impl Mark {
         })
     }
 
-    /// Whether it is of a moment that `now` has yet to see: the clock was put back.
+    /// Whether its moment is after `now`: the clock was set back.
     pub(super) fn is_ahead(&self, now: Timestamp) -> bool {
         self.since() > now
     }
@@ -84,7 +87,7 @@ impl Mark {
         Timestamp::from_micros(u64::try_from(self.since).unwrap_or(0))
     }
 
-    /// What [`MAKE`] is given.
+    /// The parameters of [`MAKE`].
     pub(super) fn parameters<'a>(
         print: &'a i64,
         now: &'a Option<i64>,

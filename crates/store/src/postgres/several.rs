@@ -1,5 +1,5 @@
-//! The parameters and the answer of `tollgate_draw_several` (schema.sql): all-or-nothing over several limits, in one
-//! statement.
+//! The parameters and the response of `tollgate_draw_several` (schema.sql): all or nothing over
+//! several limits, in one statement.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use crate::wire_form::{NUMBERS, WireForm, moment, signed};
 use tollgate_limit::bucket::{Level, State, Steps};
 use tollgate_limit::{Algorithm, Micros, Timestamp};
 
-/// The statement that calls the function.
+/// The statement with the function call.
 pub(super) const DRAW_SEVERAL: &str = "SELECT tollgate_draw_several($1, $2, $3, $4, $5, $6)";
 /// Its parameters' types.
 pub(super) const DRAW_SEVERAL_OF: &str =
     "tollgate_draw_several(bytea[],smallint[],bigint[],bigint[],bigint,bigint)";
 
-/// Whether the function carries a limit: the rest is decided in a transaction, by the core itself.
+/// Whether the function supports a limit; the core decides the rest in a transaction.
 fn carries(shape: &WireForm) -> bool {
     let nobody_waits = match shape.algorithm() {
-        // Beyond, a product in the function may leave 63 bits.
+        // Above this, a product in the function may exceed 63 bits.
         Algorithm::TokenBucket(bucket) => {
             bucket.max_wait() == Micros::ZERO && bucket.quota().n < 1 << 40
         }
@@ -32,29 +32,29 @@ fn carries(shape: &WireForm) -> bool {
     nobody_waits && !shape.drains()
 }
 
-/// Whether the function carries a request.
+/// Whether the function supports a request.
 pub(super) fn carries_wants(wants: &Wants) -> bool {
     wants
         .iter()
         .all(|wanted| carries(&wanted.shape) && wanted.cost < COST_MAX)
 }
 
-/// No limit of a shared store has as many units; a cost above is refused by the core.
+/// No limit of a shared store has this many units; the core refuses a greater cost.
 const COST_MAX: u64 = 1 << 52;
 
-/// A batch in the function's terms.
+/// A batch in the function's form.
 #[derive(Debug)]
 pub(super) struct Several {
     keys: Vec<Vec<u8>>,
     shape_of: Vec<i16>,
     shapes: Vec<i64>,
     groups: Vec<i64>,
-    /// Which bucket each key is.
+    /// The bucket of each key.
     order: Vec<usize>,
 }
 
 impl Several {
-    /// `None`: the function does not carry all of it. `about` is about the server's time.
+    /// `None`: the function does not support all of it. `about`: approximately the server's time.
     pub(super) fn of(batch: &Batch, about: Timestamp) -> Option<Self> {
         if batch.groups.is_empty()
             || !batch.corrections.is_empty()
@@ -109,7 +109,7 @@ impl Several {
         Some(several)
     }
 
-    /// What [`DRAW_SEVERAL`] is given.
+    /// The parameters of [`DRAW_SEVERAL`].
     pub(super) fn parameters<'a>(
         &'a self,
         fingerprint: &'a i64,
@@ -125,7 +125,7 @@ impl Several {
         ]
     }
 
-    /// Its answer. `None`: it is none.
+    /// Reads its response. `None`: it is invalid.
     pub(super) fn read(&self, batch: &Batch, answer: &[i64]) -> Option<Answer> {
         let rows = self.order.len();
         let (now, answer) = answer.split_first()?;
@@ -156,7 +156,7 @@ impl Several {
     }
 }
 
-/// The shape's own numbers, and of a token bucket the time from any level to the brim.
+/// The limit's own numbers, and for a token bucket the time from any level to the capacity.
 fn numbers(shape: &WireForm, about: Timestamp) -> [i64; NUMBERS] {
     let mut numbers = shape.numbers(about);
     if let Algorithm::TokenBucket(bucket) = shape.algorithm() {

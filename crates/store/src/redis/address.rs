@@ -1,4 +1,4 @@
-//! Where a Redis is: the `url` of the file's `[store]`.
+//! The address of a Redis: the `url` in the file's `[store]`.
 
 use redis::io::tcp::TcpSettings;
 use redis::sentinel::Sentinel;
@@ -6,7 +6,7 @@ use redis::{Client, ClientTlsConfig, ConnectionInfo, IntoConnectionInfo, TlsCert
 
 use crate::tls::Tls;
 
-/// A parsed address; credentials stay inside.
+/// A parsed address; its credentials are not public.
 #[derive(Clone)]
 pub enum Address {
     /// One server: `redis://`, `rediss://` (TLS), `valkey://`, `valkeys://`, `unix:`.
@@ -17,23 +17,23 @@ pub enum Address {
         sentinels: Vec<ConnectionInfo>,
         /// The name of the master.
         name: String,
-        /// How the master itself is spoken to (its address comes from the sentinels).
+        /// The connection settings of the master (its address comes from the sentinels).
         master: Box<ConnectionInfo>,
-        /// Whether master and sentinels speak TLS.
+        /// Whether master and sentinels use TLS.
         tls: bool,
-        /// Whom to trust and who we are, where that is said.
+        /// The trusted authorities and our certificate, if configured.
         certificates: Option<Box<TlsCertificates>>,
     },
     /// Some nodes of a cluster: `redis+cluster://a,b,c`.
     Cluster {
         /// The nodes.
         nodes: Vec<ConnectionInfo>,
-        /// Whom to trust and who we are, where that is said.
+        /// The trusted authorities and our certificate, if configured.
         certificates: Option<Box<TlsCertificates>>,
     },
 }
 
-/// Why an address is none. Never repeats the address: it may hold a password.
+/// Why an address is invalid. Never repeats the address, because it may contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct AddressError(String);
@@ -42,7 +42,7 @@ impl Address {
     /// Parses an address.
     ///
     /// # Errors
-    /// When it is no address of a kind listed at [`Address`].
+    /// When it is not an address of a kind listed at [`Address`].
     pub fn parse(url: &str) -> Result<Self, AddressError> {
         let (scheme, rest) = url.split_once(':').ok_or_else(|| {
             AddressError(
@@ -67,7 +67,7 @@ impl Address {
         match kind {
             "single" => Ok(Self::Single(Box::new(one(url)?))),
             "unix" => {
-                // Of `unix:/path` and `unix:///path`; what stands before the path of `unix://host/path` is nobody's.
+                // `unix:/path` and `unix:///path`; a host in `unix://host/path` has no meaning.
                 let path = rest.strip_prefix("//").unwrap_or(rest);
                 if !path.starts_with('/') || path.split('?').next() == Some("/") {
                     let told = "a socket is named by its whole path: unix:/run/redis.sock";
@@ -84,7 +84,8 @@ impl Address {
                     )
                 })?;
                 let database = path.next().unwrap_or("");
-                // The credentials are the master's; sentinels without authentication are the common case.
+                // The credentials belong to the master; sentinels without authentication are the
+                // common case.
                 let sentinels = each(hosts, 26379, tls, "", "")?;
                 let master = each("127.0.0.1", 6379, tls, user, database)?.remove(0);
                 Ok(Self::Sentinel {
@@ -105,10 +106,10 @@ impl Address {
         }
     }
 
-    /// The same address, reached with these authorities and this certificate.
+    /// The same address, with these authorities and this certificate.
     ///
     /// # Errors
-    /// When they are not what they should be, or the address has no TLS.
+    /// When they are invalid, or the address has no TLS.
     pub fn with_tls(self, tls: &Tls) -> Result<Self, AddressError> {
         if !tls.is_said() {
             return Ok(self);
@@ -155,12 +156,12 @@ impl Address {
         })
     }
 
-    /// Builds what would connect, without connecting: what is wrong with it is told before a gateway starts.
+    /// Builds the client without connecting, so that mistakes are reported before a gateway starts.
     ///
     /// # Errors
-    /// What keeps it from being built.
+    /// Why it cannot be built.
     pub fn check(&self) -> Result<(), AddressError> {
-        // redis-rs takes the process's default; a second call changes nothing.
+        // redis-rs uses the process's default; a second call changes nothing.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let built = match self {
             Self::Single(info) => Client::open((**info).clone()).map(drop),
@@ -194,7 +195,7 @@ impl std::fmt::Debug for Address {
     }
 }
 
-/// `//[user[:password]@]host,host/path` in its three parts.
+/// Splits `//[user[:password]@]host,host/path` into its three parts.
 fn split(rest: &str) -> Result<(&str, &str, &str), AddressError> {
     let rest = rest
         .strip_prefix("//")
@@ -238,7 +239,7 @@ fn one(url: &str) -> Result<ConnectionInfo, AddressError> {
     let info = url
         .into_connection_info()
         .map_err(|error| AddressError(format!("not an address of Redis: {error}")))?;
-    // Nagle would hold each small call back for the last one's acknowledgement.
+    // Nagle's algorithm would delay each small call until the last one is acknowledged.
     Ok(info.set_tcp_settings(TcpSettings::default().set_nodelay(true)))
 }
 

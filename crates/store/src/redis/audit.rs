@@ -1,10 +1,10 @@
-//! The start-up audit: what in a server's settings would lose buckets, said before it does.
+//! The audit at start-up: finds server settings that could lose buckets.
 
 use std::collections::HashMap;
 
 use crate::audit::{Finding, Weight, distant_clock};
 
-/// The fields of an INFO reply.
+/// The fields of an INFO response.
 pub(super) fn fields(info: &str) -> HashMap<&str, &str> {
     info.lines()
         .filter_map(|line| line.split_once(':'))
@@ -12,8 +12,8 @@ pub(super) fn fields(info: &str) -> HashMap<&str, &str> {
         .collect()
 }
 
-/// What the server's INFO and clock say. `server` and `ours` are microseconds since the epoch; `long_quotas`: there are
-/// limits of a day and longer, which must outlive a restart.
+/// The findings from the server's INFO and clock. `server` and `ours` are microseconds since the
+/// epoch; `long_quotas`: there are limits of a day or longer, which must survive a restart.
 pub(super) fn audit(
     fields: &HashMap<&str, &str>,
     server: u64,
@@ -63,7 +63,7 @@ pub(super) fn audit(
     findings
 }
 
-/// The finding on a server that does not say how it is set.
+/// The finding about a server that does not report its settings.
 pub(super) fn blind() -> Finding {
     let message = "the store's user may not read INFO: whether buckets survive is not known, and `on_failover = \"drain\"` \
                    does nothing; allow it (ACL: +info)";

@@ -1,4 +1,5 @@
-//! The arguments and the answer of `draw_bucket.lua`, which decides the common case: see its head.
+//! The arguments and the response of `draw_bucket.lua`, which decides the common case: see its
+//! head.
 
 use crate::batch::{Answer, Batch};
 use crate::simple::{Simple, all_simple};
@@ -6,17 +7,17 @@ use crate::wire_form::{StoredState, WireForm, moment};
 use tollgate_limit::Timestamp;
 use tollgate_limit::bucket::{Level, State};
 
-/// A term is this many doubles.
+/// The number of doubles in a term.
 const TERM: usize = 7;
-/// Level and moment.
+/// The bytes of level and moment.
 const BUCKET: usize = 8 + 8;
-/// With how many were granted.
+/// Plus the number of granted requests.
 const ANSWER: usize = BUCKET + 2;
-/// Claims and buckets of one call, so that Lua's stack holds what it is told and answers: 8000 values.
+/// Claims and buckets of one call, so that arguments and response fit in Lua's stack: 8000 values.
 const CLAIMS_MAX: usize = 2000;
 const BUCKETS_MAX: usize = 1024;
 
-/// The argument for `batch`; `None`: it is for the general script.
+/// The argument for `batch`; `None`: the batch needs the general script.
 pub(super) fn arguments(batch: &Batch, pinned: i64, fingerprint: i64) -> Option<Vec<u8>> {
     let wanted = all_simple(batch, Simple::of)?;
     let mut terms = Terms::default();
@@ -28,8 +29,8 @@ pub(super) fn arguments(batch: &Batch, pinned: i64, fingerprint: i64) -> Option<
     terms.argument(pinned, fingerprint, &asked)
 }
 
-/// The arguments for a `batch` of requests with several claims, or of several groups on one bucket; `None`: it is for the
-/// general script.
+/// The arguments for a `batch` of requests with several claims, or of several groups on one bucket;
+/// `None`: the batch needs the general script.
 pub(super) fn several_arguments(
     batch: &Batch,
     pinned: i64,
@@ -37,7 +38,7 @@ pub(super) fn several_arguments(
 ) -> Option<[Vec<u8>; 2]> {
     let claims: usize = batch.groups.iter().map(|group| group.parts.len()).sum();
     let others = batch.corrections.len() + batch.wishes.len() + batch.returns.len();
-    // (What Lua's stack holds at once.)
+    // (The most values that Lua's stack holds.)
     if others > 0
         || batch.groups.is_empty()
         || claims > CLAIMS_MAX
@@ -66,7 +67,7 @@ pub(super) fn several_arguments(
             groups.extend_from_slice(&u16::try_from(part.bucket).ok()?.to_le_bytes());
         }
     }
-    // A bucket that only somebody looks at has no term.
+    // A bucket that requests only read has no term.
     let asked = of_bucket
         .into_iter()
         .map(|term| Some([term?, 0, 0]))
@@ -77,7 +78,7 @@ pub(super) fn several_arguments(
     ])
 }
 
-/// Numbers of claims, each once.
+/// The numbers of claims, without duplicates.
 #[derive(Default)]
 struct Terms(Vec<[i64; TERM]>);
 
@@ -95,7 +96,7 @@ impl Terms {
         }: Simple,
     ) -> Option<u8> {
         let term = [n, p, brim, price, need, most, lowest];
-        // Neighbours are mostly alike.
+        // Neighbouring claims usually have the same numbers.
         let place = self
             .0
             .iter()
@@ -120,7 +121,7 @@ impl Terms {
     }
 }
 
-/// The answer for `batch`; `None`: it is none.
+/// The response to `batch`; `None`: it is invalid.
 pub(super) fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
     let (now, each) = reply.split_first_chunk::<8>()?;
     if each.len() != ANSWER * batch.buckets.len() {
@@ -139,7 +140,7 @@ pub(super) fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
     Some(Answer::to_requests(at(*now)?, before, granted))
 }
 
-/// The answer to [`several_arguments`]; `None`: it is none.
+/// The response to [`several_arguments`]; `None`: it is invalid.
 pub(super) fn several_read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
     let (now, rest) = reply.split_first_chunk::<8>()?;
     let (buckets, taken) = rest.split_at_checked(BUCKET * batch.buckets.len())?;
@@ -159,7 +160,7 @@ pub(super) fn several_read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
     Some(Answer::to_requests(at(*now)?, before, granted))
 }
 
-/// A bucket as it stood: `Some(None)` full, which equals none.
+/// A bucket's state; `Some(None)`: full, which equals no bucket.
 fn state(shape: &WireForm, bytes: &[u8; BUCKET]) -> Option<Option<StoredState>> {
     let (level, at) = bytes.split_first_chunk::<8>()?;
     let (level, at) = (integer(*level)?, self::at(at.try_into().ok()?)?);
@@ -174,7 +175,7 @@ fn double(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(&(number as f64).to_le_bytes());
 }
 
-/// A whole number that a double holds exactly.
+/// A whole number that a double represents exactly.
 fn integer(bytes: [u8; 8]) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let number = f64::from_le_bytes(bytes);

@@ -1,7 +1,8 @@
-//! The masters of a Redis Cluster: which has which slots, as its nodes tell, and a lane to each.
+//! The masters of a Redis Cluster: discovers from the nodes which master has which slots, and runs
+//! a lane to each.
 //!
-//! What a client library does for a whole cluster at once is done here for each master by itself: one that is lost, frozen
-//! or slow holds up nothing that is asked of another, nor the question who has which slot.
+//! Client libraries handle a cluster as one unit. Here each master is handled separately: a master
+//! that is lost, frozen or slow delays no request to another, nor the discovery of slots.
 
 mod nodes;
 mod slots;
@@ -22,17 +23,17 @@ use super::link::RedisLink;
 use crate::batch::servers::{Parts, Server, hand_over};
 use crate::batch::{Outages, ServerPart, Shared, lane};
 
-/// Nodes are asked who has which slot this often, and sooner where a server is lost or has sent us to another.
+/// How often nodes are asked for the slot table; sooner if a server is lost or has redirected us.
 const EVERY: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(100);
-/// Questions are this far apart, however often we are sent to another server.
+/// The minimum time between two such calls, however often we are redirected.
 const APART: Duration = Duration::from_millis(20);
 
-/// What the lanes of a cluster share.
+/// The state that the lanes of a cluster share.
 pub(super) struct Cluster {
     pub(super) nodes: Nodes,
     pub(super) parts: Arc<ArcSwap<Parts>>,
-    /// Who has which slot is not what it was.
+    /// Notified when the slot table may have changed.
     pub(super) changed: Notify,
 }
 
@@ -45,15 +46,15 @@ impl Cluster {
         }
     }
 
-    /// Whether `server` has a slot, as far as is known.
+    /// Whether `server` has a slot, as far as known.
     pub(super) fn has(&self, server: &str, slot: u16) -> bool {
         let parts = self.parts.load();
         let owner = parts.owner(slot).and_then(|place| parts.servers.get(place));
         owner.is_some_and(|owner| owner.shared.server() == Some(server))
     }
 
-    /// Keeps up with who has which slots, and has a lane to each master, until the store is closed. `link`: to no server
-    /// yet; `common`: of none.
+    /// Keeps the slot table up to date and runs a lane to each master, until the store is closed.
+    /// `link`: not yet bound to a server; `common`: of no server.
     pub(super) async fn keep(self: Arc<Self>, common: Arc<Shared>, link: RedisLink) {
         let mut outages = Outages::of(None);
         let mut known: Vec<String> = Vec::new();
@@ -86,11 +87,11 @@ impl Cluster {
             server.shared.close();
         }
         while lanes.join_next().await.is_some() {}
-        // Its servers' connections know the cluster.
+        // Its servers' connections refer to the cluster.
         self.parts.store(Arc::default());
     }
 
-    /// Keeps who has which slots: new masters get a lane, and those without slots lose theirs.
+    /// Installs a new slot table: new masters get a lane, and those without slots lose theirs.
     fn install(
         self: &Arc<Self>,
         masters: HashMap<String, slots::Ranges>,

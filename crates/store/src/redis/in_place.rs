@@ -1,13 +1,14 @@
-//! The call of a request that is alone, made where the request is.
+//! Makes the call of a single request directly on the request's own thread.
 //!
-//! Handing a request over to the store's thread and back wakes two threads, which costs more than the call. So while no
-//! call is under way and nothing waits for one, a request calls by itself, over a connection that belongs to the runtime
-//! it runs on. Whatever comes meanwhile goes to the store's thread as always, which waits for nobody: coalescing begins
-//! with the second request. A request whose places must be kept alive by heartbeats goes there in any case, as they rely on
-//! the order of calls.
+//! Passing a request to the store's thread and back wakes two threads, which costs more than the
+//! call. So while no call is in flight and nothing waits for one, a request makes the call itself,
+//! over a connection that belongs to its runtime. Requests that arrive meanwhile go to the store's
+//! thread as usual, which does not wait: coalescing begins with the second request. A request whose
+//! places need heartbeats always goes there, because heartbeats depend on the order of calls.
 //!
-//! The store's own connection says which server is the right one: when that is made anew, these are too. One that fails is
-//! dropped, and requests go to the store's thread until another stands.
+//! The store's own connection determines the right server: when it is re-established, these
+//! connections are too. A connection that fails is dropped, and requests go to the store's thread
+//! until another is established.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,30 +22,31 @@ use tokio::runtime::{Handle, Id};
 use super::link::{Connection, RedisLink};
 use crate::batch::{Ask, InPlace, Link, Shared, fly_alone};
 
-/// Idle connections are tried this often, so that one that was closed is not found out by a request.
+/// How often idle connections are tested, so that a closed one is not discovered by a request.
 const TRIED_EVERY: Duration = Duration::from_secs(1);
-/// Runtimes that have connections; beyond, all are forgotten (a runtime that ended leaves its own behind).
+/// The most runtimes with connections; above it all are forgotten (a runtime that has ended leaves
+/// its own behind).
 const RUNTIMES_MAX: usize = 256;
 
-/// The connections of the runtimes that requests run on.
+/// The connections of the runtimes on which requests run.
 pub(super) struct Connections(Arc<Inner>);
 
 struct Inner {
     link: RedisLink,
     connections: RwLock<Vec<(Id, State)>>,
-    /// Whether a request is calling by itself.
+    /// Whether a request's own call is in flight.
     flying: AtomicBool,
 }
 
 #[derive(Clone)]
 enum State {
-    /// On its way, or one that failed, which is tried again after a while.
+    /// Being established, or failed and retried after a while.
     Coming,
-    /// Of the store's connection of this number.
+    /// Belongs to the store's connection with this number.
     Ready(Arc<Connection>, u64),
 }
 
-/// Ends a request's own call, however it ends.
+/// Marks the end of a request's own call, however it ends.
 struct Flying<'f>(&'f AtomicBool);
 
 impl Drop for Flying<'_> {
@@ -101,7 +103,7 @@ impl InPlace for Connections {
         let flying = Flying(&inner.flying);
         Ok(Box::pin(async move {
             if !fly_alone(shared, &inner.link, &connection, ask).await {
-                // What has become of it may have become of all.
+                // The failure may affect all connections.
                 inner.forget();
             }
             drop(flying);
@@ -134,7 +136,7 @@ impl Inner {
     }
 }
 
-/// Makes a runtime's connection and tries it now and then, as long as it is used.
+/// Establishes a runtime's connection and tests it periodically, as long as it is used.
 async fn keep(inner: Weak<Inner>, id: Id, generation: u64) {
     let Some(strong) = inner.upgrade() else {
         return;

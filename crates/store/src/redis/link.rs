@@ -1,4 +1,4 @@
-//! The connection to a Redis: makes it, checks it, speaks the scripts' language over it.
+//! The connection to a Redis: establishes it, checks it, and runs the scripts over it.
 
 mod command;
 mod general;
@@ -29,13 +29,14 @@ use crate::clock::Clock;
 use crate::simple::are_simple;
 use crate::wire_form::{Name, signed};
 
-/// Heartbeats go out this often.
+/// The interval between heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Keys under which gateways count each other, spread over the slots of a cluster.
 const MEMBERS_KEYS: usize = 64;
-/// A gateway not heard of for so many seconds is no replica.
+/// A gateway without a heartbeat for this many seconds does not count as a replica.
 const REPLICA_SECONDS: u64 = 10;
-/// The mark of a server's data is kept so long after the last gateway has been heard of there (draw/head.lua knows it too).
+/// The mark of a server's data is kept this long after the last heartbeat there (draw/head.lua has
+/// the same number).
 const EPOCH_SECONDS: u64 = 30 * 86_400;
 
 #[derive(Clone)]
@@ -48,10 +49,10 @@ pub(super) struct RedisLink {
     bucket_script: Script,
     heartbeat: Script,
     epoch: Script,
-    /// This gateway among others: 52 random bits.
+    /// Identifies this gateway: 52 random bits.
     id: i64,
     masters: Masters,
-    /// The node of a cluster that it leads to.
+    /// The node of a cluster that it connects to.
     node: Option<Node>,
 }
 
@@ -62,16 +63,18 @@ struct Node {
     cluster: Arc<Cluster>,
 }
 
-/// A connection, and which server it leads to.
+/// A connection, and the server it leads to.
 pub(super) struct Connection {
     wire: MultiplexedConnection,
     node: Option<Node>,
-    /// Of the server process and its data's history: a restart or promotion changes it. Zero: not known.
+    /// Identifies the server process and its data's history: a restart or promotion changes it.
+    /// Zero: not known.
     fingerprint: i64,
-    /// The key that says since when this fingerprint's data is all there is, by the server's clock. It lies beside the
-    /// buckets and is read with them, so that whatever takes them away takes it too.
+    /// The key of the mark: the time, by the server's clock, since which the data of this
+    /// fingerprint is complete. It is stored with the buckets and read with them, so that an event
+    /// that removes them removes it too.
     mark: String,
-    /// What it said at the last heartbeat, for the log. Zero: none has been sent.
+    /// The mark at the last heartbeat, for the log. Zero: no heartbeat was sent.
     epoch: AtomicI64,
 }
 
@@ -82,7 +85,7 @@ impl RedisLink {
         pinned: Option<Clock>,
         shared: Arc<Shared>,
     ) -> Self {
-        // redis-rs takes the process's default; a second call changes nothing.
+        // redis-rs uses the process's default; a second call changes nothing.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         Self {
             address,
@@ -99,7 +102,7 @@ impl RedisLink {
         }
     }
 
-    /// The same to a master of a cluster.
+    /// The same for a master of a cluster.
     pub(super) fn to_node(&self, name: &str, cluster: Arc<Cluster>, shared: Arc<Shared>) -> Self {
         Self {
             node: Some(Node {
@@ -111,9 +114,9 @@ impl RedisLink {
         }
     }
 
-    /// The key under which gateways count each other on this server; `None`: none of those lies there. Every master of a
-    /// cluster has one of its own, so that the loss of another says nothing of who is there. They lie in slots that are
-    /// always the same: gateways agree on them while slots move.
+    /// The key under which gateways count each other on this server; `None`: none of those keys is
+    /// there. Every master of a cluster has its own, so that the loss of one does not affect the
+    /// counts of others. The keys are in fixed slots, so gateways agree on them while slots move.
     fn members_key(&self) -> Option<String> {
         let Some(Node { name, cluster }) = &self.node else {
             return Some("tollgate:{gateways}".into());
@@ -124,15 +127,16 @@ impl RedisLink {
         Some(format!("tollgate:{{{tag}}}"))
     }
 
-    /// Has the mark of the server's data kept for as long as a gateway lives: were it forgotten, buckets nobody knows would be
-    /// empty again.
+    /// Keeps the mark of the server's data alive as long as a gateway runs: without it, unknown
+    /// buckets would start empty again.
     async fn keep_mark(
         &self,
         wire: &mut MultiplexedConnection,
         connection: &Connection,
     ) -> Result<(), RedisError> {
         if self.address.is_cluster() {
-            // Each master would need one of its own: the file's check refuses such limits there.
+            // Each master would need its own; the check of the file refuses such limits in a
+            // cluster.
             return Ok(());
         }
         let mut epoch = self.epoch.key(&connection.mark);
@@ -152,12 +156,13 @@ impl RedisLink {
         Ok(())
     }
 
-    /// Whether a call reads the mark: a fail-over drains one of its limits, none of which is then the common case.
+    /// Whether a call reads the mark: a fail-over drains one of its limits. Such a limit is never
+    /// the common case.
     fn marked(&self, batch: &Batch) -> bool {
         !self.address.is_cluster() && batch.buckets.iter().any(|(_, shape)| shape.drains())
     }
 
-    /// What an error means for the connection. That the slot of what was asked is elsewhere means nothing to it.
+    /// The effect of an error on the connection. A redirection to another slot has none.
     fn trouble(&self, error: RedisError) -> Trouble {
         match &self.node {
             Some(node) if redirection::is_redirection(&error) => {
@@ -168,7 +173,7 @@ impl RedisLink {
         }
     }
 
-    /// Zero: the server's clock decides.
+    /// Zero: the server's clock is used.
     fn pinned_now(&self) -> i64 {
         self.pinned
             .as_ref()
@@ -224,7 +229,7 @@ impl Link for RedisLink {
         .run(connection)
         .await?;
         if let Some(now) = asks_for_more(&reply) {
-            // Nothing was done.
+            // The server did nothing.
             self.shared.counters.calls.fetch_add(1, Ordering::Relaxed);
             let arguments = [self.arguments(connection, batch, Some(now))];
             reply = Box::pin(
@@ -285,7 +290,7 @@ impl Link for RedisLink {
     }
 }
 
-/// Why there is no connection. Wrong credentials stay so until somebody changes them.
+/// Why there is no connection. Wrong credentials remain wrong until an operator changes them.
 fn obstacle(error: RedisError) -> Obstacle {
     let refused = error.kind() == ErrorKind::AuthenticationFailed
         || matches!(
@@ -298,7 +303,7 @@ fn obstacle(error: RedisError) -> Obstacle {
     }
 }
 
-/// Counts the gateways heard of lately, this one included, by the server's clock.
+/// Counts the gateways with a recent heartbeat, including this one, by the server's clock.
 const HEARTBEAT_SCRIPT: &str = "
 local now = redis.call('TIME')[1]
 redis.call('ZADD', KEYS[1], now, ARGV[1])
@@ -307,7 +312,8 @@ redis.call('EXPIRE', KEYS[1], ARGV[2] * 2)
 return redis.call('ZCARD', KEYS[1])
 ";
 
-/// The mark, in microseconds, made if there is none, and whether that was now. A clock of a test's own may say what now is.
+/// Reads the mark, in microseconds, or creates it; returns also whether it was created. A test's
+/// clock may replace the server's.
 const EPOCH_SCRIPT: &str = "
 local time = redis.call('TIME')
 local now = ARGV[1] ~= '0' and ARGV[1] or string.format('%.0f', time[1] * 1000000 + time[2])

@@ -1,4 +1,4 @@
-//! The msgpack of integers that the script reads and writes: one array, nothing else.
+//! The msgpack of integers that the script reads and writes: a single array.
 
 /// Appends the head of an array of `len` elements.
 pub(super) fn array(out: &mut Vec<u8>, len: u32) {
@@ -36,7 +36,7 @@ pub(super) fn integer(out: &mut Vec<u8>, value: i64) {
     }
 }
 
-/// The integers of one array; `None`: it is something else.
+/// The integers of one array; `None`: the bytes are something else.
 pub(super) fn integers(bytes: &[u8]) -> Option<Vec<i64>> {
     let mut rest = bytes;
     let len = match take::<1>(&mut rest)?[0] {
@@ -45,7 +45,7 @@ pub(super) fn integers(bytes: &[u8]) -> Option<Vec<i64>> {
         0xdd => usize::try_from(u32::from_be_bytes(take(&mut rest)?)).ok()?,
         _ => return None,
     };
-    // A length that lies cannot make us allocate: each element has a byte at least.
+    // A false length cannot cause a large allocation: each element has at least one byte.
     let mut numbers = Vec::with_capacity(len.min(rest.len()));
     for _ in 0..len {
         numbers.push(match take::<1>(&mut rest)?[0] {

@@ -1,7 +1,7 @@
-//! The scripts, as they are sent. (The tests of leases call them by themselves, and take them from here.)
+//! The scripts, as they are sent. (The tests of leases call them directly.)
 
-/// Decides every batch: the arithmetic of a token bucket, a head, the kinds of buckets, and what is done
-/// with them, in one text.
+/// Decides every batch. One text: the arithmetic of a token bucket, a head, the kinds of buckets,
+/// and the operations on them.
 pub(super) const DRAW: &str = concat!(
     include_str!("draw/level.lua"),
     include_str!("draw/head.lua"),

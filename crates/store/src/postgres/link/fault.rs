@@ -1,4 +1,4 @@
-//! Why a statement failed, and what that means for those who wait for it.
+//! Why a statement failed, and the effect on the requests that wait for it.
 
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -8,11 +8,12 @@ use crate::batch::{Obstacle, Trouble};
 /// Why a statement failed.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// It met another's; the server took it back.
+    /// It conflicted with another one, and the server rolled it back.
     Conflict(String),
     Failed(tokio_postgres::Error),
     Corrupt(&'static str),
-    /// The functions are of another version than when we connected: connecting anew makes ours, or says what to do.
+    /// The functions have another version than at connection time: reconnecting creates ours, or
+    /// reports what to do.
     Replaced,
 }
 
@@ -21,7 +22,7 @@ impl From<tokio_postgres::Error> for Fault {
         let conflict = [
             SqlState::T_R_SERIALIZATION_FAILURE,
             SqlState::T_R_DEADLOCK_DETECTED,
-            // YugabyteDB lets the race of two first inserts through.
+            // YugabyteDB can report two concurrent first inserts this way.
             SqlState::UNIQUE_VIOLATION,
         ];
         match error.code() {
@@ -32,7 +33,8 @@ impl From<tokio_postgres::Error> for Fault {
 }
 
 impl Fault {
-    /// Of a COMMIT: refused by the server is rolled back; anything else may have charged and is not tried again.
+    /// For a COMMIT: an error from the server means a rollback; any other failure may have charged
+    /// and is not retried.
     pub(super) fn from_commit(error: tokio_postgres::Error) -> Self {
         error.into()
     }
@@ -45,17 +47,18 @@ impl Fault {
                 Trouble::Unfit("the functions were replaced by those of another version".into())
             }
             Self::Failed(error) => {
-                // The server ends the session: of a COMMIT nobody knows what it has done.
+                // The server ends the session: the outcome of a COMMIT is then unknown.
                 let ended = [
                     SqlState::ADMIN_SHUTDOWN,
                     SqlState::CRASH_SHUTDOWN,
                     SqlState::CANNOT_CONNECT_NOW,
                     SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
                 ];
-                // It has done nothing, and will do nothing over this session.
+                // The server has done nothing, and will do nothing over this session.
                 let unfit = [
                     SqlState::READ_ONLY_SQL_TRANSACTION,
-                    // The table is gone, as an unlogged one's relation is after a promotion: connecting makes it anew.
+                    // The table is gone, like an unlogged table after a promotion: reconnecting
+                    // creates it again.
                     SqlState::UNDEFINED_TABLE,
                     SqlState::UNDEFINED_FUNCTION,
                 ];
@@ -74,10 +77,11 @@ impl Fault {
     }
 }
 
-/// Why there is no session. Wrong credentials, a missing database or right stay so until somebody changes them.
+/// Why there is no session. Wrong credentials, a missing database or a missing right remain until
+/// an operator changes them.
 pub(super) fn obstacle(error: &tokio_postgres::Error) -> Obstacle {
     let lasting = error.code().is_some_and(|code| {
-        // (Of classes 28, 3D and 42.)
+        // (Error classes 28, 3D and 42.)
         ["28", "3D", "42"]
             .iter()
             .any(|class| code.code().starts_with(class))
@@ -88,7 +92,7 @@ pub(super) fn obstacle(error: &tokio_postgres::Error) -> Obstacle {
     }
 }
 
-/// An error with its cause; tokio-postgres's own words stop at "db error".
+/// An error with its cause; tokio-postgres's own text stops at "db error".
 pub(super) fn words(error: &tokio_postgres::Error) -> String {
     match (error.as_db_error(), std::error::Error::source(error)) {
         (Some(error), _) => format!("{} ({})", error.message(), error.code().code()),

@@ -1,4 +1,5 @@
-//! The transaction that decides what the functions leave: every algorithm of the core, leases, corrections.
+//! The transaction that decides what the functions do not: every algorithm of the core, leases,
+//! corrections.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -19,7 +20,8 @@ use tollgate_limit::bucket::State;
 use tollgate_limit::{Change, Kept, Micros, Timestamp};
 
 impl PostgresLink {
-    /// Everything else: locks in key order, clock after the locks, decision by the pure core, one write.
+    /// Decides everything else: locks in key order, reads the clock after the locks, decides by the
+    /// pure core, writes once.
     pub(super) async fn transaction(
         &self,
         session: &Session,
@@ -50,7 +52,7 @@ impl PostgresLink {
             "SELECT coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)";
         let keys_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&sorted, Type::BYTEA_ARRAY)];
         let clock_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&pinned, Type::INT8)];
-        // One trip: the server takes them in this order.
+        // One round trip: the server handles them in this order.
         let ((begun, inserted), ((rows, now), marked)) = join(
             join(
                 client.batch_execute(&begin),
@@ -92,7 +94,8 @@ impl PostgresLink {
                 ))
             });
             let (bucket, held) = read.unwrap_or_else(|_| {
-                // Whatever needs it fails, and it is left as it is; the rest of the batch has nothing to do with it.
+                // Requests that need it fail, and its row is not changed; the rest of the batch is
+                // not affected.
                 unreadable.push(place);
                 (Opened::unreadable(shape), Parts::default())
             });
@@ -116,7 +119,8 @@ impl PostgresLink {
             let row = fields::close(&batch.buckets[bucket].1, &opened[bucket], mark.print, now);
             let row = row.map(|row| parts[bucket].close(row));
             columns.0.push(&keys[bucket]);
-            // Rows differ in length, which SQL's nested arrays do not allow: each is sent as the text of an array.
+            // Rows differ in length, which SQL's nested arrays do not support: each is sent as an
+            // array's text.
             columns.1.push(row.as_ref().map(|(row, _)| array_text(row)));
             columns
                 .2
@@ -162,7 +166,8 @@ impl PostgresLink {
         })
     }
 
-    /// How long a place in flight stands. Heartbeats keep the real time; a test's clock may run ahead of them.
+    /// How long a place in flight lasts. Heartbeats follow real time; a test's clock may run ahead
+    /// of them.
     fn hold(&self) -> Micros {
         if self.options.pinned.is_some() {
             HOLD_PINNED
@@ -171,8 +176,9 @@ impl PostgresLink {
         }
     }
 
-    /// The mark of the data that a transaction sees; `None`: no limit of the batch asks for it. It is read after the
-    /// buckets are locked, in the same table: nobody empties that meanwhile.
+    /// The mark of the data that a transaction sees; `None`: no limit of the batch needs it. It is
+    /// read after the buckets are locked, in the same table, so the table cannot be emptied in
+    /// between.
     async fn marked(
         &self,
         session: &Session,
@@ -188,7 +194,7 @@ impl PostgresLink {
             .map(Some)
     }
 
-    /// That mark, made where there is none that is good.
+    /// Reads that mark, and creates it if there is no valid one.
     async fn mark_at(
         &self,
         session: &Session,
@@ -215,7 +221,7 @@ impl PostgresLink {
         Ok(Mark::of(&row)?)
     }
 
-    /// What is answered, and which buckets changed.
+    /// Decides the batch; returns the results and the changed buckets.
     fn decide(
         &self,
         batch: &Batch,
@@ -248,7 +254,7 @@ impl PostgresLink {
                 Adjust::Change(change) => bucket.settle(shape, *change, now),
             };
         }
-        // Requests are decided in their own numbers, which the bucket takes on when something is drawn.
+        // Requests are decided in their own numbers; a draw converts the bucket to them.
         let mut costs = vec![false; opened.len()];
         for part in batch.groups.iter().flat_map(|group| &group.parts) {
             costs[part.bucket as usize] |= part.cost > 0;
@@ -308,14 +314,16 @@ impl PostgresLink {
     }
 }
 
-/// What a batch is answered: the states that requests find, how many of each group are granted, how many units leased.
+/// The result of a batch: the states that requests find, the number of granted requests of each
+/// group, and the units leased.
 struct Answered {
     before: Vec<Option<State>>,
     granted: Vec<u32>,
     leased: Vec<u64>,
 }
 
-/// Rolls back when it is dropped before it is closed: a caller who no longer waits must not leave locks behind.
+/// Rolls back if it is dropped before it is closed: a request that no longer waits must not leave
+/// locks behind.
 pub(super) struct OpenTransaction {
     client: Rc<Client>,
     pub(super) closed: bool,
@@ -335,11 +343,11 @@ impl Drop for OpenTransaction {
         if !self.closed && !self.client.is_closed() {
             let client = self.client.clone();
             let mut rollback = Box::pin(async move {
-                // If this cannot be sent the connection is gone, and the transaction with it.
+                // If this cannot be sent, the connection is gone, and the transaction with it.
                 let _ = client.batch_execute("ROLLBACK").await;
             });
-            // It is sent by the first poll, which must not wait for its turn as a task: whatever the session is asked
-            // next would run, be answered, and be taken back with the transaction.
+            // The first poll sends it, without waiting to be scheduled as a task: otherwise the
+            // session's next statement would run inside the transaction and be rolled back with it.
             if rollback
                 .as_mut()
                 .poll(&mut Context::from_waker(Waker::noop()))
@@ -360,7 +368,7 @@ fn array_text(row: &[i64]) -> String {
     format!("{{{}}}", numbers.join(","))
 }
 
-/// Both futures, polled in this order: their messages leave in it.
+/// Polls both futures in this order, so that their messages are sent in it.
 pub(super) async fn join<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
     let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
     let (mut first, mut second) = (None, None);

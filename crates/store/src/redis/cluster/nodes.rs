@@ -1,4 +1,4 @@
-//! The nodes of a cluster: how each is reached, and what they say of who has which slot.
+//! The nodes of a cluster: how each is reached, and the slot table that each reports.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use super::slots::{Layout, layout};
 use crate::redis::audit::fields;
 use crate::redis::link::open;
 
-/// Nodes asked at a time who has which slot.
+/// The most nodes asked for the slot table at one time.
 const ASKED_MAX: usize = 16;
-/// The first to answer may be behind; others have so long to know better.
+/// The first response may be outdated; other nodes have this long to give a newer one.
 const OTHERS: Duration = Duration::from_millis(100);
-/// Connections kept, beside those of the lanes.
+/// The most connections kept, besides those of the lanes.
 const KEPT_MAX: usize = 1024;
 
 /// The nodes of a cluster.
 pub(crate) struct Nodes {
-    /// Those that the file names.
+    /// The nodes named in the file.
     seeds: Vec<ConnectionInfo>,
     certificates: Option<Box<TlsCertificates>>,
     connections: Mutex<HashMap<String, MultiplexedConnection>>,
 }
 
-/// What a node says, and how much that is worth: whether it is in touch with most of the cluster, the cluster's epoch, and
-/// of how many slots it knows who has them.
+/// A node's report and its rank: whether the node reaches most of the cluster, the cluster's epoch,
+/// and the number of slots with a known owner.
 type Said = ((bool, u64, usize), Layout);
 
 impl Nodes {
@@ -45,7 +45,7 @@ impl Nodes {
         }
     }
 
-    /// How a node is reached.
+    /// The connection settings of a node.
     pub(crate) fn address(&self, node: &str) -> Result<ConnectionInfo, RedisError> {
         let malformed = || {
             RedisError::from((
@@ -84,7 +84,8 @@ impl Nodes {
         }
     }
 
-    /// A connection to a node beside that of its lane. One that failed is to be [forgotten](Self::forget).
+    /// A connection to a node, separate from its lane's. After a failure the caller must
+    /// [forget](Self::forget) it.
     pub(crate) async fn connection(&self, node: &str) -> Result<MultiplexedConnection, RedisError> {
         if let Some(known) = self.connections.lock().get(node) {
             return Ok(known.clone());
@@ -106,11 +107,11 @@ impl Nodes {
         self.connections.lock().remove(node);
     }
 
-    /// Asks nodes, `known` ones first, who has which slots: the word of a node that is in touch with most of the cluster
-    /// counts for more, and then that of the latest epoch.
+    /// Asks nodes, `known` ones first, for the slot table. The report of a node that reaches most
+    /// of the cluster ranks highest, then that of the latest epoch.
     ///
     /// # Errors
-    /// When none of them says.
+    /// When no node reports it.
     pub(super) async fn who_has_what(
         cluster: &Arc<Cluster>,
         known: &[String],
@@ -129,7 +130,7 @@ impl Nodes {
         fastrand::shuffle(&mut asked);
         let mut others: Vec<&String> = known.iter().filter(|node| !asked.contains(node)).collect();
         fastrand::shuffle(&mut others);
-        // Half of the places for those that the file names, where there are so many.
+        // Half of the places for nodes named in the file, if there are that many.
         asked.truncate(ASKED_MAX - others.len().min(ASKED_MAX / 2));
         asked.extend(
             others
@@ -175,7 +176,7 @@ impl Nodes {
 
     async fn ask(&self, node: &str) -> Result<Said, RedisError> {
         let mut connection = self.connection(node).await?;
-        // Kept again once it has answered: one that hangs is given up with this question.
+        // Kept again after it has responded: a hanging connection is given up with this call.
         self.forget(node);
         let slots: Value = redis::cmd("CLUSTER")
             .arg("SLOTS")
@@ -185,7 +186,7 @@ impl Nodes {
         let Some(layout) = layout(&slots, host).filter(|layout| !layout.masters.is_empty()) else {
             return Err((redis::ErrorKind::Client, "it knows of no master with slots").into());
         };
-        // One that may not say how it does is believed to do well.
+        // A node whose user may not report its state is assumed to be healthy.
         let info: String = redis::cmd("CLUSTER")
             .arg("INFO")
             .query_async(&mut connection)

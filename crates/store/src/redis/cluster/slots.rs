@@ -1,4 +1,4 @@
-//! Slots: which one a key is in, and what nodes tell of who has which.
+//! Slots: the slot of a key, and the slot table that nodes report.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -14,15 +14,15 @@ pub(crate) const SLOTS: usize = 16_384;
 /// Slots of one master.
 pub(crate) type Ranges = Vec<RangeInclusive<u16>>;
 
-/// Who has which slots, as a node tells.
+/// The slot table as a node reports it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) masters: HashMap<String, Ranges>,
-    /// Everybody it knows to have a part in them, replicas too.
+    /// Every node with a part in the slots, including replicas.
     pub(super) nodes: Vec<String>,
 }
 
-/// The slot of a bucket: that of the tag in its key's braces.
+/// The slot of a bucket: the slot of the tag in its key's braces.
 pub(crate) fn slot(name: &Name) -> u16 {
     slot_of(&tag_of(name))
 }
@@ -41,7 +41,7 @@ pub(crate) fn slot_of(tag: &[u8]) -> u16 {
     crc % 16_384
 }
 
-/// Reads the answer to CLUSTER SLOTS of the node at `host`. `None`: it is none.
+/// Reads the response to CLUSTER SLOTS of the node at `host`. `None`: it is invalid.
 pub(super) fn layout(answer: &Value, host: &str) -> Option<Layout> {
     let Value::Array(ranges) = answer else {
         return None;
@@ -74,7 +74,7 @@ pub(super) fn layout(answer: &Value, host: &str) -> Option<Layout> {
     Some(layout)
 }
 
-/// `host:port` of a node. One that does not say its host is where we have found the node that tells of it.
+/// `host:port` of a node. A node reported without a host is on the host of the reporting node.
 fn name(node: &Value, host: &str) -> Option<String> {
     let Value::Array(parts) = node else {
         return None;
@@ -89,7 +89,7 @@ fn name(node: &Value, host: &str) -> Option<String> {
         _ => return None,
     };
     match told {
-        // It does not know itself by a name.
+        // The node does not know its own name.
         "?" => None,
         "" => Some(format!("{host}:{port}")),
         told => Some(format!("{told}:{port}")),
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn cluster_slot_of_a_tag_is_what_redis_says_it_is() {
-        // CLUSTER KEYSLOT of each.
+        // Results of CLUSTER KEYSLOT for each.
         for (tag, slot) in [
             ("123456789", 12_739),
             ("foo", 12_182),

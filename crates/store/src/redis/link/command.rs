@@ -1,4 +1,4 @@
-//! Running a script on the server: its command, the names of its keys, what an error means.
+//! Runs a script on the server: its command, the names of its keys, and the meaning of errors.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,18 +16,19 @@ pub(super) struct Call<'c> {
     pub(super) script: &'c Script,
     pub(super) source: &'c str,
     pub(super) batch: &'c Batch,
-    /// The key that follows those of the buckets.
+    /// The key after those of the buckets.
     pub(super) mark: Option<&'c str>,
     pub(super) arguments: &'c [Vec<u8>],
 }
 
 impl Call<'_> {
-    /// Runs it on the server of `connection`, or on that of a cluster which has the batch's slot.
+    /// Runs it on the server of `connection`, or on the cluster node that has the batch's slot.
     pub(super) async fn run(self, connection: &Connection) -> Result<Vec<u8>, Trouble> {
         match self.send(&mut connection.wire.clone(), false).await {
             Ok(reply) => Ok(reply),
             Err(error) => match &connection.node {
-                // (Boxed, as is what is rare below: every request that is alone carries this future along.)
+                // (Boxed, like the rare cases below, because every single request carries this
+                // future.)
                 Some(node) if is_redirection(&error) => {
                     Box::pin(follow(
                         &node.cluster,
@@ -43,7 +44,7 @@ impl Call<'_> {
         }
     }
 
-    /// Sends it to a server; `asking`: one that has the slot for this call only.
+    /// Sends it to a server; `asking`: the server has the slot for this call only.
     pub(super) async fn send(
         self,
         wire: &mut MultiplexedConnection,
@@ -53,7 +54,8 @@ impl Call<'_> {
             .query(wire, "EVALSHA", self.script.get_hash(), asking)
             .await
         {
-            // Nothing ran: sending it once more, with its source, is safe. Restarts and promotions empty the cache.
+            // Nothing ran, so sending it again with its source is safe. Restarts and promotions
+            // empty the cache.
             Err(error) if error.code() == Some("NOSCRIPT") => {
                 Box::pin(self.query(wire, "EVAL", self.source, asking)).await
             }
@@ -109,7 +111,8 @@ impl Call<'_> {
 /// A key's length.
 const KEY: usize = 40;
 
-/// `tollgate:{tag}:name`; the tag in braces decides the cluster slot. Base64 for URLs has no brace in it.
+/// `tollgate:{tag}:name`; the tag in braces determines the cluster slot. URL-safe Base64 contains
+/// no brace.
 fn key(name: &Name) -> [u8; KEY] {
     let mut key = *b"tollgate:{......}:......................";
     key[10..16].copy_from_slice(&tag_of(name));
@@ -126,7 +129,7 @@ pub(crate) fn tag_of(name: &Name) -> [u8; 6] {
     tag
 }
 
-/// What an error means for the connection.
+/// The effect of an error on the connection.
 pub(super) fn trouble(error: RedisError) -> Trouble {
     let other_server = matches!(
         error.code(),

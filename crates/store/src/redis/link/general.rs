@@ -1,4 +1,4 @@
-//! The arguments and the answer of the general script, `draw/*.lua`: see its head.
+//! The arguments and the response of the general script, `draw/*.lua`: see its head.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use tollgate_limit::stepped::CALENDAR_STEPS_MAX;
 
 /// The version of the script's arguments.
 const VERSION: i64 = 3;
-/// Boundaries of a calendar either way, where those that a limit's own numbers need did not suffice: a bucket was left in a
-/// deeper debt by other numbers of it, or the server's clock and ours are windows apart.
+/// Calendar boundaries in each direction when those of a limit's own numbers were not enough: other
+/// numbers left the bucket in a deeper debt, or the server's clock and ours are windows apart.
 pub(super) const FAR: u64 = 4 * CALENDAR_STEPS_MAX;
-/// No limit has more units; above, a cost never fits, as it should not.
+/// No limit has more units; a greater cost never fits, which is correct.
 const UNITS_MAX: i64 = 1 << 52;
 
 impl RedisLink {
-    /// The arguments of the general script; see its head. `far`: the server's time, when it has asked for more boundaries
-    /// of calendars than are told at first.
+    /// The arguments of the general script; see its head. `far`: the server's time, if the script
+    /// has asked for more calendar boundaries than it received at first.
     pub(super) fn arguments(
         &self,
         connection: &Connection,
@@ -49,11 +49,11 @@ impl RedisLink {
                     shapes.push(this);
                     let mut own = shape.numbers(about);
                     if pinned != 0 && shape.holds() {
-                        // Heartbeats keep the real time; a test's clock may run ahead of them.
+                        // Heartbeats follow real time; a test's clock may run ahead of them.
                         own[3] = signed(HOLD_PINNED.0);
                     }
                     if let Some(floor) = shape.floor_of_steps() {
-                        // (Where the numbers have a boundary: this script is told them apart.)
+                        // (In place of a boundary: this script receives boundaries separately.)
                         (own[8], own[9]) = (0, floor);
                     }
                     if let Some(listed) = shape.boundaries(about, far.map(|_| FAR)) {
@@ -139,9 +139,10 @@ pub(super) fn read(batch: &Batch, reply: &[u8]) -> Option<Answer> {
     })
 }
 
-/// The server's time, when the general script needs more boundaries of a calendar than it was told: minus one, then that.
+/// The server's time if the general script needs more calendar boundaries than it received: minus
+/// one, then the time.
 pub(super) fn asks_for_more(reply: &[u8]) -> Option<Timestamp> {
-    // (Looked at first: every answer passes here.)
+    // (Checked first, because every response passes here.)
     if !reply.starts_with(&[0x92, 0xff]) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! What a server tells of itself: whether it may be written to, who it is, and what the audit says of it.
+//! Identifies a server: whether it may be written to, its fingerprint, and the audit's findings.
 
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
@@ -9,7 +9,7 @@ use crate::redis::audit::{audit, blind, fields};
 use crate::wire_form::signed;
 
 impl RedisLink {
-    /// Audits the server; its INFO, if it is one that tells.
+    /// Audits the server; returns its INFO, if the user may read it.
     pub(super) async fn look(
         &self,
         wire: &mut MultiplexedConnection,
@@ -24,7 +24,7 @@ impl RedisLink {
         Ok(Some(info))
     }
 
-    /// Findings on one of several servers say which.
+    /// Findings about one of several servers name it.
     fn named(&self, findings: Vec<Finding>) -> Vec<Finding> {
         let Some(server) = self.shared.server() else {
             return findings;
@@ -38,7 +38,7 @@ impl RedisLink {
             .collect()
     }
 
-    /// What a server's INFO and clock say.
+    /// The findings from a server's INFO and clock.
     fn audit(&self, info: &str, server: u64) -> Vec<Finding> {
         audit(
             &fields(info),
@@ -48,7 +48,7 @@ impl RedisLink {
         )
     }
 
-    /// Who answers (its fingerprint), whether it may be written to, and what the audit says of it.
+    /// The server's fingerprint, whether it may be written to, and the audit's findings.
     pub(super) async fn greet(&self, wire: &mut MultiplexedConnection) -> Result<i64, String> {
         let Some(info) = self.look(wire).await.map_err(|error| error.to_string())? else {
             return Ok(0);
@@ -60,7 +60,8 @@ impl RedisLink {
         if fields.get("loading").is_some_and(|loading| *loading != "0") {
             return Err("it is loading its data".into());
         }
-        // Fail-over rules by fingerprint need one server: slots move between those of a cluster.
+        // Fail-over rules by fingerprint need a single server: slots move between the servers of a
+        // cluster.
         if self.node.is_some() {
             return Ok(0);
         }
@@ -71,7 +72,8 @@ impl RedisLink {
     }
 }
 
-/// A user who may not read INFO can still draw; the audit and the fail-over rule are then blind: `None`.
+/// A user without the right to read INFO can still draw; the audit and the fail-over rule then have
+/// no data: `None`.
 fn seen_or_blind<T>(seen: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
     match seen {
         Ok(seen) => Ok(Some(seen)),
@@ -80,12 +82,12 @@ fn seen_or_blind<T>(seen: Result<T, RedisError>) -> Result<Option<T>, RedisError
     }
 }
 
-/// What TIME says, in microseconds.
+/// The response to TIME, in microseconds.
 fn micros((seconds, micros): (u64, u64)) -> u64 {
     seconds.saturating_mul(1_000_000).saturating_add(micros)
 }
 
-/// Of the process and of its data's history, in 52 bits.
+/// Identifies the process and its data's history, in 52 bits.
 fn fingerprint(run_id: Option<&&str>, replid: Option<&&str>) -> i64 {
     use std::hash::Hasher;
     let mut hasher = siphasher::sip::SipHasher13::new();

@@ -1,4 +1,4 @@
-//! Following a cluster's redirections: the slot of a batch has moved, or is about to.
+//! Follows a cluster's redirections: the slot of a batch has moved, or is being moved.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,27 +10,29 @@ use super::command::{Call, trouble};
 use crate::batch::Trouble;
 use crate::redis::cluster::Cluster;
 
-/// Servers that are tried in turn, before the slot is given up for this call; its deadline may be sooner.
+/// The most servers tried for one call; its deadline may be sooner.
 const TURNS_MAX: u32 = 1_000;
-/// A slot that is being moved has some of a batch's keys here and some there: they are together in a moment.
+/// While a slot is being moved, a batch's keys may be on two servers; after this time they are
+/// usually together again.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// How a server's error sends us elsewhere.
+/// How an error redirects a call.
 enum Way {
-    /// To this server, for this once where it is asked so.
+    /// To this server; with `asking`, for this call only.
     To { node: String, asking: bool },
-    /// Nowhere yet: the same server in a moment.
+    /// The same server again, after a moment.
     Again,
-    /// Nobody has the slot.
+    /// No server has the slot.
     Nobody,
 }
 
-/// Where an error sends us; `None`: it is about something else. Nothing was done: sending the same elsewhere is safe.
+/// The redirection in an error; `None`: the error is another one. Nothing was done, so sending the
+/// call elsewhere is safe.
 fn way(error: &RedisError, here: &str) -> Option<Way> {
     match error.code()? {
         code @ ("MOVED" | "ASK") => {
             let (node, _) = error.redirect_node()?;
-            // (A node that does not say its host is on that of the one that sends us.)
+            // (A redirection without a host means the host of the redirecting node.)
             let host = here.rsplit_once(':').map_or("", |(host, _)| host);
             let node = if node.starts_with(':') {
                 format!("{host}{node}")
@@ -43,7 +45,7 @@ fn way(error: &RedisError, here: &str) -> Option<Way> {
             })
         }
         "TRYAGAIN" => Some(Way::Again),
-        // (The cluster may be down as a whole: then the server refuses all there is.)
+        // (If the whole cluster is down, the server refuses every call.)
         "CLUSTERDOWN"
             if error
                 .detail()
@@ -55,7 +57,8 @@ fn way(error: &RedisError, here: &str) -> Option<Way> {
     }
 }
 
-/// Calls again as `error` of the server `here`, reached by `wire`, says; what the server says that has the slot.
+/// Repeats the call as `error` of the server `here` (connected by `wire`) directs; returns the
+/// response of the server with the slot.
 pub(super) async fn follow(
     cluster: &Arc<Cluster>,
     here: &str,
@@ -72,7 +75,7 @@ pub(super) async fn follow(
                 }
                 there = Some((node, asking));
             }
-            // From the first server again, which knows where the slot is by then.
+            // From the first server again, which then knows the slot's owner.
             Some(Way::Again) => {
                 there = None;
                 tokio::time::sleep(AGAIN).await;
@@ -105,7 +108,7 @@ pub(super) async fn follow(
     Err(Trouble::Moved(error.to_string()))
 }
 
-/// Whether an error is about where a slot is, and nothing was done.
+/// Whether an error is a redirection, after which nothing was done.
 pub(super) fn is_redirection(error: &RedisError) -> bool {
     way(error, "").is_some()
 }

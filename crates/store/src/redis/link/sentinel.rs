@@ -1,4 +1,4 @@
-//! The master that sentinels name, and what is done while none of them answers.
+//! Finds the master through sentinels, and connects when no sentinel responds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,24 +12,25 @@ use tokio::task::JoinSet;
 
 use super::wire::open;
 
-/// Sentinels have so long to name the master before the one they named last is tried.
+/// How long sentinels have to name the master before the last known one is tried.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 type Place = (String, u16);
 
-/// How a master is spoken to, wherever it is.
+/// The connection settings of a master, independent of its address.
 type Like<'l> = (&'l ConnectionInfo, bool, Option<&'l TlsCertificates>);
 
-/// The master, as sentinels name it.
+/// Finds the master through sentinels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Masters {
-    /// The last one that was a master when it was connected to.
+    /// The last server that was a master when a connection to it was established.
     last: Arc<Mutex<Option<Place>>>,
 }
 
 impl Masters {
-    /// Connects to the master that the first sentinel to answer names. While none answers, to the last one, if it still is
-    /// a master: sentinels that are all gone promote nobody, so it is where the others write, too.
+    /// Connects to the master named by the first sentinel that responds. If none responds, connects
+    /// to the last master if it still is one: without sentinels no server is promoted, so the other
+    /// gateways write there too.
     pub(super) async fn open(
         &self,
         sentinels: &[ConnectionInfo],
@@ -53,7 +54,7 @@ impl Masters {
         match redis::cmd("ROLE").query_async::<Value>(&mut wire).await {
             Ok(role) if is_master(&role) => {}
             Ok(_) => return Err((ErrorKind::Client, "it is a replica, not the primary").into()),
-            // A user who may not ask believes the sentinels, and nothing else.
+            // A user without the right to check the role relies on the sentinels alone.
             Err(error) if error.code() == Some("NOPERM") && certain => {}
             Err(error) => return Err(error),
         }
@@ -102,7 +103,7 @@ fn address(
     }
 }
 
-/// What the first sentinel to answer says; all are asked at once, as some may be gone without a word.
+/// The response of the first sentinel; all are asked at once, because some may be silently gone.
 async fn named(sentinels: &[ConnectionInfo], name: &str) -> Result<Place, RedisError> {
     let mut answers = JoinSet::new();
     for sentinel in sentinels {

@@ -1,4 +1,4 @@
-//! How a Redis is reached: one server, the master that sentinels name, a node of a cluster.
+//! Connects to a Redis: one server, the master that sentinels name, or a node of a cluster.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError
 use super::RedisLink;
 use crate::redis::address::Address;
 
-/// A connection is up within this or not at all; requests do not wait for it.
+/// The timeout of a connection attempt; requests do not wait for it.
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 
 /// Opens a connection.
 pub(crate) async fn open(info: ConnectionInfo) -> Result<MultiplexedConnection, RedisError> {
-    // Calls have our own deadline around them; this one only keeps the greeting from hanging.
+    // Calls have our own deadline; this timeout only prevents the greeting from hanging.
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT_WITHIN))
         .set_response_timeout(Some(CONNECT_WITHIN));
