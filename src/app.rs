@@ -138,7 +138,8 @@ impl std::fmt::Debug for Core {
 
 /// Starts a gateway.
 ///
-/// # Errors Every reason that prevents it from serving; then nothing was started.
+/// # Errors
+/// Every reason that prevents it from serving; then nothing was started.
 pub fn start(options: Options) -> Result<RunningGateway, StartError> {
     let config = options.load().map_err(StartError::Config)?;
     start_with(config, options, Origin::default())
@@ -315,7 +316,8 @@ impl RunningGateway {
 
     /// Loads the configuration again and puts it in force; returns a summary.
     ///
-    /// # Errors The reason why it is invalid; then the configuration in force stays.
+    /// # Errors
+    /// The reason why it is invalid; then the configuration in force stays.
     pub fn reload(&self) -> Result<String, String> {
         self.core.reload()
     }

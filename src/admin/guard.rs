@@ -7,8 +7,9 @@ use http::{HeaderMap, Method, StatusCode, header};
 
 /// Checks whether a request is allowed.
 ///
-/// # Errors The status and text of the refusal: a host name that is not allowed (a page whose name
-/// was rebound to this address), or a change requested by a web page.
+/// # Errors
+/// The status and text of the refusal: a host name that is not allowed (a page whose name was
+/// rebound to this address), or a change requested by a web page.
 pub(super) fn check_origin(
     method: &Method,
     headers: &HeaderMap,

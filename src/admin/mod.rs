@@ -2,9 +2,10 @@
 //! and is never on the public port, so that it responds to a scrape or a probe while every worker
 //! is busy.
 //!
-//! `/livez`: the process runs · `/readyz`: it accepts requests (503 before that, while it drains,
-//! and while a condition fails; `?verbose` says which) · `/metrics` · `/api/v1/status` · `POST
-//! /-/reload`.
+//! - `/livez`: the process runs.
+//! - `/readyz`: it accepts requests (503 before that, while it drains, and while a condition fails;
+//!   `?verbose` says which).
+//! - `/metrics`, `/api/v1/status`, `POST /-/reload`.
 
 mod guard;
 mod limits;
@@ -82,21 +83,24 @@ pub struct Door {
 impl Door {
     /// Binds.
     ///
-    /// # Errors If it is not possible to listen on the address.
+    /// # Errors
+    /// If it is not possible to listen on the address.
     pub fn bind(listen: &Listen) -> io::Result<Self> {
         listener::bind(listen).map(|(listener, address)| Self { listener, address })
     }
 
     /// Uses an inherited socket, from a service manager or the process that this one replaces.
     ///
-    /// # Errors If the address of the socket cannot be read.
+    /// # Errors
+    /// If the address of the socket cannot be read.
     pub fn adopt(socket: socket2::Socket) -> io::Result<Self> {
         listener::Bound::adopt(socket).map(|(listener, address)| Self { listener, address })
     }
 
     /// Duplicates the descriptor of its socket, to hand it over.
     ///
-    /// # Errors If the process has no free descriptor.
+    /// # Errors
+    /// If the process has no free descriptor.
     pub fn duplicate(&self) -> io::Result<std::os::fd::OwnedFd> {
         self.listener.duplicate()
     }
@@ -113,15 +117,16 @@ pub struct Admin {
 impl Admin {
     /// Starts it.
     ///
-    /// # Errors If it is not possible to listen on the address, or if no thread or runtime can be
-    /// created.
+    /// # Errors
+    /// If it is not possible to listen on the address, or if no thread or runtime can be created.
     pub fn start(options: Options) -> io::Result<Self> {
         Door::bind(&options.listen).and_then(|door| Self::serve(door, options))
     }
 
     /// Starts it on an existing socket; `options.listen` is ignored.
     ///
-    /// # Errors If no thread or runtime can be created.
+    /// # Errors
+    /// If no thread or runtime can be created.
     pub fn serve(door: Door, options: Options) -> io::Result<Self> {
         let Door { listener, address } = door;
         let runtime = tokio::runtime::Builder::new_current_thread()

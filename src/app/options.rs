@@ -74,7 +74,8 @@ impl Options {
 /// Checks a configuration as a start would, without starting or connecting: the store's address and
 /// files, and the place of the buckets. Returns notes for the operator.
 ///
-/// # Errors The reason why a gateway would not start.
+/// # Errors
+/// The reason why a gateway would not start.
 pub fn preflight(
     config: &mut Config,
     environment: &dyn Fn(&str) -> Option<String>,

@@ -20,7 +20,8 @@ use tollgate_telemetry::{AccessLog, log};
 /// second of the first. SIGHUP reloads, SIGUSR1 reopens the access log's file, SIGUSR2 hands over
 /// to a new process. Blocks the thread.
 ///
-/// # Errors Every reason that prevents it from serving.
+/// # Errors
+/// Every reason that prevents it from serving.
 pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
     let anew = origin.anew.clone();
     let config = options.load().map_err(StartError::Config)?;

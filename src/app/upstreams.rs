@@ -13,7 +13,8 @@ use tollgate_policy::upstream::Upstream;
 
 /// Checks the certificates and keys of every upstream.
 ///
-/// # Errors A message that names the upstream, the file and the reason.
+/// # Errors
+/// A message that names the upstream, the file and the reason.
 pub(super) fn check(policy: &Policy) -> Result<(), String> {
     let checked = |upstream: &Arc<Upstream>| {
         tls::check(upstream).map_err(|error| format!("[upstreams.{}]: TLS: {error}", upstream.name))

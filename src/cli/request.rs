@@ -15,7 +15,8 @@ pub(super) struct Request {
 impl Request {
     /// Parses `[METHOD] [SCHEME://][HOST]/PATH`; the default method is GET.
     ///
-    /// # Errors The reason why it is invalid.
+    /// # Errors
+    /// The reason why it is invalid.
     pub(super) fn parse(text: &str, headers: &[String]) -> Result<Self, String> {
         let text = text.trim();
         let (method, target) = match text.split_once(char::is_whitespace) {

@@ -109,8 +109,9 @@ pub struct Absolute {
 /// Checks `request`, whose headers are `seen`, and normalises it: one Host, the target in origin
 /// form.
 ///
-/// # Errors The reason why it is malformed; the connection should then be closed, because another
-/// party may read its framing differently.
+/// # Errors
+/// The reason why it is malformed; the connection should then be closed, because another party may
+/// read its framing differently.
 pub fn normalise<B>(
     request: &mut Request<B>,
     seen: &RequestHeaders,

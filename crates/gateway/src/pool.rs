@@ -78,8 +78,9 @@ impl Pool {
 
     /// Waits for a slot.
     ///
-    /// # Errors [`ForwardError::Overloaded`] if too many requests already wait, or if the wait took
-    /// too long.
+    /// # Errors
+    /// [`ForwardError::Overloaded`] if too many requests already wait, or if the wait took too
+    /// long.
     pub async fn slot(self: &Rc<Self>) -> Result<Slot, ForwardError> {
         if let Some(free) = self.free.get().checked_sub(1) {
             self.free.set(free);

@@ -86,7 +86,8 @@ pub struct Via {
 impl Via {
     /// The entries of a gateway called `name`, a token.
     ///
-    /// # Panics If `name` is not allowed in a header.
+    /// # Panics
+    /// If `name` is not allowed in a header.
     pub fn new(name: &str) -> Self {
         let own = format!("{name} ({:08x})", fastrand::u32(..));
         let entry = |by: &str| {

@@ -49,7 +49,8 @@ impl BodyReader {
 
     /// Takes the next part out of `input`.
     ///
-    /// # Errors The reason why it is malformed. The body is broken then.
+    /// # Errors
+    /// The reason why it is malformed. The body is broken then.
     pub fn read(&mut self, input: &mut BytesMut) -> Result<Body, Malformed> {
         Ok(match self {
             Self::Done => Body::End,
@@ -82,7 +83,8 @@ impl BodyReader {
 
     /// Handles the end of the connection; everything that was read must have been taken.
     ///
-    /// # Errors [`Malformed::Truncated`]: the body is incomplete.
+    /// # Errors
+    /// [`Malformed::Truncated`]: the body is incomplete.
     pub fn end(&mut self) -> Result<(), Malformed> {
         match self {
             Self::Done => Ok(()),

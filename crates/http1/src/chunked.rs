@@ -59,7 +59,8 @@ impl Decoder {
     /// Takes the next piece out of `input`; `None` if more must be read first. If the connection
     /// has ended that is an error, which the calling code must detect.
     ///
-    /// # Errors The reason why it is malformed. The decoder must not be called again.
+    /// # Errors
+    /// The reason why it is malformed. The decoder must not be called again.
     pub fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Piece>, Malformed> {
         loop {
             match self.at {

@@ -52,7 +52,8 @@ impl Lines {
     /// Returns the length of the head at the beginning of `bytes`, including its blank line; `None`
     /// if it is incomplete. `bytes` must be those of the last call, possibly with more appended.
     ///
-    /// # Errors If it exceeds `bounds`, or if a line end is invalid.
+    /// # Errors
+    /// If it exceeds `bounds`, or if a line end is invalid.
     pub fn find(&mut self, bytes: &[u8], bounds: Bounds) -> Result<Option<usize>, Malformed> {
         while let Some(offset) = memchr::memchr(b'\n', &bytes[self.seen..]) {
             let end = self.seen + offset;
@@ -97,7 +98,8 @@ impl Lines {
 
     /// The line `index` of `head`, without its end.
     ///
-    /// # Panics If there is no such line.
+    /// # Panics
+    /// If there is no such line.
     pub fn line<'h>(&self, head: &'h [u8], index: usize) -> &'h [u8] {
         let line = &head[self.start(index)..self.ends[index] as usize];
         line.strip_suffix(b"\r").unwrap_or(line)
@@ -106,7 +108,8 @@ impl Lines {
     /// Adds the headers in the lines of `head` from the line `first` on (1 after a start line) to
     /// `headers`; returns whether one of them belongs to [`Framing`].
     ///
-    /// # Errors If a name or a value is malformed, or a line continues the one before (obs-fold).
+    /// # Errors
+    /// If a name or a value is malformed, or a line continues the one before (obs-fold).
     pub fn fields(
         &mut self,
         head: &Bytes,
@@ -288,7 +291,8 @@ const fn is_blank(byte: u8) -> bool {
 
 /// Parses the HTTP version `text` (RFC 9112 2.3).
 ///
-/// # Errors If it is neither of the two supported versions.
+/// # Errors
+/// If it is neither of the two supported versions.
 pub fn version(text: &[u8]) -> Result<Version, Malformed> {
     match text {
         b"HTTP/1.1" => Ok(Version::HTTP_11),
@@ -299,7 +303,8 @@ pub fn version(text: &[u8]) -> Result<Version, Malformed> {
 
 /// Parses a status line (RFC 9112 4) into version, status and reason.
 ///
-/// # Errors If it is invalid.
+/// # Errors
+/// If it is invalid.
 pub fn status_line(line: &[u8]) -> Result<(Version, StatusCode, &[u8]), Malformed> {
     let Some((start, rest)) = line.split_at_checked(8) else {
         return Err(Malformed::StartLine);
@@ -345,8 +350,9 @@ pub struct Framing {
 impl Framing {
     /// Reads the framing from `headers`.
     ///
-    /// # Errors [`Malformed::ContentLength`] if it is not one number,
-    /// [`Malformed::TransferEncoding`] if it is not exactly one `chunked`.
+    /// # Errors
+    /// [`Malformed::ContentLength`] if it is not one number, [`Malformed::TransferEncoding`] if it
+    /// is not exactly one `chunked`.
     pub fn of(headers: &HeaderMap) -> Result<Self, Malformed> {
         let mut framing = Self::default();
         let (mut lengths, mut codings) = (0, 0);

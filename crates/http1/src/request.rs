@@ -77,8 +77,8 @@ impl Reader {
     /// Takes the head at the beginning of `input`; `None` if it is incomplete. `input` must be that
     /// of the last call, possibly with more bytes appended.
     ///
-    /// # Errors If it is refused, as soon as that is certain; `input` still begins with the refused
-    /// head.
+    /// # Errors
+    /// If it is refused, as soon as that is certain; `input` still begins with the refused head.
     pub fn read(&mut self, input: &mut BytesMut, limits: Limits) -> Result<Option<Head>, BadHead> {
         let bounds = Bounds {
             bytes: limits.bytes,

@@ -49,7 +49,8 @@ impl Requests {
     /// Takes the next event out of `input`; `None` if more must be read first, or the final request
     /// has ended. `input` must be that of the last call, possibly with more bytes appended.
     ///
-    /// # Errors The reason why no more requests are read.
+    /// # Errors
+    /// The reason why no more requests are read.
     pub fn read(
         &mut self,
         input: &mut BytesMut,
@@ -72,7 +73,8 @@ impl Requests {
 
     /// Takes the head of the next request, whose body is read next; `None` if it is incomplete.
     ///
-    /// # Errors If it is refused; `input` still begins with it.
+    /// # Errors
+    /// If it is refused; `input` still begins with it.
     pub fn read_head(
         &mut self,
         input: &mut BytesMut,

@@ -98,7 +98,8 @@ impl Responses {
 
     /// Takes the next event out of `input`; `None` if more must be read first, or none is expected.
     ///
-    /// # Errors The reason why the response is malformed. The connection is unusable then.
+    /// # Errors
+    /// The reason why the response is malformed. The connection is unusable then.
     pub fn read(&mut self, input: &mut BytesMut) -> Result<Option<Event<Head>>, Malformed> {
         if self.awaited {
             return Ok(self.read_head(input)?.map(Event::Head));
@@ -114,7 +115,8 @@ impl Responses {
     /// Takes the next head out of `input`, of an interim response or of the final one, whose body
     /// is read next; `None` if it is incomplete.
     ///
-    /// # Errors The reason why it is malformed.
+    /// # Errors
+    /// The reason why it is malformed.
     pub fn read_head(&mut self, input: &mut BytesMut) -> Result<Option<Head>, Malformed> {
         let Some(length) = self.lines.find(input, HEAD)? else {
             // Refuse input that is not HTTP at once, without waiting for its end.
@@ -191,7 +193,8 @@ impl Responses {
 
     /// Takes the next piece of the response's body.
     ///
-    /// # Errors The reason why it is malformed.
+    /// # Errors
+    /// The reason why it is malformed.
     pub fn read_body(&mut self, input: &mut BytesMut) -> Result<Body, Malformed> {
         if self.awaited {
             return Ok(Body::End);
@@ -201,7 +204,8 @@ impl Responses {
 
     /// Handles the end of the connection; everything that was read must have been taken.
     ///
-    /// # Errors [`Malformed::Truncated`]: the response is incomplete.
+    /// # Errors
+    /// [`Malformed::Truncated`]: the response is incomplete.
     pub fn end(&mut self) -> Result<(), Malformed> {
         self.ends = true;
         if self.awaited {

@@ -65,7 +65,8 @@ impl ReadBuffer {
     ///
     /// A read that leaves space has told the runtime that the socket is empty.
     ///
-    /// # Errors The socket's.
+    /// # Errors
+    /// The socket's.
     pub fn poll_fill<S>(
         &mut self,
         cx: &mut Context<'_>,
@@ -167,7 +168,8 @@ thread_local! {
 
 /// Writes `output` until it is empty.
 ///
-/// # Errors The socket's.
+/// # Errors
+/// The socket's.
 pub fn poll_flush<S>(
     output: &mut Output,
     cx: &mut Context<'_>,

@@ -191,7 +191,8 @@ where
     /// Waits for the head of the response; `on_interim` receives the interim heads before it (1xx).
     /// After a 101 the connection belongs to the caller of [`Client::into_parts`].
     ///
-    /// # Errors The reason why there is none. The connection is unusable then.
+    /// # Errors
+    /// The reason why there is none. The connection is unusable then.
     pub fn poll_answer(
         &mut self,
         cx: &mut Context<'_>,
@@ -255,7 +256,8 @@ where
 
     /// The next piece of the response's body.
     ///
-    /// # Errors The reason why it breaks off.
+    /// # Errors
+    /// The reason why it breaks off.
     pub fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -265,7 +267,8 @@ where
 
     /// [`Client::poll_body`] for a request that another task sends by [`Client::poll_upload`].
     ///
-    /// # Errors The reason why it breaks off.
+    /// # Errors
+    /// The reason why it breaks off.
     pub fn poll_body_alone(
         &mut self,
         cx: &mut Context<'_>,
@@ -276,7 +279,8 @@ where
     /// Sends the rest of the request, independently of how much of its response is read; ready when
     /// all of it is sent, or the server accepts no more.
     ///
-    /// # Errors The body's.
+    /// # Errors
+    /// The body's.
     pub fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), B::Error>> {
         self.poll_send(cx)
     }

@@ -136,7 +136,8 @@ pub fn bind(listen: &[Listen], workers: usize) -> Result<Vec<Bound>, BindError> 
 /// Does the same as [`bind`], but uses sockets from `inherited` that were bound for the same
 /// address. Also returns the sockets to be handed over later.
 ///
-/// # Errors The first listener that cannot be bound.
+/// # Errors
+/// The first listener that cannot be bound.
 pub fn bind_or_adopt(
     listen: &[Listen],
     workers: usize,

@@ -108,7 +108,8 @@ pub struct Elapsed;
 
 /// Waits for `future`, at most for `span`.
 ///
-/// # Errors [`Elapsed`] if the time passed; the future is dropped.
+/// # Errors
+/// [`Elapsed`] if the time passed; the future is dropped.
 pub async fn within<F: Future>(span: Duration, future: F) -> Result<F::Output, Elapsed> {
     let mut future = std::pin::pin!(future);
     let mut deadline = None::<Deadline>;

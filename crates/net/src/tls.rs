@@ -76,7 +76,8 @@ pub struct ServerTls {
 impl ServerTls {
     /// Reads the files.
     ///
-    /// # Errors The first file that is unreadable, or that does not match the others.
+    /// # Errors
+    /// The first file that is unreadable, or that does not match the others.
     pub fn load(settings: &TlsSettings) -> Result<Self, TlsError> {
         let config = ArcSwap::from_pointee(config(settings)?);
         Ok(Self {
@@ -87,7 +88,8 @@ impl ServerTls {
 
     /// Reads the files again, for later handshakes.
     ///
-    /// # Errors As [`ServerTls::load`]; the previous configuration then stays in use.
+    /// # Errors
+    /// As [`ServerTls::load`]; the previous configuration then stays in use.
     pub fn reload(&self, settings: &TlsSettings) -> Result<(), TlsError> {
         self.config.store(Arc::new(config(settings)?));
         self.expiries.store(Arc::new(expiries(settings)));

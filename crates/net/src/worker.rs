@@ -54,8 +54,8 @@ impl Workers {
     /// Starts `count` threads; each runs `serve` once inside its runtime, then runs the tasks that
     /// it spawned.
     ///
-    /// # Errors If a thread or a runtime cannot be created; the threads already started are stopped
-    /// again.
+    /// # Errors
+    /// If a thread or a runtime cannot be created; the threads already started are stopped again.
     pub fn start<S>(count: usize, serve: S) -> io::Result<Self>
     where
         S: Fn(&Rc<Worker>) -> io::Result<()> + Clone + Send + 'static,

@@ -40,8 +40,9 @@ pub struct OperationsLog {
 /// Starts the operations log. `filter` is a level (`info`) or a list of levels by module
 /// (`info,tollgate::store=debug`).
 ///
-/// # Errors If the filter is invalid, the process already has an operations log, or no thread can
-/// be created.
+/// # Errors
+/// If the filter is invalid, the process already has an operations log, or no thread can be
+/// created.
 pub fn start(style: Style, filter: &str) -> Result<OperationsLog, String> {
     let filter = EnvFilter::builder()
         .parse(filter)

@@ -66,8 +66,9 @@ impl Outlet {
 
     /// Writes complete lines, after the rest of a partly written line.
     ///
-    /// # Errors The number of `lines` that were not written. A partly written line is finished by
-    /// the next write, and not counted.
+    /// # Errors
+    /// The number of `lines` that were not written. A partly written line is finished by the next
+    /// write, and not counted.
     pub(super) fn write(&mut self, lines: &[u8], progress: &Progress) -> Result<(), Lost> {
         if !self.unfinished.is_empty() {
             let unfinished = std::mem::take(&mut self.unfinished);

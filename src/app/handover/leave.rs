@@ -21,8 +21,9 @@ impl RunningGateway {
     /// `announce` receives the new process's id when only its death can still make the handover
     /// fail, and this process's id if that happens. Blocks the thread.
     ///
-    /// # Errors The reason why the new process did not take over; then it has ended, and this one
-    /// serves as before.
+    /// # Errors
+    /// The reason why the new process did not take over; then it has ended, and this one serves as
+    /// before.
     pub fn hand_over(&self, anew: &Anew, announce: &dyn Fn(u32)) -> Result<u32, String> {
         if std::process::id() == 1 {
             return Err(

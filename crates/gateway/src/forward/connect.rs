@@ -88,7 +88,8 @@ struct Resolved {
 impl Connector {
     /// A connector to `server`, with the TLS configuration `tls` if the server uses TLS.
     ///
-    /// # Errors If the server's TLS name is not a valid name.
+    /// # Errors
+    /// If the server's TLS name is not a valid name.
     pub(super) fn new(
         server: &Server,
         tls: Option<&TlsConnector>,
@@ -138,7 +139,8 @@ impl Connector {
     /// A new HTTP/1 connection, for a request from `client` (which the PROXY protocol header names,
     /// if the upstream uses one).
     ///
-    /// # Errors [`ForwardError::Connect`] and its kin.
+    /// # Errors
+    /// [`ForwardError::Connect`] and its kin.
     pub(super) async fn http1(
         &self,
         client: Option<SocketAddr>,
@@ -149,7 +151,8 @@ impl Connector {
     /// A new HTTP/2 connection. Over TLS, HTTP/2 is used only if ALPN agreed on it (RFC 9113 3.2),
     /// and HTTP/1.1 otherwise.
     ///
-    /// # Errors As [`Connector::http1`].
+    /// # Errors
+    /// As [`Connector::http1`].
     pub(super) async fn http2(&self) -> Result<Opened, ForwardError> {
         let stream = self.stream(None, false).await?;
         if self.tls.is_some() && stream.protocol() != Some(tls::HTTP2) {

@@ -36,8 +36,9 @@ enum Http2Failure {
 
 /// Sends `outgoing` to `server`.
 ///
-/// # Errors The reason why there is no response. After a connect error the request is still in
-/// `outgoing`, and may be sent to another server.
+/// # Errors
+/// The reason why there is no response. After a connect error the request is still in `outgoing`,
+/// and may be sent to another server.
 pub(super) async fn exchange(
     server: &Rc<ServerState>,
     outgoing: &mut Outgoing,

@@ -113,9 +113,10 @@ impl Http2Pool {
     /// Returns a place for one stream on a connection with room; opens one with `connector` if
     /// there is none.
     ///
-    /// # Errors If none can be opened, and [`ForwardError::Overloaded`] if there are too many, or
-    /// if the attempts of others take too long. A request that waited for another's failed attempt
-    /// does not start one more.
+    /// # Errors
+    /// If none can be opened, and [`ForwardError::Overloaded`] if there are too many, or if the
+    /// attempts of others take too long. A request that waited for another's failed attempt does
+    /// not start one more.
     pub(super) async fn place(&self, connector: &Connector) -> Result<Placed, ForwardError> {
         if let Some(place) = self.free() {
             return Ok(Placed::Stream(place));
@@ -145,7 +146,8 @@ impl Http2Pool {
 
     /// Returns a place for the first stream of a connection that is opened for it.
     ///
-    /// # Errors As [`Http2Pool::place`].
+    /// # Errors
+    /// As [`Http2Pool::place`].
     pub(super) async fn fresh(&self, connector: &Connector) -> Result<Placed, ForwardError> {
         let turn = within(connector.timeout(), self.opening.lock()).await;
         let _opening = turn.map_err(|_| ForwardError::Overloaded)?;
@@ -195,8 +197,9 @@ impl Http2Pool {
     /// Returns a place on the connection opened last, if the server's settings are pending and turn
     /// out to leave room.
     ///
-    /// # Errors If they do not arrive within the connect timeout: the connection accepts no more
-    /// streams then.
+    /// # Errors
+    /// If they do not arrive within the connect timeout: the connection accepts no more streams
+    /// then.
     async fn settled(&self, connector: &Connector) -> Result<Option<Place>, ForwardError> {
         let fresh = self
             .open

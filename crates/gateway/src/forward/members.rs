@@ -68,7 +68,8 @@ impl std::fmt::Debug for Members {
 impl Members {
     /// The servers of `upstream`; starts to look up their names.
     ///
-    /// # Errors If TLS towards it cannot be set up.
+    /// # Errors
+    /// If TLS towards it cannot be set up.
     pub(super) fn new(
         upstream: &Arc<Upstream>,
         fleet: &UpstreamHealth,
@@ -120,7 +121,8 @@ impl Members {
     /// The present servers; at least one, if there can be one. A name that is still being looked up
     /// delays no request while there are other servers.
     ///
-    /// # Errors If no name has an address, or the resolver takes longer than the connect timeout.
+    /// # Errors
+    /// If no name has an address, or the resolver takes longer than the connect timeout.
     pub(super) async fn roster(&self) -> Result<Rc<Roster>, ForwardError> {
         let roster = self.now();
         if self.names.is_empty() || !roster.servers.is_empty() {

@@ -307,8 +307,8 @@ impl Forwarder {
     /// that needs no waiting is done before the future is created, so that the future does not hold
     /// the original request. The permit proves that the limiter admitted the request.
     ///
-    /// # Errors The reason why it cannot be sent; the future returns the reason why there is no
-    /// response.
+    /// # Errors
+    /// The reason why it cannot be sent; the future returns the reason why there is no response.
     pub fn forward<'f>(
         &'f self,
         _permit: &Permit,

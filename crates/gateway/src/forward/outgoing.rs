@@ -28,7 +28,8 @@ use tollgate_policy::upstream::{HostPolicy, Server, Upstream};
 /// Prepares `request`: removes hop-by-hop headers, adds forwarding headers and the route's edits,
 /// wraps the body.
 ///
-/// # Errors If the path cannot be rewritten as the route requires.
+/// # Errors
+/// If the path cannot be rewritten as the route requires.
 pub(super) fn prepare(
     passage: ForwardContext<'_>,
     upstream: &Upstream,
@@ -272,7 +273,8 @@ fn says(headers: &HeaderMap, length: u64) -> bool {
 
 /// Points a prepared request at `server`: sets its Host or `:authority` and its base path.
 ///
-/// # Errors If the requested host is not a valid authority.
+/// # Errors
+/// If the requested host is not a valid authority.
 pub(super) fn address(
     uri: Uri,
     headers: &mut HeaderMap,

@@ -277,7 +277,8 @@ impl Body for UpstreamHttp2 {
 /// Builds the client's response from the upstream's: checks and strips its head, wraps its body. A
 /// 101 becomes a tunnel.
 ///
-/// # Errors If its framing is invalid, or if it switches protocols without a request to do so.
+/// # Errors
+/// If its framing is invalid, or if it switches protocols without a request to do so.
 pub(super) fn pass_back(
     head: Parts,
     mut lease: Lease,
@@ -353,7 +354,8 @@ pub(super) fn pass_back(
 
 /// Checks and strips the head of a response.
 ///
-/// # Errors If its Transfer-Encoding is not exactly one `chunked`.
+/// # Errors
+/// If its Transfer-Encoding is not exactly one `chunked`.
 pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
     let mut present = headers::HeaderSet::of(&head.headers);
     if present.has(headers::HeaderSet::TRANSFER_ENCODING) {

@@ -39,7 +39,8 @@ impl ServerState {
     /// `server` is the one at `origin` of `upstream`, or one of its addresses; `record` is its
     /// health. Starts without a connection.
     ///
-    /// # Errors If its TLS name is not a valid name.
+    /// # Errors
+    /// If its TLS name is not a valid name.
     pub(super) fn new(
         server: &Server,
         origin: usize,

@@ -17,7 +17,8 @@ use tollgate_policy::upstream::{PemFile, TlsFiles, Upstream};
 /// certificates are pinned, and a client certificate if one is given. `http2`: ALPN offers HTTP/2,
 /// before HTTP/1.1.
 ///
-/// # Errors A message that says which file cannot be read or used, and why.
+/// # Errors
+/// A message that says which file cannot be read or used, and why.
 pub fn client_config(files: &TlsFiles, http2: bool) -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -175,7 +176,8 @@ fn private_key(file: &PemFile) -> Result<PrivateKeyDer<'static>, String> {
 
 /// Checks whether the files for TLS towards `upstream` can be used.
 ///
-/// # Errors As [`client_config`].
+/// # Errors
+/// As [`client_config`].
 pub fn check(upstream: &Upstream) -> Result<(), String> {
     // The file does not configure the platform's roots.
     if upstream.tls.ca.is_none() && upstream.tls.certificate.is_none() {

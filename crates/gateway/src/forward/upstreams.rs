@@ -45,7 +45,8 @@ impl Upstreams {
     /// The state of `upstream`, created on first use. An upstream that a reload left unchanged
     /// keeps its connections.
     ///
-    /// # Errors If TLS towards it cannot be set up.
+    /// # Errors
+    /// If TLS towards it cannot be set up.
     pub(super) fn state(
         &self,
         upstream: &Arc<Upstream>,

@@ -23,7 +23,8 @@ pub struct PseudoTrailer;
 /// authentication, request modifiers, and fields that report the origin of a message. Both
 /// spellings that servers read are dropped, because some servers merge trailers into the headers.
 ///
-/// # Errors If they contain a pseudo-header: the message is malformed (RFC 9113 8.1).
+/// # Errors
+/// If they contain a pseudo-header: the message is malformed (RFC 9113 8.1).
 pub fn clean_trailers(trailers: &mut HeaderMap) -> Result<(), PseudoTrailer> {
     if trailers.keys().any(|name| name.as_str().starts_with(':')) {
         return Err(PseudoTrailer);
@@ -39,7 +40,8 @@ pub fn clean_trailers(trailers: &mut HeaderMap) -> Result<(), PseudoTrailer> {
 /// [`clean_trailers`] for a request: also drops the fields that decided about the request as
 /// headers.
 ///
-/// # Errors As [`clean_trailers`].
+/// # Errors
+/// As [`clean_trailers`].
 pub fn clean_request_trailers(
     trailers: &mut HeaderMap,
     guarded: &Guarded,

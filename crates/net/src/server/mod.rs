@@ -255,7 +255,8 @@ impl Shared {
 /// Serves the bound listeners with `count` workers; `make` creates each worker's handler, on its
 /// thread.
 ///
-/// # Errors If a worker cannot be started.
+/// # Errors
+/// If a worker cannot be started.
 pub fn serve<H, M>(
     bound: Vec<Bound>,
     count: usize,

@@ -12,7 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 /// Reads the header; `None` if it names no address: the load balancer sends a health check of its
 /// own, or the address family has no IP addresses.
 ///
-/// # Errors If there is no such header, or it is invalid.
+/// # Errors
+/// If there is no such header, or it is invalid.
 pub async fn read<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Option<SocketAddr>> {
     let mut header = vec![0; SIGNATURE.len()];
     stream.read_exact(&mut header).await?;

@@ -53,8 +53,8 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Counts a reset of a stream, or the end of a connection, with this code. An orderly end (code
-    /// 0) does not count (RFC 9113 7).
+    /// Counts a reset of a stream, or the end of a connection, with this code. An orderly end does
+    /// not count (RFC 9113 7).
     pub(super) fn http2_error(&self, code: u32) {
         let index = usize::try_from(code).unwrap_or(usize::MAX).checked_sub(1);
         if let Some(count) = index.and_then(|index| self.http2_errors.get(index)) {

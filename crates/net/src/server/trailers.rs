@@ -52,8 +52,8 @@ impl Trailers {
     }
 
     /// Follows the input. `None`: it passes unchanged. Otherwise returns the bytes to pass instead,
-    /// which may be fewer if some are held back, or more. Malformed trailers lose their END_STREAM
-    /// flag, so that the library refuses them.
+    /// which may be fewer if some are held back, or more. Malformed trailers lose their
+    /// `END_STREAM` flag, so that the library refuses them.
     pub(super) fn pass(&mut self, bytes: &mut [u8]) -> Option<Vec<u8>> {
         let first = self.came - self.held.len();
         let malformed = self.follow(bytes);

@@ -115,7 +115,8 @@ pub struct AccessWriter {
 impl AccessLog {
     /// Opens the log and starts its writer.
     ///
-    /// # Errors If the file cannot be opened, or the thread cannot be started.
+    /// # Errors
+    /// If the file cannot be opened, or the thread cannot be started.
     pub fn open(options: Options) -> io::Result<Self> {
         let outlet = writer::open(&options.to)?;
         let inner = Arc::new(Inner {

@@ -13,7 +13,8 @@ pub struct Histogram<const N: usize> {
 impl<const N: usize> Histogram<N> {
     /// An empty histogram with these upper bounds, ascending, in microseconds.
     ///
-    /// # Panics If `N` is not the number of bounds plus one; all uses have constant bounds.
+    /// # Panics
+    /// If `N` is not the number of bounds plus one; all uses have constant bounds.
     pub fn new(bounds: &'static [u64]) -> Self {
         assert!(
             bounds.len() + 1 == N,
