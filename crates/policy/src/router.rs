@@ -4,7 +4,8 @@
 //! Among the routes whose every condition a request meets, the most specific wins:
 //! 1. *host*: an exact name, then wildcards by the length of their suffix, then any;
 //! 2. *path*, segment by segment from the left: a literal, then a capture, then `**`;
-//! 3. *method*: listed, then any (`GET` answers `HEAD` too, after a route that lists `HEAD` itself);
+//! 3. *method*: listed, then any (a route for `GET` also takes `HEAD`, after a route that lists
+//!    `HEAD` itself);
 //! 4. *headers*: more conditions, then more of them with a value.
 //!
 //! A route that this order does not separate from another, or that can never win, is an error when

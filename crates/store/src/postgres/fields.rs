@@ -1,6 +1,7 @@
-//! A bucket as the integers of its row, and back: version, kind, fingerprint, then the kind's own numbers, and what the
-//! bucket remembers of others ([`Kept::beyond`]). The pure core decides what was stored under other numbers; another
-//! algorithm's counts as none. What cannot be read does not: it may be a later gateway's, with units of it out.
+//! Converts a bucket to the integers of its row and back: version, kind, fingerprint, the kind's
+//! own numbers, and what the bucket remembers of other numbers ([`Kept::beyond`]). The pure core
+//! converts a row stored under other numbers; a row of another algorithm counts as none. A row that
+//! cannot be read does not: a newer gateway may have written it, with units of it in use.
 
 use super::leased;
 use super::mark::Mark;
@@ -20,14 +21,16 @@ pub(super) type Holders = Vec<(i64, i64, i64)>;
 pub(super) struct Opened {
     pub(super) kept: Kept,
     pub(super) holders: Holders,
-    /// The row is another algorithm's: no correction is about it, and nothing is written there until something is drawn.
+    /// The row belongs to another algorithm: no correction applies to it, and it is overwritten
+    /// only by a draw.
     pub(super) foreign: bool,
-    /// Its moment lay too far ahead ([`Kept::pull`]): what it is now is written, whatever is decided.
+    /// Its moment was too far ahead ([`Kept::pull`]): the moved state is written, whatever is
+    /// decided.
     pub(super) pulled: bool,
 }
 
 impl Opened {
-    /// One whose row cannot be read: nothing is drawn from it, and nothing about it is written.
+    /// A bucket whose row cannot be read: nothing is drawn from it, and its row is not written.
     pub(super) fn unreadable(shape: &WireForm) -> Self {
         Self {
             kept: Kept::full(shape.algorithm().clone()),
@@ -37,7 +40,7 @@ impl Opened {
         }
     }
 
-    /// Corrects it in its own numbers; whether it is one to correct.
+    /// Corrects it in its own numbers; returns whether the correction applies.
     pub(super) fn settle(&mut self, shape: &WireForm, change: Change, now: Timestamp) -> bool {
         if !self.foreign {
             self.kept.settle(shape.algorithm(), change, now);
@@ -46,12 +49,12 @@ impl Opened {
     }
 }
 
-/// The bucket that `row` keeps; none is a full one of `shape`.
+/// Reads the bucket from `row`; without a row it is a full one of `shape`.
 ///
 /// # Errors
-/// When the row is of no known kind, or not what a row of `shape`'s kind is.
+/// When the row has an unknown kind, or is invalid for the kind of `shape`.
 ///
-/// `hold` is how long a place in flight stands.
+/// `hold` is how long a place in flight lasts.
 pub(super) fn open(
     shape: &WireForm,
     row: Option<&[i64]>,
@@ -80,7 +83,8 @@ pub(super) fn open(
             })
             .unwrap_or_default();
         let units: i64 = holders.iter().map(|place| place.1).sum();
-        // One of a gateway that is gone would stand until a clock that was put back has caught up.
+        // Without this, a place of a dead gateway would last until a clock that was set back has
+        // caught up.
         let until = now.after(hold);
         let mut pulled = false;
         for place in holders
@@ -102,7 +106,8 @@ pub(super) fn open(
     };
     let pulled = kept.pull(written, now);
     if shape.drains() && stored.is_none_or(|(print, _)| print != mark.print) {
-        // Nothing is known of the time before the mark: what has come back since is there, and no more.
+        // Nothing is known of the time before the mark: the bucket has only what has refilled
+        // since.
         kept.drain(mark.since().min(now));
     }
     Ok(Opened {
@@ -113,7 +118,7 @@ pub(super) fn open(
     })
 }
 
-/// The row that keeps a bucket, and when it may go; `None`: it is full.
+/// The row of a bucket, and when it may be deleted; `None`: the bucket is full.
 pub(super) fn close(
     shape: &WireForm,
     bucket: &Opened,
@@ -186,7 +191,8 @@ pub(super) fn close(
     Some((row, moment(gone)))
 }
 
-/// Adds `units` (which may be negative) to the places that gateway `me` holds; those added stand `until` then.
+/// Adds `units` (which may be negative) to the places that gateway `me` holds; added places last
+/// `until` then.
 pub(super) fn hold(shape: &WireForm, bucket: &mut Opened, me: i64, units: i64, until: i64) {
     match bucket.holders.iter_mut().find(|place| place.0 == me) {
         Some(place) => {
@@ -216,7 +222,8 @@ fn held(shape: &WireForm, units: i64) -> Kept {
     )
 }
 
-/// The bucket in the numbers it was stored under, those of `shape` where they are the same, and [`Kept::written`].
+/// The bucket in the numbers it was stored under (those of `shape` if they are equal), and
+/// [`Kept::written`].
 fn kept(shape: &WireForm, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
     let new = shape.algorithm();
     let mut written = None;
@@ -245,7 +252,7 @@ fn kept(shape: &WireForm, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
                 && align == align_number(limit.align());
             let align = match (align, limit.align()) {
                 (1, _) => Align::Clock,
-                // The calendar of then is not kept; the present one stands in for it.
+                // The calendar of that time is not stored; the current one is used instead.
                 (2, Align::Calendar(calendar)) => Align::Calendar(calendar.clone()),
                 _ => Align::FirstHit,
             };
@@ -297,7 +304,7 @@ fn kept(shape: &WireForm, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
                 })
             };
             let mut entries = entries.chunks_exact(2).peekable();
-            // (One of no units stands for when the log was written.)
+            // (An entry without units stores the time at which the log was written.)
             written = entries
                 .next_if(|entry| entry[1] == 0)
                 .and_then(|entry| at_moment(entry[0]));
