@@ -57,12 +57,16 @@ where
         armed: true,
     };
     let told = match without {
-        Some(error) => Err(error),
-        None => generation.shared.draw(&shared).await,
+        // Only a look was asked for, which charges nothing.
+        Some(error) => Err((error, false)),
+        None => generation.shared.draw(&shared).await.map_err(|error| {
+            let charged = error.may_have_charged();
+            (error, charged)
+        }),
     };
     let (answer, ungoverned) = match told {
         Ok(answer) => ((answer.granted, answer.standings), 0),
-        Err(error) => match without_store(generation, &shared, &error) {
+        Err((error, charged)) => match without_store(generation, &shared, &error, charged) {
             Ok((granted, standings)) => ((granted, standings), places(claims, Placement::Shared)),
             Err(unavailable) => return Decision::Unavailable(unavailable),
         },
@@ -74,11 +78,13 @@ where
     generation.decide(claims, granted, standings, ungoverned, now)
 }
 
-/// The limits' decision when their store does not respond.
+/// The limits' decision when their store does not respond. `charged`: whether it may have charged
+/// the request all the same.
 fn without_store<S: Store + Send + Sync>(
     generation: &Generation<S>,
     claims: &[Claim<'_>],
     error: &StoreError,
+    charged: bool,
 ) -> Result<(bool, Standings), Unavailable> {
     if let Some(strict) = claims
         .iter()
@@ -89,10 +95,7 @@ fn without_store<S: Store + Send + Sync>(
             error: error.clone(),
         });
     }
-    let (granted, mut standings) =
-        generation
-            .shares
-            .draw(claims, &*generation.shared, error.may_have_charged());
+    let (granted, mut standings) = generation.shares.draw(claims, &*generation.shared, charged);
     let mut answer = Standings::new();
     let mut shared = standings.drain(..);
     for claim in claims {

@@ -116,6 +116,40 @@ impl StoreError {
             Self::Overdue | Self::Unavailable(_) | Self::Corrupt(_) => false,
         }
     }
+
+    /// The same failure of a question that charges nothing.
+    pub(crate) fn of_a_look(self) -> Self {
+        match self {
+            Self::Timeout => Self::Overdue,
+            Self::Lost(error) => Self::Unavailable(error),
+            Self::Garbled(error) => Self::Corrupt(error),
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::StoreError;
+
+    #[test]
+    fn a_look_that_failed_has_charged_nothing_and_is_counted_as_what_it_was() {
+        for error in [
+            StoreError::Timeout,
+            StoreError::Overdue,
+            StoreError::Unavailable("gone".into()),
+            StoreError::Lost("gone".into()),
+            StoreError::Corrupt("odd".into()),
+            StoreError::Garbled("odd".into()),
+        ] {
+            let looked = error.clone().of_a_look();
+            assert!(!looked.may_have_charged(), "{looked:?}");
+            assert_eq!(
+                (looked.label(), looked.to_string()),
+                (error.label(), error.to_string())
+            );
+        }
+    }
 }
 
 /// Runs the README's example as a test.

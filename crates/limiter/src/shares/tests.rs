@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::sync::Mutex as Locked;
 
 use super::*;
-use crate::{Decision, Limiter};
+use crate::{Decision, Limiter, Look};
 use tollgate_limit::{Draw, Kind, Micros, Standing, Terms, fixtures};
 use tollgate_store::StoreError;
 
@@ -191,6 +191,26 @@ fn share_grants_of_requests_that_were_sent_are_not_owed() {
     });
     assert_eq!(drain(&limiter, &limit, b"k"), 20);
     assert_eq!(limiter.shared().owed(), []);
+}
+
+#[test]
+fn share_grants_after_a_look_that_got_no_answer_are_owed() {
+    let (limiter, _, limit) = limiter(Gone::default());
+    let claim = [Claim::new(&limit, b"k", 1)];
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    let Look::Unavailable(error) = runtime.block_on(limiter.look(&claim, START)) else {
+        panic!("the store answers nothing")
+    };
+    assert_eq!(error, StoreError::Timeout);
+    let decision = runtime.block_on(limiter.ask(&claim, START, Some(error)));
+    let Decision::Allow(mut permit) = decision else {
+        panic!("not allowed: {decision:?}")
+    };
+    permit.forwarded();
+    // A draw that got no answer may have charged; a look has not.
+    assert_eq!(limiter.shared().owed(), [(b"k".to_vec(), 1)]);
 }
 
 #[test]

@@ -140,7 +140,10 @@ impl Servers {
             },
             (false, true) => self.in_time(started, self.ask_alone(rest)).await?,
             // The other claims are reported too, and not charged.
-            (false, false) => self.in_time(started, self.ask(rest, true)).await?,
+            (false, false) => self
+                .in_time(started, self.ask(rest, true))
+                .await
+                .map_err(StoreError::of_a_look)?,
         };
         granted &= asked.granted;
         for one in &mut taken {
