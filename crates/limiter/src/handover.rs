@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use tokio::sync::watch;
 
 use tollgate_limit::{
-    Change, Claim, Draw, KeyBytes, Limit, Placement, Settlement, Standing, Timestamp,
+    Change, Claim, Conditions, Draw, KeyBytes, Limit, Placement, Settlement, Standing, Timestamp,
 };
 use tollgate_store::local::same_bucket;
 use tollgate_store::{Backend, Store};
@@ -56,6 +56,8 @@ struct Kept {
     limit: Arc<Limit>,
     key: KeyBytes,
     change: Change,
+    /// The conditions of the grant that is refunded.
+    conditions: Option<Conditions>,
 }
 
 impl Default for Handover {
@@ -113,16 +115,24 @@ impl Limiter<Backend> {
         let generation = &self.generation;
         let mut kept = generation.handover.kept.lock();
         let now = generation.local.clock().now();
-        for Kept { limit, key, change } in kept.drain(..) {
+        for Kept {
+            limit,
+            key,
+            change,
+            conditions,
+        } in kept.drain(..)
+        {
             // By name, because a reload may have happened meanwhile.
             if let Some(limit) = generation
                 .limits
                 .iter()
                 .find(|one| same_bucket(one, &limit))
             {
-                generation
-                    .local
-                    .settle_at(&[Settlement::new(limit, &key, change)], now);
+                let settlement = Settlement {
+                    conditions: conditions.as_ref(),
+                    ..Settlement::new(limit, &key, change)
+                };
+                generation.local.settle_at(&[settlement], now);
             }
         }
         generation.handover.away.store(false, Ordering::SeqCst);
@@ -133,7 +143,11 @@ impl Limiter<Backend> {
     pub fn hand_to(&self, successor: Arc<dyn Successor>) {
         let handover = &self.generation.handover;
         let mut kept = handover.kept.lock();
-        for Kept { limit, key, change } in kept.drain(..) {
+        for Kept {
+            limit, key, change, ..
+        } in kept.drain(..)
+        {
+            // The conditions are of this process; the successor has learnt its own.
             successor.settle(&Settlement::new(&limit, &key, change));
         }
         handover.owner.send_replace(Owner::There(successor));
@@ -192,6 +206,7 @@ impl<S: Store + Send + Sync> Generation<S> {
                         limit,
                         key,
                         change: settlement.change,
+                        conditions: settlement.conditions.copied(),
                     });
                     return;
                 }
@@ -240,5 +255,58 @@ impl Limiter<Backend> {
     pub fn settle_for(&self, settlement: Settlement<'_>) {
         self.generation
             .settle_local(settlement, self.generation.local.clock().now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_limit::{Algorithm, Kind, Micros, RateConditions, Terms, fixtures};
+    use tollgate_store::clock::Clock;
+    use tollgate_store::local::ColdStart;
+
+    #[test]
+    fn a_refund_while_buckets_are_frozen_gives_back_what_its_grant_took() {
+        let start = Timestamp::from_micros(1_700_000_000_000_000);
+        let terms = Terms {
+            burst: Some(100),
+            ..fixtures::terms(Kind::TokenBucket, 100, Micros::from_secs(60))
+        };
+        let limit = Arc::new(Limit {
+            algorithm: Algorithm::new(&terms)
+                .and_then(|rate| rate.following(10, Micros::from_secs(60)))
+                .expect("within the rate"),
+            ..fixtures::limit("gentle", &terms)
+        });
+        let limiter = Limiter::new(
+            &[Arc::clone(&limit)],
+            Arc::new(Backend::None),
+            Clock::manual(start),
+            ColdStart::Full,
+        );
+        // At half the rate a grant takes twice its cost.
+        let halved = Conditions::Rate(RateConditions {
+            factor: 512,
+            ..RateConditions::AS_WRITTEN
+        });
+        let left = || {
+            let looked = [Claim::new(&limit, b"k", 0)];
+            limiter.local().peek_at(&looked, start)[0].remaining
+        };
+        let claim = Claim {
+            conditions: Some(&halved),
+            ..Claim::new(&limit, b"k", 10)
+        };
+        assert!(limiter.local().draw_at(&[claim], start).granted);
+        assert_eq!(left(), 80);
+        limiter.freeze();
+        let refund = Settlement {
+            conditions: Some(&halved),
+            ..Settlement::new(&limit, b"k", Change::Refund { units: 10 })
+        };
+        limiter.generation.settle_local(refund, start);
+        assert_eq!(left(), 80, "kept");
+        limiter.thaw();
+        assert_eq!(left(), 100);
     }
 }
