@@ -86,6 +86,41 @@ async fn postgres_that_has_become_read_only_has_charged_nothing() {
     assert_eq!(drain(&store, &five, b"k").await, 4);
 }
 
+/// The server ends the session in the middle of a transaction, and another one between two requests.
+#[tokio::test]
+async fn a_session_that_ended_before_its_commit_was_sent_has_charged_nothing() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&["fsync=off"]);
+    let store = connect(&server.url()).await;
+    let log = limit("log", 0, &terms(Kind::SlidingLog, 5, HOUR));
+    assert!(draw(&store, &log, b"k").await.unwrap());
+    server.psql(
+        "postgres",
+        "CREATE FUNCTION leave() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$;
+         CREATE TRIGGER leave BEFORE UPDATE ON tollgate_buckets
+         FOR EACH ROW WHEN (NEW.key <> 'tollgate') EXECUTE FUNCTION leave()",
+    );
+    let claim = [Claim::new(&log, b"k", 1)];
+    let error = store.draw(&claim).await.expect_err("its session is ended");
+    assert!(!error.may_have_charged(), "{error:?}");
+    assert!(error.to_string().contains("57P01"), "{error}");
+    server.psql("postgres", "DROP TRIGGER leave ON tollgate_buckets");
+    recovers(&store, &bucket("other", 1, 1000, HOUR, 1000)).await;
+    server.psql(
+        "postgres",
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tollgate'",
+    );
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    if let Err(error) = store.draw(&[Claim::new(&log, b"another", 1)]).await {
+        assert!(!error.may_have_charged(), "{error:?}");
+    }
+    recovers(&store, &bucket("other", 1, 1000, HOUR, 1000)).await;
+    assert_eq!(drain(&store, &log, b"k").await, 4);
+}
+
 #[tokio::test]
 async fn several_limits_in_any_order_are_all_charged_or_none_and_never_deadlock() {
     if !Postgres::available() {

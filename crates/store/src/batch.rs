@@ -179,7 +179,8 @@ impl Answer {
 pub(crate) enum Trouble {
     /// The connection is gone: reconnect. What the server has done is unknown.
     Lost(String),
-    /// The server responded that it may not be written to, and did nothing: reconnect.
+    /// Nothing was done, and nothing will be over this connection, which the server has made read-only
+    /// or which had ended before: reconnect.
     Unfit(String),
     /// The server responded with an error; the connection remains usable.
     Refused(String),

@@ -3,7 +3,7 @@
 mod fault;
 mod transaction;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::pin::pin;
 use std::rc::Rc;
@@ -50,6 +50,10 @@ const ELSEWHERE: &str = "TG001";
 const ELSEWHERE_FOR: Micros = Micros(250_000);
 /// The most buckets for which that is remembered.
 const ELSEWHERE_MAX: usize = 4096;
+/// A transaction may be idle for as long as its requests wait for it, within these bounds. A shorter
+/// timeout would end it while a gateway is only slow.
+const IDLE_LEAST: Micros = Micros::from_secs(1);
+const IDLE_MOST: Micros = Micros::from_secs(10);
 /// A token bucket's row is kept this long after the bucket is full.
 pub(super) const ROW_MARGIN: i64 = 1_000_000;
 
@@ -68,6 +72,8 @@ pub(super) struct PostgresLink {
 /// A session, and the server it leads to.
 pub(super) struct Session {
     client: Rc<Client>,
+    /// Why its connection ended, once it has.
+    ended: Rc<OnceCell<String>>,
     /// Dropped with the session, which ends its connection.
     _alive: oneshot::Sender<()>,
     /// The server runs single statements one after the other. A transaction of several round trips
@@ -79,6 +85,24 @@ pub(super) struct Session {
     swept: Cell<Vec<u8>>,
     /// The statement that must precede our own, if the session's defaults are not the ones we need.
     begin: Option<String>,
+}
+
+impl Session {
+    /// The trouble of a failed statement. Its text includes why the session ended, which the error of
+    /// the statement often does not say.
+    fn trouble(&self, fault: Fault) -> Trouble {
+        let trouble = fault.into_trouble(&self.client);
+        match (trouble, self.ended.get()) {
+            (Trouble::Lost(words), Some(why)) => Trouble::Lost(format!("{words}: {why}")),
+            (Trouble::Unfit(words), Some(why)) => Trouble::Unfit(format!("{words}: {why}")),
+            (trouble, _) => trouble,
+        }
+    }
+}
+
+/// How long a transaction may be idle.
+fn idle_within(answer_within: Micros) -> Micros {
+    answer_within.clamp(IDLE_LEAST, IDLE_MOST)
 }
 
 /// Reads an address.
@@ -127,11 +151,16 @@ impl PostgresLink {
         let told = |error: tokio_postgres::Error| obstacle(&error);
         let (client, connection) = self.config.connect(self.tls.clone()).await.map_err(told)?;
         let (alive, gone) = oneshot::channel::<()>();
+        let ended = Rc::new(OnceCell::new());
+        let tell = ended.clone();
         tokio::task::spawn_local(async move {
             let mut connection = pin!(connection);
             tokio::select! {
-                // The users of the client see how it ended.
-                _ = &mut connection => {}
+                // Stored before the connection is dropped, which is when the users of the client
+                // see that it has ended.
+                outcome = &mut connection => if let Err(error) = outcome {
+                    let _ = tell.set(words(&error));
+                },
                 // It waits for the server to close the connection; a dead server never does.
                 _ = gone => drop(tokio::time::timeout(FAREWELL, connection).await),
             }
@@ -168,6 +197,7 @@ impl PostgresLink {
             && (synchronous || !facts.logged());
         Ok(Session {
             client,
+            ended,
             _alive: alive,
             turn: RwLock::new(()),
             print: Cell::new(0),
@@ -186,16 +216,17 @@ impl PostgresLink {
     }
 
     /// Opens a transaction with the settings we need, whatever the database's defaults. A gateway
-    /// that stops midway holds its locks for at most a second.
+    /// that stops midway holds its locks for at most [`idle_within`].
     fn begin(&self) -> String {
         let commit = if self.options.synchronous_commit {
             "on"
         } else {
             "off"
         };
+        let idle = idle_within(self.options.answer_within).0 / 1000;
         format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = {commit};
-             SET LOCAL idle_in_transaction_session_timeout = '1s'"
+             SET LOCAL idle_in_transaction_session_timeout = '{idle}ms'"
         )
     }
 
@@ -384,6 +415,11 @@ impl Link for PostgresLink {
         loop {
             let there = {
                 let _turn = session.turn.read().await;
+                if session.client.is_closed() {
+                    // Nothing was sent.
+                    let closed = Fault::Undone("the session has ended".into());
+                    return Err(session.trouble(closed));
+                }
                 self.decided_there(session, batch).await
             };
             let outcome = match there {
@@ -402,7 +438,7 @@ impl Link for PostgresLink {
                     let jitter = fastrand::u64(200..1_000 << attempts.min(4));
                     tokio::time::sleep(Duration::from_micros(jitter)).await;
                 }
-                Err(fault) => return Err(fault.into_trouble(&session.client)),
+                Err(fault) => return Err(session.trouble(fault)),
             }
         }
     }
@@ -495,11 +531,27 @@ impl Link for PostgresLink {
         match housekeeping.await {
             // Another gateway swept there; the next sweep follows.
             Ok(()) | Err(Fault::Conflict(_)) => Ok(()),
-            Err(fault) => Err(fault.into_trouble(&session.client)),
+            Err(fault) => Err(session.trouble(fault)),
         }
     }
 
     fn housekeep_every(&self) -> Duration {
         HOUSEKEEPING
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_may_stand_idle_for_as_long_as_its_requests_wait() {
+        for (answer_within, idle) in [
+            (Micros(50_000), Micros::from_secs(1)),
+            (Micros(2_500_000), Micros(2_500_000)),
+            (Micros::from_secs(60), Micros::from_secs(10)),
+        ] {
+            assert_eq!(idle_within(answer_within), idle);
+        }
     }
 }

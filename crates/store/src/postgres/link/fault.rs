@@ -11,6 +11,8 @@ pub(super) enum Fault {
     /// It conflicted with another one, and the server rolled it back.
     Conflict(String),
     Failed(tokio_postgres::Error),
+    /// The session ended before COMMIT was sent, and the transaction with it.
+    Undone(String),
     Corrupt(&'static str),
     /// The functions have another version than at connection time: reconnecting creates ours, or
     /// reports what to do.
@@ -39,6 +41,16 @@ impl Fault {
         error.into()
     }
 
+    /// Of a transaction whose COMMIT was not sent: however its session ended, nothing was charged.
+    pub(super) fn before_commit(self, client: &Client) -> Self {
+        match self {
+            Self::Failed(error) if matches!(sort(&error, client.is_closed()), Sort::Ended) => {
+                Self::Undone(words(&error))
+            }
+            other => other,
+        }
+    }
+
     pub(super) fn into_trouble(self, client: &Client) -> Trouble {
         match self {
             Self::Corrupt(what) => Trouble::Corrupt(what.into()),
@@ -46,34 +58,48 @@ impl Fault {
             Self::Replaced => {
                 Trouble::Unfit("the functions were replaced by those of another version".into())
             }
+            Self::Undone(error) => Trouble::Unfit(error),
             Self::Failed(error) => {
-                // The server ends the session: the outcome of a COMMIT is then unknown.
-                let ended = [
-                    SqlState::ADMIN_SHUTDOWN,
-                    SqlState::CRASH_SHUTDOWN,
-                    SqlState::CANNOT_CONNECT_NOW,
-                    SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
-                ];
-                // The server has done nothing, and will do nothing over this session.
-                let unfit = [
-                    SqlState::READ_ONLY_SQL_TRANSACTION,
-                    // The table is gone, like an unlogged table after a promotion: reconnecting
-                    // creates it again.
-                    SqlState::UNDEFINED_TABLE,
-                    SqlState::UNDEFINED_FUNCTION,
-                ];
                 let words = words(&error);
-                match error.code() {
-                    Some(code) if unfit.contains(code) => Trouble::Unfit(words),
-                    Some(code)
-                        if !ended.contains(code) && !client.is_closed() && !error.is_closed() =>
-                    {
-                        Trouble::Refused(words)
-                    }
-                    _ => Trouble::Lost(words),
+                match sort(&error, client.is_closed()) {
+                    Sort::Unfit => Trouble::Unfit(words),
+                    Sort::Refused => Trouble::Refused(words),
+                    Sort::Ended => Trouble::Lost(words),
                 }
             }
         }
+    }
+}
+
+/// What an error means for the statement and the session.
+enum Sort {
+    /// The server has done nothing, and will do nothing over this session.
+    Unfit,
+    /// The server refused the statement; the session remains usable.
+    Refused,
+    /// The session has ended: the outcome of a COMMIT is then unknown.
+    Ended,
+}
+
+fn sort(error: &tokio_postgres::Error, closed: bool) -> Sort {
+    // The server ends the session.
+    let ended = [
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+    ];
+    let unfit = [
+        SqlState::READ_ONLY_SQL_TRANSACTION,
+        // The table is gone, like an unlogged table after a promotion: reconnecting creates it
+        // again.
+        SqlState::UNDEFINED_TABLE,
+        SqlState::UNDEFINED_FUNCTION,
+    ];
+    match error.code() {
+        Some(code) if unfit.contains(code) => Sort::Unfit,
+        Some(code) if !ended.contains(code) && !closed && !error.is_closed() => Sort::Refused,
+        _ => Sort::Ended,
     }
 }
 

@@ -28,6 +28,22 @@ impl PostgresLink {
         batch: &Batch,
     ) -> Result<Answer, Fault> {
         let client = &session.client;
+        let mut open = OpenTransaction::new(session);
+        let answer = self
+            .until_commit(session, batch)
+            .await
+            .map_err(|fault| fault.before_commit(client))?;
+        client
+            .batch_execute("COMMIT")
+            .await
+            .map_err(Fault::from_commit)?;
+        open.closed = true;
+        Ok(answer)
+    }
+
+    /// All of it but its COMMIT.
+    async fn until_commit(&self, session: &Session, batch: &Batch) -> Result<Answer, Fault> {
+        let client = &session.client;
         let mut order: Vec<usize> = (0..batch.buckets.len()).collect();
         let keys: Vec<[u8; 16]> = batch
             .buckets
@@ -40,7 +56,6 @@ impl PostgresLink {
             .map(|&bucket| keys[bucket].as_slice())
             .collect();
         let (begin, pinned) = (self.begin(), self.pinned());
-        let mut open = OpenTransaction::new(session);
         let insert = "INSERT INTO tollgate_buckets (key, expires) SELECT key, 0 FROM unnest($1::bytea[]) AS want (key)
                       ORDER BY key ON CONFLICT (key) DO NOTHING";
         let lock = "SELECT key, CASE
@@ -152,11 +167,6 @@ impl PostgresLink {
         if !columns.0.is_empty() {
             client.execute_typed(write, &write_parameters).await?;
         }
-        client
-            .batch_execute("COMMIT")
-            .await
-            .map_err(Fault::from_commit)?;
-        open.closed = true;
         Ok(Answer {
             now,
             before,
