@@ -7,7 +7,7 @@ use super::{BAD, GOOD};
 
 pub(super) fn fmt(args: &Fmt) -> ExitCode {
     let name = args.file.display();
-    let text = match std::fs::read_to_string(&args.file) {
+    let text = match tollgate_config::read_text(&args.file) {
         Ok(text) => text,
         Err(error) => {
             eprintln!("tollgate fmt: cannot read `{name}`: {error}");

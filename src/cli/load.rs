@@ -46,7 +46,9 @@ pub(super) fn load_file(path: &Path) -> Option<Config> {
 /// Reads standard input, up to more than the length of any configuration.
 pub(super) fn standard_input() -> std::io::Result<String> {
     let mut text = String::new();
-    std::io::stdin().take(TEXT_MAX).read_to_string(&mut text)?;
+    std::io::stdin()
+        .take(tollgate_config::FILE_MAX)
+        .read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -81,5 +83,3 @@ pub(super) fn environment(name: &str) -> Option<String> {
 
 /// The name of standard input in messages.
 pub(super) const STANDARD_INPUT: &str = "standard input";
-/// The largest configuration on standard input, in bytes.
-const TEXT_MAX: u64 = 16 << 20;

@@ -228,7 +228,7 @@ fn write(
         eprintln!("tollgate suggest: `{}`: {what}", path.display());
         BAD
     };
-    let text = match std::fs::read_to_string(path) {
+    let text = match tollgate_config::read_text(path) {
         Ok(text) => text,
         Err(error) => return say(&error),
     };

@@ -109,7 +109,7 @@ impl Walk<'_> {
             return;
         }
         self.files.push(path.clone());
-        match std::fs::read_to_string(&path) {
+        match super::read_text(&path) {
             Ok(text) => {
                 let base = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
                 self.chain.push(path.clone());

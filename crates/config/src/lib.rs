@@ -31,6 +31,7 @@ mod source;
 mod validate;
 
 use std::fmt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -219,6 +220,28 @@ pub fn load(path: &Path, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigE
     load_with(path, env, Unset::Refused, now)
 }
 
+/// The most bytes in one file of a configuration: far more than any has, and little enough to read
+/// a device or the wrong file without harm.
+pub const FILE_MAX: u64 = 16 << 20;
+
+/// Reads one file of a configuration.
+///
+/// # Errors
+/// If it cannot be read, is no text, or has more than 16 MiB.
+pub fn read_text(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    let read = std::fs::File::open(path)?
+        .take(FILE_MAX + 1)
+        .read_to_string(&mut text)?;
+    if read as u64 > FILE_MAX {
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::InvalidData,
+            "a configuration has at most 16 MiB",
+        ));
+    }
+    Ok(text)
+}
+
 /// Like [`load`]; `unset` determines how unset variables are treated.
 ///
 /// # Errors
@@ -229,8 +252,7 @@ pub fn load_with(
     unset: Unset,
     now: Timestamp,
 ) -> Result<Config, ConfigError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+    let text = read_text(path).map_err(|error| ConfigError::unreadable(path, &error))?;
     let base = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
     compile(
         &path.display().to_string(),
@@ -282,7 +304,7 @@ pub fn load_callers(path: &Path, policy: &Policy, env: Env<'_>) -> Result<Caller
         .collect();
     tiers.sort_unstable();
     tiers.dedup();
-    let callers = match std::fs::read_to_string(path) {
+    let callers = match read_text(path) {
         Ok(content) => {
             validate::callers::read(path, content, &tiers, env, &mut sources, &mut problems)
         }

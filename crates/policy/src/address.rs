@@ -14,6 +14,7 @@ use http::HeaderMap;
 use http::header::FORWARDED;
 
 use super::forwarded::{X_FORWARDED_FOR, forwarded_hops, listed_hops};
+use super::path::Malformed;
 
 pub use super::forwarded::{parse_forwarded, parse_hop};
 pub use super::netset::NetSet;
@@ -53,7 +54,8 @@ impl Default for AddressPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardingHeader {
     /// Whichever header is present. If both are present and name different clients, one of them was
-    /// passed on unchecked from outside and it is unknown which: then the last trusted hop is used.
+    /// passed on unchecked from outside and it is unknown which: the request is refused, because
+    /// every other choice would let a client choose its bucket.
     #[default]
     Either,
     /// `X-Forwarded-For` only.
@@ -74,28 +76,34 @@ impl AddressPolicy {
 
     /// The client's address; `None` on a Unix socket that is not trusted, or whose process names no
     /// address.
-    pub fn client(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
+    ///
+    /// # Errors
+    /// If both forwarding headers are trusted and name different clients.
+    pub fn client(
+        &self,
+        peer: Option<IpAddr>,
+        headers: &HeaderMap,
+    ) -> Result<Option<IpAddr>, Malformed> {
         let peer = peer.map(fold);
         if !self.trusts(peer) {
-            return peer;
+            return Ok(peer);
         }
         let listed =
             self.header != ForwardingHeader::Forwarded && headers.contains_key(X_FORWARDED_FOR);
         let forwarded =
             self.header != ForwardingHeader::XForwardedFor && headers.contains_key(FORWARDED);
-        match (listed, forwarded) {
+        Ok(match (listed, forwarded) {
             (false, false) => peer,
             (true, false) => self.walk(peer, listed_hops(headers)),
             (false, true) => self.walk(peer, forwarded_hops(headers)),
             (true, true) => {
                 let client = self.walk(peer, listed_hops(headers));
-                if client == self.walk(peer, forwarded_hops(headers)) {
-                    client
-                } else {
-                    peer
+                if client != self.walk(peer, forwarded_hops(headers)) {
+                    return Err(Malformed::Client);
                 }
+                client
             }
-        }
+        })
     }
 
     /// Follows `hops`, nearest first, while each is trusted.

@@ -36,9 +36,13 @@ impl Peer {
     }
 
     /// The client's address, as far as `headers` are trusted.
-    fn client(&self, policy: &AddressPolicy, headers: &HeaderMap) -> Option<IpAddr> {
+    fn client(
+        &self,
+        policy: &AddressPolicy,
+        headers: &HeaderMap,
+    ) -> Result<Option<IpAddr>, Malformed> {
         if self.unnamed {
-            self.address.map(fold)
+            Ok(self.address.map(fold))
         } else {
             policy.client(self.address, headers)
         }
@@ -101,7 +105,7 @@ impl<'r> Descriptor<'r> {
             query: uri.query(),
             headers,
             peer,
-            client: peer.client(address, headers),
+            client: peer.client(address, headers)?,
             client_certificate,
         })
     }

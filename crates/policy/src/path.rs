@@ -59,6 +59,9 @@ pub enum Malformed {
     /// The method is not in capitals.
     #[error("the method is not in capitals, and some upstreams ignore that")]
     Method,
+    /// `X-Forwarded-For` and `Forwarded` name different clients.
+    #[error("`X-Forwarded-For` and `Forwarded` name different clients, and only one can be right")]
+    Client,
 }
 
 impl Malformed {
@@ -74,6 +77,7 @@ impl Malformed {
             Self::DotParameters => "path_dot_parameters",
             Self::Host => "host",
             Self::Method => "method_case",
+            Self::Client => "forwarded_client",
         }
     }
 }

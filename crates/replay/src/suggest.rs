@@ -227,7 +227,7 @@ fn choose(
             .position(|corner| fits(&corner.rate, burst(&corner.rate, corner)));
         fit.unwrap_or(corners.len().saturating_sub(1))
     };
-    let safe = |_: &Rate, corner: &Corner| (corner.burst + corner.bar).max(1);
+    let safe = |_: &Rate, corner: &Corner| corner.burst.saturating_add(corner.bar).max(1);
     let quantile = |rate: &Rate, _: &Corner| {
         let ordinary = by_key
             .keys

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 
 use super::batch::{Batch, Wants};
 use super::wire_form::{Name, StoredState, WireForm};
-use tollgate_limit::{Draw, Micros, Standing, Timestamp, Verdict};
+use tollgate_limit::{Draw, Kept, Micros, Standing, Timestamp, Verdict};
 
 /// The number of locks over which the bounds are spread.
 const SHARDS: usize = 16;
@@ -108,12 +108,17 @@ impl Bounds {
         now: Timestamp,
     ) -> Option<u64> {
         let shard = self.shard(name.hash).lock();
-        let bound = shard
-            .get(&name.hash)
-            .filter(|bound| Arc::ptr_eq(&bound.shape, shape))?;
-        let units = shape
-            .standing(bound.state.as_ref(), 0, latest(bound, now))
-            .remaining;
+        let bound = shard.get(&name.hash)?;
+        let at = latest(bound, now);
+        let units = if Arc::ptr_eq(&bound.shape, shape) {
+            shape.standing(bound.state.as_ref(), 0, at).remaining
+        } else {
+            // A reload or another tier has other numbers: the same bucket, as the server would
+            // convert it.
+            let kept = Kept::from_parts(bound.shape.algorithm().clone(), bound.state.clone(), 0);
+            let own = kept.under(shape.algorithm(), at);
+            shape.standing(own.state(), 0, at).remaining
+        };
         (units < shape.algorithm().burst()).then_some(units)
     }
 
@@ -205,4 +210,41 @@ fn pays(shape: &WireForm, state: Option<&StoredState>, cost: u64, now: Timestamp
         shape.standing(state, cost, now).verdict,
         Verdict::Allow { .. }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_limit::bucket::{Level, State};
+    use tollgate_limit::fixtures;
+
+    use super::super::wire_form::Names;
+    use super::*;
+
+    /// A reload gives a limit other numbers: what was known of its buckets stays known.
+    #[test]
+    fn bound_under_other_numbers_is_converted() {
+        let bounds = Bounds::new(true);
+        let names = Names::new(b"a test's secret");
+        let now = Timestamp::from_micros(1_700_000_000_000_000);
+        let before = fixtures::per_minute("each", 1, 5);
+        let (name, shape) = (names.name(&before, b"a"), names.shape(&before));
+        let bound = Bound {
+            shape: Arc::clone(&shape),
+            state: Some(State::Level(Level { level: 0, at: now })),
+            server: now,
+            sent: now,
+            received: now,
+        };
+        bounds.shard(name.hash).lock().insert(name.hash, bound);
+        assert_eq!(bounds.at_most(&name, &shape, now), Some(0));
+        for (amount, burst) in [(1, 6), (1, 4), (2, 5)] {
+            let after = fixtures::per_minute("each", amount, burst);
+            let other = names.shape(&after);
+            assert_eq!(
+                bounds.at_most(&name, &other, now),
+                Some(0),
+                "{amount}, {burst}"
+            );
+        }
+    }
 }

@@ -233,7 +233,7 @@ table! {
 words! {
     /// Which forwarding header is believed.
     pub(crate) enum RawForwarding {
-        /// The one that is present; where both are and disagree, neither.
+        /// The one that is present. A request in which both are present and disagree is refused with 400.
         Either = "either",
         /// X-Forwarded-For only.
         XForwardedFor = "x-forwarded-for",

@@ -22,9 +22,10 @@ fn client(policy: &AddressPolicy, peer: &str, headers: &[(&'static str, &str)]) 
     for (name, value) in headers {
         map.append(*name, HeaderValue::from_str(value).expect("a value"));
     }
-    policy
-        .client(peer.parse().ok(), &map)
-        .map_or("none".into(), |address| address.to_string())
+    match policy.client(peer.parse().ok(), &map) {
+        Ok(client) => client.map_or("none".into(), |address| address.to_string()),
+        Err(error) => error.label().to_owned(),
+    }
 }
 
 #[test]
@@ -102,7 +103,7 @@ fn forwarded_is_read_as_its_rfc_says() {
 }
 
 #[test]
-fn two_headers_that_disagree_are_not_believed() {
+fn address_headers_that_disagree_are_refused() {
     let both = |other| [("x-forwarded-for", "1.2.3.4"), ("forwarded", other)];
     assert_eq!(
         client(&policy(), "10.0.0.1", &both("for=1.2.3.4")),
@@ -110,7 +111,17 @@ fn two_headers_that_disagree_are_not_believed() {
     );
     assert_eq!(
         client(&policy(), "10.0.0.1", &both("for=6.6.6.6")),
-        "10.0.0.1"
+        "forwarded_client"
+    );
+    // An entry that is no address names the proxy: another client than the other header names.
+    assert_eq!(
+        client(&policy(), "10.0.0.1", &both(";;;")),
+        "forwarded_client"
+    );
+    // A peer that is not trusted names nobody, whatever it writes.
+    assert_eq!(
+        client(&policy(), "192.0.2.1", &both("for=6.6.6.6")),
+        "192.0.2.1"
     );
     let only = AddressPolicy {
         header: ForwardingHeader::XForwardedFor,
