@@ -124,8 +124,30 @@ struct Core {
     server: Arc<server::Shared>,
     tls: Option<Arc<ServerTls>>,
     readiness: Readiness,
-    /// The state that a reload compares with; the lock serialises reloads.
+    /// The state that a reload compares with; the lock serialises reloads, and is held while they
+    /// read files, which may hang.
     state: Mutex<State>,
+    /// The drain times in force, behind a lock that is never held for long.
+    drain_times: Mutex<DrainTimes>,
+}
+
+/// How a gateway ends.
+#[derive(Clone, Copy, Debug)]
+struct DrainTimes {
+    /// How long requests are accepted after SIGTERM.
+    delay: Duration,
+    /// How long the drain may take.
+    whole: Duration,
+}
+
+impl DrainTimes {
+    fn of(config: &Config) -> Self {
+        let timeouts = &config.server.timeouts;
+        Self {
+            delay: timeouts.drain_delay.into(),
+            whole: timeouts.drain.into(),
+        }
+    }
 }
 
 impl std::fmt::Debug for Core {
@@ -230,6 +252,7 @@ fn start_with(
     };
     workers.open();
     let admin_listen = config.admin.listen.clone();
+    let drain_times = Mutex::new(DrainTimes::of(&config));
     let state = Mutex::new(State::new(config, backend, mark));
     let core = Arc::new(Core {
         options,
@@ -238,6 +261,7 @@ fn start_with(
         tls,
         readiness: Readiness::new(),
         state,
+        drain_times,
     });
     core.show();
     core.require_store();
@@ -357,20 +381,13 @@ impl RunningGateway {
     /// time (`drain_delay`) to notice before [`Self::drain`].
     pub fn announce_drain(&self) -> Duration {
         self.core.readiness.enter(Phase::Draining);
-        self.core
-            .state
-            .lock()
-            .in_force
-            .server
-            .timeouts
-            .drain_delay
-            .into()
+        self.core.drain_times.lock().delay
     }
 
     /// Accepts nothing new and finishes the requests in progress, within the configured drain time.
     pub fn drain(&self) {
         self.core.readiness.enter(Phase::Draining);
-        let whole: Duration = self.core.state.lock().in_force.server.timeouts.drain.into();
+        let whole = self.core.drain_times.lock().whole;
         self.drained_by.get_or_init(|| Instant::now() + whole);
         // Reserve part of the drain time for logging the requests that are cut off.
         let span = whole - LAST_WORDS.min(whole / 8);
@@ -413,19 +430,23 @@ impl RunningGateway {
             workers.join();
         }
         self.watcher = None;
-        let mut state = self.core.state.lock();
-        if let Some(store) = state.backend.remote() {
-            store.close();
-        }
         // A process that replaced this one has the buckets and the sockets' files too.
         let handed_over = self.has_handed_over();
-        if !handed_over {
-            let mark = state.mark.take();
-            state_file::save(
-                &state.in_force,
-                &self.core.gateway.current.load().limiter,
-                mark,
-            );
+        // A reload that hangs holds the lock for ever.
+        if let Some(mut state) = self.core.state.try_lock_for(RELOAD_WITHIN) {
+            if let Some(store) = state.backend.remote() {
+                store.close();
+            }
+            if !handed_over {
+                let mark = state.mark.take();
+                state_file::save(
+                    &state.in_force,
+                    &self.core.gateway.current.load().limiter,
+                    mark,
+                );
+            }
+        } else {
+            tracing::warn!("a reload hangs: the local buckets are not saved");
         }
         if let Some(access) = &self.core.gateway.access {
             access.flush(self.time_left());
@@ -469,5 +490,7 @@ impl Core {
 
 /// How long an idle connection is kept during a drain, for a request that may be on its way.
 const LAST_REQUEST: Duration = Duration::from_secs(1);
+/// How long the end waits for a reload that is under way.
+const RELOAD_WITHIN: Duration = Duration::from_millis(500);
 /// The largest part of a drain that is reserved for writing the logs.
 const LAST_WORDS: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::changes;
 use super::state_file::{self, Mark};
 use super::watch::Watch;
-use super::{Core, Source, mapped, shared_store, snapshot, upstreams};
+use super::{Core, DrainTimes, Source, mapped, shared_store, snapshot, upstreams};
 use tollgate_config::{Config, ConfigError};
 use tollgate_store::Backend;
 use tollgate_store::local::Carry;
@@ -184,6 +184,7 @@ impl Core {
         state.in_force = config;
         (state.in_force.server.listen, state.in_force.server.workers) = kept;
         (state.in_force.admin, state.in_force.log) = (admin, log);
+        *self.drain_times.lock() = DrainTimes::of(&state.in_force);
 
         let reset = report
             .limits

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::options::notes;
@@ -60,6 +61,11 @@ pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
     notify(&[NotifyState::Ready]);
     let in_time = runtime.block_on(signals.serve(&gateway, anew.as_ref()));
     runtime.shutdown_background();
+    // A reload that is under way holds the gateway until it ends.
+    let told = Instant::now();
+    while in_time && Arc::strong_count(&gateway) > 1 && told.elapsed() < RELOAD_WITHIN {
+        std::thread::sleep(LOOK_EVERY);
+    }
     match Arc::try_unwrap(gateway) {
         Ok(gateway) if in_time => {
             let left = gateway.shutdown();
@@ -67,7 +73,7 @@ pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
                 log.set_patience(left);
             }
         }
-        // A second signal, or a reload that hangs: the process ends immediately.
+        // A second signal, or a reload that hangs: the process ends at once.
         _ => tracing::warn!("stopped at once"),
     }
     Ok(())
@@ -127,12 +133,26 @@ impl Signals {
         gateway: &Arc<RunningGateway>,
         anew: Option<&Anew>,
     ) -> Duration {
+        // A reload may hang, and must not keep the other signals from being handled.
+        let mut reloading: Option<JoinHandle<()>> = None;
+        let mut again = false;
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return gateway.announce_drain(),
                 // Sent from a terminal: there is no load balancer that must notice.
                 _ = self.interrupt.recv() => return Duration::ZERO,
-                _ = self.hang_up.recv() => reload(gateway).await,
+                _ = self.hang_up.recv() => {
+                    again = reloading.is_some();
+                    if !again {
+                        reloading = Some(reload(gateway));
+                    }
+                }
+                () = finished(&mut reloading) => {
+                    reloading = std::mem::take(&mut again).then(|| reload(gateway));
+                    if reloading.is_none() {
+                        notify(&[NotifyState::Ready]);
+                    }
+                }
                 _ = self.reopen.recv() => {
                     if let Some(access) = gateway.access_log() {
                         AccessLog::reopen(access);
@@ -162,7 +182,8 @@ impl Signals {
     }
 }
 
-async fn reload(gateway: &Arc<RunningGateway>) {
+/// Starts a reload.
+fn reload(gateway: &Arc<RunningGateway>) -> JoinHandle<()> {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
         Err(_) => notify(&[NotifyState::Reloading]),
@@ -170,8 +191,18 @@ async fn reload(gateway: &Arc<RunningGateway>) {
     let gateway = Arc::clone(gateway);
     // The reload reads files, so it runs on another thread while signals are still handled. It logs
     // its own result.
-    let _ = tokio::task::spawn_blocking(move || gateway.reload().is_ok()).await;
-    notify(&[NotifyState::Ready]);
+    tokio::task::spawn_blocking(move || {
+        let _ = gateway.reload();
+    })
+}
+
+/// Ready when the reload has ended; never, if there is none.
+async fn finished(reload: &mut Option<JoinHandle<()>>) {
+    match reload {
+        // A panic has already been logged by its thread.
+        Some(reload) => _ = reload.await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Hands over to a new process; returns whether that succeeded.
@@ -257,6 +288,8 @@ fn raise_descriptor_limit() {
 
 /// Signals to end the process count as one if they arrive within this time.
 const ONE_SIGNAL: Duration = Duration::from_secs(1);
+/// How long the end waits for a reload that is under way.
+const RELOAD_WITHIN: Duration = Duration::from_secs(1);
 /// How often a drain is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 

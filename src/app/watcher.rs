@@ -2,9 +2,11 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::Core;
 
@@ -12,6 +14,8 @@ use super::Core;
 #[derive(Debug)]
 pub(super) struct Watcher {
     stop: Option<Sender<()>>,
+    /// Disconnected when the thread has ended.
+    ended: Mutex<Receiver<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -23,15 +27,18 @@ impl Watcher {
         }
         let core = Arc::clone(core);
         let (stop, stopped) = channel();
+        let (ends, ended) = channel();
         let thread = std::thread::Builder::new()
             .name("watch".to_owned())
             .spawn(move || {
+                let _ends: Sender<()> = ends;
                 while stopped.recv_timeout(WATCH_EVERY) == Err(RecvTimeoutError::Timeout) {
                     core.look();
                 }
             })?;
         Ok(Some(Self {
             stop: Some(stop),
+            ended: Mutex::new(ended),
             thread: Some(thread),
         }))
     }
@@ -40,12 +47,17 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.stop = None;
-        if let Some(thread) = self.thread.take() {
+        // Reading a file may hang, for instance a pipe that nobody writes. Then the process ends
+        // without that thread.
+        let hangs = self.ended.get_mut().recv_timeout(END_WITHIN) == Err(RecvTimeoutError::Timeout);
+        if let Some(thread) = self.thread.take().filter(|_| !hangs) {
             // A panic has already been logged by its thread.
             let _ = thread.join();
         }
     }
 }
 
+/// How long the thread may take to end.
+const END_WITHIN: Duration = Duration::from_secs(1);
 /// How often files are checked.
 const WATCH_EVERY: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::harness::Upstream;
+use crate::harness::{Upstream, eventually};
 
 const FILE: &str = r#"
 [server]
@@ -290,3 +290,33 @@ fn what_keeps_it_from_starting_is_said_with_its_place_and_exits_1() {
 
 /// Far above what any of these takes.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn sigterm_and_sigint_are_heard_while_a_reload_hangs() {
+    for (first, last) in [(Some("HUP"), "TERM"), (Some("HUP"), "INT"), (None, "TERM")] {
+        let mut process = Process::start(1024);
+        let (pipe, file) = (
+            process.directory.path().join("pipe"),
+            process.directory.path().join("gateway.toml"),
+        );
+        let made = Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.expect("mkfifo(1) is there").success());
+        std::fs::rename(&pipe, &file).expect("replaced");
+        // Without a signal the thread that watches the file reads it.
+        first.into_iter().for_each(|first| process.signal(first));
+        let mut writer = None;
+        eventually("it reads the pipe", || {
+            use rustix::fs::{Mode, OFlags, open};
+            writer = open(
+                &file,
+                OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+            .ok();
+            writer.is_some()
+        });
+        process.signal(last);
+        assert_eq!(process.exit_code(), 0, "{first:?} {last}");
+        drop(writer);
+    }
+}

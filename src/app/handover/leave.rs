@@ -83,7 +83,11 @@ impl RunningGateway {
         wire.expect(ready)?.ok_or_else(gone)?;
 
         // Prevents a reload meanwhile, which would change the limits whose buckets are handed over.
-        let _state = self.core.state.lock();
+        let _state = self
+            .core
+            .state
+            .try_lock_for(RELOADED_WITHIN)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, "a reload is under way"))?;
         let snapshot = self.core.gateway.current.load_full();
         snapshot.limiter.freeze();
         // After this no worker is executing a draw that began before the freeze.
@@ -160,6 +164,8 @@ fn start(anew: &Anew, there: UnixStream) -> io::Result<Child> {
 /// The time for the new process to read the configuration and open its stores; this process serves
 /// meanwhile.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+/// The time for a reload that is under way to end.
+const RELOADED_WITHIN: Duration = Duration::from_secs(5);
 const HELD_WITHIN: Duration = Duration::from_secs(5);
 /// The time for the new process to install the buckets; clients wait meanwhile.
 const SERVING_WITHIN: Duration = Duration::from_secs(20);
