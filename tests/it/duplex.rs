@@ -105,7 +105,7 @@ async fn send(stream: &mut h2::SendStream<Bytes>, bytes: usize) {
     }
 }
 
-fn run<F: Future>(test: F) -> F::Output {
+pub(crate) fn run<F: Future>(test: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -1,14 +1,16 @@
 //! What passes while it comes, over HTTP/2: pieces, early answers, expectations, trailers, retries.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
+use crate::duplex::run;
 use crate::forwarding::open;
 use crate::harness::frames::{
-    DATA, END_HEADERS, END_STREAM, Fate, Frames, HEADERS, RST_STREAM, WINDOW_UPDATE, block, frame,
-    request,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, Fate, Frames, HEADERS, RST_STREAM, WINDOW_UPDATE,
+    block, frame, request,
 };
 use crate::harness::{Connection, Gateway, PATIENCE, Reply, Upstream, eventually};
 
@@ -370,5 +372,187 @@ fn http2_trailers_with_a_pseudo_field_reset_their_stream_and_no_other() {
             .iter()
             .all(|seen| !seen.head.starts_with("POST") || seen.trailers == ["x-sum: 1"]),
         "{requests:?}"
+    );
+}
+
+/// An upstream of HTTP/1.1 whose answer begins when the body has come, a piece every 100 ms; its address.
+fn slowly() -> SocketAddr {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            stream.set_read_timeout(Some(PATIENCE)).expect("set");
+            std::thread::spawn(move || {
+                until(&mut stream, "body");
+                let head = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\nconnection: close\r\n\r\n";
+                let mut sent = stream.write_all(head.as_bytes());
+                for _ in 0..10 {
+                    std::thread::park_timeout(Duration::from_millis(100));
+                    sent = sent.and_then(|()| stream.write_all(b"."));
+                }
+                // The gateway may break off, which is what is tested.
+                let _ = sent.and_then(|()| stream.read(&mut [0; 64]));
+            });
+        }
+    });
+    address
+}
+
+/// The same over HTTP/2, one connection.
+fn slowly_over_http2() -> SocketAddr {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.set_nonblocking(true).expect("set");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        run(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("registered");
+            let (stream, _) = listener.accept().await.expect("a connection");
+            let mut connection = h2::server::handshake(stream).await.expect("HTTP/2");
+            while let Some(Ok((request, mut respond))) = connection.accept().await {
+                tokio::spawn(async move {
+                    let mut body = request.into_body();
+                    while let Some(Ok(piece)) = body.data().await {
+                        let _ = body.flow_control().release_capacity(piece.len());
+                    }
+                    let mut answer = respond
+                        .send_response(http::Response::new(()), false)
+                        .expect("sent");
+                    for piece in 0..10 {
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        if answer.send_data(".".into(), piece == 9).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+    });
+    address
+}
+
+fn timed(upstream: &str, http2: bool, timeouts: &str) -> Gateway {
+    Gateway::start(&format!(
+        "[upstreams.app]\nservers = [\"{upstream}\"]\nhttp2 = {http2}\ntimeouts = {{ {timeouts} }}\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"app\"\n"
+    ))
+}
+
+const TRAILED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+                       4\r\nbody\r\n0\r\nx-sum: 1\r\n\r\n";
+
+#[test]
+fn an_answer_that_keeps_coming_is_not_cut_off_after_a_request_whose_end_came_by_itself() {
+    for (upstream, http2) in [(slowly(), false), (slowly_over_http2(), true)] {
+        let gateway = timed(
+            &format!("http://{upstream}"),
+            http2,
+            "idle = \"400ms\", response = \"1h\"",
+        );
+        let mut trailed = Connection::open(gateway.address());
+        trailed.send(TRAILED);
+        let answer = trailed.answer("POST");
+        assert_eq!(
+            (answer.status, answer.text().as_str()),
+            (200, ".........."),
+            "trailers, HTTP/2 upstream: {http2}"
+        );
+        for end in [
+            frame(DATA, END_STREAM, 1, b""),
+            frame(
+                HEADERS,
+                END_STREAM | END_HEADERS,
+                1,
+                block(&[("x-sum", "1")]),
+            ),
+        ] {
+            let mut frames = Frames::open(gateway.address(), &[]);
+            let head = request("POST", "/", &[("content-length", "4")]);
+            frames.send(frame(HEADERS, END_HEADERS, 1, head));
+            frames.send(frame(DATA, 0, 1, b"body"));
+            std::thread::park_timeout(Duration::from_millis(50));
+            frames.send(&end);
+            let fate = frames.fate(1);
+            assert_eq!(
+                (fate.status, fate.ended, fate.body.as_slice()),
+                (Some(200), true, &b".........."[..]),
+                "HTTP/2 upstream: {http2}: {fate:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_response_timeout_holds_after_a_request_with_trailers() {
+    let url = scripted(|mut stream| {
+        until(&mut stream, "body");
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let gateway = timed(&url, false, "idle = \"1h\", response = \"200ms\"");
+    let mut trailed = Connection::open(gateway.address());
+    trailed.send(TRAILED);
+    assert_eq!(trailed.answer("POST").status, 504);
+}
+
+#[test]
+fn an_answer_of_the_gateway_that_is_head_alone_has_no_data() {
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let gateway = Gateway::start(&format!(
+        "[log]\naccess = {:?}\n\
+         [[routes]]\nmatch = \"/text\"\nrespond = {{ status = 200, body = \"hello\" }}\n\
+         [[routes]]\nmatch = \"/empty\"\nrespond = {{ status = 204, body = \"hello\" }}\n\
+         [[routes]]\nmatch = \"/same\"\nrespond = {{ status = 304, body = \"hello\" }}\n\
+         [[routes]]\nmatch = \"/echo\"\nupstream = \"builtin:echo\"\n",
+        log.path()
+    ));
+    let asked = [
+        ("HEAD", "/text", 200),
+        ("GET", "/empty", 204),
+        ("HEAD", "/empty", 204),
+        ("GET", "/same", 304),
+        ("HEAD", "/elsewhere", 404),
+    ];
+    for (method, path, status) in asked {
+        let mut frames = Frames::open(gateway.address(), &[]);
+        frames.ask(1, method, path, &[]);
+        let fate = frames.fate(1);
+        assert_eq!(
+            (fate.status, fate.ended, fate.body.len()),
+            (Some(status), true, 0),
+            "{method} {path}"
+        );
+        let answer = gateway.request(method, path, &[]);
+        let length = answer.header("content-length").map(str::to_owned);
+        assert_eq!(answer.status, status);
+        match path {
+            "/text" => assert_eq!(length.as_deref(), Some("5")),
+            "/empty" => assert_eq!(length, None),
+            _ => {}
+        }
+    }
+    // A HEAD with a body that the echo would send back.
+    let mut frames = Frames::open(gateway.address(), &[]);
+    let head = request("HEAD", "/echo", &[("content-length", "4")]);
+    frames.send(frame(HEADERS, END_HEADERS, 1, head));
+    frames.send(frame(DATA, END_STREAM, 1, b"body"));
+    let fate = frames.fate(1);
+    assert_eq!((fate.status, fate.body.len()), (Some(200), 0), "{fate:?}");
+    // A target longer than allowed: refused before the gateway sees it.
+    let head = request("HEAD", &format!("/{}", "a".repeat(20_000)), &[]);
+    let (first, rest) = head.split_at(16_000);
+    let mut frames = Frames::open(gateway.address(), &[]);
+    frames.send(frame(HEADERS, END_STREAM, 1, first));
+    frames.send(frame(CONTINUATION, END_HEADERS, 1, rest));
+    let fate = frames.fate(1);
+    assert_eq!(
+        (fate.status, fate.ended, fate.body.len()),
+        (Some(414), true, 0),
+        "{fate:?}"
+    );
+    gateway.shutdown();
+    let log = std::fs::read_to_string(log.path()).expect("a log");
+    assert!(
+        log.contains("/text") && !log.contains("caller_left"),
+        "{log}"
     );
 }

@@ -146,7 +146,10 @@ impl Handler for Gateway {
             }
         };
         let outcome = match admitted.next {
-            Next::Respond(response, cause) => Ok(Forwarded::own(response, cause)),
+            Next::Respond(response, cause) => {
+                let response = own::head_alone(response, asked.is_head());
+                Ok(Forwarded::own(response, cause))
+            }
             Next::Echo => Ok(echo(&snapshot, admitted, request, &mut context)),
             Next::Forward(upstream) => {
                 let received = context.receiving(request.body());

@@ -5,7 +5,7 @@
 //! modules decide when to refuse.
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Method, Response, StatusCode, header};
 
 /// The part of a problem (RFC 9457) that is the same for every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,6 +308,17 @@ impl Problem {
         headers.insert(header::CONTENT_TYPE, PROBLEM_JSON);
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response
+    }
+
+    /// The response to a request with this method: to HEAD it has no body, but the body's length.
+    pub fn response_to<B: From<Bytes>>(&self, method: &Method) -> Response<B> {
+        if *method != Method::HEAD {
+            return self.response();
+        }
+        let (mut head, document) = self.response::<Bytes>().into_parts();
+        let length = HeaderValue::from(document.len());
+        head.headers.insert(header::CONTENT_LENGTH, length);
+        Response::from_parts(head, B::from(Bytes::new()))
     }
 
     /// The bytes of this response over HTTP/1, after which the connection closes.

@@ -127,6 +127,10 @@ async fn http1(
         if attempted && !(outgoing.follows_closed && outgoing.attempts > 1) {
             return Err(failure.into());
         }
+        // Counted before connecting: if that fails, another server may receive the request.
+        if attempted {
+            outgoing.attempts -= 1;
+        }
         connection = match Box::pin(server.connector.http1(outgoing.client)).await {
             Ok(fresh) => fresh,
             Err(error) => {
@@ -144,9 +148,6 @@ async fn http1(
                 return Err(error);
             }
         };
-        if attempted {
-            outgoing.attempts -= 1;
-        }
         connection.ask_again(request);
     }
 }

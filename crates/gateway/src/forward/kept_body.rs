@@ -180,6 +180,15 @@ impl Turn {
     }
 }
 
+impl Drop for Turn {
+    /// Like the drop of a body that is sent once. Another turn may follow, and begins anew.
+    fn drop(&mut self) {
+        if self.turn == self.kept.turn.get() {
+            self.kept.source.borrow().progress().end();
+        }
+    }
+}
+
 /// The largest number of bytes that are kept: most bodies are shorter, and a request uses no more
 /// memory than this for it.
 const KEPT_MOST: usize = 64 * 1024;

@@ -279,6 +279,14 @@ impl Source {
     }
 }
 
+impl Drop for Source {
+    /// The connection drops the body once it needs nothing more of it, which may be before the end
+    /// of the body was polled: after trailers, or after the announced number of bytes.
+    fn drop(&mut self) {
+        self.progress.end();
+    }
+}
+
 impl Body for RequestBody {
     type Data = Bytes;
     type Error = BodyError;

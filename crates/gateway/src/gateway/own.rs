@@ -1,8 +1,11 @@
 //! Responses of the gateway that are not refusals: a route's configured response or redirect, and
 //! OPTIONS and TRACE where the gateway is the last recipient.
 
-use http::header::{ALLOW, CONTENT_TYPE, HOST, LOCATION, MAX_FORWARDS, USER_AGENT, VIA};
+use http::header::{
+    ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HOST, LOCATION, MAX_FORWARDS, USER_AGENT, VIA,
+};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body as _;
 
 use crate::body::ResponseBody;
 use crate::rejection::ALLOWED;
@@ -49,6 +52,28 @@ pub(super) fn last_recipient<B>(request: &Request<B>, route: &Route) -> Response
     }
     let methods = allow(&route.pattern.methods).unwrap_or(ALLOWED);
     with_header(OK, ALLOW, methods, ResponseBody::Empty)
+}
+
+/// The response without its body, if it is only a head: to HEAD, or with a status that allows no
+/// body. The length of the body that HEAD omits is kept.
+pub(super) fn head_alone(
+    response: Response<ResponseBody>,
+    is_head: bool,
+) -> Response<ResponseBody> {
+    let bodiless = matches!(
+        response.status(),
+        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+    );
+    if !(is_head || bodiless) {
+        return response;
+    }
+    let (mut head, body) = response.into_parts();
+    if let (Some(length), false) = (body.size_hint().exact(), bodiless) {
+        head.headers
+            .entry(CONTENT_LENGTH)
+            .or_insert_with(|| length.into());
+    }
+    Response::from_parts(head, ResponseBody::Empty)
 }
 
 /// Formats methods as the value of `Allow`; `None` if there are none.

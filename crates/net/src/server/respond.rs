@@ -57,7 +57,7 @@ fn refuse<H: Handler>(
     let refusal = Refusal::for_head(bad);
     let unread = refusal.unread(&served.connection, head.as_bytes());
     served.handler.observe(Event::BadHead(unread));
-    refusal.problem.response()
+    refusal.problem.response_to(request.method())
 }
 
 /// Polls the handler's response; a panic becomes a response too.
