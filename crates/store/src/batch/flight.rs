@@ -13,7 +13,8 @@ use tokio::sync::oneshot;
 use super::deliver::{deliver, fail};
 use super::shared::Work;
 use super::{
-    Answer, Ask, Batch, Correction, GROUPS_MAX, Group, Link, Part, Shared, Trouble, Wants, answer,
+    Adjust, Answer, Ask, Batch, Correction, GROUPS_MAX, Group, Link, Part, Shared, Trouble, Wants,
+    answer,
 };
 use crate::StoreError;
 use crate::lease::{Errand, Held, Leases, Return, Wishing};
@@ -77,6 +78,35 @@ impl Landed {
     }
 }
 
+/// Why a call brought no result, and the corrections that it certainly did not make.
+struct Grounded {
+    failure: Failure,
+    undone: Vec<Correction>,
+}
+
+/// The outcome of calls that were sent together.
+#[must_use = "somebody waits for the answers"]
+pub(super) struct Flown {
+    pub(super) landed: Vec<Landed>,
+    pub(super) outcome: Result<(), Failure>,
+    /// Corrections that were not made because the connection was unfit; another one can make them.
+    pub(super) unfit: Vec<Correction>,
+    /// Corrections that were not made because the server refused the call or redirected it.
+    pub(super) refused: Vec<Correction>,
+}
+
+impl Flown {
+    /// Queues corrections again that another connection can make, and counts the others as dropped.
+    pub(super) fn settle(self, shared: &Shared) -> (Vec<Landed>, Result<(), Failure>) {
+        shared.correct_again(self.unfit);
+        shared
+            .counters
+            .corrections_dropped
+            .fetch_add(self.refused.len() as u64, Ordering::Relaxed);
+        (self.landed, self.outcome)
+    }
+}
+
 /// Calls that are sent together: as many as there are parts (one, outside a cluster).
 #[must_use = "somebody waits for the answer"]
 pub(super) struct Departing(Vec<Flight>);
@@ -101,27 +131,43 @@ impl Departing {
         (asks >= TELLING).then(|| 2 * flight.batch.groups.len() as u64 >= asks)
     }
 
-    /// Sends all calls at once; returns those with a response, and the failure of the others.
+    /// Sends all calls at once. [`Flown::settle`] sees to the corrections that were not made.
     pub(super) async fn fly<L: Link>(
         self,
         shared: &Shared,
         link: &L,
         connection: &L::Connection,
-    ) -> (Vec<Landed>, Result<(), Failure>) {
+    ) -> Flown {
         let mut flights = self.0;
         let (mut landed, mut outcome) = (Vec::with_capacity(flights.len()), Ok(()));
+        let (mut unfit, mut refused) = (Vec::new(), Vec::new());
         let mut late = false;
-        let mut keep = |flown: Result<Landed, Failure>| match flown {
-            Ok(flown) => landed.push(flown),
-            Err(Failure::Late) => late = true,
-            Err(Failure::Trouble(Trouble::Moved(_) | Trouble::Astray(_))) => {}
-            Err(failure) => outcome = Err(failure),
+        let mut keep = |flown: Result<Landed, Grounded>| {
+            let Grounded { failure, undone } = match flown {
+                Ok(flown) => return landed.push(flown),
+                Err(grounded) => grounded,
+            };
+            if matches!(failure, Failure::Trouble(Trouble::Unfit(_))) {
+                unfit.extend(undone);
+            } else {
+                refused.extend(undone);
+            }
+            match failure {
+                Failure::Late => late = true,
+                Failure::Trouble(Trouble::Moved(_) | Trouble::Astray(_)) => {}
+                failure => outcome = Err(failure),
+            }
         };
         if flights.len() == 1 {
             if let Some(flight) = flights.pop() {
                 keep(fly(shared, link, connection, flight).await);
             }
-            return (landed, if late { Err(Failure::Late) } else { outcome });
+            return Flown {
+                landed,
+                outcome: if late { Err(Failure::Late) } else { outcome },
+                unfit,
+                refused,
+            };
         }
         let mut flying: Vec<_> = flights
             .into_iter()
@@ -147,7 +193,12 @@ impl Departing {
         if late && outcome.is_ok() && landed.is_empty() {
             outcome = Err(Failure::Late);
         }
-        (landed, outcome)
+        Flown {
+            landed,
+            outcome,
+            unfit,
+            refused,
+        }
     }
 }
 
@@ -162,6 +213,7 @@ pub(super) async fn flush<L: Link>(
     Departing::of(shared, link, work)
         .fly(shared, link, connection)
         .await
+        .settle(shared)
 }
 
 /// Makes the call of a single request; returns whether the connection is still good.
@@ -181,7 +233,7 @@ pub(crate) async fn fly_alone<L: Link>(
         Some(flight) => {
             shared.counters.own_calls.fetch_add(1, Ordering::Relaxed);
             let landed = fly(shared, link, connection, flight).await;
-            let fine = landed.and_then(|landed| landed.deliver(shared)).is_ok();
+            let fine = landed.is_ok_and(|landed| landed.deliver(shared).is_ok());
             if !fine {
                 // The breaker counts the lane's calls, so the following requests use the lane until
                 // one of its calls gets a response.
@@ -199,7 +251,7 @@ async fn fly<L: Link>(
     link: &L,
     connection: &L::Connection,
     mut flight: Flight,
-) -> Result<Landed, Failure> {
+) -> Result<Landed, Grounded> {
     let sent = Sent {
         clock: shared.clock.now(),
         boot: shared.clock.boot(),
@@ -233,6 +285,12 @@ async fn fly<L: Link>(
                 }
                 Failure::Trouble(Trouble::Corrupt(error)) => StoreError::Garbled(error.clone()),
             };
+            let undone = match failure {
+                Failure::Trouble(Trouble::Unfit(_) | Trouble::Refused(_) | Trouble::Moved(_)) => {
+                    corrections_of(&mut flight.batch)
+                }
+                _ => Vec::new(),
+            };
             for ask in flight
                 .members
                 .into_iter()
@@ -241,9 +299,26 @@ async fn fly<L: Link>(
             {
                 fail(shared, ask, told.clone());
             }
-            Err(failure)
+            Err(Grounded { failure, undone })
         }
     }
+}
+
+/// The corrections of a call that did nothing, without heartbeats: the next one reports the places
+/// anew.
+fn corrections_of(batch: &mut Batch) -> Vec<Correction> {
+    let corrections = std::mem::take(&mut batch.corrections).into_iter();
+    corrections
+        .filter(|(_, adjust)| matches!(adjust, Adjust::Change(_)))
+        .map(|(bucket, adjust)| {
+            let (name, shape) = &batch.buckets[bucket as usize];
+            Correction {
+                name: *name,
+                shape: Arc::clone(shape),
+                adjust,
+            }
+        })
+        .collect()
 }
 
 /// Waits for the call while requests wait for it; each request whose deadline passes gets its

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use super::flight::{Departing, Failure};
 use super::shared::Work;
-use super::{Adjust, CORRECTIONS_MAX, Correction, Link, Shared, Trouble};
+use super::{Adjust, CORRECTIONS_MAX, Correction, Link, Shared};
 use crate::stand_in::{Owed, StandIn};
 use crate::wire_form::{Name, Names, WireForm};
 use tollgate_limit::Change;
@@ -166,21 +166,20 @@ pub(super) async fn charge<L: Link>(
                 corrections,
                 errands: Vec::new(),
             };
-            let (landed, outcome) = Departing::of(shared, link, work)
+            let flown = Departing::of(shared, link, work)
                 .fly(shared, link, connection)
                 .await;
-            let refused = landed.is_empty()
-                && matches!(
-                    outcome,
-                    Err(Failure::Trouble(Trouble::Refused(_) | Trouble::Unfit(_)))
-                );
-            let told = landed
+            let undone = |due: &Due| {
+                let mut undone = flown.unfit.iter().chain(&flown.refused);
+                undone.any(|correction| correction.name == due.name)
+            };
+            let again: Vec<Due> = sent.into_iter().filter(undone).collect();
+            shared.owe_again(again);
+            let told = flown
+                .landed
                 .into_iter()
                 .try_for_each(|landed| landed.deliver(shared));
-            if let Err(failure) = outcome.and(told) {
-                if refused {
-                    owed.extend(sent);
-                }
+            if let Err(failure) = flown.outcome.and(told) {
                 shared.owe_again(owed);
                 return Err(failure);
             }

@@ -659,6 +659,29 @@ impl Shared {
         self.arrived.notify_one();
     }
 
+    /// Puts corrections that were not made back at the front. Those for which there is no room are
+    /// dropped and counted; once the store is closed, all are.
+    pub(super) fn correct_again(&self, mut corrections: Vec<Correction>) {
+        if corrections.is_empty() {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        let room = if self.closed.load(Ordering::Relaxed) {
+            0
+        } else {
+            QUEUE_MAX.saturating_sub(queue.corrections.len())
+        };
+        let dropped = corrections.len().saturating_sub(room);
+        self.counters
+            .corrections_dropped
+            .fetch_add(dropped as u64, Ordering::Relaxed);
+        corrections.truncate(room);
+        for correction in corrections.into_iter().rev() {
+            queue.corrections.push_front(correction);
+        }
+        self.arrived.notify_one();
+    }
+
     /// Puts requests that did not fit back at the front.
     pub(super) fn put_back(&self, asks: Vec<Ask>) {
         if asks.is_empty() {

@@ -13,7 +13,7 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
-use super::flight::{Departing, Failure, Landed};
+use super::flight::{Departing, Failure, Flown, Landed};
 use super::gather::Gathering;
 use super::shared::Work;
 use super::{Ask, Link, Shared};
@@ -27,8 +27,6 @@ const PARTS: usize = 3;
 const WORTH: usize = 8;
 /// With each call the expected number of callers shrinks by one in this many, unless they are seen.
 const SHRINKS: usize = 32;
-
-type Flown = (Vec<Landed>, Result<(), Failure>);
 
 /// A call in flight.
 struct Flying<'a> {
@@ -179,14 +177,14 @@ impl<'a, L: Link> Turns<'a, L> {
     /// Waits for the calls in flight and delivers all results: the connection is given up.
     pub(super) async fn end(&mut self) {
         for flying in std::mem::take(&mut self.flying) {
-            let (landed, _) = flying.call.await;
-            self.landed.extend(landed);
+            // The end of the connection has been reported already.
+            let _ = self.arrive(flying.call.await);
         }
-        // The end of the connection has been reported already.
         let _ = self.tell();
     }
 
-    fn arrive(&mut self, (landed, outcome): Flown) -> Result<(), Failure> {
+    fn arrive(&mut self, flown: Flown) -> Result<(), Failure> {
+        let (landed, outcome) = flown.settle(self.shared);
         self.landed.extend(landed);
         outcome
     }

@@ -128,6 +128,69 @@ async fn charges_that_a_server_refuses_are_owed_again() {
 }
 
 #[tokio::test]
+async fn charges_of_the_calls_that_a_server_refuses_are_owed_again_and_those_of_others_are_not() {
+    let (shared, owes) = owing();
+    let charged = super::super::owed::charge(&shared, &HalfRefusing, &()).await;
+    assert!(charged.is_err());
+    let names = Names::new(b"secret");
+    let refused = (0..CORRECTIONS_MAX)
+        .filter(|key| {
+            let key = u16::try_from(*key).expect("few").to_be_bytes();
+            HalfRefusing.part(&names.name(&owes.limit, &key)) == 1
+        })
+        .count();
+    assert!((1..CORRECTIONS_MAX).contains(&refused));
+    let again = refused + 300 - CORRECTIONS_MAX;
+    assert_eq!(owes.again.load(Ordering::Relaxed), again as u64);
+    assert_eq!(shared.corrections_queued(), 0);
+}
+
+#[tokio::test]
+async fn corrections_that_a_call_did_not_make_wait_for_the_next_connection_or_are_counted() {
+    type Fails = fn(String) -> Trouble;
+    let troubles: [(Fails, usize, u64); 4] = [
+        (Trouble::Unfit, 2, 0),
+        (Trouble::Refused, 0, 2),
+        (Trouble::Moved, 0, 2),
+        // They may have been made.
+        (Trouble::Lost, 0, 0),
+    ];
+    for (trouble, queued, dropped) in troubles {
+        let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+        let (names, limit) = (Names::new(b"secret"), bucket(10));
+        for key in [b"a", b"b"] {
+            let refund = Change::Refund { units: 1 };
+            shared.settle(names.name(&limit, key), names.shape(&limit), refund);
+        }
+        let work = shared.take().expect("two corrections");
+        let (_, outcome) = flush(&shared, &Failing(trouble), &(), work).await;
+        assert_eq!(shared.corrections_queued(), queued, "{:?}", outcome.is_ok());
+        let counted = shared.counters.corrections_dropped.load(Ordering::Relaxed);
+        assert_eq!(counted, dropped);
+    }
+}
+
+#[tokio::test]
+async fn corrections_that_were_not_made_are_put_back_as_far_as_there_is_room() {
+    let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+    let (names, limit) = (Names::new(b"secret"), bucket(10));
+    let settle = |key: &[u8]| {
+        let refund = Change::Refund { units: 1 };
+        shared.settle(names.name(&limit, key), names.shape(&limit), refund);
+    };
+    settle(b"a");
+    let work = shared.take().expect("a correction");
+    while shared.room_for_corrections() > 0 {
+        settle(b"b");
+    }
+    let full = shared.corrections_queued();
+    let _ = flush(&shared, &Failing(Trouble::Unfit), &(), work).await;
+    assert_eq!(shared.corrections_queued(), full);
+    let counted = shared.counters.corrections_dropped.load(Ordering::Relaxed);
+    assert_eq!(counted, 1);
+}
+
+#[tokio::test]
 async fn requests_that_did_not_fit_in_a_call_are_told_by_their_own_deadline() {
     let clock = Clock::system();
     let shared = Shared::new(clock.clone(), Micros::from_secs(60), true);
@@ -283,6 +346,36 @@ impl Link for Failing {
 
     async fn call(&self, (): &(), _: &Batch) -> Result<Answer, Trouble> {
         Err((self.0)("failed".into()))
+    }
+
+    async fn housekeep(&self, (): &()) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    fn housekeep_every(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+}
+
+/// A cluster in which one of two parts refuses its calls.
+struct HalfRefusing;
+
+impl Link for HalfRefusing {
+    type Connection = ();
+
+    async fn connect(&self) -> Result<(), Obstacle> {
+        Ok(())
+    }
+
+    async fn call(&self, (): &(), batch: &Batch) -> Result<Answer, Trouble> {
+        match self.part(&batch.buckets[0].0) {
+            0 => Ok(granted(batch)),
+            _ => Err(Trouble::Refused("failed".into())),
+        }
+    }
+
+    fn part(&self, name: &Name) -> u32 {
+        u32::from(name.hash % 2 == 1)
     }
 
     async fn housekeep(&self, (): &()) -> Result<(), Trouble> {
