@@ -334,3 +334,48 @@ fn access_log_names_the_host_of_an_http2_request() {
     eventually("the log is written", || lines(&log).len() == 1);
     assert_eq!(lines(&log)[0]["host"], "shop.example");
 }
+
+#[test]
+fn malformed_chunks_are_a_bad_request_and_a_caller_that_left_is_none() {
+    let upstream = Upstream::hello();
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("access.log");
+    let gateway = Gateway::start(&format!(
+        "[log]\naccess = '{}'\n[[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\n",
+        log.display(),
+        upstream.url()
+    ));
+    let head = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n";
+    let mut malformed = gateway.connect();
+    malformed.send(format!("{head}nonsense\r\n"));
+    let answer = malformed.answer("POST");
+    assert_eq!(
+        (answer.status, answer.header("connection")),
+        (400, Some("close")),
+        "{answer:?}"
+    );
+    let kind = answer.json()["type"].clone();
+    assert!(!kind.to_string().contains("caller-gone"), "{kind}");
+    eventually("the first is logged", || lines(&log).len() == 1);
+    let mut left = gateway.connect();
+    left.send(head);
+    std::thread::park_timeout(std::time::Duration::from_millis(100));
+    drop(left);
+    eventually("both are logged", || lines(&log).len() == 2);
+    let told: Vec<_> = lines(&log)
+        .iter()
+        .map(|line| (line["status"].as_u64(), line["reason"].to_string()))
+        .collect();
+    assert_eq!(told[0], (Some(400), "\"client_malformed\"".to_owned()));
+    assert_eq!(told[1].0, Some(499), "{told:?}");
+    let metrics = gateway.admin_get("/metrics").text();
+    let bad: Vec<_> = metrics
+        .lines()
+        .filter(|line| line.starts_with("tollgate_bad_requests_total{"))
+        .collect();
+    assert!(
+        bad.iter().any(|line| line.contains("client_malformed"))
+            && !bad.iter().any(|line| line.contains("client_gone")),
+        "{bad:?}"
+    );
+}

@@ -68,6 +68,9 @@ pub enum BodyError {
     /// The client's body broke off.
     #[error("the request's body broke off")]
     Client(#[source] InboundError),
+    /// The chunks of the client's body are malformed.
+    #[error("the request's body is malformed")]
+    ClientMalformed,
     /// The client left in the middle of its body.
     #[error("the client went away in the middle of its body")]
     ClientGone,
@@ -97,6 +100,7 @@ impl BodyError {
             Self::UpstreamSlow => "upstream_slow",
             Self::Trailers => "upstream_trailers",
             Self::Client(_) => "client_broke_off",
+            Self::ClientMalformed => "client_malformed",
             Self::ClientGone => "client_gone",
             Self::TooBig => "too_big",
             Self::ClientIdle => "client_idle",
@@ -109,9 +113,15 @@ impl BodyError {
 impl BodyError {
     /// The error to report for a request whose body failed: if the body broke off, the client is
     /// gone.
-    pub(crate) fn of_request(self) -> Self {
+    pub(crate) const fn of_request(&self) -> Self {
         match self {
-            Self::TooBig | Self::ClientIdle | Self::ClientSlow | Self::ClientTrailers => self,
+            Self::TooBig => Self::TooBig,
+            Self::ClientIdle => Self::ClientIdle,
+            Self::ClientSlow => Self::ClientSlow,
+            Self::ClientTrailers => Self::ClientTrailers,
+            Self::ClientMalformed | Self::Client(InboundError::Malformed(_)) => {
+                Self::ClientMalformed
+            }
             _ => Self::ClientGone,
         }
     }

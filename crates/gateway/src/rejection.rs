@@ -206,6 +206,14 @@ impl Rejection {
         self.problem().status
     }
 
+    /// Whether the client left before it could be told anything.
+    pub const fn is_to_nobody(&self) -> bool {
+        matches!(
+            self,
+            Self::Upstream(ForwardError::Body(BodyError::ClientGone))
+        )
+    }
+
     /// The party that caused the rejection. The match has no wildcard, so that every new variant
     /// must name one.
     pub fn cause(&self) -> Cause {
@@ -332,6 +340,7 @@ const fn upstream(error: &ForwardError) -> Problem {
         ForwardError::Body(BodyError::ClientIdle) => Problem::BODY_STALLED,
         ForwardError::Body(BodyError::ClientSlow) => Problem::BODY_SLOW,
         ForwardError::Body(BodyError::ClientTrailers) => Problem::TRAILERS,
+        ForwardError::Body(BodyError::ClientMalformed) => Problem::NOT_HTTP,
         ForwardError::Body(_) => Problem::CLIENT_GONE,
     }
 }

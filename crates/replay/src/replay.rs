@@ -315,7 +315,11 @@ fn recorded(record: &Record<'_>) -> Option<bool> {
 fn response(record: &Record<'_>) -> Option<Response> {
     let status = StatusCode::from_u16(record.status?).ok()?;
     let (cause, whole) = match &record.own {
-        Some(own) if CLIENT.contains(&own.reason.as_str()) => (Cause::Client, false),
+        Some(own) if own.reason == "caller_left" => (Cause::Client, false),
+        // The gateway refuses some requests for the same reasons before it forwards them.
+        Some(own) if own.refused && own.forwarded && CLIENT.contains(&own.reason.as_str()) => {
+            (Cause::Client, true)
+        }
         Some(own) if own.refused && !own.forwarded => (Cause::Gateway, true),
         Some(own) => (Cause::Upstream, own.reason.is_empty()),
         None if record.status == Some(499) => (Cause::Client, false),
@@ -341,5 +345,20 @@ const UNKNOWN: Response = Response {
     whole: true,
 };
 
-/// Reasons of Tollgate's own log that a client brings about.
-const CLIENT: [&str; 2] = ["caller_left", "caller_gone"];
+/// Reasons of Tollgate's own log for which a forwarded request has no response, and which a client
+/// can bring about.
+pub(crate) const CLIENT: [&str; 13] = [
+    "client_gone",
+    "client_malformed",
+    "too_big",
+    "client_idle",
+    "client_slow",
+    "client_trailers",
+    "caller_deadline",
+    "slow_upload",
+    "upload_timeout",
+    "answer",
+    "closed",
+    "answer_coding",
+    "upgrade",
+];

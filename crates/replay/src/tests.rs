@@ -318,3 +318,44 @@ fn report_in_every_format_holds_nothing_hostile() {
     assert_eq!(document["limits"][0]["keys_refused"], 1);
     assert_eq!(document["from"], "2015-05-17T10:00:00Z");
 }
+
+#[test]
+fn reasons_of_the_log_that_a_client_brings_about_are_those_of_the_gateway() {
+    use tollgate_gateway::body::BodyError;
+    use tollgate_gateway::forward::ForwardError;
+    let io = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+    let all = [
+        ForwardError::Connect(io()),
+        ForwardError::ConnectTimeout,
+        ForwardError::Tls(String::new()),
+        ForwardError::Overloaded,
+        ForwardError::NoServer,
+        ForwardError::ResponseTimeout,
+        ForwardError::UploadTimeout,
+        ForwardError::CallerDeadline,
+        ForwardError::SlowUpload,
+        // `Answer` and `Malformed` are logged by the same word.
+        ForwardError::Broken(io()),
+        ForwardError::Closed,
+        ForwardError::AnswerCoding,
+        ForwardError::RefusedStream,
+        ForwardError::GoingAway,
+        ForwardError::Upgrade,
+        ForwardError::Bridge,
+        ForwardError::Body(BodyError::TooBig),
+        ForwardError::Body(BodyError::ClientGone),
+        ForwardError::Body(BodyError::ClientMalformed),
+        ForwardError::Body(BodyError::ClientIdle),
+        ForwardError::Body(BodyError::ClientSlow),
+        ForwardError::Body(BodyError::ClientTrailers),
+        ForwardError::Rewrite,
+    ];
+    let mut known = crate::replay::CLIENT.to_vec();
+    for error in &all {
+        let listed = known.contains(&error.label());
+        let clients = error.cause() == tollgate_limiter::Cause::Client;
+        assert_eq!(listed, clients, "{}", error.label());
+        known.retain(|known| *known != error.label());
+    }
+    assert!(known.is_empty(), "the gateway never says {known:?}");
+}

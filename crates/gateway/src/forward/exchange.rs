@@ -307,13 +307,7 @@ fn unprocessed(error: &hyper::Error) -> Option<ForwardError> {
 /// The error of our own request body, if that is what ended the connection.
 fn body_error(error: &hyper::Error) -> Option<BodyError> {
     let source = std::error::Error::source(error)?.downcast_ref::<BodyError>()?;
-    Some(match source {
-        BodyError::TooBig => BodyError::TooBig,
-        BodyError::ClientIdle => BodyError::ClientIdle,
-        BodyError::ClientSlow => BodyError::ClientSlow,
-        BodyError::ClientTrailers => BodyError::ClientTrailers,
-        _ => BodyError::ClientGone,
-    })
+    Some(source.of_request())
 }
 
 /// Points `request` at `server`.

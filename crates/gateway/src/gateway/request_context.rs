@@ -332,7 +332,7 @@ impl RequestContext {
     pub(super) fn turned_away(&mut self, rejection: &Rejection) -> StatusCode {
         let (label, status) = (rejection.label(), rejection.status());
         (self.reason, self.turned_away) = (label, true);
-        if status == StatusCode::BAD_REQUEST {
+        if status == StatusCode::BAD_REQUEST && !rejection.is_to_nobody() {
             self.side.metrics.bad_request(label);
         }
         self.side.metrics.rejected(label);
@@ -371,6 +371,11 @@ impl RequestContext {
                 },
             );
         }
+    }
+
+    /// Records that nobody receives the response, because the client left.
+    pub(super) const fn answered_nobody(&mut self) {
+        self.status = CLIENT_LEFT;
     }
 
     /// Records that the response has ended after `bytes` bytes of body: settles, counts and logs

@@ -62,6 +62,9 @@ pub(super) fn refuse(
     edits.complete(response.headers_mut());
     context.annotate(response.headers_mut(), asked.takes_lines());
     context.answered(&response, Some(status), rejection.cause(), asked.is_head());
+    if rejection.is_to_nobody() {
+        context.answered_nobody();
+    }
     response.map(|body| Guarded::new(body, Closing(context)))
 }
 

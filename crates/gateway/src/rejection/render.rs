@@ -63,17 +63,17 @@ pub(super) fn response(
         _ => {}
     }
     // If framing or target can be read in two ways, the following bytes may not be a real request,
-    // so close the connection. Also close it if a body did not end in time, instead of waiting for
-    // its end (RFC 9110 15.5.9).
-    let stalled = |rejection: &Rejection| {
+    // so close the connection. Also close it if a body is malformed, or did not end in time, instead
+    // of waiting for its end (RFC 9110 15.5.9).
+    let endless = |rejection: &Rejection| {
         matches!(
             rejection,
             Rejection::Upstream(ForwardError::Body(
-                BodyError::ClientIdle | BodyError::ClientSlow
+                BodyError::ClientIdle | BodyError::ClientSlow | BodyError::ClientMalformed
             ))
         )
     };
-    if asked.http1 && (matches!(rejection, Rejection::Malformed(_)) || stalled(rejection)) {
+    if asked.http1 && (matches!(rejection, Rejection::Malformed(_)) || endless(rejection)) {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
