@@ -101,9 +101,16 @@ pub(crate) fn addresses(data: &[u8]) {
         trusted_proxies: "10.0.0.0/8".parse::<ipnet::IpNet>().into_iter().collect(),
         ..AddressPolicy::default()
     };
-    assert!(policy.client("10.0.0.1".parse().ok(), &headers).is_some());
+    // Headers that name different clients are an error.
+    assert!(!matches!(
+        policy.client("10.0.0.1".parse().ok(), &headers),
+        Ok(None)
+    ));
     assert_eq!(
-        policy.client("192.0.2.1".parse().ok(), &headers),
+        policy
+            .client("192.0.2.1".parse().ok(), &headers)
+            .ok()
+            .flatten(),
         "192.0.2.1".parse().ok()
     );
 }
