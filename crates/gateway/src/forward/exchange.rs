@@ -134,6 +134,7 @@ async fn http1(
         connection = match Box::pin(server.connector.http1(outgoing.client)).await {
             Ok(fresh) => fresh,
             Err(error) => {
+                outgoing.counted = attempted;
                 // Another server may receive the request. If there is a copy, every attempt uses
                 // it, and the extra headers are still to be written.
                 if !outgoing.has_copy() {

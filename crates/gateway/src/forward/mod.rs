@@ -394,6 +394,7 @@ impl Forwarder {
                     }
                 }
             };
+            let counted = std::mem::take(&mut outgoing.counted);
             if matches!(
                 outcome,
                 Err(ForwardError::Connect(_) | ForwardError::ConnectTimeout)
@@ -410,7 +411,9 @@ impl Forwarder {
                     continue;
                 }
             }
-            outgoing.attempts = outgoing.attempts.saturating_sub(1);
+            if !counted {
+                outgoing.attempts = outgoing.attempts.saturating_sub(1);
+            }
             if !again || outgoing.attempts == 0 || !outgoing.is_at_hand() || !state.withdraw() {
                 return outcome;
             }

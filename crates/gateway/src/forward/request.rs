@@ -36,6 +36,8 @@ pub(super) struct Outgoing {
     pub(super) idempotent: bool,
     /// The attempts that are left, including the current one.
     pub(super) attempts: u32,
+    /// Whether the attempt that failed last is no longer among them.
+    pub(super) counted: bool,
     /// Whether another attempt may follow if a kept connection closes without a byte of response.
     pub(super) follows_closed: bool,
     /// Receives interim responses, if they are passed on.
@@ -70,6 +72,7 @@ impl Outgoing {
         Self {
             idempotent: request.method().is_idempotent(),
             attempts: upstream.attempts.max(1),
+            counted: false,
             follows_closed: upstream.retry.connection_closed && request.method().is_idempotent(),
             request: Some(request),
             progress,
