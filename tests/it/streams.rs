@@ -433,7 +433,8 @@ fn slowly_over_http2() -> SocketAddr {
 
 fn timed(upstream: &str, http2: bool, timeouts: &str) -> Gateway {
     Gateway::start(&format!(
-        "[upstreams.app]\nservers = [\"{upstream}\"]\nhttp2 = {http2}\ntimeouts = {{ {timeouts} }}\n\
+        "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\n\
+         [upstreams.app]\nservers = [\"{upstream}\"]\nhttp2 = {http2}\ntimeouts = {{ {timeouts} }}\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"app\"\n"
     ))
 }
