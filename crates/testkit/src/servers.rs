@@ -1,18 +1,26 @@
 //! Servers of a test's own: started on free ports in a directory of their own, stopped when the test ends.
 
+use std::collections::BTreeSet;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// A port nobody listens on at this moment, nor 10 000 above it, where a node of a Redis Cluster wants its bus. The
-/// kernel gives none of these to a connection meanwhile: its own begin at 32 768.
+/// A port that nobody listens on at this moment, nor on the one 10 000 above it, where a node of a
+/// Redis Cluster wants its bus. The kernel gives none of these to a connection meanwhile: its own
+/// begin at 32 768. Each port is given out once, because tests that run beside each other bind
+/// theirs later.
 pub fn free_port() -> u16 {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let mut given = GIVEN.lock().expect("no test panics in here");
     let mut ports = std::iter::repeat_with(|| fastrand::u16(10_000..20_000)).take(1_000);
-    ports
-        .find(|&port| free(port) && free(port + 10_000))
-        .expect("a free port")
+    let port = ports
+        .find(|port| !given.contains(port) && free(*port) && free(port + 10_000))
+        .expect("a free port");
+    given.insert(port);
+    port
 }
 
 /// Whether a test that needs `program` can run. A laptop without it skips loudly; CI fails.
