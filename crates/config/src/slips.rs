@@ -1,444 +1,18 @@
-//! Common mistakes of users of other products, and the correct setting for each.
+//! Common mistakes of users of other products, and the correct setting for each. The rows are in `slips.txt`.
 
 use toml::de::DeValue;
 
-/// Keys with other names: the table (for user-chosen names without the last part), the words users
-/// write, and the correct key.
-const KEYS: [(&str, &[&str], &str); 44] = [
-    (
-        "",
-        &["route", "location", "locations", "rules"],
-        "each route is a table of a list: [[routes]]",
-    ),
-    (
-        "",
-        &[
-            "limit",
-            "rate_limit",
-            "rate_limits",
-            "ratelimit",
-            "limiter",
-            "limiters",
-            "zones",
-        ],
-        "each limit is a table with a name of its own: [limits.per_caller]",
-    ),
-    (
-        "",
-        &["port", "bind", "listen", "host", "hostname"],
-        "write it in a table: [server] listen = \"0.0.0.0:8080\"",
-    ),
-    (
-        "",
-        &["rate", "burst", "per", "requests_per_second"],
-        "a limit is a table with a name of its own: [limits.per_caller] rate = \"100/minute\"",
-    ),
-    (
-        "",
-        &[
-            "upstream",
-            "backend",
-            "backends",
-            "proxy_pass",
-            "service",
-            "services",
-            "target",
-        ],
-        "write it in a route: [[routes]] match = \"/**\", upstream = \"http://127.0.0.1:3000\"; several servers are [upstreams.app] servers = […]",
-    ),
-    (
-        "",
-        &[
-            "redis",
-            "postgres",
-            "postgresql",
-            "storage",
-            "cache",
-            "database",
-        ],
-        "a store that gateways share is [store] kind = \"redis\", url = \"redis://127.0.0.1:6379/0\"",
-    ),
-    (
-        "",
-        &["trusted_proxies", "trusted_hops", "real_ip", "proxies"],
-        "write it in a table: [address] trusted_proxies = [\"10.0.0.0/8\"]",
-    ),
-    (
-        "",
-        &["keys", "api_keys", "callers", "consumers", "auth"],
-        "callers belong to the identity that reads their key: [identities.tenant.callers]",
-    ),
-    (
-        "",
-        &["logging", "logs", "access_log"],
-        "write it in a table: [log] access = \"stdout\"",
-    ),
-    (
-        "",
-        &["metrics", "prometheus", "health", "dashboard"],
-        "health and metrics are on the admin listener: [admin] listen = \"127.0.0.1:9180\"",
-    ),
-    (
-        "server",
-        &["port"],
-        "the port is a part of the address: listen = \"0.0.0.0:8080\"",
-    ),
-    (
-        "server",
-        &[
-            "host",
-            "address",
-            "addr",
-            "bind",
-            "bind_address",
-            "hostname",
-        ],
-        "write the address with its port: listen = \"0.0.0.0:8080\"",
-    ),
-    (
-        "server",
-        &[
-            "cert",
-            "certificate",
-            "key",
-            "tls",
-            "ssl",
-            "ssl_certificate",
-            "tls_cert",
-        ],
-        "write certificates = [{ certificate = \"site.pem\", key = \"site.key\" }] and listen = \"https://0.0.0.0:8443\"",
-    ),
-    (
-        "server",
-        &["threads", "worker_processes", "cores"],
-        "write workers = 4, or leave it out: one per core",
-    ),
-    (
-        "server",
-        &[
-            "max_connections",
-            "max_body",
-            "client_max_body_size",
-            "max_body_size",
-            "body_limit",
-        ],
-        "write it in a table: [server.bounds] connections = 10000, body = \"10MiB\"",
-    ),
-    (
-        "server",
-        &[
-            "timeout",
-            "read_timeout",
-            "idle_timeout",
-            "keepalive",
-            "keepalive_timeout",
-            "graceful_timeout",
-        ],
-        "write it in a table: [server.timeouts] header_read = \"10s\", body_idle = \"30s\", keep_alive = \"75s\", drain = \"30s\"",
-    ),
-    (
-        "server",
-        &["trusted_proxies", "trust_proxy", "trusted_hops"],
-        "write it in a table: [address] trusted_proxies = [\"10.0.0.0/8\"]",
-    ),
-    (
-        "limits",
-        &["requests_per_second", "rps", "per_second"],
-        "write the number with its unit: rate = \"100/second\"",
-    ),
-    (
-        "limits",
-        &["requests_per_minute", "rpm", "per_minute", "minute"],
-        "write the number with its unit: rate = \"100/minute\"",
-    ),
-    (
-        "limits",
-        &["requests_per_hour", "per_hour", "hour"],
-        "write the number with its unit: rate = \"100/hour\"",
-    ),
-    (
-        "limits",
-        &["requests_per_day", "per_day", "day"],
-        "write the number with its unit: rate = \"100/day\"",
-    ),
-    (
-        "limits",
-        &[
-            "limit",
-            "requests",
-            "max",
-            "max_requests",
-            "average",
-            "count_limit",
-            "quota",
-            "amount",
-        ],
-        "write the number with its period: rate = \"100/minute\"",
-    ),
-    (
-        "limits",
-        &[
-            "period",
-            "interval",
-            "unit",
-            "time_window",
-            "duration",
-            "reset",
-            "refill_interval",
-            "window_size",
-        ],
-        "the period is a part of the rate: rate = \"100/minute\", or rate = \"100/10s\"",
-    ),
-    (
-        "limits",
-        &[
-            "capacity",
-            "bucket_size",
-            "max_burst",
-            "burst_size",
-            "max_tokens",
-            "size",
-        ],
-        "write burst = 20",
-    ),
-    (
-        "limits",
-        &[
-            "key",
-            "by",
-            "limit_by",
-            "identifier",
-            "source",
-            "scope",
-            "group_by",
-            "for",
-        ],
-        "write per = \"address\", per = \"everyone\", or per = \"header:x-api-key\"",
-    ),
-    (
-        "limits",
-        &["type", "kind", "strategy", "policy"],
-        "write algorithm = \"token_bucket\"",
-    ),
-    (
-        "limits",
-        &[
-            "concurrency",
-            "max_concurrent",
-            "concurrent",
-            "max_connections",
-            "connections",
-        ],
-        "write in_flight = 10, without a rate",
-    ),
-    (
-        "limits",
-        &["dry_run", "dryrun", "log_only", "shadow", "report_only"],
-        "write mode = \"shadow\"",
-    ),
-    (
-        "limits",
-        &["enabled", "disabled", "active"],
-        "write mode = \"off\" to switch a limit off",
-    ),
-    (
-        "limits",
-        &["nodelay"],
-        "leave it out: nothing is delayed unless max_wait says so, and NGINX's burst = 20 is burst = 21 here",
-    ),
-    (
-        "limits",
-        &["delay", "queue", "wait", "timeout"],
-        "write max_wait = \"2s\" to hold requests until their turn",
-    ),
-    (
-        "limits",
-        &[
-            "path", "match", "route", "routes", "paths", "methods", "endpoint",
-        ],
-        "a limit does not match requests: a route names it in limits = [\"…\"]",
-    ),
-    (
-        "limits",
-        &["status", "status_code", "message", "response"],
-        "a refusal is 429; its body is written in [responses.refusal] or in a route's `refusal`",
-    ),
-    (
-        "routes",
-        &[
-            "path",
-            "paths",
-            "url",
-            "uri",
-            "prefix",
-            "location",
-            "pattern",
-            "path_prefix",
-        ],
-        "write match = \"/api/**\"",
-    ),
-    (
-        "routes",
-        &["method", "methods", "host", "hosts"],
-        "write it in the pattern: match = \"GET api.example.com/v1/**\"",
-    ),
-    (
-        "routes",
-        &[
-            "backend",
-            "proxy_pass",
-            "target",
-            "to",
-            "forward",
-            "forward_to",
-            "service",
-            "proxy",
-            "servers",
-            "url_to",
-        ],
-        "write upstream = \"http://127.0.0.1:3000\", or the name of one of [upstreams]",
-    ),
-    (
-        "routes",
-        &[
-            "rate",
-            "burst",
-            "rate_limit",
-            "limit",
-            "limiter",
-            "rate_limits",
-        ],
-        "a route names its limits: limits = [\"per_caller\"], with [limits.per_caller] rate = \"100/minute\"",
-    ),
-    (
-        "upstreams",
-        &[
-            "url",
-            "server",
-            "address",
-            "host",
-            "hosts",
-            "targets",
-            "endpoints",
-            "backends",
-            "nodes",
-        ],
-        "write servers = [\"http://10.0.0.1:3000\"]",
-    ),
-    (
-        "upstreams",
-        &[
-            "timeout",
-            "connect_timeout",
-            "read_timeout",
-            "proxy_read_timeout",
-        ],
-        "write timeouts = { connect = \"1s\", response = \"30s\", idle = \"60s\" }",
-    ),
-    (
-        "upstreams",
-        &["lb_policy", "load_balancing", "algorithm", "policy"],
-        "write balance = \"least_requests\"",
-    ),
-    (
-        "store",
-        &["type", "driver", "backend"],
-        "write kind = \"redis\" or kind = \"postgres\"",
-    ),
-    (
-        "store",
-        &[
-            "host",
-            "port",
-            "address",
-            "addr",
-            "server",
-            "servers",
-            "dsn",
-            "connection_string",
-        ],
-        "write url = \"redis://127.0.0.1:6379/0\", or url = \"${REDIS_URL}\"",
-    ),
-    (
-        "store",
-        &[
-            "fail_open",
-            "fail_closed",
-            "on_failure",
-            "on_error",
-            "failure_mode",
-            "fallback",
-            "timeout",
-        ],
-        "write when_down = \"local_share\", \"allow\" or \"refuse\", and how long to wait in answer_within = \"20ms\"",
-    ),
-    (
-        "identities",
-        &[
-            "header",
-            "cookie",
-            "query",
-            "bearer",
-            "jwt_claim",
-            "source",
-            "from",
-            "field",
-            "type",
-        ],
-        "write key = \"header:x-api-key\", key = \"cookie:sid\", key = \"query:key\" or key = \"bearer\"",
-    ),
-];
+/// Rows of `what where | words | correct setting`.
+const ROWS: &str = include_str!("slips.txt");
 
-/// Words that a choice does not have: the key, the words, and the correct word.
-const WORDS: [(&str, &[&str], &str); 9] = [
-    (
-        "algorithm",
-        &["leaky_bucket", "leaky-bucket", "leaky", "shaping"],
-        "write algorithm = \"token_bucket\": with burst = 1 it spaces requests as a leaky bucket does, and max_wait = \"2s\" holds them until their turn",
-    ),
-    (
-        "algorithm",
-        &["gcra", "cell", "generic_cell_rate"],
-        "write algorithm = \"token_bucket\": the same rule as GCRA",
-    ),
-    (
-        "algorithm",
-        &["fixed", "window", "counter"],
-        "write algorithm = \"fixed_window\"",
-    ),
-    (
-        "algorithm",
-        &["sliding", "rolling", "rolling_window", "sliding_counter"],
-        "write algorithm = \"sliding_window\", or \"sliding_log\", which is exact",
-    ),
-    (
-        "mode",
-        &[
-            "dry_run", "dryrun", "log", "log_only", "report", "monitor", "observe",
-        ],
-        "write mode = \"shadow\": it counts and never refuses",
-    ),
-    (
-        "mode",
-        &["on", "enabled", "block", "active"],
-        "write mode = \"enforce\"",
-    ),
-    (
-        "when_down",
-        &["open", "fail_open", "fail-open", "pass"],
-        "write when_down = \"allow\"",
-    ),
-    (
-        "when_down",
-        &["closed", "fail_closed", "fail-closed", "deny", "block"],
-        "write when_down = \"refuse\"",
-    ),
-    (
-        "when_down",
-        &["local", "memory", "fallback"],
-        "write when_down = \"local_share\"",
-    ),
-];
+/// The correct setting for `word`, folded, in the rows of `place` (`what where`).
+fn row(place: &str, word: &str) -> Option<&'static str> {
+    ROWS.lines().find_map(|line| {
+        let (of, rest) = line.split_once(" | ")?;
+        let (words, help) = rest.split_once(" | ")?;
+        (of == place && words.split(' ').any(|known| known == word)).then_some(help)
+    })
+}
 
 /// The correct key for an unknown key in the table at `path`.
 pub(crate) fn of_key(path: &[String], key: &str) -> Option<&'static str> {
@@ -453,20 +27,16 @@ pub(crate) fn of_key(path: &[String], key: &str) -> Option<&'static str> {
     };
     let here = path.len() == depth;
     let folded = key.to_ascii_lowercase().replace('-', "_");
-    let slip = KEYS
-        .iter()
-        .find(|(table, words, _)| here && *table == section && words.contains(&folded.as_str()));
-    slip.map(|(_, _, help)| *help)
+    let place = format!("key {section}");
+    here.then(|| row(place.trim_end(), &folded))?
 }
 
 /// The correct word for an unknown word of the choice at `path`.
 pub(crate) fn of_word(path: &[String], word: &str) -> Option<&'static str> {
-    let key = path.last()?;
-    let folded = word.to_ascii_lowercase();
-    let slip = WORDS
-        .iter()
-        .find(|(name, words, _)| name == key && words.contains(&folded.as_str()));
-    slip.map(|(_, _, help)| *help)
+    row(
+        &format!("word {}", path.last()?),
+        &word.to_ascii_lowercase(),
+    )
 }
 
 /// The correct value for a value of the wrong type at `path`.
@@ -500,25 +70,7 @@ pub(crate) fn of_value(path: &[String], value: &DeValue<'_>) -> Option<String> {
 
 /// The correct value in `per` for a word that names no identity.
 pub(crate) fn of_scope(word: &str) -> Option<&'static str> {
-    let folded = word.trim_start_matches('$').to_ascii_lowercase();
-    Some(match folded.as_str() {
-        "ip" | "client_ip" | "ip_address" | "remote_addr" | "binary_remote_addr" | "client"
-        | "remote_address" | "source_ip" | "client_address" => "write per = \"address\"",
-        "all" | "global" | "total" | "any" | "service" | "none" | "server" => {
-            "write per = \"everyone\": one bucket for all"
-        }
-        "api_key" | "api-key" | "apikey" | "x-api-key" | "key" | "consumer" | "header" => {
-            "write where the key stands: per = \"header:x-api-key\", and when_missing = \"use:address\""
-        }
-        "user" | "token" | "jwt" | "authorization" => {
-            "write per = \"bearer\" for the token as it is, or define an identity with key = \"jwt:sub\""
-        }
-        "path" | "url" | "uri" | "endpoint" => "write per = \"route\"",
-        "second" | "minute" | "hour" | "day" => {
-            "the period is a part of the rate: rate = \"100/minute\"; `per` says who has a bucket of its own"
-        }
-        _ => return None,
-    })
+    row("per", &word.trim_start_matches('$').to_ascii_lowercase())
 }
 
 /// A rate in other products' syntax, converted to ours: `10r/s`, `1.5/second`, `100 per minute`,
@@ -609,6 +161,24 @@ mod tests {
         for none in ["", "fast", "ten/s", "1.5.5/s", "1.5/fortnight"] {
             let read = of_rate(none).filter(|ours| rate(ours).is_ok());
             assert_eq!(read, None, "{none}");
+        }
+    }
+
+    #[test]
+    fn slips_rows_have_three_parts() {
+        for row in ROWS
+            .lines()
+            .filter(|row| !row.is_empty() && !row.starts_with('#'))
+        {
+            let parts: Vec<&str> = row.split(" | ").collect();
+            let [place, words, help] = parts[..] else {
+                panic!("{row}");
+            };
+            assert!(
+                ["key", "word", "per"].contains(&place.split(' ').next().unwrap_or("")),
+                "{row}"
+            );
+            assert!(!words.is_empty() && !help.is_empty(), "{row}");
         }
     }
 
