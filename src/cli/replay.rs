@@ -12,6 +12,7 @@ use tollgate_policy::{Policy, Rule};
 use tollgate_replay::log::{Fields, Options, Pattern, Stamp};
 use tollgate_replay::suggest::{Ask, Suggestion, suggest};
 use tollgate_replay::{Condition, Traffic, report};
+use tollgate_store::clock::Clock;
 
 use super::args::{LogArgs, Replay, ReportFormat, StampArg};
 use super::{BAD, load, print_out, wrong_use};
@@ -149,6 +150,7 @@ pub(super) fn options(args: &LogArgs) -> Result<Options, String> {
             .map_err(|what| format!("--fields: {what}"))?,
         longest,
         show_keys: args.show_keys,
+        now: Clock::system().now().as_micros(),
     })
 }
 

@@ -83,6 +83,12 @@ impl Condition {
         if survey.requests == 0 {
             return Some(format!("`{}`: the log has no request to judge", self.text));
         }
+        if survey.broken_files > 0 {
+            return Some(format!(
+                "`{}`: a file of the log cannot be read to its end",
+                self.text
+            ));
+        }
         let per_limit = matches!(self.what, What::Refused | What::KeysRefused);
         if !per_limit {
             return self.whole(survey, outcome);

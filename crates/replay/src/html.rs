@@ -6,7 +6,7 @@ use crate::hull::Need;
 use crate::log::{Survey, printable};
 use crate::outcome::Outcome;
 use crate::report::{grouped, moment};
-use crate::suggest::{Corner, Rate, Suggestion};
+use crate::suggest::{Rate, Suggestion};
 
 /// The report of a replay; with what one of its limits needs, where that was worked out.
 pub fn replay(survey: &Survey, outcome: &Outcome, limit: Option<(&str, &Suggestion)>) -> String {
@@ -215,7 +215,7 @@ impl Page {
         }
         self.map(suggestion);
         self.nearest(suggestion);
-        self.frontier(&suggestion.frontier, &suggestion.frontier_without_floods);
+        self.frontier(suggestion);
     }
 
     /// Rate x burst: the share of keys each refuses, with contours at 0.1 % and 1 %, today's numbers as a cross.
@@ -384,17 +384,29 @@ impl Page {
         self.body.push_str("</p>");
     }
 
-    fn frontier(&mut self, all: &[Corner], without: &[Corner]) {
-        self.body.push_str("<h2>The least burst with which nobody is refused</h2><table><tr><th>rate<th>burst<th>without floods<th>give or take</tr>");
-        for (all, without) in all.iter().zip(without) {
+    fn frontier(&mut self, suggestion: &Suggestion) {
+        self.body.push_str("<h2>The least burst with which nobody is refused</h2><table id=frontier><tr><th>rate<th>burst<th>without floods<th>give or take");
+        let admitted = &suggestion.frontier_admitted;
+        self.body.push_str(if admitted.is_empty() {
+            "</tr>"
+        } else {
+            "<th>of what was admitted then</tr>"
+        });
+        let corners = suggestion.frontier.iter();
+        for (place, (all, without)) in corners.zip(&suggestion.frontier_without_floods).enumerate()
+        {
             let _ = write!(
                 self.body,
-                "<tr><th>{}<td>{}<td>{}<td>{}</tr>",
+                "<tr><th>{}<td>{}<td>{}<td>{}",
                 escaped(&all.rate.text),
                 grouped(all.burst),
                 grouped(without.burst),
                 grouped(all.bar)
             );
+            if let Some(admitted) = admitted.get(place) {
+                let _ = write!(self.body, "<td>{}", grouped(admitted.burst));
+            }
+            self.body.push_str("</tr>");
         }
         self.body.push_str("</table>");
     }

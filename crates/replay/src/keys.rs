@@ -1,6 +1,9 @@
 //! What each key of one limit asked for: requests, peaks, and the burst it needs at every rate.
 
-use crate::events::{ByClass, Events, Merged};
+use foldhash::fast::FixedState;
+use indexmap::IndexSet;
+
+use crate::events::{ByClass, Event, Events, Merged};
 use crate::hull::{Need, Stream};
 use crate::outcome::Window;
 use crate::replay::Traffic;
@@ -19,7 +22,13 @@ pub(crate) struct KeyFacts {
 #[derive(Debug)]
 pub(crate) struct ByKey<'t> {
     events: &'t Events,
+    /// Costs by number; an event's `lasting` is that number, doubled, plus one where a limiter had
+    /// refused the request.
+    costs: IndexSet<u64, FixedState>,
     pub(crate) keys: Vec<KeyFacts>,
+    /// What all keys together need when only the requests count that a limiter had admitted; `None`:
+    /// it had refused none.
+    pub(crate) admitted: Option<Need>,
     /// All requests that draw from the limit.
     pub(crate) requests: u64,
     /// The most units in any second, over all keys together.
@@ -29,58 +38,98 @@ pub(crate) struct ByKey<'t> {
 }
 
 /// Takes the requests of rule number `rule` out of the traffic: its events then carry keys and costs.
-pub(crate) fn by_key<'t>(traffic: &'t mut Traffic<'_>, rule: usize) -> ByKey<'t> {
+///
+/// # Errors
+/// When the costs of one key add up to more than can be counted.
+pub(crate) fn by_key<'t>(traffic: &'t mut Traffic<'_>, rule: usize) -> Result<ByKey<'t>, String> {
     let classes = &traffic.classes;
     let keys = traffic.subjects[0].keys[rule].len();
-    let charge = |class: u32| {
-        let class = classes.get_index(class as usize)?;
-        let mut charges = class.sides[0].charges.iter();
-        charges.find(|charge| charge.rule as usize == rule)
-    };
+    let mut costs: IndexSet<u64, FixedState> = IndexSet::default();
     traffic.events.relabel(|event| {
-        let charge = charge(event.class)?;
-        Some((charge.key, u32::try_from(charge.cost).unwrap_or(u32::MAX)))
+        let class = classes.get_index(event.class as usize)?;
+        let mut charges = class.sides[0].charges.iter();
+        let charge = charges.find(|charge| charge.rule as usize == rule)?;
+        let number = match costs.get_index_of(&charge.cost) {
+            Some(number) => number,
+            None => costs.insert_full(charge.cost).0,
+        };
+        let number = u32::try_from(number).ok().filter(|number| *number < HALF)?;
+        Some((charge.key, number << 1 | u32::from(class.was_refused)))
     });
     traffic.events.sort(ByClass);
     let mut by_key = ByKey {
         events: &traffic.events,
+        equal_costs: costs.len() < 2,
+        costs,
         keys: vec![KeyFacts::default(); keys],
+        admitted: (traffic.survey.recorded_refused > 0).then(Need::default),
         requests: 0,
         busiest: 0,
-        equal_costs: true,
     };
-    by_key.gather();
-    by_key
+    by_key.gather()?;
+    Ok(by_key)
+}
+
+/// One key's requests while they are gathered.
+#[derive(Default)]
+struct Gathered {
+    stream: Stream,
+    admitted: Stream,
+    second: Window,
+    minute: Window,
+    units: Window,
+    sum: u64,
 }
 
 impl ByKey<'_> {
-    fn gather(&mut self) {
-        let mut stream = Stream::default();
-        let (mut second, mut minute, mut units) =
-            (Window::default(), Window::default(), Window::default());
-        let mut first_cost = None;
+    fn cost(&self, event: Event) -> u64 {
+        let number = (event.lasting >> 1) as usize;
+        self.costs.get_index(number).copied().unwrap_or_default()
+    }
+
+    fn gather(&mut self) -> Result<(), String> {
+        let mut gathered = Gathered::default();
         let mut current = None;
         for event in self.events.merged(ByClass) {
             let key = event.class as usize;
-            if current != Some(key) {
-                if let Some(done) = current.replace(key) {
-                    self.keys[done].finish(&mut stream, &mut second, &mut minute);
-                }
-                self.busiest = self.busiest.max(std::mem::take(&mut units).most);
+            if current != Some(key)
+                && let Some(done) = current.replace(key)
+            {
+                self.finish(done, &mut gathered);
             }
-            let cost = u64::from(event.lasting);
-            self.equal_costs &= *first_cost.get_or_insert(cost) == cost;
+            let cost = self.cost(event);
             self.requests += 1;
             self.keys[key].requests += 1;
-            stream.push(event.at, cost);
-            second.add(event.at, 1, SECOND);
-            minute.add(event.at, 1, 60 * SECOND);
-            units.add(event.at, cost, SECOND);
+            gathered.sum = gathered.sum.saturating_add(cost);
+            if gathered.sum > SUM_MAX {
+                return Err(format!(
+                    "the costs of one key add up to more than {SUM_MAX} units: are they units at all?"
+                ));
+            }
+            gathered.stream.push(event.at, cost);
+            if self.admitted.is_some() && event.lasting & 1 == 0 {
+                gathered.admitted.push(event.at, cost);
+            }
+            gathered.second.add(event.at, 1, SECOND);
+            gathered.minute.add(event.at, 1, 60 * SECOND);
+            gathered.units.add(event.at, cost, SECOND);
         }
         if let Some(done) = current {
-            self.keys[done].finish(&mut stream, &mut second, &mut minute);
-            self.busiest = self.busiest.max(units.most);
+            self.finish(done, &mut gathered);
         }
+        Ok(())
+    }
+
+    fn finish(&mut self, key: usize, gathered: &mut Gathered) {
+        let facts = &mut self.keys[key];
+        facts.need = gathered.stream.take().need();
+        facts.per_second = std::mem::take(&mut gathered.second).most;
+        facts.per_minute = std::mem::take(&mut gathered.minute).most;
+        self.busiest = self.busiest.max(std::mem::take(&mut gathered.units).most);
+        if let Some(admitted) = &mut self.admitted {
+            admitted.join(&gathered.admitted.take().need());
+        }
+        gathered.sum = 0;
     }
 
     /// How many keys and requests a bucket of `amount` per `period` with `burst` refuses. Only keys above the line are
@@ -103,7 +152,7 @@ impl ByKey<'_> {
             }
             level = full.min(level + u128::from(event.at - at) * amount);
             at = event.at;
-            let price = u128::from(event.lasting) * u128::from(period);
+            let price = u128::from(self.cost(event)) * u128::from(period);
             match level.checked_sub(price) {
                 Some(left) => level = left,
                 None => refused += 1,
@@ -117,12 +166,8 @@ impl ByKey<'_> {
     }
 }
 
-impl KeyFacts {
-    fn finish(&mut self, stream: &mut Stream, second: &mut Window, minute: &mut Window) {
-        self.need = stream.take().need();
-        self.per_second = std::mem::take(second).most;
-        self.per_minute = std::mem::take(minute).most;
-    }
-}
-
 const SECOND: u64 = 1_000_000;
+/// Half of the numbers of 32 bits.
+const HALF: u32 = 1 << 31;
+/// The hulls add costs up as signed numbers of 64 bits.
+const SUM_MAX: u64 = 1 << 62;

@@ -144,7 +144,7 @@ impl Window {
             && at - first >= span
         {
             self.within.pop_front();
-            self.sum -= units;
+            self.sum = self.sum.saturating_sub(units);
         }
         match self.within.back_mut() {
             Some((last, sum)) if *last == at => *sum = sum.saturating_add(units),

@@ -38,6 +38,8 @@ pub(crate) struct Class {
     pub(crate) sides: SmallVec<[Side; 1]>,
     /// What the log says became of it; `None`: nothing of limits.
     pub(crate) recorded: Option<bool>,
+    /// Whether a limiter refused it when the log was written.
+    pub(crate) was_refused: bool,
     /// Where charges depend on it.
     response: Option<Response>,
 }
@@ -257,6 +259,7 @@ impl<'p> Gathering<'p> {
         let class = Class {
             sides,
             recorded: recorded(record),
+            was_refused: is_recorded_refusal(record),
             response: self.settles.then(|| response(record)).flatten(),
         };
         let class = match self.classes.get_index_of(&class) {
@@ -291,6 +294,7 @@ fn is_plain(record: &Record<'_>) -> bool {
         || record.key.is_some()
         || record.cost.is_some()
         || record.host.is_some()
+        || is_recorded_refusal(record)
     {
         return false;
     }

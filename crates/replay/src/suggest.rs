@@ -62,6 +62,8 @@ pub struct Suggestion {
     pub frontier: Vec<Corner>,
     /// The same without floods.
     pub frontier_without_floods: Vec<Corner>,
+    /// The frontier of the requests that a limiter had admitted when the log was written; empty: it had refused none.
+    pub frontier_admitted: Vec<Corner>,
     /// Keys that are floods, and why.
     pub floods: Vec<(String, String)>,
     /// `tight`, `balanced`, `loose`, `today`.
@@ -133,7 +135,7 @@ pub fn suggest(traffic: &mut Traffic<'_>, per: &str, ask: Ask) -> Result<Suggest
     let words: Vec<String> = (0..subject.keys[ask.rule].len())
         .map(|key| subject.key_words(ask.rule, u32::try_from(key).unwrap_or(u32::MAX), names))
         .collect();
-    let by_key = by_key(traffic, ask.rule);
+    let by_key = by_key(traffic, ask.rule)?;
     if by_key.requests == 0 {
         return Err("no request of the log draws from this limit".into());
     }
@@ -147,23 +149,26 @@ pub fn suggest(traffic: &mut Traffic<'_>, per: &str, ask: Ask) -> Result<Suggest
     for flood in &floods {
         is_flood[flood.key] = true;
     }
-    let frontier = |with_floods: bool| -> Vec<Corner> {
-        let keys = || {
-            let all = by_key.keys.iter().zip(&is_flood);
-            all.filter(move |(_, is_flood)| with_floods || !**is_flood)
-                .map(|(key, _)| key)
-        };
+    // The needs of many keys joined are what the neediest of them needs at each rate.
+    let joined = |with_floods: bool| {
+        let mut need = Need::default();
+        for (key, is_flood) in by_key.keys.iter().zip(&is_flood) {
+            if with_floods || !is_flood {
+                need.join(&key.need);
+            }
+        }
+        need
+    };
+    let frontier = |need: &Need| -> Vec<Corner> {
         let corner = |rate: &Rate| Corner {
             rate: rate.clone(),
-            burst: keys()
-                .map(|key| key.need.burst(rate.amount, rate.period))
-                .max()
-                .unwrap_or(0),
+            burst: need.burst(rate.amount, rate.period),
             bar: rate.bar(blur),
         };
         rates.iter().map(corner).collect()
     };
-    let (all, without) = (frontier(true), frontier(false));
+    let (all, without) = (frontier(&joined(true)), frontier(&joined(false)));
+    let admitted = by_key.admitted.as_ref().map(frontier).unwrap_or_default();
     let chosen = choose(&by_key, &is_flood, &without, ask.refuse);
     let mut choices: Vec<(&'static str, Choice)> = Vec::new();
     for (name, rate, burst) in chosen {
@@ -201,6 +206,7 @@ pub fn suggest(traffic: &mut Traffic<'_>, per: &str, ask: Ask) -> Result<Suggest
         map: map(&by_key, &rates, &all),
         frontier: all,
         frontier_without_floods: without,
+        frontier_admitted: admitted,
         choices,
         span,
         blur,
@@ -417,6 +423,9 @@ impl Suggestion {
         document["equal_costs"] = self.equal_costs.into();
         document["frontier"] = corners(&self.frontier);
         document["frontier_without_floods"] = corners(&self.frontier_without_floods);
+        if !self.frontier_admitted.is_empty() {
+            document["frontier_admitted"] = corners(&self.frontier_admitted);
+        }
         document["floods"] = self
             .floods
             .iter()
@@ -454,11 +463,24 @@ impl Suggestion {
         );
         let _ = writeln!(
             text,
-            "\nThe least burst with which nobody is refused\n{:>14} {:>12} {:>14} {:>8}",
-            "rate", "burst", "without floods", "bar"
+            "\nThe least burst with which nobody is refused\n{:>14} {:>12} {:>14} {:>8}{}",
+            "rate",
+            "burst",
+            "without floods",
+            "bar",
+            if self.frontier_admitted.is_empty() {
+                ""
+            } else {
+                "  of what was admitted then"
+            }
         );
-        for (all, without) in self.frontier.iter().zip(&self.frontier_without_floods) {
-            let _ = writeln!(
+        for (place, (all, without)) in self
+            .frontier
+            .iter()
+            .zip(&self.frontier_without_floods)
+            .enumerate()
+        {
+            let _ = write!(
                 text,
                 "{:>14} {:>12} {:>14} {:>8}",
                 all.rate.text,
@@ -466,6 +488,10 @@ impl Suggestion {
                 grouped(without.burst),
                 format!("±{}", grouped(all.bar))
             );
+            if let Some(admitted) = self.frontier_admitted.get(place) {
+                let _ = write!(text, " {:>26}", grouped(admitted.burst));
+            }
+            text.push('\n');
         }
         for (key, why) in &self.floods {
             let _ = writeln!(text, "\nflood {}: {why}", printable(key));

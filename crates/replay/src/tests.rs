@@ -1,6 +1,7 @@
 //! Logs through policies: figures that can be counted by hand, and what is not judged.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 
 use tollgate_config::Config;
 use tollgate_limit::Timestamp;
@@ -216,6 +217,128 @@ fn suggest_frontier_choices_and_floods_agree_with_a_replay() {
     );
     assert_eq!(replayed(&text, &at).0.refused, 0);
     assert!(replayed(&text, &below).0.refused > 0);
+}
+
+#[test]
+fn suggest_of_a_censored_log_computes_offered_and_admitted_apart() {
+    // Ten at once, of which a limiter refused six; then one each second.
+    let mut text = line(1, 0).repeat(4);
+    text.push_str(&line(1, 0).repeat(6).replace(" 200 ", " 429 "));
+    (1..=3).for_each(|second| text.push_str(&line(1, second)));
+    text.push_str(&line(2, 1));
+    let suggestion = suggested(&text, &[(1, 1_000_000), (1, 60_000_000)]);
+    let bursts = |corners: &[crate::suggest::Corner]| {
+        corners
+            .iter()
+            .map(|corner| corner.burst)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(bursts(&suggestion.frontier), [10, 13]);
+    assert_eq!(bursts(&suggestion.frontier_admitted), [4, 7]);
+    let config = per_address("1/second", 10);
+    let mut traffic = Traffic::read_text(text.as_bytes(), &Options::default(), &[&config.policy]);
+    let outcome = traffic.replay();
+    assert_eq!(
+        outcome.refused, 0,
+        "a replay judges what was offered, refusals included"
+    );
+    assert!(
+        outcome
+            .warnings
+            .iter()
+            .any(|warning| warning.contains("computed apart")),
+        "{:?}",
+        outcome.warnings
+    );
+    let document = suggestion.document(&traffic.survey, "");
+    assert_eq!(document["frontier_admitted"][0]["burst"], 4);
+    assert!(
+        suggestion
+            .text(&traffic.survey, "")
+            .contains("of what was admitted then")
+    );
+    // Without a refusal there is one frontier.
+    let plain = suggested(&line(1, 0).repeat(4), &[(1, 1_000_000)]);
+    assert!(plain.frontier_admitted.is_empty());
+    assert!(
+        plain
+            .document(&traffic.survey, "")
+            .get("frontier_admitted")
+            .is_none()
+    );
+}
+
+#[test]
+fn fail_if_never_passes_on_a_log_that_was_cut_off() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("cut.gz");
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    for number in 0..2_000_u32 {
+        encoder
+            .write_all(line(u8::try_from(number % 200).unwrap_or(0), number % 3_000).as_bytes())
+            .expect("written");
+    }
+    let whole = encoder.finish().expect("compressed");
+    let condition = crate::Condition::parse("refused > 100%").expect("good");
+    let config = per_address("1/minute", 1);
+    for (length, passes) in [(whole.len(), true), (whole.len() / 2, false)] {
+        std::fs::write(&path, &whole[..length]).expect("written");
+        let files = [path.clone()];
+        let policies = [&*config.policy];
+        let mut traffic =
+            Traffic::read(&files, &Options::default(), &policies, |_| {}).expect("opened");
+        assert!(traffic.survey.requests > 100);
+        let outcome = traffic.replay();
+        let why = condition.fails(&traffic.survey, &outcome);
+        assert_eq!(why.is_none(), passes, "{why:?}");
+        let said = outcome.warnings.join("\n");
+        assert_eq!(
+            !said.contains("cannot be read beyond line"),
+            passes,
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn suggest_and_replay_count_huge_costs_exactly_and_never_overflow() {
+    let file = config(
+        "[limits.bytes]\nrate = \"1/second\"\nburst = 4000000000000\nper = \"everyone\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"bytes\"]\n",
+    );
+    let options = Options {
+        fields: Some(Fields::parse("time=t,cost=c").expect("a mapping")),
+        ..Options::default()
+    };
+    // The first three are no units of any limit; the others need more than 32 bits.
+    let text = "t,c\n2015-05-17T10:00:00Z,18446744073709551615\n2015-05-17T10:00:00Z,9223372036854775807\n\
+                2015-05-17T10:00:00Z,1000000000000000\n2015-05-17T10:00:00Z,5000000000\n\
+                2015-05-17T10:00:05Z,6000000000\n2015-05-17T10:02:00Z,7\n";
+    let mut traffic = Traffic::read_text(text.as_bytes(), &options, &[&file.policy]);
+    assert_eq!((traffic.survey.requests, traffic.survey.unreadable), (3, 3));
+    let outcome = traffic.replay();
+    assert_eq!(outcome.limits[0].peak.per_second, 6_000_000_000);
+    assert_eq!(outcome.limits[0].peak.per_minute, 11_000_000_000);
+    let ask = Ask {
+        rates: vec![Rate {
+            text: "1/second".into(),
+            amount: 1,
+            period: 1_000_000,
+        }],
+        refuse: 1_000,
+        rule: 0,
+        today: None,
+    };
+    let suggestion = suggest(&mut traffic, "everyone", ask.clone()).expect("numbers");
+    assert_eq!(suggestion.frontier[0].burst, 10_999_999_995);
+    let text = format!(
+        "t,c\n{}",
+        "2015-05-17T10:00:00Z,999999999999999\n".repeat(20_000)
+    );
+    let mut traffic = Traffic::read_text(text.as_bytes(), &options, &[&file.policy]);
+    assert_eq!(traffic.replay().refused, 20_000);
+    let why = suggest(&mut traffic, "everyone", ask).expect_err("too much to be counted");
+    assert!(why.contains("add up to more than"), "{why}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use jiff::tz::TimeZone;
+use tollgate_limit::UNITS_MAX;
 
 pub use fields::Fields;
 pub use pattern::Pattern;
@@ -45,6 +46,8 @@ pub struct Options {
     pub longest: u64,
     /// Whether lines that cannot be read are shown with the addresses in them.
     pub show_keys: bool,
+    /// The present, microseconds since the Unix epoch: requests that are stamped later are reported.
+    pub now: u64,
 }
 
 impl Default for Options {
@@ -56,6 +59,7 @@ impl Default for Options {
             fields: None,
             longest: 0,
             show_keys: false,
+            now: u64::MAX,
         }
     }
 }
@@ -193,8 +197,14 @@ impl<'o> Parser<'o> {
             return Parsed::Directive;
         }
         match self.request(line) {
-            // Before 1971 a clock has never been set, and after 2242 sums of moments no longer fit.
-            Some(record) if (YEAR..MOMENT_MAX).contains(&record.at) => Parsed::Request(record),
+            // A stamp before 1971 means a clock that was never set. Sums of moments after 2255 would overflow,
+            // and no limit can be written that pays a greater cost.
+            Some(record)
+                if (YEAR..MOMENT_MAX).contains(&record.at)
+                    && record.greatest_cost() <= UNITS_MAX =>
+            {
+                Parsed::Request(record)
+            }
             _ => Parsed::Unreadable,
         }
     }

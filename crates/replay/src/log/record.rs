@@ -171,6 +171,15 @@ impl Record<'_> {
             .find(|(given, _)| given.eq_ignore_ascii_case(name.as_bytes()))
             .map(|(_, value)| &**value)
     }
+
+    /// The greatest number of units that the line names.
+    pub(super) fn greatest_cost(&self) -> u64 {
+        let own = self.own.iter().flat_map(|own| &own.limits);
+        own.map(|limit| limit.cost)
+            .chain(self.cost)
+            .max()
+            .unwrap_or(0)
+    }
 }
 
 /// A value that stands for "none" in most formats.
@@ -228,9 +237,10 @@ pub(crate) fn request_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
     (is_method(method) && !target.is_empty()).then_some((method, target))
 }
 
-/// Whether it is a method: a token in capitals.
+/// Whether it is a method: a token in capitals. A load balancer writes `-` where it read none.
 pub(crate) fn is_method(text: &[u8]) -> bool {
-    (1..=32).contains(&text.len())
+    text.len() <= 32
+        && text.first().is_some_and(u8::is_ascii_uppercase)
         && text
             .iter()
             .all(|byte| byte.is_ascii_uppercase() || matches!(byte, b'-' | b'_'))

@@ -37,9 +37,14 @@ pub struct Survey {
     pub own_limits: BTreeSet<String>,
     /// Why nothing can be judged by this log, if so.
     pub sampled: Option<String>,
+    /// Files that could not be read to their end.
+    pub broken_files: u64,
     /// What the user should know.
     pub warnings: Vec<String>,
     stamps: Option<Stamp>,
+    now: u64,
+    /// Requests that are stamped later than the present.
+    future: u64,
     longest: u64,
     show_keys: bool,
     said: BTreeSet<Kind>,
@@ -90,8 +95,11 @@ impl Survey {
             recorded_refused: 0,
             own_limits: BTreeSet::new(),
             sampled: None,
+            broken_files: 0,
             warnings: Vec::new(),
             stamps: options.stamps,
+            now: options.now,
+            future: 0,
             longest: options.longest,
             show_keys: options.show_keys,
             said: BTreeSet::new(),
@@ -126,6 +134,7 @@ impl Survey {
         }
         self.blur = self.blur.max(blur);
         (self.from, self.to) = (self.from.min(at), self.to.max(at));
+        self.future += u64::from(at > self.now);
         let with = &mut self.with;
         let count = |count: &mut u64, given: bool| *count += u64::from(given);
         count(&mut with.client, record.client.is_some());
@@ -193,6 +202,7 @@ impl Survey {
     /// A file could not be read to its end.
     pub(super) fn broken(&mut self, file: &Path, line: u64, error: &io::Error) {
         let file = printable(&file.display().to_string());
+        self.broken_files += 1;
         self.warnings.push(format!(
             "{file}: cannot be read beyond line {line}: {error}"
         ));
@@ -211,6 +221,14 @@ impl Survey {
                 ));
             }
         }
+        if self.future > 0 {
+            self.warnings.push(format!(
+                "{} of {} requests are stamped later than the present, the last at {}: a clock was wrong, or a zone is missing (--zone)",
+                self.future,
+                self.requests,
+                crate::report::moment(self.to)
+            ));
+        }
         if self.unknown_ends > 0 && self.longest == 0 {
             self.warnings.push(format!(
                 "{} requests are stamped at their end and have no duration: say how long the longest took by --longest, and the bars will hold it",
@@ -219,7 +237,7 @@ impl Survey {
         }
         if self.recorded_refused > 0 {
             self.warnings.push(format!(
-                "{} of {} requests were refused by a limiter when the log was written: what callers would have sent without it is not known",
+                "{} of {} requests were refused by a limiter when the log was written: what callers would have sent without it is not known, so what was offered and what was admitted are computed apart",
                 self.recorded_refused, self.requests
             ));
         }

@@ -424,3 +424,37 @@ proptest! {
         let _ = read_text(&text[..place], &Options::default(), |_, _| {});
     }
 }
+
+#[test]
+fn log_requests_stamped_in_the_future_are_said_and_zones_beyond_the_world_are_unreadable() {
+    let line = |year: u32, zone: &str| {
+        format!(
+            "192.0.2.1 - - [17/May/{year}:10:05:03 {zone}] \"GET / HTTP/1.1\" 200 5 \"-\" \"x\"\n"
+        )
+    };
+    let options = Options {
+        now: 1_700_000_000_000_000,
+        ..Options::default()
+    };
+    let text = format!(
+        "{}{}{}",
+        line(2015, "+1400"),
+        line(2015, "+1500"),
+        line(2099, "+0000")
+    );
+    let survey = read_text(text.as_bytes(), &options, |_, _| {});
+    assert_eq!((survey.requests, survey.unreadable), (2, 1));
+    let said = survey.warnings.join("\n");
+    assert!(
+        said.contains(
+            "1 of 2 requests are stamped later than the present, the last at 2099-05-17T10:05:03Z"
+        ),
+        "{said}"
+    );
+    let survey = read_text(line(2015, "+0000").as_bytes(), &options, |_, _| {});
+    assert!(
+        !survey.warnings.join("").contains("present"),
+        "{:?}",
+        survey.warnings
+    );
+}

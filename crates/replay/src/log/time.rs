@@ -166,7 +166,12 @@ fn start_of_minute(text: &[u8; 26]) -> Option<u64> {
         b'-' => -1,
         _ => return None,
     };
-    let offset = two_digits(&text[22..24])? * 3_600 + two_digits(&text[24..])? * 60;
+    let (hours, minutes) = (two_digits(&text[22..24])?, two_digits(&text[24..])?);
+    // No zone of the world is further from UTC than 14 hours.
+    if hours > 14 || minutes > 59 {
+        return None;
+    }
+    let offset = hours * 3_600 + minutes * 60;
     let offset = i32::try_from(offset).ok()? * sign;
     let offset = jiff::tz::Offset::from_seconds(offset).ok()?;
     micros(offset.to_timestamp(time).ok()?)
