@@ -34,7 +34,7 @@ use tollgate_policy::{
     Cost, Count, Peer, Policy, PolicyParts, Reset, Responses, Rule, Scope, ScopePart,
     keys as policy_keys, path as paths,
 };
-use tollgate_telemetry::access::{Charge, Escaped, Format, Keys, Record};
+use tollgate_telemetry::access::{Charge, Escaped, Format, KeyNames, Keys, Record};
 
 #[allow(
     unused_imports,
@@ -160,7 +160,8 @@ pub(crate) fn texts(data: &[u8]) {
 
 /// Key files and stored keys never upset anything.
 pub(crate) fn keys(data: &[u8]) {
-    let _ = policy_keys::words(data);
+    let _ = policy_keys::words(data, false);
+    let _ = policy_keys::words(data, true);
     for algorithms in [
         &[Signature::RS256, Signature::ES256][..],
         &[Signature::HS256],
@@ -579,7 +580,7 @@ pub(crate) fn log(data: &[u8]) {
         referer: data,
         ..Record::default()
     };
-    for keys in [Keys::Plain, Keys::Hashed([7; 16])] {
+    for keys in [Keys::Plain, Keys::Hashed(KeyNames::new([7; 16]))] {
         let line = record.line(Format::Json, &keys);
         assert_eq!(
             line.iter().position(|byte| *byte == b'\n'),

@@ -7,6 +7,7 @@
 
 mod changes;
 mod handover;
+pub(crate) mod key_names;
 mod mapped;
 pub(crate) mod memory;
 mod observe;
@@ -34,15 +35,18 @@ use tokio::time::Instant;
 use crate::admin::{self, Admin, Phase, Readiness};
 use handover::{Predecessor, Relay};
 use reload::State;
+use tollgate_config::settings::LogKeys;
 use tollgate_config::{Config, ConfigError};
 use tollgate_gateway::forward::UpstreamHealth;
 use tollgate_gateway::gateway::{self, Gateway, Snapshot};
+use tollgate_gateway::refusals::Refusals;
 use tollgate_limiter::Limiter;
 use tollgate_net::listener::{self, Address, BindError, Inherited, Kept, Listen};
 use tollgate_net::server;
 use tollgate_net::tls::{ServerTls, TlsError};
 use tollgate_net::worker::{Drain, Workers};
 use tollgate_store::Backend;
+use tollgate_telemetry::access::KeyNames;
 use tollgate_telemetry::{AccessLog, Metrics};
 use watcher::Watcher;
 
@@ -124,6 +128,8 @@ struct Core {
     server: Arc<server::Shared>,
     tls: Option<Arc<ServerTls>>,
     readiness: Readiness,
+    /// The names of callers' keys in logs and pages.
+    names: KeyNames,
     /// The state that a reload compares with; the lock serialises reloads, and is held while they
     /// read files, which may hang.
     state: Mutex<State>,
@@ -175,7 +181,10 @@ fn start_with(
     let system = |what| move |source| StartError::System { what, source };
     let clock = options.clock.clone();
     let metrics = Metrics::new(clock.now().as_micros());
-    let access = mapped::access_log(&config.log)
+    let names = key_names::of_gateway(&config).map_err(system(
+        "the secret of callers' names, beside server.state_file",
+    ))?;
+    let access = mapped::access_log(&config.log, names)
         .map(AccessLog::open)
         .transpose()
         .map_err(system("the access log cannot be opened"))?;
@@ -233,6 +242,7 @@ fn start_with(
         clock,
         metrics: metrics.clone(),
         access,
+        refusals: config.admin.listen.as_ref().map(|_| Refusals::new(count)),
         requests: Arc::default(),
         held: Arc::default(),
         fleet: UpstreamHealth::default(),
@@ -260,6 +270,7 @@ fn start_with(
         server,
         tls,
         readiness: Readiness::new(),
+        names,
         state,
         drain_times,
     });
@@ -476,9 +487,24 @@ impl Core {
         door: admin::Door,
     ) -> io::Result<Admin> {
         let (status, reload) = (Arc::clone(self), Arc::clone(self));
+        let (hosts, plain_keys) = {
+            let state = self.state.lock();
+            let in_force = &state.in_force;
+            (
+                in_force.admin.hosts.clone(),
+                in_force.log.keys == LogKeys::Plain,
+            )
+        };
         let options = admin::Options {
             listen: mapped::admin(listen),
-            hosts: self.state.lock().in_force.admin.hosts.clone(),
+            hosts,
+            live: admin::Live {
+                current: Arc::clone(&self.gateway.current),
+                clock: self.gateway.clock.clone(),
+                refusals: self.gateway.refusals.clone(),
+                names: self.names,
+                plain_keys,
+            },
             metrics: self.gateway.metrics.clone(),
             readiness: self.readiness.clone(),
             status: Arc::new(move || status.status()),

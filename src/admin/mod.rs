@@ -6,10 +6,14 @@
 //! - `/readyz`: it accepts requests (503 before that, while it drains, and while a condition fails;
 //!   `?verbose` says which).
 //! - `/metrics`, `/api/v1/status`, `POST /-/reload`.
+//! - `/api/v1/decisions/{id}`: why a request was refused.
 
+mod api;
+pub mod decisions;
 mod guard;
 mod limits;
 mod listener;
+pub mod live;
 mod readiness;
 mod serve;
 pub mod status;
@@ -27,6 +31,7 @@ use tokio::sync::watch;
 use tollgate_telemetry::Metrics;
 
 pub use limits::samples as limit_samples;
+pub use live::Live;
 pub use readiness::{Phase, Readiness, Report, Standing};
 pub use status::Status;
 
@@ -43,6 +48,8 @@ pub struct Options {
     pub readiness: Readiness,
     /// The source of `/api/v1/status`.
     pub status: Arc<dyn Fn() -> Status + Send + Sync>,
+    /// The source of the other resources under `/api/v1/`.
+    pub live: Live,
     /// Loads the configuration again; returns a summary.
     pub reload: Arc<dyn Fn() -> Result<String, String> + Send + Sync>,
 }

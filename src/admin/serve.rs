@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::listener::Bound;
-use super::{Options, guard};
+use super::{Options, api, guard};
 use tollgate_telemetry::metrics::Format;
 
 /// Serves until `stopped` is set.
@@ -81,6 +81,7 @@ async fn respond(request: Request<Incoming>, options: &Arc<Options>) -> Response
     let wanted = match request.uri().path() {
         "/-/reload" => Method::POST,
         "/" | "/livez" | "/readyz" | "/metrics" | "/api/v1/status" => Method::GET,
+        path if path.starts_with("/api/v1/") => Method::GET,
         _ => return text(StatusCode::NOT_FOUND, INDEX.to_owned()),
     };
     if *request.method() != wanted && !(wanted == Method::GET && *request.method() == Method::HEAD)
@@ -105,7 +106,10 @@ async fn respond(request: Request<Incoming>, options: &Arc<Options>) -> Response
         "/metrics" => metrics(&request, options),
         "/api/v1/status" => status(options),
         "/-/reload" => reload(options).await,
-        _ => text(StatusCode::OK, INDEX.to_owned()),
+        "/" => text(StatusCode::OK, INDEX.to_owned()),
+        path => api::get(path, &options.live)
+            .await
+            .unwrap_or_else(|| text(StatusCode::NOT_FOUND, INDEX.to_owned())),
     }
 }
 
@@ -139,10 +143,7 @@ fn metrics(request: &Request<Incoming>, options: &Options) -> Response<Full<Byte
 }
 
 fn status(options: &Options) -> Response<Full<Bytes>> {
-    match serde_json::to_string_pretty(&(options.status)()) {
-        Ok(document) => typed(StatusCode::OK, "application/json", document + "\n"),
-        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
-    }
+    api::document(StatusCode::OK, &(options.status)())
 }
 
 /// A reload reads files and may take a while, so it does not run on the thread that serves probes.
@@ -162,7 +163,11 @@ fn text(status: StatusCode, words: String) -> Response<Full<Bytes>> {
     typed(status, "text/plain; charset=utf-8", words)
 }
 
-fn typed(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+pub(super) fn typed(
+    status: StatusCode,
+    content_type: &'static str,
+    body: String,
+) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -180,6 +185,7 @@ GET  /livez           the process answers
 GET  /readyz          it takes requests (?verbose says why not)
 GET  /metrics         Prometheus or OpenMetrics text
 GET  /api/v1/status   what runs, as JSON
+GET  /api/v1/decisions/ID   why a request was refused
 POST /-/reload        load the configuration again
 ";
 

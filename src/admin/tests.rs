@@ -4,6 +4,14 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use arc_swap::ArcSwap;
+use tollgate_gateway::gateway::Snapshot;
+use tollgate_gateway::proxy_defaults::ProxyDefaults;
+use tollgate_limiter::Limiter;
+use tollgate_store::clock::Clock;
+use tollgate_store::local::ColdStart;
+use tollgate_telemetry::access::KeyNames;
+
 use super::*;
 
 #[test]
@@ -142,6 +150,7 @@ fn start() -> (Admin, Readiness, Arc<AtomicUsize>) {
         metrics: Metrics::new(0),
         readiness: readiness.clone(),
         status: Arc::new(Status::default),
+        live: live(),
         reload: Arc::new(move || match counted.fetch_add(1, Ordering::Relaxed) {
             0 => Ok("reloaded".to_owned()),
             _ => Err("unknown key".to_owned()),
@@ -149,6 +158,29 @@ fn start() -> (Admin, Readiness, Arc<AtomicUsize>) {
     })
     .expect("a free port");
     (admin, readiness, reloads)
+}
+
+/// Of a gateway without limits.
+fn live() -> Live {
+    let clock = Clock::system();
+    let file = "[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n";
+    let config = tollgate_config::parse(file, "test.toml", &|_| None, clock.now());
+    let policy = config.expect("a good file").policy;
+    let limiter = Limiter::new(
+        &policy.limits,
+        Arc::default(),
+        clock.clone(),
+        ColdStart::Full,
+    );
+    let metrics = Metrics::new(0);
+    let snapshot = Snapshot::new(policy, limiter, &metrics, ProxyDefaults::default());
+    Live {
+        current: Arc::new(ArcSwap::from_pointee(snapshot)),
+        clock,
+        refusals: None,
+        names: KeyNames::new([7; 16]),
+        plain_keys: false,
+    }
 }
 
 fn get(admin: &Admin, path: &str) -> String {

@@ -10,7 +10,7 @@ use tollgate_net::listener::{Address, Listen};
 use tollgate_net::server;
 use tollgate_net::tls::{CertificateFiles, ServerTls, TlsSettings};
 use tollgate_store::local::ColdStart;
-use tollgate_telemetry::access;
+use tollgate_telemetry::access::{self, KeyNames};
 
 pub(super) fn listen(listener: &Listener, tls: Option<&Arc<ServerTls>>) -> Listen {
     match listener {
@@ -109,7 +109,7 @@ pub(super) fn cold_start(server: &settings::Server) -> ColdStart {
 }
 
 /// `None`: there is no access log.
-pub(super) fn access_log(log: &settings::Log) -> Option<access::Options> {
+pub(super) fn access_log(log: &settings::Log, names: KeyNames) -> Option<access::Options> {
     let to = match &log.access {
         settings::AccessLog::Off => return None,
         settings::AccessLog::Stdout => access::Destination::Stdout,
@@ -124,13 +124,7 @@ pub(super) fn access_log(log: &settings::Log) -> Option<access::Options> {
         LogKeys::Plain => access::Keys::Plain,
         // The hash distinguishes callers within the life of a process; the random secret prevents
         // guessing keys from it.
-        LogKeys::Hashed => {
-            let mut secret = [0; 16];
-            match getrandom::fill(&mut secret) {
-                Ok(()) => access::Keys::Hashed(secret),
-                Err(_) => access::Keys::Hashed(fastrand::u128(..).to_le_bytes()),
-            }
-        }
+        LogKeys::Hashed => access::Keys::Hashed(names),
     };
     Some(access::Options {
         to,

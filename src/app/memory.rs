@@ -6,6 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use tollgate_config::Config;
+use tollgate_gateway::refusals;
 use tollgate_limit::{Limit, Mode, Placement, Role, WhenDown};
 
 /// The bytes that all tables of the process take when they are full. The system allocates memory
@@ -31,10 +33,22 @@ pub(crate) fn of_connections(connections: usize) -> u64 {
     (connections as u64).saturating_mul(CONNECTION)
 }
 
+/// The bytes that the last refusals take; `None`: there is no admin listener to ask for them.
+pub(crate) fn of_refusals(config: &Config) -> Option<u64> {
+    config
+        .admin
+        .listen
+        .as_ref()
+        .map(|_| refusals::MEMORY as u64)
+}
+
 /// The warning if full tables and all connections leave less than a quarter of the process's memory
 /// limit.
-pub(crate) fn note(limits: &[Arc<Limit>], connections: usize) -> Option<String> {
-    note_of(of_tables(limits) + of_connections(connections), allowed()?)
+pub(crate) fn note(config: &Config) -> Option<String> {
+    let full = of_tables(&config.policy.limits)
+        + of_connections(config.server.bounds.connections)
+        + of_refusals(config).unwrap_or_default();
+    note_of(full, allowed()?)
 }
 
 fn note_of(full: u64, allowed: u64) -> Option<String> {

@@ -102,10 +102,7 @@ pub fn preflight(
 
 /// Notes on settings that are valid but may surprise, such as a restart that refills buckets.
 pub(super) fn notes(config: &Config) -> Vec<String> {
-    let mut notes: Vec<String> =
-        memory::note(&config.policy.limits, config.server.bounds.connections)
-            .into_iter()
-            .collect();
+    let mut notes: Vec<String> = memory::note(config).into_iter().collect();
     if config.server.state_file.is_some() {
         return notes;
     }

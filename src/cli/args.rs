@@ -36,6 +36,8 @@ pub(super) enum Verb {
     Check(Check),
     /// Show what a request would meet: route, identity, limits, bucket keys, and why
     Explain(Explain),
+    /// Say why a running gateway refused a request, by the decision id that its client was told
+    Why(Why),
     /// Run an access log through a configuration in virtual time: what it would have refused
     Replay(Replay),
     /// Work the numbers of a limit out from an access log
@@ -158,6 +160,40 @@ pub(super) struct Explain {
     /// The address it comes from
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(super) ip: IpAddr,
+    /// How to say it
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+/// The running gateways that a verb asks.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Gateways {
+    /// The admin listeners of the gateways, separated by commas [default: what the configuration says, else 127.0.0.1:9180]
+    #[arg(
+        long,
+        value_name = "ADDRESSES",
+        env = "TOLLGATE_ADMIN",
+        value_delimiter = ','
+    )]
+    pub(super) admin: Vec<String>,
+    #[command(flatten)]
+    pub(super) config: ConfigFile,
+    /// How long one gateway may take, milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 2_000)]
+    pub(super) timeout: u64,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tollgate why 911ebf3367ebd001\n  \
+    tollgate why 911ebf3367ebd001 --admin 10.0.0.1:9180,10.0.0.2:9180\n\n\
+    A gateway keeps its last refusals by limits in 8 MiB.\n\n\
+    Exit code: 0 it is explained, 1 no gateway knows it or answers, 2 wrong use.")]
+pub(super) struct Why {
+    /// The decision id: `decision_id` of a refusal's body, `id` of the access log
+    #[arg(value_name = "DECISION-ID")]
+    pub(super) id: String,
+    #[command(flatten)]
+    pub(super) gateways: Gateways,
     /// How to say it
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(super) format: Format,

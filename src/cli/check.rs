@@ -74,7 +74,7 @@ fn good(args: &Check, config: &Config, notes: &[String], verdicts: &[Verdict]) -
                 eprintln!("note: {note}\n");
             }
             print_out(&tollgate_config::report(config));
-            print_out(&rooms(&config.policy, config.server.bounds.connections));
+            print_out(&rooms(config));
             print_out(&tests(verdicts));
             if strict {
                 eprintln!(
@@ -92,7 +92,8 @@ fn good(args: &Check, config: &Config, notes: &[String], verdicts: &[Verdict]) -
 }
 
 /// How many callers each local limit can track at once.
-fn rooms(policy: &Policy, connections: usize) -> String {
+fn rooms(config: &Config) -> String {
+    let (policy, connections) = (&config.policy, config.server.bounds.connections);
     let mut text = String::new();
     for rule in policy
         .rules
@@ -118,6 +119,12 @@ fn rooms(policy: &Policy, connections: usize) -> String {
     text.push_str(&format!(
         "  {connections} connections, when as many are open: {idle} MiB\n"
     ));
+    if let Some(bytes) = app::memory::of_refusals(config) {
+        let refusals = bytes >> 20;
+        text.push_str(&format!(
+            "  the last refusals, which `tollgate why` explains: {refusals} MiB\n"
+        ));
+    }
     format!("\nMemory, beyond which a newcomer takes the place and the debt of another\n{text}\n")
 }
 

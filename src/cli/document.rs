@@ -7,7 +7,7 @@ use tollgate_policy::explain::{Explanation, IdentityStory, LimitStory};
 use tollgate_policy::{Policy, Rule};
 
 use super::check::room;
-use super::explain::fate_words;
+use super::explain::{Naming, fate_words};
 use super::trial::Verdict;
 use crate::app;
 
@@ -31,6 +31,10 @@ pub(super) struct Checked<'c> {
     /// The bytes of all connections when as many are open as are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     connections_bytes: Option<u64>,
+    /// The bytes of the refusals that `why` explains, when all are in use; absent without an admin
+    /// listener.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusals_bytes: Option<u64>,
     limits: Vec<LimitWords<'c>>,
     routes: Vec<RouteLimits<'c>>,
     tests: Vec<Tested<'c>>,
@@ -76,6 +80,7 @@ pub(super) fn wrong(errors: Vec<Diagnostic>) -> String {
         assumed: &[],
         memory_bytes: None,
         connections_bytes: None,
+        refusals_bytes: None,
         limits: Vec::new(),
         routes: Vec::new(),
         tests: Vec::new(),
@@ -101,6 +106,7 @@ pub(super) fn checked(
         connections_bytes: Some(app::memory::of_connections(
             config.server.bounds.connections,
         )),
+        refusals_bytes: app::memory::of_refusals(config),
         limits: policy
             .rules
             .iter()
@@ -206,10 +212,12 @@ struct Limited<'e> {
     enforced: bool,
     skipped: Option<&'static str>,
     key: &'e str,
+    /// The key's name in logs; `null`: it is not known here.
+    name: Option<String>,
 }
 
 /// The document that explains a request.
-pub(super) fn explained(policy: &Policy, told: &Explanation) -> String {
+pub(super) fn explained(policy: &Policy, told: &Explanation, name: &Naming<'_>) -> String {
     let route = |index: usize| &*policy.routes[index].name;
     let captures = told.taken.iter().flat_map(|(_, captures)| captures);
     let fates = told.routes.iter().enumerate();
@@ -240,7 +248,7 @@ pub(super) fn explained(policy: &Policy, told: &Explanation) -> String {
         limits: told
             .limits
             .iter()
-            .map(|story| limited(policy, story))
+            .map(|story| limited(policy, story, name))
             .collect(),
     })
 }
@@ -271,7 +279,7 @@ fn identified<'e>(policy: &'e Policy, story: &'e IdentityStory) -> Identified<'e
     }
 }
 
-fn limited<'e>(policy: &'e Policy, story: &'e LimitStory) -> Limited<'e> {
+fn limited<'e>(policy: &'e Policy, story: &'e LimitStory, name: &Naming<'_>) -> Limited<'e> {
     let limit = &policy.limits[story.limit];
     Limited {
         limit: &limit.name,
@@ -282,6 +290,7 @@ fn limited<'e>(policy: &'e Policy, story: &'e LimitStory) -> Limited<'e> {
         enforced: story.enforced,
         skipped: story.skipped.map(|why| why.words()),
         key: &story.key,
+        name: name(&story.key_bytes).filter(|_| story.skipped.is_none()),
     }
 }
 

@@ -7,11 +7,15 @@ use super::args::{Explain, Format};
 use super::document;
 use super::request::Request;
 use super::{BAD, load, print_out, wrong_use};
+use crate::app;
 use tollgate_config::Unset;
 use tollgate_policy::claims::body_length;
 use tollgate_policy::explain::{Explanation, IdentityStory, LimitStory, RouteFate};
 use tollgate_policy::{Peer, Policy};
 use tollgate_store::clock::Clock;
+
+/// The name of a key in logs, if it is known here.
+pub(super) type Naming<'n> = dyn Fn(&[u8]) -> Option<String> + 'n;
 
 pub(super) fn explain(args: &Explain) -> ExitCode {
     let request = match Request::parse(&args.request, &args.headers) {
@@ -51,11 +55,13 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
             return BAD;
         }
     };
+    let names = app::key_names::known(&config);
+    let name = |key: &[u8]| names.as_ref().map(|names| names.text(key));
     let now = Clock::system().now().as_micros() / 1_000_000;
     let told = policy.explain(&described, now, body_length(&request.headers));
     let text = match args.format {
-        Format::Human => words(policy, &told),
-        Format::Json => document::explained(policy, &told),
+        Format::Human => words(policy, &told, &name),
+        Format::Json => document::explained(policy, &told, &name),
     };
     let printed = print_out(&text);
     if told.taken.is_none() || told.refusal.is_some() {
@@ -66,13 +72,18 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
 }
 
 /// The text output.
-fn words(policy: &Policy, told: &Explanation) -> String {
+fn words(policy: &Policy, told: &Explanation, name: &Naming<'_>) -> String {
     let mut text = String::new();
-    tell(&mut text, policy, told).expect("writing into a String cannot fail");
+    tell(&mut text, policy, told, name).expect("writing into a String cannot fail");
     text
 }
 
-fn tell(to: &mut String, policy: &Policy, told: &Explanation) -> std::fmt::Result {
+fn tell(
+    to: &mut String,
+    policy: &Policy,
+    told: &Explanation,
+    name: &Naming<'_>,
+) -> std::fmt::Result {
     let host = if told.host.is_empty() {
         "(none)"
     } else {
@@ -132,7 +143,7 @@ fn tell(to: &mut String, policy: &Policy, told: &Explanation) -> std::fmt::Resul
         writeln!(to, "limits     none")?;
     }
     for story in &told.limits {
-        limit(to, policy, story)?;
+        limit(to, policy, story, name)?;
     }
     Ok(())
 }
@@ -189,7 +200,12 @@ fn identity(to: &mut String, policy: &Policy, story: &IdentityStory) -> std::fmt
     }
 }
 
-fn limit(to: &mut String, policy: &Policy, story: &LimitStory) -> std::fmt::Result {
+fn limit(
+    to: &mut String,
+    policy: &Policy,
+    story: &LimitStory,
+    name: &Naming<'_>,
+) -> std::fmt::Result {
     let limit = &policy.limits[story.limit];
     let variant = match (&limit.tier, story.candidate) {
         (_, true) => " (candidate: judged and only counted)".to_owned(),
@@ -207,9 +223,11 @@ fn limit(to: &mut String, policy: &Policy, story: &LimitStory) -> std::fmt::Resu
         "; its refusals only count"
     };
     let units = if story.cost == 1 { "unit" } else { "units" };
+    let named =
+        name(&story.key_bytes).map_or_else(String::new, |name| format!(" ({name} in logs)"));
     writeln!(
         to,
-        "           {} {units} from bucket {}{counted}",
+        "           {} {units} from bucket {}{named}{counted}",
         story.cost,
         key(&story.key)
     )

@@ -8,7 +8,9 @@ mod check;
 mod diff;
 mod document;
 mod explain;
+mod fleet;
 mod fmt;
+mod gateway;
 mod hash;
 mod health;
 mod init;
@@ -20,6 +22,7 @@ mod request;
 mod run;
 mod suggest;
 mod trial;
+mod why;
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -54,6 +57,7 @@ pub fn main() -> ExitCode {
         },
         Some(Verb::Check(args)) => check::check(&args),
         Some(Verb::Explain(args)) => explain::explain(&args),
+        Some(Verb::Why(args)) => why::why(&args),
         Some(Verb::Replay(args)) => replay::replay(&args),
         Some(Verb::Suggest(args)) => suggest::suggest(&args),
         Some(Verb::Diff(args)) => diff::diff(&args),

@@ -23,6 +23,7 @@ mod idle;
 mod journal;
 mod limits;
 mod listening;
+mod live;
 mod matching;
 mod process;
 mod redirects;

@@ -31,6 +31,7 @@ use super::body::{Guarded, Received, ResponseBody};
 use super::forward::{ForwardContext, Forwarded, Forwarder, UpstreamHealth};
 use super::framing::RequestTarget;
 use super::headers::RequestHeaders;
+use super::refusals::{RefusalWriter, Refusals};
 use super::rejection::{Asked, Rejection};
 use super::settle::Owed;
 use super::{echo, quota_headers};
@@ -45,6 +46,7 @@ use tollgate_telemetry::access::{AccessLog, AccessWriter};
 use tollgate_telemetry::metrics::{self, Metrics};
 
 pub use request_context::Closing;
+pub(crate) use request_context::{DecisionId, denied_outcome};
 pub use service::ConnectionService;
 pub use snapshot::Snapshot;
 
@@ -59,6 +61,8 @@ pub struct Shared {
     pub metrics: Metrics,
     /// The access log; `None` if there is none.
     pub access: Option<AccessLog>,
+    /// The last refusals; `None` if nobody can ask for them.
+    pub refusals: Option<Refusals>,
     /// The number of requests in progress, counted where it is bounded.
     pub requests: Arc<AtomicUsize>,
     /// The number of requests that wait until their token is due (`max_wait`).
@@ -80,6 +84,7 @@ struct Side {
     metrics: metrics::Worker,
     registry: Metrics,
     access: Option<AccessWriter>,
+    refusals: Option<RefusalWriter>,
     requests: Arc<AtomicUsize>,
     held: Arc<AtomicUsize>,
     /// The decision ids of this worker: a random start, then consecutive numbers.
@@ -141,6 +146,7 @@ impl Handler for Gateway {
         let (target, admitted) = match admitted {
             Ok(admitted) => admitted,
             Err(rejection) => {
+                context.keep_refusal(&rejection, &request);
                 let spare = std::mem::take(request.headers_mut());
                 return respond::refuse(context, &rejection, &asked, edits, spare);
             }
@@ -198,6 +204,7 @@ impl Gateway {
             metrics: shared.metrics.worker(),
             registry: shared.metrics.clone(),
             access: shared.access.as_ref().map(AccessLog::writer),
+            refusals: shared.refusals.as_ref().map(Refusals::writer),
             requests: Arc::clone(&shared.requests),
             held: Arc::clone(&shared.held),
             ids: Cell::new(fastrand::u64(..)),

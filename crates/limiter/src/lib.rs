@@ -15,6 +15,7 @@ mod feedback;
 mod handover;
 mod look;
 mod two_stores;
+mod peek;
 mod permit;
 mod shares;
 
@@ -37,6 +38,7 @@ pub use decision::{Decision, Denied, Unavailable};
 pub use feedback::RateFeedback;
 pub use handover::Successor;
 pub use look::Look;
+pub use peek::PeekError;
 pub use permit::Permit;
 
 use counters::Counters;

@@ -95,6 +95,19 @@ impl Claims {
         &self.keys[charge.key]
     }
 
+    /// The bytes that it takes outside of itself.
+    pub fn heap_bytes(&self) -> usize {
+        let keys = self.keys.iter().filter(|key| key.spilled());
+        let mut bytes: usize = keys.map(KeyBytes::capacity).sum();
+        if self.keys.spilled() {
+            bytes += self.keys.capacity() * size_of::<KeyBytes>();
+        }
+        if self.charges.spilled() {
+            bytes += self.charges.capacity() * size_of::<Charge>();
+        }
+        bytes
+    }
+
     /// The claims for the store, in the order of [`Claims::charges`].
     pub fn list<'a>(&'a self, policy: &'a Policy) -> SmallVec<[Claim<'a>; 4]> {
         let claim = |charge: &Charge| Claim {

@@ -227,7 +227,7 @@ impl Policy {
                 let key = if resolved.how == How::Skipped {
                     String::new()
                 } else {
-                    keys::words(&resolved.key)
+                    keys::words(&resolved.key, false)
                 };
                 (Ok(resolved.how), caller, key)
             }
@@ -272,7 +272,7 @@ impl Policy {
                         && !candidate
                         && key.is_some_and(|key| is_enforced(limit, key)),
                     skipped,
-                    key: key.map(|key| keys::words(key)).unwrap_or_default(),
+                    key: key.map(|key| keys::words(key, false)).unwrap_or_default(),
                     key_bytes: key.cloned().unwrap_or_default(),
                 });
             }

@@ -65,15 +65,15 @@ fn push_text(key: &mut KeyBytes, tag: u8, text: &[u8]) {
 }
 
 /// A readable form of a key: `address 192.0.2.7`, `caller acme`, `"k-123"`; pieces joined by ` + `.
-/// `everyone` when empty.
-pub fn words(key: &[u8]) -> String {
+/// `everyone` when empty. `hidden`: values that a client sent, which may be secrets, are `a key`.
+pub fn words(key: &[u8], hidden: bool) -> String {
     if key.is_empty() {
         return "everyone".into();
     }
     let mut text = String::new();
     let mut rest = key;
     while !rest.is_empty() {
-        match piece_words(rest, &mut text) {
+        match piece_words(rest, hidden, &mut text) {
             Some((after, joint)) => {
                 rest = after;
                 text.push_str(if rest.is_empty() { "" } else { joint });
@@ -88,7 +88,11 @@ pub fn words(key: &[u8]) -> String {
 }
 
 /// Writes the first piece; returns the rest and its separator.
-fn piece_words<'k>(key: &'k [u8], text: &mut String) -> Option<(&'k [u8], &'static str)> {
+fn piece_words<'k>(
+    key: &'k [u8],
+    hidden: bool,
+    text: &mut String,
+) -> Option<(&'k [u8], &'static str)> {
     let (&tag, rest) = key.split_first()?;
     let (bytes, rest) = split_part(rest)?;
     match tag {
@@ -103,6 +107,7 @@ fn piece_words<'k>(key: &'k [u8], text: &mut String) -> Option<(&'k [u8], &'stat
         METHOD => write!(text, "method {}", String::from_utf8_lossy(bytes)),
         HOST if bytes.is_empty() => write!(text, "any host"),
         HOST => write!(text, "host {}", String::from_utf8_lossy(bytes)),
+        _ if hidden && tag & !HASHED == VALUE => write!(text, "a key"),
         VALUE => write!(text, "{:?}", String::from_utf8_lossy(bytes)),
         _ if tag & HASHED != 0 => {
             text.push_str("sha256:");
@@ -167,16 +172,20 @@ mod tests {
         push_host(&mut other, &HostPattern::Any);
         assert_eq!(&other[..], b"\x04\x02/a\x05\x03GET\x06\x05*.a.b\x06\x00");
         assert_eq!(
-            words(&other),
+            words(&other, false),
             "route /a + method GET + host *.a.b + any host"
         );
         assert_eq!(
-            words(&key),
+            words(&key, false),
             r#"address 192.0.2.7 + caller acme + anon "k\"1" + """#
         );
-        assert_eq!(words(&[]), "everyone");
-        assert_eq!(words(&[9, 9]), "?");
-        assert_eq!(words(&[0, 0]), "no address");
+        assert_eq!(
+            words(&key, true),
+            "address 192.0.2.7 + caller acme + anon a key + a key"
+        );
+        assert_eq!(words(&[], false), "everyone");
+        assert_eq!(words(&[9, 9], false), "?");
+        assert_eq!(words(&[0, 0], false), "no address");
     }
 
     #[test]
@@ -189,8 +198,8 @@ mod tests {
         let (long, other) = ([b'a'; 5000], [&[b'a'; 4999][..], b"b"].concat());
         assert_eq!(key(&long).len(), 34);
         assert_ne!(key(&long), key(&other));
-        assert!(words(&key(&long)).starts_with("sha256:"));
-        assert_eq!(words(&key(&[b'a'; VALUE_MAX])).len(), VALUE_MAX + 2);
+        assert!(words(&key(&long), false).starts_with("sha256:"));
+        assert_eq!(words(&key(&[b'a'; VALUE_MAX]), false).len(), VALUE_MAX + 2);
         // The digest itself, sent as a key, gives a different key.
         assert_ne!(key(&long), key(&Sha256::digest(long)));
     }
@@ -208,7 +217,7 @@ mod tests {
 
         #[test]
         fn any_bytes_can_be_worded(key in prop::collection::vec(any::<u8>(), 0..20)) {
-            let _ = words(&key);
+            let _ = words(&key, false);
         }
     }
 }

@@ -431,11 +431,11 @@ pub(crate) fn key_words(key: &[u8], names: &Names) -> String {
     if let Some(text) = key.strip_prefix(&[OPAQUE]) {
         // Written as they are, keys have the policy's form.
         return match text.first() {
-            Some(0..=6) => keys::words(text),
+            Some(0..=6) => keys::words(text, false),
             _ => String::from_utf8_lossy(text).into_owned(),
         };
     }
-    let words = keys::words(key);
+    let words = keys::words(key, false);
     let Some(address) = words.strip_prefix("address ") else {
         return words;
     };

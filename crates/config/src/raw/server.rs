@@ -177,7 +177,7 @@ words! {
 words! {
     /// How the log shows callers.
     pub enum LogKeys {
-        /// As a keyed hash, from which the key cannot be read. The same caller has the same hash within one run of one gateway only.
+        /// As a keyed hash, from which the key cannot be read. The same caller has the same hash on every gateway with the same `store.key_secret`, and after a restart with a `state_file`.
         Hashed = "hashed",
         /// As they are.
         Plain = "plain",

@@ -5,6 +5,7 @@ mod fields;
 mod id;
 mod judged;
 mod record;
+mod refusal;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,8 +18,9 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 
 use self::fields::Lines;
-pub(super) use self::id::DecisionId;
+pub(crate) use self::id::DecisionId;
 use self::judged::Judged;
+pub(crate) use self::judged::denied_outcome;
 use self::record::Head;
 use super::upstream_quota::{self, Left};
 use super::{HeldSnapshot, Side};

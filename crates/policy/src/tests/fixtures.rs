@@ -191,7 +191,7 @@ impl Sent {
             let words = format!(
                 "{} {} {}",
                 claim.limit.name,
-                keys::words(claim.key),
+                keys::words(claim.key, false),
                 claim.cost
             );
             if claim.enforced {

@@ -8,6 +8,7 @@
 //! one.
 
 mod escape;
+mod key_names;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+pub use key_names::KeyNames;
 pub use record::{Charge, Escaped, Record};
 
 use super::outlet::Progress;
@@ -75,22 +77,12 @@ pub enum Format {
 }
 
 /// The form of callers' keys in the log.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// A keyed hash: it distinguishes callers without naming them. With the same secret it stays
-    /// the same after a restart.
-    Hashed([u8; 16]),
+    /// Their names.
+    Hashed(KeyNames),
     /// The plain key.
     Plain,
-}
-
-impl std::fmt::Debug for Keys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Hashed(_) => "Hashed(..)",
-            Self::Plain => "Plain",
-        })
-    }
 }
 
 /// The access log of one process. Clones share it. When the last one is dropped, the remaining

@@ -5,10 +5,8 @@ use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::net::IpAddr;
 
-use siphasher::sip::SipHasher13;
-
 use super::{Format, Keys, escape};
-use crate::text::{Dotted, hex};
+use crate::text::Dotted;
 
 /// A name from the file, escaped for a JSON string once when the file is read.
 #[derive(Clone, Debug)]
@@ -176,9 +174,7 @@ impl Record<'_> {
             if !charge.key.is_empty() {
                 into.extend_from_slice(b",\"key\":\"");
                 match keys {
-                    Keys::Hashed(secret) => {
-                        into.extend_from_slice(&hex(keyed_hash(secret, charge.key)))
-                    }
+                    Keys::Hashed(names) => into.extend_from_slice(&names.name(charge.key)),
                     Keys::Plain => escape::json(into, charge.key),
                 }
                 into.push(b'"');
@@ -291,10 +287,6 @@ fn address(into: &mut Vec<u8>, address: IpAddr) {
         IpAddr::V4(v4) => into.extend_from_slice(Dotted::new(v4).as_bytes()),
         IpAddr::V6(v6) => write!(into, "{v6}").unwrap_or_default(),
     }
-}
-
-fn keyed_hash(secret: &[u8; 16], key: &[u8]) -> u64 {
-    SipHasher13::new_with_key(secret).hash(key)
 }
 
 /// The size of a typical record in bytes.

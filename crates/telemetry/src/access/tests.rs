@@ -103,7 +103,11 @@ fn keys_are_hashed_unless_asked_for() {
     };
     let line = |secret: u8| {
         let mut line = Vec::new();
-        record.json(&mut line, &Stamp::default(), &Keys::Hashed([secret; 16]));
+        record.json(
+            &mut line,
+            &Stamp::default(),
+            &Keys::Hashed(KeyNames::new([secret; 16])),
+        );
         String::from_utf8(line).expect("valid UTF-8")
     };
     assert!(!line(1).contains("secret-key"));

@@ -3,12 +3,12 @@
 use tollgate_telemetry::text;
 
 /// A decision's id as text: 16 hexadecimal digits.
-pub(in crate::gateway) struct DecisionId([u8; 16]);
+pub(crate) struct DecisionId([u8; 16]);
 
 impl DecisionId {
     /// The id of the decision with this number. The number is mixed first, so that consecutive ids
     /// do not look alike (the finalizer of Steele, Lea and Flood's SplitMix, which is a bijection).
-    pub(super) fn of(count: u64) -> Self {
+    pub(crate) fn of(count: u64) -> Self {
         let mut mixed = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -16,7 +16,7 @@ impl DecisionId {
         Self(text::hex(mixed))
     }
 
-    pub(in crate::gateway) fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("hexadecimal digits are ASCII")
     }
 }

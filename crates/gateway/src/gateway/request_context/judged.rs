@@ -30,11 +30,6 @@ impl Judged {
         }
     }
 
-    /// Whether the claim at `place` was granted because its store did not answer.
-    pub(super) fn is_ungoverned(&self, place: usize) -> bool {
-        matches!(self, Self::Permitted(permit) if permit.is_ungoverned(place))
-    }
-
     pub(super) fn retry_after(&self) -> Option<Micros> {
         if let Self::Denied(denied) = self {
             denied.retry_after()
@@ -45,17 +40,40 @@ impl Judged {
 
     /// The word that the log writes for the claim at `place`.
     pub(super) fn outcome(&self, place: usize, charge: &Charge) -> &'static str {
-        if self.is_unasked(place) && !self.is_ungoverned(place) {
-            return "unasked";
-        }
-        let standing = self.standings().get(place);
-        let allowed =
-            standing.is_some_and(|standing| matches!(standing.verdict, Verdict::Allow { .. }));
-        match (allowed, charge.enforced) {
-            (true, _) if self.is_ungoverned(place) => "ungoverned",
-            (true, _) => "allow",
-            (false, true) => "deny",
-            (false, false) => "shadow_deny",
+        match self {
+            Self::Not => "unasked",
+            Self::Denied(denied) => denied_outcome(denied, place, charge),
+            Self::Permitted(permit) => {
+                let standing = permit.standings().get(place);
+                if permit.is_ungoverned(place) && standing.is_some_and(allows) {
+                    "ungoverned"
+                } else if permit.is_unasked(place) {
+                    "unasked"
+                } else {
+                    word(standing, charge)
+                }
+            }
         }
     }
+}
+
+/// The same for a request that a limit refused.
+pub(crate) fn denied_outcome(denied: &Denied, place: usize, charge: &Charge) -> &'static str {
+    if denied.is_unasked(place) {
+        "unasked"
+    } else {
+        word(denied.standings().get(place), charge)
+    }
+}
+
+fn word(standing: Option<&Standing>, charge: &Charge) -> &'static str {
+    match (standing.is_some_and(allows), charge.enforced) {
+        (true, _) => "allow",
+        (false, true) => "deny",
+        (false, false) => "shadow_deny",
+    }
+}
+
+fn allows(standing: &Standing) -> bool {
+    matches!(standing.verdict, Verdict::Allow { .. })
 }

@@ -1,0 +1,51 @@
+//! Keeps a refusal by limits, for an operator who asks why.
+
+use http::Request;
+use http::header::HOST;
+
+use super::judged::Judged;
+use super::{RequestContext, asked_authority};
+use crate::refusals::{Asked, Decided};
+use crate::rejection::Rejection;
+
+impl RequestContext {
+    /// Keeps the refusal of a request that limits or their store refuse.
+    pub(in crate::gateway) fn keep_refusal<B>(&self, rejection: &Rejection, request: &Request<B>) {
+        let Some(writer) = &self.side.refusals else {
+            return;
+        };
+        let denied = match (&self.judged, rejection) {
+            (Judged::Denied(denied), _) => Some(denied),
+            (_, Rejection::StoreDown { .. }) => None,
+            _ => return,
+        };
+        let host = request
+            .headers()
+            .get(HOST)
+            .cloned()
+            .or_else(|| asked_authority(request));
+        let asked = Asked {
+            method: request.method(),
+            host: host
+                .as_ref()
+                .and_then(|host| host.to_str().ok())
+                .unwrap_or_default(),
+            path: request.uri().path(),
+            client: self.client,
+            route: self.route,
+            caller: self.caller.clone(),
+        };
+        writer.keep(
+            &self.snapshot.policy,
+            asked,
+            &Decided {
+                id: self.id,
+                at: self.at,
+                status: rejection.status(),
+                reason: rejection.label(),
+                claims: &self.claims,
+                denied,
+            },
+        );
+    }
+}

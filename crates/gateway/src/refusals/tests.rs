@@ -1,0 +1,107 @@
+//! The ring keeps what fits, and finds it by the id that a client was told.
+
+use tollgate_policy::address::AddressPolicy;
+use tollgate_policy::{PolicyParts, Reset, Responses};
+
+use super::*;
+
+fn policy() -> Arc<Policy> {
+    let parts = PolicyParts {
+        address: AddressPolicy::default(),
+        identities: Vec::new(),
+        rules: Vec::new(),
+        upstreams: Vec::new(),
+        routes: Vec::new(),
+        responses: Responses {
+            headers: Vec::new(),
+            reset: Reset::Seconds,
+            body: None,
+        },
+        egress: false,
+        keeps_slashes: false,
+    };
+    Arc::new(Policy::build(parts).expect("an empty policy is valid"))
+}
+
+fn keep(writer: &RefusalWriter, policy: &Arc<Policy>, id: u64, path: &str) {
+    let asked = Asked {
+        method: &Method::GET,
+        host: "api.example",
+        path,
+        client: None,
+        route: None,
+        caller: None,
+    };
+    let decided = Decided {
+        id,
+        at: Timestamp::from_micros(id),
+        status: StatusCode::TOO_MANY_REQUESTS,
+        reason: "denied",
+        claims: &Claims::default(),
+        denied: None,
+    };
+    writer.keep(policy, asked, &decided);
+}
+
+fn found(refusals: &Refusals, id: u64) -> Option<Refusal> {
+    refusals.find(DecisionId::of(id).as_str())
+}
+
+#[test]
+fn refusals_beyond_the_budget_make_the_oldest_go() {
+    let refusals = Refusals {
+        budget: 64 << 10,
+        ..Refusals::new(1)
+    };
+    let (writer, policy) = (refusals.writer(), policy());
+    let long = "/a".repeat(PATH_MAX);
+    for id in 0..10_000 {
+        keep(&writer, &policy, id, &long);
+    }
+    let (count, oldest) = refusals.kept();
+    assert!((20..=64).contains(&count), "{count} in 64 KiB");
+    let last = found(&refusals, 9_999).expect("the last one is kept");
+    assert_eq!(
+        (last.host.as_str(), last.path.len()),
+        ("api.example", PATH_MAX)
+    );
+    let oldest = oldest.expect("there are some").as_micros();
+    assert!(found(&refusals, oldest).is_some(), "the oldest is found");
+    assert!(
+        found(&refusals, oldest - 1).is_none(),
+        "its predecessor is gone"
+    );
+    assert!(writer.0.lock().kept().0 == count);
+}
+
+#[test]
+fn refusals_of_every_worker_are_found() {
+    let refusals = Refusals::new(2);
+    let policy = policy();
+    let writers = [refusals.writer(), refusals.writer()];
+    keep(&writers[0], &policy, 1, "/one");
+    keep(&writers[1], &policy, 2, "/two");
+    assert_eq!(
+        found(&refusals, 1).map(|one| one.path).as_deref(),
+        Some("/one")
+    );
+    assert_eq!(
+        found(&refusals, 2).map(|two| two.path).as_deref(),
+        Some("/two")
+    );
+    assert!(found(&refusals, 3).is_none());
+}
+
+#[test]
+fn refusals_of_a_policy_replaced_twice_are_forgotten() {
+    let refusals = Refusals::new(1);
+    let writer = refusals.writer();
+    let policies = [policy(), policy(), policy()];
+    keep(&writer, &policies[0], 1, "/");
+    keep(&writer, &policies[1], 2, "/");
+    assert!(found(&refusals, 1).is_some());
+    keep(&writer, &policies[2], 3, "/");
+    assert!(found(&refusals, 1).is_none());
+    assert!(found(&refusals, 2).is_some() && found(&refusals, 3).is_some());
+    assert_eq!(Arc::strong_count(&policies[0]), 1, "the policy is let go");
+}

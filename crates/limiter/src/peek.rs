@@ -1,0 +1,41 @@
+//! How buckets stand, for a person who asks: nothing is charged or counted.
+
+use tollgate_limit::{Claim, Placement, Standing};
+use tollgate_store::{Store, StoreError};
+
+use super::{Limiter, feedback};
+
+/// Why the standing of a bucket is not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PeekError {
+    /// The store did not answer.
+    #[error("the store: {0}")]
+    Store(#[from] StoreError),
+    /// Another process has taken the local buckets over.
+    #[error("another process has taken over the local buckets")]
+    HandedOver,
+}
+
+impl<S: Store + Send + Sync> Limiter<S> {
+    /// How the bucket of `claim` stands, and what it would say to its cost now. The level of a
+    /// leased limit does not include the units that gateways hold.
+    ///
+    /// # Errors
+    /// When its store does not answer, or another process has the local buckets.
+    pub async fn peek(&self, claim: Claim<'_>) -> Result<Standing, PeekError> {
+        let generation = &self.generation;
+        let claims = [claim];
+        if claim.limit.placement == Placement::Shared {
+            let standings = generation.shared.peek(&claims).await?;
+            let none = || StoreError::Garbled("no standing for the bucket".to_owned());
+            return standings.into_iter().next().ok_or_else(|| none().into());
+        }
+        if generation.handover.is_away() {
+            return Err(PeekError::HandedOver);
+        }
+        let now = generation.local.clock().now();
+        let conditions = generation.feedback.conditions(&claims, now);
+        let claims = feedback::under(&claims, &conditions);
+        Ok(generation.local.peek_at(&claims, now)[0])
+    }
+}

@@ -1,0 +1,33 @@
+//! Names of callers' keys for logs and pages: keyed hashes, so that a name tells callers apart
+//! without naming them, and nobody can test a guessed key without the secret.
+
+use siphasher::sip::SipHasher13;
+
+use crate::text::hex;
+
+/// Makes the names of keys. The same secret gives the same names, in every process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct KeyNames([u8; 16]);
+
+impl KeyNames {
+    /// Names keyed by `secret`.
+    pub const fn new(secret: [u8; 16]) -> Self {
+        Self(secret)
+    }
+
+    /// The name of the bytes that select a bucket: 16 hexadecimal digits.
+    pub fn name(&self, key: &[u8]) -> [u8; 16] {
+        hex(SipHasher13::new_with_key(&self.0).hash(key))
+    }
+
+    /// The same as text.
+    pub fn text(&self, key: &[u8]) -> String {
+        self.name(key).iter().copied().map(char::from).collect()
+    }
+}
+
+impl std::fmt::Debug for KeyNames {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeyNames(..)")
+    }
+}

@@ -1,0 +1,135 @@
+//! `/api/v1/decisions/{id}`: why a request was refused, and what it would meet now.
+
+use serde::{Deserialize, Serialize};
+
+use super::live::{Key, Level, Live, Now, moment};
+use tollgate_gateway::refusals::{PATH_MAX, Refusal};
+use tollgate_limit::{Micros, Role};
+
+/// The explanation of one refused request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Decision {
+    /// The version of this document.
+    pub format: u32,
+    /// The decision's id, as the response's body and the access log have it.
+    pub id: String,
+    /// When the request's head had arrived.
+    pub at: String,
+    /// The status of the refusal.
+    pub status: u16,
+    /// The word of the refusal in the access log.
+    pub reason: String,
+    /// How long a retry had to wait, milliseconds rounded up; `null`: no wait is known to help.
+    pub retry_after_ms: Option<u64>,
+    /// From when on a retry was admitted, if nobody else drew from the same buckets.
+    pub until: Option<String>,
+    /// The request.
+    pub request: Request,
+    /// Its route.
+    pub route: Option<String>,
+    /// The known caller that sent it.
+    pub caller: Option<String>,
+    /// The caller's tier.
+    pub tier: Option<String>,
+    /// The limits that were asked, in the order of the route, each before its candidate.
+    pub limits: Vec<Judged>,
+}
+
+/// The properties of a refused request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Request {
+    /// Its method.
+    pub method: String,
+    /// The host it asked for, as sent.
+    pub host: String,
+    /// Its path, without the query.
+    pub path: String,
+    /// Whether the path goes on: only its beginning is kept.
+    pub path_is_cut: bool,
+    /// The client's address.
+    pub client: Option<String>,
+}
+
+/// What one bucket said.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Judged {
+    /// The limit.
+    pub limit: String,
+    /// The tier whose numbers applied.
+    pub tier: Option<String>,
+    /// Whether this is the limit's candidate, which only counts.
+    pub candidate: bool,
+    /// The limit in words.
+    pub words: String,
+    /// The bucket's key.
+    #[serde(flatten)]
+    pub key: Key,
+    /// Units that the request asked for.
+    pub cost: u64,
+    /// Whether a refusal of this bucket refuses the request.
+    pub enforced: bool,
+    /// `deny`, `allow`, `shadow_deny`, or `unasked`: as in the access log.
+    pub outcome: String,
+    /// How the bucket stood then; `null`: it was not asked.
+    pub then: Option<Level>,
+    /// How it stands now, for a request of the same cost.
+    pub now: Now,
+}
+
+impl Live {
+    /// Explains the refusal with this id; `None`: it is not kept (any more).
+    pub(super) async fn decision(&self, id: &str) -> Option<Decision> {
+        let refusal = self.refusals.as_ref()?.find(id)?;
+        let policy = &refusal.policy;
+        let mut limits = Vec::new();
+        for (place, charge) in refusal.claims.charges().iter().enumerate() {
+            let limit = &policy.limits[charge.limit];
+            let key = refusal.claims.key(charge);
+            limits.push(Judged {
+                limit: limit.name.to_string(),
+                tier: limit.tier.as_deref().map(str::to_owned),
+                candidate: limit.role == Role::Candidate,
+                words: limit.algorithm.words(),
+                key: self.key(key),
+                cost: charge.cost,
+                enforced: charge.enforced,
+                outcome: refusal.outcome(place, charge).to_owned(),
+                then: refusal
+                    .standing(place)
+                    .map(|standing| Level::new(standing, refusal.at)),
+                now: self.level(limit, key, charge.cost).await,
+            });
+        }
+        Some(decision(id, &refusal, limits))
+    }
+}
+
+fn decision(id: &str, refusal: &Refusal, limits: Vec<Judged>) -> Decision {
+    let caller = refusal.caller.as_deref();
+    let wait = refusal.retry_after();
+    Decision {
+        format: FORMAT,
+        id: id.to_owned(),
+        at: moment(refusal.at),
+        status: refusal.status.as_u16(),
+        reason: refusal.reason.to_owned(),
+        retry_after_ms: wait.map(Micros::ceil_millis),
+        until: wait.map(|wait| moment(refusal.at.after(wait))),
+        request: Request {
+            method: refusal.method.to_string(),
+            host: refusal.host.clone(),
+            path: refusal.path.clone(),
+            path_is_cut: refusal.path.len() >= PATH_MAX,
+            client: refusal.client.map(|client| client.to_string()),
+        },
+        route: refusal
+            .route
+            .map(|route| refusal.policy.routes[route].name.to_string()),
+        caller: caller.map(|caller| caller.name.to_string()),
+        tier: caller.and_then(|caller| caller.tier.as_deref().map(str::to_owned)),
+        limits,
+    }
+}
+
+/// [`Decision::format`] of this version.
+const FORMAT: u32 = 1;

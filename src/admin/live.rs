@@ -1,0 +1,131 @@
+//! What the documents about limits, keys and decisions are made from.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use serde::{Deserialize, Serialize};
+
+use tollgate_gateway::gateway::Snapshot;
+use tollgate_gateway::refusals::Refusals;
+use tollgate_limit::{Claim, Limit, Micros, Standing, Timestamp, Verdict};
+use tollgate_policy::keys;
+use tollgate_store::clock::Clock;
+use tollgate_telemetry::access::KeyNames;
+
+/// The sources of live data.
+#[derive(Clone, Debug)]
+pub struct Live {
+    /// The snapshot in force.
+    pub current: Arc<ArcSwap<Snapshot>>,
+    /// The clock.
+    pub clock: Clock,
+    /// The last refusals; `None`: none are kept.
+    pub refusals: Option<Refusals>,
+    /// The names of callers' keys.
+    pub names: KeyNames,
+    /// Whether keys are shown as they are (`log.keys = "plain"`).
+    pub plain_keys: bool,
+}
+
+/// The key of a bucket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    /// The key in words, `address 192.0.2.7`; a key that may be a secret is `a key` unless
+    /// `log.keys = "plain"`.
+    pub key: String,
+    /// Its name in logs: a keyed hash.
+    pub name: String,
+}
+
+/// How a bucket stands at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Level {
+    /// Units left; before the request, if it was refused.
+    pub remaining: u64,
+    /// Whether the bucket could pay the cost.
+    pub admits: bool,
+    /// Milliseconds until it can pay the cost, rounded up; `null`: it can, or no wait is known to
+    /// help.
+    pub admits_in_ms: Option<u64>,
+    /// The same moment, if nobody else draws.
+    pub admits_at: Option<String>,
+    /// Milliseconds until it is full or its window ends, rounded up.
+    pub full_in_ms: u64,
+}
+
+impl Level {
+    /// The level of `standing`, as it was at `at`.
+    pub(super) fn new(standing: &Standing, at: Timestamp) -> Self {
+        let wait = match standing.verdict {
+            Verdict::Allow { wait } if wait.0 > 0 => Some(wait),
+            Verdict::Allow { .. } => None,
+            Verdict::Deny { retry_after } => retry_after,
+        };
+        Self {
+            remaining: standing.remaining,
+            admits: standing.verdict.is_allow(),
+            admits_in_ms: wait.map(Micros::ceil_millis),
+            admits_at: wait.map(|wait| moment(at.after(wait))),
+            full_in_ms: standing.reset.ceil_millis(),
+        }
+    }
+}
+
+/// How a bucket stands now, or why that is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Now {
+    /// Its level; `null`: not known.
+    pub level: Option<Level>,
+    /// Why it is not known.
+    pub why_not: Option<String>,
+}
+
+impl Live {
+    /// The moment now.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(super) fn key(&self, bytes: &[u8]) -> Key {
+        Key {
+            key: keys::words(bytes, !self.plain_keys),
+            name: self.names.text(bytes),
+        }
+    }
+
+    /// How the bucket of `limit` for `key` stands, for a request of `cost` units.
+    pub(super) async fn level(&self, limit: &Limit, key: &[u8], cost: u64) -> Now {
+        let limiter = self.current.load().limiter.clone();
+        let Some(limit) = limiter
+            .limits()
+            .iter()
+            .find(|one| tollgate_store::local::same_bucket(one, limit))
+        else {
+            return Now {
+                level: None,
+                why_not: Some("the limit is no longer in force".to_owned()),
+            };
+        };
+        match limiter.peek(Claim::new(limit, key, cost)).await {
+            Ok(standing) => Now {
+                level: Some(Level::new(&standing, self.now())),
+                why_not: None,
+            },
+            Err(error) => Now {
+                level: None,
+                why_not: Some(error.to_string()),
+            },
+        }
+    }
+}
+
+/// A moment in RFC 3339 form with milliseconds, rounded up, so that a request at that moment is not
+/// too early.
+pub(super) fn moment(at: Timestamp) -> String {
+    let micros = at.as_micros().div_ceil(1_000).saturating_mul(1_000);
+    let moment = jiff::Timestamp::from_microsecond(i64::try_from(micros).unwrap_or(i64::MAX));
+    moment
+        .unwrap_or(jiff::Timestamp::MAX)
+        .strftime("%Y-%m-%dT%H:%M:%S.%3fZ")
+        .to_string()
+}

@@ -1,0 +1,65 @@
+//! The secret with which callers' keys are named in logs and pages: derived from the store's
+//! `key_secret`, so that every gateway of a fleet uses the same names; otherwise kept in a file
+//! beside the state file, so that a restart keeps the names; otherwise random.
+
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::state_file::{beside, private};
+use tollgate_config::Config;
+use tollgate_telemetry::access::KeyNames;
+
+/// The names of a gateway that runs `config`. Creates the file of the secret if there is none.
+///
+/// # Errors
+/// If the file cannot be read or created.
+pub(super) fn of_gateway(config: &Config) -> io::Result<KeyNames> {
+    if let Some(names) = of_store(config) {
+        return Ok(names);
+    }
+    let mut secret = [0; 16];
+    if let Some(file) = file(config) {
+        match read(&file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            found => return found.map(KeyNames::new),
+        }
+        getrandom::fill(&mut secret).map_err(io::Error::from)?;
+        let created = private().write(true).create_new(true).open(&file);
+        created.and_then(|mut created| created.write_all(&secret))?;
+        return Ok(KeyNames::new(secret));
+    }
+    getrandom::fill(&mut secret).map_err(io::Error::from)?;
+    Ok(KeyNames::new(secret))
+}
+
+/// The names that a gateway with `config` uses; `None`: they change with every start, or the
+/// secret cannot be read here.
+pub(crate) fn known(config: &Config) -> Option<KeyNames> {
+    of_store(config).or_else(|| read(&file(config)?).ok().map(KeyNames::new))
+}
+
+fn of_store(config: &Config) -> Option<KeyNames> {
+    // A secret that is assumed to be set is not the gateway's.
+    let store = config
+        .store
+        .as_ref()
+        .filter(|_| config.assumed.is_empty())?;
+    let digest = Sha256::new()
+        .chain_update(b"tollgate names of keys\0")
+        .chain_update(store.key_secret.expose())
+        .finalize();
+    digest.first_chunk().copied().map(KeyNames::new)
+}
+
+fn file(config: &Config) -> Option<PathBuf> {
+    let state = config.server.state_file.as_deref()?;
+    Some(beside(state, ".names"))
+}
+
+fn read(file: &Path) -> io::Result<[u8; 16]> {
+    let mut secret = [0; 16];
+    private().read(true).open(file)?.read_exact(&mut secret)?;
+    Ok(secret)
+}

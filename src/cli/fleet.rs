@@ -1,0 +1,108 @@
+//! The gateways that a subcommand asks: one, or a fleet given by several addresses.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::args::Gateways;
+use super::gateway::Place;
+use super::{BAD, wrong_use};
+
+/// One gateway as it was given, with the addresses of its name.
+pub(super) struct Asked {
+    pub(super) name: String,
+    places: Vec<Place>,
+    patience: Duration,
+}
+
+/// The response of one gateway.
+pub(super) enum Told<T> {
+    /// The document that was asked for.
+    Document(T),
+    /// The gateway refused, for this reason.
+    Refused(String),
+    /// The gateway gave no response that can be read.
+    Silent(String),
+}
+
+/// The gateways that `args` name.
+///
+/// # Errors
+/// The exit code, after a message on standard error.
+pub(super) fn asked(verb: &str, args: &Gateways) -> Result<Vec<Asked>, ExitCode> {
+    let patience = Duration::from_millis(args.timeout.max(1));
+    if args.admin.is_empty() {
+        let place = Place::of(&args.config);
+        return Ok(vec![Asked {
+            name: place.to_string(),
+            places: vec![place],
+            patience,
+        }]);
+    }
+    let one = |name: &String| match Place::named(name) {
+        Ok(places) => Ok(Asked {
+            name: name.clone(),
+            places,
+            patience,
+        }),
+        Err(error) => {
+            eprintln!("tollgate {verb}: --admin {name}: {error}");
+            Err(wrong_use())
+        }
+    };
+    args.admin.iter().map(one).collect()
+}
+
+impl Asked {
+    /// Asks for the document at `path`.
+    pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Told<T> {
+        let mut last = String::new();
+        for place in &self.places {
+            match place.get(path, self.patience) {
+                Ok((200, body)) => {
+                    return match serde_json::from_str(&body) {
+                        Ok(document) => Told::Document(document),
+                        Err(error) => Told::Silent(format!(
+                            "its response cannot be read (is it of another version?): {error}"
+                        )),
+                    };
+                }
+                Ok((_, body)) => return Told::Refused(reason(&body)),
+                Err(error) => last = error.to_string(),
+            }
+        }
+        Told::Silent(format!("no answer: {last}"))
+    }
+}
+
+/// The first document that one of the gateways has; otherwise every gateway's reason goes to
+/// standard error.
+///
+/// # Errors
+/// The exit code.
+pub(super) fn first<T: DeserializeOwned>(
+    verb: &str,
+    gateways: &[Asked],
+    path: &str,
+) -> Result<T, ExitCode> {
+    let mut reasons = Vec::new();
+    for gateway in gateways {
+        match gateway.get(path) {
+            Told::Document(document) => return Ok(document),
+            Told::Refused(why) | Told::Silent(why) => {
+                reasons.push(format!("tollgate {verb}: {}: {why}", gateway.name));
+            }
+        }
+    }
+    reasons.iter().for_each(|reason| eprintln!("{reason}"));
+    Err(BAD)
+}
+
+/// The reason in a problem document, or the text itself.
+fn reason(body: &str) -> String {
+    let problem: Option<serde_json::Value> = serde_json::from_str(body).ok();
+    problem
+        .and_then(|problem| problem.get("detail")?.as_str().map(str::to_owned))
+        .unwrap_or_else(|| body.trim().to_owned())
+}

@@ -1,0 +1,145 @@
+//! `tollgate why`: explains a refusal by the decision id that its client was told.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use super::args::{Format, Why};
+use super::{fleet, print_out};
+use crate::admin::decisions::{Decision, Judged};
+use crate::admin::live::Now;
+
+pub(super) fn why(args: &Why) -> ExitCode {
+    let id = args.id.trim();
+    if id.len() != 16 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        eprintln!("tollgate why: `{id}` is no decision id: it has 16 hexadecimal digits");
+        return super::wrong_use();
+    }
+    let path = format!("/api/v1/decisions/{}", id.to_ascii_lowercase());
+    let told = fleet::asked("why", &args.gateways)
+        .and_then(|gateways| fleet::first::<Decision>("why", &gateways, &path));
+    match told {
+        Err(code) => code,
+        Ok(decision) => match args.format {
+            Format::Human => print_out(&words(&decision)),
+            Format::Json => print_out(
+                &serde_json::to_string_pretty(&decision).expect("text, numbers and lists are JSON"),
+            ),
+        },
+    }
+}
+
+fn words(decision: &Decision) -> String {
+    let mut text = String::new();
+    tell(&mut text, decision).expect("writing into a String cannot fail");
+    text
+}
+
+fn tell(to: &mut String, decision: &Decision) -> std::fmt::Result {
+    let Decision { request, .. } = decision;
+    let cut = if request.path_is_cut { "…" } else { "" };
+    writeln!(to, "decision   {} of {}", decision.id, decision.at)?;
+    writeln!(
+        to,
+        "request    {} {}{}{cut}",
+        request.method, request.host, request.path
+    )?;
+    let client = request.client.as_deref().unwrap_or("no address");
+    match (&decision.caller, &decision.tier) {
+        (Some(caller), Some(tier)) => {
+            writeln!(to, "client     {client}, caller {caller}, tier {tier}")?
+        }
+        (Some(caller), None) => writeln!(to, "client     {client}, caller {caller}")?,
+        (None, _) => writeln!(to, "client     {client}")?,
+    }
+    writeln!(
+        to,
+        "route      {}",
+        decision.route.as_deref().unwrap_or("none")
+    )?;
+    let wait = match (&decision.until, decision.retry_after_ms) {
+        (Some(until), Some(wait)) => format!(": again from {until}, {} later", span(wait)),
+        _ => String::new(),
+    };
+    writeln!(
+        to,
+        "refused    {} {}{wait}",
+        decision.status, decision.reason
+    )?;
+    decision
+        .limits
+        .iter()
+        .try_for_each(|limit| judged(to, limit))
+}
+
+fn judged(to: &mut String, limit: &Judged) -> std::fmt::Result {
+    let variant = match (&limit.tier, limit.candidate) {
+        (_, true) => " (candidate: judged and only counted)".to_owned(),
+        (Some(tier), false) => format!(" (tier {tier})"),
+        (None, false) => String::new(),
+    };
+    writeln!(to, "limit      {}{variant}", limit.limit)?;
+    writeln!(to, "           {}", limit.words)?;
+    writeln!(
+        to,
+        "           {} from bucket {} ({} in logs)",
+        units(limit.cost),
+        limit.key.key,
+        limit.key.name
+    )?;
+    match &limit.then {
+        None => writeln!(to, "           then: not asked")?,
+        Some(then) => {
+            let wait = match then.admits_in_ms {
+                Some(wait) if !then.admits => format!(" for {}", span(wait)),
+                _ => String::new(),
+            };
+            writeln!(
+                to,
+                "           then: {} left: {}{wait}",
+                units(then.remaining),
+                outcome(&limit.outcome)
+            )?;
+        }
+    }
+    writeln!(to, "           now: {}", now(&limit.now))
+}
+
+/// How a bucket stands now, in words.
+pub(super) fn now(now: &Now) -> String {
+    let Some(level) = &now.level else {
+        let why = now.why_not.as_deref().unwrap_or("not known");
+        return format!("not known: {why}");
+    };
+    let left = units(level.remaining);
+    match (level.admits, &level.admits_at) {
+        (true, _) => format!("{left} left: admitted"),
+        (false, Some(at)) => {
+            let wait = level.admits_in_ms.unwrap_or_default();
+            format!("{left} left: refused until {at}, for {}", span(wait))
+        }
+        (false, None) => format!("{left} left: refused, no wait is known to help"),
+    }
+}
+
+fn outcome(word: &str) -> &str {
+    match word {
+        "deny" => "refused",
+        "shadow_deny" => "would refuse, and only counts",
+        "allow" => "admitted",
+        other => other,
+    }
+}
+
+fn units(count: u64) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} unit{plural}")
+}
+
+/// Milliseconds in words.
+fn span(millis: u64) -> String {
+    match millis {
+        0..1_000 => format!("{millis} ms"),
+        1_000..120_000 => format!("{}.{} s", millis / 1_000, millis % 1_000 / 100),
+        _ => format!("{} min", millis / 60_000),
+    }
+}
