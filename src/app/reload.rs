@@ -195,7 +195,7 @@ impl Core {
         let mut words = "the new configuration is in force".to_owned();
         if !reset.is_empty() {
             words += &format!(
-                "; another algorithm, so buckets start afresh: {}",
+                "; places in flight are no units, so buckets start afresh: {}",
                 reset.join(", ")
             );
         }

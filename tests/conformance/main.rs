@@ -32,6 +32,7 @@ macro_rules! suite {
                 a_clock_put_back_by_an_hour_holds_nobody_up_for_it,
                 a_burst_lowered_and_raised_again_leaves_what_was_not_drawn_from,
                 reloads_leave_a_bucket_in_the_numbers_it_was_drawn_under,
+                no_edit_of_a_limit_refills_anybody,
                 the_extremes_neither_wrap_nor_round,
             );
         }

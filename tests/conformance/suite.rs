@@ -1,5 +1,6 @@
 //! The suite: each test is a promise of [`Store`], held against the core.
 
+mod edits;
 mod put_back;
 mod reloads;
 
@@ -15,6 +16,7 @@ use tollgate_store::Store;
 
 use crate::random::{self, START};
 use crate::subject::{Subject, caller, claim, limit, terms};
+pub(crate) use edits::no_edit_of_a_limit_refills_anybody;
 pub(crate) use put_back::{
     a_clock_put_back_by_an_hour_holds_nobody_up_for_it,
     a_clock_that_steps_back_and_forward_finds_buckets_as_the_core_does,
@@ -236,13 +238,27 @@ pub(crate) async fn generations_and_tiers_of_a_limit_share_its_buckets<S: Subjec
             };
             let mut generations = vec![first.clone()];
             while generations.len() < 3 {
-                let mut terms = random::terms(&mut rng, *kind);
+                // Some are of another algorithm, which goes on with the units that are left. (A shared store does not keep a
+                // bucket's calendar.)
+                let rates = S::kinds().iter().filter(|kind| **kind != Kind::InFlight);
+                let kind = match rng.u8(..3) {
+                    0 if *kind != Kind::InFlight && !matches!(align, Align::Calendar(_)) => {
+                        *rng.choice(rates.collect::<Vec<_>>()).expect("kinds")
+                    }
+                    _ => *kind,
+                };
+                let mut terms = random::terms(&mut rng, kind);
                 terms.shared = S::SHARED;
-                terms.align = align.clone();
+                if kind == Kind::FixedWindow {
+                    terms.align = align.clone();
+                }
+                if !S::SHARED && kind == Kind::TokenBucket && rng.u8(..4) == 0 {
+                    (terms.warm_up, terms.debt) = (Micros(rng.u64(1..60_000_000)), 0);
+                }
                 if let (Some(quota), true) = (first.algorithm.quota(), rng.bool()) {
                     (terms.amount, terms.period) = (quota.amount, quota.period);
                 }
-                if *kind == Kind::InFlight {
+                if kind == Kind::InFlight {
                     (terms.burst, terms.debt, terms.max_wait) = (None, 0, Micros::ZERO);
                 }
                 let settled = settled(&rng);

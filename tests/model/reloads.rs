@@ -226,8 +226,10 @@ fn generations(rng: &mut Rng) -> Vec<Terms> {
                 } else {
                     Kind::TokenBucket
                 };
+                let cold = !interval && rng.u8(..4) == 0;
                 Terms {
                     kind,
+                    warm_up: Micros(if cold { rng.u64(1..4 * SECOND) } else { 0 }),
                     ..bucket(rng.u64(1..=20), Micros(period), burst)
                 }
             }

@@ -174,8 +174,8 @@ impl Algorithm {
     }
 
     /// Whether `cost` can be drawn at `now` from the bucket in `state` (`None`: a full bucket).
-    /// Draws nothing. A state of another algorithm counts as `None`: after a change of algorithm a
-    /// bucket starts fresh.
+    /// Draws nothing. A state of another algorithm counts as `None`: [`Algorithm::rescale`] makes
+    /// it one of this algorithm.
     pub fn judge(&self, state: Option<&State>, cost: u64, now: Timestamp) -> Judged<Next> {
         fn lift<S>(judged: Judged<S>, next: fn(S) -> Next) -> Judged<Next> {
             judged.map(|granted| Granted {
@@ -306,9 +306,9 @@ impl Algorithm {
     }
 
     /// The bucket of this limit under its `new` numbers: the units at `now`, rounded down, clamped
-    /// to the new burst and never increased. After a change of algorithm it starts fresh (`None`).
-    /// A full bucket is full under the new numbers too, because a full bucket may have been
-    /// forgotten already.
+    /// to the new burst and never increased. A rate that becomes a concurrency limit, or the other way
+    /// round, starts fresh (`None`): places in flight are no units. A full bucket is full under the
+    /// new numbers too, because a full bucket may have been forgotten already.
     pub fn rescale(&self, state: &State, new: &Self, now: Timestamp) -> Option<State> {
         if self.expiry(state).is_some_and(|expiry| expiry <= now) {
             return None;
@@ -322,6 +322,13 @@ impl Algorithm {
             (Self::TokenBucket(old), Self::TokenBucket(new), State::Level(level)) => {
                 old.rescale(*level, new, now).map(State::Level)
             }
+            (Self::WarmUp(old), Self::TokenBucket(new), State::Warming(warming)) => old
+                .bucket()
+                .rescale(warming.level, new, now)
+                .map(State::Level),
+            (Self::TokenBucket(old), Self::WarmUp(new), State::Level(level)) => old
+                .rescale(*level, new.bucket(), now)
+                .map(|level| State::Warming(new.unwarmed(level))),
             (Self::WarmUp(old), Self::WarmUp(new), State::Warming(warming)) => {
                 old.rescale(*warming, new, now).map(State::Warming)
             }
@@ -338,7 +345,7 @@ impl Algorithm {
                     .map(State::Log)
             }
             (Self::InFlight(_), Self::InFlight(_), State::Held(held)) => Some(State::Held(*held)),
-            _ => None,
+            _ => self.translate(state, new, now),
         }
     }
 }

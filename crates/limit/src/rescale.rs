@@ -22,9 +22,13 @@
 //!   forgotten.
 //! - Windows and logs remember the moment until which earlier grants would have counted. Later
 //!   grants count on their own.
+//!
+//! Another algorithm is another set of numbers: the units left stay ([`Algorithm::rescale`]), and the
+//! bucket remembers, in the new algorithm's way, what it would have missed under the old one.
 
 pub mod ahead;
 mod reloaded;
+mod translated;
 
 use std::mem::discriminant;
 
@@ -91,15 +95,14 @@ impl Kept {
         }
     }
 
-    /// The bucket at `now` under the numbers of `limit`, for a draw. Another algorithm starts
-    /// fresh.
+    /// The bucket at `now` under the numbers of `limit`, for a draw.
     #[must_use]
     pub fn under(&self, limit: &Algorithm, now: Timestamp) -> Self {
         self.renumbered(limit, now, SCALED_MAX)
     }
 
     fn renumbered(&self, limit: &Algorithm, now: Timestamp, scaled_max: u64) -> Self {
-        if discriminant(&self.algorithm) != discriminant(limit) || self.is_forgotten(now) {
+        if !self.algorithm.goes_on_as(limit) || self.is_forgotten(now) {
             return Self::full(limit.clone());
         }
         let mut own = self.clone();
@@ -115,36 +118,31 @@ impl Kept {
             return Self::full(limit.clone());
         };
         let moved = own.algorithm.renumber(&state, limit, now);
-        let beyond = match (&own.algorithm, limit) {
-            (Algorithm::TokenBucket(_) | Algorithm::WarmUp(_), _) => {
-                let (burst, p) = limit.quota().map_or((0, 1), |quota| (quota.burst, quota.p));
-                let before = whole_units(&own.algorithm, Some(&state), now);
-                let cut = before.saturating_sub(whole_units(limit, moved.as_ref(), now));
+        let beyond = match limit {
+            Algorithm::TokenBucket(_) | Algorithm::WarmUp(_) | Algorithm::Interval(_) => {
+                let burst = limit.burst();
+                let left = |algorithm: &Algorithm, state: Option<&State>| {
+                    let left = state.and_then(|state| algorithm.units_left(state, now));
+                    left.unwrap_or(i64::try_from(algorithm.burst()).unwrap_or(i64::MAX))
+                };
+                let cut =
+                    left(&own.algorithm, Some(&state)).saturating_sub(left(limit, moved.as_ref()));
+                let most = match limit {
+                    Algorithm::Interval(_) => u64::MAX,
+                    _ => scaled_max / limit.quota().map_or(1, |quota| quota.p),
+                };
                 let wide = own
-                    .beyond
+                    .remembered_burst()
                     .max(own.algorithm.burst())
                     .saturating_sub(unsigned(cut))
-                    .min(scaled_max / p);
+                    .min(most);
                 if wide > burst { wide } else { 0 }
             }
-            (Algorithm::Interval(old), Algorithm::Interval(new)) => {
-                let before = old.current(State::steps(Some(&state)), now).units;
-                let cut =
-                    before.saturating_sub(new.current(State::steps(moved.as_ref()), now).units);
-                let wide = own
-                    .beyond
-                    .max(old.quota().burst)
-                    .saturating_sub(unsigned(cut));
-                if wide > new.quota().burst { wide } else { 0 }
-            }
-            (
-                Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_),
-                _,
-            ) => {
+            Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {
                 let until = own.expiry().unwrap_or_default();
                 if until > now { until.as_micros() } else { 0 }
             }
-            _ => 0,
+            Algorithm::InFlight(_) => 0,
         };
         let mut kept = Self {
             algorithm: limit.clone(),
@@ -160,10 +158,11 @@ impl Kept {
         self.algorithm.apply(&mut self.state, next);
     }
 
-    /// Corrects an earlier grant, made under `by`, in the bucket's numbers. A bucket of another
-    /// algorithm ignores the correction, because it does not contain that grant.
+    /// Corrects an earlier grant, made under `by`, in the bucket's numbers. A bucket that does not
+    /// [go on](Algorithm::goes_on_as) from that algorithm ignores the correction, because it does
+    /// not contain the grant.
     pub fn settle(&mut self, by: &Algorithm, change: Change, now: Timestamp) {
-        if discriminant(&self.algorithm) != discriminant(by) {
+        if !self.algorithm.goes_on_as(by) {
             return;
         }
         if self.is_forgotten(now) {
@@ -184,6 +183,16 @@ impl Kept {
         let more = self.algorithm.report(self.state.as_ref(), at).remaining;
         let own = self.algorithm.clone();
         self.settle(&own, Change::Charge { more }, at);
+    }
+
+    /// The burst it remembers; windows and logs remember a moment instead.
+    fn remembered_burst(&self) -> u64 {
+        match self.algorithm {
+            Algorithm::TokenBucket(_) | Algorithm::WarmUp(_) | Algorithm::Interval(_) => {
+                self.beyond
+            }
+            _ => 0,
+        }
     }
 
     fn is_forgotten(&self, now: Timestamp) -> bool {
@@ -293,16 +302,6 @@ fn token_bucket<'a>(algorithm: &'a Algorithm, state: &State) -> Option<(&'a Toke
             Some((warm_up.bucket(), warming.level))
         }
         _ => None,
-    }
-}
-
-fn whole_units(algorithm: &Algorithm, state: Option<&State>, now: Timestamp) -> i64 {
-    match state.and_then(|state| token_bucket(algorithm, state)) {
-        Some((bucket, level)) => {
-            let p = i64::try_from(bucket.quota().p).unwrap_or(i64::MAX);
-            bucket.level(Some(level), now).div_euclid(p)
-        }
-        None => i64::try_from(algorithm.burst()).unwrap_or(i64::MAX),
     }
 }
 

@@ -100,11 +100,17 @@ impl WarmUp {
 
     /// An explicit state of a full and completely cold bucket.
     pub(super) fn full_state(&self, now: Timestamp) -> Warming {
+        self.unwarmed(Level {
+            level: self.bucket.full(),
+            at: now,
+        })
+    }
+
+    /// The state of a bucket of this `level` that did not warm up before. It counts as completely
+    /// cold, as a new one does.
+    pub(super) fn unwarmed(&self, level: Level) -> Warming {
         Warming {
-            level: Level {
-                level: self.bucket.full(),
-                at: now,
-            },
+            level,
             cold: self.coldest,
         }
     }

@@ -30,10 +30,10 @@ pub(crate) const TOKEN_BUCKET: i64 = 1;
 /// Warm-up is local only: [`Algorithm::new`] refuses it for a shared store, and no script supports
 /// it.
 const LOCAL_ONLY: i64 = 0;
-const INTERVAL: i64 = 2;
-const FIXED_WINDOW: i64 = 3;
-const SLIDING_WINDOW: i64 = 4;
-const SLIDING_LOG: i64 = 5;
+pub(crate) const INTERVAL: i64 = 2;
+pub(crate) const FIXED_WINDOW: i64 = 3;
+pub(crate) const SLIDING_WINDOW: i64 = 4;
+pub(crate) const SLIDING_LOG: i64 = 5;
 const IN_FLIGHT: i64 = 8;
 
 /// How long a gateway's places in a concurrency limit last without a heartbeat: after that a dead
@@ -110,15 +110,7 @@ impl WireForm {
 
     /// The kind's number.
     pub(crate) fn kind(&self) -> i64 {
-        match &self.algorithm {
-            Algorithm::TokenBucket(_) => TOKEN_BUCKET,
-            Algorithm::Interval(_) => INTERVAL,
-            Algorithm::FixedWindow(_) => FIXED_WINDOW,
-            Algorithm::SlidingWindow(_) => SLIDING_WINDOW,
-            Algorithm::SlidingLog(_) => SLIDING_LOG,
-            Algorithm::InFlight(_) => IN_FLIGHT,
-            Algorithm::WarmUp(_) => LOCAL_ONLY,
-        }
+        kind_of(&self.algorithm)
     }
 
     /// The numbers sent to scripts and statements: kind, whether a fail-over drains, and the kind's
@@ -298,6 +290,19 @@ impl WireForm {
             }),
             _ => return None,
         })
+    }
+}
+
+/// The number of an algorithm's kind.
+pub(crate) fn kind_of(algorithm: &Algorithm) -> i64 {
+    match algorithm {
+        Algorithm::TokenBucket(_) => TOKEN_BUCKET,
+        Algorithm::Interval(_) => INTERVAL,
+        Algorithm::FixedWindow(_) => FIXED_WINDOW,
+        Algorithm::SlidingWindow(_) => SLIDING_WINDOW,
+        Algorithm::SlidingLog(_) => SLIDING_LOG,
+        Algorithm::InFlight(_) => IN_FLIGHT,
+        Algorithm::WarmUp(_) => LOCAL_ONLY,
     }
 }
 

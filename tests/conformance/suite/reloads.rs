@@ -32,7 +32,8 @@ fn numbers<S: Subject>(kind: Kind, most: u64) -> [Arc<Limit>; 1] {
     )]
 }
 
-async fn left<S: Subject>(
+/// How many requests `limit` grants to the caller at once, counted up to `most`.
+pub(super) async fn left<S: Subject>(
     subject: &S,
     limit: &Limit,
     key: &tollgate_limit::KeyBytes,

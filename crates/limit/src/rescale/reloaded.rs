@@ -1,7 +1,5 @@
 //! Converts the buckets of a process at a reload.
 
-use std::mem::discriminant;
-
 use super::Kept;
 use crate::bucket::{Level, State};
 use crate::time::{Micros, Timestamp};
@@ -18,6 +16,14 @@ impl Kept {
         now: Timestamp,
         late: Micros,
     ) -> Option<(State, u64)> {
+        if let (Algorithm::WarmUp(old), Some(State::Warming(warming)), Algorithm::TokenBucket(_)) =
+            (&self.algorithm, &self.state, limit)
+        {
+            // A plain bucket is not cold, so it may have been full for longer.
+            let plain = Algorithm::TokenBucket(old.bucket().clone());
+            return Self::from_parts(plain, Some(State::Level(warming.level)), self.beyond)
+                .handed_on(limit, now, late);
+        }
         let Some(full_at) = self.expiry().filter(|expiry| *expiry <= now) else {
             return match (&self.algorithm, limit, &self.state) {
                 (
@@ -33,12 +39,12 @@ impl Kept {
                 }
             };
         };
-        if full_at.after(late) <= now || discriminant(&self.algorithm) != discriminant(limit) {
+        if full_at.after(late) <= now || !self.algorithm.goes_on_as(limit) {
             return None;
         }
-        let state = match (&self.algorithm, &self.state) {
+        let state = match (&self.algorithm, limit, &self.state) {
             // A log remembers only its entries.
-            (Algorithm::SlidingLog(_), Some(state)) => {
+            (Algorithm::SlidingLog(_), Algorithm::SlidingLog(_), Some(state)) => {
                 let before = Timestamp::from_micros(full_at.as_micros().saturating_sub(1));
                 self.algorithm.renumber(state, limit, before)
             }

@@ -83,15 +83,12 @@ async fn one_own_call_that_fails_sends_the_next_ones_to_the_lane_until_one_of_it
 }
 
 #[tokio::test]
-async fn corrections_under_another_algorithm_go_in_the_next_call_and_keep_their_order() {
+async fn corrections_of_a_rate_and_of_places_go_in_calls_of_their_own_and_keep_their_order() {
     let shared = Shared::new(Clock::system(), Micros::from_secs(1), true);
     let (names, before, new) = (Names::new(b"secret"), bucket(10), bucket(20));
-    let old = limit(
-        "total",
-        &terms(Kind::FixedWindow, 10, Micros::from_secs(3600)),
-    );
+    let old = limit("total", &terms(Kind::InFlight, 10, Micros::ZERO));
     let name = names.name(&new, b"k");
-    // Other numbers of the same one are no matter: a bucket is corrected in its own.
+    // Other numbers make no difference: a bucket is corrected in its own.
     for (limit, units) in [(&new, 1), (&old, 2), (&before, 3), (&new, 4)] {
         let adjust = Adjust::Change(Change::Refund { units });
         shared.correct(Correction {

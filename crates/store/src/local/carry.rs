@@ -1,6 +1,5 @@
 //! Carries buckets over when limits change.
 
-use std::mem::discriminant;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -40,7 +39,7 @@ pub enum Carry {
     /// The numbers changed: every caller keeps the remaining units, clamped to the new burst at the
     /// next draw, never increased.
     Rescaled,
-    /// The algorithm changed, so the old state has no meaning: every bucket starts fresh.
+    /// A rate became a concurrency limit, or the other way round: every bucket starts fresh.
     Afresh,
     /// The limit is new.
     New,
@@ -115,15 +114,15 @@ impl LocalStore {
     }
 
     /// The table with the buckets of a limit that has these variants, which are some of `limits`.
-    /// `None`: the buckets of another algorithm have no meaning for them, and an unlimited tier has
-    /// none.
+    /// `None`: places in flight mean nothing to a rate, nor units to a concurrency limit, and an
+    /// unlimited tier has no buckets.
     fn predecessor(&self, variants: &[&Limit], limits: &[Arc<Limit>]) -> Option<&Arc<Table>> {
         let limit = variants.first()?;
         let drawn = |other: &Arc<Limit>| same_limit(other, limit) && other.mode != Mode::Off;
         if limit.mode == Mode::Off && limits.iter().any(drawn) {
             return None;
         }
-        let kind = |other: &Limit| discriminant(&other.algorithm) == discriminant(&limit.algorithm);
+        let kind = |other: &Limit| other.algorithm.goes_on_as(&limit.algorithm);
         let before = || {
             self.limits
                 .iter()

@@ -1,7 +1,6 @@
 //! Groups limits that share one table. A bucket is identified by its limit's name and its caller,
 //! so the variants of a limit (its own numbers and those of its tiers) share buckets.
 
-use std::mem::discriminant;
 use std::sync::Arc;
 
 use tollgate_limit::{Limit, Mode};
@@ -11,10 +10,7 @@ use super::table::Table;
 /// Whether two limits draw from the same buckets. An unlimited tier draws from none.
 pub(super) fn same(a: &Limit, b: &Limit) -> bool {
     let drawn = a.mode == b.mode || (a.mode != Mode::Off && b.mode != Mode::Off);
-    a.name == b.name
-        && a.role == b.role
-        && drawn
-        && discriminant(&a.algorithm) == discriminant(&b.algorithm)
+    a.name == b.name && a.role == b.role && drawn && a.algorithm.goes_on_as(&b.algorithm)
 }
 
 /// The limits that share a table with `limit`, in the order of `limits`; `limit` itself if it is

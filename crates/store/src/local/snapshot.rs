@@ -18,7 +18,7 @@ use std::sync::Arc;
 use siphasher::sip::SipHasher13;
 
 use crate::clock::Clock;
-use tollgate_limit::{Algorithm, Align, Limit, Micros, Role, Terms, Timestamp};
+use tollgate_limit::{Algorithm, Align, Kind, Limit, Micros, Role, Terms, Timestamp};
 
 use super::hash::Seed;
 use super::state_bytes::{OWN, read_moving, write_end, write_moving};
@@ -178,7 +178,7 @@ impl LocalStore {
                 } else {
                     None
                 };
-                let until = numbers.remembers_a_moment();
+                let until = own.unwrap_or(numbers).remembers_a_moment();
                 let Some(moving) = read_moving(mark, &mut input, behind, until)? else {
                     break;
                 };
@@ -376,29 +376,38 @@ impl Numbers {
         if self == new {
             return (Carry::Kept, None);
         }
-        let bursts = matches!(
-            algorithm,
-            Algorithm::TokenBucket(_) | Algorithm::WarmUp(_) | Algorithm::Interval(_)
-        );
+        let kind = match self.form {
+            0 | 1 => Kind::TokenBucket,
+            2 => Kind::Interval,
+            3 => Kind::FixedWindow,
+            4 => Kind::SlidingWindow,
+            5 => Kind::SlidingLog,
+            _ => return (Carry::Afresh, None),
+        };
+        let bursts = matches!(kind, Kind::TokenBucket | Kind::Interval);
         let terms = Terms {
-            kind: algorithm.kind(),
+            kind,
             amount: self.amount,
             period: Micros(self.period),
             burst: bursts.then_some(self.burst),
             align: match algorithm {
-                Algorithm::FixedWindow(window) => window.align().clone(),
+                Algorithm::FixedWindow(window) if kind == Kind::FixedWindow => {
+                    window.align().clone()
+                }
                 _ => Align::FirstHit,
             },
             debt: 0,
             max_wait: Micros::ZERO,
             warm_up: match algorithm {
+                _ if self.form != 1 => Micros::ZERO,
                 Algorithm::WarmUp(warm_up) => warm_up.warm_up(),
-                _ => Micros::ZERO,
+                // Its coldness ends with it, so it does not matter how long it took.
+                _ => Micros(1),
             },
             shared: false,
         };
         match Algorithm::new(&terms) {
-            Ok(old) if self.form == new.form => (Carry::Rescaled, Some(old)),
+            Ok(old) if old.goes_on_as(algorithm) => (Carry::Rescaled, Some(old)),
             _ => (Carry::Afresh, None),
         }
     }

@@ -174,7 +174,8 @@ impl Table {
         }
     }
 
-    /// Every set of numbers that its buckets are drawn under, all of one kind.
+    /// Every set of numbers that its buckets are drawn under: all of rates, or all of places in
+    /// flight.
     pub(crate) fn numbers(&self) -> &[Numbers] {
         match &self.form {
             Form::Packed(packed) => packed.numbers(),
@@ -296,7 +297,7 @@ impl Table {
         }
     }
 
-    /// A table for `limits` (changed numbers of the same algorithm) with every bucket of this one
+    /// A table for `limits` (changed numbers, or another algorithm) with every bucket of this one
     /// moved into it. Callers of a tier get its numbers, or the limit's own.
     pub(crate) fn succeeded_by(
         &self,

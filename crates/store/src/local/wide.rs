@@ -103,8 +103,8 @@ impl Bucket {
 }
 
 impl WideTable {
-    /// A table of at most `memory` bytes for buckets drawn under any of `numbers`, which are of one
-    /// kind.
+    /// A table of at most `memory` bytes for buckets drawn under any of `numbers`, which are all of
+    /// rates, or all of places in flight.
     pub(crate) fn new(numbers: Box<[Numbers]>, memory: usize) -> Self {
         let entry = numbers
             .iter()

@@ -1,11 +1,14 @@
 //! Converts a bucket to the integers of its row and back: version, kind, fingerprint, the kind's
 //! own numbers, and what the bucket remembers of other numbers ([`Kept::beyond`]). The pure core
-//! converts a row stored under other numbers; a row of another algorithm counts as none. A row that
-//! cannot be read does not: a newer gateway may have written it, with units of it in use.
+//! converts a row stored under other numbers or by another algorithm. Between a rate and a
+//! concurrency limit a row counts as none. One that cannot be read does not: a newer gateway may
+//! have written it, with units of it in use.
 
 use super::leased;
 use super::mark::Mark;
-use crate::wire_form::{TOKEN_BUCKET, WireForm, signed};
+use crate::wire_form::{
+    FIXED_WINDOW, INTERVAL, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, WireForm, kind_of, signed,
+};
 use tollgate_limit::bucket::{Held, Level, Pair, State, Steps};
 use tollgate_limit::rescale::ahead::is_far;
 use tollgate_limit::sliding_log::{Entry, Log};
@@ -21,8 +24,8 @@ pub(super) type Holders = Vec<(i64, i64, i64)>;
 pub(super) struct Opened {
     pub(super) kept: Kept,
     pub(super) holders: Holders,
-    /// The row belongs to another algorithm: no correction applies to it, and it is overwritten
-    /// only by a draw.
+    /// The row does not go on ([`Algorithm::goes_on_as`]): no correction applies to it, and it is
+    /// overwritten only by a draw.
     pub(super) foreign: bool,
     /// Its moment was too far ahead ([`Kept::pull`]): the moved state is written, whatever is
     /// decided.
@@ -64,8 +67,10 @@ pub(super) fn open(
 ) -> Result<Opened, &'static str> {
     let stored = match row {
         None => None,
-        Some([VERSION, kind, fingerprint, own @ ..]) if *kind == shape.kind() => {
-            Some((*fingerprint, own))
+        Some([VERSION, kind, fingerprint, own @ ..])
+            if *kind == shape.kind() || (is_rate(*kind) && !shape.holds()) =>
+        {
+            Some((*kind, *fingerprint, own))
         }
         Some([VERSION, TOKEN_BUCKET..=leased::KIND, ..]) => None,
         Some(_) => return Err("a bucket's row is of a kind that this gateway does not know"),
@@ -75,7 +80,7 @@ pub(super) fn open(
         let alive =
             |place: &&[i64]| u64::try_from(place[2]).is_ok_and(|until| until > now.as_micros());
         let mut holders: Holders = stored
-            .map(|(_, own)| {
+            .map(|(.., own)| {
                 own.chunks_exact(3)
                     .filter(alive)
                     .map(|place| (place[0], place[1], place[2]))
@@ -101,11 +106,11 @@ pub(super) fn open(
         });
     }
     let (mut kept, written) = match stored {
-        Some((_, own)) => kept(shape, own).ok_or("a bucket's row cannot be read")?,
+        Some((kind, _, own)) => kept(shape, kind, own).ok_or("a bucket's row cannot be read")?,
         None => (Kept::full(shape.algorithm().clone()), None),
     };
     let pulled = kept.pull(written, now);
-    if shape.drains() && stored.is_none_or(|(print, _)| print != mark.print) {
+    if shape.drains() && stored.is_none_or(|(_, print, _)| print != mark.print) {
         // Nothing is known of the time before the mark: the bucket has only what has refilled
         // since.
         kept.drain(mark.since().min(now));
@@ -125,7 +130,7 @@ pub(super) fn close(
     print: i64,
     now: Timestamp,
 ) -> Option<(Vec<i64>, i64)> {
-    let mut row = vec![VERSION, shape.kind(), print];
+    let mut row = vec![VERSION, kind_of(bucket.kept.algorithm()), print];
     if shape.holds() {
         let places = bucket.holders.iter().filter(|place| place.1 > 0);
         let gone = places.clone().map(|place| place.2).max()?;
@@ -222,19 +227,28 @@ fn held(shape: &WireForm, units: i64) -> Kept {
     )
 }
 
-/// The bucket in the numbers it was stored under (those of `shape` if they are equal), and
-/// [`Kept::written`].
-fn kept(shape: &WireForm, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
+fn is_rate(kind: i64) -> bool {
+    (TOKEN_BUCKET..=SLIDING_LOG).contains(&kind)
+}
+
+/// The bucket of a row of `kind` in the numbers it was stored under (those of `shape` if they are
+/// equal), and [`Kept::written`].
+fn kept(shape: &WireForm, kind: i64, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
     let new = shape.algorithm();
+    let same = |amount: u64, period: u64| {
+        let quota = new.quota().map(|quota| (quota.amount, quota.period.0));
+        kind == shape.kind() && quota == Some((amount, period))
+    };
     let mut written = None;
-    let (old, state, beyond) = match (new, own) {
-        (Algorithm::TokenBucket(limit), &[n, p, full, level, at, ref beyond @ ..]) => {
+    let (old, state, beyond) = match (kind, own) {
+        (TOKEN_BUCKET, &[n, p, full, level, at, ref beyond @ ..]) => {
             let (n, p, full) = (units(n)?, units(p)?, units(full)?);
-            let same = limit.quota().n == n && limit.quota().p == p && limit.full() == signed(full);
+            let same = matches!(new, Algorithm::TokenBucket(limit)
+                if limit.quota().n == n && limit.quota().p == p && limit.full() == signed(full));
             let burst = full.checked_div(p)?;
-            let old = (!same).then(|| terms(Kind::TokenBucket, n, p, Some(burst), Align::FirstHit));
+            let old = terms(Kind::TokenBucket, n, p, Some(burst), Align::FirstHit);
             (
-                old,
+                (!same).then_some(old),
                 State::Level(Level {
                     level,
                     at: at_moment(at)?,
@@ -243,31 +257,27 @@ fn kept(shape: &WireForm, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
             )
         }
         (
-            Algorithm::Interval(limit) | Algorithm::FixedWindow(limit),
+            INTERVAL | FIXED_WINDOW,
             &[amount, burst, period, align, left, since, ref beyond @ ..],
         ) => {
-            let quota = limit.quota();
             let (amount, burst, period) = (units(amount)?, units(burst)?, units(period)?);
-            let same = (quota.amount, quota.burst, quota.period.0) == (amount, burst, period)
-                && align == align_number(limit.align());
-            let align = match (align, limit.align()) {
+            let same = kind == shape.kind()
+                && new.quota().is_some_and(|quota| {
+                    (quota.amount, quota.burst, quota.period.0) == (amount, burst, period)
+                })
+                && align == align_number(align_of(new));
+            let align = match (align, align_of(new)) {
                 (1, _) => Align::Clock,
                 // The calendar of that time is not stored; the current one is used instead.
                 (2, Align::Calendar(calendar)) => Align::Calendar(calendar.clone()),
                 _ => Align::FirstHit,
             };
-            let kind = new.kind();
-            let old = (!same).then(|| {
-                terms(
-                    kind,
-                    amount,
-                    period,
-                    (kind == Kind::Interval).then_some(burst),
-                    align,
-                )
-            });
+            let old = match kind {
+                INTERVAL => terms(Kind::Interval, amount, period, Some(burst), align),
+                _ => terms(Kind::FixedWindow, amount, period, None, align),
+            };
             (
-                old,
+                (!same).then_some(old),
                 State::Steps(Steps {
                     units: left,
                     since: at_moment(since)?,
@@ -275,14 +285,10 @@ fn kept(shape: &WireForm, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
                 beyond,
             )
         }
-        (
-            Algorithm::SlidingWindow(limit),
-            &[amount, period, start, previous, current, ref beyond @ ..],
-        ) => {
+        (SLIDING_WINDOW, &[amount, period, start, previous, current, ref beyond @ ..]) => {
             let (amount, period) = (units(amount)?, units(period)?);
-            let same = (limit.quota().amount, limit.quota().period.0) == (amount, period);
-            let old =
-                (!same).then(|| terms(Kind::SlidingWindow, amount, period, None, Align::FirstHit));
+            let old = (!same(amount, period))
+                .then(|| terms(Kind::SlidingWindow, amount, period, None, Align::FirstHit));
             written = beyond.get(1).copied().and_then(at_moment);
             let pair = Pair {
                 start: at_moment(start)?,
@@ -291,12 +297,11 @@ fn kept(shape: &WireForm, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
             };
             (old, State::Pair(pair), beyond)
         }
-        (Algorithm::SlidingLog(limit), [amount, period, entries @ ..]) => {
+        (SLIDING_LOG, [amount, period, entries @ ..]) => {
             let beyond = entries.chunks_exact(2).remainder();
             let (amount, period) = (units(*amount)?, units(*period)?);
-            let same = (limit.quota().amount, limit.quota().period.0) == (amount, period);
-            let old =
-                (!same).then(|| terms(Kind::SlidingLog, amount, period, None, Align::FirstHit));
+            let old = (!same(amount, period))
+                .then(|| terms(Kind::SlidingLog, amount, period, None, Align::FirstHit));
             let entry = |pair: &[i64]| {
                 Some(Entry {
                     at: at_moment(pair[0])?,
@@ -339,6 +344,13 @@ fn terms(kind: Kind, amount: u64, period: u64, burst: Option<u64>, align: Align)
         max_wait,
         warm_up,
         shared,
+    }
+}
+
+fn align_of(algorithm: &Algorithm) -> &Align {
+    match algorithm {
+        Algorithm::FixedWindow(window) => window.align(),
+        _ => &Align::FirstHit,
     }
 }
 

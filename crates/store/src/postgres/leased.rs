@@ -32,8 +32,8 @@ pub(super) struct Parts {
 
 impl Parts {
     /// Takes the leases off a row, those that have ended and those that `batch` returns, makes its corrections: the plain
-    /// row of what stands at `now`. Any other row is left as it is, and so is every row where `batch` has another
-    /// algorithm there, whose returns and corrections are not about it.
+    /// row of what stands at `now`. Any other row is left as it is, and so is every row where `batch` has a
+    /// concurrency limit there, whose corrections are not about it.
     ///
     /// # Errors
     /// When the row cannot be read: what is leased is not known then, and it must not count as nothing.
@@ -43,10 +43,10 @@ impl Parts {
         place: u32,
         now: Timestamp,
     ) -> Result<(Option<Vec<i64>>, Self), &'static str> {
-        let token_bucket = batch.buckets[place as usize].1.kind() == TOKEN_BUCKET;
+        let shape = &batch.buckets[place as usize].1;
         let Some(leased) = row
             .as_deref()
-            .filter(|row| token_bucket && row.get(1) == Some(&KIND))
+            .filter(|row| !shape.holds() && row.get(1) == Some(&KIND))
         else {
             return Ok((row, Self::default()));
         };
@@ -54,11 +54,11 @@ impl Parts {
         // The allowed depth of a settlement is not in the row: the current limit's numbers give it,
         // if they equal the row's.
         let numbers = |bucket: &TokenBucket| (bucket.quota().n, bucket.quota().p, bucket.full());
-        let own = match batch.buckets[place as usize].1.algorithm() {
+        let own = match shape.algorithm() {
             Algorithm::TokenBucket(own) if numbers(own) == numbers(&bucket) => Some(own),
             _ => None,
         };
-        let changed = held.pull(batch.buckets[place as usize].1.lease(), now);
+        let changed = held.pull(shape.lease(), now);
         held.refill(&bucket, now);
         let mut parts = Self {
             corrected: true,

@@ -8,7 +8,8 @@
 -- ARGV[2]   only where a request has several claims or a bucket several groups of equal requests (who is asked for then
 --           stands here, and not above): for each group how many requests in two bytes and the count of claims in one,
 --           then for each claim the place of its term in a byte and its bucket in two
--- answer    little-endian: now as a double, for each bucket its level and moment before, as doubles, and how many were
+-- answer    empty, where a bucket holds another algorithm's row: then nothing was done, and the general script decides.
+--           Else little-endian: now as a double, for each bucket its level and moment before, as doubles, and how many were
 --           granted, in two bytes; with ARGV[2] those come after all buckets, for each group
 --
 local call, unpack_numbers, pack_numbers = redis.call, struct.unpack, struct.pack
@@ -46,34 +47,36 @@ if total == 1 then
 else
   stored = call('MGET', unpack(keys))
 end
+for i = 1, total do
+  local value = stored[i]
+  if value and string.byte(value) ~= row_mark then return '' end
+end
 
 -- Bucket `i` in these numbers: level and its moment, until when it stands as it is written, its leases, what it remembers,
 -- and whether it was pulled to now, which is written down whatever is decided.
 local function load(i, n, p, full, most, lowest)
   local level, at, value, stands, leases, beyond, pulled = full, now, stored[i], 0, nil, 0, false
   if value and #value >= row_len then
-    local mark, print_before, n_before, p_before, full_before, till, level_before, at_before = unpack_numbers(row, value)
-    if mark == row_mark then
-      local out, remembered = 0, nil
-      pulled = at_before - now > ahead_max
-      if pulled then at_before = now end
-      if #value > row_len then
-        local before
-        before, remembered = leases_in(value)
-        level, at, out, beyond = brought_to(now, level_before, at_before, n_before, p_before, full_before, before, remembered or 0)
-        leases = string.sub(value, row_len + 1, remembered and -1 - row_lease_len or -1)
-      else
-        level, at = refilled(level_before, at_before, now, n_before, full_before), max(at_before, now)
-      end
-      local same = n_before == n and p_before == p and full_before == full
-      if level >= full_before and beyond == 0 then
-        level = full
-      elseif not same then
-        level, beyond = renumbered(level, p_before, full_before, beyond, out, p, full, most, lowest)
-      end
-      -- A pinned clock says nothing of how long the server keeps it.
-      if same and print_before == fingerprint and not pinned and not remembered and not pulled then stands = till end
+    local _, print_before, n_before, p_before, full_before, till, level_before, at_before = unpack_numbers(row, value)
+    local out, remembered = 0, nil
+    pulled = at_before - now > ahead_max
+    if pulled then at_before = now end
+    if #value > row_len then
+      local before
+      before, remembered = leases_in(value)
+      level, at, out, beyond = brought_to(now, level_before, at_before, n_before, p_before, full_before, before, remembered or 0)
+      leases = string.sub(value, row_len + 1, remembered and -1 - row_lease_len or -1)
+    else
+      level, at = refilled(level_before, at_before, now, n_before, full_before), max(at_before, now)
     end
+    local same = n_before == n and p_before == p and full_before == full
+    if level >= full_before and beyond == 0 then
+      level = full
+    elseif not same then
+      level, beyond = renumbered(level, p_before, full_before, beyond, out, p, full, most, lowest)
+    end
+    -- A pinned clock says nothing of how long the server keeps it.
+    if same and print_before == fingerprint and not pinned and not remembered and not pulled then stands = till end
   end
   return level, at, stands, leases, beyond, pulled
 end

@@ -208,48 +208,51 @@ impl Link for RedisLink {
 
     async fn call(&self, connection: &Connection, batch: &Batch) -> Result<Answer, Trouble> {
         let (pinned, print) = (self.pinned_now(), connection.fingerprint);
-        let (mut script, mut source) = (&self.bucket_script, DRAW_BUCKET);
-        let (arguments, read): (Vec<Vec<u8>>, fn(&Batch, &[u8]) -> Option<Answer>) =
-            if let Some(one) = bucket::arguments(batch, pinned, print) {
-                (vec![one], bucket::read)
-            } else if let Some(two) = bucket::several_arguments(batch, pinned, print) {
-                (two.into(), bucket::several_read)
-            } else {
-                (script, source) = (&self.script, DRAW);
-                (vec![self.arguments(connection, batch, None)], read)
-            };
         let mark = self.marked(batch).then_some(connection.mark.as_str());
-        let mut reply = Call {
-            script,
-            source,
-            batch,
-            mark,
-            arguments: &arguments,
+        let common: Option<(Vec<Vec<u8>>, fn(&Batch, &[u8]) -> Option<Answer>)> =
+            if let Some(one) = bucket::arguments(batch, pinned, print) {
+                Some((vec![one], bucket::read))
+            } else {
+                bucket::several_arguments(batch, pinned, print)
+                    .map(|two| (two.into(), bucket::several_read as _))
+            };
+        if let Some((arguments, read)) = common {
+            let call = Call {
+                script: &self.bucket_script,
+                source: DRAW_BUCKET,
+                batch,
+                mark,
+                arguments: &arguments,
+            };
+            let reply = call.run(connection).await?;
+            if !reply.is_empty() {
+                return read(batch, &reply).ok_or_else(not_an_answer);
+            }
+            // The server did nothing: a bucket holds another algorithm's row.
+            self.shared.counters.calls.fetch_add(1, Ordering::Relaxed);
         }
-        .run(connection)
-        .await?;
+        let general = async |far| {
+            let call = Call {
+                script: &self.script,
+                source: DRAW,
+                batch,
+                mark,
+                arguments: &[self.arguments(connection, batch, far)],
+            };
+            call.run(connection).await
+        };
+        let mut reply = general(None).await?;
         if let Some(now) = asks_for_more(&reply) {
             // The server did nothing.
             self.shared.counters.calls.fetch_add(1, Ordering::Relaxed);
-            let arguments = [self.arguments(connection, batch, Some(now))];
-            reply = Box::pin(
-                Call {
-                    script,
-                    source,
-                    batch,
-                    mark,
-                    arguments: &arguments,
-                }
-                .run(connection),
-            )
-            .await?;
+            reply = Box::pin(general(Some(now))).await?;
             if asks_for_more(&reply).is_some() {
                 let told =
                     format!("a bucket's window is more than {FAR} windows from the server's time");
                 return Err(Trouble::Refused(told));
             }
         }
-        read(batch, &reply).ok_or_else(|| Trouble::Corrupt("not an answer of the script".into()))
+        read(batch, &reply).ok_or_else(not_an_answer)
     }
 
     fn lane_of(&self, wants: &Wants) -> u32 {
@@ -288,6 +291,10 @@ impl Link for RedisLink {
     fn housekeep_every(&self) -> Duration {
         HEARTBEAT
     }
+}
+
+fn not_an_answer() -> Trouble {
+    Trouble::Corrupt("not an answer of the script".into())
 }
 
 /// Why there is no connection. Wrong credentials remain wrong until an operator changes them.

@@ -1,3 +1,7 @@
+-- Of these kinds a bucket remembers a burst, of the others a moment.
+local is_units = { [kinds[1]] = true, [kinds[2]] = true }
+for number, kind in pairs(kinds) do kind.number = number end
+
 local place = 7
 local shapes = {}
 for i = 1, input[6] do
@@ -55,33 +59,39 @@ for i = 1, total do
   local shape = shapes[input[place] + 1]
   place = place + 1
   local bucket = { shape = shape, kind = shape.kind }
-  local fields, print_of
+  local fields, print_of, number
   if stored[i] and #stored[i] >= row_len and string.byte(stored[i]) == row_mark then
-    if shape.number == 1 then
-      local _, print, n, p, full, _, level, at = struct.unpack(row, stored[i])
-      print_of, fields = print, { n, p, full, level, at }
-      if #stored[i] > row_len then
-        fields.leases = {}
-        for from = row_len + 1, #stored[i] - row_lease_len + 1, row_lease_len do
-          local id, units, till = struct.unpack(row_lease, stored[i], from)
-          if units > 0 then
-            fields.leases[#fields.leases + 1] = { id, units, till }
-          else
-            fields.beyond = till
-          end
+    local _, print, n, p, full, _, level, at = struct.unpack(row, stored[i])
+    number, print_of, fields = 1, print, { n, p, full, level, at }
+    if #stored[i] > row_len then
+      fields.leases = {}
+      for from = row_len + 1, #stored[i] - row_lease_len + 1, row_lease_len do
+        local id, units, till = struct.unpack(row_lease, stored[i], from)
+        if units > 0 then
+          fields.leases[#fields.leases + 1] = { id, units, till }
+        else
+          fields.beyond = till
         end
       end
     end
   elseif stored[i] then
     -- Stored: version, kind, fingerprint, fields.
     local fine, value = pcall(unpack_value, stored[i])
-    if fine and type(value) == 'table' and value[1] == 1 and value[2] == shape.number then
-      print_of = value[3]
-      fields = {}
+    if fine and type(value) == 'table' and value[1] == 1 and kinds[value[2]] then
+      number, print_of, fields = value[2], value[3], {}
       for j = 4, #value do fields[j - 3] = value[j] end
     end
   end
-  -- Another algorithm's: no correction is about it.
+  if fields and number ~= shape.number then
+    if kinds[number].left and shape.kind.left then
+      -- Another algorithm's: it goes on with the units that are left.
+      bucket.kind, shape = kinds[number], kinds[number].of(fields, shape)
+      shape.kind, shape.drain = bucket.kind, bucket.shape.drain
+    else
+      fields = nil
+    end
+  end
+  -- Places in flight are no units: no correction of the one is about the other.
   bucket.foreign = stored[i] and not fields
   -- Kept whatever is decided: it would be pulled to a later moment each time.
   bucket.corrected = fields and bucket.kind.pull(shape, fields)
@@ -90,15 +100,41 @@ for i = 1, total do
   else
     bucket.kind.load(bucket, shape, fields)
   end
+  if bucket.absent and bucket.kind ~= bucket.shape.kind then
+    bucket.kind = bucket.shape.kind
+    bucket.kind.load(bucket, bucket.shape, nil)
+  end
   buckets[i] = bucket
+end
+
+-- Another algorithm: a full bucket that is charged what is missing. What it would have missed under the old one it remembers.
+-- See crates/limit/src/rescale/translated.rs.
+local function translate(bucket, shape)
+  local from, units, wide = bucket.kind, bucket.kind.left(bucket), bucket.kind.top(bucket.own)
+  if is_units[from] then wide = max(wide, bucket.beyond) end
+  bucket.leases, bucket.out = {}, 0
+  local _, till = from.store(bucket)
+  bucket.kind = shape.kind
+  bucket.kind.load(bucket, shape, nil)
+  local top = bucket.kind.top(shape)
+  local left = min(max(units, -scaled_max), top)
+  bucket.kind.settle(bucket, 1, top - left)
+  if is_units[bucket.kind] then
+    wide = wide - max(units - bucket.kind.left(bucket), 0)
+    if shape.p then wide = min(wide, quotient(scaled_max, shape.p)) end
+    if wide > top then bucket.beyond = wide end
+  elseif till and till > now then
+    bucket.beyond = till
+  end
+  bucket.absent = left == top and bucket.beyond == 0
 end
 
 -- What a bucket's row is to be.
 local function value_of(bucket)
   local fields, gone = bucket.kind.store(bucket)
   if not fields then return nil end
-  if bucket.shape.number ~= 1 then
-    local value = { 1, bucket.shape.number, fingerprint }
+  if bucket.kind ~= kinds[1] then
+    local value = { 1, bucket.kind.number, fingerprint }
     for j = 1, #fields do value[3 + j] = fields[j] end
     return pack(value), gone
   end
@@ -137,7 +173,10 @@ for i = 1, total do
   end
   if bucket.own ~= bucket.shape then
     if bucket.absent then
+      bucket.kind = bucket.shape.kind
       bucket.kind.load(bucket, bucket.shape, nil)
+    elseif bucket.kind ~= bucket.shape.kind then
+      translate(bucket, bucket.shape)
     else
       bucket.kind.turn(bucket, bucket.shape)
     end

@@ -38,7 +38,9 @@ if now == 0 then
   now = time[1] * 1000000 + time[2]
 end
 
--- Each kind: pull(shape, fields) does that to what was stored, and says whether; load(bucket, shape, fields) makes the state from what was stored (nil: afresh), in the numbers it was
+-- Each kind: of(fields, shape) is a shape of the numbers in a row, which a bucket of another kind is read by; top(shape) its
+-- burst, left(bucket) the units left, below zero where they are owed (a concurrency limit has neither: its places are no
+-- units). pull(shape, fields) moves what was stored too far ahead back to now, and says whether; load(bucket, shape, fields) makes the state from what was stored (nil: afresh), in the numbers it was
 -- stored under (bucket.own; the shape itself, where they are the same or the bucket is full), spent(shape, at) is what a
 -- bucket used up at that moment would have stored, drained(bucket) empties it, settle(bucket, what, units) corrects,
 -- turn(bucket, shape) makes the shape's numbers its own: units as they stand, clamped, never added to; what a larger

@@ -79,6 +79,9 @@ end
 
 kinds[5] = {
   shape = function(s) return { amount = s[1], period = s[2], max_wait = s[3], reach = s[4] } end,
+  of = function(f, shape) return { amount = f[1], period = f[2], max_wait = shape.max_wait or 0, reach = 0 } end,
+  top = function(own) return own.amount end,
+  left = function(bucket) return bucket.own.amount - counted(bucket.log, bucket.own.period, now) end,
   pull = function(_, f)
     local last = #f - #f % 2 - 1
     if last < 3 then return false end
@@ -93,7 +96,7 @@ kinds[5] = {
     if f then
       local amount, period, last = f[1], f[2], #f
       if amount ~= shape.amount or period ~= shape.period then
-        bucket.own = { amount = amount, period = period, max_wait = shape.max_wait, reach = 0 }
+        bucket.own = kinds[5].of(f, shape)
       end
       if last % 2 == 1 then
         if f[last] > now then bucket.beyond = f[last] end

@@ -9,6 +9,16 @@ end
 
 kinds[4] = {
   shape = function(s) return { amount = s[1], period = s[2], most = s[3], ahead = s[4] } end,
+  of = function(f)
+    return { amount = f[1], period = f[2], most = min(2 * f[1], quotient(exact - 1, f[2])), ahead = 0 }
+  end,
+  top = function(own) return own.amount end,
+  left = function(bucket)
+    local own, elapsed = bucket.own, max(now - bucket.start, 0)
+    local ahead = quotient_up(max(bucket.start - now, 0), own.period)
+    return own.amount - bucket.current - quotient_up(bucket.previous * (own.period - elapsed), own.period)
+      - ahead * own.amount
+  end,
   pull = function(_, f)
     local far = (f[7] or f[3]) - now
     if far <= ahead_max then return false end
@@ -30,8 +40,7 @@ kinds[4] = {
     if f then
       local amount, period = f[1], f[2]
       if amount ~= shape.amount or period ~= shape.period then
-        local most = min(2 * amount, quotient(exact - 1, period))
-        bucket.own = { amount = amount, period = period, most = most, ahead = 0 }
+        bucket.own = kinds[4].of(f)
       end
       start, previous, current = pair_now(period, f[3], f[4], f[5])
       if (f[6] or 0) > now then bucket.beyond = f[6] end

@@ -60,6 +60,15 @@ local stepped = {
       listed = s[7], edges = {}, floor = s[8],
     }
   end,
+  -- The calendar of then is not kept; the present one stands in for it, if there is one.
+  of = function(f, shape)
+    return {
+      amount = f[1], burst = f[2], period = f[3], align = f[4] == 2 and shape.align ~= 2 and 0 or f[4], debt = 0,
+      max_wait = shape.max_wait or 0, edges = shape.edges or {}, floor = -f[2],
+    }
+  end,
+  top = function(own) return own.burst end,
+  left = function(bucket) return bucket.units end,
   pull = function(shape, f)
     if f[6] - now <= ahead_max then return false end
     local align = f[4] == 2 and shape.align ~= 2 and 0 or f[4]
@@ -71,12 +80,8 @@ local stepped = {
     if f then
       local amount, burst, period, align, beyond = f[1], f[2], f[3], f[4], f[7] or 0
       if amount ~= shape.amount or burst ~= shape.burst or period ~= shape.period or align ~= shape.align then
-        -- The calendar of then is not kept; the present one stands in for it, if there is one.
-        if align == 2 and shape.align ~= 2 then align = 0 end
-        bucket.own = {
-          amount = amount, burst = burst, period = period, align = align, debt = 0, max_wait = shape.max_wait,
-          edges = shape.edges, floor = -burst,
-        }
+        bucket.own = shape.kind.of(f, shape)
+        align = bucket.own.align
       end
       bucket.units, bucket.since = steps_now(bucket.own, amount, burst, period, align, f[5], f[6])
       if shape.kind == kinds[3] then
@@ -165,7 +170,7 @@ local stepped = {
   store = function(bucket)
     local own, gone, top = bucket.own, now, bucket.own.burst
     if bucket.units >= top and bucket.beyond == 0 then return nil end
-    if bucket.shape.kind == kinds[3] then gone = bucket.beyond else top = max(top, bucket.beyond) end
+    if bucket.kind == kinds[3] then gone = bucket.beyond else top = max(top, bucket.beyond) end
     if bucket.units < top then
       gone = max(gone, boundary(own, bucket.since, quotient_up(top - bucket.units, own.amount)))
     end

@@ -17,6 +17,14 @@ kinds[1] = {
       leasable = s[8], counted = s[9],
     }
   end,
+  of = function(f, shape)
+    return {
+      n = f[1], p = f[2], full = f[3], owed = 0, max_wait = shape.max_wait or 0, floor = -min(f[3], exact - 1 - f[3]),
+      counted = 0,
+    }
+  end,
+  top = function(own) return own.full / own.p end,
+  left = function(bucket) return quotient_down(bucket.level, bucket.own.p) end,
   pull = function(shape, f)
     local far = f[5] - now > ahead_max
     if far then f[5] = now end
@@ -33,7 +41,7 @@ kinds[1] = {
     end
     local n, p, full, level, at = f[1], f[2], f[3], f[4], f[5]
     if n ~= shape.n or p ~= shape.p or full ~= shape.full then
-      bucket.own = { n = n, p = p, full = full, max_wait = shape.max_wait, floor = -min(full, exact - 1 - full) }
+      bucket.own = kinds[1].of(f, shape)
     end
     for _, lease in ipairs(f.leases or {}) do
       if lease[3] > now then bucket.leases[#bucket.leases + 1] = lease end

@@ -1,0 +1,206 @@
+//! No edit of a limit refills anybody: what a caller has left under the old numbers is the most that
+//! the new ones grant at once.
+
+use std::sync::Arc;
+
+use tollgate_limit::{
+    Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Terms, Timestamp, WhenDown,
+};
+
+use super::reloads::left;
+use crate::random::START;
+use crate::subject::{Subject, caller, limit, terms};
+
+const HOUR: Micros = Micros::from_secs(3600);
+/// The most that each edited limit grants at once.
+const MOST: u64 = 20;
+
+/// An edit of the limit's numbers.
+type EditTerms = fn(&mut Terms);
+/// An edit of its other settings.
+type EditLimit = fn(&mut Limit);
+
+const NUMBERS: [(&str, EditTerms); 17] = [
+    ("warm_up", |terms| {
+        if terms.kind == Kind::TokenBucket && !terms.shared {
+            (terms.warm_up, terms.debt) = (Micros::from_secs(30), 0);
+        }
+    }),
+    ("token_bucket", |terms| become_(terms, Kind::TokenBucket)),
+    ("interval", |terms| become_(terms, Kind::Interval)),
+    ("fixed_window", |terms| become_(terms, Kind::FixedWindow)),
+    ("sliding_window", |terms| {
+        become_(terms, Kind::SlidingWindow)
+    }),
+    ("sliding_log", |terms| become_(terms, Kind::SlidingLog)),
+    ("a smaller burst", |terms| resize(terms, MOST / 4)),
+    ("a larger burst", |terms| resize(terms, 4 * MOST)),
+    ("a higher rate", |terms| {
+        terms.amount *= if has_burst(terms) { 50 } else { 1 }
+    }),
+    ("a lower rate", |terms| {
+        terms.period = Micros(terms.period.0 * 7)
+    }),
+    ("a shorter period", |terms| {
+        terms.period = Micros::from_secs(60)
+    }),
+    ("another unit", |terms| {
+        terms.period = Micros(terms.period.0 * 24);
+        terms.amount *= if has_burst(terms) { 24 } else { 1 };
+    }),
+    ("numbers that do not reduce", |terms| {
+        terms.period = Micros(HOUR.0 - 1);
+    }),
+    ("debt", |terms| {
+        if has_burst(terms) && terms.warm_up == Micros::ZERO {
+            terms.debt = 7;
+        }
+    }),
+    ("max_wait", |terms| {
+        if !(terms.kind == Kind::SlidingWindow && terms.shared) {
+            terms.max_wait = Micros(1);
+        }
+    }),
+    ("windows by the clock", |terms| {
+        if terms.kind == Kind::FixedWindow {
+            terms.align = Align::Clock;
+        }
+    }),
+    ("nothing", |_| {}),
+];
+
+const SETTINGS: [(&str, EditLimit); 8] = [
+    ("mode", |limit| limit.mode = Mode::Shadow),
+    ("enforce_for", |limit| limit.enforce_for = 5_000),
+    ("when_down", |limit| limit.when_down = WhenDown::LocalShare),
+    ("on_failover", |limit| limit.on_failover = OnFailover::Drain),
+    ("lease", |limit| limit.lease = !limit.lease),
+    ("memory", |limit| limit.memory *= 4),
+    ("refundable", |limit| limit.refundable = !limit.refundable),
+    ("settle", |limit| {
+        let shared = limit.placement == tollgate_limit::Placement::Shared;
+        let algorithm = limit.algorithm.clone().settling(900, shared);
+        limit.algorithm = algorithm.expect("representable");
+    }),
+];
+
+fn has_burst(terms: &Terms) -> bool {
+    matches!(terms.kind, Kind::TokenBucket | Kind::Interval)
+}
+
+/// Another algorithm with the same rate and as much at once.
+fn become_(terms: &mut Terms, kind: Kind) {
+    *terms = Terms {
+        kind,
+        burst: matches!(kind, Kind::TokenBucket | Kind::Interval).then_some(MOST),
+        amount: MOST,
+        debt: 0,
+        warm_up: Micros::ZERO,
+        align: Align::FirstHit,
+        ..terms.clone()
+    };
+}
+
+fn resize(terms: &mut Terms, most: u64) {
+    if has_burst(terms) {
+        terms.burst = Some(most);
+    } else {
+        terms.amount = most;
+    }
+}
+
+/// Limits to be edited: each algorithm, a token bucket that has to be kept wide, and one that warms up.
+fn edited<S: Subject>() -> Vec<Terms> {
+    let mut all = Vec::new();
+    for kind in [
+        Kind::TokenBucket,
+        Kind::Interval,
+        Kind::FixedWindow,
+        Kind::SlidingWindow,
+        Kind::SlidingLog,
+    ] {
+        let mut one = terms::<S>(kind, MOST, HOUR);
+        become_(&mut one, kind);
+        all.push(one);
+    }
+    if !S::SHARED {
+        let cold = Terms {
+            warm_up: Micros::from_secs(10),
+            ..all[0].clone()
+        };
+        all.push(cold);
+    }
+    all
+}
+
+fn made<S: Subject>(terms: &Terms) -> Limit {
+    let algorithm = Algorithm::new(terms).unwrap_or_else(|errors| panic!("{terms:?}: {errors:?}"));
+    Limit::clone(&limit::<S>(0, algorithm))
+}
+
+/// For each limit and each edit: a caller who has used up his bucket gets nothing more by it, and one who has some units
+/// left has no more of them. Twice, since an edit is also taken back.
+pub(crate) async fn no_edit_of_a_limit_refills_anybody<S: Subject>() {
+    for terms in edited::<S>() {
+        let before = made::<S>(&terms);
+        let numbers = NUMBERS.iter().map(|(name, edit)| {
+            let mut terms = terms.clone();
+            edit(&mut terms);
+            (*name, made::<S>(&terms))
+        });
+        let settings = SETTINGS.iter().map(|(name, edit)| {
+            let mut limit = before.clone();
+            edit(&mut limit);
+            (*name, limit)
+        });
+        for (name, after) in numbers.chain(settings) {
+            for restart in [false, true] {
+                if S::SHARED && restart {
+                    continue;
+                }
+                let what = format!(
+                    "{:?} with warm_up {:?}, {name}, restart: {restart}",
+                    terms.kind, terms.warm_up
+                );
+                let [before, after] = [&before, &after].map(|limit| [Arc::new(limit.clone())]);
+                let Some(mut subject) = S::new(&before, Timestamp::from_micros(START)).await else {
+                    return;
+                };
+                let [spent, some, fresh] = ["spent", "some", "fresh"].map(caller);
+                let burst = |limit: &Limit| limit.algorithm.burst();
+                while left(&subject, &before[0], &spent, 100).await > 0 {}
+                let mut rest = MOST - left(&subject, &before[0], &some, 3).await;
+                subject.reload(&after, restart);
+                let owing = after[0].algorithm.greatest_cost() - burst(&after[0]);
+                let again = left(&subject, &after[0], &spent, 100).await;
+                // (A limit that is given a debt or a wait grants what the file now says.)
+                assert!(
+                    again <= owing.min(1) + u64::from(name == "max_wait"),
+                    "{what}: {again}"
+                );
+                subject.reload(&before, restart);
+                assert_eq!(
+                    left(&subject, &before[0], &spent, 100).await,
+                    0,
+                    "{what}, taken back"
+                );
+                let most = left(&subject, &before[0], &fresh, 100).await;
+                assert!(most <= MOST, "{what}: {most}");
+
+                subject.reload(&after, restart);
+                let taken = left(&subject, &after[0], &some, 100).await;
+                assert!(taken <= rest + owing, "{what}: {taken} of {rest}");
+                // (A cold unit costs more than one: what is left is not whole.)
+                if before[0].algorithm.kind() != after[0].algorithm.kind()
+                    && terms.warm_up == Micros::ZERO
+                {
+                    assert_eq!(taken, rest, "{what}: it goes on with what is left");
+                }
+                rest = rest.saturating_sub(taken);
+                subject.reload(&before, restart);
+                let taken = left(&subject, &before[0], &some, 100).await;
+                assert!(taken <= rest, "{what}, taken back: {taken} of {rest}");
+            }
+        }
+    }
+}
