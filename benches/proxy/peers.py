@@ -18,7 +18,9 @@ LEAN, FULL = "lean", "full"
 
 
 def available(wanted):
-    """The peers that are installed, in the order of the table; `wanted`: only these, each of which must be there."""
+    """The peers that are installed, in the order of the table; `wanted`: only these, each of which must be there, or `none`."""
+    if wanted == ["none"]:
+        return {}
     makers = {"nginx": nginx, "haproxy": haproxy, "envoy": envoy, "pingora": pingora}
     there = {"nginx": shutil.which("nginx"), "haproxy": shutil.which("haproxy"), "envoy": shutil.which("envoy"), "pingora": PINGORA.exists()}
     if missing := [name for name in wanted if not there.get(name)]:

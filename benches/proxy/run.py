@@ -3,6 +3,7 @@
 
     cargo build --profile dist && benches/proxy/run.py             # the tables with two workers and with one, memory, features
     benches/proxy/run.py --cases get1k,refused --rounds 5          # some of it
+    benches/proxy/run.py --peers none --baseline target/old/tollgate  # two builds of Tollgate, paired
     benches/proxy/run.py --memory                                  # idle, per idle connection (HTTP/1.1, TLS, HTTP/2), per limiter key
     benches/proxy/run.py --features                                # what limiting, quota headers and access log cost together
     benches/proxy/run.py --scale                                   # cost against routes, keys, connections (and the plot)
@@ -30,6 +31,8 @@ def table(args, work, up):
     others = peers.available([p for p in args.peers.split(",") if p])
     for workers in args.workers:
         makers = {"tollgate": lambda setup: peers.tollgate(args.tollgate, work, up.port, workers, setup)}
+        if args.baseline:
+            makers["baseline"] = lambda setup: peers.tollgate(args.baseline, work, up.port, workers, setup)
         for name, make in others.items():
             makers[name] = lambda setup, make=make: make(work, up.port, workers, setup)
         for case in args.cases.split(","):
@@ -107,6 +110,7 @@ def train(args, work, up):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tollgate", default=str(ROOT / "target/dist/tollgate"), help="the binary to measure")
+    parser.add_argument("--baseline", help="another build of Tollgate, measured beside the first like a peer")
     parser.add_argument("--cases", default=",".join(load.CASES))
     parser.add_argument("--setups", default=f"{LEAN},{FULL}")
     parser.add_argument("--peers", default="", help="nginx,haproxy,envoy,pingora; default: all that are there")
