@@ -45,9 +45,26 @@ fn lasts(span: Duration) {
     }
 }
 
-/// Two gateways keep a key used up; the store stands still for two seconds, and goes on. What they grant in all is at most
-/// one burst above the limit, and what the share of one grants until it has noticed that the store is back.
+/// Two gateways keep a key used up while the store does not answer for two seconds, with its data kept.
 fn one_burst_more_at_most(kind: &str, url: &str, stand_still: impl Fn(), go_on: impl Fn()) {
+    let outage = || {
+        stand_still();
+        lasts(Duration::from_secs(2));
+        go_on();
+        Instant::now()
+    };
+    within_one_burst(kind, url, outage, || {});
+}
+
+/// Two gateways keep a key used up through an `outage`, which returns when a store with the data answered again. What they
+/// grant in all is at most `burst + rate x T`, one burst more, and what the share of one gateway grants until both have
+/// noticed that the store answers. Then comes `afterwards`.
+pub(crate) fn within_one_burst(
+    kind: &str,
+    url: &str,
+    outage: impl Fn() -> Instant,
+    afterwards: impl Fn(),
+) {
     let gateways = [
         Gateway::start_on(&settings(kind, url)),
         Gateway::start_on(&settings(kind, url)),
@@ -67,10 +84,7 @@ fn one_burst_more_at_most(kind: &str, url: &str, stand_still: impl Fn(), go_on: 
             }
         }
         lasts(Duration::from_secs(2));
-        stand_still();
-        lasts(Duration::from_secs(2));
-        go_on();
-        let back = Instant::now();
+        let back = outage();
         crate::servers::wait_until("gateways that have noticed", || {
             gateways
                 .iter()
@@ -80,6 +94,7 @@ fn one_burst_more_at_most(kind: &str, url: &str, stand_still: impl Fn(), go_on: 
             u64::try_from(back.elapsed().as_millis()).unwrap() * RATE / 2 / 1000,
             Ordering::Relaxed,
         );
+        afterwards();
         lasts(Duration::from_secs(3));
         stop.store(true, Ordering::Relaxed);
     });
