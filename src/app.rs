@@ -33,8 +33,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::admin::{self, Admin, Phase, Readiness};
-use handover::{Predecessor, Relay};
-use reload::State;
+use handover::{Predecessor, Relay, Successor};
+use reload::{Reloads, State};
 use tollgate_config::settings::LogKeys;
 use tollgate_config::{Config, ConfigError};
 use tollgate_gateway::forward::UpstreamHealth;
@@ -115,6 +115,8 @@ pub struct RunningGateway {
     relay: Option<Relay>,
     /// Whether another process has replaced it.
     handed_over: AtomicBool,
+    /// The process that is about to replace it.
+    successor: Mutex<Successor>,
     /// The end of the drain, once one has begun.
     drained_by: OnceLock<Instant>,
 }
@@ -130,30 +132,8 @@ struct Core {
     readiness: Readiness,
     /// The names of callers' keys in logs and pages.
     names: KeyNames,
-    /// The state that a reload compares with; the lock serialises reloads, and is held while they
-    /// read files, which may hang.
     state: Mutex<State>,
-    /// The drain times in force, behind a lock that is never held for long.
-    drain_times: Mutex<DrainTimes>,
-}
-
-/// How a gateway ends.
-#[derive(Clone, Copy, Debug)]
-struct DrainTimes {
-    /// How long requests are accepted after SIGTERM.
-    delay: Duration,
-    /// How long the drain may take.
-    whole: Duration,
-}
-
-impl DrainTimes {
-    fn of(config: &Config) -> Self {
-        let timeouts = &config.server.timeouts;
-        Self {
-            delay: timeouts.drain_delay.into(),
-            whole: timeouts.drain.into(),
-        }
-    }
+    reloads: Mutex<Reloads>,
 }
 
 impl std::fmt::Debug for Core {
@@ -262,7 +242,7 @@ fn start_with(
     };
     workers.open();
     let admin_listen = config.admin.listen.clone();
-    let drain_times = Mutex::new(DrainTimes::of(&config));
+    let reloads = Mutex::new(Reloads::new(&config));
     let state = Mutex::new(State::new(config, backend, mark));
     let core = Arc::new(Core {
         options,
@@ -272,7 +252,7 @@ fn start_with(
         readiness: Readiness::new(),
         names,
         state,
-        drain_times,
+        reloads,
     });
     core.show();
     core.require_store();
@@ -300,6 +280,7 @@ fn start_with(
         kept,
         relay,
         handed_over,
+        successor: Mutex::default(),
         drained_by: OnceLock::new(),
     })
 }
@@ -392,13 +373,13 @@ impl RunningGateway {
     /// time (`drain_delay`) to notice before [`Self::drain`].
     pub fn announce_drain(&self) -> Duration {
         self.core.readiness.enter(Phase::Draining);
-        self.core.drain_times.lock().delay
+        self.core.in_force().server.timeouts.drain_delay.into()
     }
 
     /// Accepts nothing new and finishes the requests in progress, within the configured drain time.
     pub fn drain(&self) {
         self.core.readiness.enter(Phase::Draining);
-        let whole = self.core.drain_times.lock().whole;
+        let whole = self.core.in_force().server.timeouts.drain.into();
         self.drained_by.get_or_init(|| Instant::now() + whole);
         // Reserve part of the drain time for logging the requests that are cut off.
         let span = whole - LAST_WORDS.min(whole / 8);
@@ -443,22 +424,18 @@ impl RunningGateway {
         self.watcher = None;
         // A process that replaced this one has the buckets and the sockets' files too.
         let handed_over = self.has_handed_over();
-        // A reload that hangs holds the lock for ever.
-        if let Some(mut state) = self.core.state.try_lock_for(RELOAD_WITHIN) {
-            if let Some(store) = state.backend.remote() {
-                store.close();
-            }
-            if !handed_over {
-                let mark = state.mark.take();
-                state_file::save(
-                    &state.in_force,
-                    &self.core.gateway.current.load().limiter,
-                    mark,
-                );
-            }
-        } else {
-            tracing::warn!("a reload hangs: the local buckets are not saved");
+        // A reload that still runs puts nothing in force after this.
+        let (config, backend, mark) = {
+            let mut state = self.core.state.lock();
+            state.ended = true;
+            let mark = if handed_over { None } else { state.mark.take() };
+            let (config, backend) = (&state.in_force, &state.backend);
+            (Arc::clone(config), Arc::clone(backend), mark)
+        };
+        if let Some(store) = backend.remote() {
+            store.close();
         }
+        state_file::save(&config, &self.core.gateway.current.load().limiter, mark);
         if let Some(access) = &self.core.gateway.access {
             access.flush(self.time_left());
         }
@@ -487,23 +464,16 @@ impl Core {
         door: admin::Door,
     ) -> io::Result<Admin> {
         let (status, reload) = (Arc::clone(self), Arc::clone(self));
-        let (hosts, plain_keys) = {
-            let state = self.state.lock();
-            let in_force = &state.in_force;
-            (
-                in_force.admin.hosts.clone(),
-                in_force.log.keys == LogKeys::Plain,
-            )
-        };
+        let in_force = self.in_force();
         let options = admin::Options {
             listen: mapped::admin(listen),
-            hosts,
+            hosts: in_force.admin.hosts.clone(),
             live: admin::Live {
                 current: Arc::clone(&self.gateway.current),
                 clock: self.gateway.clock.clone(),
                 refusals: self.gateway.refusals.clone(),
                 names: self.names,
-                plain_keys,
+                plain_keys: in_force.log.keys == LogKeys::Plain,
             },
             metrics: self.gateway.metrics.clone(),
             readiness: self.readiness.clone(),
@@ -516,7 +486,5 @@ impl Core {
 
 /// How long an idle connection is kept during a drain, for a request that may be on its way.
 const LAST_REQUEST: Duration = Duration::from_secs(1);
-/// How long the end waits for a reload that is under way.
-const RELOAD_WITHIN: Duration = Duration::from_millis(500);
 /// The largest part of a drain that is reserved for writing the logs.
 const LAST_WORDS: Duration = Duration::from_secs(5);

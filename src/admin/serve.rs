@@ -69,9 +69,7 @@ pub(super) async fn serve(
 }
 
 async fn respond(request: Request<Incoming>, options: &Arc<Options>) -> Response<Full<Bytes>> {
-    if let Err((status, words)) =
-        guard::check_origin(request.method(), request.headers(), &options.hosts)
-    {
+    if let Err((status, words)) = guard::check_origin(&request, &options.hosts) {
         return text(status, words);
     }
     let query = request.uri().query().unwrap_or_default();

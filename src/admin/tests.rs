@@ -82,6 +82,18 @@ fn a_rebound_name_and_a_web_page_get_nothing() {
         );
         assert!(answer.starts_with("HTTP/1.1 421"), "{host}: {answer}");
     }
+    // The target of a request may name a host, too.
+    for target in [
+        "http://evil.example/metrics",
+        "http://evil.example:9180/metrics",
+        "http://localhost@evil.example/metrics",
+    ] {
+        let head = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n");
+        let answer = send(&admin, &head);
+        assert!(answer.starts_with("HTTP/1.1 421"), "{target}: {answer}");
+    }
+    let absolute = "GET http://localhost:9180/livez HTTP/1.1\r\nHost: localhost\r\n";
+    assert!(send(&admin, absolute).starts_with("HTTP/1.1 200"));
     for host in [
         "127.0.0.1",
         "[::1]:9180",

@@ -103,21 +103,26 @@ impl Core {
     }
 
     pub(super) fn status(&self) -> Status {
-        let state = self.state.lock();
-        let policy = &state.in_force.policy;
         let source = match &self.options.source {
             Source::File(path) | Source::FileAt { path, .. } => path.display().to_string(),
             Source::Text { name, .. } => name.clone(),
         };
-        let store = state.in_force.store.as_ref().zip(state.backend.remote());
-        Status {
-            phase: self.readiness.phase().label(),
-            configuration: status::Configuration {
+        let (in_force, backend, configuration) = {
+            let state = self.state.lock();
+            let configuration = status::Configuration {
                 source,
                 generation: state.generation,
                 last_error: state.last_error.clone(),
                 needs_restart: state.needs_restart.clone(),
-            },
+            };
+            let (in_force, backend) = (&state.in_force, &state.backend);
+            (Arc::clone(in_force), Arc::clone(backend), configuration)
+        };
+        let policy = &in_force.policy;
+        let store = in_force.store.as_ref().zip(backend.remote());
+        Status {
+            phase: self.readiness.phase().label(),
+            configuration,
             connections: self.server.bounds.open(),
             routes: policy.routes.len(),
             limits: policy.limits.len(),

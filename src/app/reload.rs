@@ -7,27 +7,35 @@ use std::time::Duration;
 use super::changes;
 use super::state_file::{self, Mark};
 use super::watch::Watch;
-use super::{Core, DrainTimes, Source, mapped, shared_store, snapshot, upstreams};
+use super::{Core, Source, mapped, shared_store, snapshot, upstreams};
 use tollgate_config::{Config, ConfigError};
 use tollgate_store::Backend;
 use tollgate_store::local::Carry;
 
-/// The state that a reload compares with.
+/// What is in force. The lock around it is never held while something may hang, so that a status, a
+/// drain and the end of the process need not wait for a reload.
 pub(super) struct State {
     /// The configuration in force.
-    pub(super) in_force: Config,
+    pub(super) in_force: Arc<Config>,
     /// The number of configurations put in force so far.
     pub(super) generation: u64,
     /// The reason why the last reload was refused; `None`: it was not refused.
     pub(super) last_error: Option<String>,
     /// Changed settings that take effect only after a restart.
     pub(super) needs_restart: Vec<&'static str>,
-    pub(super) watch: Watch,
     /// The text to read next, if there is no file.
     pub(super) text: Option<String>,
     pub(super) backend: Arc<Backend>,
     /// The mark of a gateway that keeps its local buckets in a state file.
     pub(super) mark: Option<Mark>,
+    /// Whether the process ends: nothing is put in force any more.
+    pub(super) ended: bool,
+}
+
+/// What only reloads need. The lock around it serialises them, and is held while they read files
+/// and look up names, which may hang.
+pub(super) struct Reloads {
+    pub(super) watch: Watch,
     /// Stores of earlier configurations, until their last request has ended: dropping a store joins
     /// its thread, and a worker must not wait for that.
     retired: Vec<Arc<Backend>>,
@@ -35,17 +43,26 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(in_force: Config, backend: Arc<Backend>, mark: Option<Mark>) -> Self {
-        let mut watch = Watch::default();
-        watch.set(in_force.files_read.iter().cloned());
         Self {
-            in_force,
+            in_force: Arc::new(in_force),
             generation: 1,
             last_error: None,
             needs_restart: Vec::new(),
-            watch,
             text: None,
             backend,
             mark,
+            ended: false,
+        }
+    }
+}
+
+impl Reloads {
+    /// Watches the files of `in_force`.
+    pub(super) fn new(in_force: &Config) -> Self {
+        let mut watch = Watch::default();
+        watch.set(in_force.files_read.iter().cloned());
+        Self {
+            watch,
             retired: Vec::new(),
         }
     }
@@ -55,29 +72,32 @@ impl Core {
     /// Loads the configuration again once its file is stable, and puts it in force; returns a
     /// summary.
     pub(super) fn reload(&self) -> Result<String, String> {
-        let mut state = self.state.lock();
-        state.watch.settle(pause);
-        self.reload_settled(&mut state)
+        let mut reloads = self.reloads.lock();
+        reloads.watch.settle(pause);
+        self.reload_settled(&mut reloads)
     }
 
-    fn reload_settled(&self, state: &mut State) -> Result<String, String> {
-        let result = self.replace(state);
+    fn reload_settled(&self, reloads: &mut Reloads) -> Result<String, String> {
+        let result = self.replace(reloads);
+        let generation = {
+            let mut state = self.state.lock();
+            state.last_error = result.as_ref().err().cloned();
+            state.generation
+        };
         match &result {
             Ok(words) => {
-                state.last_error = None;
                 self.gateway
                     .metrics
                     .reload_done(self.gateway.clock.now().as_micros());
                 let mut lines = words.lines();
                 if let Some(outcome) = lines.next() {
-                    tracing::info!(generation = state.generation, "{outcome}");
+                    tracing::info!(generation, "{outcome}");
                 }
                 for change in lines {
                     tracing::info!("changed: {change}");
                 }
             }
             Err(words) => {
-                state.last_error = Some(words.clone());
                 self.gateway.metrics.reload_failed();
                 tracing::error!(
                     "the configuration in force stays: the new one is refused\n{words}"
@@ -89,48 +109,54 @@ impl Core {
 
     /// Checks whether a file changed, and reloads what depends on it.
     pub(super) fn look(&self) {
-        let mut state = self.state.lock();
-        let mut changed = state.watch.changed();
+        let mut reloads = self.reloads.lock();
+        let mut changed = reloads.watch.changed();
         if changed.is_empty() {
             return;
         }
-        changed.extend(state.watch.settle(pause));
-        let only_callers = changed.iter().all(|file| {
-            state
-                .in_force
-                .caller_files
-                .iter()
-                .any(|(_, known)| known == file)
-        });
+        changed.extend(reloads.watch.settle(pause));
+        let in_force = self.in_force();
+        let only_callers = changed
+            .iter()
+            .all(|file| in_force.caller_files.iter().any(|(_, known)| known == file));
         if only_callers {
-            self.replace_callers(&state, &changed);
+            self.replace_callers(&in_force, &changed);
             return;
         }
         // The reload logs its own result.
-        let _ = self.reload_settled(&mut state);
+        let _ = self.reload_settled(&mut reloads);
     }
 
-    fn replace(&self, state: &mut State) -> Result<String, String> {
+    /// The configuration in force.
+    pub(super) fn in_force(&self) -> Arc<Config> {
+        Arc::clone(&self.state.lock().in_force)
+    }
+
+    fn replace(&self, reloads: &mut Reloads) -> Result<String, String> {
         let mut options = self.options.clone();
-        if let (Source::Text { text, .. }, Some(new)) = (&mut options.source, &state.text) {
-            text.clone_from(new);
-        }
+        let (in_force, store) = {
+            let state = self.state.lock();
+            if let (Source::Text { text, .. }, Some(new)) = (&mut options.source, &state.text) {
+                text.clone_from(new);
+            }
+            (Arc::clone(&state.in_force), Arc::clone(&state.backend))
+        };
         // Later changes are found by the next check.
-        state.watch.changed();
+        reloads.watch.changed();
         let config = options.load();
         // If this configuration is refused, a change of a file that it names may repair it,
         // including a file that does not exist yet.
         let named = config
             .as_ref()
             .map_or_else(ConfigError::files, |config| &config.files_read);
-        state
+        reloads
             .watch
-            .set(state.in_force.files_read.iter().chain(named).cloned());
+            .set(in_force.files_read.iter().chain(named).cloned());
         let config = config.map_err(|error| error.render(false))?;
         // All steps that can fail come first; none can fail after the first swap.
         upstreams::check(&config.policy)?;
-        let backend = if config.store == state.in_force.store {
-            Arc::clone(&state.backend)
+        let backend = if config.store == in_force.store {
+            Arc::clone(&store)
         } else {
             Arc::new(shared_store::open(
                 config.store.as_ref(),
@@ -138,12 +164,12 @@ impl Core {
                 &self.gateway.clock,
             )?)
         };
-        if Arc::ptr_eq(&backend, &state.backend) {
-            let (before, limits) = (&state.in_force.policy.limits, &config.policy.limits);
+        if Arc::ptr_eq(&backend, &store) {
+            let (before, limits) = (&in_force.policy.limits, &config.policy.limits);
             shared_store::change_limits(config.store.as_ref(), &backend, before, limits)?;
         }
-        let moved = config.server.state_file != state.in_force.server.state_file;
-        let mark = if moved {
+        let moved = config.server.state_file != in_force.server.state_file;
+        let mut mark = if moved {
             state_file::begin(&config)?
         } else {
             None
@@ -151,10 +177,25 @@ impl Core {
         if let (Some(tls), Some(settings)) = (&self.tls, mapped::tls(&config.server)) {
             tls.reload(&settings).map_err(|error| error.to_string())?;
         }
+        let changes = changes::between(&in_force.policy, &config.policy);
+        let needs_restart = needs_restart(&config, &in_force);
+        // Settings that wait for a restart keep the values in force, so that the next reload
+        // compares with those.
+        let mut kept = config;
+        kept.server.listen.clone_from(&in_force.server.listen);
+        kept.server.workers = in_force.server.workers;
+        (kept.admin, kept.log) = (in_force.admin.clone(), in_force.log.clone());
+        let config = Arc::new(kept);
+
+        let before = self.gateway.current.load_full();
+        let mut state = self.state.lock();
+        if state.ended {
+            state_file::replace(&mut mark, None);
+            return Err("the process ends".to_owned());
+        }
         if moved {
             state_file::replace(&mut state.mark, mark);
         }
-        let before = self.gateway.current.load_full();
         let (limiter, report) = before
             .limiter
             .next(&config.policy.limits, Arc::clone(&backend));
@@ -164,27 +205,17 @@ impl Core {
         self.server
             .settings
             .store(Arc::new(mapped::server(&config)));
-
-        state.watch.set(config.files_read.iter().cloned());
-        state.needs_restart = needs_restart(&config, &state.in_force);
-        let old = std::mem::replace(&mut state.backend, backend);
-        if !Arc::ptr_eq(&old, &state.backend) {
-            state.retired.push(old);
-        }
-        state.retired.retain(|store| Arc::strong_count(store) > 1);
+        state.needs_restart.clone_from(&needs_restart);
+        state.backend = Arc::clone(&backend);
         state.generation += 1;
-        // Settings that wait for a restart keep the values in force, so that the next reload
-        // compares with those.
-        let kept = (
-            state.in_force.server.listen.clone(),
-            state.in_force.server.workers,
-        );
-        let (admin, log) = (state.in_force.admin.clone(), state.in_force.log.clone());
-        let changes = changes::between(&state.in_force.policy, &config.policy);
-        state.in_force = config;
-        (state.in_force.server.listen, state.in_force.server.workers) = kept;
-        (state.in_force.admin, state.in_force.log) = (admin, log);
-        *self.drain_times.lock() = DrainTimes::of(&state.in_force);
+        state.in_force = Arc::clone(&config);
+        drop(state);
+
+        reloads.watch.set(config.files_read.iter().cloned());
+        if !Arc::ptr_eq(&store, &backend) {
+            reloads.retired.push(store);
+        }
+        reloads.retired.retain(|store| Arc::strong_count(store) > 1);
 
         let reset = report
             .limits
@@ -199,36 +230,26 @@ impl Core {
                 reset.join(", ")
             );
         }
-        if !state.needs_restart.is_empty() {
-            words += &format!(
-                "; these wait for a restart: {}",
-                state.needs_restart.join(", ")
-            );
+        if !needs_restart.is_empty() {
+            words += &format!("; these wait for a restart: {}", needs_restart.join(", "));
         }
         for change in changes {
             words.push('\n');
             words.push_str(&change);
         }
-        for warning in &state.in_force.warnings {
+        for warning in &config.warnings {
             tracing::warn!("{}", warning.strip_prefix("warning: ").unwrap_or(warning));
         }
         Ok(words)
     }
 
-    fn replace_callers(&self, state: &State, changed: &[PathBuf]) {
-        for (identity, file) in state
-            .in_force
-            .caller_files
-            .iter()
-            .filter(|(_, file)| changed.contains(file))
-        {
-            match tollgate_config::load_callers(
-                file,
-                &state.in_force.policy,
-                &*self.options.environment,
-            ) {
+    fn replace_callers(&self, in_force: &Config, changed: &[PathBuf]) {
+        let files = in_force.caller_files.iter();
+        for (identity, file) in files.filter(|(_, file)| changed.contains(file)) {
+            let environment = &*self.options.environment;
+            match tollgate_config::load_callers(file, &in_force.policy, environment) {
                 Ok(callers) => {
-                    state.in_force.policy.identities[*identity].replace_callers(callers);
+                    in_force.policy.identities[*identity].replace_callers(callers);
                     self.gateway
                         .metrics
                         .reload_done(self.gateway.clock.now().as_micros());

@@ -60,12 +60,8 @@ pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
     }
     notify(&[NotifyState::Ready]);
     let in_time = runtime.block_on(signals.serve(&gateway, anew.as_ref()));
+    // A reload that hangs is not awaited.
     runtime.shutdown_background();
-    // A reload that is under way holds the gateway until it ends.
-    let told = Instant::now();
-    while in_time && Arc::strong_count(&gateway) > 1 && told.elapsed() < RELOAD_WITHIN {
-        std::thread::sleep(LOOK_EVERY);
-    }
     match Arc::try_unwrap(gateway) {
         Ok(gateway) if in_time => {
             let left = gateway.shutdown();
@@ -73,7 +69,7 @@ pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
                 log.set_patience(left);
             }
         }
-        // A second signal, or a reload that hangs: the process ends at once.
+        // A second signal: the process ends at once.
         _ => tracing::warn!("stopped at once"),
     }
     Ok(())
@@ -133,21 +129,22 @@ impl Signals {
         gateway: &Arc<RunningGateway>,
         anew: Option<&Anew>,
     ) -> Duration {
-        // A reload may hang, and must not keep the other signals from being handled.
+        // Both may take long, and must not keep the other signals from being handled.
         let mut reloading: Option<JoinHandle<()>> = None;
+        let mut upgrading: Option<JoinHandle<bool>> = None;
         let mut again = false;
-        loop {
+        let delay = loop {
             tokio::select! {
-                _ = self.terminate.recv() => return gateway.announce_drain(),
+                _ = self.terminate.recv() => break gateway.announce_drain(),
                 // Sent from a terminal: there is no load balancer that must notice.
-                _ = self.interrupt.recv() => return Duration::ZERO,
+                _ = self.interrupt.recv() => break Duration::ZERO,
                 _ = self.hang_up.recv() => {
                     again = reloading.is_some();
                     if !again {
                         reloading = Some(reload(gateway));
                     }
                 }
-                () = finished(&mut reloading) => {
+                _ = finished(&mut reloading) => {
                     reloading = std::mem::take(&mut again).then(|| reload(gateway));
                     if reloading.is_none() {
                         notify(&[NotifyState::Ready]);
@@ -159,12 +156,24 @@ impl Signals {
                     }
                 }
                 _ = self.upgrade.recv() => {
-                    if upgrade(gateway, anew).await {
+                    if upgrading.is_none() {
+                        upgrading = anew.map(|anew| upgrade(gateway, anew));
+                    }
+                }
+                handed_over = finished(&mut upgrading) => {
+                    if handed_over == Some(true) {
                         return Duration::ZERO;
                     }
                 }
             }
+        };
+        if upgrading.is_some() {
+            gateway.abandon_handover();
+            if finished(&mut upgrading).await == Some(true) {
+                return Duration::ZERO;
+            }
         }
+        delay
     }
 
     /// Ready when it is told to end once more. Service managers and shells may send one signal both
@@ -188,46 +197,43 @@ fn reload(gateway: &Arc<RunningGateway>) -> JoinHandle<()> {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
         Err(_) => notify(&[NotifyState::Reloading]),
     }
-    let gateway = Arc::clone(gateway);
+    // A reload that hangs must not keep the gateway from being shut down.
+    let core = Arc::clone(&gateway.core);
     // The reload reads files, so it runs on another thread while signals are still handled. It logs
     // its own result.
     tokio::task::spawn_blocking(move || {
-        let _ = gateway.reload();
+        let _ = core.reload();
     })
 }
 
-/// Ready when the reload has ended; never, if there is none.
-async fn finished(reload: &mut Option<JoinHandle<()>>) {
-    match reload {
-        // A panic has already been logged by its thread.
-        Some(reload) => _ = reload.await,
+/// The result of `task` when it has ended, which is then taken out; never ready if there is none.
+/// `None`: it panicked, which its thread has already logged.
+async fn finished<T>(task: &mut Option<JoinHandle<T>>) -> Option<T> {
+    let result = match task {
+        Some(task) => task.await.ok(),
         None => std::future::pending().await,
-    }
+    };
+    *task = None;
+    result
 }
 
 /// Hands over to a new process; returns whether that succeeded.
-async fn upgrade(gateway: &Arc<RunningGateway>, anew: Option<&Anew>) -> bool {
-    let Some(anew) = anew.cloned() else {
-        return false;
-    };
-    let gateway = Arc::clone(gateway);
-    let handed = tokio::task::spawn_blocking(move || {
+fn upgrade(gateway: &Arc<RunningGateway>, anew: &Anew) -> JoinHandle<bool> {
+    let (gateway, anew) = (Arc::clone(gateway), anew.clone());
+    tokio::task::spawn_blocking(move || {
         let announce = |pid| notify(&[NotifyState::MainPid(pid)]);
-        gateway
-            .hand_over(&anew, &announce)
-            .inspect_err(|_| announce(std::process::id()))
-    });
-    match handed.await {
-        Ok(Ok(pid)) => {
-            tracing::info!(pid, "a new process has taken over");
-            true
+        match gateway.hand_over(&anew, &announce) {
+            Ok(pid) => {
+                tracing::info!(pid, "a new process has taken over");
+                true
+            }
+            Err(error) => {
+                announce(std::process::id());
+                tracing::error!(%error, "no new process has taken over: this one serves on");
+                false
+            }
         }
-        Ok(Err(error)) => {
-            tracing::error!(%error, "no new process has taken over: this one serves on");
-            false
-        }
-        Err(_) => false,
-    }
+    })
 }
 
 /// Notifies the service manager, if there is one.
@@ -288,8 +294,6 @@ fn raise_descriptor_limit() {
 
 /// Signals to end the process count as one if they arrive within this time.
 const ONE_SIGNAL: Duration = Duration::from_secs(1);
-/// How long the end waits for a reload that is under way.
-const RELOAD_WITHIN: Duration = Duration::from_secs(1);
 /// How often a drain is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 

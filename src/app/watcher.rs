@@ -22,7 +22,7 @@ pub(super) struct Watcher {
 impl Watcher {
     /// `None` if there is no file to check.
     pub(super) fn start(core: &Arc<Core>) -> io::Result<Option<Self>> {
-        if core.state.lock().watch.is_empty() {
+        if core.reloads.lock().watch.is_empty() {
             return Ok(None);
         }
         let core = Arc::clone(core);

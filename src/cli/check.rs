@@ -33,7 +33,7 @@ pub(super) fn check(args: &Check) -> ExitCode {
         }
         Err(error) => {
             match args.format {
-                Format::Human => eprintln!("{}", error.render(super::colour())),
+                Format::Human => super::tell_error(&error),
                 Format::Json => {
                     print_out(&document::wrong(error.diagnostics()));
                 }
@@ -46,7 +46,7 @@ pub(super) fn check(args: &Check) -> ExitCode {
 /// The file is valid, but a gateway would not start with it.
 fn bad(args: &Check, error: &str) -> ExitCode {
     match args.format {
-        Format::Human => eprintln!("error: {error}"),
+        Format::Human => tell!("error: {error}"),
         Format::Json => {
             print_out(&document::wrong(vec![Diagnostic::error(error)]));
         }
@@ -63,21 +63,19 @@ fn good(args: &Check, config: &Config, notes: &[String], verdicts: &[Verdict]) -
     match args.format {
         Format::Human => {
             for warning in &config.warnings {
-                eprintln!("{warning}\n");
+                tell!("{warning}\n");
             }
             for name in &config.assumed {
-                eprintln!(
-                    "note: the environment variable `{name}` is not set: a start would refuse\n"
-                );
+                tell!("note: the environment variable `{name}` is not set: a start would refuse\n");
             }
             for note in notes {
-                eprintln!("note: {note}\n");
+                tell!("note: {note}\n");
             }
             print_out(&tollgate_config::report(config));
             print_out(&rooms(config));
             print_out(&tests(verdicts));
             if strict {
-                eprintln!(
+                tell!(
                     "tollgate check: {} warnings, and --strict",
                     config.warnings.len()
                 );
@@ -154,10 +152,9 @@ fn tests(verdicts: &[Verdict]) -> String {
         .filter(|verdict| !verdict.wrong.is_empty())
         .count();
     if !verdicts.is_empty() {
-        text.push_str(&format!(
-            "{} tests passed, {failed} failed\n",
-            verdicts.len() - failed
-        ));
+        let passed = verdicts.len() - failed;
+        let tests = if passed == 1 { "test" } else { "tests" };
+        text.push_str(&format!("{passed} {tests} passed, {failed} failed\n"));
     }
     text
 }

@@ -25,12 +25,12 @@ pub(super) fn diff(args: &Diff) -> ExitCode {
         let mut traffic = match read {
             Ok(traffic) => traffic,
             Err(error) => {
-                eprintln!("tollgate diff: {error}");
+                tell!("tollgate diff: {error}");
                 return BAD;
             }
         };
         if traffic.survey.requests == 0 {
-            eprintln!("tollgate diff: no request could be read");
+            tell!("tollgate diff: no request could be read");
             return BAD;
         }
         let outcome = traffic.replay();
@@ -50,7 +50,7 @@ pub(super) fn diff(args: &Diff) -> ExitCode {
             }
             if let Some((_, outcome)) = &on_log {
                 for warning in &outcome.warnings {
-                    eprintln!("warning: {warning}");
+                    tell!("warning: {warning}");
                 }
                 text.push_str(&report::against(outcome));
             }

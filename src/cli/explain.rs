@@ -1,5 +1,6 @@
 //! `tollgate explain`: shows which rules apply to a request, and why.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -9,6 +10,7 @@ use super::request::Request;
 use super::{BAD, load, print_out, wrong_use};
 use crate::app;
 use tollgate_config::Unset;
+use tollgate_limit::printable::printable;
 use tollgate_policy::claims::body_length;
 use tollgate_policy::explain::{Explanation, IdentityStory, LimitStory, RouteFate};
 use tollgate_policy::{Peer, Policy};
@@ -21,7 +23,7 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
     let request = match Request::parse(&args.request, &args.headers) {
         Ok(request) => request,
         Err(what) => {
-            eprintln!("tollgate explain: {what}");
+            tell!("tollgate explain: {what}");
             return wrong_use();
         }
     };
@@ -30,7 +32,7 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
         return BAD;
     };
     for name in &config.assumed {
-        eprintln!(
+        tell!(
             "note: the environment variable `{name}` is not set, and what it stands for is left open\n"
         );
     }
@@ -51,7 +53,7 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
     ) {
         Ok(described) => described,
         Err(malformed) => {
-            eprintln!("tollgate explain: answered 400: {malformed}");
+            tell!("tollgate explain: answered 400: {malformed}");
             return BAD;
         }
     };
@@ -89,7 +91,12 @@ fn tell(
     } else {
         &told.host
     };
-    writeln!(to, "request    host {host}, path {}", told.path)?;
+    writeln!(
+        to,
+        "request    host {}, path {}",
+        printable(host),
+        printable(&told.path)
+    )?;
     let client = told.client.as_deref().unwrap_or("no address");
     let how = if told.forwarded {
         " (from a forwarding header of a trusted proxy)"
@@ -116,7 +123,7 @@ fn tell(
     };
     writeln!(to, "route      {}", policy.routes[*taken].name)?;
     for (name, value) in captures {
-        writeln!(to, "           {{{name}}} is `{value}`")?;
+        writeln!(to, "           {{{name}}} is `{}`", printable(value))?;
     }
     losers(to, policy, told)?;
     for story in &told.identities {
@@ -187,7 +194,7 @@ fn identity(to: &mut String, policy: &Policy, story: &IdentityStory) -> std::fmt
             };
             match value {
                 Ok(Some(value)) => {
-                    writeln!(to, "           {of}{source} is `{}`", value.escape_debug())?
+                    writeln!(to, "           {of}{source} is `{}`", printable(value))?
                 }
                 Ok(None) => writeln!(to, "           {of}{source} is absent")?,
                 Err(reason) => writeln!(to, "           {of}{source}: {reason}")?,
@@ -233,8 +240,12 @@ fn limit(
     )
 }
 
-fn key(words: &str) -> &str {
-    if words.is_empty() { "(none)" } else { words }
+fn key(words: &str) -> Cow<'_, str> {
+    if words.is_empty() {
+        "(none)".into()
+    } else {
+        printable(words)
+    }
 }
 
 pub(super) fn fate_words(fate: &RouteFate) -> String {

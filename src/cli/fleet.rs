@@ -47,7 +47,7 @@ pub(super) fn asked(verb: &str, args: &Gateways) -> Result<Vec<Asked>, ExitCode>
             patience,
         }),
         Err(error) => {
-            eprintln!("tollgate {verb}: --admin {name}: {error}");
+            tell!("tollgate {verb}: --admin {name}: {error}");
             Err(wrong_use())
         }
     };
@@ -95,7 +95,7 @@ pub(super) fn first<T: DeserializeOwned>(
             }
         }
     }
-    reasons.iter().for_each(|reason| eprintln!("{reason}"));
+    reasons.iter().for_each(|reason| tell!("{reason}"));
     Err(BAD)
 }
 

@@ -10,14 +10,14 @@ pub(super) fn fmt(args: &Fmt) -> ExitCode {
     let text = match tollgate_config::read_text(&args.file) {
         Ok(text) => text,
         Err(error) => {
-            eprintln!("tollgate fmt: cannot read `{name}`: {error}");
+            tell!("tollgate fmt: cannot read `{name}`: {error}");
             return BAD;
         }
     };
     let laid_out = match tollgate_replay::edit::formatted(&text) {
         Ok(laid_out) => laid_out,
         Err(what) => {
-            eprintln!("tollgate fmt: `{name}`: {what}");
+            tell!("tollgate fmt: `{name}`: {what}");
             return BAD;
         }
     };
@@ -25,13 +25,13 @@ pub(super) fn fmt(args: &Fmt) -> ExitCode {
         return GOOD;
     }
     if args.check {
-        println!("{name} is not laid out evenly");
+        super::print_out(&format!("{name} is not laid out evenly"));
         return BAD;
     }
     match super::write_file(&args.file, &laid_out) {
         Ok(()) => GOOD,
         Err(error) => {
-            eprintln!("tollgate fmt: cannot write `{name}`: {error}");
+            tell!("tollgate fmt: cannot write `{name}`: {error}");
             BAD
         }
     }

@@ -10,18 +10,18 @@ use super::{BAD, print_out};
 
 pub(super) fn hash(args: &Hash) -> ExitCode {
     if io::stdin().is_terminal() {
-        eprintln!("The API key, then Enter and Ctrl-D:");
+        tell!("The API key, then Enter and Ctrl-D:");
     }
     let mut input = Vec::new();
     // Read one byte more than is accepted, to detect longer input.
     if let Err(error) = io::stdin().take(KEY_MAX + 1).read_to_end(&mut input) {
-        eprintln!("tollgate hash: cannot read standard input: {error}");
+        tell!("tollgate hash: cannot read standard input: {error}");
         return BAD;
     }
     let key = match key_of(&input) {
         Ok(key) => key,
         Err(what) => {
-            eprintln!("tollgate hash: {what}");
+            tell!("tollgate hash: {what}");
             return BAD;
         }
     };

@@ -12,7 +12,7 @@ pub(super) fn health(args: &Health) -> ExitCode {
         Some(name) => match Place::named(name) {
             Ok(places) => places,
             Err(error) => {
-                eprintln!("tollgate health: --admin {name}: {error}");
+                tell!("tollgate health: --admin {name}: {error}");
                 return wrong_use();
             }
         },
@@ -28,14 +28,14 @@ pub(super) fn health(args: &Health) -> ExitCode {
     for place in places {
         match place.get(path, patience) {
             Ok((status, body)) => {
-                print!("{body}");
+                super::print_out(&body);
                 return if status == 200 { GOOD } else { BAD };
             }
             Err(error) => last = Some(error),
         }
     }
     if let Some(error) = last {
-        eprintln!("tollgate health: no answer: {error}");
+        tell!("tollgate health: no answer: {error}");
     }
     BAD
 }

@@ -21,16 +21,16 @@ pub(super) fn init(args: &Init) -> ExitCode {
         .and_then(|mut file| file.write_all(text.as_bytes()));
     match written {
         Ok(()) => {
-            eprintln!("tollgate init: wrote {name}");
-            eprintln!("next: tollgate check {name}, then: tollgate {name}");
+            tell!("tollgate init: wrote {name}");
+            tell!("next: tollgate check {name}, then: tollgate {name}");
             GOOD
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            eprintln!("tollgate init: {name} is there already and is not overwritten");
+            tell!("tollgate init: {name} is there already and is not overwritten");
             BAD
         }
         Err(error) => {
-            eprintln!("tollgate init: cannot write {name}: {error}");
+            tell!("tollgate init: cannot write {name}: {error}");
             BAD
         }
     }

@@ -24,7 +24,7 @@ pub(super) fn load(file: &ConfigFile, unset: Unset) -> Option<Config> {
     match read(file, unset) {
         Ok(config) => Some(config),
         Err(error) => {
-            eprintln!("{}", error.render(super::colour()));
+            super::tell_error(&error);
             None
         }
     }
@@ -37,7 +37,7 @@ pub(super) fn load_file(path: &Path) -> Option<Config> {
     match read {
         Ok(config) => Some(config),
         Err(error) => {
-            eprintln!("{}", error.render(super::colour()));
+            super::tell_error(&error);
             None
         }
     }

@@ -38,6 +38,6 @@ fn pages(command: clap::Command, directory: &Path) -> std::io::Result<()> {
 }
 
 fn bad(error: &std::io::Error) -> ExitCode {
-    eprintln!("tollgate man: cannot write: {error}");
+    tell!("tollgate man: cannot write: {error}");
     BAD
 }

@@ -3,6 +3,13 @@
 //!
 //! Exit codes: 0 success, 1 a negative result, 2 wrong usage.
 
+/// Prints a message on standard error; what a terminal would obey in it is escaped.
+macro_rules! tell {
+    ($($message:tt)*) => {
+        eprintln!("{}", tollgate_limit::printable::printable_lines(&format!($($message)*)))
+    };
+}
+
 mod args;
 mod check;
 mod diff;
@@ -30,14 +37,22 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use args::{Cli, Sql, Verb};
+use tollgate_config::ConfigError;
+use tollgate_limit::printable::printable_lines;
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are results, not errors. A closed pipe is ignored.
-            let _ = error.print();
+            let plain = error.render().to_string();
+            if printable_lines(&plain) == plain {
+                // In colour, for a terminal. A closed pipe is ignored.
+                let _ = error.print();
+            } else {
+                tell!("{plain}");
+            }
+            // Help and version are results, not errors.
             return if error.use_stderr() {
                 wrong_use()
             } else {
@@ -77,18 +92,26 @@ fn misspelt(run: &args::Run) -> Option<ExitCode> {
     if word == "-" || word.contains(['/', '.']) || argument.exists() {
         return None;
     }
-    eprintln!("tollgate: `{word}` is neither a verb nor a file");
+    tell!("tollgate: `{word}` is neither a verb nor a file");
     let command = Cli::command();
     let verbs = command.get_subcommands().map(clap::Command::get_name);
     if let Some(near) = tollgate_config::nearest(word, verbs) {
-        eprintln!("  did you mean `tollgate {near}`?");
+        tell!("  did you mean `tollgate {near}`?");
     }
-    eprintln!("  `tollgate --help` lists the verbs");
+    tell!("  `tollgate --help` lists the verbs");
     Some(wrong_use())
 }
 
-/// Prints a result; successful unless it cannot be written.
+/// Prints the mistakes in a configuration.
+fn tell_error(error: &ConfigError) {
+    // It escapes what it shows of the file itself, and may be in colour.
+    eprintln!("{}", error.render(colour()));
+}
+
+/// Prints a result; successful unless it cannot be written. What a terminal would obey in it is
+/// escaped, as JSON and TOML escape it.
 fn print_out(text: &str) -> ExitCode {
+    let text = printable_lines(text);
     let mut out = io::stdout().lock();
     let done = out
         .write_all(text.as_bytes())
@@ -99,7 +122,7 @@ fn print_out(text: &str) -> ExitCode {
     match done {
         // A closed pipe is normal, as in `tollgate schema | head`.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("tollgate: cannot write: {error}");
+            tell!("tollgate: cannot write: {error}");
             BAD
         }
         _ => GOOD,

@@ -26,7 +26,7 @@ pub(super) fn replay(args: &Replay) -> ExitCode {
     let (options, conditions) = match (options(&args.log), conditions) {
         (Ok(options), Ok(conditions)) => (options, conditions),
         (Err(what), _) | (_, Err(what)) => {
-            eprintln!("tollgate replay: {what}");
+            tell!("tollgate replay: {what}");
             return wrong_use();
         }
     };
@@ -50,7 +50,7 @@ pub(super) fn replay(args: &Replay) -> ExitCode {
     let mut traffic = match read {
         Ok(traffic) => traffic,
         Err(error) => {
-            eprintln!("tollgate replay: {error}");
+            tell!("tollgate replay: {error}");
             return BAD;
         }
     };
@@ -63,7 +63,7 @@ pub(super) fn replay(args: &Replay) -> ExitCode {
     };
     if args.format != ReportFormat::Json {
         for warning in &outcome.warnings {
-            eprintln!("warning: {warning}");
+            tell!("warning: {warning}");
         }
     }
     let mut code = print_out(&report::replay(&traffic.survey, &outcome, format));
@@ -76,7 +76,7 @@ pub(super) fn replay(args: &Replay) -> ExitCode {
             .map(|(name, suggestion)| (name.as_str(), suggestion));
         let page = tollgate_replay::html::replay(&traffic.survey, &outcome, limit);
         if let Err(error) = super::write_file(path, &page) {
-            eprintln!(
+            tell!(
                 "tollgate replay: cannot write `{}`: {error}",
                 path.display()
             );
@@ -84,14 +84,14 @@ pub(super) fn replay(args: &Replay) -> ExitCode {
         }
     }
     if traffic.survey.requests == 0 {
-        eprintln!("tollgate replay: no request could be read");
+        tell!("tollgate replay: no request could be read");
         code = BAD;
     }
     for why in conditions
         .iter()
         .filter_map(|condition| condition.fails(&traffic.survey, &outcome))
     {
-        eprintln!("tollgate replay: {why}");
+        tell!("tollgate replay: {why}");
         code = BAD;
     }
     code

@@ -13,13 +13,13 @@ pub(super) fn run(args: &Run) -> ExitCode {
     if args.upstream.is_none()
         && let Some(what_to_do) = load::without_a_file(&args.config)
     {
-        eprintln!("{what_to_do}");
+        tell!("{what_to_do}");
         return wrong_use();
     }
     let source = match source(args) {
         Ok(source) => source,
         Err(error) => {
-            eprintln!("tollgate: {error}");
+            tell!("tollgate: {error}");
             return wrong_use();
         }
     };
@@ -31,7 +31,7 @@ pub(super) fn run(args: &Run) -> ExitCode {
     let origin = match origin::find(args.take_over) {
         Ok(origin) => origin,
         Err(error) => {
-            eprintln!("tollgate: the sockets that were handed over: {error}");
+            tell!("tollgate: the sockets that were handed over: {error}");
             return BAD;
         }
     };
@@ -39,16 +39,16 @@ pub(super) fn run(args: &Run) -> ExitCode {
         Ok(()) => GOOD,
         Err(StartError::Config(error)) if args.upstream.is_some() => {
             for (key, message) in error.by_key() {
-                eprintln!("tollgate run: {}: {message}", option_of(&key));
+                tell!("tollgate run: {}: {message}", option_of(&key));
             }
             BAD
         }
         Err(StartError::Config(error)) => {
-            eprintln!("{}", error.render(super::colour()));
+            super::tell_error(&error);
             BAD
         }
         Err(error) => {
-            eprintln!("tollgate: {error}");
+            tell!("tollgate: {error}");
             BAD
         }
     }

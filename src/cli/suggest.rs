@@ -21,7 +21,7 @@ pub(super) fn suggest(args: &Suggest) -> ExitCode {
     let (options, rates, refuse) = match asked {
         Ok(asked) => asked,
         Err(what) => {
-            eprintln!("tollgate suggest: {what}");
+            tell!("tollgate suggest: {what}");
             return wrong_use();
         }
     };
@@ -44,7 +44,7 @@ pub(super) fn suggest(args: &Suggest) -> ExitCode {
     } = match found {
         Ok(found) => found,
         Err(what) => {
-            eprintln!("tollgate suggest: {what}");
+            tell!("tollgate suggest: {what}");
             return wrong_use();
         }
     };
@@ -60,7 +60,7 @@ pub(super) fn suggest(args: &Suggest) -> ExitCode {
     let mut traffic = match read {
         Ok(traffic) => traffic,
         Err(error) => {
-            eprintln!("tollgate suggest: {error}");
+            tell!("tollgate suggest: {error}");
             return BAD;
         }
     };
@@ -74,7 +74,7 @@ pub(super) fn suggest(args: &Suggest) -> ExitCode {
     let suggestion = match work_out(&mut traffic, &per, ask) {
         Ok(suggestion) => suggestion,
         Err(why) => {
-            eprintln!("tollgate suggest: {why}");
+            tell!("tollgate suggest: {why}");
             return BAD;
         }
     };
@@ -85,14 +85,14 @@ pub(super) fn suggest(args: &Suggest) -> ExitCode {
         ChoiceArg::Loose => "loose",
     };
     let Some(choice) = suggestion.choice(wanted) else {
-        eprintln!("tollgate suggest: the log has no numbers for `{wanted}`");
+        tell!("tollgate suggest: the log has no numbers for `{wanted}`");
         return BAD;
     };
     let evidence = suggestion.evidence(survey);
     let toml = edit::table(&name, &per, choice, &evidence);
     if args.format != SuggestFormat::Json {
         for warning in &survey.warnings {
-            eprintln!("warning: {warning}");
+            tell!("warning: {warning}");
         }
     }
     let printed = print_out(&match args.format {
@@ -106,7 +106,7 @@ pub(super) fn suggest(args: &Suggest) -> ExitCode {
             &tollgate_replay::html::suggestion(survey, &suggestion),
         )
     {
-        eprintln!(
+        tell!(
             "tollgate suggest: cannot write `{}`: {error}",
             path.display()
         );
@@ -225,7 +225,7 @@ fn write(
     evidence: &[String],
 ) -> ExitCode {
     let say = |what: &dyn std::fmt::Display| {
-        eprintln!("tollgate suggest: `{}`: {what}", path.display());
+        tell!("tollgate suggest: `{}`: {what}", path.display());
         BAD
     };
     let text = match tollgate_config::read_text(path) {
@@ -251,7 +251,7 @@ fn write(
     if let Err(error) = super::write_file(path, &changed) {
         return say(&error);
     }
-    eprintln!(
+    tell!(
         "tollgate suggest: `{file}` has limit `{target}` in shadow mode: it counts and refuses nobody"
     );
     GOOD

@@ -11,7 +11,7 @@ use crate::admin::live::Now;
 pub(super) fn why(args: &Why) -> ExitCode {
     let id = args.id.trim();
     if id.len() != 16 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        eprintln!("tollgate why: `{id}` is no decision id: it has 16 hexadecimal digits");
+        tell!("tollgate why: `{id}` is no decision id: it has 16 hexadecimal digits");
         return super::wrong_use();
     }
     let path = format!("/api/v1/decisions/{}", id.to_ascii_lowercase());

@@ -53,7 +53,7 @@ fn a_good_file_is_said_back_and_its_tests_run() {
     let (out, err) = texts(&output);
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     assert!(
-        out.contains("10 at once, then one every 1 second"),
+        out.contains("10 at once, then one every second"),
         "the tier is said back: {out}"
     );
     assert!(out.contains("3 tests passed, 0 failed"), "{out}");
@@ -256,7 +256,7 @@ fn a_candidate_and_a_tier_have_the_burst_of_their_limit() {
     let output = tollgate(folder.path(), &["check"]);
     let (out, err) = texts(&output);
     assert!(
-        out.contains("candidate, only counted: 7 at once, then one every 1 second"),
+        out.contains("candidate, only counted: 7 at once, then one every second"),
         "{out}{err}"
     );
 }
@@ -481,6 +481,43 @@ fn folder(config: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("gateway.toml"), config).expect("written");
     folder
+}
+
+#[test]
+fn controls_in_what_the_command_line_is_given_are_escaped() {
+    let hostile = "\u{1b}[31m\u{9b}2J\u{202e}x\r";
+    let file = format!("{hostile}.toml");
+    let folder = folder(GOOD);
+    // A key whose name is hostile, in a file whose name is.
+    let text = format!("{GOOD}\n[{:?}]\na = 1\n", "\\u001b[31m").replace("\\\\", "\\");
+    std::fs::write(folder.path().join(&file), text).expect("written");
+    let verb = format!("che{hostile}ck");
+    let option = format!("--che{hostile}ck");
+    let request = format!("GET /{hostile}");
+    let header = format!("x{hostile}: y");
+    for (args, words) in [
+        (vec!["check", &file], "unknown key"),
+        (vec!["check", "--format", "json", &file], "unknown key"),
+        (vec!["check", "nowhere\u{202e}.toml"], "nowhere"),
+        (vec!["init", "sidecar", &file], "is there already"),
+        (vec!["fmt", "--check", &file], "is not laid out evenly"),
+        (vec![verb.as_str()], "is neither a verb nor a file"),
+        (vec![option.as_str()], "unexpected argument"),
+        (vec!["explain", &request], "tollgate explain"),
+        (vec!["explain", "GET /v1/%c2%9b%e2%80%ae"], "request "),
+        (
+            vec!["explain", "GET /v1/a", "-H", &header],
+            "is no header name",
+        ),
+    ] {
+        let output = tollgate(folder.path(), &args);
+        let (out, err) = texts(&output);
+        let both = out + &err;
+        assert!(both.contains(words), "{args:?}: {both:?}");
+        let obeyed = |c: char| (c < ' ' && c != '\n') || ('\u{7f}'..'\u{a0}').contains(&c);
+        let obeyed = |c: char| obeyed(c) || c == '\u{202e}';
+        assert!(!both.contains(obeyed), "{args:?}: {both:?}");
+    }
 }
 
 fn tollgate(folder: &Path, args: &[&str]) -> Output {

@@ -355,7 +355,7 @@ fn malformed_chunks_are_a_bad_request_and_a_caller_that_left_is_none() {
         "{answer:?}"
     );
     let kind = answer.json()["type"].clone();
-    assert!(!kind.to_string().contains("caller-gone"), "{kind}");
+    assert!(!kind.to_string().contains("client-gone"), "{kind}");
     eventually("the first is logged", || lines(&log).len() == 1);
     let mut left = gateway.connect();
     left.send(head);

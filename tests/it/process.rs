@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::harness::{Upstream, eventually};
+use crate::harness::{Connection, Upstream, eventually};
 
 const FILE: &str = r#"
 [server]
@@ -292,9 +292,15 @@ fn what_keeps_it_from_starting_is_said_with_its_place_and_exits_1() {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
-fn sigterm_and_sigint_are_heard_while_a_reload_hangs() {
+fn sigterm_and_sigint_while_a_reload_hangs_save_the_buckets_and_the_status_is_answered() {
     for (first, last) in [(Some("HUP"), "TERM"), (Some("HUP"), "INT"), (None, "TERM")] {
-        let mut process = Process::start(1024);
+        let config = FILE.replace("workers = 1", "workers = 1\nstate_file = \"state\"");
+        let mut process = Process::with(&config, 1024);
+        let line = process.line("the admin listener");
+        let admin = line.rsplit("http://").next().map(str::trim);
+        let admin = admin
+            .and_then(|admin| admin.parse().ok())
+            .expect("an address");
         let (pipe, file) = (
             process.directory.path().join("pipe"),
             process.directory.path().join("gateway.toml"),
@@ -315,8 +321,14 @@ fn sigterm_and_sigint_are_heard_while_a_reload_hangs() {
             .ok();
             writer.is_some()
         });
+        let status = Connection::open(admin).request("GET", "/api/v1/status", &[]);
+        assert_eq!(status.status, 200, "{first:?} {last}");
         process.signal(last);
         assert_eq!(process.exit_code(), 0, "{first:?} {last}");
+        assert!(
+            process.directory.path().join("state").exists(),
+            "{first:?} {last}: the buckets are saved"
+        );
         drop(writer);
     }
 }

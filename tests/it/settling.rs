@@ -279,7 +279,7 @@ fn a_length_costs_the_same_in_service_explained_and_tested() {
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
         assert!(
-            run(&["check"]).contains("1 tests passed, 0 failed"),
+            run(&["check"]).contains("1 test passed, 0 failed"),
             "{length:?}: {}",
             run(&["check"])
         );

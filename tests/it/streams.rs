@@ -553,7 +553,7 @@ fn an_answer_of_the_gateway_that_is_head_alone_has_no_data() {
     gateway.shutdown();
     let log = std::fs::read_to_string(log.path()).expect("a log");
     assert!(
-        log.contains("/text") && !log.contains("caller_left"),
+        log.contains("/text") && !log.contains("client_left"),
         "{log}"
     );
 }

@@ -502,6 +502,34 @@ fn a_new_process_that_does_not_come_to_serve_changes_nothing() {
     assert_eq!(service.get("/few"), 429);
 }
 
+#[test]
+fn sigterm_while_a_new_process_hangs_gives_it_up_and_drains() {
+    let config = config(1, &limited("/few", "2/day", 2, "builtin:echo"));
+    let config = config.replace(
+        "timeouts.drain",
+        "timeouts.drain_delay = \"0s\"\ntimeouts.drain",
+    );
+    let mut service = Service::start(&config);
+    let program = service.folder.path().join("tollgate");
+    let script = service.folder.path().join("script");
+    std::fs::write(&script, "#!/bin/sh\nexec sleep 600\n").expect("written");
+    std::fs::rename(&program, service.folder.path().join("aside")).expect("moved");
+    copy(&script, &program);
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
+        .expect("made executable");
+    service.signal("USR2");
+    service.await_line("a new process takes over", 1);
+    service.signal("TERM");
+    eventually("it ends", || {
+        service.first.try_wait().expect("a child").is_some()
+    });
+    service.await_line("this process was told to stop", 1);
+    assert!(
+        service.folder.path().join("state").exists(),
+        "the buckets are saved"
+    );
+}
+
 /// A program that goes along until it has received `until`, says `say`, and ends.
 fn impostor(until: &str, say: &str) -> String {
     format!(

@@ -4,6 +4,7 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
 use super::problem::{Mark, Problem, Severity};
 use super::source::Sources;
+use tollgate_limit::printable::{printable, printable_lines};
 
 /// Renders `problems`, one paragraph each; in colour for a terminal, otherwise plain.
 pub(crate) fn render(problems: &[Problem], sources: &Sources, colour: bool) -> String {
@@ -25,16 +26,18 @@ fn group<'p>(problem: &'p Problem, sources: &'p Sources) -> Group<'p> {
         Severity::Error => Level::ERROR,
         Severity::Warning => Level::WARNING,
     };
-    let mut group = level.primary_title(problem.title.as_str()).elements(
-        Vec::<Snippet<'p, _>>::new()
-            .into_iter()
-            .chain(snippets(problem, sources)),
-    );
+    let mut group = level
+        .primary_title(printable_lines(&problem.title))
+        .elements(
+            Vec::<Snippet<'p, _>>::new()
+                .into_iter()
+                .chain(snippets(problem, sources)),
+        );
     for note in &problem.notes {
-        group = group.element(Level::NOTE.message(note.as_str()));
+        group = group.element(Level::NOTE.message(printable_lines(note)));
     }
     for help in &problem.helps {
-        group = group.element(Level::HELP.message(help.as_str()));
+        group = group.element(Level::HELP.message(printable_lines(help)));
     }
     group
 }
@@ -60,7 +63,7 @@ fn snippets<'p>(
                 .enumerate()
                 .filter(|(_, mark)| mark.place.file == file);
             Snippet::source(source.text.as_str())
-                .path(source.name.as_str())
+                .path(printable(&source.name))
                 .annotations(marks.map(|(at, mark)| annotation(mark, at == 0, source.text.len())))
         })
         .collect()
@@ -77,7 +80,7 @@ fn annotation(mark: &Mark, primary: bool, length: usize) -> annotate_snippets::A
     if mark.label.is_empty() {
         annotation
     } else {
-        annotation.label(mark.label.as_str())
+        annotation.label(printable_lines(&mark.label))
     }
 }
 

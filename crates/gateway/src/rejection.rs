@@ -324,7 +324,7 @@ const fn upstream(error: &ForwardError) -> Problem {
         ForwardError::Overloaded => Problem::OVERLOADED,
         ForwardError::ResponseTimeout
         | ForwardError::UploadTimeout
-        | ForwardError::CallerDeadline
+        | ForwardError::ClientDeadline
         | ForwardError::SlowUpload => Problem::UPSTREAM_TIMEOUT,
         ForwardError::Closed
         | ForwardError::Answer(_)

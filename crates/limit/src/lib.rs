@@ -25,6 +25,7 @@ pub mod rescale;
 pub mod key;
 pub mod lease;
 pub mod packed;
+pub mod printable;
 pub mod quota;
 mod settled;
 pub mod sliding_log;

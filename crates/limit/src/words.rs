@@ -189,7 +189,7 @@ pub fn span(span: Micros) -> String {
     }
 }
 
-/// A period after "in any": "minute", "second", "10 s".
+/// A period after "in any" or "every": "minute", "second", "10 seconds".
 pub fn period(period: Micros) -> String {
     NAMED
         .into_iter()
@@ -200,7 +200,7 @@ pub fn period(period: Micros) -> String {
 /// The pace of a rate: "one every 600 ms", "10 every 1 us".
 pub fn pace(quota: &Quota) -> String {
     if quota.n == 1 {
-        return format!("one every {}", span(Micros(quota.p)));
+        return format!("one every {}", period(Micros(quota.p)));
     }
     let per_second = u128::from(quota.amount) * 1_000_000;
     if per_second % u128::from(quota.period.0) == 0 {
@@ -209,7 +209,7 @@ pub fn pace(quota: &Quota) -> String {
             per_second / u128::from(quota.period.0)
         );
     }
-    format!("{} every {}, evenly", quota.amount, span(quota.period))
+    format!("{} every {}, evenly", quota.amount, period(quota.period))
 }
 
 const NAMED: [(u64, &str); 5] = [
@@ -266,6 +266,10 @@ mod tests {
                 "at most 100 in any minute, exactly",
             ),
             (terms(Kind::InFlight), "at most 100 at the same time"),
+            (
+                fixtures::terms(Kind::TokenBucket, 1, Micros::from_secs(1)),
+                "1 at once, then one every second; at most 2 in any second, because burst is the whole amount",
+            ),
         ] {
             assert_eq!(
                 Algorithm::new(&terms).expect("representable").words(),

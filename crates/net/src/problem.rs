@@ -69,8 +69,8 @@ impl Problem {
         Self::MALFORMED.saying("The key that says who asks is given twice, or cannot be decoded.");
     /// The request broke off. The client is gone, so only the log shows this, as 499.
     pub const CLIENT_GONE: Self = Self {
-        kind: "urn:problem-type:tollgate:caller-gone",
-        title: "The caller has gone",
+        kind: "urn:problem-type:tollgate:client-gone",
+        title: "The client has gone",
         detail: "The request broke off.",
         grpc: CANCELLED,
         ..Self::MALFORMED

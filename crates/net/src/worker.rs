@@ -238,7 +238,9 @@ fn run<S>(
         }
     });
     CURRENT.set(None);
-    // Dropping the runtime drops the remaining tasks.
+    // Drops the remaining tasks. A name lookup that hangs blocks a thread of the runtime, and is
+    // not awaited.
+    runtime.shutdown_background();
 }
 
 /// One worker, as its own tasks see it.
@@ -418,4 +420,39 @@ const KEPT_TASKS: usize = 1024;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn worker_ends_while_a_name_lookup_hangs() {
+        let (release, hangs) = channel::<()>();
+        let (report, reports) = channel();
+        let lookup = Arc::new(Mutex::new(Some((hangs, report))));
+        let workers = Workers::start(1, move |_| {
+            let (hangs, report) = lookup.lock().expect("no panic").take().expect("one worker");
+            // As the system's resolver is called.
+            tokio::task::spawn_blocking(move || {
+                let _ = report.send(Err(RecvTimeoutError::Timeout));
+                let _ = report.send(hangs.recv_timeout(Duration::from_secs(20)));
+            });
+            Ok(())
+        });
+        let workers = workers.expect("a worker");
+        reports.recv().expect("it is called").expect_err("so far");
+        workers.drain(Drain {
+            span: Duration::from_secs(20),
+            grace: Duration::ZERO,
+            handed_over: false,
+        });
+        workers.join();
+        drop(release);
+        let outcome = reports.recv().expect("it ends when it is released");
+        assert_eq!(outcome, Err(RecvTimeoutError::Disconnected));
+    }
 }

@@ -1,5 +1,6 @@
 //! Changes to a configuration that leave its comments and its order as they are.
 
+use tollgate_limit::printable::printable;
 use toml_edit::{Array, DocumentMut, Item, Table, TableLike, Value, value};
 
 use crate::suggest::Choice;
@@ -280,7 +281,7 @@ fn comment(limit: &mut Table, evidence: &[String]) {
 }
 
 fn comments(evidence: &[String]) -> String {
-    let line = |line: &String| format!("{MARK}{}\n", crate::log::printable(line));
+    let line = |line: &String| format!("{MARK}{}\n", printable(line));
     evidence.iter().map(line).collect()
 }
 

@@ -3,10 +3,11 @@
 use std::fmt::Write;
 
 use crate::hull::Need;
-use crate::log::{Survey, printable};
+use crate::log::Survey;
 use crate::outcome::Outcome;
 use crate::report::{grouped, moment};
 use crate::suggest::{Rate, Suggestion};
+use tollgate_limit::printable::printable;
 
 /// The report of a replay; with what one of its limits needs, where that was worked out.
 pub fn replay(survey: &Survey, outcome: &Outcome, limit: Option<(&str, &Suggestion)>) -> String {

@@ -319,7 +319,7 @@ fn recorded(record: &Record<'_>) -> Option<bool> {
 fn response(record: &Record<'_>) -> Option<Response> {
     let status = StatusCode::from_u16(record.status?).ok()?;
     let (cause, whole) = match &record.own {
-        Some(own) if own.reason == "caller_left" => (Cause::Client, false),
+        Some(own) if own.reason == "client_left" => (Cause::Client, false),
         // The gateway refuses some requests for the same reasons before it forwards them.
         Some(own) if own.refused && own.forwarded && CLIENT.contains(&own.reason.as_str()) => {
             (Cause::Client, true)
@@ -358,7 +358,7 @@ pub(crate) const CLIENT: [&str; 13] = [
     "client_idle",
     "client_slow",
     "client_trailers",
-    "caller_deadline",
+    "client_deadline",
     "slow_upload",
     "upload_timeout",
     "answer",

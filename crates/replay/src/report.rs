@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::log::{Survey, printable};
+use crate::log::Survey;
 use crate::outcome::{Change, Counts, LimitOutcome, Outcome};
+use tollgate_limit::printable::printable;
 
 /// How a report is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

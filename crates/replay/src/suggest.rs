@@ -6,9 +6,10 @@ use std::fmt::Write;
 use crate::floods::{self, floods};
 use crate::hull::Need;
 use crate::keys::{ByKey, by_key};
-use crate::log::{Survey, printable};
+use crate::log::Survey;
 use crate::replay::Traffic;
 use crate::report::{grouped, head, moment, read_words};
+use tollgate_limit::printable::printable;
 
 /// A rate as written.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -455,7 +455,7 @@ fn reasons_of_the_log_that_a_client_brings_about_are_those_of_the_gateway() {
         ForwardError::NoServer,
         ForwardError::ResponseTimeout,
         ForwardError::UploadTimeout,
-        ForwardError::CallerDeadline,
+        ForwardError::ClientDeadline,
         ForwardError::SlowUpload,
         // `Answer` and `Malformed` are logged by the same word.
         ForwardError::Broken(io()),

@@ -14,7 +14,8 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::outlet::{Outlet, Progress};
-use super::text::{is_deceptive, push_escaped};
+use super::text::push_escaped;
+use tollgate_limit::printable::is_deceptive;
 
 /// The format of the operations log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,16 +3,9 @@
 
 use std::net::Ipv4Addr;
 
-/// Whether printing a character could change how a line is read: terminal controls (C1), marks that
-/// change the direction of text, and Unicode's line ends.
-pub const fn is_deceptive(character: char) -> bool {
-    matches!(
-        character,
-        '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    )
-}
-
 /// Appends the JSON escape of a character for which [`is_deceptive`] is true.
+///
+/// [`is_deceptive`]: tollgate_limit::printable::is_deceptive
 pub fn push_escaped(into: &mut Vec<u8>, character: char) {
     into.extend_from_slice(b"\\u");
     for shift in [12, 8, 4, 0] {

@@ -9,13 +9,38 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::Instant;
+
 use super::Anew;
 use super::message::{Hello, Listener, Message, VERSION};
 use super::relay::Remote;
 use super::wire::Wire;
 use crate::app::RunningGateway;
+use crate::app::reload::Reloads;
+
+/// The new process of a handover, as far as it can still be given up.
+#[derive(Debug, Default)]
+pub(in crate::app) struct Successor {
+    /// Set from its start until it is about to serve.
+    process: Option<Pid>,
+    /// Whether this process was told to stop.
+    unwanted: bool,
+}
 
 impl RunningGateway {
+    /// Gives up a handover that is under way, because this process was told to stop. A new process
+    /// that is about to serve is left alone.
+    pub fn abandon_handover(&self) {
+        let mut successor = self.successor.lock();
+        successor.unwanted = true;
+        if let Some(process) = successor.process {
+            // It is not reaped while it is set, so this is still its id.
+            let _ = kill_process(process, Signal::KILL);
+        }
+    }
+
     /// Starts the program again and hands everything over: listening sockets, local buckets,
     /// waiting clients. Requests in progress continue here; [`RunningGateway::drain`] ends them.
     /// `announce` receives the new process's id when only its death can still make the handover
@@ -42,12 +67,17 @@ impl RunningGateway {
             start(anew, there).map_err(|error| format!("{}: {error}", anew.program.display()))?;
         let pid = child.id();
         tracing::info!(pid, "a new process takes over");
-        match self.converse(Wire::new(here), &kept, pid, announce) {
+        let outcome = self.converse(Wire::new(here), &kept, &child, announce);
+        self.successor.lock().process = None;
+        match outcome {
             Ok(()) => {
                 self.handed_over.store(true, Ordering::Release);
                 Ok(pid)
             }
-            Err(error) => Err(self.take_back(&mut child, &error)),
+            Err(error) => {
+                let error = self.still_wanted().err().unwrap_or(error);
+                Err(self.take_back(&mut child, &error))
+            }
         }
     }
 
@@ -55,9 +85,10 @@ impl RunningGateway {
         &self,
         mut wire: Wire,
         kept: &[tollgate_net::listener::Kept],
-        pid: u32,
+        child: &Child,
         announce: &dyn Fn(u32),
     ) -> io::Result<()> {
+        self.still_wanted()?.process = Some(Pid::from_child(child));
         let gone = || io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before it served");
         let listeners = kept
             .iter()
@@ -83,11 +114,7 @@ impl RunningGateway {
         wire.expect(ready)?.ok_or_else(gone)?;
 
         // Prevents a reload meanwhile, which would change the limits whose buckets are handed over.
-        let _state = self
-            .core
-            .state
-            .try_lock_for(RELOADED_WITHIN)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, "a reload is under way"))?;
+        let _no_reload = self.without_reload()?;
         let snapshot = self.core.gateway.current.load_full();
         snapshot.limiter.freeze();
         // After this no worker is executing a draw that began before the freeze.
@@ -115,9 +142,10 @@ impl RunningGateway {
             other => Err(other),
         };
         let limits = wire.expect(serving)?.ok_or_else(gone)?;
+        self.still_wanted()?.process = None;
         // Announce before the new process reports: the service manager accepts messages only from
         // the process it knows.
-        announce(pid);
+        announce(child.id());
         wire.send(&Message::Go)?;
         match Remote::start(wire, limits) {
             Ok(remote) => snapshot.limiter.hand_to(Arc::new(remote)),
@@ -128,6 +156,30 @@ impl RunningGateway {
             }
         }
         Ok(())
+    }
+
+    /// Waits until no reload is under way.
+    fn without_reload(&self) -> io::Result<MutexGuard<'_, Reloads>> {
+        let deadline = Instant::now() + RELOADED_WITHIN;
+        loop {
+            if let Some(reloads) = self.core.reloads.try_lock_for(LOOK_EVERY) {
+                return Ok(reloads);
+            }
+            drop(self.still_wanted()?);
+            if Instant::now() >= deadline {
+                let words = "a reload is under way";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, words));
+            }
+        }
+    }
+
+    /// An error if this process was told to stop.
+    fn still_wanted(&self) -> io::Result<MutexGuard<'_, Successor>> {
+        let successor = self.successor.lock();
+        if successor.unwanted {
+            return Err(io::Error::other("this process was told to stop"));
+        }
+        Ok(successor)
     }
 
     /// Ends the new process, and serves as before.
@@ -166,6 +218,8 @@ fn start(anew: &Anew, there: UnixStream) -> io::Result<Child> {
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// The time for a reload that is under way to end.
 const RELOADED_WITHIN: Duration = Duration::from_secs(5);
+/// How often it is checked meanwhile whether this process was told to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 const HELD_WITHIN: Duration = Duration::from_secs(5);
 /// The time for the new process to install the buckets; clients wait meanwhile.
 const SERVING_WITHIN: Duration = Duration::from_secs(20);

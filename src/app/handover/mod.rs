@@ -19,7 +19,8 @@
 //! to the new process over the same socket, so that every bucket has one owner at any time.
 //!
 //! If any step fails before `go`, the old process ends the new one, takes its buckets back and
-//! continues to serve. If the old process dies instead, the new one has the sockets, and serves.
+//! continues to serve; it also ends the new process if it is told to stop before then. If the old
+//! process dies instead, the new one has the sockets, and serves.
 
 mod arrive;
 mod leave;
@@ -34,6 +35,7 @@ use std::path::PathBuf;
 use tollgate_net::listener::Inherited;
 
 pub(super) use arrive::Predecessor;
+pub(super) use leave::Successor;
 pub(super) use relay::Relay;
 
 /// What a gateway inherits when it starts.

@@ -18,6 +18,7 @@ use super::request_body::RequestBody;
 use super::response::{Bounds, Lease, UpstreamHttp2, pass_back, sanitise};
 use super::response_timeout::ResponseTimeout;
 use super::server::ServerState;
+use super::upstreams::UpstreamState;
 use super::{ForwardError, Forwarded, SWITCHING, outgoing};
 use crate::body::{BodyError, ResponseBody};
 use crate::headers::strip_hop_by_hop;
@@ -40,27 +41,31 @@ enum Http2Failure {
 /// The reason why there is no response. After a connect error the request is still in `outgoing`,
 /// and may be sent to another server.
 pub(super) async fn exchange(
+    upstream: &UpstreamState,
     server: &Rc<ServerState>,
     outgoing: &mut Outgoing,
 ) -> Result<Forwarded, ForwardError> {
     let slot = server.pool.slot().await?;
     if server.speaks_http2 && !server.lanes.prefers_http1() {
         // Boxed, so that HTTP/1 does not pay for the space of this future.
-        return Box::pin(http2(server, outgoing, slot)).await;
+        return Box::pin(http2(upstream, server, outgoing, slot)).await;
     }
     let idle = std::future::poll_fn(|cx| Poll::Ready(slot.pool().take(cx))).await;
     let connection = match idle {
         Some(connection) => connection,
         // The server may have changed to HTTP/2 by now.
-        None if server.speaks_http2 => return Box::pin(http2(server, outgoing, slot)).await,
+        None if server.speaks_http2 => {
+            return Box::pin(http2(upstream, server, outgoing, slot)).await;
+        }
         // Boxed, so that a request that finds an open connection, as most do, does not pay for the
         // space of connecting.
         None => Box::pin(server.connector.http1(outgoing.client)).await?,
     };
-    http1(server, outgoing, slot, connection).await
+    http1(upstream, server, outgoing, slot, connection).await
 }
 
 async fn http1(
+    upstream: &UpstreamState,
     server: &Rc<ServerState>,
     outgoing: &mut Outgoing,
     slot: Slot,
@@ -122,9 +127,11 @@ async fn http1(
             return Err(failure.into());
         };
         // The server cannot have read bytes that its system did not accept. It may have read and
-        // processed all other bytes, so sending those again is another attempt.
+        // processed all other bytes, so sending those again is another attempt, for which the retry
+        // budget must have room.
         let attempted = !request.is_untouched();
-        if attempted && !(outgoing.follows_closed && outgoing.attempts > 1) {
+        let allowed = outgoing.follows_closed && outgoing.attempts > 1;
+        if attempted && !(allowed && upstream.withdraw()) {
             return Err(failure.into());
         }
         // Counted before connecting: if that fails, another server may receive the request.
@@ -157,6 +164,7 @@ async fn http1(
 /// not to have processed it. This is allowed for every request, does not count as an attempt, and
 /// is no failure of the server.
 async fn http2(
+    upstream: &UpstreamState,
     server: &Rc<ServerState>,
     outgoing: &mut Outgoing,
     slot: Slot,
@@ -166,7 +174,9 @@ async fn http2(
     let (response, place) = loop {
         let place = match placed {
             Placed::Stream(place) => place,
-            Placed::Http1(connection) => return http1(server, outgoing, slot, connection).await,
+            Placed::Http1(connection) => {
+                return http1(upstream, server, outgoing, slot, connection).await;
+            }
         };
         let request = outgoing.request.take().ok_or(ForwardError::Closed)?;
         let fields = request.headers().len();

@@ -149,7 +149,7 @@ pub enum ForwardError {
     UploadTimeout,
     /// The response's head did not arrive within the client's own deadline.
     #[error("no answer within the caller's deadline")]
-    CallerDeadline,
+    ClientDeadline,
     /// The response's head did not arrive in time, and the client spent some of that time on its
     /// request's body.
     #[error("no answer in time, after a body that was waited for")]
@@ -200,7 +200,7 @@ impl ForwardError {
             Self::NoServer => "no_server",
             Self::ResponseTimeout => "response_timeout",
             Self::UploadTimeout => "upload_timeout",
-            Self::CallerDeadline => "caller_deadline",
+            Self::ClientDeadline => "client_deadline",
             Self::SlowUpload => "slow_upload",
             Self::Answer(_) | Self::Broken(_) | Self::Malformed(_) => "answer",
             Self::Closed => "closed",
@@ -224,7 +224,7 @@ impl ForwardError {
             self,
             Self::Overloaded
                 | Self::NoServer
-                | Self::CallerDeadline
+                | Self::ClientDeadline
                 | Self::SlowUpload
                 | Self::Bridge
                 | Self::Body(_)
@@ -245,7 +245,7 @@ impl ForwardError {
             | Self::RefusedStream
             | Self::GoingAway => Cause::Upstream,
             Self::Overloaded | Self::Bridge | Self::Rewrite => Cause::Gateway,
-            Self::CallerDeadline
+            Self::ClientDeadline
             | Self::SlowUpload
             | Self::UploadTimeout
             | Self::Answer(_)
@@ -357,7 +357,7 @@ impl Forwarder {
                 .or_else(|| state.pick(&roster, caller, tried));
             let index = picked.ok_or(ForwardError::NoServer)?;
             let server = &roster.servers[index];
-            let outcome = exchange::exchange(server, outgoing).await;
+            let outcome = exchange::exchange(state, server, outgoing).await;
             let again = match &outcome {
                 Ok(forwarded) => {
                     let status = forwarded.response.status().as_u16();
@@ -414,7 +414,9 @@ impl Forwarder {
             if !counted {
                 outgoing.attempts = outgoing.attempts.saturating_sub(1);
             }
-            if !again || outgoing.attempts == 0 || !outgoing.is_at_hand() || !state.withdraw() {
+            // A counted attempt has been withdrawn from the budget, too.
+            let possible = again && outgoing.attempts > 0 && outgoing.is_at_hand();
+            if !possible || !(counted || state.withdraw()) {
                 return outcome;
             }
             tried |= bit(index);

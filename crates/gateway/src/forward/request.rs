@@ -30,13 +30,14 @@ pub(super) struct Outgoing {
     /// The deadline for the end of the response.
     pub(super) total: Option<Deadline>,
     /// Whether the client set that deadline, and not the file.
-    pub(super) total_is_callers: bool,
+    pub(super) total_is_clients: bool,
     /// The client's address.
     pub(super) client: Option<SocketAddr>,
     pub(super) idempotent: bool,
     /// The attempts that are left, including the current one.
     pub(super) attempts: u32,
-    /// Whether the attempt that failed last is no longer among them.
+    /// Whether the attempt that failed last is no longer among them, and its retry was withdrawn from
+    /// the budget.
     pub(super) counted: bool,
     /// Whether another attempt may follow if a kept connection closes without a byte of response.
     pub(super) follows_closed: bool,
@@ -80,7 +81,7 @@ impl Outgoing {
             upgrade,
             timeouts: upstream.timeouts,
             total: earliest(own, callers).map(Deadline::after),
-            total_is_callers: callers.is_some_and(|callers| own.is_none_or(|own| callers < own)),
+            total_is_clients: callers.is_some_and(|callers| own.is_none_or(|own| callers < own)),
             client,
             interim: None,
             origin: None,

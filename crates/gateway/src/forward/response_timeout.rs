@@ -15,7 +15,7 @@ use tollgate_net::timers::{Deadline, Expiry};
 pub(super) struct ResponseTimeout<'o> {
     response: Expiry,
     total: Option<&'o mut Deadline>,
-    total_is_callers: bool,
+    total_is_clients: bool,
     progress: Option<&'o Progress>,
     stall: Option<Stall>,
     gate: Option<&'o Arc<Gate>>,
@@ -28,7 +28,7 @@ impl<'o> ResponseTimeout<'o> {
             stall: outgoing.stall(),
             response: Expiry::after(outgoing.timeouts.response.into()),
             total: outgoing.total.as_mut(),
-            total_is_callers: outgoing.total_is_callers,
+            total_is_clients: outgoing.total_is_clients,
             progress: outgoing.progress.as_deref(),
             gate: outgoing.gate.as_ref(),
             held: None,
@@ -41,8 +41,8 @@ impl<'o> ResponseTimeout<'o> {
             && total.poll_passed(cx).is_ready()
         {
             let uploaded = self.progress.is_some_and(Progress::was_waited_for);
-            return Poll::Ready(if self.total_is_callers {
-                ForwardError::CallerDeadline
+            return Poll::Ready(if self.total_is_clients {
+                ForwardError::ClientDeadline
             } else if uploaded {
                 ForwardError::SlowUpload
             } else {

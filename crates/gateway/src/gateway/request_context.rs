@@ -420,7 +420,7 @@ impl Drop for RequestContext {
             self.reason = if std::thread::panicking() {
                 "panic"
             } else {
-                "caller_left"
+                "client_left"
             };
             if std::thread::panicking() {
                 self.status = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
@@ -450,7 +450,7 @@ impl Guard for Closing {
         let reason = match end.outcome {
             Outcome::Whole => None,
             Outcome::Broken(error) => Some(error.label()),
-            Outcome::Dropped => Some("caller_left"),
+            Outcome::Dropped => Some("client_left"),
         };
         self.0.close(end.bytes, reason);
     }

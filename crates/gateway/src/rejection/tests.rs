@@ -227,7 +227,7 @@ async fn every_problem_is_json() {
         Rejection::Overloaded,
         Rejection::Upstream(ForwardError::Closed),
         Rejection::Upstream(ForwardError::ResponseTimeout),
-        Rejection::Upstream(ForwardError::CallerDeadline),
+        Rejection::Upstream(ForwardError::ClientDeadline),
         Rejection::Internal,
     ] {
         let response = rejection.response(&asked(&[]), None, "1");

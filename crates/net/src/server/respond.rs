@@ -37,8 +37,10 @@ pub(super) async fn respond<H: Handler>(
     if request.headers().len() > served.settings.headers {
         return refuse(served, &request, BadHead::TooLarge);
     }
+    let method = request.method().clone();
     let mut response = pin!(served.handler.handle(&served.connection, request));
-    std::future::poll_fn(|context| poll_guarded(served, response.as_mut(), context)).await
+    let response = std::future::poll_fn(|cx| poll_guarded(served, response.as_mut(), cx)).await;
+    response.unwrap_or_else(|problem| problem.response_to(&method))
 }
 
 /// Refuses an HTTP/2 request for its size, counts it and informs the handler.
@@ -60,20 +62,20 @@ fn refuse<H: Handler>(
     refusal.problem.response_to(request.method())
 }
 
-/// Polls the handler's response; a panic becomes a response too.
+/// Polls the handler's response. An error is the problem to respond with after a panic.
 pub(super) fn poll_guarded<H: Handler, F: Future<Output = Response<H::Body>>>(
     served: &Served<H>,
     response: Pin<&mut F>,
     context: &mut Context<'_>,
-) -> Poll<Response<H::Body>> {
+) -> Poll<Result<Response<H::Body>, Problem>> {
     // State that a panic leaves in this request is dropped with it. Shared state is behind locks
     // that a panic does not poison, or in cells that are never left half changed.
     match std::panic::catch_unwind(AssertUnwindSafe(|| response.poll(context))) {
-        Ok(poll) => poll,
+        Ok(poll) => poll.map(Ok),
         Err(_) => {
             served.shared.stats.panics.add();
             served.handler.observe(Event::Panicked);
-            Poll::Ready(Problem::INTERNAL.response())
+            Poll::Ready(Err(Problem::INTERNAL))
         }
     }
 }

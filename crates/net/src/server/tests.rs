@@ -15,7 +15,7 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 
 use super::Settings;
-use running::{read_answer, read_to_end, start, wait_until};
+use running::{read_answer, read_to_end, run, start, wait_until};
 use tollgate_policy::address::NetSet;
 
 #[test]
@@ -40,11 +40,7 @@ fn a_connection_serves_many_requests_one_after_another_and_pipelined() {
 #[test]
 fn http2_with_prior_knowledge_is_spoken_on_the_same_port() {
     let server = start(Settings::default());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
+    run(async {
         let stream = tokio::net::TcpStream::connect(server.address)
             .await
             .expect("connected");
@@ -218,6 +214,26 @@ fn a_panic_is_one_500_and_costs_nobody_else_anything() {
     server.handler.released.add_permits(1);
     read_answer(&mut bystander, "held");
     assert_eq!(server.shared.stats.panics.value(), 4);
+}
+
+#[test]
+fn http2_panic_upon_head_is_a_500_without_data() {
+    let server = start(Settings::default());
+    run(async {
+        let stream = tokio::net::TcpStream::connect(server.address)
+            .await
+            .expect("connected");
+        let (mut sender, connection) = h2::client::handshake(stream)
+            .await
+            .expect("HTTP/2 is spoken");
+        tokio::spawn(connection);
+        let request = Request::head("http://a/panic").body(()).expect("a request");
+        let (answer, _) = sender.send_request(request, true).expect("sent");
+        let answer = answer.await.expect("answered");
+        assert_eq!(answer.status(), 500);
+        assert!(answer.headers().contains_key("content-length"));
+        assert!(answer.into_body().data().await.is_none());
+    });
 }
 
 #[test]

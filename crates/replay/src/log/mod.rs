@@ -23,8 +23,8 @@ pub use fields::Fields;
 pub use pattern::Pattern;
 pub use record::{Kind, Own, OwnLimit, Record, Stamp};
 pub(crate) use record::{decimal, split_url};
+pub(crate) use survey::is_recorded_refusal;
 pub use survey::{Sample, Survey, With};
-pub(crate) use survey::{is_recorded_refusal, printable};
 
 use fields::Csv;
 use lines::{Line, Lines};

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
+use tollgate_limit::printable::printable;
 
 use super::{Kind, Options, Record, Stamp};
 
@@ -192,16 +193,17 @@ impl Survey {
                 masked(&text)
             };
             self.samples.push(Sample {
-                file: printable(&file.display().to_string()),
+                file: printable(&file.display().to_string()).into_owned(),
                 line,
-                text: printable(&text),
+                text: printable(&text).into_owned(),
             });
         }
     }
 
     /// A file could not be read to its end.
     pub(super) fn broken(&mut self, file: &Path, line: u64, error: &io::Error) {
-        let file = printable(&file.display().to_string());
+        let file = file.display().to_string();
+        let file = printable(&file);
         self.broken_files += 1;
         self.warnings.push(format!(
             "{file}: cannot be read beyond line {line}: {error}"
@@ -332,14 +334,6 @@ fn unmixed(id: u64) -> u64 {
     undone(number, 30).wrapping_mul(0xf1de_83e1_9937_733d)
 }
 
-/// The text without what a terminal obeys: control characters and those that change the direction are escaped.
-pub(crate) fn printable(text: &str) -> String {
-    text.escape_debug()
-        .collect::<String>()
-        .replace("\\\"", "\"")
-        .replace("\\'", "'")
-}
-
 /// The text without addresses: every digit, every word with colons, and the first word, which names the client.
 fn masked(text: &str) -> String {
     let mut masked = String::new();
@@ -402,7 +396,8 @@ mod tests {
     #[test]
     fn survey_samples_name_no_address_and_obey_no_terminal() {
         let text = "192.0.2.7 - - \x1b[31m \"GET /a?ip=2001:db8::1 and 10.0.0.1\" \u{202e}";
-        let safe = printable(&masked(text));
+        let masked = masked(text);
+        let safe = printable(&masked);
         for secret in ["192.0.2.7", "2001:db8", "10.0.0.1", "\x1b", "\u{202e}"] {
             assert!(!safe.contains(secret), "{safe}");
         }

@@ -42,6 +42,8 @@ pub(crate) fn start<F: Future<Output = ()> + 'static>(
             runtime.block_on(local.run_until(main()));
             // Connections are closed cleanly; a server that does not respond is not waited for.
             let _ = runtime.block_on(async { tokio::time::timeout(FAREWELL, local).await });
+            // A name lookup that hangs blocks a thread of the runtime, and is not awaited either.
+            runtime.shutdown_background();
         })
 }
 
@@ -319,5 +321,31 @@ impl Drop for Chore {
         if let Some(running) = &self.0 {
             running.abort();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+
+    use super::*;
+
+    #[test]
+    fn store_thread_ends_while_a_name_lookup_hangs() {
+        let (release, hangs) = channel::<()>();
+        let (report, outcome) = channel();
+        let thread = start("test", move || async move {
+            let (start, started) = tokio::sync::oneshot::channel();
+            // As the system's resolver is called.
+            tokio::task::spawn_blocking(move || {
+                let _ = start.send(());
+                let _ = report.send(hangs.recv_timeout(Duration::from_secs(20)));
+            });
+            let _ = started.await;
+        });
+        thread.expect("a thread").join().expect("no panic");
+        drop(release);
+        let outcome = outcome.recv().expect("it ends when it is released");
+        assert_eq!(outcome, Err(RecvTimeoutError::Disconnected));
     }
 }

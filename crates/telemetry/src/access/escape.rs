@@ -1,7 +1,8 @@
 //! Escapes untrusted bytes for JSON strings and quoted log columns, so that every line stays one
 //! line of valid text.
 
-use crate::text::{is_deceptive, push_escaped};
+use crate::text::push_escaped;
+use tollgate_limit::printable::is_deceptive;
 
 /// Appends `bytes` as the inside of a JSON string. Invalid UTF-8 becomes U+FFFD.
 pub(super) fn json(into: &mut Vec<u8>, bytes: &[u8]) {

@@ -98,6 +98,11 @@ fn fixed(raw: &At<RawRespond>, context: &mut Context<'_>) -> Option<Target> {
     let status = context.within(raw.status(), 200, 599);
     let content_type = header_value(&raw.content_type().at(), context)?;
     let body = raw.body.get().map_or("", At::as_str).to_owned();
+    if let (204 | 304, Some(text)) = (status, raw.body.get().filter(|_| !body.is_empty())) {
+        let problem = Problem::warning(format!("a response with status {status} has no body"))
+            .at(text.place, "this is never sent");
+        context.push(problem.help("leave `body` out, or write another status"));
+    }
     Some(Target::Fixed {
         status: u16::try_from(status).unwrap_or(200),
         body,

@@ -59,6 +59,23 @@ fn a_get_survives_a_connection_that_closes_at_reuse() {
 }
 
 #[test]
+fn retries_after_closed_connections_are_bounded_by_the_retry_budget() {
+    const REQUESTS: usize = 300;
+    // The budget holds 500, each request adds one, each retry takes five.
+    const RETRIES_MOST: usize = (500 + REQUESTS) / 5;
+    let origin = closes_at_reuse();
+    let mut two = upstream(origin.address);
+    two.attempts = 2;
+    let gateway = gateway(two);
+    let served = (0..REQUESTS).filter(|_| gateway.ask(GET).status == 200);
+    let served = served.count();
+    let sent = origin.records().concat().matches("GET /").count();
+    assert!(sent <= REQUESTS + RETRIES_MOST, "{sent}");
+    assert!(served < REQUESTS, "the others are 502");
+    assert!(served > 100, "{served}");
+}
+
+#[test]
 fn a_post_is_never_sent_twice() {
     for post in [
         POST,

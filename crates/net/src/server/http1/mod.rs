@@ -296,7 +296,7 @@ impl<H: Handler> Connection<H> {
                 interim.take(core.output.flat());
             }
             if let Poll::Ready(answer) = answer {
-                return Poll::Ready(Some(answer));
+                return Poll::Ready(Some(answer.unwrap_or_else(|problem| problem.response())));
             }
             if !core.output.is_done() && matches!(core.poll_flush(cx), Poll::Ready(Err(_))) {
                 return Poll::Ready(None);

@@ -65,15 +65,19 @@ impl Server {
     }
 
     pub(super) fn await_held(&self, many: u32) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        runtime.block_on(async {
+        run(async {
             let held = tokio::time::timeout(DEADLINE, self.handler.held.acquire_many(many)).await;
             held.expect("held in time").expect("never closed").forget();
         });
     }
+}
+
+/// Runs `work` on a runtime of its own.
+pub(super) fn run<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(work)
 }
 
 pub(super) fn read_to_end(stream: &mut TcpStream) -> String {

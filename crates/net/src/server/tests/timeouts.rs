@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 
-use super::running::{DEADLINE, read_answer, read_to_end, start, wait_until};
+use super::running::{DEADLINE, read_answer, read_to_end, run, start, wait_until};
 use crate::server::Settings;
 
 #[test]
@@ -208,11 +208,7 @@ fn a_caller_whose_streams_have_no_window_is_cut_off() {
         body_idle: Duration::from_millis(300),
         ..Settings::default()
     });
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
+    run(async {
         let stream = tokio::net::TcpStream::connect(server.address)
             .await
             .expect("connected");
@@ -242,11 +238,7 @@ fn a_caller_whose_streams_have_no_window_is_cut_off() {
 #[test]
 fn http2_answer_that_is_not_taken_is_asked_for_one_piece_and_no_more() {
     let server = start(Settings::default());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async {
+    run(async {
         let stream = tokio::net::TcpStream::connect(server.address)
             .await
             .expect("connected");
