@@ -1,95 +1,317 @@
-//! Exports the limiter's counters as metrics.
+//! `/api/v1/limits`: every limit with its counts. `/api/v1/limits/{name}/keys`: who is refused now,
+//! and who is close.
 
-use tollgate_limit::Role;
-use tollgate_limiter::Snapshot;
-use tollgate_telemetry::metrics::Samples;
+use serde::{Deserialize, Serialize};
 
-/// Adds the limits' counters to a scrape.
-pub fn samples(limits: &[Snapshot], to: &mut Samples) {
-    for snapshot in limits {
-        let limit = &*snapshot.limit;
-        let mut labels = vec![("limit", &*limit.name)];
-        if let Some(tier) = &limit.tier {
-            labels.push(("tier", tier));
-        }
-        if limit.role == Role::Candidate {
-            let agreement = snapshot.agreement;
-            for (word, count) in [
-                ("both_allow", agreement.both_allow),
-                ("both_refuse", agreement.both_refuse),
-                ("only_live_refuses", agreement.only_live_refuses),
-                ("only_candidate_refuses", agreement.only_candidate_refuses),
-            ] {
-                let labels = [&labels[..], &[("agreement", word)]].concat();
-                to.counter(
-                    "limit_candidate",
-                    "What a limit and its candidate said of the same requests",
-                    &labels,
-                    count,
-                );
+use super::live::{Key, Live, Now, moment};
+use tollgate_gateway::gateway::near;
+use tollgate_gateway::refusals::{Busy, Counted, Counts};
+use tollgate_limit::{Limit, Mode, Placement, Role, Timestamp};
+use tollgate_limiter::Snapshot as Counters;
+use tollgate_policy::{Policy, Rule};
+
+/// Every limit in force.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Limits {
+    /// The version of this document.
+    pub format: u32,
+    /// The limits in the order of the file, each with its tiers and its candidate.
+    pub limits: Vec<LimitCounts>,
+}
+
+/// One variant of a limit, and its counts since the gateway started.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LimitCounts {
+    /// The limit.
+    pub limit: String,
+    /// The tier of these numbers.
+    pub tier: Option<String>,
+    /// Whether this is the limit's candidate, which only counts.
+    pub candidate: bool,
+    /// The limit in words.
+    pub words: String,
+    /// What each bucket belongs to; empty: one bucket for everyone.
+    pub per: Vec<String>,
+    /// `local` or `shared`.
+    pub store: String,
+    /// `enforce`, `shadow` or `off`.
+    pub mode: String,
+    /// Requests that it admitted.
+    pub allowed: u64,
+    /// Requests that it refused.
+    pub refused: u64,
+    /// Refusals that were only counted.
+    pub shadow_refused: u64,
+    /// Decisions without the shared store, which did not answer.
+    pub ungoverned: u64,
+    /// Buckets forgotten with a debt that was kept; this and the next member are counted once for
+    /// all tiers.
+    pub key_evictions: u64,
+    /// Refusals of keys that stood at an inherited debt.
+    pub inherited_refusals: u64,
+    /// For a candidate: how it compares with the limit in force.
+    pub agreement: Option<Agreement>,
+}
+
+/// What a candidate and the limit in force said of the same requests.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Agreement {
+    /// Both admitted.
+    pub both_allow: u64,
+    /// Both refused.
+    pub both_refuse: u64,
+    /// Only the limit in force refused.
+    pub only_live_refuses: u64,
+    /// Only the candidate refused.
+    pub only_candidate_refuses: u64,
+}
+
+/// The busiest keys of a limit.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Keys {
+    /// The version of this document.
+    pub format: u32,
+    /// The limit.
+    pub limit: String,
+    /// The beginning of the counted time.
+    pub from: String,
+    /// The most events that a key which was not kept can have had.
+    pub unseen: u64,
+    /// The number of keys that were found, of which `keys` has the first.
+    pub found: usize,
+    /// The keys.
+    pub keys: Vec<KeyCount>,
+}
+
+/// One key, and its events.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeyCount {
+    /// The key.
+    #[serde(flatten)]
+    pub key: Key,
+    /// The tier whose numbers applied at the last event.
+    pub tier: Option<String>,
+    /// Requests lost, or with `near` requests that left at most a fifth of the units; never too
+    /// small.
+    pub count: u64,
+    /// By how much `count` may be too large.
+    pub count_error: u64,
+    /// Since when, without a pause of ten seconds.
+    pub since: String,
+    /// The last of them.
+    pub last: String,
+    /// From when on a request like the last one is admitted; `null`: not known, or `near`.
+    pub until: Option<String>,
+    /// How the bucket stands now, for a request of one unit.
+    pub now: Now,
+}
+
+/// Which keys are asked for, and how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Query {
+    pub(super) counted: Counted,
+    pub(super) sort: Sort,
+    pub(super) most: usize,
+}
+
+/// The order of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    Count,
+    Since,
+    Last,
+}
+
+impl Query {
+    /// Reads a query: `refused` or `near`, `sort=count|since|last`, `most=N`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn parse(query: &str) -> Result<Self, String> {
+        let mut asked = Self {
+            counted: Counted::Refused,
+            sort: Sort::Count,
+            most: MOST_DEFAULT,
+        };
+        for part in query.split('&').filter(|part| !part.is_empty()) {
+            match part.split_once('=').unwrap_or((part, "")) {
+                ("refused", "") => asked.counted = Counted::Refused,
+                ("near", "") => asked.counted = Counted::Near,
+                ("sort", "count") => asked.sort = Sort::Count,
+                ("sort", "since") => asked.sort = Sort::Since,
+                ("sort", "last") => asked.sort = Sort::Last,
+                ("most", number) => match number.parse() {
+                    Ok(most) if (1..=MOST).contains(&most) => asked.most = most,
+                    _ => return Err(format!("`most` is a number from 1 to {MOST}")),
+                },
+                _ => {
+                    return Err(format!(
+                        "`{}` is not known here: refused, near, sort=count|since|last, most=N",
+                        part.escape_default()
+                    ));
+                }
             }
-            continue;
         }
-        if let Some(factor) = snapshot.factor {
-            let help = "The share of a limit's rate that is granted while it follows the upstream's health";
-            to.gauge(
-                "limit_rate_factor",
-                help,
-                &labels,
-                f64::from(factor) / WHOLE,
-            );
-        }
-        if let Some(held) = snapshot.held {
-            let help = "How long a limit grants nothing, since its upstream's Retry-After or RateLimit fields say so";
-            to.gauge(
-                "limit_held_seconds",
-                help,
-                &labels,
-                std::time::Duration::from(held).as_secs_f64(),
-            );
-        }
-        if let Some(places) = snapshot.places {
-            let help = "Requests at once that an adaptive concurrency limit admits now";
-            to.gauge("limit_adaptive_places", help, &labels, f64::from(places));
-        }
-        let count = snapshot.count;
-        for (outcome, count) in [
-            ("allow", count.allowed),
-            ("deny", count.refused),
-            ("shadow_deny", count.shadow_refused),
-        ] {
-            let labels = [&labels[..], &[("outcome", outcome)]].concat();
-            to.counter(
-                "limit_decisions",
-                "What each limit said, once per request and limit",
-                &labels,
-                count,
-            );
-        }
-        let help = "Decisions made without the shared store, which did not answer";
-        to.counter("limit_ungoverned", help, &labels, count.ungoverned);
-        let help = "Responses that said what `settle` asks of them";
-        to.counter("limit_settled", help, &labels, count.settled);
-        let help = "Units that responses said they cost, where `settle` asks them";
-        to.counter("limit_settled_units", help, &labels, count.settled_units);
-        let help = "Responses (2xx) that did not say what `settle` asks of them, so that the estimate stayed charged";
-        to.counter("limit_unsettled", help, &labels, count.unsettled);
-        let help = "Buckets forgotten while they remembered a debt; the debt was kept";
-        to.counter(
-            "limit_key_evictions",
-            help,
-            &labels,
-            snapshot.table.evictions,
-        );
-        let help = "Refusals of keys that stood at an inherited debt";
-        to.counter(
-            "limit_inherited_refusals",
-            help,
-            &labels,
-            snapshot.table.inherited_refusals,
-        );
+        Ok(asked)
     }
 }
 
-/// The denominator of a factor.
-const WHOLE: f64 = 1_024.0;
+impl Live {
+    /// Every limit in force.
+    pub(super) fn limits(&self) -> Limits {
+        let snapshot = self.current.load();
+        let policy = &snapshot.policy;
+        let counts = snapshot.limiter.snapshot();
+        let words = |counts: &Counters| {
+            let rule = policy
+                .rules
+                .iter()
+                .find(|rule| rule.name == counts.limit.name);
+            limit_counts(counts, rule, policy)
+        };
+        Limits {
+            format: FORMAT,
+            limits: counts.iter().map(words).collect(),
+        }
+    }
+
+    /// The keys of the limit `name`; `None`: there is no such limit.
+    pub(super) async fn keys(&self, name: &str, query: Query) -> Option<Keys> {
+        let snapshot = self.current.load_full();
+        let rule = snapshot
+            .policy
+            .rules
+            .iter()
+            .find(|rule| &*rule.name == name)?;
+        let now = self.now();
+        let counts = self.counts(query.counted, now);
+        let mut busy: Vec<Busy> = counts
+            .keys
+            .into_iter()
+            .filter(|busy| *busy.limit.name == *name)
+            .filter(|busy| match query.counted {
+                Counted::Refused => busy.until.is_none_or(|until| until > now),
+                Counted::Near => true,
+            })
+            .collect();
+        match query.sort {
+            Sort::Count => busy.sort_by_key(|one| std::cmp::Reverse(one.count)),
+            Sort::Since => busy.sort_by_key(|one| one.since),
+            Sort::Last => busy.sort_by_key(|one| std::cmp::Reverse(one.last)),
+        }
+        let mut keys = Vec::new();
+        let (mut found, mut silent) = (0, None);
+        for one in busy {
+            // Without a limit of what is asked, a store that is slow would be asked for long.
+            if keys.len() >= query.most {
+                found += 1;
+                continue;
+            }
+            let limit = rule.variant(one.limit.tier.as_ref());
+            let level = match &silent {
+                Some(silent) => Now::clone(silent),
+                None => self.level(limit, &one.key, 1).await,
+            };
+            match (&level.level, query.counted) {
+                (Some(level), Counted::Near) if !is_near(limit, level.remaining) => continue,
+                (None, _) => silent = Some(level.clone()),
+                _ => {}
+            }
+            found += 1;
+            keys.push(self.key_count(&one, level));
+        }
+        Some(Keys {
+            format: FORMAT,
+            limit: name.to_owned(),
+            from: moment(counts.from),
+            unseen: counts.unseen,
+            found,
+            keys,
+        })
+    }
+
+    fn counts(&self, counted: Counted, now: Timestamp) -> Counts {
+        match &self.refusals {
+            Some(refusals) => refusals.counts(counted, now),
+            None => Counts {
+                keys: Vec::new(),
+                from: now,
+                unseen: 0,
+            },
+        }
+    }
+
+    /// The keys that were refused of late.
+    pub(super) fn refused(&self) -> Vec<Busy> {
+        self.counts(Counted::Refused, self.now()).keys
+    }
+
+    pub(super) fn key_count(&self, busy: &Busy, now: Now) -> KeyCount {
+        KeyCount {
+            key: self.key(&busy.key),
+            tier: busy.limit.tier.as_deref().map(str::to_owned),
+            count: busy.count,
+            count_error: busy.error,
+            since: moment(busy.since),
+            last: moment(busy.last),
+            until: busy.until.map(moment),
+            now,
+        }
+    }
+}
+
+fn is_near(limit: &Limit, remaining: u64) -> bool {
+    near(limit).is_some_and(|few| remaining <= few)
+}
+
+fn limit_counts(counts: &Counters, rule: Option<&Rule>, policy: &Policy) -> LimitCounts {
+    let limit = &*counts.limit;
+    let per = rule
+        .map(|rule| rule.scope.names(policy))
+        .unwrap_or_default();
+    let agreement = Agreement {
+        both_allow: counts.agreement.both_allow,
+        both_refuse: counts.agreement.both_refuse,
+        only_live_refuses: counts.agreement.only_live_refuses,
+        only_candidate_refuses: counts.agreement.only_candidate_refuses,
+    };
+    let candidate = limit.role == Role::Candidate;
+    LimitCounts {
+        limit: limit.name.to_string(),
+        tier: limit.tier.as_deref().map(str::to_owned),
+        candidate,
+        words: limit.algorithm.words(),
+        per: per.into_iter().map(str::to_owned).collect(),
+        store: store(limit).to_owned(),
+        mode: match limit.mode {
+            Mode::Enforce => "enforce",
+            Mode::Shadow => "shadow",
+            Mode::Off => "off",
+        }
+        .to_owned(),
+        allowed: counts.count.allowed,
+        refused: counts.count.refused,
+        shadow_refused: counts.count.shadow_refused,
+        ungoverned: counts.count.ungoverned,
+        key_evictions: counts.table.evictions,
+        inherited_refusals: counts.table.inherited_refusals,
+        agreement: candidate.then_some(agreement),
+    }
+}
+
+/// The place of a limit's buckets.
+pub(super) fn store(limit: &Limit) -> &'static str {
+    match limit.placement {
+        Placement::Local => "local",
+        Placement::Shared => "shared",
+    }
+}
+
+/// [`Limits::format`] and [`Keys::format`] of this version.
+const FORMAT: u32 = 1;
+
+/// The keys of a response, unless the query says otherwise.
+const MOST_DEFAULT: usize = 100;
+
+/// The most keys of a response.
+const MOST: usize = 1_000;

@@ -6,15 +6,17 @@
 //! - `/readyz`: it accepts requests (503 before that, while it drains, and while a condition fails;
 //!   `?verbose` says which).
 //! - `/metrics`, `/api/v1/status`, `POST /-/reload`.
-//! - `/api/v1/decisions/{id}`: why a request was refused.
+//! - `/api/v1/limits`, `/api/v1/keys`, `/api/v1/decisions`: who is limited now, and why.
 
 mod api;
 pub mod decisions;
 mod guard;
-mod limits;
+pub mod keys;
+pub mod limits;
 mod listener;
 pub mod live;
 mod readiness;
+mod samples;
 mod serve;
 pub mod status;
 #[cfg(test)]
@@ -30,9 +32,9 @@ use tokio::sync::watch;
 
 use tollgate_telemetry::Metrics;
 
-pub use limits::samples as limit_samples;
 pub use live::Live;
 pub use readiness::{Phase, Readiness, Report, Standing};
+pub use samples::samples as limit_samples;
 pub use status::Status;
 
 /// The settings and data sources of the admin listener.

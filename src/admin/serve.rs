@@ -105,7 +105,7 @@ async fn respond(request: Request<Incoming>, options: &Arc<Options>) -> Response
         "/api/v1/status" => status(options),
         "/-/reload" => reload(options).await,
         "/" => text(StatusCode::OK, INDEX.to_owned()),
-        path => api::get(path, &options.live)
+        path => api::get(path, query, &options.live)
             .await
             .unwrap_or_else(|| text(StatusCode::NOT_FOUND, INDEX.to_owned())),
     }
@@ -183,6 +183,9 @@ GET  /livez           the process answers
 GET  /readyz          it takes requests (?verbose says why not)
 GET  /metrics         Prometheus or OpenMetrics text
 GET  /api/v1/status   what runs, as JSON
+GET  /api/v1/limits   every limit and its counts
+GET  /api/v1/limits/NAME/keys   who is refused now (?near: who is close)
+GET  /api/v1/keys/IDENTITY/VALUE   how a caller's buckets stand
 GET  /api/v1/decisions/ID   why a request was refused
 POST /-/reload        load the configuration again
 ";

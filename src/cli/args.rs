@@ -38,6 +38,8 @@ pub(super) enum Verb {
     Explain(Explain),
     /// Say why a running gateway refused a request, by the decision id that its client was told
     Why(Why),
+    /// Show how a caller's buckets stand on running gateways
+    Key(Key),
     /// Run an access log through a configuration in virtual time: what it would have refused
     Replay(Replay),
     /// Work the numbers of a limit out from an access log
@@ -72,6 +74,11 @@ pub(super) struct ConfigFile {
 }
 
 impl ConfigFile {
+    /// This file, or the default one.
+    pub(super) fn option(config: Option<PathBuf>) -> Self {
+        Self { file: None, config }
+    }
+
     /// What is written; `None`: nothing, and the default holds.
     pub(super) fn written(&self) -> Option<PathBuf> {
         let written = self.file.as_ref().or(self.config.as_ref());
@@ -146,7 +153,8 @@ pub(super) struct Check {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  tollgate explain 'GET /v1/x' -H 'x-api-key: k'\n  \
-    tollgate explain 'POST api.example.com/orders' --ip 192.0.2.7 --format json\n\n\
+    tollgate explain 'POST api.example.com/orders' --ip 192.0.2.7 --format json\n  \
+    tollgate explain 'GET /v1/x' -H 'x-api-key: k' --live\n\n\
     Exit code: 0 a route takes it, 1 it is refused before any limit (404, 401), 2 wrong use."
 )]
 pub(super) struct Explain {
@@ -160,6 +168,12 @@ pub(super) struct Explain {
     /// The address it comes from
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(super) ip: IpAddr,
+    /// Ask the running gateway how each bucket stands now; nothing is charged
+    #[arg(long)]
+    pub(super) live: bool,
+    /// With `--live`: the admin listener of the running gateway [default: what the configuration says, else 127.0.0.1:9180]
+    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_ADMIN")]
+    pub(super) admin: Option<String>,
     /// How to say it
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(super) format: Format,
@@ -176,11 +190,42 @@ pub(super) struct Gateways {
         value_delimiter = ','
     )]
     pub(super) admin: Vec<String>,
-    #[command(flatten)]
-    pub(super) config: ConfigFile,
+    /// The configuration that names the admin listener [env: TOLLGATE_CONFIG] [default: gateway.toml]
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
     /// How long one gateway may take, milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2_000)]
     pub(super) timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Key {
+    #[command(subcommand)]
+    pub(super) verb: KeyVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum KeyVerb {
+    /// Show how each bucket of a caller stands; nothing is charged
+    Show(KeyShow),
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tollgate key show tenant acme\n  tollgate key show address 192.0.2.7\n  \
+    tollgate key show everyone --admin 10.0.0.1:9180,10.0.0.2:9180\n\n\
+    Exit code: 0 every gateway has told, 1 one has not, 2 wrong use."
+)]
+pub(super) struct KeyShow {
+    /// The identity as the file names it, `address`, or `everyone`
+    pub(super) identity: String,
+    /// The caller: its name in the list of callers, or its key; a key of several parts has a value for each
+    pub(super) values: Vec<String>,
+    #[command(flatten)]
+    pub(super) gateways: Gateways,
+    /// How to say it
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
 }
 
 #[derive(Debug, Args)]

@@ -120,7 +120,7 @@ fn rooms(config: &Config) -> String {
     if let Some(bytes) = app::memory::of_refusals(config) {
         let refusals = bytes >> 20;
         text.push_str(&format!(
-            "  the last refusals, which `tollgate why` explains: {refusals} MiB\n"
+            "  the last refusals and the busiest keys, which `tollgate why` and the admin API show: {refusals} MiB\n"
         ));
     }
     format!("\nMemory, beyond which a newcomer takes the place and the debt of another\n{text}\n")

@@ -7,8 +7,9 @@ use tollgate_policy::explain::{Explanation, IdentityStory, LimitStory};
 use tollgate_policy::{Policy, Rule};
 
 use super::check::room;
-use super::explain::{Naming, fate_words};
+use super::explain::{Known, fate_words};
 use super::trial::Verdict;
+use crate::admin::live::Now;
 use crate::app;
 
 const VERSION: u32 = 1;
@@ -31,8 +32,8 @@ pub(super) struct Checked<'c> {
     /// The bytes of all connections when as many are open as are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     connections_bytes: Option<u64>,
-    /// The bytes of the refusals that `why` explains, when all are in use; absent without an admin
-    /// listener.
+    /// The bytes of the last refusals and the busiest keys, when all are in use; absent without an
+    /// admin listener.
     #[serde(skip_serializing_if = "Option::is_none")]
     refusals_bytes: Option<u64>,
     limits: Vec<LimitWords<'c>>,
@@ -214,10 +215,13 @@ struct Limited<'e> {
     key: &'e str,
     /// The key's name in logs; `null`: it is not known here.
     name: Option<String>,
+    /// How the bucket stands, with `--live`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    now: Option<Now>,
 }
 
 /// The document that explains a request.
-pub(super) fn explained(policy: &Policy, told: &Explanation, name: &Naming<'_>) -> String {
+pub(super) fn explained(policy: &Policy, told: &Explanation, known: &Known) -> String {
     let route = |index: usize| &*policy.routes[index].name;
     let captures = told.taken.iter().flat_map(|(_, captures)| captures);
     let fates = told.routes.iter().enumerate();
@@ -248,7 +252,7 @@ pub(super) fn explained(policy: &Policy, told: &Explanation, name: &Naming<'_>) 
         limits: told
             .limits
             .iter()
-            .map(|story| limited(policy, story, name))
+            .map(|story| limited(policy, story, known))
             .collect(),
     })
 }
@@ -279,7 +283,7 @@ fn identified<'e>(policy: &'e Policy, story: &'e IdentityStory) -> Identified<'e
     }
 }
 
-fn limited<'e>(policy: &'e Policy, story: &'e LimitStory, name: &Naming<'_>) -> Limited<'e> {
+fn limited<'e>(policy: &'e Policy, story: &'e LimitStory, known: &Known) -> Limited<'e> {
     let limit = &policy.limits[story.limit];
     Limited {
         limit: &limit.name,
@@ -290,7 +294,8 @@ fn limited<'e>(policy: &'e Policy, story: &'e LimitStory, name: &Naming<'_>) -> 
         enforced: story.enforced,
         skipped: story.skipped.map(|why| why.words()),
         key: &story.key,
-        name: name(&story.key_bytes).filter(|_| story.skipped.is_none()),
+        name: known.name(story),
+        now: known.now(policy, story),
     }
 }
 

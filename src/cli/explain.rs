@@ -4,10 +4,13 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use super::args::{Explain, Format};
+use super::args::{Explain, Format, Gateways};
 use super::document;
+use super::fleet::{self, Told};
 use super::request::Request;
-use super::{BAD, load, print_out, wrong_use};
+use super::{BAD, load, print_out, why, wrong_use};
+use crate::admin::keys::Bucket;
+use crate::admin::live::Now;
 use crate::app;
 use tollgate_config::Unset;
 use tollgate_limit::printable::printable;
@@ -15,9 +18,62 @@ use tollgate_policy::claims::body_length;
 use tollgate_policy::explain::{Explanation, IdentityStory, LimitStory, RouteFate};
 use tollgate_policy::{Peer, Policy};
 use tollgate_store::clock::Clock;
+use tollgate_telemetry::access::KeyNames;
 
-/// The name of a key in logs, if it is known here.
-pub(super) type Naming<'n> = dyn Fn(&[u8]) -> Option<String> + 'n;
+/// What is known of buckets beside the file.
+pub(super) struct Known {
+    names: Option<KeyNames>,
+    /// The running gateway, if it is to be asked.
+    gateway: Option<fleet::Asked>,
+}
+
+impl Known {
+    /// The name of a key in logs, if it is known here.
+    pub(super) fn name(&self, story: &LimitStory) -> Option<String> {
+        let names = self.names.filter(|_| story.skipped.is_none());
+        names.map(|names| names.text(&story.key_bytes))
+    }
+
+    /// How the bucket stands, if the running gateway is to be asked.
+    pub(super) fn now(&self, policy: &Policy, story: &LimitStory) -> Option<Now> {
+        // A candidate has buckets of its own, which the gateway does not show.
+        let asks = story.skipped.is_none() && !story.candidate;
+        let gateway = self.gateway.as_ref().filter(|_| asks)?;
+        let limit = &policy.limits[story.limit];
+        let mut path = format!("/api/v1/buckets/{}/", fleet::encoded(&limit.name));
+        story
+            .key_bytes
+            .iter()
+            .for_each(|byte| path.push_str(&format!("{byte:02x}")));
+        if story.key_bytes.is_empty() {
+            path.push('-');
+        }
+        path.push_str(&format!("?cost={}", story.cost));
+        if let Some(tier) = &limit.tier {
+            path.push_str(&format!("&tier={}", fleet::encoded(tier)));
+        }
+        Some(match gateway.get::<Bucket>(&path) {
+            Told::Document(bucket) => bucket.now,
+            Told::Refused(why) | Told::Silent(why) => Now {
+                level: None,
+                why_not: Some(why),
+            },
+        })
+    }
+}
+
+/// The running gateway that `--live` asks.
+fn asked(args: &Explain) -> Result<Option<fleet::Asked>, ExitCode> {
+    if !args.live {
+        return Ok(None);
+    }
+    let gateways = Gateways {
+        admin: args.admin.iter().cloned().collect(),
+        config: Some(args.config.path()),
+        timeout: LIVE_TIMEOUT,
+    };
+    fleet::asked("explain", &gateways).map(|gateways| gateways.into_iter().next())
+}
 
 pub(super) fn explain(args: &Explain) -> ExitCode {
     let request = match Request::parse(&args.request, &args.headers) {
@@ -57,13 +113,18 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
             return BAD;
         }
     };
-    let names = app::key_names::known(&config);
-    let name = |key: &[u8]| names.as_ref().map(|names| names.text(key));
+    let known = match asked(args) {
+        Ok(gateway) => Known {
+            names: app::key_names::known(&config),
+            gateway,
+        },
+        Err(code) => return code,
+    };
     let now = Clock::system().now().as_micros() / 1_000_000;
     let told = policy.explain(&described, now, body_length(&request.headers));
     let text = match args.format {
-        Format::Human => words(policy, &told, &name),
-        Format::Json => document::explained(policy, &told, &name),
+        Format::Human => words(policy, &told, &known),
+        Format::Json => document::explained(policy, &told, &known),
     };
     let printed = print_out(&text);
     if told.taken.is_none() || told.refusal.is_some() {
@@ -74,18 +135,13 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
 }
 
 /// The text output.
-fn words(policy: &Policy, told: &Explanation, name: &Naming<'_>) -> String {
+fn words(policy: &Policy, told: &Explanation, known: &Known) -> String {
     let mut text = String::new();
-    tell(&mut text, policy, told, name).expect("writing into a String cannot fail");
+    tell(&mut text, policy, told, known).expect("writing into a String cannot fail");
     text
 }
 
-fn tell(
-    to: &mut String,
-    policy: &Policy,
-    told: &Explanation,
-    name: &Naming<'_>,
-) -> std::fmt::Result {
+fn tell(to: &mut String, policy: &Policy, told: &Explanation, known: &Known) -> std::fmt::Result {
     let host = if told.host.is_empty() {
         "(none)"
     } else {
@@ -150,7 +206,7 @@ fn tell(
         writeln!(to, "limits     none")?;
     }
     for story in &told.limits {
-        limit(to, policy, story, name)?;
+        limit(to, policy, story, known)?;
     }
     Ok(())
 }
@@ -207,12 +263,7 @@ fn identity(to: &mut String, policy: &Policy, story: &IdentityStory) -> std::fmt
     }
 }
 
-fn limit(
-    to: &mut String,
-    policy: &Policy,
-    story: &LimitStory,
-    name: &Naming<'_>,
-) -> std::fmt::Result {
+fn limit(to: &mut String, policy: &Policy, story: &LimitStory, known: &Known) -> std::fmt::Result {
     let limit = &policy.limits[story.limit];
     let variant = match (&limit.tier, story.candidate) {
         (_, true) => " (candidate: judged and only counted)".to_owned(),
@@ -230,14 +281,19 @@ fn limit(
         "; its refusals only count"
     };
     let units = if story.cost == 1 { "unit" } else { "units" };
-    let named =
-        name(&story.key_bytes).map_or_else(String::new, |name| format!(" ({name} in logs)"));
+    let named = known
+        .name(story)
+        .map_or_else(String::new, |name| format!(" ({name} in logs)"));
     writeln!(
         to,
         "           {} {units} from bucket {}{named}{counted}",
         story.cost,
         key(&story.key)
-    )
+    )?;
+    match known.now(policy, story) {
+        Some(now) => writeln!(to, "           now: {}", why::now(&now)),
+        None => Ok(()),
+    }
 }
 
 fn key(words: &str) -> Cow<'_, str> {
@@ -258,6 +314,9 @@ pub(super) fn fate_words(fate: &RouteFate) -> String {
         RouteFate::Header(name) => format!("header {name} is absent or has another value"),
     }
 }
+
+/// How long the running gateway may take, milliseconds.
+const LIVE_TIMEOUT: u64 = 2_000;
 
 /// Up to this number all routes are listed.
 const FEW: usize = 12;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::args::Gateways;
+use super::args::{ConfigFile, Gateways};
 use super::gateway::Place;
 use super::{BAD, wrong_use};
 
@@ -33,7 +33,7 @@ pub(super) enum Told<T> {
 pub(super) fn asked(verb: &str, args: &Gateways) -> Result<Vec<Asked>, ExitCode> {
     let patience = Duration::from_millis(args.timeout.max(1));
     if args.admin.is_empty() {
-        let place = Place::of(&args.config);
+        let place = Place::of(&ConfigFile::option(args.config.clone()));
         return Ok(vec![Asked {
             name: place.to_string(),
             places: vec![place],
@@ -97,6 +97,19 @@ pub(super) fn first<T: DeserializeOwned>(
     }
     reasons.iter().for_each(|reason| tell!("{reason}"));
     Err(BAD)
+}
+
+/// A part of a path, percent-encoded.
+pub(super) fn encoded(part: &str) -> String {
+    let mut text = String::with_capacity(part.len());
+    for byte in part.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_~".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
 }
 
 /// The reason in a problem document, or the text itself.

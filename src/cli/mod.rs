@@ -21,6 +21,7 @@ mod gateway;
 mod hash;
 mod health;
 mod init;
+mod key;
 mod load;
 mod manual;
 mod origin;
@@ -72,6 +73,7 @@ pub fn main() -> ExitCode {
         },
         Some(Verb::Check(args)) => check::check(&args),
         Some(Verb::Explain(args)) => explain::explain(&args),
+        Some(Verb::Key(args)) => key::key(&args.verb),
         Some(Verb::Why(args)) => why::why(&args),
         Some(Verb::Replay(args)) => replay::replay(&args),
         Some(Verb::Suggest(args)) => suggest::suggest(&args),

@@ -165,6 +165,205 @@ fn names_of_keys_are_the_same_after_a_restart_and_in_explain() {
     assert_ne!(name(), first, "another secret gives other names");
 }
 
+#[test]
+fn keys_refused_now_are_listed_with_what_they_lost_until_they_are_admitted() {
+    let gateway = Gateway::start(TENANTS);
+    for (key, requests) in [("a", 5), ("b", 3), ("c", 1)] {
+        for _ in 0..requests {
+            gateway.request("GET", "/v1/x", &[("x-api-key", key)]);
+        }
+    }
+    let path = "/api/v1/limits/search/keys?refused";
+    let told = gateway.admin_get(path).json();
+    let keys = told["keys"].as_array().expect("a list");
+    let lost: Vec<_> = keys.iter().map(|key| key["count"].as_u64()).collect();
+    assert_eq!(lost, [Some(3), Some(1)], "{told}");
+    assert_eq!((&told["unseen"], &told["found"]), (&0.into(), &2.into()));
+    for key in keys {
+        assert_eq!(key["count_error"], 0);
+        assert_eq!(key["since"], "2027-01-15T08:00:00.000Z");
+        assert_eq!(key["until"], "2027-01-15T08:01:00.000Z");
+        assert_eq!(key["now"]["level"]["admits_at"], key["until"]);
+        assert_eq!(key["now"]["level"]["remaining"], 0);
+    }
+    assert_ne!(keys[0]["name"], keys[1]["name"]);
+    let one = gateway
+        .admin_get("/api/v1/limits/search/keys?most=1")
+        .json();
+    assert_eq!(one["keys"].as_array().map(Vec::len), Some(1));
+    assert_eq!(one["found"], 2);
+    // At the moment that was told they are admitted, and listed no more.
+    gateway.advance(Duration::from_secs(60));
+    assert_eq!(gateway.admin_get(path).json()["found"], 0);
+    let key = [("x-api-key", "a")];
+    assert_eq!(gateway.request("GET", "/v1/x", &key).status, 200);
+    for wrong in ["sort=no", "most=0", "most=x", "all"] {
+        let path = format!("/api/v1/limits/search/keys?{wrong}");
+        assert_eq!(gateway.admin_get(&path).status, 400, "{wrong}");
+    }
+    assert_eq!(gateway.admin_get("/api/v1/limits/no/keys").status, 404);
+}
+
+#[test]
+fn keys_that_have_used_four_fifths_are_near() {
+    let gateway = Gateway::start(
+        "[limits.one]\nrate = \"10/minute\"\nper = \"address\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"one\"]\n",
+    );
+    let near = || gateway.admin_get("/api/v1/limits/one/keys?near").json();
+    for _ in 0..7 {
+        gateway.get("/");
+    }
+    assert_eq!(near()["found"], 0, "seven of ten");
+    gateway.get("/");
+    let told = near();
+    assert_eq!(told["keys"][0]["key"], "address 127.0.0.1", "{told}");
+    assert_eq!(told["keys"][0]["now"]["level"]["remaining"], 2);
+    gateway.advance(Duration::from_secs(6));
+    assert_eq!(near()["found"], 0, "it has three again");
+}
+
+#[test]
+fn limits_are_listed_with_their_counts() {
+    let gateway = Gateway::start(&TENANTS.replace(
+        "[limits.all]",
+        "[limits.search.candidate]\nrate = \"1/hour\"\nburst = 1\n[limits.all]",
+    ));
+    for _ in 0..3 {
+        gateway.request("GET", "/v1/x", &[("x-api-key", "a")]);
+    }
+    let told = gateway.admin_get("/api/v1/limits").json();
+    let of = |limit: &str, candidate: bool| {
+        let all = told["limits"].as_array().expect("a list");
+        all.iter()
+            .find(|one| one["limit"] == limit && one["candidate"] == candidate)
+            .unwrap_or_else(|| panic!("{limit}: {told}"))
+            .clone()
+    };
+    let search = of("search", false);
+    assert_eq!(
+        (&search["allowed"], &search["refused"]),
+        (&2.into(), &1.into())
+    );
+    assert_eq!(search["per"], serde_json::json!(["tenant"]));
+    assert_eq!(
+        (&search["store"], &search["mode"]),
+        (&"local".into(), &"enforce".into())
+    );
+    assert!(search["agreement"].is_null());
+    let candidate = of("search", true);
+    assert_eq!(
+        candidate["agreement"]["only_candidate_refuses"], 1,
+        "{candidate}"
+    );
+    assert_eq!(of("all", false)["per"], serde_json::json!([]));
+}
+
+#[test]
+fn callers_buckets_are_told_by_key_name_or_address() {
+    let listed = "[identities.tenant.callers]\n\
+        \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" = { name = \"acme\", tier = \"pro\" }\n\
+        [tiers.pro]\nsearch = { rate = \"1/minute\", burst = 10 }\n\
+        [limits.both]\nrate = \"1/minute\"\nper = [\"tenant\", \"address\"]\nburst = 1\n";
+    let config = TENANTS
+        .replace(
+            "[limits.search]",
+            &format!("when_unknown = \"accept\"\n{listed}[limits.search]"),
+        )
+        .replace("[\"search\", \"all\"]", "[\"search\", \"all\", \"both\"]");
+    let gateway = Gateway::start(&config);
+    let ask = |key: &str| {
+        gateway
+            .request("GET", "/v1/x", &[("x-api-key", key)])
+            .status
+    };
+    assert_eq!((ask("test"), ask("test")), (200, 429), "`both` refuses");
+    let level = |path: &str| {
+        let told = gateway.admin_get(&format!("/api/v1/keys/{path}")).json();
+        (
+            told["buckets"][0]["now"]["level"]["remaining"].clone(),
+            told,
+        )
+    };
+    for known in ["tenant/acme", "tenant/test", "tenant/%74est"] {
+        let (left, told) = level(known);
+        assert_eq!(left, 9, "{known}: {told}");
+        assert_eq!(
+            (&told["caller"], &told["tier"]),
+            (&"acme".into(), &"pro".into())
+        );
+        let partly = &told["partly"][0];
+        assert_eq!(partly["limit"], "both");
+        assert_eq!(
+            partly["refused"][0]["key"],
+            "caller acme + address 127.0.0.1"
+        );
+    }
+    assert_eq!(level("tenant/unseen").0, 2, "a new key has the whole burst");
+    assert_eq!(level("everyone").0, 99);
+    assert_eq!(
+        level("address/127.0.0.1").1["buckets"],
+        serde_json::json!([])
+    );
+    for (wrong, status) in [
+        ("nobody/x", 404),
+        ("address/here", 404),
+        ("tenant/a/b", 404),
+        ("tenant/%zz", 400),
+        ("tenant/%+1", 400),
+    ] {
+        let told = gateway.admin_get(&format!("/api/v1/keys/{wrong}"));
+        assert_eq!(told.status, status, "{wrong}: {}", told.text());
+    }
+    assert_eq!(ask("test"), 429, "to look changed nothing");
+}
+
+#[test]
+fn key_show_and_explain_live_print_the_level() {
+    let gateway = Gateway::start(TENANTS);
+    gateway.request("GET", "/v1/x", &[("x-api-key", "k")]);
+    let admin = gateway.admin().to_string();
+    let (code, out, err) = tollgate(&["key", "show", "tenant", "k", "--admin", &admin]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("limit      search (local)\n"), "{out}");
+    assert!(out.contains("now: 1 unit left: admitted"), "{out}");
+    let silent = format!("{admin},127.0.0.1:1");
+    let (code, out, err) = tollgate(&["key", "show", "everyone", "--admin", &silent]);
+    assert_eq!(code, Some(1), "one gateway is silent");
+    assert!(
+        out.contains("99 units left") && err.contains("127.0.0.1:1: no answer"),
+        "{out}{err}"
+    );
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("gateway.toml");
+    std::fs::write(&file, TENANTS).expect("written");
+    let file = file.to_str().expect("a path");
+    let ask = [
+        "explain",
+        "GET /v1/x",
+        file,
+        "-H",
+        "x-api-key: k",
+        "-H",
+        "x-cost: 2",
+    ];
+    let live = [&ask[..], &["--live", "--admin", &admin]].concat();
+    let (code, out, err) = tollgate(&live);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(
+        out.contains("2 units from bucket")
+            && out.contains("now: 1 unit left: refused until 2027-"),
+        "{out}"
+    );
+    assert!(out.contains("now: 99 units left: admitted"), "{out}");
+    let (_, out, _) = tollgate(&ask);
+    assert!(!out.contains("now:"), "{out}");
+    let (_, out, _) = tollgate(&[&live[..], &["--format", "json"]].concat());
+    let told: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(told["limits"][0]["now"]["level"]["remaining"], 1, "{told}");
+}
+
 /// Runs the program; returns its exit code and what it printed.
 fn tollgate(args: &[&str]) -> (Option<i32>, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))

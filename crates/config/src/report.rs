@@ -9,7 +9,7 @@ use tollgate_limit::lease::Terms;
 use tollgate_limit::{Algorithm, Limit, Mode, OnFailover, Placement, WhenDown};
 use tollgate_policy::identity::{Source, WhenMissing, WhenUnknown};
 use tollgate_policy::route::Target;
-use tollgate_policy::{Cost, Count, Policy, Rule, Scope, ScopePart, SettleFrom, StatusMatch};
+use tollgate_policy::{Cost, Count, Policy, Rule, Scope, SettleFrom, StatusMatch};
 
 /// A valid configuration in words; its warnings are in [`Config::warnings`].
 pub fn report(config: &Config) -> String {
@@ -227,19 +227,7 @@ fn numbers(limit: &Limit) -> String {
 fn per(scope: &Scope, policy: &Policy) -> String {
     match scope {
         Scope::Everyone => "for all callers together".to_owned(),
-        Scope::Identities(parts) => {
-            let names: Vec<&str> = parts
-                .iter()
-                .map(|part| match part {
-                    ScopePart::Address => "address",
-                    ScopePart::Route => "route",
-                    ScopePart::Method => "method",
-                    ScopePart::Host => "host",
-                    ScopePart::Identity(index) => &policy.identities[*index].name,
-                })
-                .collect();
-            format!("for each {}", names.join(" and "))
-        }
+        scope => format!("for each {}", scope.names(policy).join(" and ")),
     }
 }
 

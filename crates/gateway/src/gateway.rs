@@ -48,7 +48,7 @@ use tollgate_telemetry::metrics::{self, Metrics};
 pub use request_context::Closing;
 pub(crate) use request_context::{DecisionId, denied_outcome};
 pub use service::ConnectionService;
-pub use snapshot::Snapshot;
+pub use snapshot::{Snapshot, near};
 
 /// State that all workers of a gateway share.
 #[derive(Clone, Debug)]

@@ -146,6 +146,14 @@ impl Algorithm {
         }
     }
 
+    /// The most units that a bucket can grant at once.
+    pub fn capacity(&self) -> u64 {
+        match self {
+            Self::InFlight(limit) => limit.most(),
+            _ => self.quota().map_or(0, |quota| quota.burst),
+        }
+    }
+
     /// The limit's rate; a concurrency limit has none.
     pub fn quota(&self) -> Option<&Quota> {
         match self {

@@ -219,6 +219,7 @@ impl RequestContext {
     /// Records that the limits admit the request. Until [`Self::keep_charges`], a client that
     /// leaves gets its charges back.
     pub(super) fn permitted(&mut self, permit: Permit) {
+        self.count_near(&permit);
         self.judged = Judged::Permitted(permit);
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::proxy_defaults::ProxyDefaults;
 use crate::quota_headers::QuotaFields;
 use crate::rejection::{self, Denial, Rejection};
+use tollgate_limit::{Limit, Mode, Role};
 use tollgate_limiter::Limiter;
 use tollgate_policy::route::Route;
 use tollgate_policy::{IdentityRefusal, Policy, RefusalBody};
@@ -32,6 +33,8 @@ pub struct Snapshot {
     pub names: Names,
     /// The prepared refusals of each limit.
     pub(super) denials: Vec<Denial>,
+    /// The units of each limit at which a key is near its end; `None`: it is not counted.
+    pub(super) near: Vec<Option<u64>>,
 }
 
 /// Names in the form the access log writes, by index.
@@ -40,6 +43,13 @@ pub struct Names {
     pub(super) routes: Vec<Escaped>,
     pub(super) limits: Vec<Escaped>,
     pub(super) upstreams: Vec<Escaped>,
+}
+
+/// The units at which a key has used four fifths of what the limit grants at once; `None` for
+/// limits that refuse nothing.
+pub fn near(limit: &Limit) -> Option<u64> {
+    let refuses = limit.mode == Mode::Enforce && limit.role == Role::Live;
+    refuses.then(|| limit.algorithm.capacity() / 5)
 }
 
 impl Snapshot {
@@ -84,6 +94,7 @@ impl Snapshot {
             .iter()
             .map(|limit| Denial::by(&limit.name))
             .collect();
+        let near = policy.limits.iter().map(|limit| near(limit)).collect();
         Self {
             policy,
             limiter,
@@ -93,6 +104,7 @@ impl Snapshot {
             quota,
             names,
             denials,
+            near,
         }
     }
 

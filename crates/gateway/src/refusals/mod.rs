@@ -1,13 +1,16 @@
 //! Keeps the last refusals by limits, so that an operator can ask why a request was refused.
 //!
 //! Every worker has a ring of its own behind a lock that only an operator's question contends for.
-//! A ring has a budget of bytes; the oldest refusals make room for new ones. An admitted request
-//! never comes here.
+//! A ring has a budget of bytes; the oldest refusals make room for new ones. Beside it every worker
+//! counts which keys were refused most, and which were admitted with at most a fifth of their units
+//! left; another admitted request never comes here.
 
+mod busiest;
 mod ring;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -15,8 +18,10 @@ use http::{Method, StatusCode};
 use parking_lot::Mutex;
 
 use crate::gateway::{DecisionId, denied_outcome};
+use busiest::{Busiest, Event};
+pub use busiest::{Busy, PERIOD};
 use ring::{Record, Ring};
-use tollgate_limit::{Micros, Timestamp};
+use tollgate_limit::{KeyBytes, Limit, Micros, Timestamp, Verdict};
 use tollgate_limiter::Denied;
 use tollgate_policy::identity::Caller;
 use tollgate_policy::{Charge, Claims, Policy};
@@ -24,14 +29,49 @@ use tollgate_policy::{Charge, Claims, Policy};
 /// The last refusals of all workers. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Refusals {
-    rings: Arc<Mutex<Vec<Arc<Mutex<Ring>>>>>,
+    workers: Arc<Mutex<Vec<Arc<Mutex<Kept>>>>>,
     /// The bytes of one worker's ring.
     budget: usize,
+    /// The keys that one worker counts.
+    room: usize,
 }
 
 /// One worker's end.
 #[derive(Debug)]
-pub struct RefusalWriter(Arc<Mutex<Ring>>);
+pub struct RefusalWriter {
+    kept: Arc<Mutex<Kept>>,
+    room: usize,
+}
+
+/// What one worker keeps.
+#[derive(Debug)]
+struct Kept {
+    ring: Ring,
+    /// Keys by their refusals.
+    refused: Busiest,
+    /// Keys by the requests that left them at most a fifth of their units.
+    near: Busiest,
+}
+
+/// What is counted by key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Refusals.
+    Refused,
+    /// Admitted requests that left at most a fifth of the units.
+    Near,
+}
+
+/// Keys with their numbers of events.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    /// The keys with the most events, in no order.
+    pub keys: Vec<Busy>,
+    /// The beginning of the counted time.
+    pub from: Timestamp,
+    /// The most events that a key which is not listed can have had.
+    pub unseen: u64,
+}
 
 /// The properties of a request that its explanation shows. Copied, because a header's value would
 /// keep the whole head of the request alive.
@@ -110,38 +150,98 @@ impl Refusals {
     /// For a gateway with this many workers.
     pub fn new(workers: usize) -> Self {
         Self {
-            rings: Arc::default(),
-            budget: MEMORY / workers.max(1),
+            workers: Arc::default(),
+            budget: RINGS / workers.max(1),
+            room: (KEYS / workers.max(1)).max(KEYS_LEAST),
         }
     }
 
     /// The writing end of another worker.
     pub fn writer(&self) -> RefusalWriter {
-        let ring = Arc::new(Mutex::new(Ring::new(self.budget)));
-        self.rings.lock().push(Arc::clone(&ring));
-        RefusalWriter(ring)
+        let kept = Arc::new(Mutex::new(Kept {
+            ring: Ring::new(self.budget),
+            refused: Busiest::default(),
+            near: Busiest::default(),
+        }));
+        self.workers.lock().push(Arc::clone(&kept));
+        RefusalWriter {
+            kept,
+            room: self.room,
+        }
+    }
+
+    fn workers(&self) -> Vec<Arc<Mutex<Kept>>> {
+        self.workers.lock().clone()
     }
 
     /// The refusal with this decision id, if it is still kept.
     pub fn find(&self, id: &str) -> Option<Refusal> {
-        let rings = self.rings.lock().clone();
-        rings.iter().find_map(|ring| {
-            ring.lock()
-                .find(|number| DecisionId::of(number).as_str() == id)
-        })
+        let wanted = |number| DecisionId::of(number).as_str() == id;
+        self.workers()
+            .iter()
+            .find_map(|worker| worker.lock().ring.find(wanted))
     }
 
     /// How many refusals are kept, and when the oldest was decided.
     pub fn kept(&self) -> (usize, Option<Timestamp>) {
-        let rings = self.rings.lock().clone();
-        rings.iter().fold((0, None), |(count, oldest), ring| {
-            let (more, first) = ring.lock().kept();
-            let oldest = match (oldest, first) {
-                (Some(one), Some(other)) => Some(std::cmp::min(one, other)),
-                (one, other) => one.or(other),
+        self.workers()
+            .iter()
+            .fold((0, None), |(count, oldest), worker| {
+                let (more, first) = worker.lock().ring.kept();
+                let oldest = match (oldest, first) {
+                    (Some(one), Some(other)) => Some(std::cmp::min(one, other)),
+                    (one, other) => one.or(other),
+                };
+                (count + more, oldest)
+            })
+    }
+
+    /// The keys with the most events of the last ten to twenty minutes before `now`.
+    pub fn counts(&self, counted: Counted, now: Timestamp) -> Counts {
+        let mut sums: HashMap<(Arc<str>, KeyBytes), Busy> = HashMap::new();
+        let (mut from, mut unseen) = (now, 0);
+        for worker in self.workers() {
+            let kept = worker.lock();
+            let busiest = match counted {
+                Counted::Refused => &kept.refused,
+                Counted::Near => &kept.near,
             };
-            (count + more, oldest)
-        })
+            let (begun, missed) = busiest.visit(now, self.room, &mut |busy| {
+                sums.entry((Arc::clone(&busy.limit.name), busy.key.clone()))
+                    .and_modify(|sum| sum.add(busy))
+                    .or_insert_with(|| busy.clone());
+            });
+            from = from.min(begun);
+            unseen += missed;
+        }
+        Counts {
+            keys: sums.into_values().collect(),
+            from,
+            unseen,
+        }
+    }
+}
+
+impl Busy {
+    /// Adds the events of the same key elsewhere.
+    fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.error += other.error;
+        let (early, late) = if self.last <= other.last {
+            (&*self, other)
+        } else {
+            (other, &*self)
+        };
+        self.since = if late.since.since(early.last) >= busiest::PAUSE {
+            late.since
+        } else {
+            early.since.min(late.since)
+        };
+        if other.last > self.last {
+            self.last = other.last;
+            self.until = other.until;
+            self.limit = Arc::clone(&other.limit);
+        }
     }
 }
 
@@ -149,12 +249,49 @@ impl RefusalWriter {
     /// Keeps a refusal.
     pub(crate) fn keep(&self, policy: &Arc<Policy>, asked: Asked<'_>, decided: &Decided<'_>) {
         let record = Record::new(asked, decided);
-        self.0.lock().push(policy, record);
+        let mut kept = self.kept.lock();
+        kept.ring.push(policy, record);
+        let Some(denied) = decided.denied else { return };
+        for place in denied.refused() {
+            let charge = &decided.claims.charges()[place];
+            let wait = match denied.standings()[place].verdict {
+                Verdict::Deny { retry_after } => retry_after,
+                Verdict::Allow { .. } => None,
+            };
+            let event = Event {
+                limit: &policy.limits[charge.limit],
+                key: decided.claims.key(charge),
+                at: decided.at,
+                until: wait.map(|wait| decided.at.after(wait)),
+            };
+            kept.refused.count(event, self.room);
+        }
+    }
+
+    /// Counts an admitted request that left few units.
+    pub(crate) fn near(&self, limit: &Arc<Limit>, key: &[u8], at: Timestamp) {
+        let event = Event {
+            limit,
+            key,
+            at,
+            until: None,
+        };
+        self.kept.lock().near.count(event, self.room);
     }
 }
 
 /// The bytes of all rings together.
-pub const MEMORY: usize = 8 << 20;
+const RINGS: usize = 8 << 20;
+
+/// The bytes of everything that is kept: the rings, and a kilobyte for each counted key of two
+/// periods, refused and near.
+pub const MEMORY: usize = RINGS + 4 * KEYS * 1_024;
+
+/// The keys that all workers together count for each of two periods, and for refusals and near keys.
+const KEYS: usize = 1_024;
+
+/// The least of them for one worker.
+const KEYS_LEAST: usize = 64;
 
 /// The longest part of a path that is kept.
 pub const PATH_MAX: usize = 512;

@@ -71,7 +71,7 @@ fn refusals_beyond_the_budget_make_the_oldest_go() {
         found(&refusals, oldest - 1).is_none(),
         "its predecessor is gone"
     );
-    assert!(writer.0.lock().kept().0 == count);
+    assert!(writer.kept.lock().ring.kept().0 == count);
 }
 
 #[test]

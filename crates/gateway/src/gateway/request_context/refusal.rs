@@ -1,4 +1,4 @@
-//! Keeps a refusal by limits, for an operator who asks why.
+//! Keeps refusals by limits, and counts keys that are near their end, for an operator who asks.
 
 use http::Request;
 use http::header::HOST;
@@ -7,8 +7,24 @@ use super::judged::Judged;
 use super::{RequestContext, asked_authority};
 use crate::refusals::{Asked, Decided};
 use crate::rejection::Rejection;
+use tollgate_limiter::Permit;
 
 impl RequestContext {
+    /// Counts the keys that this request leaves few units.
+    pub(super) fn count_near(&self, permit: &Permit) {
+        let Some(writer) = &self.side.refusals else {
+            return;
+        };
+        let charges = self.claims.charges().iter().zip(permit.standings());
+        for (place, (charge, standing)) in charges.enumerate() {
+            let few = self.snapshot.near[charge.limit];
+            if few.is_some_and(|few| standing.remaining <= few) && !permit.is_unasked(place) {
+                let limit = &self.snapshot.policy.limits[charge.limit];
+                writer.near(limit, self.claims.key(charge), self.at);
+            }
+        }
+    }
+
     /// Keeps the refusal of a request that limits or their store refuse.
     pub(in crate::gateway) fn keep_refusal<B>(&self, rejection: &Rejection, request: &Request<B>) {
         let Some(writer) = &self.side.refusals else {

@@ -1,0 +1,139 @@
+//! Finds the buckets of a caller that a person names, without a request.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::callers::Caller;
+use super::keys;
+use super::{Policy, Scope, ScopePart};
+use tollgate_limit::KeyBytes;
+
+/// The buckets of one caller.
+#[derive(Clone, Debug)]
+pub struct Sought {
+    /// The part of a bucket's key for this caller.
+    pub key: KeyBytes,
+    /// The known caller.
+    pub caller: Option<Arc<Caller>>,
+    part: Option<ScopePart>,
+}
+
+/// Why no buckets are found.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LookupError {
+    /// No identity has this name.
+    #[error("no identity is called `{0}`")]
+    Identity(String),
+    /// The value is not an address.
+    #[error("`{0}` is not an IP address")]
+    Address(String),
+    /// The identity's key has another number of values.
+    #[error("a key of `{identity}` has {sources} values")]
+    Values {
+        /// The identity.
+        identity: Arc<str>,
+        /// The number of its values.
+        sources: usize,
+    },
+}
+
+impl Sought {
+    /// Whether this caller alone decides which bucket of `scope` it uses.
+    pub fn decides(&self, scope: &Scope) -> bool {
+        match (scope, self.part) {
+            (Scope::Everyone, None) => true,
+            (Scope::Identities(parts), Some(part)) => parts.as_slice() == [part],
+            _ => false,
+        }
+    }
+
+    /// Whether the caller is a part of the keys of `scope`, beside other parts.
+    pub fn is_part_of(&self, scope: &Scope) -> bool {
+        match (scope, self.part) {
+            (Scope::Identities(parts), Some(part)) => parts.len() > 1 && parts.contains(&part),
+            _ => false,
+        }
+    }
+
+    /// The name of the caller's numbers: its own or its tier's.
+    pub fn numbers(&self) -> Option<&Arc<str>> {
+        let caller = self.caller.as_ref()?;
+        caller.numbers.as_ref().or(caller.tier.as_ref())
+    }
+}
+
+impl Policy {
+    /// The caller whose key has these `values` under `identity`: an identity's name, `address`, or
+    /// `everyone`. A known caller may also be given by its name.
+    ///
+    /// # Errors
+    /// [`LookupError`] if there is no such identity, or its keys do not look like that.
+    pub fn look_up(&self, identity: &str, values: &[&str]) -> Result<Sought, LookupError> {
+        let mut key = KeyBytes::new();
+        let found = |part, caller, key| Sought { key, caller, part };
+        match (identity, values) {
+            ("everyone", []) => return Ok(found(None, None, key)),
+            ("address", [value]) => {
+                let address: IpAddr = value
+                    .parse()
+                    .map_err(|_| LookupError::Address((*value).to_owned()))?;
+                keys::push_address(&mut key, Some(self.address.key(address)));
+                return Ok(found(Some(ScopePart::Address), None, key));
+            }
+            _ => {}
+        }
+        let index = self
+            .identities
+            .iter()
+            .position(|known| &*known.name == identity)
+            .ok_or_else(|| LookupError::Identity(identity.to_owned()))?;
+        let identity = &self.identities[index];
+        let part = Some(ScopePart::Identity(index));
+        let known = identity.callers.as_ref().and_then(|callers| {
+            let callers = callers.load();
+            let value = values.first()?;
+            callers
+                .named(value)
+                .or_else(|| callers.find(value.as_bytes()))
+                .cloned()
+        });
+        if let Some(caller) = known {
+            keys::push_caller(&mut key, &caller.name);
+            return Ok(found(part, Some(caller), key));
+        }
+        let sources = if identity.first_of {
+            1
+        } else {
+            identity.sources.len()
+        };
+        if values.len() != sources {
+            return Err(LookupError::Values {
+                identity: Arc::clone(&identity.name),
+                sources,
+            });
+        }
+        values
+            .iter()
+            .for_each(|value| keys::push_value(&mut key, value.as_bytes()));
+        Ok(found(part, None, key))
+    }
+}
+
+impl Scope {
+    /// The parts as the file names them; none: one bucket for everyone.
+    pub fn names<'p>(&'p self, policy: &'p Policy) -> Vec<&'p str> {
+        let name = |part: &ScopePart| -> &'p str {
+            match part {
+                ScopePart::Address => "address",
+                ScopePart::Route => "route",
+                ScopePart::Method => "method",
+                ScopePart::Host => "host",
+                ScopePart::Identity(index) => &policy.identities[*index].name,
+            }
+        };
+        match self {
+            Self::Everyone => Vec::new(),
+            Self::Identities(parts) => parts.iter().map(name).collect(),
+        }
+    }
+}

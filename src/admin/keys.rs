@@ -1,0 +1,140 @@
+//! `/api/v1/keys/{identity}/{value}`: how each bucket of one caller stands.
+//! `/api/v1/buckets/{limit}/{key}`: how one bucket stands.
+
+use serde::{Deserialize, Serialize};
+
+use super::limits::{KeyCount, store};
+use super::live::{Key, Live, Now};
+use tollgate_policy::LookupError;
+
+/// The buckets of one caller.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CallerBuckets {
+    /// The version of this document.
+    pub format: u32,
+    /// The identity.
+    pub identity: String,
+    /// The caller's part of a bucket's key.
+    #[serde(flatten)]
+    pub key: Key,
+    /// The known caller's name.
+    pub caller: Option<String>,
+    /// Its tier.
+    pub tier: Option<String>,
+    /// The buckets that the identity alone decides.
+    pub buckets: Vec<Bucket>,
+    /// The limits of which the identity decides only a part of the key: how the caller stands there
+    /// depends on the other parts.
+    pub partly: Vec<Partly>,
+}
+
+/// One bucket.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Bucket {
+    /// The limit.
+    pub limit: String,
+    /// The tier whose numbers apply.
+    pub tier: Option<String>,
+    /// The limit in words.
+    pub words: String,
+    /// `local` or `shared`.
+    pub store: String,
+    /// How it stands, for a request of one unit.
+    pub now: Now,
+}
+
+/// A limit of which the caller decides only a part of the key.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Partly {
+    /// The limit.
+    pub limit: String,
+    /// The parts of its keys.
+    pub per: Vec<String>,
+    /// Those of its buckets with this caller that were refused of late.
+    pub refused: Vec<KeyCount>,
+}
+
+impl Live {
+    /// The buckets of the caller with these values.
+    ///
+    /// # Errors
+    /// If there is no such identity, or its keys do not look like that.
+    pub(super) async fn caller(
+        &self,
+        identity: &str,
+        values: &[&str],
+    ) -> Result<CallerBuckets, LookupError> {
+        let snapshot = self.current.load_full();
+        let policy = &snapshot.policy;
+        let sought = policy.look_up(identity, values)?;
+        let (mut buckets, mut partly) = (Vec::new(), Vec::new());
+        for rule in policy.rules.iter().filter(|rule| !rule.is_off()) {
+            if sought.decides(&rule.scope) {
+                let limit = rule.variant(sought.numbers());
+                buckets.push(Bucket {
+                    limit: rule.name.to_string(),
+                    tier: limit.tier.as_deref().map(str::to_owned),
+                    words: limit.algorithm.words(),
+                    store: store(limit).to_owned(),
+                    now: self.level(limit, &sought.key, 1).await,
+                });
+            } else if sought.is_part_of(&rule.scope) {
+                let mut refused = Vec::new();
+                for busy in self.refused() {
+                    let has_part = busy.limit.name == rule.name
+                        && busy
+                            .key
+                            .windows(sought.key.len())
+                            .any(|part| part == &sought.key[..]);
+                    if has_part {
+                        let limit = rule.variant(busy.limit.tier.as_ref());
+                        let now = self.level(limit, &busy.key, 1).await;
+                        refused.push(self.key_count(&busy, now));
+                    }
+                }
+                let per = rule.scope.names(policy).into_iter();
+                partly.push(Partly {
+                    limit: rule.name.to_string(),
+                    per: per.map(str::to_owned).collect(),
+                    refused,
+                });
+            }
+        }
+        let caller = sought.caller.as_deref();
+        Ok(CallerBuckets {
+            format: FORMAT,
+            identity: identity.to_owned(),
+            key: self.key(&sought.key),
+            caller: caller.map(|caller| caller.name.to_string()),
+            tier: caller.and_then(|caller| caller.tier.as_deref().map(str::to_owned)),
+            buckets,
+            partly,
+        })
+    }
+
+    /// How the bucket of `limit` with these bytes as its key stands, under the numbers of `tier`;
+    /// `None`: there is no such limit.
+    pub(super) async fn bucket(
+        &self,
+        limit: &str,
+        key: &[u8],
+        tier: Option<&str>,
+        cost: u64,
+    ) -> Option<Bucket> {
+        let snapshot = self.current.load_full();
+        let mut rules = snapshot.policy.rules.iter();
+        let rule = rules.find(|rule| &*rule.name == limit)?;
+        let tier = tier.map(std::sync::Arc::from);
+        let limit = rule.variant(tier.as_ref());
+        Some(Bucket {
+            limit: limit.name.to_string(),
+            tier: limit.tier.as_deref().map(str::to_owned),
+            words: limit.algorithm.words(),
+            store: store(limit).to_owned(),
+            now: self.level(limit, key, cost).await,
+        })
+    }
+}
+
+/// [`CallerBuckets::format`] of this version.
+const FORMAT: u32 = 1;

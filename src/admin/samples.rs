@@ -1,0 +1,95 @@
+//! Exports the limiter's counters as metrics.
+
+use tollgate_limit::Role;
+use tollgate_limiter::Snapshot;
+use tollgate_telemetry::metrics::Samples;
+
+/// Adds the limits' counters to a scrape.
+pub fn samples(limits: &[Snapshot], to: &mut Samples) {
+    for snapshot in limits {
+        let limit = &*snapshot.limit;
+        let mut labels = vec![("limit", &*limit.name)];
+        if let Some(tier) = &limit.tier {
+            labels.push(("tier", tier));
+        }
+        if limit.role == Role::Candidate {
+            let agreement = snapshot.agreement;
+            for (word, count) in [
+                ("both_allow", agreement.both_allow),
+                ("both_refuse", agreement.both_refuse),
+                ("only_live_refuses", agreement.only_live_refuses),
+                ("only_candidate_refuses", agreement.only_candidate_refuses),
+            ] {
+                let labels = [&labels[..], &[("agreement", word)]].concat();
+                to.counter(
+                    "limit_candidate",
+                    "What a limit and its candidate said of the same requests",
+                    &labels,
+                    count,
+                );
+            }
+            continue;
+        }
+        if let Some(factor) = snapshot.factor {
+            let help = "The share of a limit's rate that is granted while it follows the upstream's health";
+            to.gauge(
+                "limit_rate_factor",
+                help,
+                &labels,
+                f64::from(factor) / WHOLE,
+            );
+        }
+        if let Some(held) = snapshot.held {
+            let help = "How long a limit grants nothing, since its upstream's Retry-After or RateLimit fields say so";
+            to.gauge(
+                "limit_held_seconds",
+                help,
+                &labels,
+                std::time::Duration::from(held).as_secs_f64(),
+            );
+        }
+        if let Some(places) = snapshot.places {
+            let help = "Requests at once that an adaptive concurrency limit admits now";
+            to.gauge("limit_adaptive_places", help, &labels, f64::from(places));
+        }
+        let count = snapshot.count;
+        for (outcome, count) in [
+            ("allow", count.allowed),
+            ("deny", count.refused),
+            ("shadow_deny", count.shadow_refused),
+        ] {
+            let labels = [&labels[..], &[("outcome", outcome)]].concat();
+            to.counter(
+                "limit_decisions",
+                "What each limit said, once per request and limit",
+                &labels,
+                count,
+            );
+        }
+        let help = "Decisions made without the shared store, which did not answer";
+        to.counter("limit_ungoverned", help, &labels, count.ungoverned);
+        let help = "Responses that said what `settle` asks of them";
+        to.counter("limit_settled", help, &labels, count.settled);
+        let help = "Units that responses said they cost, where `settle` asks them";
+        to.counter("limit_settled_units", help, &labels, count.settled_units);
+        let help = "Responses (2xx) that did not say what `settle` asks of them, so that the estimate stayed charged";
+        to.counter("limit_unsettled", help, &labels, count.unsettled);
+        let help = "Buckets forgotten while they remembered a debt; the debt was kept";
+        to.counter(
+            "limit_key_evictions",
+            help,
+            &labels,
+            snapshot.table.evictions,
+        );
+        let help = "Refusals of keys that stood at an inherited debt";
+        to.counter(
+            "limit_inherited_refusals",
+            help,
+            &labels,
+            snapshot.table.inherited_refusals,
+        );
+    }
+}
+
+/// The denominator of a factor.
+const WHOLE: f64 = 1_024.0;
