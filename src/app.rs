@@ -6,6 +6,7 @@
 //! progress end under the snapshot they began with, buckets are carried over.
 
 mod changes;
+mod guard;
 mod handover;
 pub(crate) mod key_names;
 mod mapped;
@@ -39,6 +40,7 @@ use tollgate_config::settings::LogKeys;
 use tollgate_config::{Config, ConfigError};
 use tollgate_gateway::forward::UpstreamHealth;
 use tollgate_gateway::gateway::{self, Gateway, Snapshot};
+use tollgate_gateway::recent::Recent;
 use tollgate_gateway::refusals::Refusals;
 use tollgate_limiter::Limiter;
 use tollgate_net::listener::{self, Address, BindError, Inherited, Kept, Listen};
@@ -216,7 +218,8 @@ fn start_with(
         Some(predecessor) => predecessor.limiter(&config, Arc::clone(&backend), &clock)?,
         None => state_file::limiter(&config, Arc::clone(&backend), &clock)?,
     };
-    let snapshot = snapshot(&config, limiter, &metrics);
+    let recent = Recent::default();
+    let snapshot = snapshot(&config, limiter, &metrics, &recent);
     let gateway = gateway::Shared {
         current: Arc::new(ArcSwap::from_pointee(snapshot)),
         clock,
@@ -226,6 +229,7 @@ fn start_with(
         requests: Arc::default(),
         held: Arc::default(),
         fleet: UpstreamHealth::default(),
+        recent,
     };
     let fleet = gateway.fleet.clone();
     metrics.source("upstreams", move |samples| fleet.samples(samples));
@@ -309,13 +313,20 @@ fn admin_door(
 }
 
 /// The snapshot of `config`, with the buckets of `limiter`.
-fn snapshot(config: &Config, limiter: Limiter<Backend>, metrics: &Metrics) -> Snapshot {
-    Snapshot::new(
+fn snapshot(
+    config: &Config,
+    limiter: Limiter<Backend>,
+    metrics: &Metrics,
+    recent: &Recent,
+) -> Snapshot {
+    let bytes = config.server.reload.map_or(0, |guard| guard.bytes);
+    let snapshot = Snapshot::new(
         Arc::clone(&config.policy),
         limiter,
         metrics,
         mapped::conduct(&config.server),
-    )
+    );
+    snapshot.recorded_as(recent.numbers(&config.policy, bytes))
 }
 
 impl RunningGateway {
@@ -333,9 +344,10 @@ impl RunningGateway {
     /// Loads the configuration again and puts it in force; returns a summary.
     ///
     /// # Errors
-    /// The reason why it is invalid; then the configuration in force stays.
+    /// The reason why it is invalid, or would newly limit too many callers; then the configuration
+    /// in force stays.
     pub fn reload(&self) -> Result<String, String> {
-        self.core.reload()
+        self.core.reload(false)
     }
 
     /// Replaces the text from which it was started, for the next reload. Has no effect on a gateway
@@ -478,7 +490,7 @@ impl Core {
             metrics: self.gateway.metrics.clone(),
             readiness: self.readiness.clone(),
             status: Arc::new(move || status.status()),
-            reload: Arc::new(move || reload.reload()),
+            reload: Arc::new(move |force| reload.reload(force)),
         };
         Admin::serve(door, options)
     }

@@ -52,8 +52,9 @@ pub struct Options {
     pub status: Arc<dyn Fn() -> Status + Send + Sync>,
     /// The source of the other resources under `/api/v1/`.
     pub live: Live,
-    /// Loads the configuration again; returns a summary.
-    pub reload: Arc<dyn Fn() -> Result<String, String> + Send + Sync>,
+    /// Loads the configuration again, with `true` whatever its effect on recent requests; returns a
+    /// summary.
+    pub reload: Arc<dyn Fn(bool) -> Result<String, String> + Send + Sync>,
 }
 
 /// The address of the admin listener.

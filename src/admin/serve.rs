@@ -73,9 +73,11 @@ async fn respond(request: Request<Incoming>, options: &Arc<Options>) -> Response
         return text(status, words);
     }
     let query = request.uri().query().unwrap_or_default();
-    let verbose = query
-        .split('&')
-        .any(|part| part == "verbose" || part.starts_with("verbose="));
+    let asks = |word: &str| {
+        query
+            .split('&')
+            .any(|part| part.split('=').next() == Some(word))
+    };
     let wanted = match request.uri().path() {
         "/-/reload" => Method::POST,
         "/" | "/livez" | "/readyz" | "/metrics" | "/api/v1/status" => Method::GET,
@@ -100,10 +102,10 @@ async fn respond(request: Request<Incoming>, options: &Arc<Options>) -> Response
     }
     match request.uri().path() {
         "/livez" => text(StatusCode::OK, "ok\n".to_owned()),
-        "/readyz" => readyz(options, verbose),
+        "/readyz" => readyz(options, asks("verbose")),
         "/metrics" => metrics(&request, options),
         "/api/v1/status" => status(options),
-        "/-/reload" => reload(options).await,
+        "/-/reload" => reload(options, asks("force")).await,
         "/" => text(StatusCode::OK, INDEX.to_owned()),
         path => api::get(path, query, &options.live)
             .await
@@ -145,9 +147,9 @@ fn status(options: &Options) -> Response<Full<Bytes>> {
 }
 
 /// A reload reads files and may take a while, so it does not run on the thread that serves probes.
-async fn reload(options: &Arc<Options>) -> Response<Full<Bytes>> {
+async fn reload(options: &Arc<Options>, force: bool) -> Response<Full<Bytes>> {
     let reload = Arc::clone(&options.reload);
-    match tokio::task::spawn_blocking(move || reload()).await {
+    match tokio::task::spawn_blocking(move || reload(force)).await {
         Ok(Ok(words)) => text(StatusCode::OK, words + "\n"),
         Ok(Err(words)) => text(StatusCode::UNPROCESSABLE_ENTITY, words + "\n"),
         Err(_) => text(
@@ -187,7 +189,7 @@ GET  /api/v1/limits   every limit and its counts
 GET  /api/v1/limits/NAME/keys   who is refused now (?near: who is close)
 GET  /api/v1/keys/IDENTITY/VALUE   how a caller's buckets stand
 GET  /api/v1/decisions/ID   why a request was refused
-POST /-/reload        load the configuration again
+POST /-/reload        load the configuration again (?force whatever its effect on recent requests)
 ";
 
 /// There are few probes and scrapers, so a larger number is a mistake; the oldest connection is

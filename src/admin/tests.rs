@@ -163,7 +163,7 @@ fn start() -> (Admin, Readiness, Arc<AtomicUsize>) {
         readiness: readiness.clone(),
         status: Arc::new(Status::default),
         live: live(),
-        reload: Arc::new(move || match counted.fetch_add(1, Ordering::Relaxed) {
+        reload: Arc::new(move |_| match counted.fetch_add(1, Ordering::Relaxed) {
             0 => Ok("reloaded".to_owned()),
             _ => Err("unknown key".to_owned()),
         }),

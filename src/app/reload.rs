@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::changes;
+use super::guard;
 use super::state_file::{self, Mark};
 use super::watch::Watch;
 use super::{Core, Source, mapped, shared_store, snapshot, upstreams};
@@ -70,15 +71,15 @@ impl Reloads {
 
 impl Core {
     /// Loads the configuration again once its file is stable, and puts it in force; returns a
-    /// summary.
-    pub(super) fn reload(&self) -> Result<String, String> {
+    /// summary. `force`: whatever its effect on recent requests.
+    pub(super) fn reload(&self, force: bool) -> Result<String, String> {
         let mut reloads = self.reloads.lock();
         reloads.watch.settle(pause);
-        self.reload_settled(&mut reloads)
+        self.reload_settled(&mut reloads, force)
     }
 
-    fn reload_settled(&self, reloads: &mut Reloads) -> Result<String, String> {
-        let result = self.replace(reloads);
+    fn reload_settled(&self, reloads: &mut Reloads, force: bool) -> Result<String, String> {
+        let result = self.replace(reloads, force);
         let generation = {
             let mut state = self.state.lock();
             state.last_error = result.as_ref().err().cloned();
@@ -124,7 +125,7 @@ impl Core {
             return;
         }
         // The reload logs its own result.
-        let _ = self.reload_settled(&mut reloads);
+        let _ = self.reload_settled(&mut reloads, false);
     }
 
     /// The configuration in force.
@@ -132,7 +133,7 @@ impl Core {
         Arc::clone(&self.state.lock().in_force)
     }
 
-    fn replace(&self, reloads: &mut Reloads) -> Result<String, String> {
+    fn replace(&self, reloads: &mut Reloads, force: bool) -> Result<String, String> {
         let mut options = self.options.clone();
         let (in_force, store) = {
             let state = self.state.lock();
@@ -155,6 +156,9 @@ impl Core {
         let config = config.map_err(|error| error.render(false))?;
         // All steps that can fail come first; none can fail after the first swap.
         upstreams::check(&config.policy)?;
+        if !force {
+            guard::check(&self.gateway.recent, self.names, &in_force, &config)?;
+        }
         let backend = if config.store == in_force.store {
             Arc::clone(&store)
         } else {
@@ -199,9 +203,12 @@ impl Core {
         let (limiter, report) = before
             .limiter
             .next(&config.policy.limits, Arc::clone(&backend));
-        self.gateway
-            .current
-            .store(Arc::new(snapshot(&config, limiter, &self.gateway.metrics)));
+        self.gateway.current.store(Arc::new(snapshot(
+            &config,
+            limiter,
+            &self.gateway.metrics,
+            &self.gateway.recent,
+        )));
         self.server
             .settings
             .store(Arc::new(mapped::server(&config)));

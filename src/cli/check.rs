@@ -106,7 +106,8 @@ fn rooms(config: &Config) -> String {
             ));
         }
     }
-    if text.is_empty() {
+    let recent = app::memory::of_recent(config) >> 20;
+    if text.is_empty() && recent == 0 {
         return text;
     }
     let total = app::memory::of_tables(&policy.limits) >> 20;
@@ -121,6 +122,12 @@ fn rooms(config: &Config) -> String {
         let refusals = bytes >> 20;
         text.push_str(&format!(
             "  the last refusals and the busiest keys, which `tollgate why` and the admin API show: {refusals} MiB\n"
+        ));
+    }
+    if recent > 0 {
+        text.push_str(&format!(
+            "  recent requests, by which a reload is judged: {recent} MiB; while it is judged, {} MiB more at most\n",
+            3 * recent
         ));
     }
     format!("\nMemory, beyond which a newcomer takes the place and the debt of another\n{text}\n")

@@ -36,6 +36,9 @@ pub(super) struct Checked<'c> {
     /// admin listener.
     #[serde(skip_serializing_if = "Option::is_none")]
     refusals_bytes: Option<u64>,
+    /// The bytes of the recent requests by which a reload is judged; absent: none are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recent_requests_bytes: Option<u64>,
     limits: Vec<LimitWords<'c>>,
     routes: Vec<RouteLimits<'c>>,
     tests: Vec<Tested<'c>>,
@@ -82,6 +85,7 @@ pub(super) fn wrong(errors: Vec<Diagnostic>) -> String {
         memory_bytes: None,
         connections_bytes: None,
         refusals_bytes: None,
+        recent_requests_bytes: None,
         limits: Vec::new(),
         routes: Vec::new(),
         tests: Vec::new(),
@@ -108,6 +112,7 @@ pub(super) fn checked(
             config.server.bounds.connections,
         )),
         refusals_bytes: app::memory::of_refusals(config),
+        recent_requests_bytes: Some(app::memory::of_recent(config)).filter(|bytes| *bytes > 0),
         limits: policy
             .rules
             .iter()

@@ -17,6 +17,7 @@ mod exchange;
 mod failures;
 mod forwarding;
 mod grpc;
+mod guarded_reload;
 mod hostile;
 mod identities;
 mod idle;

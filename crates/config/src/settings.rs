@@ -37,10 +37,23 @@ pub struct Server {
     pub egress: bool,
     /// The gateway's name in the Via header; `None`: no Via header.
     pub via: Option<String>,
+    /// When a reload is refused because of its effect on recent requests; `None`: never.
+    pub reload: Option<ReloadGuard>,
     /// Timeouts for clients.
     pub timeouts: ServerTimeouts,
     /// Bounds on what clients may send.
     pub bounds: Bounds,
+}
+
+/// When a reload is refused because of its effect on recent requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReloadGuard {
+    /// The most that may newly be limited, in hundredths of a percent.
+    pub hundredths: u16,
+    /// Of the keys of a limit; otherwise of all recent requests.
+    pub of_keys: bool,
+    /// Memory for recent requests.
+    pub bytes: usize,
 }
 
 /// An address the gateway listens on.

@@ -31,6 +31,7 @@ use super::body::{Guarded, Received, ResponseBody};
 use super::forward::{ForwardContext, Forwarded, Forwarder, UpstreamHealth};
 use super::framing::RequestTarget;
 use super::headers::RequestHeaders;
+use super::recent::{Drawing, Recent, Recorder};
 use super::refusals::{RefusalWriter, Refusals};
 use super::rejection::{Asked, Rejection};
 use super::settle::Owed;
@@ -69,6 +70,8 @@ pub struct Shared {
     pub held: Arc<AtomicUsize>,
     /// The health of the upstreams' servers.
     pub fleet: UpstreamHealth,
+    /// Recent requests, where reloads are judged by them.
+    pub recent: Recent,
 }
 
 /// Responds to the requests of one worker.
@@ -87,6 +90,7 @@ struct Side {
     refusals: Option<RefusalWriter>,
     requests: Arc<AtomicUsize>,
     held: Arc<AtomicUsize>,
+    recorder: Recorder,
     /// The decision ids of this worker: a random start, then consecutive numbers.
     ids: Cell<u64>,
     /// The buffer in which quota headers are written before they are copied into a response.
@@ -207,6 +211,7 @@ impl Gateway {
             refusals: shared.refusals.as_ref().map(Refusals::writer),
             requests: Arc::clone(&shared.requests),
             held: Arc::clone(&shared.held),
+            recorder: shared.recent.recorder(),
             ids: Cell::new(fastrand::u64(..)),
             quota: RefCell::default(),
         };
@@ -269,6 +274,19 @@ impl Gateway {
             .await?;
         context.set_caller(&who);
         *edits = policy.edits(&route.response_headers, &matched, &who, &described);
+        if let Some(numbers) = &snapshot.recorded_as
+            && identified.refusal.is_none()
+            && !who.exempt
+        {
+            let request = Drawing {
+                at: context.at(),
+                route: matched.route,
+                client: described.client,
+                who: &who,
+                claims: context.claims(),
+            };
+            self.side.recorder.record(numbers, policy, &request);
+        }
         self.judge(snapshot, context, identified.store_error)
             .await?;
         if let Some(refusal) = identified.refusal {

@@ -13,6 +13,7 @@ pub mod headers;
 pub mod settle;
 pub mod pool;
 pub mod quota_headers;
+pub mod recent;
 pub mod refusals;
 pub mod rejection;
 

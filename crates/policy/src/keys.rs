@@ -21,6 +21,13 @@ pub(super) fn push_address(key: &mut KeyBytes, address: Option<AddressKey>) {
     push_part(key, address.as_ref().map_or(&[][..], AddressKey::as_bytes));
 }
 
+/// The key of a client under the scope `address`.
+pub fn of_address(address: Option<AddressKey>) -> KeyBytes {
+    let mut key = KeyBytes::new();
+    push_address(&mut key, address);
+    key
+}
+
 /// Appends a known caller by its name.
 pub(super) fn push_caller(key: &mut KeyBytes, name: &str) {
     push_text(key, CALLER, name.as_bytes());

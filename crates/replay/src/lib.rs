@@ -7,6 +7,7 @@ mod condition;
 pub mod edit;
 mod events;
 mod floods;
+pub mod guard;
 pub mod html;
 pub mod hull;
 mod keys;

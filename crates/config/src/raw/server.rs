@@ -40,6 +40,9 @@ table! {
         via: Text = "tollgate" => "edge-1",
         /// What happens to a path with an encoded slash (`%2f`).
         encoded_slash: EncodedSlash = "keep" => "refuse",
+        /// Judges a changed file by recent requests before it takes effect, and refuses it where it would newly limit too many
+        /// of them. Without this table every valid file is taken.
+        reload: Reload => { refuse_if_newly_limited = "1% of keys" },
         /// How long clients may take.
         timeouts: ServerTimeouts => { header_read = "10s", drain = "30s" },
         /// How much clients may send.
@@ -56,6 +59,20 @@ table! {
         @required key: Text => "site.key",
         /// Host names the certificate is shown for; `*.` stands for one label. Default: the names in the certificate.
         hosts: Vec<At<Text>> => ["*.example.com"],
+    }
+}
+
+table! {
+    /// When a reload is refused because of its effect on recent requests. The table of the file in force decides. It does not
+    /// apply to a start, nor to a `callers` file that is reloaded alone. `POST /-/reload?force` takes the file all the same.
+    Reload {
+        /// The most that may newly be limited: a share of the keys of each limit (`1% of keys`), or of all recent requests
+        /// (`0.5% of requests`). The recent requests are put to the file in force and to the new one; a key counts where only
+        /// the new file refuses a request of it.
+        @required refuse_if_newly_limited: Text => "1% of keys",
+        /// Memory for recent requests, 1MiB to 4GiB: the oldest ones are forgotten. A request takes 24 bytes and 16 for each
+        /// limit that it draws from, so that 64MiB hold about 1.6 million requests with one limit.
+        remember: Size = "64MiB" => "384MiB",
     }
 }
 

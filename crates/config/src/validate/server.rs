@@ -11,7 +11,7 @@ use crate::raw;
 use crate::reader::{Field, Setting};
 use crate::scalar::Text;
 use crate::settings::{
-    AccessLog, Admin, Bounds, Certificate, Listener, Log, Server, ServerTimeouts,
+    AccessLog, Admin, Bounds, Certificate, Listener, Log, ReloadGuard, Server, ServerTimeouts,
 };
 use crate::source::{At, Place};
 use tollgate_limit::Timestamp;
@@ -37,6 +37,7 @@ pub(crate) fn server(field: &Field<raw::Server>, context: &mut Context<'_>) -> S
         upgrades: upgrades(&raw.upgrades().value, context),
         egress: raw.egress().value,
         via: via(&raw.via().at(), context),
+        reload: reload(&raw.reload, context),
         timeouts: ServerTimeouts {
             header_read: context.time(timeouts.header_read()),
             body_idle: context.time(timeouts.body_idle()),
@@ -50,6 +51,32 @@ pub(crate) fn server(field: &Field<raw::Server>, context: &mut Context<'_>) -> S
     };
     check_tls(raw, &server, context);
     server
+}
+
+fn reload(raw: &Field<raw::Reload>, context: &mut Context<'_>) -> Option<ReloadGuard> {
+    let raw = raw.get()?;
+    let bytes = context.bounded(raw.remember(), 1 << 20, 4 << 30);
+    let Some(text) = raw.refuse_if_newly_limited.get() else {
+        if raw.refuse_if_newly_limited.is_absent() {
+            let problem = Problem::error("`reload` without `refuse_if_newly_limited`");
+            let help = "add refuse_if_newly_limited = \"1% of keys\", or remove the table";
+            context.push(problem.at(raw.place, "nothing is refused by it").help(help));
+        }
+        return None;
+    };
+    let of_keys = !text.as_str().trim_end().ends_with("requests");
+    let of = if of_keys { "of keys" } else { "of requests" };
+    match share(text.as_str(), of) {
+        Ok(hundredths) => Some(ReloadGuard {
+            hundredths,
+            of_keys,
+            bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+        }),
+        Err(flaw) => {
+            context.flaw(flaw, text);
+            None
+        }
+    }
 }
 
 fn bounds(raw: &raw::Bounds, context: &mut Context<'_>) -> Bounds {

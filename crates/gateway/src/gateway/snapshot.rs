@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::proxy_defaults::ProxyDefaults;
 use crate::quota_headers::QuotaFields;
+use crate::recent::Numbers;
 use crate::rejection::{self, Denial, Rejection};
 use tollgate_limit::{Limit, Mode, Role};
 use tollgate_limiter::Limiter;
@@ -31,6 +32,8 @@ pub struct Snapshot {
     pub quota: QuotaFields,
     /// Names in the form the access log writes.
     pub names: Names,
+    /// The numbers under which requests are recorded; `None`: they are not.
+    pub recorded_as: Option<Arc<Numbers>>,
     /// The prepared refusals of each limit.
     pub(super) denials: Vec<Denial>,
     /// The units of each limit at which a key is near its end; `None`: it is not counted.
@@ -103,8 +106,17 @@ impl Snapshot {
             follows,
             quota,
             names,
+            recorded_as: None,
             denials,
             near,
+        }
+    }
+
+    /// The same snapshot, whose requests are recorded under these numbers.
+    pub fn recorded_as(self, numbers: Option<Arc<Numbers>>) -> Self {
+        Self {
+            recorded_as: numbers,
+            ..self
         }
     }
 

@@ -1,0 +1,497 @@
+//! Judges a new configuration by a gateway's recent requests, before it takes effect.
+//!
+//! Every recent request is put to the policy in force and to the new one, with buckets that are full
+//! when the oldest request comes. The pure algorithms decide, without the tables and stores of a
+//! limiter: ten million requests take less than a second. Limits whose charges depend on the
+//! response, on durations or on the upstream's health are not judged.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+
+use tollgate_gateway::recent::{
+    Requests, Seen, is_by_address, route_words, rule_words, scope_words, tier_words,
+};
+use tollgate_limit::key::{WHOLE, stable_hash};
+use tollgate_limit::{Algorithm, Limit, Mode, Next, State};
+use tollgate_policy::{Cost, Count, Policy, Rule, Scope};
+
+/// The effect of a new configuration on recent requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// Requests that were judged.
+    pub requests: u64,
+    /// Requests that were not: a file has no route of the name that took them, or their key is one
+    /// more than are judged.
+    pub unknown: u64,
+    /// Requests that only the new configuration refuses.
+    pub newly_refused: u64,
+    /// By limit: its keys, and how many of them are newly refused a request.
+    pub limits: BTreeMap<String, [u64; 2]>,
+    /// The ten keys that would lose most.
+    pub hits: Vec<Hit>,
+    /// Limits of the new configuration that were not judged, and why.
+    pub not_judged: Vec<(String, &'static str)>,
+}
+
+/// A key that would newly be refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// The limit.
+    pub limit: String,
+    /// The hash of the key.
+    pub key: u64,
+    /// Its requests that were judged.
+    pub requests: u32,
+    /// Those that only the new configuration refuses.
+    pub refused: u32,
+}
+
+impl Judged {
+    /// Whether more than `hundredths` of a percent of the keys of some limit, or of all requests, are
+    /// newly refused.
+    pub fn exceeds(&self, hundredths: u16, of_keys: bool) -> bool {
+        let above = |part: u64, all: u64| {
+            u128::from(part) * u128::from(WHOLE) > u128::from(hundredths) * u128::from(all)
+        };
+        if of_keys {
+            self.limits.values().any(|[keys, hit]| above(*hit, *keys))
+        } else {
+            above(self.newly_refused, self.requests)
+        }
+    }
+
+    /// Keys that are newly refused a request, by all limits.
+    pub fn keys_hit(&self) -> u64 {
+        self.limits.values().map(|[_, hit]| hit).sum()
+    }
+}
+
+/// Puts `requests` to the policy `old`, under which the last of them came, and to `new`. At most `keys`
+/// buckets are judged, about 120 bytes each.
+pub fn judge(requests: &Requests, old: &Policy, new: &Policy, keys: usize) -> Judged {
+    let mut judge = Judge {
+        keys,
+        sides: [Side::new(old, requests), Side::new(new, requests)],
+        plans: HashMap::default(),
+        buckets: Vec::new(),
+        table: HashTable::new(),
+        everyone: stable_hash(&[]),
+        skipped: BTreeSet::new(),
+        judged: Judged::default(),
+    };
+    let mut last: Option<(u64, Arc<Plan>)> = None;
+    requests.each(|seen| {
+        let signature = seen.signature();
+        let plan = match &last {
+            Some((known, plan)) if *known == signature => plan,
+            _ => {
+                let plan = judge.plan(signature, &seen, requests);
+                &last.insert((signature, plan)).1
+            }
+        };
+        judge.one(&seen, plan);
+    });
+    judge.finish()
+}
+
+struct Judge<'p> {
+    sides: [Side<'p>; 2],
+    /// By the signature of requests.
+    plans: HashMap<u64, Arc<Plan>, FixedState>,
+    buckets: Vec<Bucket>,
+    /// The most buckets.
+    keys: usize,
+    table: HashTable<u32>,
+    /// The hash of the key that all callers share.
+    everyone: u64,
+    /// Rules of the new policy that were not judged, and why.
+    skipped: BTreeSet<(usize, &'static str)>,
+    judged: Judged,
+}
+
+/// One policy.
+struct Side<'p> {
+    policy: &'p Policy,
+    /// Routes and tiers by their recorded numbers.
+    routes: HashMap<u16, usize>,
+    tiers: HashMap<u16, Arc<str>>,
+    /// By rule: its words, those of its scope, and why it is not judged.
+    rules: Vec<(String, String, Option<&'static str>)>,
+}
+
+/// One limit's bucket for one key, under both policies.
+struct Bucket {
+    key: u64,
+    /// Its limit's place in [`Side::rules`] of the new policy; of the old one where the new one has it not.
+    limit: u32,
+    states: [Option<State>; 2],
+    requests: u32,
+    refused: u32,
+    /// Whether the new policy judged it.
+    is_new: bool,
+}
+
+/// What requests of one signature draw from.
+#[derive(Default)]
+struct Plan {
+    /// The buckets.
+    keys: SmallVec<[(Source, u32); 2]>,
+    /// By policy: its steps; `None`: it has no such route.
+    sides: [Option<SmallVec<[Step; 2]>>; 2],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Charge(usize),
+    Address,
+    Everyone,
+}
+
+struct Step {
+    /// The place in [`Plan::keys`].
+    key: usize,
+    /// By index in the policy's limits.
+    limit: usize,
+    cost: Price,
+}
+
+#[derive(Clone, Copy)]
+enum Price {
+    Fixed(u64),
+    /// The one that was recorded for the charge at this place.
+    Recorded(usize),
+}
+
+impl<'p> Side<'p> {
+    fn new(policy: &'p Policy, requests: &Requests) -> Self {
+        let number = |words: String| requests.numbers.get(words.as_str()).copied();
+        let routes = policy.routes.iter().enumerate();
+        let routes =
+            routes.filter_map(|(place, route)| Some((number(route_words(&route.name))?, place)));
+        let tiers = policy.rules.iter().flat_map(|rule| &rule.tiers);
+        let tiers =
+            tiers.filter_map(|(tier, _)| Some((number(tier_words(tier))?, Arc::clone(tier))));
+        let rule = |place: usize| {
+            let rule = &policy.rules[place];
+            (
+                rule_words(policy, place),
+                scope_words(policy, &rule.scope),
+                not_judged(rule),
+            )
+        };
+        Self {
+            policy,
+            routes: routes.collect(),
+            tiers: tiers.collect(),
+            rules: (0..policy.rules.len()).map(rule).collect(),
+        }
+    }
+
+    fn has(&self, route: Option<usize>, words: &str) -> bool {
+        route.is_some_and(|route| {
+            let mut limits = self.policy.routes[route].limits.iter();
+            limits.any(|limit| self.rules[limit.rule].0 == words)
+        })
+    }
+}
+
+impl Judge<'_> {
+    fn plan(&mut self, signature: u64, seen: &Seen<'_>, requests: &Requests) -> Arc<Plan> {
+        if let Some(plan) = self.plans.get(&signature) {
+            return Arc::clone(plan);
+        }
+        let mut plan = Plan::default();
+        for side in [OLD, NEW] {
+            plan.sides[side] = self.steps(side, seen, requests, &mut plan.keys);
+        }
+        let plan = Arc::new(plan);
+        self.plans.insert(signature, Arc::clone(&plan));
+        plan
+    }
+
+    fn steps(
+        &mut self,
+        side: usize,
+        seen: &Seen<'_>,
+        requests: &Requests,
+        keys: &mut SmallVec<[(Source, u32); 2]>,
+    ) -> Option<SmallVec<[Step; 2]>> {
+        let this = &self.sides[side];
+        let policy = this.policy;
+        let route = *this.routes.get(&seen.route())?;
+        let charge_of = |words: &str| {
+            let rule = *requests.numbers.get(words)?;
+            (0..seen.len()).find(|place| seen.charge(*place).rule == rule)
+        };
+        // What drew from no bucket of a limit that its route had when it came has no key for it.
+        let before = self.sides[OLD].routes.get(&seen.route()).copied();
+        let is_present = seen.generation() == requests.generation;
+        let (mut steps, mut skipped) = (SmallVec::new(), Vec::new());
+        for limit in &policy.routes[route].limits {
+            let rule = &policy.rules[limit.rule];
+            let (words, scope, why) = &this.rules[limit.rule];
+            let variant = rule.variant(this.tiers.get(&seen.tier()));
+            if variant.mode != Mode::Enforce {
+                continue;
+            }
+            if let Some(why) = *why {
+                skipped.push((limit.rule, why));
+                continue;
+            }
+            let charge = charge_of(words);
+            let source = match charge {
+                Some(place) => Source::Charge(place),
+                None if is_present && self.sides[OLD].has(before, words) => continue,
+                None => match self.borrowed(seen, requests, &rule.scope, scope) {
+                    Some(source) => source,
+                    None => {
+                        skipped.push((limit.rule, "recent requests hold no key for it"));
+                        continue;
+                    }
+                },
+            };
+            let cost = match (limit.cost.as_ref().unwrap_or(&rule.cost), charge) {
+                (Cost::Fixed(units), _) => Price::Fixed(*units),
+                (_, Some(place)) => Price::Recorded(place),
+                _ => {
+                    skipped.push((limit.rule, "recent requests hold no cost for it"));
+                    continue;
+                }
+            };
+            // A bucket is its limit's name and its caller: both policies draw from the same one.
+            let number = self.number(words);
+            let key = match keys.iter().position(|known| *known == (source, number)) {
+                Some(place) => place,
+                None => {
+                    keys.push((source, number));
+                    keys.len() - 1
+                }
+            };
+            steps.push(Step {
+                key,
+                limit: variant.index,
+                cost,
+            });
+        }
+        if side == NEW {
+            self.skipped.extend(skipped);
+        }
+        Some(steps)
+    }
+
+    /// Where the key of a limit stands that the request did not draw from.
+    fn borrowed(
+        &self,
+        seen: &Seen<'_>,
+        requests: &Requests,
+        scope: &Scope,
+        words: &str,
+    ) -> Option<Source> {
+        if *scope == Scope::Everyone {
+            return Some(Source::Everyone);
+        }
+        if is_by_address(scope) {
+            return Some(Source::Address);
+        }
+        // Another limit that is split alike.
+        let alike = |place: &usize| {
+            let rule = seen.charge(*place).rule;
+            self.sides
+                .iter()
+                .flat_map(|side| &side.rules)
+                .any(|(rule_words, scope, _)| {
+                    scope == words && requests.numbers.get(rule_words.as_str()) == Some(&rule)
+                })
+        };
+        (0..seen.len()).find(alike).map(Source::Charge)
+    }
+
+    /// A number for a limit's words: its place among the new policy's limits, then among the old one's.
+    fn number(&self, words: &str) -> u32 {
+        let [old, new] = &self.sides;
+        let place = new.rules.iter().position(|rule| rule.0 == words);
+        let place = place.or_else(|| {
+            let place = old.rules.iter().position(|rule| rule.0 == words)?;
+            Some(new.rules.len() + place)
+        });
+        place
+            .and_then(|place| u32::try_from(place).ok())
+            .unwrap_or(u32::MAX)
+    }
+
+    fn one(&mut self, seen: &Seen<'_>, plan: &Plan) {
+        let [Some(old), Some(new)] = &plan.sides else {
+            self.judged.unknown += 1;
+            return;
+        };
+        let mut places: SmallVec<[u32; 2]> = SmallVec::new();
+        for (source, limit) in &plan.keys {
+            let key = match source {
+                Source::Charge(place) => seen.charge(*place).key,
+                Source::Address => seen.address,
+                Source::Everyone => self.everyone,
+            };
+            let Some(place) = self.bucket(key, *limit) else {
+                self.judged.unknown += 1;
+                return;
+            };
+            places.push(place);
+        }
+        self.judged.requests += 1;
+        let by_old = self.decide(OLD, seen, old, &places);
+        let by_new = self.decide(NEW, seen, new, &places);
+        for step in new {
+            let bucket = &mut self.buckets[places[step.key] as usize];
+            bucket.is_new = true;
+            bucket.requests = bucket.requests.saturating_add(1);
+        }
+        if let (None, Some(bucket)) = (by_old, by_new) {
+            self.judged.newly_refused += 1;
+            let bucket = &mut self.buckets[bucket as usize];
+            bucket.refused = bucket.refused.saturating_add(1);
+        }
+    }
+
+    /// Draws from all buckets or from none; the first bucket that refuses.
+    fn decide(
+        &mut self,
+        side: usize,
+        seen: &Seen<'_>,
+        steps: &[Step],
+        places: &[u32],
+    ) -> Option<u32> {
+        let policy = self.sides[side].policy;
+        let mut granted: SmallVec<[(u32, usize, Next); 2]> = SmallVec::new();
+        for step in steps {
+            let (limit, place) = (&policy.limits[step.limit], places[step.key]);
+            let bucket = &self.buckets[place as usize];
+            let cost = match step.cost {
+                Price::Fixed(units) => units,
+                Price::Recorded(charge) => seen.charge(charge).cost,
+            };
+            match limit
+                .algorithm
+                .judge(bucket.states[side].as_ref(), cost, seen.at)
+            {
+                Ok(grant) => granted.push((place, step.limit, grant.next)),
+                // Outside of its share of keys a limit only counts.
+                Err(_) if bucket.key % u64::from(WHOLE) >= u64::from(limit.enforce_for) => {}
+                Err(_) => return Some(place),
+            }
+        }
+        for (place, limit, next) in granted {
+            let state = &mut self.buckets[place as usize].states[side];
+            policy.limits[limit].algorithm.apply(state, next);
+        }
+        None
+    }
+
+    /// The bucket's place; `None`: there are too many.
+    fn bucket(&mut self, key: u64, limit: u32) -> Option<u32> {
+        let hash =
+            |key: u64, limit: u32| (key ^ u64::from(limit)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let buckets = &mut self.buckets;
+        let same = |place: &u32| {
+            let bucket = &buckets[*place as usize];
+            bucket.key == key && bucket.limit == limit
+        };
+        if let Some(place) = self.table.find(hash(key, limit), same) {
+            return Some(*place);
+        }
+        if buckets.len() >= self.keys {
+            return None;
+        }
+        let place = u32::try_from(buckets.len()).ok()?;
+        buckets.push(Bucket {
+            key,
+            limit,
+            states: [None, None],
+            requests: 0,
+            refused: 0,
+            is_new: false,
+        });
+        let rehash = |place: &u32| {
+            let bucket = &buckets[*place as usize];
+            hash(bucket.key, bucket.limit)
+        };
+        self.table.insert_unique(hash(key, limit), place, rehash);
+        Some(place)
+    }
+
+    fn finish(self) -> Judged {
+        let mut judged = self.judged;
+        let rules = &self.sides[NEW].policy.rules;
+        let mut hits: Vec<&Bucket> = Vec::new();
+        for bucket in self.buckets.iter().filter(|bucket| bucket.is_new) {
+            let Some(rule) = rules.get(bucket.limit as usize) else {
+                continue;
+            };
+            let counts = judged.limits.entry(rule.name.to_string()).or_default();
+            counts[0] += 1;
+            counts[1] += u64::from(bucket.refused > 0);
+            if bucket.refused > 0 {
+                hits.push(bucket);
+            }
+        }
+        let old = &self.sides[OLD].policy.rules;
+        let changed = self.skipped.iter().map(|(rule, why)| (&rules[*rule], *why));
+        // A limit that stays as it is newly refuses nobody.
+        let changed = changed.filter(|(rule, _)| !old.iter().any(|old| is_same(old, rule)));
+        judged.not_judged = changed
+            .map(|(rule, why)| (rule.name.to_string(), why))
+            .collect();
+        hits.sort_by_key(|bucket| (u32::MAX - bucket.refused, bucket.limit, bucket.key));
+        let hit = |bucket: &Bucket| Hit {
+            limit: rules[bucket.limit as usize].name.to_string(),
+            key: bucket.key,
+            requests: bucket.requests,
+            refused: bucket.refused,
+        };
+        judged.hits = hits.into_iter().take(HITS).map(hit).collect();
+        judged
+    }
+}
+
+/// Why recent requests cannot tell what a limit does; `None`: they can.
+fn not_judged(rule: &Rule) -> Option<&'static str> {
+    let tiers = rule.tiers.iter().map(|(_, limit)| limit);
+    let mut variants = std::iter::once(&rule.live).chain(tiers);
+    if rule.settle.is_some() || rule.count != Count::All || !rule.refund_on.is_empty() {
+        return Some("its charges depend on the response");
+    }
+    variants.find_map(|limit| match &limit.algorithm {
+        Algorithm::InFlight(_) => Some("it counts requests in progress"),
+        algorithm if algorithm.follows().is_some() => Some("it follows the upstream's health"),
+        _ => None,
+    })
+}
+
+fn is_same(one: &Rule, other: &Rule) -> bool {
+    let numbers = |rule: &Rule| {
+        let variants = rule
+            .tiers
+            .iter()
+            .map(|(tier, limit)| (Some(Arc::clone(tier)), limit));
+        let variants = std::iter::once((None, &rule.live)).chain(variants);
+        let number = |(tier, limit): (Option<Arc<str>>, &Arc<Limit>)| {
+            (tier, limit.algorithm.clone(), limit.mode, limit.enforce_for)
+        };
+        variants.map(number).collect::<Vec<_>>()
+    };
+    one.name == other.name
+        && one.scope == other.scope
+        && one.cost == other.cost
+        && numbers(one) == numbers(other)
+}
+
+/// Places in [`Judge::sides`].
+const OLD: usize = 0;
+const NEW: usize = 1;
+const HITS: usize = 10;
+
+#[cfg(test)]
+mod tests;
