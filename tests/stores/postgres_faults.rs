@@ -95,7 +95,9 @@ async fn a_session_that_ended_before_its_commit_was_sent_has_charged_nothing() {
     let server = Postgres::start_with(&["fsync=off"]);
     let store = connect(&server.url()).await;
     let log = limit("log", 0, &terms(Kind::SlidingLog, 5, HOUR));
-    assert!(draw(&store, &log, b"k").await.unwrap());
+    // One that a single statement decides, without a transaction.
+    let plain = bucket("plain", 2, 5, HOUR, 5);
+    assert!(draw(&store, &log, b"k").await.unwrap() && draw(&store, &plain, b"k").await.unwrap());
     server.psql(
         "postgres",
         "CREATE FUNCTION leave() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -107,6 +109,11 @@ async fn a_session_that_ended_before_its_commit_was_sent_has_charged_nothing() {
     let error = store.draw(&claim).await.expect_err("its session is ended");
     assert!(!error.may_have_charged(), "{error:?}");
     assert!(error.to_string().contains("57P01"), "{error}");
+    recovers(&store, &bucket("new", 1, 1000, HOUR, 1000)).await;
+    let claim = [Claim::new(&plain, b"k", 1)];
+    let error = store.draw(&claim).await.expect_err("its session is ended");
+    assert!(error.to_string().contains("57P01"), "{error}");
+    assert!(!error.may_have_charged(), "{error:?}");
     server.psql("postgres", "DROP TRIGGER leave ON tollgate_buckets");
     recovers(&store, &bucket("other", 1, 1000, HOUR, 1000)).await;
     server.psql(
@@ -119,6 +126,7 @@ async fn a_session_that_ended_before_its_commit_was_sent_has_charged_nothing() {
     }
     recovers(&store, &bucket("other", 1, 1000, HOUR, 1000)).await;
     assert_eq!(drain(&store, &log, b"k").await, 4);
+    assert_eq!(drain(&store, &plain, b"k").await, 4);
 }
 
 #[tokio::test]

@@ -91,14 +91,18 @@ pub(super) struct Flown {
     pub(super) outcome: Result<(), Failure>,
     /// Corrections that were not made because the connection was unfit; another one can make them.
     pub(super) unfit: Vec<Correction>,
-    /// Corrections that were not made because the server refused the call or redirected it.
+    /// Corrections that were not made because their buckets are on a server that is not known yet.
+    pub(super) moved: Vec<Correction>,
+    /// Corrections that were not made because the server refused the call.
     pub(super) refused: Vec<Correction>,
 }
 
 impl Flown {
-    /// Queues corrections again that another connection can make, and counts the others as dropped.
+    /// Queues corrections again that another connection or server can make, and counts the others
+    /// as dropped.
     pub(super) fn settle(self, shared: &Shared) -> (Vec<Landed>, Result<(), Failure>) {
         shared.correct_again(self.unfit);
+        shared.correct_elsewhere(self.moved);
         shared
             .counters
             .corrections_dropped
@@ -140,17 +144,17 @@ impl Departing {
     ) -> Flown {
         let mut flights = self.0;
         let (mut landed, mut outcome) = (Vec::with_capacity(flights.len()), Ok(()));
-        let (mut unfit, mut refused) = (Vec::new(), Vec::new());
+        let (mut unfit, mut moved, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         let mut late = false;
         let mut keep = |flown: Result<Landed, Grounded>| {
             let Grounded { failure, undone } = match flown {
                 Ok(flown) => return landed.push(flown),
                 Err(grounded) => grounded,
             };
-            if matches!(failure, Failure::Trouble(Trouble::Unfit(_))) {
-                unfit.extend(undone);
-            } else {
-                refused.extend(undone);
+            match &failure {
+                Failure::Trouble(Trouble::Unfit(_)) => unfit.extend(undone),
+                Failure::Trouble(Trouble::Moved(_)) => moved.extend(undone),
+                _ => refused.extend(undone),
             }
             match failure {
                 Failure::Late => late = true,
@@ -166,6 +170,7 @@ impl Departing {
                 landed,
                 outcome: if late { Err(Failure::Late) } else { outcome },
                 unfit,
+                moved,
                 refused,
             };
         }
@@ -197,6 +202,7 @@ impl Departing {
             landed,
             outcome,
             unfit,
+            moved,
             refused,
         }
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use super::flight::{Departing, Failure};
 use super::shared::Work;
-use super::{Adjust, CORRECTIONS_MAX, Correction, Link, Shared};
+use super::{Adjust, CORRECTIONS_MAX, Correction, Link, Shared, Trouble};
 use crate::stand_in::{Owed, StandIn};
 use crate::wire_form::{Name, Names, WireForm};
 use tollgate_limit::Change;
@@ -14,6 +14,9 @@ use tollgate_limit::Change;
 /// The stand-in decides until the charges have arrived, and may owe more units meanwhile: it is
 /// asked for debts this many times.
 const ROUNDS: usize = 3;
+
+/// With this many charges refused one by one, the server's trouble is not with some buckets.
+const REFUSED_MAX: usize = 16;
 
 /// The stand-in for the server.
 pub(super) struct Substitute {
@@ -145,21 +148,29 @@ impl From<&Due> for Correction {
 }
 
 /// Charges the debts over a new connection. A call without a response may have charged, so it is
-/// not sent again. A call that the server refused, and those after it, wait for the next
-/// connection.
+/// not sent again. Charges that a failed call did not make wait for the next connection.
+///
+/// A call that the server refused is sent again in halves, until the charge that it refuses is alone.
+/// That one is dropped and counted: kept, it would be refused over every next connection, and no
+/// request could use any. A server that refuses many is not usable.
 pub(super) async fn charge<L: Link>(
     shared: &Shared,
     link: &L,
     connection: &L::Connection,
 ) -> Result<(), Failure> {
+    let mut refused = Vec::new();
     for _ in 0..ROUNDS {
         let mut owed = shared.owed();
         if owed.is_empty() {
             break;
         }
+        let mut calls = Vec::new();
         while !owed.is_empty() {
             let rest = owed.split_off(owed.len().min(CORRECTIONS_MAX));
-            let sent = std::mem::replace(&mut owed, rest);
+            calls.push(std::mem::replace(&mut owed, rest));
+        }
+        calls.reverse();
+        while let Some(sent) = calls.pop() {
             let corrections = sent.iter().map(Correction::from).collect();
             let work = Work {
                 asks: Vec::new(),
@@ -169,21 +180,37 @@ pub(super) async fn charge<L: Link>(
             let flown = Departing::of(shared, link, work)
                 .fly(shared, link, connection)
                 .await;
-            let undone = |due: &Due| {
-                let mut undone = flown.unfit.iter().chain(&flown.refused);
+            let is_undone = |due: &Due| {
+                let mut undone = flown.unfit.iter().chain(&flown.refused).chain(&flown.moved);
                 undone.any(|correction| correction.name == due.name)
             };
-            let again: Vec<Due> = sent.into_iter().filter(undone).collect();
-            shared.owe_again(again);
+            let mut undone: Vec<Due> = sent.into_iter().filter(is_undone).collect();
             let told = flown
                 .landed
                 .into_iter()
                 .try_for_each(|landed| landed.deliver(shared));
-            if let Err(failure) = flown.outcome.and(told) {
-                shared.owe_again(owed);
-                return Err(failure);
+            match flown.outcome.and(told) {
+                Ok(()) => shared.owe_again(undone),
+                Err(Failure::Trouble(Trouble::Refused(_))) if refused.len() < REFUSED_MAX => {
+                    match undone.len() {
+                        0 | 1 => refused.extend(undone),
+                        many => calls.extend([undone.split_off(many / 2), undone]),
+                    }
+                }
+                Err(failure) => {
+                    undone.extend(refused);
+                    shared.owe_again(undone);
+                    calls
+                        .into_iter()
+                        .for_each(|unsent| shared.owe_again(unsent));
+                    return Err(failure);
+                }
             }
         }
     }
+    shared
+        .counters
+        .corrections_dropped
+        .fetch_add(refused.len() as u64, Ordering::Relaxed);
     Ok(())
 }

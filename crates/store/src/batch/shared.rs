@@ -93,11 +93,23 @@ type Places = (Name, Arc<WireForm>, u64);
 struct Queue {
     asks: VecDeque<Ask>,
     corrections: VecDeque<Correction>,
+    /// Corrections that this server redirected. They wait until the servers of buckets have changed,
+    /// or for the next heartbeat: sent at once, they would be redirected again.
+    redirected: Vec<Correction>,
     /// Buckets whose held places a heartbeat will report. The number of places is read when it
     /// leaves.
     heartbeats: VecDeque<(Name, Arc<WireForm>)>,
     /// The number of queued requests at which a waiting lane continues; zero: none waits.
     awaited: usize,
+}
+
+impl Queue {
+    /// Queues redirected corrections again, before the others.
+    fn take_redirected(&mut self) {
+        for correction in std::mem::take(&mut self.redirected).into_iter().rev() {
+            self.corrections.push_front(correction);
+        }
+    }
 }
 
 impl Shared {
@@ -296,6 +308,7 @@ impl Shared {
         let (stay, asks) = std::mem::take(&mut queue.asks).into_iter().partition(here);
         queue.asks = stay;
         let here = |correction: &Correction| self.has(&correction.name);
+        queue.take_redirected();
         let (stay, corrections) = std::mem::take(&mut queue.corrections)
             .into_iter()
             .partition(here);
@@ -323,6 +336,7 @@ impl Shared {
     pub(crate) fn heartbeat(&self) {
         let held = self.held.lock();
         let mut queue = self.queue.lock();
+        queue.take_redirected();
         if queue.heartbeats.is_empty() {
             let here = held.values().filter(|(name, ..)| self.has(name));
             queue
@@ -568,7 +582,8 @@ impl Shared {
     /// The number of queued corrections.
     #[cfg(test)]
     pub(super) fn corrections_queued(&self) -> usize {
-        self.queue.lock().corrections.len()
+        let queue = self.queue.lock();
+        queue.corrections.len() + queue.redirected.len()
     }
 
     /// The work of a call in parallel to the one in flight: at least `least` requests that all
@@ -661,25 +676,40 @@ impl Shared {
 
     /// Puts corrections that were not made back at the front. Those for which there is no room are
     /// dropped and counted; once the store is closed, all are.
-    pub(super) fn correct_again(&self, mut corrections: Vec<Correction>) {
+    pub(super) fn correct_again(&self, corrections: Vec<Correction>) {
         if corrections.is_empty() {
             return;
         }
         let mut queue = self.queue.lock();
+        for correction in self.with_room(&queue, corrections).into_iter().rev() {
+            queue.corrections.push_front(correction);
+        }
+        self.arrived.notify_one();
+    }
+
+    /// The same for corrections that the server redirected, as soon as their server may be known.
+    pub(super) fn correct_elsewhere(&self, corrections: Vec<Correction>) {
+        if corrections.is_empty() {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        let redirected = self.with_room(&queue, corrections);
+        queue.redirected.extend(redirected);
+    }
+
+    /// Those corrections for which there is room; the others are dropped and counted.
+    fn with_room(&self, queue: &Queue, mut corrections: Vec<Correction>) -> Vec<Correction> {
         let room = if self.closed.load(Ordering::Relaxed) {
             0
         } else {
-            QUEUE_MAX.saturating_sub(queue.corrections.len())
+            QUEUE_MAX.saturating_sub(queue.corrections.len() + queue.redirected.len())
         };
         let dropped = corrections.len().saturating_sub(room);
         self.counters
             .corrections_dropped
             .fetch_add(dropped as u64, Ordering::Relaxed);
         corrections.truncate(room);
-        for correction in corrections.into_iter().rev() {
-            queue.corrections.push_front(correction);
-        }
-        self.arrived.notify_one();
+        corrections
     }
 
     /// Puts requests that did not fit back at the front.

@@ -138,7 +138,17 @@ impl Servers {
                 granted,
                 ..Draw::default()
             },
-            (false, true) => self.in_time(started, self.ask_alone(rest)).await?,
+            (false, true) => match self.in_time(started, self.ask_alone(rest)).await {
+                Ok(asked) => asked,
+                Err(error) => {
+                    // If the store may have charged the rest, the whole request counts as charged:
+                    // a share that grants it does not owe the leased units either.
+                    for one in &mut taken {
+                        one.kept = error.may_have_charged();
+                    }
+                    return Err(error);
+                }
+            },
             // The other claims are reported too, and not charged.
             (false, false) => self
                 .in_time(started, self.ask(rest, true))

@@ -236,3 +236,51 @@ async fn leases_whose_return_is_lost_with_its_call_are_returned_again() {
         assert!(outcome.is_err() && leases.any());
     }
 }
+
+/// A request that took units of a lease beside another limit, whose call failed.
+#[tokio::test]
+async fn leased_units_beside_a_call_that_may_have_charged_are_spent_and_others_come_back() {
+    for (trouble, left) in [
+        (Trouble::Lost as fn(String) -> Trouble, 4),
+        (Trouble::Refused, 5),
+    ] {
+        let mut shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+        shared.leases = Some(Arc::new(
+            Leases::new(shared.clock.clone(), false).with_least(1),
+        ));
+        shared.lanes_up.store(1, Ordering::Relaxed);
+        let shared = Arc::new(shared);
+        let (servers, names) = (Servers::one(shared.clone()), Names::new(b"secret"));
+        let leases = shared.leases.clone().expect("just made");
+        let total = Limit {
+            lease: true,
+            ..bucket(1000)
+        };
+        let each = Limit {
+            index: 1,
+            ..limit("each", &terms(Kind::TokenBucket, 1, Micros::from_secs(60)))
+        };
+        let claims = [Claim::new(&total, b"all", 1), Claim::new(&each, b"me", 1)];
+        let mut context = Context::from_waker(Waker::noop());
+        let mut first = Box::pin(servers.draw(names.wants(&claims)));
+        assert!(first.as_mut().poll(&mut context).is_pending());
+        drop(first);
+        let errands = leases.errands(10);
+        let [Errand::Wish(held)] = errands.as_slice() else {
+            panic!("a lease is wished for: {errands:?}")
+        };
+        let (wishing, _) = held.depart(&leases);
+        wishing.answered(5, None, START, leases.clock().boot());
+        let mut drawn = pin!(servers.draw(names.wants(&claims)));
+        assert!(drawn.as_mut().poll(&mut context).is_pending());
+        let work = shared.take().expect("the other limit");
+        let (_, outcome) = flush(&shared, &super::owed::Failing(trouble), &(), work).await;
+        assert!(outcome.is_err() && drawn.await.is_err());
+        let alone = || {
+            let mut drawn = pin!(servers.draw(names.wants(&claims[..1])));
+            drawn.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        };
+        let there = (0..9).take_while(|_| alone().is_ready()).count();
+        assert_eq!(there, left);
+    }
+}

@@ -151,7 +151,7 @@ async fn corrections_that_a_call_did_not_make_wait_for_the_next_connection_or_ar
     let troubles: [(Fails, usize, u64); 4] = [
         (Trouble::Unfit, 2, 0),
         (Trouble::Refused, 0, 2),
-        (Trouble::Moved, 0, 2),
+        (Trouble::Moved, 2, 0),
         // They may have been made.
         (Trouble::Lost, 0, 0),
     ];
@@ -168,6 +168,46 @@ async fn corrections_that_a_call_did_not_make_wait_for_the_next_connection_or_ar
         let counted = shared.counters.corrections_dropped.load(Ordering::Relaxed);
         assert_eq!(counted, dropped);
     }
+}
+
+#[tokio::test]
+async fn corrections_that_a_server_redirects_wait_for_a_heartbeat_or_another_server() {
+    let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+    let (names, limit) = (Names::new(b"secret"), bucket(10));
+    let refund = Change::Refund { units: 1 };
+    shared.settle(names.name(&limit, b"a"), names.shape(&limit), refund);
+    let work = shared.take().expect("a correction");
+    let _ = flush(&shared, &Failing(Trouble::Moved), &(), work).await;
+    assert!(shared.take().is_none(), "it would be redirected again");
+    shared.heartbeat();
+    let work = shared.take().expect("the correction");
+    let _ = flush(&shared, &Failing(Trouble::Moved), &(), work).await;
+    // The bucket is on another server now.
+    let part = super::super::shared::ServerPart {
+        server: "old".to_owned(),
+        has: Box::new(|_| false),
+    };
+    let old = shared.of_server(part);
+    let correction = shared.take_moved();
+    assert!(correction.1.is_empty(), "it is here");
+    let work = shared.take().expect("the correction");
+    let _ = flush(&old, &Failing(Trouble::Moved), &(), work).await;
+    assert_eq!(old.take_moved().1.len(), 1);
+}
+
+#[tokio::test]
+async fn charge_that_a_server_refuses_every_time_is_dropped_and_the_others_land() {
+    let (shared, owes) = owing();
+    let odd = Names::new(b"secret").name(&owes.limit, &77_u16.to_be_bytes());
+    let server = RefusingOne(odd, RefCell::default());
+    let charged = super::super::owed::charge(&shared, &server, &()).await;
+    assert!(charged.is_ok(), "requests may use the connection");
+    let mut made = server.1.take();
+    made.sort_unstable();
+    let others: Vec<u64> = (1..=300).filter(|units| *units != 78).collect();
+    assert_eq!(made, others);
+    let counted = shared.counters.corrections_dropped.load(Ordering::Relaxed);
+    assert_eq!((counted, owes.again.load(Ordering::Relaxed)), (1, 0));
 }
 
 #[tokio::test]
@@ -335,7 +375,7 @@ async fn requests_of_a_call_that_failed_are_told_whether_they_may_have_been_char
 }
 
 /// A server whose calls all fail so.
-struct Failing(fn(String) -> Trouble);
+pub(super) struct Failing(pub(super) fn(String) -> Trouble);
 
 impl Link for Failing {
     type Connection = ();
@@ -376,6 +416,37 @@ impl Link for HalfRefusing {
 
     fn part(&self, name: &Name) -> u32 {
         u32::from(name.hash % 2 == 1)
+    }
+
+    async fn housekeep(&self, (): &()) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    fn housekeep_every(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+}
+
+/// A server that refuses every call with this bucket, and remembers the charges of the others.
+struct RefusingOne(Name, RefCell<Vec<u64>>);
+
+impl Link for RefusingOne {
+    type Connection = ();
+
+    async fn connect(&self) -> Result<(), Obstacle> {
+        Ok(())
+    }
+
+    async fn call(&self, (): &(), batch: &Batch) -> Result<Answer, Trouble> {
+        if batch.buckets.iter().any(|(name, _)| *name == self.0) {
+            return Err(Trouble::Refused("failed".into()));
+        }
+        let units = batch
+            .corrections
+            .iter()
+            .map(|(_, adjust)| adjust.numbers().1);
+        self.1.borrow_mut().extend(units);
+        Ok(granted(batch))
     }
 
     async fn housekeep(&self, (): &()) -> Result<(), Trouble> {

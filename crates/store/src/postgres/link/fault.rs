@@ -83,13 +83,12 @@ enum Sort {
 
 fn sort(error: &tokio_postgres::Error, closed: bool) -> Sort {
     // The server ends the session.
-    let ended = [
-        SqlState::ADMIN_SHUTDOWN,
-        SqlState::CRASH_SHUTDOWN,
-        SqlState::CANNOT_CONNECT_NOW,
-        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
-    ];
+    let ended = [SqlState::CRASH_SHUTDOWN, SqlState::CANNOT_CONNECT_NOW];
     let unfit = [
+        // It ended the session before it had completed the statement, and rolled back. (The end of an
+        // idle session is often noticed only by the next statement, which it answers.)
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
         SqlState::READ_ONLY_SQL_TRANSACTION,
         // The table is gone, like an unlogged table after a promotion: reconnecting creates it
         // again.
