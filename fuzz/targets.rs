@@ -700,7 +700,7 @@ static POLICY: LazyLock<Policy> = LazyLock::new(|| {
     let responses = Responses {
         headers: Vec::new(),
         reset: Reset::Seconds,
-        body: None,
+        refusal: None,
     };
     let parts = PolicyParts {
         address,

@@ -204,7 +204,7 @@ fn upstreams(policy: &Policy) -> Vec<Item> {
             readable("servers", format!("[{}]", servers.join(", "))),
             readable("connections", upstream.connections.to_string()),
             opaque("balance", upstream.balance),
-            opaque("timeouts", (upstream.timeouts, upstream.total)),
+            opaque("timeouts", upstream.timeouts),
             opaque("health", &upstream.health),
             opaque("eject", upstream.eject),
             opaque("retries", (&upstream.retry, upstream.attempts)),

@@ -258,15 +258,11 @@ fn write(
 }
 
 fn rate(text: &str) -> Result<Rate, String> {
-    let (amount, period) =
-        tollgate_config::rate(text.trim()).map_err(|what| format!("--rates: {what}"))?;
-    if amount == 0 || period.0 == 0 {
-        return Err(format!("--rates: `{text}` admits nothing"));
-    }
+    let rate = tollgate_config::rate(text.trim()).map_err(|what| format!("--rates: {what}"))?;
     Ok(Rate {
         text: text.trim().to_owned(),
-        amount,
-        period: period.0,
+        amount: rate.amount,
+        period: rate.period.0,
     })
 }
 

@@ -7,11 +7,12 @@ use jiff::civil::{Date, date};
 use jiff::tz::TimeZone;
 use jiff::{Span, ToSpan};
 
-use super::problem::{Problem, nearest};
+use super::context::Context;
+use super::problem::nearest;
 use super::rate::Unit;
 use super::raw::RawWindow;
+use super::reader::Read;
 use super::source::Place;
-use super::validate::Context;
 use tollgate_limit::{Calendar, Micros, Timestamp};
 
 /// The boundaries of `window` for a rate per `unit`, from a few years before `now` (and from the
@@ -24,52 +25,45 @@ pub(crate) fn windows(
     now: Timestamp,
     context: &mut Context<'_>,
 ) -> Option<Arc<Calendar>> {
-    let zone = window.zone().at();
+    let zone = window.zone();
     let name = zone.as_str();
-    let zone = match TimeZone::get(name) {
-        Ok(zone) => zone,
-        Err(_) => {
-            let problem = Problem::error(format!("unknown time zone `{name}`"));
-            let known: Vec<String> = jiff::tz::db()
-                .available()
-                .map(|zone| zone.to_string())
-                .collect();
-            let near = nearest(name, known.iter().map(String::as_str));
-            let label = near.map_or_else(
-                || "names of the IANA database are known".to_owned(),
-                |near| format!("did you mean `{near}`?"),
-            );
-            context.push(
-                problem
-                    .at(window.zone.place().unwrap_or(rate), label)
-                    .help("\"Europe/Berlin\", \"America/New_York\" and \"UTC\" are zones"),
-            );
-            return None;
-        }
+    let Ok(zone) = TimeZone::get(name) else {
+        let known: Vec<String> = jiff::tz::db()
+            .available()
+            .map(|zone| zone.to_string())
+            .collect();
+        let label = nearest(name, known.iter().map(String::as_str)).map_or_else(
+            || "names of the IANA database are known".to_owned(),
+            |near| format!("did you mean `{near}`?"),
+        );
+        let place = window.zone.place().unwrap_or(rate);
+        context
+            .error(format!("unknown time zone `{name}`"), place, label)
+            .help("\"Europe/Berlin\", \"America/New_York\" and \"UTC\" are zones");
+        return None;
     };
     let most = match unit {
         Unit::Day if period == DAY => 1,
         Unit::Week if period == Micros(7 * DAY.0) => 7,
         Unit::Month => 31,
         _ => {
-            let problem = Problem::error("a calendar has days, weeks and months")
-                .at(rate, "this period is none of them");
-            context.push(problem.help(
-                    "write \"1000/day\", \"1000/week\" or \"1000/month\"; for other periods use align = \"clock\"",
-                ));
+            let title = "a calendar has days, weeks and months";
+            context.error(title, rate, "this period is none of them").help(
+                "write \"1000/day\", \"1000/week\" or \"1000/month\"; for other periods use align = \"clock\"",
+            );
             return None;
         }
     };
-    let anchor = match window.anchor_day.get() {
-        None => 1,
-        Some(day) if unit == Unit::Day => {
-            let problem =
-                Problem::error("a day has no anchor day").at(day.place, "for weeks and months");
-            context.push(problem);
-            return None;
-        }
-        Some(_) => context.within(window.anchor_day(), 1, most),
-    };
+    let anchor = window.anchor_day();
+    let written = window.anchor_day.place();
+    if let (Unit::Day, Some(place)) = (unit, written) {
+        context.error("a day has no anchor day", place, "for weeks and months");
+        return None;
+    }
+    if let (Some(label), Some(place)) = (u64::outside(&anchor.value, &(1..=most)), written) {
+        context.error("`anchor_day` is out of bounds", place, label);
+    }
+    let anchor = anchor.value.clamp(1, most);
     let anchor = i8::try_from(anchor).unwrap_or(1).max(1);
     let boundaries = boundaries(&zone, unit, anchor, now);
     let words = match unit {

@@ -4,37 +4,26 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
-use super::env::Env;
+use super::context::Context;
 use super::problem::{Problem, Problems};
 use super::raw::RawFile;
-use super::reader::{Field, Reader};
+use super::reader::{Field, Table};
 use super::scalar::Named;
-use super::source::{At, Place, Sources};
+use super::source::{At, Place};
 
-/// All texts that were read, and their content.
+/// What was read from a file and its includes.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     /// The mirror of all files together.
     pub(crate) raw: RawFile,
-    /// The texts.
-    pub(crate) sources: Sources,
     /// Lines with syntax errors: other mistakes on them are consequences.
     pub(crate) broken_lines: Vec<(u32, usize)>,
 }
 
 /// Reads a text and its includes. `base`: the directory for its relative paths.
-pub(crate) fn read(
-    name: &str,
-    text: String,
-    base: &Path,
-    env: Env<'_>,
-    problems: &mut Problems,
-    files: &mut Vec<PathBuf>,
-) -> Tree {
+pub(crate) fn read(name: &str, text: String, base: &Path, context: &mut Context<'_>) -> Tree {
     let mut walk = Walk {
-        env,
-        problems,
-        files,
+        context,
         tree: Tree::default(),
         chain: vec![PathBuf::from(name)],
     };
@@ -42,73 +31,63 @@ pub(crate) fn read(
     walk.tree
 }
 
-struct Walk<'w> {
-    env: Env<'w>,
-    problems: &'w mut Problems,
-    files: &'w mut Vec<PathBuf>,
+struct Walk<'w, 'e> {
+    context: &'w mut Context<'e>,
     tree: Tree,
     /// The files being read, outermost first.
     chain: Vec<PathBuf>,
 }
 
-impl Walk<'_> {
+impl Walk<'_, '_> {
     fn text(&mut self, name: &str, text: String, base: &Path) {
-        let file = self.tree.sources.add(name, text, base);
-        let text = self.tree.sources.of(file).text.clone();
-        let (table, errors) = DeTable::parse_recoverable(&text);
+        let file = self.context.sources.add(name, text.as_str(), base);
+        let (keys, errors) = DeTable::parse_recoverable(&text);
         self.syntax(file, &text, &errors);
-        let mut reader = Reader {
-            file,
-            text: &text,
-            env: self.env,
-            problems: self.problems,
-            path: Vec::new(),
+        let table = Table {
+            keys: keys.get_ref(),
+            place: Place::new(file, 0..0),
         };
-        let raw = RawFile::read_table(table.get_ref(), &mut reader);
-        let includes = raw
-            .include
-            .get()
-            .map(|include| include.list.clone())
-            .unwrap_or_default();
-        merge(&mut self.tree.raw, raw, self.problems);
+        let raw = RawFile::read_table(&table, self.context);
+        let includes = raw.include.or(Vec::new());
+        merge(&mut self.tree.raw, raw, &mut self.context.problems);
         for pattern in includes {
+            let whole = base.join(pattern.as_str());
             if pattern.as_str().contains('*') {
                 // Files that match later are watched for.
-                self.files.push(base.join(pattern.as_str()));
+                self.context.files.push(whole.clone());
             }
-            match matches(&base.join(pattern.as_str())) {
+            match matches(&whole) {
                 Ok(paths) => paths
                     .into_iter()
                     .for_each(|path| self.file(path, pattern.place)),
-                Err(problem) => self
-                    .problems
-                    .push(Problem::error(problem).at(pattern.place, "included here")),
+                Err(title) => self.refuse(title, pattern.place),
             }
         }
+    }
+
+    fn refuse(&mut self, title: String, included: Place) {
+        self.context.error(title, included, "included here");
     }
 
     fn file(&mut self, path: PathBuf, included: Place) {
         let real = std::fs::canonicalize(&path).ok();
         let same = |other: &PathBuf| real.is_some() && std::fs::canonicalize(other).ok() == real;
         let circle = self.chain.iter().any(same);
-        if circle || self.files.iter().any(same) {
+        if circle || self.context.files.iter().any(same) {
             let (title, label) = if circle {
                 ("includes itself", "the circle closes here")
             } else {
                 ("is included twice", "included again here")
             };
-            self.problems
-                .push(Problem::error(format!("`{}` {title}", path.display())).at(included, label));
+            let title = format!("`{}` {title}", path.display());
+            self.context.error(title, included, label);
             return;
         }
-        if self.files.len() > FILES_MAX {
-            self.problems.push(
-                Problem::error(format!("more than {FILES_MAX} files"))
-                    .at(included, "included here"),
-            );
+        if self.context.files.len() > FILES_MAX {
+            self.refuse(format!("more than {FILES_MAX} files"), included);
             return;
         }
-        self.files.push(path.clone());
+        self.context.files.push(path.clone());
         match super::read_text(&path) {
             Ok(text) => {
                 let base = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
@@ -116,15 +95,7 @@ impl Walk<'_> {
                 self.text(&path.display().to_string(), text, &base);
                 self.chain.pop();
             }
-            Err(error) => {
-                let problem = Problem::error(format!(
-                    "cannot read `{}`: {}",
-                    path.display(),
-                    plain(&error)
-                ))
-                .at(included, "included here");
-                self.problems.push(problem);
-            }
+            Err(error) => self.refuse(cannot_read(&path, &error), included),
         }
     }
 
@@ -155,7 +126,7 @@ impl Walk<'_> {
                 }) {
                     continue;
                 }
-                self.problems.push(duplicate(file, text, place));
+                duplicate(file, text, place, self.context).syntax = true;
                 continue;
             }
             let unquoted = message.starts_with("string values must be quoted");
@@ -164,32 +135,28 @@ impl Walk<'_> {
                 true => "text stands in quotes".to_owned(),
                 false => message.replace(", expected", "; expected"),
             };
-            let problem = Problem {
-                syntax: true,
-                ..Problem::error("this is not TOML").at(place, label)
-            };
-            let bare = unquoted && !span.is_empty();
-            // Word processors write quotes that are not TOML.
-            let word = text[span]
-                .trim_matches(['“', '”', '„', '‟', '‘', '’', '‚', '«', '»', '`', '\'', '"']);
-            self.problems.push(if bare {
-                problem.help(format!("write \"{word}\""))
-            } else {
-                problem
-            });
+            let problem = self.context.error("this is not TOML", place, label);
+            problem.syntax = true;
+            if unquoted && !span.is_empty() {
+                // Word processors write quotes that are not TOML.
+                let word = text[span]
+                    .trim_matches(['“', '”', '„', '‟', '‘', '’', '‚', '«', '»', '`', '\'', '"']);
+                problem.help(format!("write \"{word}\""));
+            }
         }
     }
 }
 
 /// A duplicate key or table, with both places if the first can be found in the text.
-fn duplicate(file: u32, text: &str, place: Place) -> Problem {
+fn duplicate<'c>(
+    file: u32,
+    text: &str,
+    place: Place,
+    context: &'c mut Context<'_>,
+) -> &'c mut Problem {
     let name = text.get(place.range()).unwrap_or_default();
-    let problem =
-        Problem::error(format!("`{name}` is written twice")).at(place, "written again here");
-    let problem = Problem {
-        syntax: true,
-        ..problem
-    };
+    let title = format!("`{name}` is written twice");
+    let problem = context.error(title, place, "written again here");
     let before = &text[..place.range().start];
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
     let line = text[line_start..].lines().next().unwrap_or_default();
@@ -213,20 +180,12 @@ fn duplicate(file: u32, text: &str, place: Place) -> Problem {
         }
         end = start;
     }
-    match first {
-        Some(start) => {
-            let length = if header {
-                line.trim().len()
-            } else {
-                name.len()
-            };
-            problem.at(
-                Place::new(file, start..start + length),
-                "first written here",
-            )
-        }
-        None => problem,
+    if let Some(start) = first {
+        let length = if header { line.trim() } else { name }.len();
+        let first = Place::new(file, start..start + length);
+        problem.at(first, "first written here");
     }
+    problem
 }
 
 /// The files that an include matches, sorted; `*` is allowed in the last part.
@@ -305,10 +264,13 @@ fn once<T>(name: &str, into: &mut Field<T>, from: Field<T>, problems: &mut Probl
     match (&*into, &from) {
         (_, Field::Absent) => {}
         (Field::Here(first), Field::Here(second)) => {
-            let problem = Problem::error(format!("`[{name}]` is written in two files"))
+            problems
+                .push(Problem::error(format!(
+                    "`[{name}]` is written in two files"
+                )))
                 .at(second.place, "written again here")
-                .at(first.place, "first written here");
-            problems.push(problem.help("it belongs into one of them"));
+                .at(first.place, "first written here")
+                .help("write it in one of them");
         }
         (Field::Absent, _) => *into = from,
         _ => *into = Field::Broken,
@@ -339,13 +301,11 @@ fn names<T>(
             .find(|(other, _)| other.value == name.value)
         {
             Some((first, _)) => {
-                let problem = Problem::error(format!(
-                    "`{section}.{}` is defined in two files",
-                    name.value
-                ))
-                .at(name.place, "defined again here")
-                .at(first.place, "first defined here");
-                problems.push(problem);
+                let title = format!("`{section}.{}` is defined in two files", name.value);
+                problems
+                    .push(Problem::error(title))
+                    .at(name.place, "defined again here")
+                    .at(first.place, "first defined here");
             }
             None => into.value.entries.push((name, value)),
         }
@@ -371,6 +331,11 @@ fn lists<T>(into: &mut Field<Vec<At<T>>>, from: Field<Vec<At<T>>>) {
 pub(crate) fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+/// The title of an error: this file cannot be read.
+pub(crate) fn cannot_read(path: &Path, error: &std::io::Error) -> String {
+    format!("cannot read `{}`: {}", path.display(), plain(error))
 }
 
 /// A safety bound, far above any intended number of included files.

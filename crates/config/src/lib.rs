@@ -5,15 +5,20 @@
 //! function. This crate opens no sockets, connects to no stores, and starts nothing.
 //!
 //! A file passes three steps: syntax ([`mod@include`], which also follows `include`), structure
-//! ([`reader`] fills the mirror in [`raw`]), meaning ([`validate`], which makes settings and a
+//! ([`reader`] reads what [`raw`] declares: types that run, and mirrors of tables that depend on
+//! other tables), and checks between tables ([`validate`], which makes a
 //! [`tollgate_policy::Policy`]). A key that could not be read is [`reader::Field::Broken`], so that
 //! later steps do not report it as missing.
 
 #![forbid(unsafe_code)]
 
 mod calendar;
+mod compile;
+mod context;
 mod diagnostic;
 mod env;
+mod error;
+mod files;
 mod include;
 mod problem;
 mod quantity;
@@ -30,29 +35,28 @@ pub mod settings;
 mod source;
 mod validate;
 
-use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use diagnostic::{Diagnostic, Span};
 pub use env::{Env, Unset};
+pub use error::ConfigError;
 pub use include::matches;
-use include::{Tree, plain};
 pub use problem::nearest;
-use problem::{Problem, Problems, Severity};
 pub use quick::quick;
-use raw::EncodedSlash;
 pub use report::report;
 pub use schema::schema;
-use settings::{Admin, Log, Server, Store, TestCase};
-use source::Sources;
-use validate::together::Places;
-use validate::{Context, entries_of, names_of};
 
-use tollgate_limit::{Micros, Timestamp};
+use compile::compile;
+use context::Context;
+use include::cannot_read;
+use problem::{Problem, Problems};
+use settings::{Admin, Log, Server, Store, TestCase};
+
+use tollgate_limit::{Micros, Rate, Timestamp};
+use tollgate_policy::Policy;
 use tollgate_policy::identity::Callers;
-use tollgate_policy::{Policy, PolicyParts};
 
 /// A valid configuration.
 #[derive(Debug)]
@@ -83,114 +87,6 @@ pub struct Config {
     pub files_read: Vec<PathBuf>,
 }
 
-/// All mistakes in a configuration.
-pub struct ConfigError {
-    problems: Vec<Problem>,
-    sources: Sources,
-    files: Vec<PathBuf>,
-}
-
-impl ConfigError {
-    /// Renders every problem; in colour for a terminal.
-    pub fn render(&self, colour: bool) -> String {
-        let mut text = render::render(&self.problems, &self.sources, colour);
-        let errors = self
-            .problems
-            .iter()
-            .filter(|problem| problem.severity == Severity::Error)
-            .count();
-        if errors > 1 {
-            text.push_str(&format!("\n\n{errors} errors"));
-        }
-        text
-    }
-
-    /// Every problem, for programs.
-    pub fn diagnostics(&self) -> Vec<Diagnostic> {
-        let problems = self.problems.iter();
-        problems
-            .map(|problem| Diagnostic::of(problem, &self.sources))
-            .collect()
-    }
-
-    /// A configuration that cannot be read.
-    pub fn unreadable(path: &Path, error: &std::io::Error) -> Self {
-        let title = format!("cannot read `{}`: {}", path.display(), plain(error));
-        Self {
-            problems: vec![Problem::error(title)],
-            sources: Sources::default(),
-            files: vec![path.to_path_buf()],
-        }
-    }
-
-    /// Every file that was read or searched for: if one of them changes, the configuration may
-    /// become valid.
-    pub fn files(&self) -> &[PathBuf] {
-        &self.files
-    }
-
-    /// How many errors there are, warnings not counted.
-    pub fn errors(&self) -> usize {
-        self.problems
-            .iter()
-            .filter(|problem| problem.severity == Severity::Error)
-            .count()
-    }
-
-    /// Each problem as a key of the text with its message, for a text that nobody wrote as a file
-    /// ([`quick()`]): its lines and columns mean nothing to its reader.
-    pub fn by_key(&self) -> Vec<(String, String)> {
-        let said = self.problems.iter().map(|problem| {
-            let mark = problem.marks.first();
-            let line = mark.map_or("", |mark| {
-                let source = self.sources.of(mark.place.file);
-                let start = source.text[..mark.place.range().start]
-                    .rfind('\n')
-                    .map_or(0, |at| at + 1);
-                source.text[start..].lines().next().unwrap_or_default()
-            });
-            let key = line.split('=').next().unwrap_or_default().trim().to_owned();
-            let label = mark
-                .map(|mark| mark.label.as_str())
-                .filter(|label| !label.is_empty());
-            let parts = [problem.title.as_str()]
-                .into_iter()
-                .chain(label)
-                .chain(problem.helps.iter().map(String::as_str));
-            (key, parts.collect::<Vec<_>>().join("; "))
-        });
-        said.collect()
-    }
-
-    /// One line per problem, for logs: `gateway.toml:3:1: unknown key …`.
-    pub fn lines(&self) -> Vec<String> {
-        self.problems
-            .iter()
-            .map(|problem| match problem.marks.first() {
-                Some(mark) => {
-                    let (name, line, column) = self.sources.position(mark.place);
-                    format!("{name}:{line}:{column}: {}", problem.title)
-                }
-                None => problem.title.clone(),
-            })
-            .collect()
-    }
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.render(false))
-    }
-}
-
-impl fmt::Debug for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
 /// Parses a duration as the file writes it: `10s`, `1h30m`.
 ///
 /// # Errors
@@ -203,9 +99,9 @@ pub fn duration(text: &str) -> Result<Micros, String> {
 ///
 /// # Errors
 /// The mistake.
-pub fn rate(text: &str) -> Result<(u64, Micros), String> {
+pub fn rate(text: &str) -> Result<Rate, String> {
     match rate::rate(text) {
-        Ok(rate::Rate::Per { amount, period, .. }) => Ok((amount, period)),
+        Ok(rate::Rate::Per { rate, .. }) => Ok(rate),
         Ok(rate::Rate::Unlimited) => Err("`unlimited` is no rate to compare".to_owned()),
         Err(flaw) => Err(flaw.title),
     }
@@ -295,8 +191,7 @@ pub fn parse_with(
 /// # Errors
 /// All mistakes in it; the callers in force stay.
 pub fn load_callers(path: &Path, policy: &Policy, env: Env<'_>) -> Result<Callers, ConfigError> {
-    let mut sources = Sources::default();
-    let mut problems = Problems::default();
+    let mut context = Context::new(env, Problems::default());
     let mut tiers: Vec<&str> = policy
         .rules
         .iter()
@@ -305,213 +200,20 @@ pub fn load_callers(path: &Path, policy: &Policy, env: Env<'_>) -> Result<Caller
     tiers.sort_unstable();
     tiers.dedup();
     let callers = match read_text(path) {
-        Ok(content) => {
-            validate::callers::read(path, content, &tiers, env, &mut sources, &mut problems)
-        }
+        Ok(content) => validate::callers::read(path, content, &tiers, &mut context),
         Err(error) => {
-            problems.push(Problem::error(format!(
-                "cannot read `{}`: {}",
-                path.display(),
-                plain(&error)
-            )));
+            let title = cannot_read(path, &error);
+            context.problems.push(Problem::error(title));
             None
         }
     };
     match callers {
-        Some(callers) if !problems.any_error() => Ok(callers),
+        Some(callers) if !context.problems.any_error() => Ok(callers),
         _ => Err(ConfigError {
-            problems: problems.into_sorted(),
-            sources,
+            problems: context.problems.into_sorted(),
+            sources: context.sources,
             files: vec![path.to_path_buf()],
         }),
-    }
-}
-
-fn compile(
-    name: &str,
-    text: String,
-    base: &Path,
-    files: Vec<PathBuf>,
-    (env, unset): (Env<'_>, Unset),
-    now: Timestamp,
-) -> Result<Config, ConfigError> {
-    let mut problems = Problems::new(unset);
-    let mut files = files;
-    let Tree {
-        mut raw,
-        mut sources,
-        broken_lines,
-    } = include::read(name, text, base, env, &mut problems, &mut files);
-    let mut context = Context {
-        sources: &mut sources,
-        problems: &mut problems,
-        files: &mut files,
-        env,
-    };
-    validate::limits::scope::name_sources(&mut raw, &mut context);
-    let made = assemble(&raw, now, &mut context);
-    // On a line that is not TOML, other mistakes are consequences of that; so may be keys that seem
-    // to be missing.
-    let is_toml = broken_lines.is_empty();
-    let assumed = problems.assumed();
-    let unset = if made.is_none() && !problems.any_error() {
-        // The configuration cannot be built without their values.
-        problems.unset()
-    } else {
-        Vec::new()
-    };
-    let problems: Vec<Problem> = problems
-        .into_sorted()
-        .into_iter()
-        .filter(|problem| {
-            let line = |mark: &problem::Mark| (mark.place.file, sources.position(mark.place).1 - 1);
-            problem.syntax
-                || problem
-                    .marks
-                    .first()
-                    .map_or(is_toml, |mark| !broken_lines.contains(&line(mark)))
-        })
-        .collect();
-    for problem in problems.iter().filter(|problem| problem.secret) {
-        problem
-            .marks
-            .iter()
-            .take(1)
-            .for_each(|mark| sources.mask(mark.place));
-    }
-    let wrong = problems
-        .iter()
-        .any(|problem| problem.severity == Severity::Error);
-    match made {
-        Some(config) if !wrong => {
-            files.sort();
-            files.dedup();
-            let warnings = problems
-                .iter()
-                .map(|problem| render::render(std::slice::from_ref(problem), &sources, false))
-                .collect();
-            let diagnostics = problems
-                .iter()
-                .map(|problem| Diagnostic::of(problem, &sources))
-                .collect();
-            Ok(Config {
-                warnings,
-                diagnostics,
-                assumed,
-                files_read: files,
-                ..config
-            })
-        }
-        _ => {
-            // With errors, a warning is usually their consequence: a limit is "never used" when its
-            // only route is wrong.
-            let problems = problems
-                .into_iter()
-                .filter(|problem| problem.severity == Severity::Error)
-                .chain(unset)
-                .collect();
-            Err(ConfigError {
-                problems,
-                sources,
-                files,
-            })
-        }
-    }
-}
-
-/// Builds a configuration from the mirror; `None` if mistakes, which were reported, prevent it.
-fn assemble(raw: &raw::RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<Config> {
-    let server = validate::server::server(&raw.server, context);
-    validate::server::warn_of_expiry(&raw.server, now, context);
-    let admin = validate::server::admin(&raw.admin, &server, context);
-    let log = validate::server::log(&raw.log, context);
-    let address = validate::server::address(&raw.address, context);
-    let store = validate::store::store(&raw.store, context);
-    let names: Vec<&str> = names_of(&raw.identities);
-    let identities = validate::identities::identities(raw, &names, context);
-    let limits = validate::limits::limits(raw, &names, store.as_ref(), now, context);
-    let mut upstreams = validate::upstreams::upstreams(raw, context);
-    let known = validate::routes::Known {
-        identities: &names,
-        limits: &limits,
-        body: server.bounds.body,
-    };
-    let routes = validate::routes::routes(raw, &known, &mut upstreams, context);
-    let responses = validate::responses::responses(&raw.responses, context);
-    validate::together::check_cluster(&routes, &limits, store.as_ref(), context);
-
-    // An identity that could not be built shifts the indices of those after it, so that they would
-    // get the wrong policy.
-    if identities.broken {
-        return None;
-    }
-    let route_places = routes.places.clone();
-    let route_names = routes
-        .list
-        .iter()
-        .map(|route| route.name.to_string())
-        .collect();
-    let written = entries_of(&raw.identities);
-    let missing_places = written
-        .iter()
-        .map(|(name, identity)| identity.when_missing.place().unwrap_or(name.place))
-        .collect();
-    let key_places = written
-        .iter()
-        .map(|(name, identity)| identity.key.place().unwrap_or(name.place))
-        .collect();
-    let caller_files = identities.caller_files.clone();
-    let cycles: Vec<_> = identities
-        .list
-        .iter()
-        .map(|identity| identity.when_missing)
-        .collect();
-    let places = Places {
-        written: &identities.written,
-        when_missing: &cycles,
-        missing_places,
-        key_places,
-        routes: route_places,
-        route_names,
-    };
-    let parts = PolicyParts {
-        address,
-        identities: identities.list,
-        rules: limits.rules,
-        upstreams: upstreams.list,
-        routes: routes.list,
-        responses,
-        egress: server.egress,
-        keeps_slashes: raw
-            .server
-            .get()
-            .is_none_or(|server| server.encoded_slash().value == EncodedSlash::Keep),
-    };
-    match Policy::build(parts) {
-        Ok(policy) => {
-            let tests = validate::tests_table::tests(raw, &policy.identities, context);
-            validate::together::warn(raw, &policy, &server, context);
-            let policy = Arc::new(policy);
-            Some(Config {
-                server,
-                admin,
-                log,
-                store,
-                policy,
-                tests,
-                caller_files,
-                warnings: Vec::new(),
-                diagnostics: Vec::new(),
-                assumed: Vec::new(),
-                files_read: Vec::new(),
-            })
-        }
-        Err(errors) => {
-            for error in errors {
-                validate::together::build_error(error, &places, context);
-            }
-            None
-        }
     }
 }
 

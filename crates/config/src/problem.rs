@@ -56,16 +56,8 @@ impl Problem {
         }
     }
 
-    /// Marks the place as a secret, which messages mask.
-    pub(crate) fn secret(self) -> Self {
-        Self {
-            secret: true,
-            ..self
-        }
-    }
-
     /// Points at a place; the first call points at the mistake.
-    pub(crate) fn at(mut self, place: Place, label: impl Into<String>) -> Self {
+    pub(crate) fn at(&mut self, place: Place, label: impl Into<String>) -> &mut Self {
         self.marks.push(Mark {
             place,
             label: label.into(),
@@ -74,23 +66,21 @@ impl Problem {
     }
 
     /// Adds a fact.
-    pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
+    pub(crate) fn note(&mut self, note: impl Into<String>) -> &mut Self {
         self.notes.push(note.into());
         self
     }
 
     /// Adds what to do.
-    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+    pub(crate) fn help(&mut self, help: impl Into<String>) -> &mut Self {
         self.helps.push(help.into());
         self
     }
 
     /// Adds what to do, if there is a suggestion.
-    pub(crate) fn maybe_help(self, help: Option<String>) -> Self {
-        match help {
-            Some(help) => self.help(help),
-            None => self,
-        }
+    pub(crate) fn maybe_help(&mut self, help: Option<impl Into<String>>) -> &mut Self {
+        self.helps.extend(help.map(Into::into));
+        self
     }
 }
 
@@ -114,11 +104,13 @@ impl Problems {
 
     /// Records an unset variable; returns whether to assume a value for it.
     pub(crate) fn assume(&mut self, variable: &str, problem: Problem) -> bool {
-        match self.unset {
-            Unset::Refused => self.push(problem),
-            Unset::Assumed => self.missing.push((variable.to_owned(), problem)),
+        let assumed = self.unset == Unset::Assumed;
+        if assumed {
+            self.missing.push((variable.to_owned(), problem));
+        } else {
+            self.push(problem);
         }
-        self.unset == Unset::Assumed
+        assumed
     }
 
     /// The variables for which a value was assumed.
@@ -138,9 +130,11 @@ impl Problems {
             .collect()
     }
 
-    /// Adds a problem.
-    pub(crate) fn push(&mut self, problem: Problem) {
+    /// Adds a problem, and returns it for more to be said about it.
+    pub(crate) fn push(&mut self, problem: Problem) -> &mut Problem {
         self.list.push(problem);
+        let last = self.list.len() - 1;
+        &mut self.list[last]
     }
 
     /// Whether any problem prevents the start.

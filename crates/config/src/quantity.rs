@@ -1,12 +1,16 @@
 //! Durations, sizes, shares and counts: numbers with mandatory units.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use std::marker::PhantomData;
+use std::ops::RangeInclusive;
+
+use serde_json::{Value, json};
 use toml::de::DeValue;
 
-use super::problem::{Problem, nearest};
-use super::reader::{Node, Read, Reader};
-use super::scalar::{Text, schema_of};
-use super::source::At;
+use super::context::Context;
+use super::problem::nearest;
+use super::reader::{Node, Read};
+use super::scalar::{Text, outside};
+use super::schema::Defs;
 use tollgate_limit::Micros;
 
 /// A mistake in a part of a string, with its reason.
@@ -48,68 +52,66 @@ impl Flaw {
         self.end += by;
         self
     }
-
-    /// Converts the flaw to a problem in the string `text`.
-    pub(crate) fn problem(self, text: &At<Text>) -> Problem {
-        Problem::error(self.title)
-            .at(text.part(self.start, self.end), self.label)
-            .maybe_help(self.help)
-    }
 }
 
 /// Reads a string and parses it; a mistake is reported at its own place.
 pub(crate) fn parsed<T>(
     node: Node<'_>,
-    reader: &mut Reader<'_>,
+    context: &mut Context<'_>,
     wanted: &str,
     parse: impl FnOnce(&str) -> Result<T, Flaw>,
 ) -> Option<T> {
     if let DeValue::Integer(number) = node.value {
-        let name = reader.name();
-        let problem = Problem::error(format!("`{name}` must be {wanted}"))
-            .at(node.place, "a number without a unit")
+        // For a rate, a bare number most often means requests per second.
+        let example = if context.keys.last().is_some_and(|key| key == "rate") {
+            format!(": rate = \"{number}/second\", or rate = \"{number}/minute\"")
+        } else {
+            String::new()
+        };
+        let title = format!("`{}` must be {wanted}", context.name());
+        context
+            .error(title, node.place, "a number without a unit")
             .help(format!(
-                "units are mandatory: write {wanted}, not {number}{}",
-                {
-                    // For a rate, a bare number most often means requests per second.
-                    if reader.path.last().is_some_and(|key| key == "rate") {
-                        format!(": rate = \"{number}/second\", or rate = \"{number}/minute\"")
-                    } else {
-                        String::new()
-                    }
-                }
+                "units are mandatory: write {wanted}, not {number}{example}"
             ));
-        reader.problems.push(problem);
         return None;
     }
-    let text = At {
-        value: Text::read_as(node, reader, wanted)?,
-        place: node.place,
-    };
+    let text = Text::read_as(node, context, wanted)?;
     match parse(text.as_str()) {
         Ok(value) => Some(value),
         Err(flaw) => {
-            reader.problems.push(flaw.problem(&text));
+            context.flaw(flaw, &text);
             None
         }
     }
 }
 
 /// A duration: `"10s"`, `"1h30m"`, `"500ms"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Time(pub(crate) Micros);
+impl Read for Micros {
+    type Value = Self;
 
-impl Read for Time {
-    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        parsed(
-            node,
-            reader,
-            "a duration like \"10s\" or \"1h30m\"",
-            duration,
-        )
-        .map(Self)
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self> {
+        let wanted = "a duration like \"10s\" or \"1h30m\"";
+        parsed(node, context, wanted, duration)
+    }
+
+    fn schema(_: &mut Defs) -> Value {
+        json!({ "type": "string", "pattern": TIME, "examples": ["10s", "1h30m", "500ms"] })
+    }
+
+    fn outside(value: &Self, range: &RangeInclusive<u64>) -> Option<String> {
+        if value.0 < *range.start() {
+            Some("zero is not \"off\": nothing would ever be in time".to_owned())
+        } else {
+            (value.0 > *range.end()).then(|| "more than a year".to_owned())
+        }
     }
 }
+
+/// The range of a timeout: above zero, at most a year.
+pub(crate) const TIMEOUT: RangeInclusive<u64> = 1..=366 * 86_400_000_000;
+/// The range of a span that may be zero.
+pub(crate) const SPAN: RangeInclusive<u64> = 0..=366 * 86_400_000_000;
 
 /// Parses a duration: numbers with units, the largest first, none twice.
 pub(crate) fn duration(text: &str) -> Result<Micros, Flaw> {
@@ -218,25 +220,66 @@ pub(crate) fn unit(word: &str) -> Option<u64> {
     })
 }
 
-/// A size in bytes: `"64KiB"`, or `"unlimited"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Size {
-    /// This many bytes.
-    Bytes(u64),
-    /// No bound.
-    Unlimited,
-}
+/// A size in bytes: `"64KiB"`, or `"unlimited"` (`None`).
+pub(crate) struct Size;
 
 impl Read for Size {
-    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        parsed(node, reader, "a size like \"64KiB\" or \"unlimited\"", size)
+    type Value = Option<u64>;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Option<u64>> {
+        let wanted = "a size like \"64KiB\" or \"unlimited\"";
+        parsed(node, context, wanted, size)
+    }
+
+    fn schema(_: &mut Defs) -> Value {
+        json!({
+            "type": "string",
+            "pattern": "^([0-9]+ *(B|kB|KB|KiB|MB|MiB|GB|GiB)|unlimited)$",
+            "examples": ["64KiB", "10MB", "unlimited"],
+        })
     }
 }
 
+/// A size in bytes that must have a bound.
+pub(crate) struct Bytes<T = u64>(PhantomData<T>);
+
+impl<T: TryFrom<u64> + TryInto<u64> + Copy> Read for Bytes<T> {
+    type Value = T;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<T> {
+        let size = Size::read(node, context)?.and_then(|bytes| T::try_from(bytes).ok());
+        if size.is_none() {
+            let key = context.keys.last().map_or("", String::as_str);
+            let title = format!("`{key}` must have a bound");
+            context.error(title, node.place, "whatever a caller can fill is bounded");
+        }
+        size
+    }
+
+    fn schema(defs: &mut Defs) -> Value {
+        Size::schema(defs)
+    }
+
+    fn outside(value: &T, range: &RangeInclusive<u64>) -> Option<String> {
+        outside((*value).try_into().unwrap_or(u64::MAX), range, bytes_words)
+    }
+}
+
+/// Bytes in the largest unit that divides them.
+pub(crate) fn bytes_words(bytes: u64) -> String {
+    [(30, "GiB"), (20, "MiB"), (10, "KiB")]
+        .into_iter()
+        .find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift)
+        .map_or_else(
+            || format!("{bytes} bytes"),
+            |(shift, unit)| format!("{} {unit}", bytes >> shift),
+        )
+}
+
 /// Parses a size.
-pub(crate) fn size(text: &str) -> Result<Size, Flaw> {
+pub(crate) fn size(text: &str) -> Result<Option<u64>, Flaw> {
     if text == "unlimited" {
-        return Ok(Size::Unlimited);
+        return Ok(None);
     }
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, word) = text.split_at(digits);
@@ -281,7 +324,7 @@ pub(crate) fn size(text: &str) -> Result<Size, Flaw> {
         .parse::<u64>()
         .ok()
         .and_then(|count| count.checked_mul(factor))
-        .map(Size::Bytes)
+        .map(Some)
         .ok_or_else(|| {
             Flaw::new(
                 0,
@@ -293,15 +336,40 @@ pub(crate) fn size(text: &str) -> Result<Size, Flaw> {
 }
 
 /// A share of keys: `"25% of keys"`, in hundredths of a percent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share(pub(crate) u16);
+pub(crate) struct ShareOfKeys;
 
-impl Read for Share {
-    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        parsed(node, reader, "a share like \"25% of keys\"", |text| {
-            share(text, "of keys")
+impl Read for ShareOfKeys {
+    type Value = u16;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<u16> {
+        let wanted = "a share like \"25% of keys\"";
+        parsed(node, context, wanted, |text| share(text, "of keys"))
+    }
+
+    fn schema(_: &mut Defs) -> Value {
+        json!({
+            "type": "string",
+            "pattern": r"^ *[0-9]+(\.[0-9]{1,2})? *% *of keys *$",
+            "examples": ["25% of keys"],
         })
-        .map(Self)
+    }
+}
+
+/// A share of requests: `"1% of requests"`, in hundredths of a percent.
+pub(crate) struct ShareOfRequests;
+
+impl Read for ShareOfRequests {
+    type Value = u16;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<u16> {
+        let text = Text::read_as(node, context, "a string")?;
+        share(text.as_str(), "of requests")
+            .map_err(|flaw| context.flaw(flaw, &text))
+            .ok()
+    }
+
+    fn schema(defs: &mut Defs) -> Value {
+        Text::schema(defs)
     }
 }
 
@@ -341,48 +409,45 @@ pub(crate) fn share(text: &str, of: &str) -> Result<u16, Flaw> {
     }
 }
 
-/// `"auto"`, or a number of one or more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Count {
-    /// Computed by the gateway.
-    Auto,
-    /// Exactly this many.
-    Exactly(u64),
-}
+/// A number of one or more, or `"auto"` (`None`): the gateway finds it.
+pub(crate) struct Auto<T>(PhantomData<T>);
 
-impl Read for Count {
-    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+impl<T: Read<Value = T> + TryFrom<u64>> Read for Auto<T> {
+    type Value = Option<T>;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Option<T>> {
         if matches!(node.value, DeValue::Integer(_)) {
-            let count = u64::read(node, reader)?;
-            if count == 0 {
-                let problem = Problem::error(format!("`{}` must be at least 1", reader.name()))
-                    .at(node.place, "zero is not \"auto\"")
-                    .help("write \"auto\" to have it worked out");
-                reader.problems.push(problem);
-                return None;
+            if u64::read(node, context)? > 0 {
+                return T::read(node, context).map(Some);
             }
-            return Some(Self::Exactly(count));
+            let title = format!("`{}` must be at least 1", context.name());
+            context
+                .error(title, node.place, "zero is not \"auto\"")
+                .help("write \"auto\", and the gateway finds the number");
+            return None;
         }
-        let text = Text::read_as(node, reader, "\"auto\" or a number")?;
-        if text.value == "auto" {
-            return Some(Self::Auto);
+        let text = Text::read_as(node, context, "\"auto\" or a number")?;
+        if text.as_str() == "auto" {
+            return Some(None);
         }
         // A number from the environment is a string here.
-        let read = text.value.parse().ok().filter(|count| *count > 0);
-        if read.is_none() {
-            let problem =
-                Problem::error(format!("`{}` must be \"auto\" or a number", reader.name()))
-                    .at(node.place, "neither");
-            reader.problems.push(problem);
+        let number = text.as_str().parse::<u64>().ok().filter(|count| *count > 0);
+        let number = number.and_then(|number| T::try_from(number).ok());
+        if number.is_none() {
+            let title = format!("`{}` must be \"auto\" or a number", context.name());
+            context.error(title, node.place, "neither");
         }
-        read.map(Self::Exactly)
+        number.map(Some)
+    }
+
+    fn schema(_: &mut Defs) -> Value {
+        json!({ "anyOf": [{ "type": "string", "enum": ["auto"] }, { "type": "integer", "minimum": 1 }] })
+    }
+
+    fn outside(value: &Option<T>, range: &RangeInclusive<u64>) -> Option<String> {
+        T::outside(value.as_ref()?, range)
     }
 }
-
-schema_of!(Time, "Time", _generator => json_schema!({ "type": "string", "pattern": TIME, "examples": ["10s", "1h30m", "500ms"] }));
-schema_of!(Size, "Size", _generator => json_schema!({ "type": "string", "pattern": "^([0-9]+ *(B|kB|KB|KiB|MB|MiB|GB|GiB)|unlimited)$", "examples": ["64KiB", "10MB", "unlimited"] }));
-schema_of!(Share, "Share", _generator => json_schema!({ "type": "string", "pattern": r"^ *[0-9]+(\.[0-9]{1,2})? *% *of keys *$", "examples": ["25% of keys"] }));
-schema_of!(Count, "Count", _generator => json_schema!({ "anyOf": [{ "type": "string", "enum": ["auto"] }, { "type": "integer", "minimum": 1 }] }));
 
 /// Durations in the schema: numbers with units, the largest unit first.
 const TIME: &str = "^(?=[0-9])([0-9]+(w|weeks?))?([0-9]+(d|days?))?([0-9]+(h|hours?))?([0-9]+(m|min|minutes?))?([0-9]+(s|sec|seconds?))?([0-9]+ms)?([0-9]+us)?$";
@@ -418,9 +483,9 @@ mod tests {
 
     #[test]
     fn sizes_need_units() {
-        assert_eq!(size("64KiB"), Ok(Size::Bytes(65_536)));
-        assert_eq!(size("10 MB"), Ok(Size::Bytes(10_000_000)));
-        assert_eq!(size("unlimited"), Ok(Size::Unlimited));
+        assert_eq!(size("64KiB"), Ok(Some(65_536)));
+        assert_eq!(size("10 MB"), Ok(Some(10_000_000)));
+        assert_eq!(size("unlimited"), Ok(None));
         assert!(
             size("64").is_err()
                 && size("64K").is_err()

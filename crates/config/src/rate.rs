@@ -1,11 +1,12 @@
 //! The rate grammar: `"100/minute"`, `"10/10s"`, `"unlimited"`.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
 
+use super::context::Context;
 use super::problem::nearest;
 use super::quantity::{Flaw, duration, parsed, unit};
-use super::reader::{Node, Read, Reader};
-use super::scalar::schema_of;
+use super::reader::{Node, Read};
+use super::schema::Defs;
 use super::slips;
 use tollgate_limit::Micros;
 
@@ -14,11 +15,9 @@ use tollgate_limit::Micros;
 pub(crate) enum Rate {
     /// This many units in every period.
     Per {
-        /// The units.
-        amount: u64,
-        /// The length of the period. A month counts as 30 days here; calendar windows use its real
-        /// length.
-        period: Micros,
+        /// The units, and the length of the period. A month counts as 30 days here; calendar
+        /// windows use its real length.
+        rate: tollgate_limit::Rate,
         /// The calendar unit, when the period is one of them.
         unit: Unit,
     },
@@ -40,8 +39,14 @@ pub(crate) enum Unit {
 }
 
 impl Read for Rate {
-    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        parsed(node, reader, "a rate like \"100/minute\"", rate)
+    type Value = Self;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self> {
+        parsed(node, context, "a rate like \"100/minute\"", rate)
+    }
+
+    fn schema(_: &mut Defs) -> Value {
+        json!({ "type": "string", "pattern": PATTERN, "examples": ["100/minute", "10/10s", "5000/day"] })
     }
 }
 
@@ -115,11 +120,8 @@ fn read(text: &str) -> Result<Rate, Flaw> {
             "a period of zero",
         ));
     }
-    Ok(Rate::Per {
-        amount,
-        period,
-        unit,
-    })
+    let rate = tollgate_limit::Rate { amount, period };
+    Ok(Rate::Per { rate, unit })
 }
 
 fn period(text: &str) -> Result<(Micros, Unit), Flaw> {
@@ -174,8 +176,6 @@ fn period(text: &str) -> Result<(Micros, Unit), Flaw> {
         .map_err(|flaw| flaw.shifted(indent))
 }
 
-schema_of!(Rate, "Rate", _generator => json_schema!({ "type": "string", "pattern": PATTERN, "examples": ["100/minute", "10/10s", "5000/day"] }));
-
 /// Rates in the schema: a number above zero, and a unit or a duration with units.
 const PATTERN: &str = "^([0-9_]*[1-9][0-9_]* */ *((s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|w|weeks?|months?|us|ms)|([0-9]+[a-z]+)+)|unlimited)$";
 
@@ -184,11 +184,11 @@ mod tests {
     use super::*;
 
     fn per(amount: u64, seconds: u64, unit: Unit) -> Result<Rate, Flaw> {
-        Ok(Rate::Per {
+        let rate = tollgate_limit::Rate {
             amount,
             period: Micros::from_secs(seconds),
-            unit,
-        })
+        };
+        Ok(Rate::Per { rate, unit })
     }
 
     #[test]

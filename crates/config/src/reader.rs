@@ -1,29 +1,19 @@
-//! Reads the parsed tree into the raw mirror, collecting every structural mistake instead of stopping at the first.
+//! Reads the parsed tree, collecting every structural mistake instead of stopping at the first.
 //!
 //! serde stops at its first error and loses positions inside `flatten` and `untagged`; this reader
-//! does not. A key that cannot be read becomes [`Field::Broken`], so that later steps know that it
-//! was written and report nothing more.
+//! does not. A table is declared once, by [`table`] (a mirror whose keys keep their places, for
+//! checks that need other tables) or by [`settings`] (the type that runs, read directly).
 
+use std::ops::RangeInclusive;
+
+use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
-use super::env::Env;
-use super::problem::{Problem, Problems, listed, nearest};
+use super::context::Context;
+use super::problem::{listed, nearest};
+use super::schema::Defs;
 use super::slips;
 use super::source::{At, Place};
-
-/// The state for reading one text.
-pub(crate) struct Reader<'r> {
-    /// The number of the text.
-    pub(crate) file: u32,
-    /// The text.
-    pub(crate) text: &'r str,
-    /// The environment.
-    pub(crate) env: Env<'r>,
-    /// Where mistakes are collected.
-    pub(crate) problems: &'r mut Problems,
-    /// The dotted name of the table being read, for messages.
-    pub(crate) path: Vec<String>,
-}
 
 /// A value of the tree with its place.
 #[derive(Clone, Copy)]
@@ -32,11 +22,178 @@ pub(crate) struct Node<'n> {
     pub(crate) place: Place,
 }
 
-/// A type that can be read from a value of the file. `None`: it could not be read, and the reader
-/// has reported why.
-pub(crate) trait Read: Sized {
-    /// Reads it.
-    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self>;
+/// A form that values of the file have.
+pub(crate) trait Read {
+    /// What is made of such a value.
+    type Value;
+
+    /// Reads a value. `None`: it could not be read, and the context has the reason.
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self::Value>;
+
+    /// The JSON Schema of such values.
+    fn schema(defs: &mut Defs) -> Value;
+
+    /// The value of a key that is not written and has no default, where there is one.
+    fn absent() -> Option<Self::Value> {
+        None
+    }
+
+    /// Why the value lies outside `range`.
+    fn outside(_value: &Self::Value, _range: &RangeInclusive<u64>) -> Option<String> {
+        None
+    }
+}
+
+/// A key of a table, as [`table`] and [`settings`] declare it.
+pub(crate) struct Key {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// Its doc comment, a line each.
+    pub(crate) about: &'static [&'static str],
+    /// How to write it, if it must be written.
+    pub(crate) required: Option<&'static str>,
+    /// The numbers that it accepts.
+    pub(crate) range: Option<RangeInclusive<u64>>,
+    /// Its default, as the file would write it.
+    pub(crate) default: Option<&'static str>,
+    /// An example, as the file would write it.
+    pub(crate) example: Option<&'static str>,
+    /// The schema of its values.
+    pub(crate) schema: fn(&mut Defs) -> Value,
+    /// Whether a text is a value of it.
+    pub(crate) accepts: fn(&str) -> bool,
+}
+
+/// A table of the file while it is read.
+#[derive(Clone, Copy)]
+pub(crate) struct Table<'n> {
+    pub(crate) keys: &'n DeTable<'n>,
+    pub(crate) place: Place,
+}
+
+impl<'n> Table<'n> {
+    /// The table in `node`; reports a mistake if it is not a table.
+    pub(crate) fn of(node: Node<'n>, context: &mut Context<'_>) -> Option<Self> {
+        match node.value {
+            DeValue::Table(keys) => Some(Self {
+                keys,
+                place: node.place,
+            }),
+            other => {
+                mismatch(node, "a table", other, context);
+                None
+            }
+        }
+    }
+
+    /// The value of `key`, if it is written.
+    fn node(&self, key: &str) -> Option<Node<'n>> {
+        self.keys.get(key).map(|value| Node {
+            value: value.get_ref(),
+            place: Place::new(self.place.file, value.span()),
+        })
+    }
+
+    /// The place of the value of `key`, if it is written.
+    pub(crate) fn place(&self, key: &str) -> Option<Place> {
+        self.node(key).map(|node| node.place)
+    }
+
+    /// Reads one key.
+    pub(crate) fn field<K: Read>(&self, key: &Key, context: &mut Context<'_>) -> Field<K::Value> {
+        let name = key.name;
+        let Some(node) = self.node(name) else {
+            let Some(help) = key.required else {
+                return Field::Absent;
+            };
+            let title = format!("`{}` needs `{name}`", context.name());
+            let problem = context.error(title, self.place, format!("`{name}` is missing"));
+            problem.help(help);
+            return Field::Broken;
+        };
+        let read = context.inside(name, node.place, |context| K::read(node, context));
+        let Some(value) = read else {
+            return Field::Broken;
+        };
+        if let Some(label) = key
+            .range
+            .as_ref()
+            .and_then(|range| K::outside(&value, range))
+        {
+            context.error(format!("`{name}` is out of bounds"), node.place, label);
+        }
+        Field::Here(At {
+            value,
+            place: node.place,
+        })
+    }
+
+    /// The value of one key, or what it is without: its default, or nothing where that is a value.
+    pub(crate) fn value<K: Read>(&self, key: &Key, context: &mut Context<'_>) -> Option<K::Value> {
+        match self.field::<K>(key, context) {
+            Field::Here(at) => Some(at.value),
+            Field::Absent | Field::Broken => match key.default {
+                Some(default) => literal::<K>(key.name, default),
+                None => K::absent(),
+            },
+        }
+    }
+
+    /// Reports every key that is not in `known`.
+    pub(crate) fn check_keys(&self, known: &[Key], context: &mut Context<'_>) {
+        let names = || known.iter().map(|key| key.name);
+        let mut unknown: Vec<_> = self
+            .keys
+            .keys()
+            .filter(|key| !names().any(|name| name == key.get_ref().as_ref()))
+            .collect();
+        unknown.sort_by_key(|key| key.span().start);
+        for key in unknown {
+            let name = key.get_ref().as_ref();
+            let inside = match context.name() {
+                path if path.is_empty() => "at the top of the file".to_owned(),
+                path => format!("in `{path}`"),
+            };
+            let slip = slips::of_key(&context.keys, name);
+            let label = match nearest(name, names()) {
+                Some(near) if slip.is_none() => format!("did you mean `{near}`?"),
+                _ => "no such key".to_owned(),
+            };
+            let place = Place::new(self.place.file, key.span());
+            let problem = context.error(format!("unknown key `{name}` {inside}"), place, label);
+            match slip {
+                Some(help) => problem.help(help),
+                None => {
+                    let mut sorted: Vec<&str> = names().collect();
+                    sorted.sort_unstable();
+                    problem.note(format!("keys known here: {}", listed(sorted)))
+                }
+            };
+        }
+    }
+}
+
+/// Reports that `node` is not `wanted`.
+pub(crate) fn mismatch(
+    node: Node<'_>,
+    wanted: &str,
+    found: &DeValue<'_>,
+    context: &mut Context<'_>,
+) {
+    let article = match found {
+        DeValue::Integer(_) | DeValue::Array(_) => "an",
+        _ => "a",
+    };
+    let found = match found {
+        DeValue::Boolean(_) => "boolean",
+        DeValue::Datetime(_) => "date or time",
+        other => other.type_str(),
+    };
+    let help = slips::of_value(&context.keys, node.value);
+    let title = format!("`{}` must be {wanted}", context.name());
+    context
+        .error(title, node.place, format!("this is {article} {found}"))
+        .maybe_help(help);
 }
 
 /// A key of a table.
@@ -45,7 +202,7 @@ pub(crate) enum Field<T> {
     /// It is not written.
     #[default]
     Absent,
-    /// It is written but cannot be read; this was reported.
+    /// It cannot be read, or is missing and required; this was reported.
     Broken,
     /// It is written.
     Here(At<T>),
@@ -73,271 +230,213 @@ impl<T> Field<T> {
         self.get().map_or(default, |at| at.value.clone())
     }
 
+    /// The value with its place, or what the TOML text `default` says.
+    pub(crate) fn or_written<K: Read<Value = T>>(&self, key: &str, default: &str) -> At<T>
+    where
+        T: Clone,
+    {
+        self.get().cloned().unwrap_or_else(|| At {
+            value: literal::<K>(key, default)
+                .expect("a default is a value of its key: the tests of `schema` read each"),
+            place: Place::default(),
+        })
+    }
+
     /// Its place.
     pub(crate) fn place(&self) -> Option<Place> {
         self.get().map(|at| at.place)
     }
 }
 
-impl<'r> Reader<'r> {
-    /// Reads one key of `table`.
-    pub(crate) fn field<T: Read>(&mut self, table: &DeTable<'_>, key: &str) -> Field<T> {
-        let Some(value) = table.get(key) else {
-            return Field::Absent;
-        };
-        self.path.push(key.to_owned());
-        let node = Node {
-            value: value.get_ref(),
-            place: Place::new(self.file, value.span()),
-        };
-        let read = T::read(node, self).map(|value| At {
-            value,
-            place: node.place,
-        });
-        self.path.pop();
-        read.map_or(Field::Broken, Field::Here)
-    }
-
-    /// The table in `node`; reports a mistake if it is not a table.
-    pub(crate) fn table<'n>(&mut self, node: Node<'n>) -> Option<&'n DeTable<'n>> {
-        match node.value {
-            DeValue::Table(table) => Some(table),
-            other => {
-                self.mismatch(node, "a table", other);
-                None
-            }
-        }
-    }
-
-    /// Reports every key of `table` that is not in `known`.
-    pub(crate) fn known_keys(&mut self, table: &DeTable<'_>, known: &[&str]) {
-        let mut unknown: Vec<_> = table
-            .keys()
-            .filter(|key| !known.contains(&key.get_ref().as_ref()))
-            .collect();
-        unknown.sort_by_key(|key| key.span().start);
-        for key in unknown {
-            let place = Place::new(self.file, key.span());
-            let name = key.get_ref().as_ref();
-            let inside = if self.path.is_empty() {
-                "at the top of the file".to_owned()
-            } else {
-                format!("in `{}`", self.path.join("."))
-            };
-            let problem = Problem::error(format!("unknown key `{name}` {inside}"));
-            let slip = slips::of_key(&self.path, name);
-            let problem = match nearest(name, known.iter().copied()) {
-                Some(near) if slip.is_none() => {
-                    problem.at(place, format!("did you mean `{near}`?"))
-                }
-                _ => problem.at(place, "no such key"),
-            };
-            let problem = match slip {
-                Some(help) => problem.help(help),
-                None => problem.note(format!(
-                    "keys known here: {}",
-                    listed(sorted(known).iter().copied())
-                )),
-            };
-            self.problems.push(problem);
-        }
-    }
-
-    /// Reports that `node` is not `wanted`.
-    pub(crate) fn mismatch(&mut self, node: Node<'_>, wanted: &str, found: &DeValue<'_>) {
-        let article = match found {
-            DeValue::Integer(_) | DeValue::Array(_) => "an",
-            _ => "a",
-        };
-        let found = match found {
-            DeValue::Boolean(_) => "boolean",
-            DeValue::Datetime(_) => "date or time",
-            other => other.type_str(),
-        };
-        let name = self.name();
-        self.problems.push(
-            Problem::error(format!("`{name}` must be {wanted}"))
-                .at(node.place, format!("this is {article} {found}"))
-                .maybe_help(slips::of_value(&self.path, node.value)),
-        );
-    }
-
-    /// The dotted name of what is being read.
-    pub(crate) fn name(&self) -> String {
-        self.path.join(".")
-    }
-}
-
-fn sorted<'k>(known: &[&'k str]) -> Vec<&'k str> {
-    let mut known = known.to_vec();
-    known.sort_unstable();
-    known
-}
-
-/// The value of a key with a default: the written value, or the default.
-#[derive(Clone, Debug)]
-pub(crate) struct Setting<T> {
-    /// The key.
-    pub(crate) key: &'static str,
-    /// The value.
-    pub(crate) value: T,
-    /// Its place in the file; `None`: it is the default.
-    pub(crate) place: Option<Place>,
-}
-
-impl<T: Read + Clone> Setting<T> {
-    /// The value of `field`, or the one that `default` writes in TOML.
-    pub(crate) fn of(key: &'static str, field: &Field<T>, default: &str) -> Self {
-        let value = match field.get() {
-            Some(at) => at.value.clone(),
-            None => literal(key, default)
-                .expect("a default is a value of its key: the tests of `schema` read each"),
-        };
-        let place = field.place();
-        Self { key, value, place }
-    }
-}
-
-impl<T> Setting<T> {
-    /// The value with its place; a default has none.
-    pub(crate) fn at(self) -> At<T> {
-        At {
-            value: self.value,
-            place: self.place.unwrap_or_default(),
-        }
-    }
-}
-
-impl<T: Clone> Field<T> {
-    /// The value under its key, if it is written.
-    pub(crate) fn setting(&self, key: &'static str) -> Option<Setting<T>> {
-        let at = self.get()?;
-        let (value, place) = (at.value.clone(), Some(at.place));
-        Some(Setting { key, value, place })
-    }
+/// The value of a table that is not written: its defaults.
+pub(crate) fn defaults<K: Read>() -> K::Value {
+    literal::<K>("defaults", "{}").expect("no key of this table is required")
 }
 
 /// Reads a value from this program's source, a default or an example, as if it were in a file.
-pub(crate) fn literal<T: Read>(key: &str, toml: &str) -> Option<T> {
+pub(crate) fn literal<K: Read>(key: &str, toml: &str) -> Option<K::Value> {
     let text = format!("{key} = {toml}");
     let (table, errors) = DeTable::parse_recoverable(&text);
-    let mut problems = Problems::default();
-    let mut reader = Reader {
-        file: 0,
-        text: &text,
-        env: &|_| Some("1".to_owned()),
-        problems: &mut problems,
-        path: Vec::new(),
+    let mut context = Context::sealed(&text);
+    let value = table.get_ref().get(key)?;
+    let node = Node {
+        value: value.get_ref(),
+        place: Place::new(0, value.span()),
     };
-    match reader.field(table.get_ref(), key) {
-        Field::Here(at) if errors.is_empty() && !problems.any_error() => Some(at.value),
-        _ => None,
-    }
+    let read = context.inside(key, node.place, |context| K::read(node, context));
+    read.filter(|_| errors.is_empty() && !context.problems.any_error())
 }
 
-/// The key of a field of the mirror: `r#match` is `match`.
+/// The key of a field: `r#match` is `match`.
 pub(crate) fn key_of(field: &'static str) -> &'static str {
     field.strip_prefix("r#").unwrap_or(field)
 }
 
-/// Declares a table of the file: the struct that mirrors it, how it is read, its defaults, and its
-/// JSON Schema (and with it the reference). One declaration, so that they cannot disagree.
+/// Implements [`Read`] for a table from its declaration: the keys with which the reader, the JSON
+/// Schema and the reference work.
+macro_rules! keys {
+    ($([$($about:literal)*] [$($help:expr)?] $field:ident [$kind:ty] [$($range:expr)?] [$($default:tt)?] [$($example:tt)?];)*) => {
+        [$($crate::reader::Key {
+            name: $crate::reader::key_of(stringify!($field)),
+            about: &[$($about),*],
+            required: $crate::reader::first([$($help)?]),
+            range: $crate::reader::first([$($range)?]),
+            default: $crate::reader::first([$(stringify!($default))?]),
+            example: $crate::reader::first([$(stringify!($example))?]),
+            schema: <$kind as $crate::reader::Read>::schema,
+            accepts: |text| $crate::reader::literal::<$kind>($crate::reader::key_of(stringify!($field)), text).is_some(),
+        }),*]
+    };
+}
+
+/// The only element of what a macro may leave empty.
+pub(crate) fn first<T, const N: usize>(list: [T; N]) -> Option<T> {
+    list.into_iter().next()
+}
+
+/// Declares a table of the file as a mirror: each key is a [`Field`] with its place.
 ///
 /// ```text
 /// /// What the key means.
-/// @required key: Type = "default" => "example",
+/// @required("how to write it") key: Kind [1..=100] = "default" => "example",
 /// ```
 ///
 /// Default and example are written as in the file. A key with a default has a method of its name
-/// that returns the [`Setting`]. Without an example, the default serves as one.
+/// that returns the value. Without an example, the default serves as one.
 macro_rules! table {
     ($(#[doc = $doc:literal])* $name:ident {
-        $($(#[doc = $about:literal])* $(@$required:ident)? $field:ident : $type:ty $(= $default:tt)? $(=> $example:tt)?,)*
+        $($(#[doc = $about:literal])* $(@required($help:expr))? $field:ident : $kind:ty $([$range:expr])? $(= $default:tt)? $(=> $example:tt)?,)*
     }) => {
         $(#[doc = $doc])*
         #[derive(Clone, Debug, Default)]
         pub(crate) struct $name {
-            $($(#[doc = $about])* pub(crate) $field: $crate::reader::Field<$type>,)*
+            $($(#[doc = $about])* pub(crate) $field: $crate::reader::Field<<$kind as $crate::reader::Read>::Value>,)*
         }
 
         impl $name {
             /// Reads the table's keys.
-            pub(crate) fn read_table(table: &toml::de::DeTable<'_>, reader: &mut $crate::reader::Reader<'_>) -> Self {
-                use $crate::reader::key_of;
-                reader.known_keys(table, &[$(key_of(stringify!($field))),*]);
-                Self { $($field: reader.field(table, key_of(stringify!($field))),)* }
+            pub(crate) fn read_table(table: &$crate::reader::Table<'_>, context: &mut $crate::context::Context<'_>) -> Self {
+                let keys = $crate::reader::keys! {
+                    $([$($about)*] [$($help)?] $field [$kind] [$($range)?] [$($default)?] [$($example)?];)*
+                };
+                table.check_keys(&keys, context);
+                let [$($field),*] = &keys;
+                Self { $($field: table.field::<$kind>($field, context),)* }
             }
 
             $($(
                 /// The key's value, or its default.
-                pub(crate) fn $field(&self) -> $crate::reader::Setting<$type> {
-                    $crate::reader::Setting::of(stringify!($field), &self.$field, stringify!($default))
+                pub(crate) fn $field(&self) -> $crate::source::At<<$kind as $crate::reader::Read>::Value> {
+                    self.$field.or_written::<$kind>(stringify!($field), stringify!($default))
                 }
             )?)*
         }
 
         impl $crate::reader::Read for $name {
-            fn read(node: $crate::reader::Node<'_>, reader: &mut $crate::reader::Reader<'_>) -> Option<Self> {
-                reader.table(node).map(|table| Self::read_table(table, reader))
-            }
-        }
+            type Value = Self;
 
-        impl schemars::JsonSchema for $name {
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                stringify!($name).into()
+            fn read(node: $crate::reader::Node<'_>, context: &mut $crate::context::Context<'_>) -> Option<Self> {
+                $crate::reader::Table::of(node, context).map(|table| Self::read_table(&table, context))
             }
 
-            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                let mut table = $crate::schema::TableSchema::new(generator);
-                $(table.key::<$type>($crate::schema::Key {
-                    name: $crate::reader::key_of(stringify!($field)),
-                    about: &[$($about),*],
-                    required: !<[&str]>::is_empty(&[$(stringify!($required))?]),
-                    default: [$(stringify!($default))?].first().copied(),
-                    example: [$(stringify!($example))?].first().copied(),
-                });)*
-                table.finish(&[$($doc),*])
+            fn schema(defs: &mut $crate::schema::Defs) -> serde_json::Value {
+                defs.table(stringify!($name), &[$($doc),*], &$crate::reader::keys! {
+                    $([$($about)*] [$($help)?] $field [$kind] [$($range)?] [$($default)?] [$($example)?];)*
+                })
             }
         }
     };
 }
 
-/// Declares a choice between words: the enum, how it is read, and its JSON Schema.
+/// Declares a table of the file whose keys are the fields of the type that runs: a type of this
+/// crate (`pub struct Name`), or of another one (`for path::Type as Name`).
+///
+/// ```text
+/// /// What the key means.
+/// @required("how to write it") key: Type as Kind [1..=100] = "default" => "example",
+/// ```
+///
+/// `Kind` says how the file writes the value, where that is not the type itself; for a type of
+/// another crate it stands alone, since that crate declares the field. `check function`
+/// after the keys names a function that sees the made value and the places of its keys. `make
+/// expression` makes the type from the values of the keys, where its fields are not those.
+macro_rules! settings {
+    ($(#[doc = $doc:literal])* pub struct $name:ident { $($keys:tt)* } $($more:tt)*) => {
+        $crate::reader::settings! { @struct [$($doc)*] $name [] $($keys)* }
+        $crate::reader::settings! { $(#[doc = $doc])* for $name as $name { $($keys)* } $($more)* }
+    };
+    (@struct [$($doc:literal)*] $name:ident [$($done:tt)*]
+        $(#[doc = $about:literal])* $(@required($help:expr))? $field:ident : $type:ty $(as $kind:ty)? $([$range:expr])? $(= $default:tt)? $(=> $example:tt)?, $($rest:tt)*
+    ) => {
+        $crate::reader::settings! { @struct [$($doc)*] $name [$($done)* $(#[doc = $about])* pub $field: $type,] $($rest)* }
+    };
+    (@struct [$($doc:literal)*] $name:ident [$($done:tt)*]) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $name { $($done)* }
+    };
+    (@make [$($field:ident)*]) => { Self { $($field,)* } };
+    (@make [$($field:ident)*] $make:expr) => { $make };
+    (@kind $type:ty) => { $type };
+    (@kind $type:ty, $kind:ty) => { $kind };
+    ($(#[doc = $doc:literal])* for $final:ty as $name:ident {
+        $($(#[doc = $about:literal])* $(@required($help:expr))? $field:ident : $type:ty $(as $kind:ty)? $([$range:expr])? $(= $default:tt)? $(=> $example:tt)?,)*
+    } $(make $make:expr;)? $(check $check:path;)?) => {
+        impl $crate::reader::Read for $final {
+            type Value = Self;
+
+            fn read(node: $crate::reader::Node<'_>, context: &mut $crate::context::Context<'_>) -> Option<Self> {
+                let table = $crate::reader::Table::of(node, context)?;
+                let keys = $crate::reader::keys! {
+                    $([$($about)*] [$($help)?] $field [$crate::reader::settings!(@kind $type $(, $kind)?)] [$($range)?] [$($default)?] [$($example)?];)*
+                };
+                table.check_keys(&keys, context);
+                let [$($field),*] = &keys;
+                $(let $field = table.value::<$crate::reader::settings!(@kind $type $(, $kind)?)>($field, context);)*
+                $(let $field = $field?;)*
+                let made = $crate::reader::settings!(@make [$($field)*] $($make)?);
+                $($check(&made, &table, context);)?
+                Some(made)
+            }
+
+            fn schema(defs: &mut $crate::schema::Defs) -> serde_json::Value {
+                defs.table(stringify!($name), &[$($doc),*], &$crate::reader::keys! {
+                    $([$($about)*] [$($help)?] $field [$crate::reader::settings!(@kind $type $(, $kind)?)] [$($range)?] [$($default)?] [$($example)?];)*
+                })
+            }
+
+            fn absent() -> Option<Self> {
+                $crate::reader::literal::<Self>("defaults", "{}")
+            }
+        }
+    };
+}
+
+/// Declares a choice between words: the enum (`pub enum Name`, or one of another crate: `for
+/// path::Type`), how it is read, and its JSON Schema.
 macro_rules! words {
     ($(#[doc = $doc:literal])* $visible:vis enum $name:ident { $($(#[doc = $about:literal])* $variant:ident = $word:literal,)* }) => {
         $(#[doc = $doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         $visible enum $name { $($(#[doc = $about])* $variant,)* }
 
+        $crate::reader::words! { for $name { $($(#[doc = $about])* $variant = $word,)* } }
+    };
+    (for $name:path { $($(#[doc = $about:literal])* $variant:ident = $word:literal,)* }) => {
         impl $crate::reader::Read for $name {
-            fn read(node: $crate::reader::Node<'_>, reader: &mut $crate::reader::Reader<'_>) -> Option<Self> {
-                const WORDS: &[&str] = &[$($word),*];
-                let text = $crate::scalar::Text::read_as(node, reader, &$crate::scalar::choice(WORDS))?;
-                match text.value.as_str() {
-                    $($word => Some(Self::$variant),)*
-                    other => {
-                        $crate::scalar::not_a_choice(other, WORDS, node, reader);
-                        None
-                    }
-                }
-            }
-        }
+            type Value = Self;
 
-        impl schemars::JsonSchema for $name {
-            fn inline_schema() -> bool {
-                true
+            fn read(node: $crate::reader::Node<'_>, context: &mut $crate::context::Context<'_>) -> Option<Self> {
+                let chosen = $crate::scalar::choose(&[$($word),*], node, context)?;
+                [$(Self::$variant),*].into_iter().nth(chosen)
             }
 
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+            fn schema(_: &mut $crate::schema::Defs) -> serde_json::Value {
                 let about = [$($crate::schema::sentence(&[$($about),*])),*];
-                schemars::json_schema!({ "type": "string", "enum": [$($word),*], "enumDescriptions": about })
+                serde_json::json!({ "type": "string", "enum": [$($word),*], "enumDescriptions": about })
             }
         }
     };
 }
 
-pub(crate) use {table, words};
+pub(crate) use {keys, settings, table, words};

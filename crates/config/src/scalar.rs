@@ -1,13 +1,16 @@
 //! Strings, numbers, words and lists: the small values in tables.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
+use std::path::PathBuf;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
 use toml::de::DeValue;
 
+use super::context::Context;
 use super::env::{Interpolated, has_default, interpolate};
 use super::problem::{Problem, listed, nearest};
-use super::reader::{Node, Read, Reader};
+use super::reader::{Node, Read, Table, mismatch};
+use super::schema::Defs;
 use super::slips;
 use super::source::{At, Place};
 
@@ -36,83 +39,77 @@ pub(crate) struct Text {
 impl Text {
     /// Reads a string; `wanted` describes what the key accepts, for the message if it is not a
     /// string.
-    pub(crate) fn read_as(node: Node<'_>, reader: &mut Reader<'_>, wanted: &str) -> Option<Self> {
+    pub(crate) fn read_as(
+        node: Node<'_>,
+        context: &mut Context<'_>,
+        wanted: &str,
+    ) -> Option<At<Self>> {
         let DeValue::String(written) = node.value else {
-            reader.mismatch(node, wanted, node.value);
+            mismatch(node, wanted, node.value, context);
             return None;
         };
-        let verbatim = reader.text.get(node.place.range()).is_some_and(|token| {
-            token.len() == written.len() + 2 && token[1..].starts_with(written.as_ref())
-        });
+        let token = context.sources.text(node.place);
+        let verbatim = token.len() == written.len() + 2 && token[1..].starts_with(written.as_ref());
+        let at = |value| At {
+            value,
+            place: node.place,
+        };
         if !written.contains("${") {
-            return Some(Self {
-                value: written.clone().into_owned(),
+            return Some(at(Self {
                 verbatim,
-                from_environment: Vec::new(),
-                assumed: false,
-                has_default: false,
-            });
+                ..Self::plain(written)
+            }));
         }
-        let has_default = has_default(written);
-        let secret = reader
-            .path
-            .last()
-            .is_some_and(|key| SECRETS.contains(&key.as_str()));
-        match interpolate(written, reader.env) {
+        let key = context.keys.last().map_or("", String::as_str).to_owned();
+        let secret = SECRETS.contains(&key.as_str());
+        let errors = match interpolate(written, context.env) {
             Ok(text) => {
                 let Interpolated {
                     value,
                     from_environment,
                 } = text;
-                Some(Self {
-                    value,
-                    verbatim: false,
+                return Some(at(Self {
                     from_environment,
-                    assumed: false,
-                    has_default,
-                })
+                    has_default: has_default(written),
+                    ..Self::plain(&value)
+                }));
             }
-            Err(errors) => {
-                let mut assumed = !errors.is_empty();
-                for error in errors {
-                    let place = if verbatim {
-                        part(node.place, error.start, error.end)
-                    } else {
-                        node.place
-                    };
-                    let help = if secret {
-                        Some(NO_DEFAULT.to_owned())
-                    } else {
-                        error.help
-                    };
-                    let problem = Problem::error(error.title)
-                        .at(place, error.label)
-                        .maybe_help(help);
-                    match error.unset {
-                        Some(variable) => assumed &= reader.problems.assume(&variable, problem),
-                        None => {
-                            reader.problems.push(problem);
-                            assumed = false;
-                        }
-                    }
+            Err(errors) => errors,
+        };
+        let mut assumed = !errors.is_empty();
+        for error in errors {
+            let place = if verbatim {
+                part(node.place, error.start, error.end)
+            } else {
+                node.place
+            };
+            let mut problem = Problem::error(error.title);
+            let help = if secret {
+                Some(NO_DEFAULT.to_owned())
+            } else {
+                error.help
+            };
+            problem.at(place, error.label).maybe_help(help);
+            match error.unset {
+                Some(variable) => assumed &= context.problems.assume(&variable, problem),
+                None => {
+                    context.problems.push(problem);
+                    assumed = false;
                 }
-                // A value can be assumed only if no other key depends on it; other values count as
-                // unreadable.
-                let key = reader.path.last().map_or("", String::as_str);
-                let free = SECRETS.contains(&key) || reader.path == ["store", "url"];
-                (assumed && free).then(|| Self {
-                    value: ASSUMED.to_owned(),
-                    verbatim: false,
-                    from_environment: std::iter::once(0..ASSUMED.len()).collect(),
-                    assumed: true,
-                    has_default: false,
-                })
             }
         }
+        // A value can be assumed only if no other key depends on it; other values count as
+        // unreadable.
+        let free = secret || context.name() == "store.url";
+        (assumed && free).then(|| {
+            at(Self {
+                from_environment: std::iter::once(0..ASSUMED.len()).collect(),
+                assumed: true,
+                ..Self::plain(ASSUMED)
+            })
+        })
     }
-}
 
-impl Text {
     /// A string that is not in the file.
     pub(crate) fn plain(value: &str) -> Self {
         Self {
@@ -156,67 +153,188 @@ fn part(place: Place, start: usize, end: usize) -> Place {
 }
 
 impl Read for Text {
-    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        Self::read_as(node, reader, "a string")
+    type Value = Self;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self> {
+        Self::read_as(node, context, "a string").map(|at| at.value)
+    }
+
+    fn schema(_: &mut Defs) -> Value {
+        json!({ "type": "string" })
+    }
+}
+
+impl Read for String {
+    type Value = Self;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self> {
+        Text::read(node, context).map(|text| text.value)
+    }
+
+    fn schema(defs: &mut Defs) -> Value {
+        Text::schema(defs)
+    }
+}
+
+/// A path, which starts in the directory of the file that contains it.
+impl Read for PathBuf {
+    type Value = Self;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self> {
+        let text = Text::read_as(node, context, "a string")?;
+        Some(context.path(&text))
+    }
+
+    fn schema(defs: &mut Defs) -> Value {
+        Text::schema(defs)
     }
 }
 
 impl Read for bool {
-    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    type Value = Self;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self> {
         if let DeValue::Boolean(value) = node.value {
             return Some(*value);
         }
-        from_variable(node, reader, "`true` or `false`")
+        from_variable(node, context, "`true` or `false`")
+    }
+
+    fn schema(_: &mut Defs) -> Value {
+        json!({ "type": "boolean" })
     }
 }
 
-/// A whole number, zero or more.
-impl Read for u64 {
-    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        let DeValue::Integer(number) = node.value else {
-            return from_variable(node, reader, "a whole number");
-        };
-        let read = Self::from_str_radix(number.as_str(), number.radix()).ok();
-        if read.is_none() {
-            let label = if number.as_str().starts_with('-') {
-                "negative"
-            } else {
-                "more than 18446744073709551615"
-            };
-            let problem = Problem::error(format!(
-                "`{}` must be a whole number, zero or more",
-                reader.name()
-            ))
-            .at(node.place, label);
-            reader.problems.push(problem);
+/// Whole numbers, zero or more. A number that is too large for its type becomes the largest: every
+/// key of such a type has a range below that.
+macro_rules! numbers {
+    ($($type:ty)*) => {$(
+        impl Read for $type {
+            type Value = Self;
+
+            fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self> {
+                whole(node, context).map(|number| Self::try_from(number).unwrap_or(Self::MAX))
+            }
+
+            fn schema(_: &mut Defs) -> Value {
+                json!({ "type": "integer", "minimum": 0 })
+            }
+
+            fn outside(value: &Self, range: &RangeInclusive<u64>) -> Option<String> {
+                outside(u64::try_from(*value).unwrap_or(u64::MAX), range, |bound| bound.to_string())
+            }
         }
-        read
+    )*};
+}
+
+numbers!(u64 usize u32 u16 u8);
+
+fn whole(node: Node<'_>, context: &mut Context<'_>) -> Option<u64> {
+    let DeValue::Integer(number) = node.value else {
+        return from_variable(node, context, "a whole number");
+    };
+    let read = u64::from_str_radix(number.as_str(), number.radix()).ok();
+    if read.is_none() {
+        let label = if number.as_str().starts_with('-') {
+            "negative"
+        } else {
+            "more than 18446744073709551615"
+        };
+        let title = format!("`{}` must be a whole number, zero or more", context.name());
+        context.error(title, node.place, label);
+    }
+    read
+}
+
+/// Why `value` lies outside `range`, its bounds in words.
+pub(crate) fn outside(
+    value: u64,
+    range: &RangeInclusive<u64>,
+    words: impl Fn(u64) -> String,
+) -> Option<String> {
+    if value < *range.start() {
+        Some(format!("the least is {}", words(*range.start())))
+    } else if value > *range.end() {
+        Some(format!("the most is {}", words(*range.end())))
+    } else {
+        None
     }
 }
 
 /// A number or boolean from the environment, which is written as a string with a variable.
 pub(crate) fn from_variable<T: std::str::FromStr>(
     node: Node<'_>,
-    reader: &mut Reader<'_>,
+    context: &mut Context<'_>,
     wanted: &str,
 ) -> Option<T> {
     match node.value {
         DeValue::String(written) if written.contains("${") => {}
         other => {
-            reader.mismatch(node, wanted, other);
+            mismatch(node, wanted, other, context);
             return None;
         }
     }
-    let text = Text::read_as(node, reader, wanted)?;
-    let read = text.value.trim().parse().ok();
+    let text = Text::read_as(node, context, wanted)?;
+    let read = text.value.value.trim().parse().ok();
     if read.is_none() {
-        // Its value is not shown: it may be a secret that was meant for another variable.
-        let problem = Problem::error(format!("`{}` must be {wanted}", reader.name()));
-        reader
-            .problems
-            .push(problem.at(node.place, "the environment says something else"));
+        // The value is not shown: it may be a secret that was meant for another variable.
+        let title = format!("`{}` must be {wanted}", context.name());
+        context.error(title, node.place, "the environment says something else");
     }
     read
+}
+
+/// A value with its place.
+impl<T: Read> Read for At<T> {
+    type Value = At<T::Value>;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self::Value> {
+        let value = T::read(node, context)?;
+        Some(At {
+            value,
+            place: node.place,
+        })
+    }
+
+    fn schema(defs: &mut Defs) -> Value {
+        T::schema(defs)
+    }
+}
+
+/// A key that may be left out.
+impl<T: Read> Read for Option<T> {
+    type Value = Option<T::Value>;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self::Value> {
+        T::read(node, context).map(Some)
+    }
+
+    fn schema(defs: &mut Defs) -> Value {
+        T::schema(defs)
+    }
+
+    fn absent() -> Option<Self::Value> {
+        Some(None)
+    }
+
+    fn outside(value: &Self::Value, range: &RangeInclusive<u64>) -> Option<String> {
+        T::outside(value.as_ref()?, range)
+    }
+}
+
+/// An entry of a list whose other entries are used even if it cannot be read (`None`).
+pub(crate) struct OrBroken<T>(T);
+
+impl<T: Read> Read for OrBroken<T> {
+    type Value = Option<T::Value>;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self::Value> {
+        Some(T::read(node, context))
+    }
+
+    fn schema(defs: &mut Defs) -> Value {
+        T::schema(defs)
+    }
 }
 
 /// A value that may be a table or a short form.
@@ -229,60 +347,68 @@ pub(crate) enum ShortOr<S, T> {
 }
 
 impl<S: Read, T: Read> Read for ShortOr<S, T> {
-    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    type Value = ShortOr<S::Value, T::Value>;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self::Value> {
         match node.value {
-            DeValue::Table(_) => T::read(node, reader).map(Self::Table),
-            _ => S::read(node, reader).map(Self::Short),
+            DeValue::Table(_) => T::read(node, context).map(ShortOr::Table),
+            _ => S::read(node, context).map(ShortOr::Short),
         }
+    }
+
+    fn schema(defs: &mut Defs) -> Value {
+        json!({ "anyOf": [S::schema(defs), T::schema(defs)] })
     }
 }
 
 /// One value or a list of them.
-#[derive(Clone, Debug)]
-pub(crate) struct OneOrMany<T> {
-    pub(crate) list: Vec<At<T>>,
-}
+pub(crate) struct OneOrMany<T>(T);
 
 impl<T: Read> Read for OneOrMany<T> {
-    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    type Value = Vec<At<T::Value>>;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self::Value> {
         if matches!(node.value, DeValue::Array(_)) {
-            return Vec::read(node, reader).map(|list| Self { list });
+            return Vec::<At<T>>::read(node, context);
         }
-        T::read(node, reader).map(|value| Self {
-            list: vec![At {
-                value,
-                place: node.place,
-            }],
-        })
+        At::<T>::read(node, context).map(|one| vec![one])
+    }
+
+    fn schema(defs: &mut Defs) -> Value {
+        json!({ "anyOf": [T::schema(defs), Vec::<T>::schema(defs)] })
     }
 }
 
-impl<T: Read> Read for Vec<At<T>> {
-    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+impl<T: Read> Read for Vec<T> {
+    type Value = Vec<T::Value>;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self::Value> {
         let DeValue::Array(array) = node.value else {
-            reader.mismatch(node, "a list", node.value);
+            mismatch(node, "a list", node.value, context);
             return None;
         };
-        let mut list = Vec::with_capacity(array.len());
-        let mut whole = true;
-        for (index, value) in array.iter().enumerate() {
-            let place = Place::new(reader.file, value.span());
-            let last = reader.path.pop().unwrap_or_default();
-            reader.path.push(format!("{last}[{index}]"));
-            match T::read(
-                Node {
-                    value: value.get_ref(),
-                    place,
-                },
-                reader,
-            ) {
-                Some(value) => list.push(At { value, place }),
-                None => whole = false,
-            }
-            reader.path.pop();
-            reader.path.push(last);
-        }
-        whole.then_some(list)
+        let last = context.keys.pop().unwrap_or_default();
+        let read: Vec<Option<T::Value>> = array
+            .iter()
+            .enumerate()
+            .map(|(index, value)| {
+                let place = Place::new(node.place.file, value.span());
+                let value = value.get_ref();
+                context.inside(&format!("{last}[{index}]"), place, |context| {
+                    T::read(Node { value, place }, context)
+                })
+            })
+            .collect();
+        context.keys.push(last);
+        read.into_iter().collect()
+    }
+
+    fn schema(defs: &mut Defs) -> Value {
+        json!({ "type": "array", "items": T::schema(defs) })
+    }
+
+    fn absent() -> Option<Self::Value> {
+        Some(Vec::new())
     }
 }
 
@@ -305,92 +431,84 @@ impl<T> Default for Named<T> {
 }
 
 impl<T: Read> Read for Named<T> {
-    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        let table = reader.table(node)?;
-        let mut named = Self::default();
-        let mut keys: Vec<_> = table.iter().collect();
+    type Value = Named<T::Value>;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self::Value> {
+        let table = Table::of(node, context)?;
+        let mut named = Named::default();
+        let mut keys: Vec<_> = table.keys.iter().collect();
         keys.sort_by_key(|(key, _)| key.span().start);
         for (key, value) in keys {
             let name = At {
                 value: key.get_ref().clone().into_owned(),
-                place: Place::new(reader.file, key.span()),
+                place: Place::new(node.place.file, key.span()),
             };
-            let place = Place::new(reader.file, value.span());
-            reader.path.push(name.value.clone());
-            match T::read(
-                Node {
-                    value: value.get_ref(),
-                    place,
-                },
-                reader,
-            ) {
-                Some(value) => named.entries.push((name, At { value, place })),
+            let place = Place::new(node.place.file, value.span());
+            let value = value.get_ref();
+            let read = context.inside(&name.value, place, |context| {
+                At::<T>::read(Node { value, place }, context)
+            });
+            match read {
+                Some(value) => named.entries.push((name, value)),
                 None => named.broken.push(name),
             }
-            reader.path.pop();
         }
         Some(named)
     }
-}
 
-/// "one of `a`, `b` and `c`", for messages.
-pub(crate) fn choice(words: &[&str]) -> String {
-    match words {
-        [one, other] => format!("\"{one}\" or \"{other}\""),
-        _ => format!(
-            "one of {}",
-            words
-                .iter()
-                .map(|word| format!("\"{word}\""))
-                .collect::<Vec<_>>()
-                .join(", ")
-        ),
+    fn schema(defs: &mut Defs) -> Value {
+        json!({ "type": "object", "additionalProperties": T::schema(defs) })
+    }
+
+    fn absent() -> Option<Self::Value> {
+        Some(Named::default())
     }
 }
 
-/// Reports that `word` is not one of `words`.
-pub(crate) fn not_a_choice(word: &str, words: &[&str], node: Node<'_>, reader: &mut Reader<'_>) {
-    let problem = Problem::error(format!("`{}` cannot be \"{word}\"", reader.name()));
-    let problem = match nearest(word, words.iter().copied()) {
-        Some(near) => problem.at(node.place, format!("did you mean \"{near}\"?")),
-        None => problem.at(node.place, "no such choice"),
+/// The index of the chosen word; reports a text that is none of `words`.
+pub(crate) fn choose(words: &[&str], node: Node<'_>, context: &mut Context<'_>) -> Option<usize> {
+    let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+    let wanted = match quoted.as_slice() {
+        [one, other] => format!("{one} or {other}"),
+        all => format!("one of {}", all.join(", ")),
     };
-    let problem = problem.maybe_help(slips::of_word(&reader.path, word).map(str::to_owned));
-    reader
-        .problems
-        .push(problem.note(format!("the choices are {}", listed(words.iter().copied()))));
+    let text = Text::read_as(node, context, &wanted)?;
+    let word = text.as_str();
+    let chosen = words.iter().position(|known| *known == word);
+    if chosen.is_none() {
+        let label = nearest(word, words.iter().copied()).map_or_else(
+            || "no such choice".to_owned(),
+            |near| format!("did you mean \"{near}\"?"),
+        );
+        let help = slips::of_word(&context.keys, word);
+        let title = format!("`{}` cannot be \"{word}\"", context.name());
+        context
+            .error(title, node.place, label)
+            .maybe_help(help)
+            .note(format!("the choices are {}", listed(words.iter().copied())));
+    }
+    chosen
 }
 
-macro_rules! schema_of {
-    ($(@[$($generics:tt)*])? $type:ty, $name:literal, $generator:ident => $schema:expr) => {
-        impl $(<$($generics)*>)? JsonSchema for $type {
-            fn inline_schema() -> bool {
-                true
+/// Declares forms of strings: what is made of one, and the function that makes it.
+macro_rules! texts {
+    ($($(#[doc = $doc:literal])* $name:ident -> $value:ty = $make:expr;)*) => {$(
+        $(#[doc = $doc])*
+        pub(crate) enum $name {}
+
+        impl $crate::reader::Read for $name {
+            type Value = $value;
+
+            fn read(node: $crate::reader::Node<'_>, context: &mut $crate::context::Context<'_>) -> Option<$value> {
+                let text = $crate::scalar::Text::read_as(node, context, "a string")?;
+                let make: fn(&$crate::source::At<$crate::scalar::Text>, &mut $crate::context::Context<'_>) -> Option<$value> = $make;
+                make(&text, context)
             }
 
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                $name.into()
-            }
-
-            fn json_schema($generator: &mut SchemaGenerator) -> Schema {
-                $schema
+            fn schema(defs: &mut $crate::schema::Defs) -> serde_json::Value {
+                <$crate::scalar::Text as $crate::reader::Read>::schema(defs)
             }
         }
-    };
+    )*};
 }
-pub(crate) use schema_of;
-
-schema_of!(Text, "Text", _generator => json_schema!({ "type": "string" }));
-schema_of!(@[S: JsonSchema, T: JsonSchema] ShortOr<S, T>, "ShortOr", generator => {
-    let (short, table) = (generator.subschema_for::<S>(), generator.subschema_for::<T>());
-    json_schema!({ "anyOf": [short, table] })
-});
-schema_of!(@[T: JsonSchema] OneOrMany<T>, "OneOrMany", generator => {
-    let one = generator.subschema_for::<T>();
-    json_schema!({ "anyOf": [one, { "type": "array", "items": one }] })
-});
-schema_of!(@[T: JsonSchema] Named<T>, "Named", generator => {
-    let one = generator.subschema_for::<T>();
-    json_schema!({ "type": "object", "additionalProperties": one })
-});
-schema_of!(@[T: JsonSchema] At<T>, "At", generator => generator.subschema_for::<T>());
+pub(crate) use texts;

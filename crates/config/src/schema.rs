@@ -1,15 +1,17 @@
 //! The JSON Schema of the file, generated from the types that read it: `tollgate schema` prints it
 //! for editors.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
 
 use super::raw::RawFile;
-use super::reader::{Read, literal};
+use super::reader::{Key, Read};
 
 /// The JSON Schema (draft 2020-12) of `gateway.toml`.
 pub fn schema() -> Value {
-    let mut schema = schemars::schema_for!(RawFile).to_value();
+    let mut defs = Defs::default();
+    RawFile::schema(&mut defs);
+    let mut schema = defs.0.remove("RawFile").unwrap_or_default();
+    schema["$defs"] = Value::Object(defs.0);
     accept_variables(&mut schema);
     for (table, rule) in alternatives() {
         if let Some(Value::Object(table)) = schema.pointer_mut(&format!("/$defs/{table}")) {
@@ -17,12 +19,15 @@ pub fn schema() -> Value {
         }
     }
     if let Value::Object(map) = &mut schema {
+        map.insert("$schema".to_owned(), Value::from(DIALECT));
         map.insert("$id".to_owned(), Value::from(ID));
         map.insert("title".to_owned(), Value::from("Tollgate configuration"));
     }
     schema
 }
 
+/// The edition of JSON Schema.
+const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// The identifier of this schema; it is not a URL.
 const ID: &str = "urn:tollgate:gateway.schema.json";
 /// Matches a string with an environment variable.
@@ -73,7 +78,6 @@ fn accept_variables(schema: &mut Value) {
             match map.get("type").and_then(Value::as_str) {
                 Some(kind @ ("integer" | "boolean")) => {
                     let kinds = json!([kind, "string"]);
-                    map.remove("format");
                     map.insert("type".to_owned(), kinds);
                     map.insert("pattern".to_owned(), Value::from(VARIABLE));
                 }
@@ -105,72 +109,55 @@ fn accept_variables(schema: &mut Value) {
     }
 }
 
-/// One key of a table, as [`super::reader::table`] declares it.
-pub(crate) struct Key<'k> {
-    /// Its name.
-    pub(crate) name: &'k str,
-    /// Its doc comment, a line each.
-    pub(crate) about: &'k [&'k str],
-    /// Whether it must be written.
-    pub(crate) required: bool,
-    /// Its default, as the file would write it.
-    pub(crate) default: Option<&'k str>,
-    /// An example, as the file would write it.
-    pub(crate) example: Option<&'k str>,
-}
+/// The schemas of tables, by name.
+#[derive(Default)]
+pub(crate) struct Defs(Map<String, Value>);
 
-/// The schema of a table while it is put together.
-pub(crate) struct TableSchema<'g> {
-    generator: &'g mut SchemaGenerator,
-    properties: Map<String, Value>,
-    required: Vec<Value>,
-}
-
-impl<'g> TableSchema<'g> {
-    /// A table without keys.
-    pub(crate) fn new(generator: &'g mut SchemaGenerator) -> Self {
-        let (properties, required) = (Map::new(), Vec::new());
-        Self {
-            generator,
-            properties,
-            required,
+impl Defs {
+    /// A reference to the schema of the table `name`.
+    pub(crate) fn table(&mut self, name: &str, about: &[&str], keys: &[Key]) -> Value {
+        if !self.0.contains_key(name) {
+            // In place before its keys are: a table may contain itself.
+            self.0.insert(name.to_owned(), Value::Null);
+            let schema = self.definition(about, keys);
+            self.0.insert(name.to_owned(), schema);
         }
+        json!({ "$ref": format!("#/$defs/{name}") })
     }
 
-    /// Adds a key whose value is a `T`.
-    pub(crate) fn key<T: JsonSchema + Read>(&mut self, key: Key<'_>) {
-        let mut schema = self.generator.subschema_for::<T>();
-        schema.insert("description".to_owned(), sentence(key.about).into());
-        for written in [key.default, key.example].into_iter().flatten() {
-            debug_assert!(
-                literal::<T>(key.name, written).is_some(),
-                "`{written}` is no value of `{}`",
-                key.name
-            );
+    fn definition(&mut self, about: &[&str], keys: &[Key]) -> Value {
+        let mut properties = Map::new();
+        for key in keys {
+            let mut schema = (key.schema)(self);
+            schema["description"] = sentence(key.about).into();
+            for written in [key.default, key.example].into_iter().flatten() {
+                debug_assert!(
+                    (key.accepts)(written),
+                    "`{written}` is no value of `{}`",
+                    key.name
+                );
+            }
+            if let Some(default) = key.default {
+                schema["default"] = json_of(default);
+            }
+            if let Some(example) = key.example.or(key.default) {
+                schema["examples"] = json!([json_of(example)]);
+            }
+            properties.insert(key.name.to_owned(), schema);
         }
-        if let Some(default) = key.default {
-            schema.insert("default".to_owned(), json_of(default));
-        }
-        if let Some(example) = key.example.or(key.default) {
-            schema.insert("examples".to_owned(), json!([json_of(example)]));
-        }
-        if key.required {
-            self.required.push(Value::from(key.name));
-        }
-        self.properties
-            .insert(key.name.to_owned(), schema.to_value());
-    }
-
-    /// The table's schema.
-    pub(crate) fn finish(self, about: &[&str]) -> Schema {
-        let mut schema = json_schema!({
+        let mut schema = json!({
             "type": "object",
             "description": sentence(about),
-            "properties": self.properties,
+            "properties": properties,
             "additionalProperties": false,
         });
-        if !self.required.is_empty() {
-            schema.insert("required".to_owned(), self.required.into());
+        let required: Vec<&str> = keys
+            .iter()
+            .filter(|key| key.required.is_some())
+            .map(|key| key.name)
+            .collect();
+        if !required.is_empty() {
+            schema["required"] = json!(required);
         }
         schema
     }

@@ -8,42 +8,10 @@ use std::path::PathBuf;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 pub use super::raw::{
-    Audit, ClientCertificates, ColdStart, LogFormat, LogKeys, LogLevel, OperationsFormat, StoreKind,
+    Admin, Audit, Bounds, Certificate, ClientCertificates, ColdStart, EncodedSlash, Expect, Log,
+    LogFormat, LogKeys, LogLevel, OperationsFormat, Server, ServerTimeouts, StoreKind,
 };
 use tollgate_limit::{Micros, Timestamp, WhenDown};
-
-/// Where the gateway listens, and what it accepts from clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
-    /// Its listeners; at least one.
-    pub listen: Vec<Listener>,
-    /// Certificates of the TLS listeners.
-    pub certificates: Vec<Certificate>,
-    /// The authorities with which clients' certificates are verified.
-    pub client_ca: Option<PathBuf>,
-    /// Whether a client must present a certificate; has no meaning without `client_ca`.
-    pub client_certificates: ClientCertificates,
-    /// The content of local buckets after a crash.
-    pub cold_start: ColdStart,
-    /// Where a clean shutdown saves the local buckets.
-    pub state_file: Option<PathBuf>,
-    /// Whether connections begin with a PROXY protocol header.
-    pub proxy_protocol: bool,
-    /// Worker threads; `None`: one per core.
-    pub workers: Option<usize>,
-    /// Protocols to which a connection may be upgraded, in lower case.
-    pub upgrades: Vec<String>,
-    /// Egress mode: the gateway forwards only to hosts that routes name.
-    pub egress: bool,
-    /// The gateway's name in the Via header; `None`: no Via header.
-    pub via: Option<String>,
-    /// When a reload is refused because of its effect on recent requests; `None`: never.
-    pub reload: Option<ReloadGuard>,
-    /// Timeouts for clients.
-    pub timeouts: ServerTimeouts,
-    /// Bounds on what clients may send.
-    pub bounds: Bounds,
-}
 
 /// When a reload is refused because of its effect on recent requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,85 +49,6 @@ impl fmt::Display for Listener {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
-}
-
-/// A certificate with its key; both are existing PEM files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Certificate {
-    /// The chain.
-    pub certificate: PathBuf,
-    /// The private key.
-    pub key: PathBuf,
-    /// Host names it is used for; empty: the names in the certificate.
-    pub hosts: Vec<String>,
-}
-
-/// Timeouts for clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServerTimeouts {
-    /// For receiving the head of a request.
-    pub header_read: Micros,
-    /// Between two parts of a body, in either direction.
-    pub body_idle: Micros,
-    /// Between two requests on a connection.
-    pub keep_alive: Micros,
-    /// For requests in flight when the gateway stops.
-    pub drain: Micros,
-    /// From SIGTERM to the end of accepting.
-    pub drain_delay: Micros,
-    /// For finishing the TLS handshake.
-    pub tls_handshake: Micros,
-    /// Without a byte in either direction on an upgraded connection.
-    pub upgrade_idle: Micros,
-}
-
-/// Bounds on what clients may send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    /// Concurrent connections.
-    pub connections: usize,
-    /// Concurrent connections from one address; `None`: as many as leave room for other addresses.
-    pub connections_per_address: Option<usize>,
-    /// Concurrent requests; `None`: no bound of its own.
-    pub requests: Option<usize>,
-    /// Bytes of a request's head.
-    pub header_bytes: usize,
-    /// Headers of a request.
-    pub headers: usize,
-    /// Bytes of a request's body; `None`: unlimited.
-    pub body: Option<u64>,
-    /// The minimum rate of a request's body, in bytes a second; 0: no minimum.
-    pub body_rate: u64,
-    /// Concurrent streams on an HTTP/2 connection.
-    pub http2_streams: u32,
-}
-
-/// The admin listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Admin {
-    /// Its listener; `None`: the admin listener is off.
-    pub listen: Option<Listener>,
-    /// Accepted host names besides `localhost` and addresses; lower case.
-    pub hosts: Vec<String>,
-}
-
-/// Logs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Log {
-    /// The destination of the access log.
-    pub access: AccessLog,
-    /// The format of its lines.
-    pub format: LogFormat,
-    /// The share of admitted requests that is logged, in hundredths of a percent.
-    pub sample: u16,
-    /// Whether it contains identities in clear.
-    pub keys: LogKeys,
-    /// Whether it contains queries.
-    pub query: bool,
-    /// The lowest level of messages in the operations log.
-    pub level: LogLevel,
-    /// The format of the operations log.
-    pub operations: OperationsFormat,
 }
 
 /// The destination of the access log.
@@ -278,21 +167,6 @@ pub struct TestCaller {
     pub index: usize,
     /// A known caller's name, or a key.
     pub name: String,
-}
-
-/// The expected results of a test; `None` accepts any result.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Expect {
-    /// Requests admitted.
-    pub allowed: Option<u64>,
-    /// Requests refused by a limit.
-    pub refused: Option<u64>,
-    /// The wait in the last refusal, rounded up to whole seconds like the header.
-    pub retry_after: Option<Micros>,
-    /// The status of the last response, if it is the gateway's own.
-    pub status: Option<u16>,
-    /// The limit that refused last.
-    pub limit: Option<String>,
 }
 
 /// A value that must not be shown: its `Debug` output shows only that it exists.

@@ -42,6 +42,12 @@ impl Sources {
         &self.list[file as usize]
     }
 
+    /// What the file has at a place.
+    pub(crate) fn text(&self, place: Place) -> &str {
+        let text = &self.of(place.file).text;
+        text.get(place.range()).unwrap_or_default()
+    }
+
     /// Replaces a place by asterisks, so that messages can show its surroundings.
     pub(crate) fn mask(&mut self, place: Place) {
         let source = &mut self.list[place.file as usize];

@@ -48,7 +48,7 @@ pub use draw::draw_all;
 pub use key::KeyBytes;
 pub use limit_spec::{Align, Kind, Terms};
 pub use packed::Packed;
-pub use quota::{Quota, QuotaError, UNITS_MAX};
+pub use quota::{Quota, QuotaError, Rate, UNITS_MAX};
 pub use rescale::Kept;
 pub use time::{Micros, Timestamp};
 pub use token_bucket::TokenBucket;

@@ -60,6 +60,21 @@ pub enum Align {
 }
 
 impl Terms {
+    /// A limit in the process with nothing but a rate.
+    pub fn new(kind: Kind, amount: u64, period: Micros) -> Self {
+        Self {
+            kind,
+            amount,
+            period,
+            burst: None,
+            align: Align::FirstHit,
+            debt: 0,
+            max_wait: Micros::ZERO,
+            warm_up: Micros::ZERO,
+            shared: false,
+        }
+    }
+
     /// Settings without meaning for this algorithm. Each is an error, because ignoring it would
     /// make the file wrong about the limit.
     pub(super) fn meaningless(&self) -> Vec<QuotaError> {

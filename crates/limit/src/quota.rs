@@ -2,6 +2,15 @@
 
 use super::time::Micros;
 
+/// Units per period, as written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rate {
+    /// Units granted per period.
+    pub amount: u64,
+    /// The period.
+    pub period: Micros,
+}
+
 /// An amount per period, plus a burst, checked to be representable.
 ///
 /// The rate is kept as written (`amount` per `period`) for messages and headers, and reduced by the

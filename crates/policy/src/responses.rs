@@ -8,7 +8,7 @@ pub struct Responses {
     /// The unit of `X-RateLimit-Reset`.
     pub reset: Reset,
     /// A refusal body instead of problem+json.
-    pub body: Option<RefusalBody>,
+    pub refusal: Option<RefusalBody>,
 }
 
 /// A dialect of quota headers.

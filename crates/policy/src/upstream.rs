@@ -41,8 +41,6 @@ pub struct Upstream {
     pub eject: Eject,
     /// The failures after which a request may be sent again.
     pub retry: Retry,
-    /// From the request's head to the response's end; `None`: no bound of its own.
-    pub total: Option<Micros>,
     /// How long a resolver result is used.
     pub resolve_every: Micros,
     /// How long a recovered server takes to get its full share; zero: no slow start.
@@ -60,6 +58,8 @@ pub struct UpstreamTimeouts {
     pub response: Micros,
     /// Between two parts of a body, in either direction.
     pub idle: Micros,
+    /// From the request's head to the response's end; `None`: no bound of its own.
+    pub total: Option<Micros>,
 }
 
 /// Active health checks: a server that fails them gets no requests while other servers are healthy.

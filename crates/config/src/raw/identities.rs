@@ -1,10 +1,12 @@
 //! `[identities.*]` and caller lists.
 
-use crate::quantity::Time;
 use crate::rate::Rate;
 use crate::reader::{table, words};
 use crate::scalar::{Named, OneOrMany, ShortOr, Text};
 use crate::source::At;
+use crate::validate::identities::{KeySource, WHEN_MISSING};
+use tollgate_limit::Micros;
+use tollgate_policy::identity::WhenUnknown;
 
 table! {
     /// A way to tell who is asking.
@@ -12,11 +14,11 @@ table! {
         /// Where the key stands in a request: `header:NAME`, `bearer`, `basic` (the user), `jwt:CLAIM`, `cookie:NAME`, `query:NAME`,
         /// `path:NAME`, `client_certificate` (its subject, or where that is empty its first alternative name as `dns:NAME`, `uri:URI` or
         /// `email:ADDRESS`) or `address`. A list takes all of them together; `{ first_of = [...] }` takes the first that is present.
-        @required key: ShortOr<OneOrMany<Text>, RawFirstOf> => "header:x-api-key",
+        @required("key = \"header:x-api-key\" says where the key is in a request") key: ShortOr<OneOrMany<KeySource>, RawFirstOf> => "header:x-api-key",
         /// What happens to a request without the key: `refuse` (401), `skip` (limits by this identity are left out), `use:address`
         /// (the address counts instead) or `use:IDENTITY` (another identity counts instead). `{ use = "address", tier = "anonymous" }`
         /// gives such clients a tier.
-        @required when_missing: ShortOr<Text, RawWhenMissing> => { use = "address", tier = "anonymous" },
+        @required(WHEN_MISSING) when_missing: ShortOr<Text, RawWhenMissing> => { use = "address", tier = "anonymous" },
         /// What happens to a key that is not on the list of callers. Required where `callers` is written, and only there: a made-up
         /// key must not be a fresh bucket.
         when_unknown: WhenUnknown => "refuse",
@@ -33,7 +35,7 @@ table! {
     RawFirstOf {
         /// Sources of which the first that is present is the key. Two that are present with different values are refused with 400.
         /// Either all are keys that clients send, or all are claims of a token.
-        @required first_of: Vec<At<Text>> => ["header:x-api-key", "query:api_key"],
+        @required("{ first_of = [\"header:x-api-key\", \"query:api_key\"] }") first_of: Vec<KeySource> => ["header:x-api-key", "query:api_key"],
     }
 }
 
@@ -41,7 +43,7 @@ table! {
     /// What counts for clients without a key, and their tier.
     RawWhenMissing {
         /// What counts instead: `address`.
-        @required r#use: Text => "address",
+        @required("{ use = \"address\", tier = \"anonymous\" }") r#use: Text => "address",
         /// The tier of clients that are counted by their address, because their key is missing, or because it is unknown and
         /// `when_unknown` is `use:address`.
         tier: Text => "anonymous",
@@ -49,8 +51,7 @@ table! {
 }
 
 words! {
-    /// What happens to keys that are not on the list.
-    pub(crate) enum WhenUnknown {
+    for WhenUnknown {
         /// The request is refused with 401.
         Refuse = "refuse",
         /// The client's address counts instead.
@@ -64,7 +65,7 @@ table! {
     /// A known caller.
     RawCaller {
         /// Its name in logs, in `{caller}`, and as its bucket's key: two keys with one name share their buckets.
-        @required name: Text => "acme",
+        @required("{ name = \"acme\", tier = \"pro\" }") name: Text => "acme",
         /// Its tier, one of `[tiers]`. Default: none, so that each limit's own numbers apply.
         tier: Text => "pro",
         /// Numbers of limits for this caller alone, in place of its tier's. Only in the main file and the files it includes, not in a
@@ -83,12 +84,12 @@ table! {
         /// A file that holds the shared secret.
         secret_file: Text => "/run/secrets/jwt",
         /// Accepted issuers (`iss`). Default: any.
-        issuer: OneOrMany<Text> => "https://id.example.com",
+        issuer: OneOrMany<String> => "https://id.example.com",
         /// Accepted audiences (`aud`). Default: any.
-        audience: OneOrMany<Text> => "api",
+        audience: OneOrMany<String> => "api",
         /// Accepted algorithms: a token must not choose its own.
-        @required algorithms: Vec<At<Text>> => ["ES256"],
+        @required("a token must not choose its own: algorithms = [\"ES256\"]") algorithms: Vec<At<Text>> => ["ES256"],
         /// How far clocks may differ when `exp` and `nbf` are checked.
-        leeway: Time = "30s",
+        leeway: Micros = "30s",
     }
 }

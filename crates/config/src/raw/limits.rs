@@ -1,15 +1,17 @@
 //! `[limits.*]`, `[tiers.*]`.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
 use toml::de::DeValue;
 
-use super::WhenDown;
-use crate::problem::Problem;
-use crate::quantity::{Share, Size, Time};
+use crate::context::Context;
+use crate::quantity::{Bytes, ShareOfKeys};
 use crate::rate::Rate;
-use crate::reader::{Node, Read, Reader, table, words};
-use crate::scalar::{OneOrMany, ShortOr, Text, from_variable, schema_of};
-use crate::source::At;
+use crate::reader::{Node, Read, mismatch, table, words};
+use crate::scalar::{OneOrMany, ShortOr, Text, from_variable};
+use crate::schema::Defs;
+use crate::validate::costs::{Counted, Settlement, Status};
+use tollgate_limit::{Kind, Micros, Mode, OnFailover, Placement, WhenDown};
+use tollgate_policy::Cost;
 
 table! {
     /// A limit: how much, for whom, and what happens beyond it. Exactly one of `rate` and `in_flight` says how much.
@@ -23,48 +25,48 @@ table! {
         /// A concurrency limit: the most requests in progress at the same time. `adaptive` finds the number by itself.
         in_flight: InFlight => 10,
         /// How it counts.
-        algorithm: RawAlgorithm = "token_bucket" => "fixed_window",
+        algorithm: Kind = "token_bucket" => "fixed_window",
         /// Where fixed windows begin (`fixed_window` only).
         window: RawWindow => { align = "calendar", zone = "Europe/Berlin", anchor_day = 1 },
         /// What has a bucket of its own: `address`, an identity, a source of a key such as `header:x-api-key`, `everyone` (one bucket for
         /// all), or a list of them. All routes that name the limit share its buckets. Three words split it further: `route` (by the route's
         /// name, so a renamed route has new buckets), `method` (HEAD counts as GET, and methods that no route lists share one bucket) and
         /// `host` (as the route names it, so all names below `*.example.com` share one bucket).
-        @required per: OneOrMany<Text> => "address",
+        @required("per = \"address\" counts each address by itself, per = \"everyone\" all callers together, the name of an identity each of its keys") per: OneOrMany<Text> => "address",
         /// What happens to a request without the key, where `per` names a source of a key. As in `[identities]`.
         when_missing: ShortOr<Text, super::RawWhenMissing> => "use:address",
         /// What a request costs. A route may set its own cost.
-        cost: ShortOr<u64, RawCost> = 1 => { header = "x-cost", default = 1, max = 50 },
+        cost: Cost = 1 => { header = "x-cost", default = 1, max = 50 },
         /// Charges an estimate and corrects it by what the response says.
-        settle: RawSettle => { from = "json:usage.total_tokens", estimate = 500 },
+        settle: Settlement => { from = "json:usage.total_tokens", estimate = 500 },
         /// Which requests count: `all`, `failures` (401 and 403), or a list of response statuses like `["401", "5xx"]`. All others are
         /// given back.
-        count: OneOrMany<Text> = "all" => "failures",
+        count: Counted = "all" => "failures",
         /// Response statuses after which the charge is given back.
-        refund_on: Vec<At<Text>> = [] => ["502", "503"],
+        refund_on: Vec<Status> = [] => ["502", "503"],
         /// Units that a bucket may go below zero by; the next request waits until they are paid.
         debt: u64 = 0 => 100,
         /// The time that a cold bucket takes to reach its full rate (`token_bucket` in the process only).
-        warm_up: Time = "0s" => "30s",
+        warm_up: Micros = "0s" => "30s",
         /// Lowers the rate while the upstream answers 429 or 503, and raises it again afterwards (`token_bucket` in the process only).
         follow_upstream: RawFollow => { least = "10/minute" },
         /// How long a request may be held until its units are due, instead of being refused; `0s` never holds one.
-        max_wait: Time = "0s" => "2s",
+        max_wait: Micros = "0s" => "2s",
         /// Whether gateways lease units of a shared limit for a moment, which saves round trips to the store where many requests
         /// share one bucket.
         lease: bool = false => true,
         /// What a fail-over of the shared store does to the buckets.
         on_failover: OnFailover = "keep" => "drain",
         /// Bytes that its table in the process may take, 64KiB or more. `tollgate check` says how many callers that is room for.
-        memory: Size = "64MiB" => "16MiB",
+        memory: Bytes<usize> [64 << 10..=1 << 40] = "64MiB" => "16MiB",
         /// Whether the limit refuses.
-        mode: RawMode = "enforce" => "shadow",
+        mode: Mode = "enforce" => "shadow",
         /// The share of keys that the limit is enforced for. For the others it is only counted.
-        enforce_for: Share = "100% of keys" => "25% of keys",
+        enforce_for: ShareOfKeys = "100% of keys" => "25% of keys",
         /// Other numbers, judged beside the live ones on the same traffic and only counted.
         candidate: RawTier => { rate = "60/minute" },
         /// Where its buckets are kept. Default: `shared` where there is a `[store]`, otherwise `local`.
-        store: RawPlacement => "local",
+        store: Placement => "local",
         /// What happens while the store does not answer. Default: `store.when_down`.
         when_down: WhenDown => "refuse",
     }
@@ -86,7 +88,7 @@ table! {
     /// How a limit follows its upstream.
     RawFollow {
         /// The rate that it never falls below.
-        @required least: Rate => "10/minute",
+        @required("follow_upstream = { least = \"10/minute\" }") least: Rate => "10/minute",
         /// Whether the upstream's own quota is obeyed: `Retry-After` on 429 and 503, and `RateLimit` or `X-RateLimit` headers that leave
         /// less than the rate. Default: `false`, and `true` where `server.egress` is set.
         obey_quota: bool => true,
@@ -97,7 +99,7 @@ table! {
     /// A concurrency limit that finds by itself how many requests the upstream can take.
     RawAdaptive {
         /// `true`.
-        @required adaptive: bool => true,
+        @required("in_flight = 10 for a fixed number, or { adaptive = true, least = 5, most = 200 }") adaptive: bool => true,
         /// The fewest requests in progress at the same time, whatever the upstream does.
         least: u64 = 1 => 5,
         /// The most requests in progress at the same time, whatever the upstream does.
@@ -106,8 +108,7 @@ table! {
 }
 
 words! {
-    /// How a limit counts.
-    pub(crate) enum RawAlgorithm {
+    for Kind {
         /// A bucket of `burst` units that refills continuously.
         TokenBucket = "token_bucket",
         /// A bucket to which the number of the rate is added once each whole period since its first use, up to the burst.
@@ -122,8 +123,7 @@ words! {
 }
 
 words! {
-    /// Whether a limit refuses.
-    pub(crate) enum RawMode {
+    for Mode {
         /// It refuses.
         Enforce = "enforce",
         /// It never refuses; what it would have refused is counted in the metrics.
@@ -134,8 +134,7 @@ words! {
 }
 
 words! {
-    /// Where buckets are kept.
-    pub(crate) enum RawPlacement {
+    for Placement {
         /// In the `[store]`.
         Shared = "shared",
         /// In this process.
@@ -144,8 +143,7 @@ words! {
 }
 
 words! {
-    /// What a fail-over does to buckets.
-    pub(crate) enum OnFailover {
+    for OnFailover {
         /// Buckets continue as the promoted store knows them.
         Keep = "keep",
         /// Every bucket starts empty.
@@ -185,13 +183,13 @@ table! {
         /// `true`: the cost is the request's Content-Length, in steps of `per` bytes.
         content_length: bool = false => true,
         /// Bytes per unit, for `content_length`.
-        per: Size = "1KiB",
+        per: Bytes [1..=1 << 40] = "1KiB",
         /// The cost of a request without the header, 1 where it is not written. A header that is not digits alone costs `max`.
         default: u64 => 1,
         /// The least that a request costs.
         min: u64 = 1,
         /// The most that a request costs: clients must not choose their own price.
-        @required max: u64 => 50,
+        @required("callers must not choose their own price: { header = \"x-cost\", default = 1, min = 1, max = 50 }") max: u64 => 50,
     }
 }
 
@@ -200,16 +198,16 @@ table! {
     RawSettle {
         /// Where the response says the cost: `header:NAME`, `bytes` (the size of its body), or `json:PATH`, the names of members joined by
         /// dots, in a JSON body or in the data of server-sent events.
-        @required from: Text => "json:usage.total_tokens",
+        @required("settle = { from = \"json:usage.total_tokens\", estimate = 500 }") from: Text => "json:usage.total_tokens",
         /// Units charged when the request is admitted.
-        @required estimate: u64 => 500,
+        @required("settle = { from = \"json:usage.total_tokens\", estimate = 500 }") estimate: u64 => 500,
         /// The most that a response may cost; anything above is not charged. Default: 100 times the estimate, and no less than the burst.
         max: u64 => 30000,
         /// Bytes per unit, for `bytes`.
-        per: Size = "1KiB",
+        per: Bytes [1..=1 << 40] = "1KiB",
         /// Bytes of response per unit, where the client breaks it off before it has said its cost. Default: such a response costs `max`.
         /// Never less than the estimate.
-        broken_off_per: Size => "4B",
+        broken_off_per: Bytes [1..=1 << 40] => "4B",
         /// What a complete response (2xx) costs that does not say its cost.
         untold: RawUntold = "estimate" => "max",
     }
@@ -240,39 +238,46 @@ pub(crate) enum InFlight {
 }
 
 impl Read for InFlight {
-    fn read(node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
+    type Value = Self;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self> {
         const WANTED: &str = "a number of requests, \"adaptive\", or a table { adaptive = true, least = 5, most = 200 }";
         match node.value {
-            DeValue::Integer(_) => u64::read(node, reader).map(Self::Most),
+            DeValue::Integer(_) => u64::read(node, context).map(Self::Most),
             DeValue::String(text) if text.contains("${") => {
-                from_variable(node, reader, WANTED).map(Self::Most)
+                from_variable(node, context, WANTED).map(Self::Most)
             }
-            DeValue::Table(_) => Self::between(&RawAdaptive::read(node, reader)?, node, reader),
+            DeValue::Table(_) => Self::between(&RawAdaptive::read(node, context)?, node, context),
             _ => {
-                let text = Text::read_as(node, reader, WANTED)?;
-                if text.value == "adaptive" {
+                let text = Text::read_as(node, context, WANTED)?;
+                if text.as_str() == "adaptive" {
                     let bounds = RawAdaptive::default();
                     let (least, most) = (bounds.least().value, bounds.most().value);
                     return Some(Self::Adaptive { least, most });
                 }
-                reader.mismatch(node, WANTED, node.value);
+                mismatch(node, WANTED, node.value, context);
                 None
             }
         }
     }
+
+    fn schema(defs: &mut Defs) -> Value {
+        json!({ "anyOf": [
+            { "type": "integer", "minimum": 1 },
+            { "type": "string", "enum": ["adaptive"] },
+            RawAdaptive::schema(defs),
+        ] })
+    }
 }
 
 impl InFlight {
-    fn between(raw: &RawAdaptive, node: Node<'_>, reader: &mut Reader<'_>) -> Option<Self> {
-        if !raw.adaptive.get().is_some_and(|adaptive| adaptive.value) {
-            let problem =
-                Problem::error("a table for `in_flight` says the bounds of an adaptive limit");
-            let label = "`adaptive = true` is missing";
-            reader.problems.push(
-                problem
-                    .at(raw.adaptive.place().unwrap_or(node.place), label)
-                    .help("write in_flight = 10 for a fixed number, or { adaptive = true, least = 5, most = 200 }"),
-            );
+    fn between(raw: &RawAdaptive, node: Node<'_>, context: &mut Context<'_>) -> Option<Self> {
+        let adaptive = raw.adaptive.get()?;
+        if !adaptive.value {
+            let title = "a table for `in_flight` says the bounds of an adaptive limit";
+            context
+                .error(title, adaptive.place, "`adaptive = true` is missing")
+                .help("write in_flight = 10 for a fixed number, or { adaptive = true, least = 5, most = 200 }");
             return None;
         }
         let (least, most) = (raw.least().value, raw.most().value);
@@ -282,14 +287,11 @@ impl InFlight {
             } else {
                 format!("the most is {most}")
             };
-            let problem =
-                Problem::error("an adaptive limit needs room between its least and its most");
+            let title = "an adaptive limit needs room between its least and its most";
             let place = raw.least.place().or(raw.most.place()).unwrap_or(node.place);
-            reader.problems.push(problem.at(place, label));
+            context.error(title, place, label);
             return None;
         }
         Some(Self::Adaptive { least, most })
     }
 }
-
-schema_of!(InFlight, "InFlight", generator => json_schema!({ "anyOf": [{ "type": "integer", "minimum": 1 }, { "type": "string", "enum": ["adaptive"] }, generator.subschema_for::<RawAdaptive>()] }));

@@ -14,12 +14,15 @@ pub(crate) use limits::*;
 pub(crate) use routes::*;
 pub use server::*;
 pub use store::*;
-pub(crate) use tests_table::*;
+pub use tests_table::*;
 pub(crate) use upstreams::*;
 
 use super::reader::table;
 use super::scalar::{Named, OneOrMany, ShortOr, Text};
 use super::source::At;
+use tollgate_policy::Responses;
+use tollgate_policy::address::AddressPolicy;
+use tollgate_policy::upstream::Upstream;
 
 table! {
     /// The configuration of Tollgate, a rate-limiting reverse-proxy gateway.
@@ -34,7 +37,7 @@ table! {
         /// The access log and the operations log.
         log: Log => { access = "stdout", format = "json" },
         /// How the address of a client is found: the one place that says which proxies are trusted.
-        address: Address => { trusted_proxies = ["10.0.0.0/8"] },
+        address: AddressPolicy => { trusted_proxies = ["10.0.0.0/8"] },
         /// Ways to tell who is asking, by name. Limits refer to them in `per`.
         identities: Named<RawIdentity> => { tenant = { key = "header:x-api-key", when_missing = "refuse" } },
         /// Numbers of limits by tier: `tiers.pro.search` replaces the numbers of `limits.search` for callers of tier `pro`.
@@ -44,13 +47,13 @@ table! {
         /// The store that several gateways share. Without it every gateway counts for itself.
         store: RawStore => { kind = "redis", url = "redis://127.0.0.1:6379/0", when_down = "local_share", key_secret = "${TOLLGATE_KEY_SECRET}" },
         /// Where requests go, by name.
-        upstreams: Named<RawUpstream> => { app = { servers = ["http://10.0.0.1:3000"] } },
+        upstreams: Named<Upstream> => { app = { servers = ["http://10.0.0.1:3000"] } },
         /// What routes have that do not say otherwise.
         defaults: RawDefaults => { limits = ["per_caller"] },
         /// Routes: which requests match, where they go, which limits they are charged on. The most specific route wins.
         routes: Vec<At<RawRoute>> => [{ match = "/**", upstream = "http://127.0.0.1:3000", limits = ["per_caller"] }],
         /// How refusals and quota headers are written.
-        responses: RawResponses => { headers = ["ratelimit", "x-ratelimit"] },
+        responses: Responses => { headers = ["ratelimit", "x-ratelimit"] },
         /// Requests with the verdicts they must get. `tollgate check` runs them in virtual time.
         tests: Vec<At<RawTest>> => [{ send = "6 x GET /hello from 192.0.2.1", expect = { allowed = 5, refused = 1 } }],
     }

@@ -1,9 +1,14 @@
 //! `[[routes]]`, `[responses]`.
 
 use crate::quantity::Size;
-use crate::reader::{table, words};
+use crate::reader::{settings, table, words};
 use crate::scalar::{Named, OneOrMany, ShortOr, Text};
 use crate::source::At;
+use crate::validate::responses::{
+    HeaderNameText, HeaderText, QuotaHeaders, Refusal, check_responses,
+};
+use crate::validate::routes::{HeaderPattern, MethodText};
+use tollgate_policy::{Cost, Reset, Responses};
 
 table! {
     /// A route: which requests it matches, where they go, and which limits they are charged on. Exactly one of `upstream`,
@@ -11,7 +16,7 @@ table! {
     RawRoute {
         /// Which requests match: `[METHOD[|METHOD]] [HOST]/PATH`, where `{name}` is one segment and `**` the rest; or a table, which can
         /// also name headers. The most specific route takes the request, whatever the order.
-        @required r#match: ShortOr<Text, RawMatch> => "POST /v1/search/{index}",
+        @required("match = \"GET /v1/{id}\" matches one path, match = \"/**\" everything") r#match: ShortOr<Text, RawMatch> => "POST /v1/search/{index}",
         /// The route's name in logs and metrics. Default: what it matches.
         name: Text => "search",
         /// Where requests are forwarded to: the name of an upstream, a URL, or `builtin:echo`, which answers by itself.
@@ -33,7 +38,7 @@ table! {
         /// only headers that it does not have.
         response_headers: RawHeaders => { set = { "x-served-by" = "{route}" } },
         /// The body of refusals on this route.
-        refusal: RawRefusal => { body = "slow down\n", content_type = "text/plain" },
+        refusal: Refusal => { body = "slow down\n", content_type = "text/plain" },
         /// The most bytes of a request's body. Default: `server.bounds.body`.
         body: Size => "1MiB",
     }
@@ -51,13 +56,13 @@ table! {
     /// What a route matches, as a table.
     RawMatch {
         /// Methods. Default: all.
-        methods: OneOrMany<Text> => ["GET", "POST"],
+        methods: OneOrMany<MethodText> => ["GET", "POST"],
         /// The host: a name, or `*.example.com` for every name below it. Default: every host.
         host: Text => "api.example.com",
         /// The path: `{name}` is one segment, `**` the rest.
-        @required path: Text => "/v1/{name}/**",
+        @required("path = \"/v1/**\"") path: Text => "/v1/{name}/**",
         /// Headers that must be there with this value; `*` stands for any value.
-        headers: Named<Text> => { "x-version" = "2" },
+        headers: Named<HeaderPattern> => { "x-version" = "2" },
     }
 }
 
@@ -65,9 +70,9 @@ table! {
     /// A limit as one route uses it.
     RawRouteLimit {
         /// The limit's name.
-        @required limit: Text => "search",
+        @required("{ limit = \"search\", cost = 2 }") limit: Text => "search",
         /// What a request costs on this route. Default: the limit's own cost.
-        cost: ShortOr<u64, super::RawCost> => 2,
+        cost: Cost => 2,
     }
 }
 
@@ -75,11 +80,11 @@ table! {
     /// A fixed response.
     RawRespond {
         /// Its status, 200 to 599.
-        status: u64 = 200 => 503,
+        status: u16 [200..=599] = 200 => 503,
         /// Its body. Default: none.
         body: Text => "ok\n",
         /// Its content type.
-        content_type: Text = "text/plain; charset=utf-8" => "application/json",
+        content_type: HeaderText = "text/plain; charset=utf-8" => "application/json",
     }
 }
 
@@ -88,9 +93,9 @@ table! {
     RawRedirect {
         /// Where to: a URL or a path with placeholders of the request, such as `{host}`, `{path}`, `{query}` and `{path:NAME}`.
         /// `https://{host}{path}{query}` is the same place over TLS.
-        @required to: Text => "https://{host}{path}{query}",
+        @required("{ to = \"https://{host}{path}{query}\", status = 308 }") to: Text => "https://{host}{path}{query}",
         /// 301, 302, 303, 307 or 308.
-        status: u64 = 308 => 302,
+        status: u16 = 308 => 302,
     }
 }
 
@@ -101,7 +106,7 @@ table! {
         /// `{path:NAME}` and `{identity:NAME}` are filled in.
         set: Named<Text> => { "x-tier" = "{tier}" },
         /// Headers that are removed.
-        remove: OneOrMany<Text> => ["x-internal"],
+        remove: OneOrMany<HeaderNameText> => ["x-internal"],
     }
 }
 
@@ -113,20 +118,21 @@ table! {
         /// A file that holds the body, in place of `body`.
         body_file: Text => "refusal.html",
         /// Its content type.
-        @required content_type: Text => "application/json",
+        @required("content_type = \"text/plain; charset=utf-8\"") content_type: HeaderText => "application/json",
     }
 }
 
-table! {
+settings! {
     /// How refusals and quota headers are written.
-    RawResponses {
+    for Responses as RawResponses {
         /// The dialects of quota headers that are sent.
-        headers: OneOrMany<RawDialect> = ["ratelimit"] => ["ratelimit", "x-ratelimit"],
+        headers: QuotaHeaders = ["ratelimit"] => ["ratelimit", "x-ratelimit"],
         /// What the reset values of `draft-06`, `draft-07` and `x-ratelimit` count.
-        reset: RawReset = "seconds" => "epoch",
+        reset: Reset = "seconds" => "epoch",
         /// A refusal body in place of problem+json, for all routes that have none of their own.
-        refusal: RawRefusal => { body_file = "refusal.json", content_type = "application/json" },
+        refusal: Option<Refusal> => { body_file = "refusal.json", content_type = "application/json" },
     }
+    check check_responses;
 }
 
 words! {
@@ -150,8 +156,7 @@ words! {
 }
 
 words! {
-    /// What the reset values count.
-    pub(crate) enum RawReset {
+    for Reset {
         /// Seconds left.
         Seconds = "seconds",
         /// Seconds since 1970: a moment.

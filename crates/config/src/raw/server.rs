@@ -1,22 +1,31 @@
-//! `[server]`, `[admin]`, `[log]`, `[address]`.
+//! `[server]`, `[admin]`, `[log]`, `[address]`: the settings that the gateway runs with.
 
-use crate::quantity::{Count, Size, Time};
-use crate::reader::{table, words};
-use crate::scalar::{OneOrMany, Text};
-use crate::source::At;
+use std::path::PathBuf;
 
-table! {
+use crate::files::{Authorities, Chain, PrivateKey, Readable};
+use crate::quantity::{Auto, Bytes, SPAN, ShareOfRequests, Size, TIMEOUT};
+use crate::reader::{settings, words};
+use crate::settings::{AccessLog, Listener, ReloadGuard};
+use crate::validate::address::{Networks, ProxyNetwork, check_address};
+use crate::validate::listener::{AdminListener, Listeners};
+use crate::validate::server::{
+    AccessLogTarget, HostName, LowerCase, NewlyLimited, Upgrade, ViaName, check_server,
+};
+use tollgate_limit::Micros;
+use tollgate_policy::address::{AddressPolicy, ForwardingHeader};
+
+settings! {
     /// Where the gateway listens, and what it accepts from clients.
-    Server {
+    pub struct Server {
         /// Addresses the gateway listens on: `http://ADDRESS:PORT`, `https://ADDRESS:PORT` (needs `certificates`) or
         /// `unix:/PATH`; an address without a scheme is http. HTTP/1.1 and HTTP/2 are served on the same port.
-        listen: OneOrMany<Text> = "0.0.0.0:8080" => ["http://0.0.0.0:8080", "https://0.0.0.0:8443"],
+        listen: Vec<Listener> as Listeners = "0.0.0.0:8080" => ["http://0.0.0.0:8080", "https://0.0.0.0:8443"],
         /// Certificates of the https listeners, chosen by the host name that the client asks for (SNI). A changed file is
         /// read again without a restart. Required where a listener is https.
-        certificates: Vec<At<Certificate>> => [{ certificate = "site.pem", key = "site.key" }],
+        certificates: Vec<Certificate> => [{ certificate = "site.pem", key = "site.key" }],
         /// Turns on mutual TLS: a PEM file with the authorities that client certificates are verified against. Needs an
         /// https listener.
-        client_ca: Text => "clients.pem",
+        client_ca: Option<PathBuf> as Option<Readable<Authorities>> => "clients.pem",
         /// Whether a client must show a certificate. Only where `client_ca` is set.
         client_certificates: ClientCertificates = "required",
         /// What local buckets hold after a crash, that is, after a start that finds no buckets saved in `state_file`.
@@ -24,61 +33,67 @@ table! {
         cold_start: ColdStart = "full" => "empty",
         /// The file in which a clean stop saves the local buckets for the next start. Default: `gateway.state` in
         /// `$STATE_DIRECTORY` (systemd sets it), and no file where that variable is not set.
-        state_file: Text => "/var/lib/tollgate/gateway.state",
+        state_file: Option<PathBuf> => "/var/lib/tollgate/gateway.state",
         /// Whether every connection begins with a PROXY protocol header (version 1 or 2), as HAProxy and AWS load balancers
         /// send it. Where the header names no client (`UNKNOWN`, `LOCAL`), forwarding headers are not believed either.
         proxy_protocol: bool = false => true,
         /// Number of worker threads; `auto` is one per core.
-        workers: Count = "auto" => 4,
+        workers: Option<usize> as Auto<usize> [1..=1024] = "auto" => 4,
         /// Protocols that a connection may be upgraded to.
-        upgrades: Vec<At<Text>> = ["websocket"],
+        upgrades: Vec<String> as Vec<Upgrade> = ["websocket"],
         /// Set to `true` where the gateway stands in front of services that you depend on, on the way out. It then forwards only to
         /// hosts that routes name (421 otherwise), sends each upstream its own name as Host, and adds no forwarding headers.
         egress: bool = false => true,
         /// The name of this gateway in the `Via` header of requests and responses it forwards, by which it also recognises a
         /// request that has come back to it (508). `off` adds no header and recognises no loop.
-        via: Text = "tollgate" => "edge-1",
+        via: Option<String> as ViaName = "tollgate" => "edge-1",
         /// What happens to a path with an encoded slash (`%2f`).
         encoded_slash: EncodedSlash = "keep" => "refuse",
         /// Judges a changed file by recent requests before it takes effect, and refuses it where it would newly limit too many
         /// of them. Without this table every valid file is taken.
-        reload: Reload => { refuse_if_newly_limited = "1% of keys" },
+        reload: Option<ReloadGuard> => { refuse_if_newly_limited = "1% of keys" },
         /// How long clients may take.
         timeouts: ServerTimeouts => { header_read = "10s", drain = "30s" },
         /// How much clients may send.
         bounds: Bounds => { connections = 10000, body = "10MiB" },
     }
+    check check_server;
 }
 
-table! {
+settings! {
     /// A certificate with its private key.
-    Certificate {
+    pub struct Certificate {
         /// The certificate chain, a PEM file.
-        @required certificate: Text => "site.pem",
+        @required("certificate = \"site.pem\" names the file") certificate: PathBuf as Readable<Chain> => "site.pem",
         /// The private key, a PEM file.
-        @required key: Text => "site.key",
+        @required("key = \"site.key\" names the file") key: PathBuf as Readable<PrivateKey> => "site.key",
         /// Host names the certificate is shown for; `*.` stands for one label. Default: the names in the certificate.
-        hosts: Vec<At<Text>> => ["*.example.com"],
+        hosts: Vec<String> as Vec<LowerCase> => ["*.example.com"],
     }
 }
 
-table! {
+settings! {
     /// When a reload is refused because of its effect on recent requests. The table of the file in force decides. It does not
     /// apply to a start, nor to a `callers` file that is reloaded alone. `POST /-/reload?force` takes the file all the same.
-    Reload {
+    for ReloadGuard as Reload {
         /// The most that may newly be limited: a share of the keys of each limit (`1% of keys`), or of all recent requests
         /// (`0.5% of requests`). The recent requests are put to the file in force and to the new one; a key counts where only
         /// the new file refuses a request of it.
-        @required refuse_if_newly_limited: Text => "1% of keys",
+        @required("add refuse_if_newly_limited = \"1% of keys\", or remove the table") refuse_if_newly_limited: NewlyLimited => "1% of keys",
         /// Memory for recent requests, 1MiB to 4GiB: the oldest ones are forgotten. A request takes 24 bytes and 16 for each
         /// limit that it draws from, so that 64MiB hold about 1.6 million requests with one limit.
-        remember: Size = "64MiB" => "384MiB",
+        remember: Bytes<usize> [1 << 20..=4 << 30] = "64MiB" => "384MiB",
     }
+    make ReloadGuard {
+        hundredths: refuse_if_newly_limited.0,
+        of_keys: refuse_if_newly_limited.1,
+        bytes: remember,
+    };
 }
 
 words! {
     /// What happens to a path with an encoded slash.
-    pub(crate) enum EncodedSlash {
+    pub enum EncodedSlash {
         /// The encoded slash is a character of its segment: routes never match it as a slash, and the upstream receives it as it came.
         Keep = "keep",
         /// The response is 400: for upstreams that treat it as a slash.
@@ -106,70 +121,70 @@ words! {
     }
 }
 
-table! {
+settings! {
     /// How long clients may take.
-    ServerTimeouts {
+    pub struct ServerTimeouts {
         /// To send the head of a request.
-        header_read: Time = "10s",
+        header_read: Micros [TIMEOUT] = "10s",
         /// Between two pieces of a body, in either direction.
-        body_idle: Time = "30s",
+        body_idle: Micros [TIMEOUT] = "30s",
         /// Between two requests of a connection.
-        keep_alive: Time = "75s",
+        keep_alive: Micros [TIMEOUT] = "75s",
         /// For requests in progress to finish when the gateway stops.
-        drain: Time = "30s",
+        drain: Micros [TIMEOUT] = "30s",
         /// From SIGTERM on, before `drain` begins: `/readyz` answers 503 while requests are still accepted, so that load balancers
         /// stop sending them. `0s` leaves this phase out.
-        drain_delay: Time = "5s",
+        drain_delay: Micros [SPAN] = "5s",
         /// To finish the TLS handshake.
-        tls_handshake: Time = "10s",
+        tls_handshake: Micros [TIMEOUT] = "10s",
         /// Without a byte in either direction on an upgraded connection (WebSocket).
-        upgrade_idle: Time = "5m",
+        upgrade_idle: Micros [TIMEOUT] = "5m",
     }
 }
 
-table! {
+settings! {
     /// How much clients may send.
-    Bounds {
+    pub struct Bounds {
         /// Connections at the same time.
-        connections: u64 = 10000,
+        connections: usize [1..=MANY] = 10000,
         /// Connections at the same time from one address (or IPv6 network). Default: as many as leave room for others.
-        connections_per_address: u64 => 100,
+        connections_per_address: Option<usize> [1..=MANY] => 100,
         /// Requests at the same time; further ones are refused with 503. Default: no bound of its own.
-        requests: u64 => 5000,
+        requests: Option<usize> [1..=MANY] => 5000,
         /// Bytes of a request's head, 8KiB to 1MiB; a larger one is refused with 431.
-        header_bytes: Size = "64KiB",
+        header_bytes: usize as Bytes<usize> [8 << 10..=1 << 20] = "64KiB",
         /// Header lines of a request, 10 to 1000.
-        headers: u64 = 100,
+        headers: usize [10..=1000] = 100,
         /// Bytes of a request's body, or `unlimited`; a larger one is refused with 413. A route may set its own bound.
-        body: Size = "unlimited" => "10MiB",
+        body: Option<u64> as Size = "unlimited" => "10MiB",
         /// Bytes per second at which a request's body must arrive on average, measured once it has taken 10 seconds; a slower one
         /// is refused with 408. It does not apply to gRPC, nor once the response has begun. 0 is no bound.
-        body_rate: u64 = 100,
+        body_rate: u64 [0..=1 << 30] = 100,
         /// Streams at the same time on one HTTP/2 connection.
-        http2_streams: u64 = 100,
+        http2_streams: u32 [1..=10_000] = 100,
     }
 }
 
-table! {
+settings! {
     /// The admin listener: health, metrics, status.
-    Admin {
+    pub struct Admin {
         /// Where it listens, or `off`. It must not be the public port.
-        listen: Text = "127.0.0.1:9180",
+        listen: Option<Listener> as AdminListener = "127.0.0.1:9180",
         /// Host names that requests to it may ask for, besides `localhost` and IP addresses. All others are refused, so that a web
         /// page cannot reach it through a name of its own.
-        hosts: Vec<At<Text>> = [] => ["gateway.internal"],
+        hosts: Vec<String> as Vec<HostName> = [] => ["gateway.internal"],
     }
 }
 
-table! {
+settings! {
     /// The access log and the operations log.
-    Log {
+    pub struct Log {
         /// Where the access log goes: `stdout`, `stderr`, `off`, or a path. SIGUSR1 reopens the file.
-        access: Text = "stdout" => "/var/log/tollgate/access.log",
+        access: AccessLog as AccessLogTarget = "stdout" => "/var/log/tollgate/access.log",
         /// The format of the access log.
         format: LogFormat = "json" => "combined",
         /// The share of admitted requests that is logged; refused requests are always logged.
-        sample: Text = "100% of requests" => "1% of requests",
+        sample: u16 as ShareOfRequests = "100% of requests" => "1% of requests",
         /// How the access log shows callers.
         keys: LogKeys = "hashed" => "plain",
         /// Whether the access log shows the query of a request. Queries can hold secrets: keys, tokens, names.
@@ -227,29 +242,37 @@ words! {
     }
 }
 
-table! {
+settings! {
     /// How the address of a client is found: the one place that says which proxies are trusted.
-    Address {
+    for AddressPolicy as Address {
         /// Networks of your own proxies. `X-Forwarded-For` and `Forwarded` are believed only from these.
-        trusted_proxies: Vec<At<Text>> = [] => ["10.0.0.0/8", "2001:db8::/32"],
+        trusted_proxies: Networks<ProxyNetwork> = [] => ["10.0.0.0/8", "2001:db8::/32"],
         /// Number of your own proxies that every request comes through, where their addresses are not known: the address that the
         /// outermost of them wrote is the client's. Only where no client can reach the gateway past them: one that does chooses its
         /// address. In place of `trusted_proxies`.
-        trusted_hops: u64 => 1,
+        trusted_hops: Option<u8> [1..=32] => 1,
         /// Whether forwarding headers are believed on Unix sockets, which only local processes can connect to.
         trust_unix: bool = false => true,
         /// Which forwarding header is believed.
-        header: RawForwarding = "either" => "x-forwarded-for",
+        header: ForwardingHeader = "either" => "x-forwarded-for",
         /// Number of leading bits that tell IPv6 clients apart, 16 to 128: one customer usually has a whole /64.
-        ipv6_prefix: u64 = 64 => 56,
+        ipv6_prefix: u8 [16..=128] = 64 => 56,
         /// Networks whose clients are never limited.
-        exempt: Vec<At<Text>> = [] => ["192.0.2.0/24"],
+        exempt: Networks = [] => ["192.0.2.0/24"],
     }
+    make AddressPolicy {
+        trusted_proxies,
+        trusted_hops: trusted_hops.unwrap_or(0),
+        trust_unix,
+        header,
+        ipv6_prefix,
+        exempt,
+    };
+    check check_address;
 }
 
 words! {
-    /// Which forwarding header is believed.
-    pub(crate) enum RawForwarding {
+    for ForwardingHeader {
         /// The one that is present. A request in which both are present and disagree is refused with 400.
         Either = "either",
         /// X-Forwarded-For only.
@@ -258,3 +281,6 @@ words! {
         Forwarded = "forwarded",
     }
 }
+
+/// Far above any intended number, and little enough to count.
+const MANY: u64 = 10_000_000;

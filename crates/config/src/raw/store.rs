@@ -1,14 +1,16 @@
 //! `[store]`.
 
-use crate::quantity::{Count, Time};
+use crate::files::{Authorities, Chain, PrivateKey, Readable};
+use crate::quantity::{Auto, TIMEOUT};
 use crate::reader::{table, words};
 use crate::scalar::Text;
+use tollgate_limit::{Micros, WhenDown};
 
 table! {
     /// The store that several gateways share.
     RawStore {
         /// The kind of store.
-        @required kind: StoreKind => "redis",
+        @required("write kind = \"redis\" or kind = \"postgres\"; leave [store] out to keep everything in the process") kind: StoreKind => "redis",
         /// Where the store is: `redis://`, `rediss://` (TLS), `unix:`, `redis+sentinel://a,b,c/NAME`, `redis+cluster://a,b,c`, or
         /// `postgres://`. A password in it must come from the environment.
         url: Text => "${REDIS_URL}",
@@ -21,11 +23,11 @@ table! {
         /// A file that holds the password.
         password_file: Text => "/run/secrets/store_password",
         /// How long a request waits for the store; after that `when_down` applies.
-        answer_within: Time = "20ms" => "50ms",
+        answer_within: Micros [TIMEOUT] = "20ms" => "50ms",
         /// What happens to requests while the store does not answer. A limit may choose differently.
-        @required when_down: WhenDown => "local_share",
+        @required("when_down = \"local_share\" enforces this gateway's part of each limit, \"allow\" admits, \"refuse\" answers 503; no default is right for both a login and a search") when_down: WhenDown => "local_share",
         /// The number of gateways that share the limits: the local share is one part of so many. `auto` counts them in the store.
-        replicas: Count = "auto" => 3,
+        replicas: Auto<u32> [1..=10_000] = "auto" => 3,
         /// The secret by which keys are hashed before they are stored, at least 16 characters. It must come from the environment,
         /// and every gateway needs the same one.
         key_secret: Text => "${TOLLGATE_KEY_SECRET}",
@@ -39,11 +41,11 @@ table! {
         /// What the gateway does at the start when the server's settings could lose buckets.
         audit: Audit = "warn" => "refuse",
         /// The authorities that sign the server's certificate, a PEM file. Default: the system's. With this file TLS is mandatory.
-        ca_file: Text => "store-ca.pem",
+        ca_file: Readable<Authorities> => "store-ca.pem",
         /// The certificate that the gateway shows to the server, a PEM file.
-        client_certificate: Text => "gateway.pem",
+        client_certificate: Readable<Chain> => "gateway.pem",
         /// The private key of that certificate, a PEM file.
-        client_key: Text => "gateway.key",
+        client_key: Readable<PrivateKey> => "gateway.key",
     }
 }
 
@@ -58,8 +60,7 @@ words! {
 }
 
 words! {
-    /// What happens while the store does not answer.
-    pub(crate) enum WhenDown {
+    for WhenDown {
         /// Each gateway enforces its part of the limit, counted in the process.
         LocalShare = "local_share",
         /// Requests are admitted, and counted in the metrics.

@@ -1,8 +1,10 @@
 //! `[[tests]]`.
 
-use crate::quantity::Time;
-use crate::reader::table;
+use crate::reader::{settings, table};
 use crate::scalar::{Named, OneOrMany, Text};
+use crate::validate::responses::HeaderText;
+use crate::validate::tests_table::{Start, check_expect};
+use tollgate_limit::Micros;
 
 table! {
     /// Requests with the verdicts they must get. `tollgate check` runs them in virtual time with fresh buckets.
@@ -11,28 +13,29 @@ table! {
         name: Text => "a free key may burst five",
         /// `[N x] METHOD [HOST]/PATH [as IDENTITY:CALLER] [from ADDRESS] [at TIME] [every TIME] [for TIME] [answered STATUS]`. The
         /// entries of a list are sent in order, to the same buckets. The upstream answers 200 unless the test says otherwise.
-        @required send: OneOrMany<Text> => "21 x POST /v1/search/a as tenant:acme at 0s",
+        @required("send = \"21 x POST /v1/search/a as tenant:acme at 0s\"") send: OneOrMany<Text> => "21 x POST /v1/search/a as tenant:acme at 0s",
         /// The moment at which it begins, on which calendar windows depend.
-        at: Text = "2026-01-01T00:00:00Z",
+        at: Start = "2026-01-01T00:00:00Z",
         /// Headers of the requests; a `content-length` stands for a body.
-        headers: Named<Text> => { "x-api-key" = "k-123" },
+        headers: Named<HeaderText> => { "x-api-key" = "k-123" },
         /// What must come out.
-        @required expect: RawExpect => { allowed = 20, refused = 1 },
+        @required("expect = { allowed = 20, refused = 1 }") expect: Expect => { allowed = 20, refused = 1 },
     }
 }
 
-table! {
+settings! {
     /// What must come out of a test. What is not written may be anything.
-    RawExpect {
+    pub struct Expect {
         /// Number of requests admitted.
-        allowed: u64 => 20,
+        allowed: Option<u64> => 20,
         /// Number of requests refused by a limit.
-        refused: u64 => 1,
+        refused: Option<u64> => 1,
         /// The `Retry-After` of the last refusal, in whole seconds, rounded up.
-        retry_after: Time => "2s",
+        retry_after: Option<Micros> => "2s",
         /// The status of the last response, where it is the gateway's own (404, 401, 429).
-        status: u64 => 429,
+        status: Option<u16> [100..=599] => 429,
         /// The limit that refused last.
-        limit: Text => "search",
+        limit: Option<String> => "search",
     }
+    check check_expect;
 }

@@ -1,74 +1,108 @@
 //! `[upstreams.*]`.
 
-use crate::quantity::Time;
-use crate::reader::{table, words};
-use crate::scalar::{OneOrMany, ShortOr, Text};
+use crate::files::{Authorities, Chain, Pem, PrivateKey};
+use crate::quantity::TIMEOUT;
+use crate::reader::{settings, table, words};
+use crate::scalar::{OneOrMany, Text};
+use crate::validate::upstreams::{
+    HealthPath, HostHeader, Pins, Retries, ServerName, Servers, check_upstream, named,
+};
+use tollgate_limit::Micros;
+use tollgate_policy::UpstreamTimeouts;
+use tollgate_policy::upstream::{Balance, Eject, Health, ProxyProtocol, TlsFiles, Upstream};
 
-table! {
+settings! {
     /// An upstream: the servers that requests are forwarded to. A route may also name one server by its URL, without this table.
-    RawUpstream {
+    for Upstream as RawUpstream {
         /// Its servers: `http://HOST:PORT`, `https://HOST:PORT`, `unix:/PATH`, or a table with a weight. Every address that a host
         /// name resolves to is a server of its own with that weight.
-        @required servers: OneOrMany<ShortOr<Text, RawServer>> => ["http://10.0.0.1:3000", { url = "http://10.0.0.2:3000", weight = 2 }],
+        @required("servers = [\"http://10.0.0.1:3000\"]") servers: Servers => ["http://10.0.0.1:3000", { url = "http://10.0.0.2:3000", weight = 2 }],
         /// How a server is chosen.
-        balance: RawBalance = "least_requests" => "round_robin",
+        balance: Balance = "least_requests" => "round_robin",
         /// Active health checks. Default: none.
-        health: RawHealth => { path = "/healthz", every = "5s" },
+        health: Option<Health> => { path = "/healthz", every = "5s" },
         /// Passive ejection: servers that fail requests are left out for a while.
-        eject: RawEject => { failures = 5, wait = "10s" },
+        eject: Eject => { failures = 5, wait = "10s" },
         /// How long the upstream may take.
-        timeouts: RawUpstreamTimeouts => { connect = "1s", response = "30s", idle = "60s" },
+        timeouts: UpstreamTimeouts => { connect = "1s", response = "30s", idle = "60s" },
         /// Which requests are sent again.
-        retries: RawRetries => { attempts = 2, on = ["connect_failure", "503"] },
+        retries: Retries => { attempts = 2, on = ["connect_failure", "503"] },
         /// The Host header that the upstream receives: `keep` (the client's), `upstream` (the server's), or a name. Default: `keep`, and
         /// `upstream` where `server.egress` is set.
-        host: Text => "upstream",
+        host: Option<HostHeader> => "upstream",
         /// Whether HTTP/2 is spoken to the servers: without TLS by prior knowledge, over TLS where the server agrees to it
         /// (ALPN). gRPC needs it.
         http2: bool = false => true,
         /// Whether interim responses (`103 Early Hints` and other 1xx) are passed on, from HTTP/1.1 upstreams to HTTP/1.1 clients.
         early_hints: bool = false => true,
         /// Connections at the same time, per worker and server.
-        connections: u64 = 1024,
+        connections: usize [1..=MANY] = 1024,
         /// Idle connections that are kept, per worker and server.
-        idle_connections: u64 = 256,
+        idle_connections: usize [0..=MANY] = 256,
         /// Requests that may wait for a connection, per worker; further ones are refused with 503.
-        pending: u64 = 1024,
+        pending: usize [0..=MANY] = 1024,
         /// How long a request may wait for a connection. Default: the connect timeout.
-        pending_timeout: Time => "1s",
+        pending_timeout: Option<Micros> [TIMEOUT] => "1s",
         /// The authorities that the servers' certificates are verified against, a PEM file. Default: the system's.
-        ca_file: Text => "upstream-ca.pem",
+        ca_file: Option<Pem<Authorities>> => "upstream-ca.pem",
         /// The name that certificates are verified for and that is asked for (SNI). Default: the host of each server's URL.
-        server_name: Text => "api.internal",
+        server_name: Option<ServerName> => "api.internal",
         /// SHA-256 of each certificate that the servers may show, in hex digits (`openssl x509 -noout -fingerprint -sha256`).
         /// With `ca_file` certificates are verified as well; without, a pinned certificate is accepted whatever its name, authority and age.
-        pinned_sha256: OneOrMany<Text> => "9F86D081884C7D659A2FEAA0C55AD015A3BF4F1B2B0B822CD15D6C15B0F00A08",
+        pinned_sha256: Pins => "9F86D081884C7D659A2FEAA0C55AD015A3BF4F1B2B0B822CD15D6C15B0F00A08",
         /// The certificate that the gateway shows to the servers, a PEM file.
-        client_certificate: Text => "gateway.pem",
+        client_certificate: Option<Pem<Chain>> => "gateway.pem",
         /// The private key of that certificate, a PEM file.
-        client_key: Text => "gateway.key",
+        client_key: Option<Pem<PrivateKey>> => "gateway.key",
         /// How often host names are looked up again.
-        resolve_every: Time = "5s",
+        resolve_every: Micros [TIMEOUT] = "5s",
         /// How long a new or recovered server takes to reach its full share; `0s` is at once.
-        slow_start: Time = "0s" => "30s",
+        slow_start: Micros = "0s" => "30s",
         /// The PROXY protocol header sent on new connections. Each connection then carries one request.
-        proxy_protocol: SendProxyProtocol = "off" => "v2",
+        proxy_protocol: ProxyProtocol = "off" => "v2",
     }
+    make Upstream {
+        // The caller knows it.
+        name: "".into(),
+        servers: named(servers, server_name),
+        balance,
+        queue_timeout: pending_timeout.unwrap_or(timeouts.connect),
+        timeouts,
+        idle_connections,
+        connections,
+        host: host.unwrap_or_default(),
+        http2,
+        early_hints,
+        attempts: retries.0,
+        retry: retries.1,
+        pending,
+        tls: TlsFiles {
+            ca: ca_file,
+            certificate: client_certificate,
+            key: client_key,
+            pinned: pinned_sha256,
+        },
+        health,
+        eject,
+        resolve_every,
+        slow_start,
+        proxy_protocol,
+    };
+    check check_upstream;
 }
 
 table! {
     /// One server of an upstream.
     RawServer {
         /// Where it is: `http://HOST:PORT`, `https://HOST:PORT` or `unix:/PATH`.
-        @required url: Text => "http://10.0.0.2:3000",
+        @required("{ url = \"http://10.0.0.2:3000\", weight = 2 }") url: Text => "http://10.0.0.2:3000",
         /// Its share among the servers, 1 to 1000.
-        weight: u64 = 1 => 2,
+        weight: u32 [1..=1000] = 1 => 2,
     }
 }
 
 words! {
-    /// How a server is chosen.
-    pub(crate) enum RawBalance {
+    for Balance {
         /// In turn by weight, leaving out servers that have more than their share of the requests in progress.
         LeastRequests = "least_requests",
         /// In turn by weight.
@@ -79,8 +113,7 @@ words! {
 }
 
 words! {
-    /// The PROXY protocol header sent.
-    pub(crate) enum SendProxyProtocol {
+    for ProxyProtocol {
         /// None.
         Off = "off",
         /// Version 1, text.
@@ -90,43 +123,43 @@ words! {
     }
 }
 
-table! {
+settings! {
     /// Active health checks.
-    RawHealth {
+    for Health as RawHealth {
         /// The path that is asked for. A 2xx or 3xx response is good.
-        @required path: Text => "/healthz",
+        @required("health = { path = \"/healthz\", every = \"5s\" }") path: HealthPath => "/healthz",
         /// The time between two checks of a server.
-        every: Time = "5s",
+        every: Micros [TIMEOUT] = "5s",
         /// How long a check may take.
-        timeout: Time = "2s",
+        timeout: Micros [TIMEOUT] = "2s",
         /// Good checks in a row after which a server is used again.
-        healthy_after: u64 = 2,
+        healthy_after: u32 [1..=100] = 2,
         /// Bad checks in a row after which a server is left out.
-        unhealthy_after: u64 = 3,
+        unhealthy_after: u32 [1..=100] = 3,
     }
 }
 
-table! {
+settings! {
     /// Passive ejection.
-    RawEject {
+    for Eject as RawEject {
         /// Failures in a row (no connection, no response, 502, 503, 504) after which a server is left out.
-        failures: u64 = 5,
+        failures: u32 [1..=1000] = 5,
         /// How long it is left out the first time; the time doubles with every repetition, to 32 times this.
-        wait: Time = "10s",
+        wait: Micros [TIMEOUT] = "10s",
     }
 }
 
-table! {
+settings! {
     /// How long an upstream may take.
-    RawUpstreamTimeouts {
+    for UpstreamTimeouts as RawUpstreamTimeouts {
         /// To connect.
-        connect: Time = "1s",
+        connect: Micros [TIMEOUT] = "1s",
         /// From the end of the request to the head of the response; after that 504.
-        response: Time = "30s",
+        response: Micros [TIMEOUT] = "30s",
         /// Between two pieces of a body, in either direction; also how long an idle connection is kept.
-        idle: Time = "60s",
+        idle: Micros [TIMEOUT] = "60s",
         /// From the head of the request to the end of the response. Default: no bound of its own.
-        total: Time => "2m",
+        total: Option<Micros> [TIMEOUT] => "2m",
     }
 }
 
@@ -135,7 +168,7 @@ table! {
     RawRetries {
         /// Attempts in all, 1 to 10; 1 is no retry. A request that no server can have read is sent again without counting as an attempt:
         /// when a kept connection accepts no byte any more, or an HTTP/2 server closes (GOAWAY) without having processed the stream.
-        attempts: u64 = 2 => 3,
+        attempts: u32 [1..=10] = 2 => 3,
         /// After what a request is sent again.
         on: OneOrMany<RetryOn> = ["connect_failure", "refused_stream", "connection_closed"] => ["connect_failure", "503"],
     }
@@ -158,3 +191,6 @@ words! {
         GatewayTimeout = "504",
     }
 }
+
+/// Far above any intended number, and little enough to count.
+const MANY: u64 = 1_000_000;

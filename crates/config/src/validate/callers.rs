@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
-use super::{Context, entries_of, names_of};
-use crate::env::Env;
-use crate::problem::{Problem, Problems, suggestion};
+use super::{entries_of, names_of};
+use crate::context::Context;
+use crate::problem::suggestion;
 use crate::raw::{RawCaller, RawFile};
-use crate::reader::{Node, Read, Reader};
+use crate::reader::{Node, Read};
 use crate::scalar::{Named, ShortOr, Text};
-use crate::source::{At, Place, Sources};
+use crate::source::{At, Place};
 use tollgate_policy::callers::digest_words;
 use tollgate_policy::identity::{Caller, Callers, parse_digest};
 
@@ -27,20 +27,13 @@ pub(crate) fn callers(
             let own: Vec<&str> = with_own_numbers(raw)
                 .map(|(name, _)| name.as_str())
                 .collect();
-            compile(named, &tiers, &own, context.problems).map(|callers| (callers, None))
+            compile(named, &tiers, &own, context).map(|callers| (callers, None))
         }
         ShortOr::Short(text) => {
             let text = field.with(text.clone());
             let content = context.content(&text, "callers are read from here")?;
             let path = context.path(&text);
-            let callers = read(
-                &path,
-                content,
-                &tiers,
-                context.env,
-                context.sources,
-                context.problems,
-            )?;
+            let callers = read(&path, content, &tiers, context)?;
             Some((callers, Some(path)))
         }
     }
@@ -51,44 +44,35 @@ pub(crate) fn read(
     path: &Path,
     content: String,
     tiers: &[&str],
-    env: Env<'_>,
-    sources: &mut Sources,
-    problems: &mut Problems,
+    context: &mut Context<'_>,
 ) -> Option<Callers> {
     let base = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
-    let file = sources.add(path.display().to_string(), content, &base);
-    let text = sources.of(file).text.clone();
-    let (table, errors) = DeTable::parse_recoverable(&text);
+    let (table, errors) = DeTable::parse_recoverable(&content);
+    let file = context
+        .sources
+        .add(path.display().to_string(), content.as_str(), &base);
     if let Some(error) = errors.first() {
         let place = Place::new(file, error.span().unwrap_or(0..0));
-        problems.push(Problem::error("this is not TOML").at(place, error.message()));
+        context.error("this is not TOML", place, error.message());
         return None;
     }
-    let mut reader = Reader {
-        file,
-        text: &text,
-        env,
-        problems,
-        path: Vec::new(),
+    let node = Node {
+        value: &DeValue::Table(table.into_inner()),
+        place: Place::new(file, 0..0),
     };
-    let value = DeValue::Table(table.into_inner());
-    let named = Named::<RawCaller>::read(
-        Node {
-            value: &value,
-            place: Place::new(file, 0..0),
-        },
-        &mut reader,
-    )?;
+    let keys = std::mem::take(&mut context.keys);
+    let named = Named::<RawCaller>::read(node, context);
+    context.keys = keys;
+    let named = named?;
     for (_, caller) in &named.entries {
         if let Some(place) = caller.limits.place() {
-            let problem = Problem::error("a file of callers gives tiers, not numbers")
-                .at(place, "this belongs into the main file");
-            problems.push(problem.help(
+            let title = "a file of callers gives tiers, not numbers";
+            context.error(title, place, "write this in the main file").help(
                 "give the caller a tier of its own: tier = \"acme\", with [tiers.acme] in the main file",
-            ));
+            );
         }
     }
-    compile(&named, tiers, &[], problems)
+    compile(&named, tiers, &[], context)
 }
 
 /// The callers of the file that have limits of their own, by name.
@@ -115,80 +99,58 @@ fn compile(
     named: &Named<RawCaller>,
     tiers: &[&str],
     own: &[&str],
-    problems: &mut Problems,
+    context: &mut Context<'_>,
 ) -> Option<Callers> {
-    let mut entries: Vec<(At<String>, [u8; 32], Caller)> = Vec::new();
+    let mut entries: Vec<(Place, [u8; 32], Caller)> = Vec::new();
     let mut whole = named.broken.is_empty();
     for (key, caller) in &named.entries {
         let digest = match parse_digest(&key.value) {
             Ok(digest) => Some(digest),
-            Err(error) => {
-                problems.push(not_a_digest(key, error.message));
+            Err(error) if key.value.starts_with("sha256:") => {
+                context.error("this is no SHA-256", key.place, error.message);
+                None
+            }
+            Err(_) => {
+                // It may be the secret itself.
+                let title = "a caller's key stands in clear in the file";
+                let label = "callers are listed by the SHA-256 of their key";
+                let help = digest_words(key.value.as_bytes());
+                let problem = context.error(title, key.place, label);
+                problem.help(format!("if this is the key itself, write \"{help}\""));
+                problem.secret = true;
                 None
             }
         };
-        if caller.name.is_absent() {
-            let problem =
-                Problem::error("a caller without a name").at(caller.place, "`name` is missing");
-            problems.push(problem.help("{ name = \"acme\", tier = \"pro\" }"));
-        }
         let tier = caller.tier.get();
         if let Some(tier) = tier
             && !tiers.contains(&tier.as_str())
         {
-            let problem = Problem::error(format!("unknown tier `{}`", tier.as_str()));
-            let problem = problem.at(tier.place, suggestion("tier", tier.as_str(), tiers));
-            let help = format!(
-                "a tier without numbers of its own is one line: tiers.{} = {{}}, before the first table",
-                tier.as_str()
-            );
-            problems.push(problem.help(help));
+            let name = tier.as_str();
+            let label = suggestion("tier", name, tiers);
+            context.error(format!("unknown tier `{name}`"), tier.place, label).help(format!(
+                "a tier without numbers of its own is one line: tiers.{name} = {{}}, before the first table"
+            ));
             whole = false;
         }
-        match (digest, caller.name.get()) {
-            (Some(digest), Some(name)) => {
-                if let Some((first, ..)) = entries.iter().find(|(_, other, _)| *other == digest) {
-                    let problem =
-                        Problem::error("one key for two callers").at(key.place, "again here");
-                    problems.push(problem.at(first.place, "first here"));
-                    whole = false;
-                    continue;
-                }
-                let tier = tier.map(|tier| Arc::from(tier.as_str()));
-                entries.push((
-                    key.clone(),
-                    digest,
-                    Caller {
-                        name: Arc::from(name.as_str()),
-                        tier,
-                        numbers: own
-                            .contains(&name.as_str())
-                            .then(|| own_numbers(name.as_str()).into()),
-                    },
-                ));
-            }
-            _ => whole = false,
+        let (Some(digest), Some(name)) = (digest, caller.name.get()) else {
+            whole = false;
+            continue;
+        };
+        if let Some((first, ..)) = entries.iter().find(|(_, other, _)| *other == digest) {
+            context.twice("one key for two callers", key.place, *first);
+            whole = false;
+            continue;
         }
+        let name = name.as_str();
+        let caller = Caller {
+            name: Arc::from(name),
+            tier: tier.map(|tier| Arc::from(tier.as_str())),
+            numbers: own.contains(&name).then(|| own_numbers(name).into()),
+        };
+        entries.push((key.place, digest, caller));
     }
-    if !whole {
-        return None;
-    }
-    Callers::new(
-        entries
-            .into_iter()
-            .map(|(_, digest, caller)| (digest, caller)),
-    )
-    .ok()
-}
-
-/// A key that is not a digest may be the secret itself: report what to write instead.
-fn not_a_digest(key: &At<String>, message: String) -> Problem {
-    if key.value.starts_with("sha256:") {
-        return Problem::error("this is no SHA-256").at(key.place, message);
-    }
-    let digest = digest_words(key.value.as_bytes());
-    Problem::error("a caller's key stands in clear in the file")
-        .secret()
-        .at(key.place, "callers are listed by the SHA-256 of their key")
-        .help(format!("if this is the key itself, write \"{digest}\""))
+    let callers = entries
+        .into_iter()
+        .map(|(_, digest, caller)| (digest, caller));
+    Callers::new(callers).ok().filter(|_| whole)
 }

@@ -1,7 +1,6 @@
 //! `lease`: which limits can be leased.
 
-use super::Context;
-use crate::problem::Problem;
+use crate::context::Context;
 use crate::raw::RawLimit;
 use crate::settings::{Store, Topology};
 use crate::source::{At, Place};
@@ -43,17 +42,16 @@ pub(crate) fn check(
         // In a cluster a request's buckets may be on different servers only if all of them can be
         // leased.
         let problem = if base || store.topology == Topology::Cluster {
-            Problem::error(format!("`{whose}` cannot be leased"))
+            let title = format!("`{whose}` cannot be leased");
+            context.error(title, place, "asked for here")
         } else {
-            Problem::warning(format!(
-                "`{whose}` is not leased: every decision asks the store"
-            ))
+            let title = format!("`{whose}` is not leased: every decision asks the store");
+            context.warning(title, place, "asked for here")
         };
-        let problem = problem.at(place, "asked for here");
-        context.push(match place_of(reason.field, &raw.value).filter(|_| base) {
+        match place_of(reason.field, &raw.value).filter(|_| base) {
             Some(at) => problem.at(at, reason.message),
             None => problem.note(reason.message),
-        });
+        };
     }
 }
 

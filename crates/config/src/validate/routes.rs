@@ -7,15 +7,16 @@ mod edits;
 mod matching;
 mod target;
 
+pub(crate) use matching::{HeaderPattern, MethodText};
+
 use std::sync::Arc;
 
 use super::limits::Limits;
-use super::responses::refusal;
 use super::upstreams::Upstreams;
-use super::{Context, costs, list_of, names_of};
+use super::{costs, list_of, names_of};
+use crate::context::Context;
 use crate::problem::Problem;
-use crate::quantity::Size;
-use crate::raw::{self, RawRoute, RawRouteLimit};
+use crate::raw::{RawDefaults, RawFile, RawRoute, RawRouteLimit};
 use crate::scalar::{ShortOr, Text};
 use crate::source::{At, Place};
 use tollgate_policy::route::{Pattern, Route, RouteLimit, Target};
@@ -41,35 +42,35 @@ pub(crate) struct Known<'k> {
     pub(crate) body: Option<u64>,
 }
 
+impl Known<'_> {
+    /// The index of the identity with this name.
+    fn identity(&self, name: &str) -> Option<usize> {
+        self.identities
+            .iter()
+            .position(|identity| *identity == name)
+    }
+}
+
 /// Compiles `[[routes]]`.
 pub(crate) fn routes(
-    raw: &raw::RawFile,
+    raw: &RawFile,
     known: &Known<'_>,
     upstreams: &mut Upstreams,
     context: &mut Context<'_>,
 ) -> Routes {
     let mut made = Routes::default();
     if raw.routes.is_absent() {
-        let problem =
-            Problem::error("there are no routes: every request would be answered with 404");
-        context.push(
-            problem.help(
-                "add [[routes]] with match = \"/**\" and upstream = \"http://127.0.0.1:3000\"",
-            ),
-        );
+        let title = "there are no routes: every request would be answered with 404";
+        let help = "add [[routes]] with match = \"/**\" and upstream = \"http://127.0.0.1:3000\"";
+        context.problems.push(Problem::error(title)).help(help);
     }
     let mut named: Vec<&At<Text>> = Vec::new();
     for at in list_of(&raw.routes) {
         if let Some(name) = at.name.get() {
             match named.iter().find(|other| other.as_str() == name.as_str()) {
                 Some(first) => {
-                    let problem =
-                        Problem::error(format!("two routes are called `{}`", name.as_str()));
-                    context.push(
-                        problem
-                            .at(name.place, "again here")
-                            .at(first.place, "first here"),
-                    );
+                    let title = format!("two routes are called `{}`", name.as_str());
+                    context.twice(title, name.place, first.place);
                 }
                 None => named.push(name),
             }
@@ -87,7 +88,7 @@ pub(crate) fn routes(
 
 fn route(
     at: &At<RawRoute>,
-    raw: &raw::RawFile,
+    raw: &RawFile,
     known: &Known<'_>,
     upstreams: &mut Upstreams,
     context: &mut Context<'_>,
@@ -95,17 +96,11 @@ fn route(
     let pattern = matching::pattern(at, context);
     let limits = limits(at, raw, known, context);
     let target = target::target(at, raw, known, upstreams, context);
-    let identity = |name: &str| {
-        known
-            .identities
-            .iter()
-            .position(|identity| *identity == name)
-    };
+    let identity = |name: &str| known.identity(name);
     let request_headers = edits::edits(&at.request_headers, &identity, context);
     let response_headers = edits::edits(&at.response_headers, &identity, context);
     let strip_prefix = edits::prefix("strip_prefix", &at.strip_prefix, context);
     let add_prefix = edits::prefix("add_prefix", &at.add_prefix, context);
-    let refusal = refusal(&at.refusal, context);
     if let (Some(pattern), Some(prefix)) = (&pattern, &strip_prefix) {
         edits::check_strip(pattern, prefix, at, context);
     }
@@ -117,10 +112,8 @@ fn route(
         ];
         for (key, place) in fields {
             if let Some(place) = place {
-                context.push(
-                    Problem::error(format!("`{key}` means nothing where nothing is forwarded"))
-                        .at(place, "the gateway answers by itself"),
-                );
+                let title = format!("`{key}` means nothing where nothing is forwarded");
+                context.error(title, place, "the gateway answers by itself");
             }
         }
     }
@@ -138,12 +131,8 @@ fn route(
         add_prefix,
         request_headers,
         response_headers,
-        refusal,
-        body_max: match at.body.get().map(|body| body.value) {
-            None => known.body,
-            Some(Size::Unlimited) => None,
-            Some(Size::Bytes(bytes)) => Some(bytes),
-        },
+        refusal: at.refusal.get().map(|refusal| refusal.value.clone()),
+        body_max: at.body.or(known.body),
     })
 }
 
@@ -164,11 +153,11 @@ fn own_name(pattern: &Pattern) -> String {
 /// `limits`.
 fn limits(
     at: &At<RawRoute>,
-    raw: &raw::RawFile,
+    raw: &RawFile,
     known: &Known<'_>,
     context: &mut Context<'_>,
 ) -> Option<Vec<RouteLimit>> {
-    let defaults = raw.defaults.or(raw::RawDefaults::default()).limits().value;
+    let defaults = raw.defaults.or(RawDefaults::default()).limits().value;
     let list = if at.limits.is_absent() {
         defaults.as_slice()
     } else {
@@ -184,24 +173,15 @@ fn limits(
             ShortOr::Table(table) => match table.limit.get() {
                 Some(name) => (name.as_str(), name.place, table),
                 None => {
-                    if table.limit.is_absent() {
-                        let problem =
-                            Problem::error("which limit?").at(entry.place, "`limit` is missing");
-                        context.push(problem.help("{ limit = \"search\", cost = 2 }"));
-                    }
                     whole = false;
                     continue;
                 }
             },
         };
         if let Some((_, first)) = seen.iter().find(|(other, _)| *other == name) {
-            let problem = Problem::error(format!("a route names limit `{name}` twice"));
-            context.push(
-                problem
-                    .at(place, "again here")
-                    .at(*first, "first here")
-                    .help("for a higher price write { limit = \"…\", cost = 2 }"),
-            );
+            context
+                .twice(format!("a route names limit `{name}` twice"), place, *first)
+                .help("for a higher price write { limit = \"…\", cost = 2 }");
             continue;
         }
         seen.push((name, place));
@@ -218,25 +198,16 @@ fn limits(
             }
             continue;
         };
-        let cost = table.cost.get().map(|field| {
-            let cost = costs::cost(field, context);
-            costs::check_payable(
-                name,
-                &cost,
-                field.place,
-                &known.limits.written[rule].amounts,
-                context,
-            );
-            cost
-        });
-        if let (Some(cost), true) = (
-            table.cost.place(),
-            known.limits.rules[rule].settle.is_some(),
-        ) {
-            let problem = Problem::error(format!("limit `{name}` is settled from the response"))
-                .at(cost, "a price of its own means nothing here");
-            context.push(problem);
+        let cost = table.cost.get();
+        if let Some(cost) = cost {
+            let amounts = &known.limits.written[rule].amounts;
+            costs::check_payable(name, cost, cost.place, amounts, context);
+            if known.limits.rules[rule].settle.is_some() {
+                let title = format!("limit `{name}` is settled from the response");
+                context.error(title, cost.place, "a price of its own means nothing here");
+            }
         }
+        let cost = cost.map(|cost| cost.value.clone());
         made.push(RouteLimit { rule, cost });
     }
     let claims: usize = made
@@ -244,12 +215,10 @@ fn limits(
         .map(|limit| 1 + usize::from(known.limits.rules[limit.rule].candidate.is_some()))
         .sum();
     if claims > tollgate_limit::CLAIMS_MAX {
+        let most = tollgate_limit::CLAIMS_MAX;
+        let title = format!("a route is charged on more than {most} limits");
         let label = format!("{claims}, candidates among them");
-        let problem = Problem::error(format!(
-            "a route is charged on more than {} limits",
-            tollgate_limit::CLAIMS_MAX
-        ));
-        context.push(problem.at(at.limits.place().unwrap_or(at.place), label));
+        context.error(title, at.limits.place().unwrap_or(at.place), label);
         return None;
     }
     whole.then_some(made)

@@ -1,27 +1,28 @@
 //! `[store]`.
 
-use super::Context;
-use crate::problem::{Problem, nearest};
-use crate::raw::{self, RawStore};
+use super::upstreams::pair;
+use crate::context::Context;
+use crate::problem::nearest;
+use crate::raw::RawStore;
 use crate::reader::Field;
-use crate::scalar::Text;
 use crate::settings::{Secret, Store, StoreKind, StoreTls, Topology};
 use crate::source::At;
-use tollgate_limit::{Micros, WhenDown};
-
-/// Converts the mirror's value.
-pub(crate) const fn when_down(raw: raw::WhenDown) -> WhenDown {
-    match raw {
-        raw::WhenDown::LocalShare => WhenDown::LocalShare,
-        raw::WhenDown::Allow => WhenDown::Allow,
-        raw::WhenDown::Refuse => WhenDown::Refuse,
-    }
-}
+use tollgate_limit::Micros;
 
 /// `[store]`; `None` if there is none, or if it cannot be used (which was reported).
 pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Option<Store> {
     let raw = field.get()?;
-    required(raw, context);
+    if raw.url.is_absent() && raw.url_file.is_absent() {
+        context
+            .error("`store` needs `url`", raw.place, "`url` is missing")
+            .help("write url = \"redis://127.0.0.1:6379/0\", or url = \"${REDIS_URL}\"");
+    }
+    if raw.key_secret.is_absent() && raw.key_secret_file.is_absent() {
+        context
+            .error("`store` needs `key_secret`", raw.place, "`key_secret` is missing")
+            .note("keys in a shared store are keyed hashes, never raw: a reader of the store must not learn which callers there are")
+            .help("write key_secret = \"${TOLLGATE_KEY_SECRET}\" and set the variable to the same value for every gateway: openssl rand -hex 32");
+    }
     let kind = raw.kind.get();
     let url = url(raw, context);
     let topology = match (kind, &url) {
@@ -42,34 +43,30 @@ pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Optio
         ),
     ] {
         if let (Some(place), true) = (place, redis) {
-            context.push(Problem::error(format!("`{key}` means nothing for Redis")).at(place, why));
+            context.error(format!("`{key}` means nothing for Redis"), place, why);
         }
     }
     let tls = tls(raw, url.as_ref(), context);
-    let password = context
-        .secret("password", &raw.password, &raw.password_file)
-        .map(|at| at.value);
+    let password = context.secret("password", &raw.password, &raw.password_file);
     let key_secret = key_secret(raw, context);
-    let replicas = context
-        .count(&raw.replicas(), 10_000)
-        .and_then(|number| u32::try_from(number).ok());
-    let answer_within = context.time(raw.answer_within());
+    let answer_within = raw.answer_within().value;
     if let Some(place) = raw.answer_within.place()
         && answer_within > Micros::from_secs(1)
     {
-        let problem = Problem::warning("a request may wait for the store longer than a second")
-            .at(place, "and with it the caller");
-        context.push(problem.help("20ms to 50ms are usual within a data centre"));
+        let title = "a request may wait for the store longer than a second";
+        context
+            .warning(title, place, "and with it the client")
+            .help("20ms to 50ms are usual within a data centre");
     }
     Some(Store {
         kind: kind?.value,
         topology: topology?,
         url: url?.value,
         username: raw.username.get().map(|name| name.as_str().to_owned()),
-        password,
+        password: password.map(|at| at.value),
         answer_within,
-        when_down: when_down(raw.when_down.get()?.value),
-        replicas,
+        when_down: raw.when_down.get()?.value,
+        replicas: raw.replicas().value,
         key_secret: key_secret?,
         synchronous_commit: raw.synchronous_commit().value,
         create: raw.create().value,
@@ -80,15 +77,12 @@ pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Optio
 
 /// The trusted authorities and our certificate for the store's TLS; an error with a URL without
 /// TLS.
-fn tls(raw: &At<RawStore>, url: Option<&At<Secret>>, context: &mut Context<'_>) -> StoreTls {
-    let client = pair(&raw.client_certificate, &raw.client_key, context);
-    let ca = raw
-        .ca_file
-        .get()
-        .and_then(|file| context.readable(file, "authorities are read from here"));
-    let scheme = url
-        .map(|url| url.value.expose())
-        .and_then(|url| url.split_once(':'));
+fn tls(raw: &RawStore, url: Option<&At<Secret>>, context: &mut Context<'_>) -> StoreTls {
+    let (certificate, key) = (&raw.client_certificate, &raw.client_key);
+    let at = |key: &str| context.place(&format!("store.{key}"));
+    let places = [at("ca_file"), at("client_certificate"), at("client_key")];
+    pair(places[1], places[2], context);
+    let scheme = url.and_then(|url| url.value.expose().split_once(':'));
     let clear = match scheme {
         Some((
             "redis" | "valkey" | "unix" | "redis+unix" | "redis+sentinel" | "redis+cluster",
@@ -100,71 +94,36 @@ fn tls(raw: &At<RawStore>, url: Option<&At<Secret>>, context: &mut Context<'_>) 
         }
         _ => None,
     };
-    for (key, place) in [
-        ("ca_file", raw.ca_file.place()),
-        ("client_certificate", raw.client_certificate.place()),
-    ] {
+    for (key, place) in ["ca_file", "client_certificate"].into_iter().zip(places) {
         if let (Some(place), Some(help)) = (place, clear) {
-            let problem = Problem::error(format!("`{key}` for a store without TLS"));
-            context.push(
-                problem
-                    .at(place, "the URL says that nothing is encrypted")
-                    .help(help),
-            );
+            let title = format!("`{key}` for a store without TLS");
+            let label = "the URL says that nothing is encrypted";
+            context.error(title, place, label).help(help);
         }
     }
-    StoreTls { ca, client }
-}
-
-/// Keys that a store requires.
-fn required(raw: &At<RawStore>, context: &mut Context<'_>) {
-    if raw.kind.is_absent() {
-        let problem =
-            Problem::error("[store] does not say what it is").at(raw.place, "`kind` is missing");
-        context.push(problem.help(
-            "write kind = \"redis\" or kind = \"postgres\"; leave [store] out to keep everything in the process",
-        ));
-    }
-    if raw.url.is_absent() && raw.url_file.is_absent() {
-        let problem =
-            Problem::error("[store] does not say where it is").at(raw.place, "`url` is missing");
-        context.push(
-            problem.help("write url = \"redis://127.0.0.1:6379/0\", or url = \"${REDIS_URL}\""),
-        );
-    }
-    if raw.when_down.is_absent() {
-        let problem = Problem::error("[store] does not say what happens when it does not answer")
-            .at(raw.place, "`when_down` is missing");
-        context.push(problem.help(
-            "when_down = \"local_share\" enforces this gateway's part of each limit, \"allow\" admits, \"refuse\" answers 503; no default is right for both a login and a search",
-        ));
-    }
-    if raw.key_secret.is_absent() && raw.key_secret_file.is_absent() {
-        let problem =
-            Problem::error("[store] needs a `key_secret`").at(raw.place, "`key_secret` is missing");
-        context.push(
-            problem
-                .note("keys in a shared store are keyed hashes, never raw: whoever reads the store must not learn who calls")
-                .help("write key_secret = \"${TOLLGATE_KEY_SECRET}\" and set the variable to the same value for every gateway: openssl rand -hex 32"),
-        );
+    StoreTls {
+        ca: raw.ca_file.get().map(|at| at.value.clone()),
+        client: certificate
+            .get()
+            .zip(key.get())
+            .map(|(certificate, key)| (certificate.value.clone(), key.value.clone())),
     }
 }
 
-fn key_secret(raw: &At<RawStore>, context: &mut Context<'_>) -> Option<Secret> {
+fn key_secret(raw: &RawStore, context: &mut Context<'_>) -> Option<Secret> {
     let secret = context.secret("key_secret", &raw.key_secret, &raw.key_secret_file)?;
-    if secret.value.expose().len() < KEY_SECRET_LEAST {
-        let label = format!("{} characters", secret.value.expose().len());
-        let problem = Problem::error(format!(
-            "`key_secret` is shorter than {KEY_SECRET_LEAST} characters"
-        ))
-        .at(secret.place, label);
-        context.push(problem.help("make one: openssl rand -hex 32"));
+    let length = secret.value.expose().len();
+    if length < KEY_SECRET_LEAST {
+        let title = format!("`key_secret` is shorter than {KEY_SECRET_LEAST} characters");
+        context
+            .error(title, secret.place, format!("{length} characters"))
+            .help("make one: openssl rand -hex 32");
         return None;
     }
     Some(secret.value)
 }
 
-fn url(raw: &At<RawStore>, context: &mut Context<'_>) -> Option<At<Secret>> {
+fn url(raw: &RawStore, context: &mut Context<'_>) -> Option<At<Secret>> {
     if let (Some(url), true) = (raw.url.get(), raw.url_file.is_absent()) {
         let written = url.as_str();
         let password = written.find("://").and_then(|start| {
@@ -177,9 +136,8 @@ fn url(raw: &At<RawStore>, context: &mut Context<'_>) -> Option<At<Secret>> {
         match password.or_else(|| password_parameter(written)) {
             // The rest of the URL may be in the file.
             Some((start, end)) if !url.is_from_environment(start, end) => {
-                let problem = Problem::error("a password stands in clear in the file").secret();
-                let problem = problem.at(url.part(start, end), "a secret does not belong here");
-                context.push(problem.help("read the URL from the environment: url = \"${STORE_URL}\"; or from a file of its own: url_file = \"…\""));
+                let title = "a password stands in clear in the file";
+                context.in_clear(title, url.part(start, end)).help("read the URL from the environment: url = \"${STORE_URL}\"; or from a file of its own: url_file = \"…\"");
                 return None;
             }
             _ => return Some(url.with(Secret::new(written))),
@@ -204,11 +162,25 @@ fn password_parameter(written: &str) -> Option<(usize, usize)> {
     None
 }
 
+/// The schemes of stores, without the `s` of TLS.
+const SCHEMES: [(&str, StoreKind, Topology); 10] = [
+    ("redis", StoreKind::Redis, Topology::Single),
+    ("valkey", StoreKind::Redis, Topology::Single),
+    ("unix", StoreKind::Redis, Topology::Single),
+    ("redis+unix", StoreKind::Redis, Topology::Single),
+    ("redis+sentinel", StoreKind::Redis, Topology::Sentinel),
+    ("valkey+sentinel", StoreKind::Redis, Topology::Sentinel),
+    ("redis+cluster", StoreKind::Redis, Topology::Cluster),
+    ("valkey+cluster", StoreKind::Redis, Topology::Cluster),
+    ("postgres", StoreKind::Postgres, Topology::Single),
+    ("postgresql", StoreKind::Postgres, Topology::Single),
+];
+
 /// The topology from the URL's scheme, checked against the kind.
 fn topology(
     kind: &At<StoreKind>,
     url: &At<Secret>,
-    raw: &At<RawStore>,
+    raw: &RawStore,
     context: &mut Context<'_>,
 ) -> Option<Topology> {
     if raw.url.get().is_some_and(|url| url.assumed) {
@@ -216,96 +188,44 @@ fn topology(
     }
     let text = url.value.expose();
     let scheme = text.split_once(':').map_or(text, |(scheme, _)| scheme);
-    let (known, topology) = match scheme {
-        "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" => {
-            (StoreKind::Redis, Topology::Single)
-        }
-        "redis+sentinel" | "rediss+sentinel" | "valkey+sentinel" | "valkeys+sentinel" => {
-            (StoreKind::Redis, Topology::Sentinel)
-        }
-        "redis+cluster" | "rediss+cluster" | "valkey+cluster" | "valkeys+cluster" => {
-            (StoreKind::Redis, Topology::Cluster)
-        }
-        "postgres" | "postgresql" => (StoreKind::Postgres, Topology::Single),
-        _ => {
-            const KNOWN: [&str; 9] = [
-                "redis",
-                "rediss",
-                "valkey",
-                "valkeys",
-                "unix",
-                "redis+sentinel",
-                "redis+cluster",
-                "postgres",
-                "postgresql",
-            ];
-            let near = nearest(scheme, KNOWN);
-            let label = near.map_or_else(
-                || {
-                    "redis://, rediss://, unix:, redis+sentinel://, redis+cluster:// and postgres:// are known"
-                        .to_owned()
-                },
-                |near| format!("did you mean `{near}`?"),
-            );
-            context.push(
-                Problem::error(format!("`{scheme}` is no store's scheme")).at(url.place, label),
-            );
-            return None;
-        }
+    let plain = scheme
+        .replacen("rediss", "redis", 1)
+        .replacen("valkeys", "valkey", 1);
+    let known = SCHEMES
+        .iter()
+        .find(|(name, ..)| *name == scheme || (*name == plain && !scheme.ends_with("+unix")));
+    let Some((_, known, topology)) = known else {
+        let names = SCHEMES.iter().map(|(name, ..)| *name);
+        let label = nearest(scheme, names.chain(["rediss", "valkeys"])).map_or_else(
+            || "redis://, rediss://, unix:, redis+sentinel://, redis+cluster:// and postgres:// are known".to_owned(),
+            |near| format!("did you mean `{near}`?"),
+        );
+        context.error(format!("`{scheme}` is no store's scheme"), url.place, label);
+        return None;
     };
-    if known != kind.value {
-        let name = if kind.value == StoreKind::Redis {
-            "redis"
-        } else {
-            "postgres"
+    if *known != kind.value {
+        let name = match kind.value {
+            StoreKind::Redis => "redis",
+            StoreKind::Postgres => "postgres",
         };
-        let problem = Problem::error(format!("a `{scheme}` URL for a store of kind \"{name}\""))
-            .at(url.place, "this is of another kind");
-        context.push(problem.at(kind.place, "the kind"));
+        let title = format!("a `{scheme}` URL for a store of kind \"{name}\"");
+        context
+            .error(title, url.place, "this is of another kind")
+            .at(kind.place, "the kind");
         return None;
     }
-    if topology == Topology::Sentinel
-        && text
-            .split_once("://")
-            .is_none_or(|(_, rest)| rest.split_once('/').is_none_or(|(_, name)| name.is_empty()))
-    {
+    let master = text
+        .split_once("://")
+        .and_then(|(_, rest)| rest.split_once('/'));
+    if *topology == Topology::Sentinel && master.is_none_or(|(_, name)| name.is_empty()) {
+        let title = "a Sentinel URL needs the name of the master";
         let place = raw.url.place().unwrap_or(url.place);
-        let problem = Problem::error("a Sentinel URL needs the name of the master")
-            .at(place, "the part after `/` is missing");
-        context.push(problem.help("write redis+sentinel://a:26379,b:26379,c:26379/mymaster"));
+        context
+            .error(title, place, "the part after `/` is missing")
+            .help("write redis+sentinel://a:26379,b:26379,c:26379/mymaster");
         return None;
     }
-    Some(topology)
-}
-
-/// A certificate and its key: both or neither.
-pub(crate) fn pair(
-    certificate: &Field<Text>,
-    key: &Field<Text>,
-    context: &mut Context<'_>,
-) -> Option<(std::path::PathBuf, std::path::PathBuf)> {
-    match (certificate.get(), key.get()) {
-        (Some(certificate), Some(key)) => {
-            let certificate = context.readable(certificate, "the certificate is read from here");
-            let key = context.readable(key, "the private key is read from here");
-            certificate.zip(key)
-        }
-        (Some(alone), None) if key.is_absent() => {
-            context.push(
-                Problem::error("a client certificate without its key")
-                    .at(alone.place, "`client_key` is missing"),
-            );
-            None
-        }
-        (None, Some(alone)) if certificate.is_absent() => {
-            context.push(
-                Problem::error("a client key without its certificate")
-                    .at(alone.place, "`client_certificate` is missing"),
-            );
-            None
-        }
-        _ => None,
-    }
+    Some(*topology)
 }
 
 /// Shorter secrets can be guessed from a stolen key name.

@@ -10,9 +10,9 @@ mod unused;
 
 use std::net::IpAddr;
 
-use super::{Context, entries_of, list_of};
-use crate::problem::Problem;
-use crate::raw::RawFile;
+use super::{entries_of, list_of};
+use crate::context::Context;
+use crate::raw::{RawFile, RawLimit};
 use crate::settings::{Listener, Server};
 use crate::source::Place;
 use tollgate_limit::{Kind, Micros, Mode};
@@ -22,14 +22,14 @@ use tollgate_policy::upstream::ServerAddress;
 use tollgate_policy::{Policy, Scope, ScopePart};
 
 pub(crate) use cluster::check_cluster;
-pub(crate) use conflicts::{Places, build_error};
+pub(crate) use conflicts::{IdentityPlace, Places, build_error};
 
 /// Warns of unused names and of legal but probably unintended settings.
 pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
     unused::names(raw, policy, context);
     unused::tiers(raw, policy, context);
     unverified(raw, policy, context);
-    unaddressed(raw, policy, server, context);
+    unaddressed(policy, server, context);
     unused::limits(raw, policy, context);
     to_itself(raw, policy, server, context);
     held_in_places(raw, policy, context);
@@ -49,17 +49,20 @@ fn unnamed_hosts(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
                 route.name, rule.name
             );
             let place = written.r#match.place().unwrap_or(written.place);
-            let problem = Problem::warning(title)
-                .at(place, "names no one host, and clients can make hosts up");
             context
-                .push(problem.help("write a route for each host: match = \"api.example.com/**\""));
+                .warning(
+                    title,
+                    place,
+                    "it names no single host, and clients can make hosts up",
+                )
+                .help("write a route for each host: match = \"api.example.com/**\"");
         }
     }
 }
 
 /// Requests that wait for a rate while they hold places of a concurrency limit.
 fn held_in_places(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
-    let place = |rule: usize, of: fn(&crate::raw::RawLimit) -> Option<Place>| {
+    let place = |rule: usize, of: fn(&RawLimit) -> Option<Place>| {
         let written = entries_of(&raw.limits)
             .iter()
             .find(|(name, _)| *name.value == *policy.rules[rule].name);
@@ -92,21 +95,16 @@ fn held_in_places(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
         }
         said.push((waits, places));
         let (one, other) = (&policy.rules[waits].name, &policy.rules[places].name);
-        let problem = Problem::warning(format!(
-            "requests that wait for `{one}` hold places of `{other}`"
-        ));
-        let problem = problem
-            .at(
-                place(waits, |limit| limit.max_wait.place()),
-                "who is held here",
-            )
-            .at(
-                place(places, |limit| limit.in_flight.place()),
-                "has a place here already, and others are refused for it",
-            );
-        context.push(problem.help(
-            "let `in_flight` be no less than may wait and be under way together, or put the two on different gateways",
-        ));
+        let title = format!("requests that wait for `{one}` hold places of `{other}`");
+        let (waits, places) = (
+            place(waits, |limit| limit.max_wait.place()),
+            place(places, |limit| limit.in_flight.place()),
+        );
+        let label = "a request that is held here";
+        context
+            .warning(title, waits, label)
+            .at(places, "has a place here already, and others are refused for it")
+            .help("let `in_flight` be no less than may wait and be under way together, or put the two on different gateways");
     }
 }
 
@@ -136,29 +134,16 @@ fn to_itself(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Cont
         if !upstream.servers.iter().any(|server| own(&server.address)) {
             continue;
         }
-        let written = entries_of(&raw.upstreams)
+        let mut routes = list_of(&raw.routes)
             .iter()
-            .find(|(name, _)| *name.value == *upstream.name);
-        let route = || {
-            list_of(&raw.routes)
-                .iter()
-                .filter_map(|route| route.upstream.get())
-        };
-        let place = written
-            .map(|(name, at)| at.servers.place().unwrap_or(name.place))
-            .or_else(|| {
-                route()
-                    .find(|text| text.as_str() == &*upstream.name)
-                    .map(|text| text.place)
-            });
-        let problem = Problem::error(format!(
-            "upstream `{}` is this gateway itself",
-            upstream.name
-        ));
-        context.push(problem.at(
-            place.unwrap_or_default(),
-            "it listens here: every request would come back to it",
-        ));
+            .filter_map(|route| route.upstream.get());
+        let url = routes.find(|text| text.as_str() == &*upstream.name);
+        let place = context
+            .place(&format!("upstreams.{}.servers", upstream.name))
+            .or(url.map(|text| text.place));
+        let title = format!("upstream `{}` is this gateway itself", upstream.name);
+        let label = "it listens here: every request would come back to it";
+        context.error(title, place.unwrap_or_default(), label);
     }
 }
 
@@ -193,66 +178,55 @@ fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
         });
         if made_up && anyone && unbounded {
             let sources: Vec<String> = identity.sources.iter().map(Source::words).collect();
-            let problem = Problem::warning(format!(
-                "identity `{}` is whatever a caller says it is",
-                name.value
-            ));
-            let problem = problem
-                .at(
-                    written.key.place().unwrap_or(name.place),
-                    format!("nobody verifies `{}`: a made-up key is a fresh bucket", sources.join("`, `")),
-                )
+            let title = format!("a client can make up keys of identity `{}`", name.value);
+            let label = format!(
+                "`{}` is not verified: a made-up key is a fresh bucket",
+                sources.join("`, `")
+            );
+            context
+                .warning(title, written.key.place().unwrap_or(name.place), label)
                 .help("list the callers, or verify a token (jwt), or add a limit per \"address\" to the same routes");
-            context.push(problem);
         }
     }
 }
 
 /// Listeners on which all clients have one address, or none.
-fn unaddressed(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
+fn unaddressed(policy: &Policy, server: &Server, context: &mut Context<'_>) {
     let by_address = policy
         .rules
         .iter()
         .any(|rule| matches!(&rule.scope, Scope::Identities(parts) if parts.contains(&ScopePart::Address)));
-    let named = raw.server.get().and_then(|server| server.listen.place());
     let trusted = !policy.address.trusted_proxies.is_empty();
     if let (true, false, Some(place)) = (
         server.proxy_protocol,
         trusted,
-        raw.server
-            .get()
-            .and_then(|server| server.proxy_protocol.place()),
+        context.place("server.proxy_protocol"),
     ) {
-        let problem = Problem::warning("PROXY headers are believed from nobody")
-            .at(place, "no proxy is trusted");
-        context.push(
-            problem.help("[address] trusted_proxies = [\"10.0.0.0/8\"] names who may send them"),
-        );
+        let title = "no PROXY header is believed";
+        context
+            .warning(title, place, "no proxy is trusted")
+            .help("[address] trusted_proxies = [\"10.0.0.0/8\"] names who may send them");
     }
     if !by_address || server.proxy_protocol {
         return;
     }
-    let Some(place) = named else { return };
-    let loopback = server.listen.iter().all(
+    let Some(place) = context.place("server.listen") else {
+        return;
+    };
+    let mut listeners = server.listen.iter();
+    let loopback = listeners.clone().all(
         |listener| matches!(listener, Listener::Tcp { address, .. } if address.ip().is_loopback()),
     );
-    let unix = server
-        .listen
-        .iter()
-        .any(|listener| matches!(listener, Listener::Unix(_)));
+    let unix = listeners.any(|listener| matches!(listener, Listener::Unix(_)));
     if unix && !policy.address.trust_unix {
-        let problem = Problem::warning("callers on a Unix socket have no address")
-            .at(place, "limits per address count them all together");
-        context.push(
-            problem.help(
-                "if a proxy of yours is the only one to connect: [address] trust_unix = true",
-            ),
-        );
+        let title = "clients on a Unix socket have no address";
+        context
+            .warning(title, place, "limits per address count them all together")
+            .help("if a proxy of yours is the only one to connect: [address] trust_unix = true");
     } else if loopback && !trusted {
-        let problem = Problem::warning("only this machine can connect, and limits count addresses")
-            .at(place, "behind a proxy all callers are 127.0.0.1");
-        context.push(
-            problem.help("if a proxy on this machine stands in front: [address] trusted_proxies = [\"127.0.0.1\"]"),
-        );
+        let title = "only this machine can connect, and limits count addresses";
+        context
+            .warning(title, place, "behind a proxy all clients are 127.0.0.1")
+            .help("if a proxy on this machine stands in front: [address] trusted_proxies = [\"127.0.0.1\"]");
     }
 }

@@ -69,7 +69,7 @@ impl Outgoing {
         let said = present
             .has(HeaderSet::GRPC_TIMEOUT)
             .then(|| grpc::timeout(request.headers()));
-        let (own, callers) = (upstream.total.map(Duration::from), said.flatten());
+        let (own, callers) = (upstream.timeouts.total.map(Duration::from), said.flatten());
         Self {
             idempotent: request.method().is_idempotent(),
             attempts: upstream.attempts.max(1),

@@ -128,7 +128,7 @@ impl Snapshot {
     /// The refusal body of the route, or else of the file.
     pub(super) fn refusal_body(&self, route: Option<usize>) -> Option<&RefusalBody> {
         let own = route.and_then(|route| self.policy.routes[route].refusal.as_ref());
-        own.or(self.policy.responses.body.as_ref())
+        own.or(self.policy.responses.refusal.as_ref())
     }
 
     /// The rejection for a refused identity, with the challenge that would satisfy it.

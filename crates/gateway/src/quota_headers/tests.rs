@@ -34,7 +34,7 @@ fn fields(dialects: &[Dialect], reset: Reset) -> QuotaFields {
         &Responses {
             headers: dialects.to_vec(),
             reset,
-            body: None,
+            refusal: None,
         },
         &limits,
     )

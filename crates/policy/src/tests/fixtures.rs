@@ -117,7 +117,7 @@ pub(super) fn parts(
         responses: Responses {
             headers: Vec::new(),
             reset: Reset::Seconds,
-            body: None,
+            refusal: None,
         },
         egress: false,
         keeps_slashes: false,

@@ -1,128 +1,119 @@
 //! Keys of one limit that cannot be combined, or that need another key.
 
 use super::Builder;
-use crate::problem::Problem;
+use crate::context::Context;
 use crate::rate::Rate;
-use crate::raw::{self, RawPlacement};
+use crate::raw::RawLimit;
 use crate::settings::Topology;
 use crate::source::Place;
-use crate::validate::Context;
-use tollgate_limit::Placement;
+use tollgate_limit::{OnFailover, Placement};
 
 impl Builder<'_> {
     /// Reports keys that have no meaning together.
     pub(super) fn check_keys(&self, context: &mut Context<'_>) {
         let raw = &self.raw.value;
         let name = &self.name.value;
-        let mut clash = |one: Option<Place>, other: Option<Place>, title: &str, label: &str| {
+        let mut clash = |one: Option<Place>, other: Option<Place>, title: String, label: &str| {
             if let (Some(one), Some(other)) = (one, other) {
-                context.push(
-                    Problem::error(title)
-                        .at(one, label)
-                        .at(other, "beside this"),
-                );
+                context.error(title, one, label).at(other, "beside this");
             }
         };
-        let in_flight = raw.in_flight.place();
+        let (rate, in_flight) = (raw.rate.place(), raw.in_flight.place());
+        let (settle, count) = (raw.settle.place(), raw.count.place());
+        let (refund_on, follow) = (raw.refund_on.place(), raw.follow_upstream.place());
         clash(
             in_flight,
-            raw.rate.place(),
-            &format!("limit `{name}` is a rate and a concurrency limit at once"),
+            rate,
+            format!("limit `{name}` is a rate and a concurrency limit at once"),
             "make two limits of it, and name both on the route",
         );
         for (key, place) in [
             ("algorithm", raw.algorithm.place()),
             ("lease", raw.lease.place()),
-            ("settle", raw.settle.place()),
-            ("count", raw.count.place()),
-            ("refund_on", raw.refund_on.place()),
-            ("follow_upstream", raw.follow_upstream.place()),
+            ("settle", settle),
+            ("count", count),
+            ("refund_on", refund_on),
+            ("follow_upstream", follow),
         ] {
             clash(
                 place,
                 in_flight,
-                &format!("`{key}` means nothing for a concurrency limit"),
+                format!("`{key}` means nothing for a concurrency limit"),
                 "it counts requests in flight, and gives each place back when the request ends",
             );
         }
         clash(
-            raw.settle.place(),
-            raw.count.place(),
-            "`settle` and `count` cannot be combined",
+            settle,
+            count,
+            "`settle` and `count` cannot be combined".to_owned(),
             "both decide after the response what was charged",
         );
         clash(
             raw.cost.place(),
-            raw.settle.place(),
-            "`cost` and `settle` cannot be combined",
+            settle,
+            "`cost` and `settle` cannot be combined".to_owned(),
             "the estimate is what is charged at first",
         );
         for (key, place) in [
-            ("settle", raw.settle.place()),
-            ("count", raw.count.place()),
-            ("refund_on", raw.refund_on.place()),
+            ("settle", settle),
+            ("count", count),
+            ("refund_on", refund_on),
         ] {
             clash(
-                raw.follow_upstream.place(),
+                follow,
                 place,
-                &format!("`follow_upstream` and `{key}` cannot be combined"),
+                format!("`follow_upstream` and `{key}` cannot be combined"),
                 "what was taken at one price would be given back at another",
             );
         }
         self.check_following(context);
-        let shared = self.placement() == Placement::Shared;
-        if let (true, Some(rule)) = (shared, raw.on_failover.get())
-            && rule.value == raw::OnFailover::Drain
-            && self
-                .store
-                .is_some_and(|store| store.topology == Topology::Cluster)
-        {
-            let problem =
-                Problem::error("`on_failover = \"drain\"` cannot be kept on a Redis Cluster")
-                    .at(rule.place, "nobody would see the fail-over");
-            context.push(
-                problem
-                    .note("a fail-over is known by the identity of the server that answers; here many servers answer, and slots move between them")
-                    .help("leave it out (\"keep\"), or use one server or redis+sentinel://"),
-            );
+        self.check_store(raw, context);
+        if raw.rate.is_absent() && raw.in_flight.is_absent() {
+            let title = format!("limit `{name}` does not say how much");
+            context
+                .error(title, self.raw.place, "`rate` is missing")
+                .help("write rate = \"100/minute\", or in_flight = 10 for a concurrency limit");
         }
-        let local = raw.store.place();
+    }
+
+    /// Keys that depend on where the buckets are kept.
+    fn check_store(&self, raw: &RawLimit, context: &mut Context<'_>) {
+        let store = self.around.store;
+        let shared = self.placement() == Placement::Shared;
+        let cluster = store.is_some_and(|store| store.topology == Topology::Cluster);
+        if let (true, true, Some(rule)) = (shared, cluster, raw.on_failover.get())
+            && rule.value == OnFailover::Drain
+        {
+            let title = "`on_failover = \"drain\"` cannot be kept on a Redis Cluster";
+            context
+                .error(title, rule.place, "a gateway would not see the fail-over")
+                .note("a fail-over is known by the identity of the server that answers; here many servers answer, and slots move between them")
+                .help("leave it out (\"keep\"), or use one server or redis+sentinel://");
+        }
         for (key, place) in [
             ("lease", raw.lease.place()),
             ("on_failover", raw.on_failover.place()),
             ("when_down", raw.when_down.place()),
         ] {
             if let (false, Some(place)) = (shared, place) {
-                let problem = Problem::error(format!("`{key}` needs a shared store"))
-                    .at(place, "this limit's buckets live in the process");
-                let problem = match local {
+                let title = format!("`{key}` needs a shared store");
+                let label = "this limit's buckets live in the process";
+                let problem = context.error(title, place, label);
+                match raw.store.place() {
                     Some(local) => problem.at(local, "because of this"),
-                    None if self.store.is_none() => problem.note("no [store] is configured"),
+                    None if store.is_none() => problem.note("no [store] is configured"),
                     None => problem,
                 };
-                context.push(problem);
             }
         }
-        if let (true, Some(place)) = (
-            raw.rate.is_absent() && raw.in_flight.is_absent(),
-            Some(self.raw.place),
-        ) {
-            let problem = Problem::error(format!("limit `{name}` does not say how much"))
-                .at(place, "`rate` is missing");
-            context
-                .push(problem.help(
-                    "write rate = \"100/minute\", or in_flight = 10 for a concurrency limit",
-                ));
-        }
-        if let (Some(place), None, Some(at)) = (raw.store.place(), self.store, raw.store.get())
-            && at.value == RawPlacement::Shared
+        if let (Some(at), None) = (raw.store.get(), store)
+            && at.value == Placement::Shared
         {
-            let problem = Problem::error(format!(
-                "limit `{name}` is to be shared, but there is no store"
-            ))
-            .at(place, "where?");
+            let name = &self.name.value;
+            let title = format!("limit `{name}` is to be shared, but there is no store");
             context
-                .push(problem.help("add a [store] with its kind, url, when_down and key_secret"));
+                .error(title, at.place, "`[store]` is missing")
+                .help("add a [store] with its kind, url, when_down and key_secret");
         }
     }
 
@@ -131,33 +122,29 @@ impl Builder<'_> {
         let Some(follow) = self.raw.follow_upstream.get() else {
             return;
         };
-        let least = follow.least.get();
-        if follow.least.is_absent() || least.is_some_and(|least| least.value == Rate::Unlimited) {
-            let place = least.map_or(follow.place, |least| least.place);
-            let problem =
-                Problem::error("`follow_upstream` does not say how far the rate may fall")
-                    .at(place, "`least` must be a rate");
-            context.push(problem.help("write follow_upstream = { least = \"10/minute\" }"));
-        }
-        if let (Some(obeys), Some(per)) = (
-            follow.obey_quota.get().filter(|at| at.value),
-            self.raw.per.get(),
-        ) && per.list.iter().any(|part| part.as_str() != "everyone")
+        if let Some(least) = follow.least.get()
+            && least.value == Rate::Unlimited
         {
-            let problem = Problem::warning("what the upstream says to one caller holds them all")
-                .at(obeys.place, "here");
-            context.push(problem.at(per.place, "each of these has a bucket of its own").help(
-                "obey_quota is meant for limits per \"everyone\": the quota that the upstream gives to this gateway",
-            ));
+            let title = "`follow_upstream` does not say how far the rate may fall";
+            context
+                .error(title, least.place, "`least` must be a rate")
+                .help("write follow_upstream = { least = \"10/minute\" }");
+        }
+        let obeys = follow.obey_quota.get().filter(|at| at.value);
+        if let (Some(obeys), Some(per)) = (obeys, self.raw.per.get())
+            && per.iter().any(|part| part.as_str() != "everyone")
+        {
+            let title = "what the upstream says to one caller holds them all";
+            context
+                .warning(title, obeys.place, "here")
+                .at(per.place, "each of these has a bucket of its own")
+                .help("obey_quota is meant for limits per \"everyone\": the quota that the upstream gives to this gateway");
         }
         if self.placement() == Placement::Shared {
-            let problem =
-                Problem::error("a rate that follows the upstream's health is kept in the process");
-            context.push(
-                problem
-                    .at(follow.place, "each gateway judges by itself")
-                    .help("add store = \"local\""),
-            );
+            let title = "a rate that follows the upstream's health is kept in the process";
+            context
+                .error(title, follow.place, "each gateway judges by itself")
+                .help("add store = \"local\"");
         }
     }
 }

@@ -3,14 +3,14 @@
 
 use super::Builder;
 use crate::calendar;
-use crate::problem::Problem;
-
+use crate::context::Context;
 use crate::rate::{Rate, Unit};
-use crate::raw::{self, InFlight, RawAlgorithm, RawAlign, RawTier};
+use crate::raw::{InFlight, RawAlign, RawTier, RawWindow};
 use crate::source::{At, Place};
-use crate::validate::Context;
 use crate::validate::costs::Amounts;
-use tollgate_limit::{Algorithm, Align, Kind, Limit, Micros, Placement, Role, Terms, in_flight};
+use tollgate_limit::{
+    Algorithm, Align, Kind, Limit, Micros, Mode, Placement, QuotaError, Role, Terms, in_flight,
+};
 
 impl Builder<'_> {
     /// One set of numbers. `settled`: how much a response may cost above the estimate.
@@ -23,185 +23,171 @@ impl Builder<'_> {
         context: &mut Context<'_>,
         amounts: &mut Vec<Amounts>,
     ) -> Option<Limit> {
-        if let (Some(place), Some(in_flight)) = (numbers.rate.place(), numbers.in_flight.place())
-            && (tier.is_some() || role == Role::Candidate)
-        {
-            context.push(
-                Problem::error("a rate and a concurrency limit at once")
-                    .at(place, "one of them must go")
-                    .at(in_flight, "the other"),
-            );
-            return None;
+        let both = numbers.rate.place().zip(numbers.in_flight.place());
+        if let (Some((rate, in_flight)), true) = (both, tier.is_some() || role == Role::Candidate) {
+            context.either("a rate and a concurrency limit at once", rate, in_flight);
         }
         if !(numbers.rate.is_absent() || numbers.in_flight.is_absent()) {
-            // The limit's own settings are wrong, which was reported.
+            // This was reported, here or by `check_keys`.
             return None;
         }
-        let (kind, amount, period, unit, unlimited) =
-            match (numbers.rate.get(), numbers.in_flight.get()) {
-                (Some(rate), _) => match rate.value {
-                    Rate::Per {
-                        amount,
-                        period,
-                        unit,
-                    } => (self.kind(), amount, period, unit, false),
-                    Rate::Unlimited => {
-                        (Kind::TokenBucket, 1, Micros::from_secs(1), Unit::Span, true)
-                    }
-                },
-                (None, Some(most)) => match most.value {
-                    InFlight::Most(most) => (Kind::InFlight, most, Micros::ZERO, Unit::Span, false),
-                    InFlight::Adaptive { .. } if self.placement() == Placement::Shared => {
-                        let problem =
-                            Problem::error("an adaptive concurrency limit is kept in the process");
-                        context.push(
-                            problem
-                                .at(most.place, "each gateway finds its own")
-                                .help("add store = \"local\""),
-                        );
-                        return None;
-                    }
-                    InFlight::Adaptive { most, .. } => {
-                        (Kind::InFlight, most, Micros::ZERO, Unit::Span, false)
-                    }
-                },
-                (None, None) => return None,
-            };
-        let live_kind = if self.raw.in_flight.is_absent() {
-            self.kind()
-        } else {
-            Kind::InFlight
-        };
-        if !unlimited && (kind == Kind::InFlight) != (live_kind == Kind::InFlight) {
-            let problem = Problem::error(format!(
-                "other numbers of `{}` must be of its kind",
-                self.name.value
-            ))
-            .at(
-                numbers.place,
-                "a rate cannot stand in for a concurrency limit, nor the other way",
-            );
-            context.push(problem.at(self.name.place, "the limit"));
-            return None;
-        }
-        let align = if unlimited {
-            Align::FirstHit
-        } else {
-            self.align(numbers, period, unit, context)?
-        };
-        let plain = unlimited || kind == Kind::InFlight;
-        let terms = Terms {
-            kind,
-            amount,
-            period,
-            burst: if unlimited {
-                None
-            } else {
-                numbers.burst.get().map(|burst| burst.value)
+        let place = numbers.rate.place().or(numbers.in_flight.place());
+        let place = place.unwrap_or(numbers.place);
+        let (terms, adaptive) = match (numbers.rate.get(), numbers.in_flight.get()) {
+            (Some(rate), _) => match rate.value {
+                Rate::Unlimited => return self.unlimited(tier, role),
+                Rate::Per { rate, unit } => {
+                    self.check_kind(false, numbers.place, context)?;
+                    let align = self.align(place, rate.period, unit, context)?;
+                    let warm_up = self.raw.warm_up().value;
+                    let kind = self.raw.algorithm().value;
+                    let terms = Terms {
+                        align,
+                        warm_up,
+                        ..self.terms(kind, rate.amount, rate.period)
+                    };
+                    (terms, None)
+                }
             },
-            align,
-            debt: if unlimited { 0 } else { self.raw.debt().value },
-            max_wait: if unlimited {
-                Micros::ZERO
-            } else {
-                self.raw.max_wait().value.0
-            },
-            warm_up: if plain {
-                Micros::ZERO
-            } else {
-                self.raw.warm_up().value.0
-            },
-            shared: self.placement() == Placement::Shared,
+            (None, Some(places)) => {
+                let (most, adaptive) = match places.value {
+                    InFlight::Most(most) => (most, None),
+                    InFlight::Adaptive { least, most } => (most, Some((least, most))),
+                };
+                if adaptive.is_some() && self.placement() == Placement::Shared {
+                    let title = "an adaptive concurrency limit is kept in the process";
+                    context
+                        .error(title, places.place, "each gateway finds its own")
+                        .help("add store = \"local\"");
+                    return None;
+                }
+                self.check_kind(true, numbers.place, context)?;
+                (self.terms(Kind::InFlight, most, Micros::ZERO), adaptive)
+            }
+            (None, None) => return None,
         };
-        if !unlimited {
-            let source = numbers
-                .burst
-                .place()
-                .or(numbers.rate.place())
-                .or(numbers.in_flight.place());
+        let burst = numbers.burst.get().map(|burst| burst.value);
+        let terms = Terms { burst, ..terms };
+        let at_once = terms.burst.unwrap_or(terms.amount);
+        if at_once > 0 {
             amounts.push(Amounts {
-                most: terms.burst.unwrap_or(amount),
-                debt: terms.debt,
-                place: source.unwrap_or(numbers.place),
+                most: at_once.saturating_add(terms.debt),
+                place: numbers.burst.place().unwrap_or(place),
                 tier: tier.map(|tier| tier.value.clone()),
             });
         }
-        let made = Algorithm::new(&terms);
-        let made = if unlimited {
-            made
-        } else {
-            made.and_then(|made| made.settling(settled, terms.shared))
-        };
-        if kind == Kind::Interval
-            && terms.debt == 0
-            && terms.burst.is_some_and(|burst| burst < amount)
-        {
+        if terms.kind == Kind::Interval && terms.debt == 0 && at_once < terms.amount {
             self.warn_of_lost_units(numbers, &terms, context);
         }
-        let algorithm = match (
-            numbers.in_flight.get().map(|at| at.value),
-            self.least_rate(),
-        ) {
-            // A setting without meaning for it is still an error.
-            (Some(InFlight::Adaptive { least, most }), _) => made
-                .and_then(|_| in_flight::InFlight::adaptive(least, most))
-                .map(Algorithm::InFlight),
-            (None, Some((amount, period))) if !unlimited => made
-                .and_then(|made| made.following(amount, period))
-                .map(|made| {
-                    if self.obeys_quota() {
-                        made.obeying_quota()
-                    } else {
-                        made
-                    }
-                }),
-            _ => made,
-        };
-        match algorithm {
-            Ok(algorithm) => Some(self.limit(tier, role, algorithm, unlimited)),
+        match self.algorithm(&terms, settled, adaptive) {
+            Ok(algorithm) => {
+                let mode = self.raw.mode().value;
+                Some(self.limit(tier, role, algorithm, mode))
+            }
             Err(errors) => {
-                let mut said = Vec::new();
-                for error in errors {
-                    // One reason per key is enough.
-                    if said.contains(&error.field) {
-                        continue;
-                    }
-                    said.push(error.field);
-                    let place = self.place_of(error.field, numbers);
-                    let whose = match tier {
-                        Some(tier) => format!("tiers.{}.{}", tier.value, self.name.value),
-                        None if role == Role::Candidate => {
-                            format!("limits.{}.candidate", self.name.value)
-                        }
-                        None => format!("limits.{}", self.name.value),
-                    };
-                    let title = format!("`{whose}.{}` is not possible", error.field);
-                    context.push(Problem::error(title).at(place, error.message));
-                }
+                self.report(errors, tier, role, numbers, context);
                 None
             }
         }
+    }
+
+    /// What a set of numbers has in common with the limit's others.
+    fn terms(&self, kind: Kind, amount: u64, period: Micros) -> Terms {
+        Terms {
+            debt: self.raw.debt().value,
+            max_wait: self.raw.max_wait().value,
+            shared: self.placement() == Placement::Shared,
+            ..Terms::new(kind, amount, period)
+        }
+    }
+
+    /// A limit that is off; its algorithm is never asked.
+    fn unlimited(&self, tier: Option<&At<String>>, role: Role) -> Option<Limit> {
+        let terms = Terms::new(Kind::TokenBucket, 1, Micros::from_secs(1));
+        let algorithm = Algorithm::new(&terms).ok()?;
+        Some(self.limit(tier, role, algorithm, Mode::Off))
+    }
+
+    fn algorithm(
+        &self,
+        terms: &Terms,
+        settled: u64,
+        adaptive: Option<(u64, u64)>,
+    ) -> Result<Algorithm, Vec<QuotaError>> {
+        let made = Algorithm::new(terms)?.settling(settled, terms.shared)?;
+        if let Some((least, most)) = adaptive {
+            return in_flight::InFlight::adaptive(least, most).map(Algorithm::InFlight);
+        }
+        if terms.kind == Kind::InFlight {
+            return Ok(made);
+        }
+        let follow = self.raw.follow_upstream.get();
+        let least = follow.and_then(|follow| follow.least.get());
+        let (Some(follow), Some(Rate::Per { rate, .. })) = (follow, least.map(|at| at.value))
+        else {
+            return Ok(made);
+        };
+        let made = made.following(rate.amount, rate.period)?;
+        // Set explicitly, or implied by egress mode.
+        Ok(if follow.obey_quota.or(self.around.egress) {
+            made.obeying_quota()
+        } else {
+            made
+        })
+    }
+
+    fn report(
+        &self,
+        errors: Vec<QuotaError>,
+        tier: Option<&At<String>>,
+        role: Role,
+        numbers: &At<RawTier>,
+        context: &mut Context<'_>,
+    ) {
+        let name = &self.name.value;
+        let whose = match (tier, role) {
+            (Some(tier), _) => format!("tiers.{}.{name}", tier.value),
+            (None, Role::Candidate) => format!("limits.{name}.candidate"),
+            (None, Role::Live) => format!("limits.{name}"),
+        };
+        let mut said = Vec::new();
+        for error in errors {
+            // One reason per key is enough.
+            if said.contains(&error.field) {
+                continue;
+            }
+            said.push(error.field);
+            let place = self.place_of(error.field, numbers);
+            let title = format!("`{whose}.{}` is not possible", error.field);
+            context.error(title, place, error.message);
+        }
+    }
+
+    /// A rate cannot replace a concurrency limit, nor the other way.
+    fn check_kind(&self, in_flight: bool, place: Place, context: &mut Context<'_>) -> Option<()> {
+        if in_flight == self.raw.in_flight.is_absent() {
+            let name = &self.name.value;
+            let title = format!("other numbers of `{name}` must be of its kind");
+            let label = "a rate cannot stand in for a concurrency limit, nor the other way";
+            context
+                .error(title, place, label)
+                .at(self.name.place, "the limit");
+            return None;
+        }
+        Some(())
     }
 
     /// Warns of an interval that adds more units than the bucket holds.
     fn warn_of_lost_units(&self, numbers: &At<RawTier>, terms: &Terms, context: &mut Context<'_>) {
         let (amount, burst) = (terms.amount, terms.burst.unwrap_or(terms.amount));
         let period = tollgate_limit::words::period(terms.period);
-        let problem = Problem::warning(format!(
-            "limit `{}` yields {burst} per {period}, not {amount}",
-            self.name.value
-        ));
-        let problem = problem.at(
-            numbers.burst.place().unwrap_or(numbers.place),
-            "what is added beyond this is lost",
-        );
-        let problem = problem.at(
-            numbers.rate.place().unwrap_or(numbers.place),
-            "added all at once",
-        );
-        context.push(problem.help(
-            "algorithm = \"token_bucket\" adds it evenly; or write a burst of the rate's number",
-        ));
+        let name = &self.name.value;
+        let title = format!("limit `{name}` yields {burst} per {period}, not {amount}");
+        let place = |field: Option<Place>| field.unwrap_or(numbers.place);
+        context
+            .warning(title, place(numbers.burst.place()), "what is added beyond this is lost")
+            .at(place(numbers.rate.place()), "added all at once")
+            .help("algorithm = \"token_bucket\" adds it evenly; or write a burst of the rate's number");
     }
 
     /// The place of the key that causes an error, or of the key its default came from.
@@ -218,7 +204,7 @@ impl Builder<'_> {
             "settle" => raw
                 .settle
                 .get()
-                .and_then(|settle| settle.max.place())
+                .and_then(|settle| settle.max)
                 .or(raw.settle.place()),
             "algorithm" => raw.algorithm.place(),
             _ => None,
@@ -229,66 +215,40 @@ impl Builder<'_> {
             .unwrap_or(numbers.place)
     }
 
-    /// The minimum rate of a limit that follows the upstream's health.
-    fn least_rate(&self) -> Option<(u64, Micros)> {
-        match self.raw.follow_upstream.get()?.least.get()?.value {
-            Rate::Per { amount, period, .. } => Some((amount, period)),
-            Rate::Unlimited => None,
-        }
-    }
-
-    /// Whether the upstream's own quota is obeyed: set explicitly, or implied by egress mode.
-    fn obeys_quota(&self) -> bool {
-        self.raw
-            .follow_upstream
-            .get()
-            .is_some_and(|follow| follow.obey_quota.or(self.egress))
-    }
-
-    fn kind(&self) -> Kind {
-        match self.raw.algorithm().value {
-            RawAlgorithm::TokenBucket => Kind::TokenBucket,
-            RawAlgorithm::Interval => Kind::Interval,
-            RawAlgorithm::FixedWindow => Kind::FixedWindow,
-            RawAlgorithm::SlidingWindow => Kind::SlidingWindow,
-            RawAlgorithm::SlidingLog => Kind::SlidingLog,
-        }
-    }
-
     /// Where windows begin. Only a calendar knows months.
     fn align(
         &self,
-        numbers: &At<RawTier>,
+        rate: Place,
         period: Micros,
         unit: Unit,
         context: &mut Context<'_>,
     ) -> Option<Align> {
-        let window = self.raw.window.or(raw::RawWindow::default());
+        let window = self.raw.window.or(RawWindow::default());
         let align = window.align().value;
-        let rate = numbers.rate.place().unwrap_or(numbers.place);
-        if unit == Unit::Month && align != RawAlign::Calendar {
-            let problem = Problem::error("months are not all of one length")
-                .at(rate, "only a calendar knows them");
-            context.push(problem.help("add algorithm = \"fixed_window\" and window = { align = \"calendar\", zone = \"UTC\" }, or write \"30d\" for the period"));
+        if align == RawAlign::Calendar {
+            let calendar = calendar::windows(&window, rate, period, unit, self.around.now, context);
+            return calendar.map(Align::Calendar);
+        }
+        if unit == Unit::Month {
+            let title = "months are not all of one length";
+            context.error(title, rate, "only a calendar knows them").help("add algorithm = \"fixed_window\" and window = { align = \"calendar\", zone = \"UTC\" }, or write \"30d\" for the period");
             return None;
         }
-        if align != RawAlign::Calendar {
-            for (key, place) in [
-                ("zone", window.zone.place()),
-                ("anchor_day", window.anchor_day.place()),
-            ] {
-                if let Some(place) = place {
-                    let problem = Problem::error(format!("`{key}` is for calendar windows"))
-                        .at(place, "this window has none");
-                    context.push(problem.help("add align = \"calendar\""));
-                }
+        for (key, place) in [
+            ("zone", window.zone.place()),
+            ("anchor_day", window.anchor_day.place()),
+        ] {
+            if let Some(place) = place {
+                let title = format!("`{key}` is for calendar windows");
+                context
+                    .error(title, place, "this window has none")
+                    .help("add align = \"calendar\"");
             }
         }
-        match align {
-            RawAlign::FirstHit => Some(Align::FirstHit),
-            RawAlign::Clock => Some(Align::Clock),
-            RawAlign::Calendar => calendar::windows(&window, rate, period, unit, self.now, context)
-                .map(Align::Calendar),
-        }
+        Some(if align == RawAlign::Clock {
+            Align::Clock
+        } else {
+            Align::FirstHit
+        })
     }
 }

@@ -1,12 +1,13 @@
 //! `per`: how a limit is split into buckets.
 
-use crate::problem::Problem;
+use crate::context::Context;
 use crate::raw::{RawFile, RawIdentity, RawLimit, RawWhenMissing};
 use crate::reader::Field;
-use crate::scalar::{Named, OneOrMany, ShortOr, Text};
+use crate::scalar::{Named, ShortOr, Text};
 use crate::slips;
 use crate::source::{At, Place};
-use crate::validate::{Context, entries_of, names_of};
+use crate::validate::identities::{SCOPES, UNVERIFIED_CLAIM, WHEN_MISSING, source};
+use crate::validate::{entries_of, names_of};
 use tollgate_policy::{Scope, ScopePart};
 
 /// `per`. `identities`: their names by index.
@@ -16,24 +17,17 @@ pub(super) fn scope(
     identities: &[&str],
     context: &mut Context<'_>,
 ) -> Option<Scope> {
-    let Some(per) = limit.per.get() else {
-        if limit.per.is_absent() {
-            let problem = Problem::error(format!("limit `{}` does not say for whom", name.value));
-            context.push(problem.at(limit.place, "`per` is missing").help(
-                "per = \"address\" counts each address by itself, per = \"everyone\" all callers together, the name of an identity each of its keys",
-            ));
-        }
-        return None;
-    };
+    let per = limit.per.get()?;
     let mut parts: Vec<(ScopePart, Place)> = Vec::new();
-    for part in &per.list {
+    for part in &per.value {
         let word = part.as_str();
         let scope_part = match word {
-            "everyone" if per.list.len() == 1 => return Some(Scope::Everyone),
+            "everyone" if per.len() == 1 => return Some(Scope::Everyone),
             "everyone" => {
-                let problem = Problem::error("`everyone` cannot be a part of a list")
-                    .at(part.place, "all callers together");
-                context.push(problem.help("leave it out: the other parts say who shares a bucket"));
+                let title = "`everyone` cannot be a part of a list";
+                context
+                    .error(title, part.place, "all callers together")
+                    .help("leave it out: the other parts say who shares a bucket");
                 return None;
             }
             "address" => ScopePart::Address,
@@ -53,20 +47,15 @@ pub(super) fn scope(
             }
         };
         if let Some((_, first)) = parts.iter().find(|(other, _)| *other == scope_part) {
-            let problem = Problem::error(format!("`{word}` stands in `per` twice"));
-            context.push(
-                problem
-                    .at(part.place, "again here")
-                    .at(*first, "first here"),
-            );
+            context.twice(format!("`per` names `{word}` twice"), part.place, *first);
             return None;
         }
         parts.push((scope_part, part.place));
     }
     if parts.is_empty() {
-        let problem = Problem::error("`per` is an empty list").at(per.place, "nobody");
         context
-            .push(problem.help("write per = \"everyone\" for one bucket that all callers share"));
+            .error("`per` is an empty list", per.place, "an empty list")
+            .help("write per = \"everyone\" for one bucket that all callers share");
         return None;
     }
     Some(Scope::Identities(
@@ -77,20 +66,21 @@ pub(super) fn scope(
 fn unknown(part: &At<Text>, identities: &[&str], context: &mut Context<'_>) {
     let word = part.as_str();
     if word.starts_with("jwt:") {
-        let problem = Problem::error(format!("`{word}` does not say how tokens are verified"));
-        context.push(problem.at(part.place, "a claim of a token that nobody verified is worth nothing").help(
+        let title = format!("`{word}` does not say how tokens are verified");
+        context.error(title, part.place, UNVERIFIED_CLAIM).help(
             format!("define [identities.user] with key = \"{word}\", when_missing = \"refuse\" and jwt = {{ keys = \"jwks.json\", algorithms = [\"ES256\"] }}, and write per = \"user\""),
-        ));
+        );
         return;
     }
-    let words = ["address", "everyone", "route", "method", "host"];
     match slips::of_scope(word) {
         Some(help) => {
-            let problem = Problem::error(format!("unknown identity `{word}`"));
-            context.push(problem.at(part.place, "no such identity").help(help));
+            let title = format!("unknown identity `{word}`");
+            context
+                .error(title, part.place, "no such identity")
+                .help(help);
         }
         None => {
-            let known: Vec<&str> = identities.iter().copied().chain(words).collect();
+            let known: Vec<&str> = identities.iter().copied().chain(SCOPES).collect();
             context.unknown("identity", word, part.place, &known);
         }
     }
@@ -117,46 +107,45 @@ pub(crate) fn name_sources(raw: &mut RawFile, context: &mut Context<'_>) {
             let bare = matches!(word, "bearer" | "basic" | "client_certificate");
             (named || bare) && !known.iter().any(|known| known == word)
         };
-        let sources: Vec<&At<Text>> = per
-            .list
-            .iter()
-            .filter(|part| is_source(part.as_str()))
-            .collect();
-        let claim = per
-            .list
-            .iter()
-            .any(|part| part.as_str().starts_with("jwt:"));
+        let sources: Vec<&At<Text>> = per.iter().filter(|part| is_source(part.as_str())).collect();
+        let claim = per.iter().any(|part| part.as_str().starts_with("jwt:"));
         let none = sources.is_empty() && !claim;
         if let (true, Some(place)) = (none, limit.when_missing.place()) {
-            let problem =
-                Problem::error("`when_missing` is for a `per` that names where a key stands");
-            context.push(problem.at(place, "no key can be missing here").help(
+            let title = "`when_missing` is for a `per` that names where a key stands";
+            context.error(title, place, "no key can be missing here").help(
                 "an identity says it for itself; per = \"header:x-api-key\" names where a key stands",
-            ));
+            );
         }
-        for source in sources {
+        for text in sources {
             let alike = |(other, identity): &&(At<String>, At<RawIdentity>)| {
-                other.value == source.as_str()
+                other.value == text.as_str()
                     && written(&identity.when_missing) == written(&limit.when_missing)
             };
             if made.iter().any(|one| alike(&one)) {
                 continue;
             }
-            let taken = made.iter().any(|(other, _)| other.value == source.as_str());
+            let taken = made.iter().any(|(other, _)| other.value == text.as_str());
             let identity = if taken {
-                own_name(source.as_str(), &name.value)
+                own_name(text.as_str(), &name.value)
             } else {
-                source.as_str().to_owned()
+                text.as_str().to_owned()
             };
-            let key = OneOrMany {
-                list: vec![source.clone()],
-            };
+            if limit.when_missing.is_absent() {
+                context
+                    .error(
+                        format!("`limits.{}` needs `when_missing`", name.value),
+                        text.place,
+                        "`when_missing` is missing",
+                    )
+                    .help(WHEN_MISSING);
+            }
+            let key = source(text, context).map(|source| ShortOr::Short(vec![text.with(source)]));
             let raw = RawIdentity {
-                key: Field::Here(source.with(ShortOr::Short(key))),
+                key: key.map_or(Field::Broken, |key| Field::Here(text.with(key))),
                 when_missing: limit.when_missing.clone(),
                 ..RawIdentity::default()
             };
-            made.push((source.with(identity), source.with(raw)));
+            made.push((text.with(identity), text.with(raw)));
         }
     }
     if made.is_empty() {

@@ -2,12 +2,13 @@
 
 use http::Uri;
 
-use crate::problem::Problem;
+use crate::context::Context;
 use crate::raw::{RawHeaders, RawRoute};
 use crate::reader::Field;
-use crate::scalar::{OneOrMany, Text};
+use crate::scalar::Text;
 use crate::source::At;
-use crate::validate::{Context, costs, entries_of};
+use crate::validate::entries_of;
+use crate::validate::responses::headers_of;
 use tollgate_policy::route::{HeaderEdits, Pattern, Segment, Template};
 
 /// `request_headers`, `response_headers`.
@@ -20,26 +21,21 @@ pub(super) fn edits(
         return HeaderEdits::default();
     };
     let mut edits = HeaderEdits::default();
-    for (name, value) in entries_of(&raw.set) {
-        let header = costs::header_name_of(&name.value, name.place, context);
-        if let Some(header) = &header
-            && FRAMING.contains(&header.as_str())
-        {
-            let problem = Problem::error(format!("`{header}` cannot be set"));
-            context.push(problem.at(name.place, "the connection's own, not the message's"));
-        }
-        if let (Some(header), Some(template)) = (header, template(value, identity, context)) {
-            edits.set.push((header, template));
+    for (name, _) in entries_of(&raw.set) {
+        let header = name.to_ascii_lowercase();
+        if FRAMING.contains(&header.as_str()) {
+            let label = "the connection's own, not the message's";
+            context.error(format!("`{header}` cannot be set"), name.place, label);
         }
     }
-    let remove: &[At<Text>] = raw
-        .remove
-        .get()
-        .map_or(&[], |list: &At<OneOrMany<Text>>| list.list.as_slice());
-    edits.remove = remove
-        .iter()
-        .filter_map(|name| costs::header_name(name, context))
-        .collect();
+    for (header, value) in headers_of(entries_of(&raw.set), context) {
+        let template = template(value, identity, context);
+        edits
+            .set
+            .extend(template.map(|template| (header, template)));
+    }
+    let remove = raw.remove.or(Vec::new());
+    edits.remove = remove.into_iter().map(|at| at.value).collect();
     edits
 }
 
@@ -71,7 +67,7 @@ pub(super) fn prefix(key: &str, field: &Field<Text>, context: &mut Context<'_>) 
         } else {
             "it begins with `/`"
         };
-        context.push(Problem::error(format!("`{key}` must be a path")).at(text.place, label));
+        context.error(format!("`{key}` must be a path"), text.place, label);
         return None;
     }
     Some(written.trim_end_matches('/').to_owned())
@@ -95,14 +91,15 @@ pub(super) fn check_strip(
             None => matches!(pattern.path.last(), Some(Segment::Rest)),
         });
     if !fits {
-        let problem = Problem::error("`strip_prefix` never matches").at(
-            at.strip_prefix.place().unwrap_or(at.place),
-            "no path of this route begins like this",
-        );
-        context.push(problem.at(
-            at.r#match.place().unwrap_or(at.place),
-            "the paths of this route",
-        ));
+        let (strip, paths) = (at.strip_prefix.place(), at.r#match.place());
+        let label = "no path of this route begins like this";
+        context
+            .error(
+                "`strip_prefix` never matches",
+                strip.unwrap_or(at.place),
+                label,
+            )
+            .at(paths.unwrap_or(at.place), "the paths of this route");
     }
 }
 

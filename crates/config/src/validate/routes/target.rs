@@ -2,19 +2,18 @@
 
 use super::Known;
 use super::edits::template;
-use crate::problem::Problem;
-use crate::raw::{self, RawRedirect, RawRespond, RawRoute};
+use crate::context::Context;
+use crate::raw::{RawFile, RawRedirect, RawRespond, RawRoute};
 use crate::scalar::{ShortOr, Text};
 use crate::source::{At, Place};
-use crate::validate::responses::header_value;
+use crate::validate::names_of;
 use crate::validate::upstreams::Upstreams;
-use crate::validate::{Context, names_of};
 use tollgate_policy::route::Target;
 
 /// `upstream`, `respond` or `redirect`.
 pub(super) fn target(
     at: &At<RawRoute>,
-    raw: &raw::RawFile,
+    raw: &RawFile,
     known: &Known<'_>,
     upstreams: &mut Upstreams,
     context: &mut Context<'_>,
@@ -30,18 +29,17 @@ pub(super) fn target(
     .collect();
     match written.as_slice() {
         [] => {
-            let problem = Problem::error("a route does not say where its requests go")
-                .at(at.place, "`upstream` is missing");
-            context.push(problem.help("upstream = \"http://127.0.0.1:3000\", a name of [upstreams], or \"builtin:echo\"; or `respond`, or `redirect`"));
+            let title = "a route does not say where its requests go";
+            context.error(title, at.place, "`upstream` is missing").help("upstream = \"http://127.0.0.1:3000\", a name of [upstreams], or \"builtin:echo\"; or `respond`, or `redirect`");
             return None;
         }
         [(first, first_place), (second, second_place), ..] => {
-            let problem = Problem::error(format!("a route has `{first}` and `{second}`"));
-            context.push(
-                problem
-                    .at(second_place.unwrap_or(at.place), "one of them must go")
-                    .at(first_place.unwrap_or(at.place), "the other"),
+            let title = format!("a route has `{first}` and `{second}`");
+            let (first, second) = (
+                first_place.unwrap_or(at.place),
+                second_place.unwrap_or(at.place),
             );
+            context.either(title, second, first);
             return None;
         }
         [_] => {}
@@ -59,7 +57,7 @@ pub(super) fn target(
 
 fn upstream(
     text: &At<Text>,
-    raw: &raw::RawFile,
+    raw: &RawFile,
     upstreams: &mut Upstreams,
     context: &mut Context<'_>,
 ) -> Option<Target> {
@@ -74,19 +72,16 @@ fn upstream(
     if name.contains("://") || name.starts_with("unix:") {
         return upstreams.at_url(text, context).map(Target::Upstream);
     }
-    if let Some(index) = upstreams
-        .written
-        .iter()
-        .position(|written| written.value == name)
-    {
+    if let Some(index) = upstreams.index(name) {
         return Some(Target::Upstream(index));
     }
     let names = names_of(&raw.upstreams);
     if !names.contains(&name) {
         if name.contains([':', '.', '/']) {
-            let problem = Problem::error(format!("unknown upstream `{name}`"))
-                .at(text.place, "a URL begins with `http://` or `https://`");
-            context.push(problem.help(format!("did you mean \"http://{name}\"?")));
+            let label = "a URL begins with `http://` or `https://`";
+            context
+                .error(format!("unknown upstream `{name}`"), text.place, label)
+                .help(format!("did you mean \"http://{name}\"?"));
         } else {
             context.unknown("upstream", name, text.place, &names);
         }
@@ -94,19 +89,19 @@ fn upstream(
     None
 }
 
-fn fixed(raw: &At<RawRespond>, context: &mut Context<'_>) -> Option<Target> {
-    let status = context.within(raw.status(), 200, 599);
-    let content_type = header_value(&raw.content_type().at(), context)?;
-    let body = raw.body.get().map_or("", At::as_str).to_owned();
-    if let (204 | 304, Some(text)) = (status, raw.body.get().filter(|_| !body.is_empty())) {
-        let problem = Problem::warning(format!("a response with status {status} has no body"))
-            .at(text.place, "this is never sent");
-        context.push(problem.help("leave `body` out, or write another status"));
+fn fixed(raw: &RawRespond, context: &mut Context<'_>) -> Option<Target> {
+    let status = raw.status().value;
+    let body = raw.body.get().filter(|body| !body.as_str().is_empty());
+    if let (204 | 304, Some(body)) = (status, body) {
+        let title = format!("a response with status {status} has no body");
+        context
+            .warning(title, body.place, "this is never sent")
+            .help("leave `body` out, or write another status");
     }
     Some(Target::Fixed {
-        status: u16::try_from(status).unwrap_or(200),
-        body,
-        content_type,
+        status,
+        body: body.map_or("", At::as_str).to_owned(),
+        content_type: raw.content_type().value,
     })
 }
 
@@ -120,30 +115,16 @@ fn redirect(
             Some(raw.with(text.clone())),
             RawRedirect::default().status(),
         ),
-        ShortOr::Table(table) => {
-            if table.to.is_absent() {
-                context.push(
-                    Problem::error("a redirect without a target").at(raw.place, "`to` is missing"),
-                );
-            }
-            (table.to.get().cloned(), table.status())
-        }
+        ShortOr::Table(table) => (table.to.get().cloned(), table.status()),
     };
-    let redirects = |status: &u16| matches!(status, 301 | 302 | 303 | 307 | 308);
-    let Some(status) = u16::try_from(status.value).ok().filter(redirects) else {
-        let problem = Problem::error(format!("{} is no redirect", status.value));
-        let place = status.place.unwrap_or_default();
-        context.push(problem.at(place, "301, 302, 303, 307 or 308 was expected"));
+    if !matches!(status.value, 301 | 302 | 303 | 307 | 308) {
+        let title = format!("{} is no redirect", status.value);
+        let label = "301, 302, 303, 307 or 308 was expected";
+        context.error(title, status.place, label);
         return None;
-    };
-    let identity = |name: &str| {
-        known
-            .identities
-            .iter()
-            .position(|identity| *identity == name)
-    };
+    }
     Some(Target::Redirect {
-        status,
-        location: template(&to?, &identity, context)?,
+        status: status.value,
+        location: template(&to?, &|name| known.identity(name), context)?,
     })
 }

@@ -1,9 +1,8 @@
 //! Limits that are used together on a Redis Cluster: one call decides about all of them, and
 //! reaches one slot.
 
-use crate::problem::Problem;
+use crate::context::Context;
 use crate::settings::{Store, Topology};
-use crate::validate::Context;
 use crate::validate::limits::Limits;
 use crate::validate::routes::Routes;
 use tollgate_limit::{Mode, Placement};
@@ -43,17 +42,16 @@ pub(crate) fn check_cluster(
             }
             said.push((*first, *other));
             let (one, two) = (&limits.written[*first], &limits.written[*other]);
-            let problem = Problem::error(format!(
+            let title = format!(
                 "limits `{}` and `{}` cannot occur together on a Redis Cluster",
                 one.name.value, two.name.value
-            ));
-            let problem = problem
-                .at(*place, "this route is charged on both")
+            );
+            context
+                .error(title, *place, "this route is charged on both")
                 .at(one.name.place, format!("per {}", one.per.join(" and ")))
                 .at(two.name.place, format!("per {}", two.per.join(" and ")))
-                .note("a request is charged on all of its limits or on none, which takes one call, and a call reaches one slot");
-            context
-                .push(problem.help("give both the same `per`, or let gateways hold parts of one of them: lease = true; or keep one in each process: store = \"local\""));
+                .note("a request is charged on all of its limits or on none, which takes one call, and a call reaches one slot")
+                .help("give both the same `per`, or let gateways hold parts of one of them: lease = true; or keep one in each process: store = \"local\"");
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Finds settings without effect.
 
-use crate::problem::Problem;
-use crate::raw::RawFile;
-use crate::scalar::ShortOr;
-use crate::validate::{Context, entries_of, list_of};
+use crate::context::Context;
+use crate::raw::{RawFile, RawRoute};
+use crate::scalar::{ShortOr, Text};
+use crate::source::At;
+use crate::validate::{entries_of, list_of};
 use tollgate_limit::Mode;
 use tollgate_policy::identity::WhenMissing;
 use tollgate_policy::{Policy, Scope, ScopePart};
@@ -18,9 +19,8 @@ pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
                 .any(|limit| *policy.rules[limit.rule].name == *name.value)
         });
         if !used {
-            let problem = Problem::warning(format!("limit `{}` is never used", name.value))
-                .at(name.place, "no route names it");
-            context.push(problem);
+            let title = format!("limit `{}` is never used", name.value);
+            context.warning(title, name.place, "no route names it");
         }
     }
     let mut used = vec![false; policy.identities.len()];
@@ -44,24 +44,16 @@ pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
             .iter()
             .position(|identity| *identity.name == *name.value);
         let templated = format!("identity:{}", name.value);
-        let in_template = list_of(&raw.routes).iter().any(|route| {
-            let sets = route
-                .request_headers
-                .get()
-                .into_iter()
-                .chain(route.response_headers.get());
-            sets.flat_map(|edits| entries_of(&edits.set))
-                .any(|(_, value)| {
-                    value.as_str().contains(&templated)
-                        || value.as_str().contains("{tier}")
-                        || value.as_str().contains("{caller}")
-                })
-        });
+        let in_template = list_of(&raw.routes)
+            .iter()
+            .flat_map(set_values)
+            .any(|value| {
+                let words = [&*templated, "{tier}", "{caller}"];
+                words.iter().any(|word| value.as_str().contains(word))
+            });
         if index.is_some_and(|index| !used[index]) && !in_template {
-            context.push(
-                Problem::warning(format!("identity `{}` is never used", name.value))
-                    .at(name.place, "no limit is per this identity"),
-            );
+            let title = format!("identity `{}` is never used", name.value);
+            context.warning(title, name.place, "no limit is per this identity");
         }
     }
     for (name, _) in entries_of(&raw.upstreams) {
@@ -72,10 +64,8 @@ pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
                 .is_some_and(|upstream| upstream.as_str() == name.value)
         });
         if !used {
-            context.push(
-                Problem::warning(format!("upstream `{}` is never used", name.value))
-                    .at(name.place, "no route goes there"),
-            );
+            let title = format!("upstream `{}` is never used", name.value);
+            context.warning(title, name.place, "no route goes there");
         }
     }
 }
@@ -106,9 +96,9 @@ pub(super) fn tiers(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     };
     for (tier, limits) in entries_of(&raw.tiers) {
         if !(0..policy.identities.len()).any(|index| gives(index, &tier.value)) {
-            let problem = Problem::warning(format!("no caller is of tier `{}`", tier.value));
             if !limits.entries.is_empty() {
-                context.push(problem.at(tier.place, "no list of callers names it"));
+                let title = format!("no caller is of tier `{}`", tier.value);
+                context.warning(title, tier.place, "no list of callers names it");
             }
             continue;
         }
@@ -127,13 +117,14 @@ pub(super) fn tiers(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
                     .any(|index| gives(*index, &tier.value))
             };
             if !on.is_empty() && !on.iter().any(known) {
-                let problem = Problem::warning(format!(
+                let title = format!(
                     "tier `{}` never changes limit `{}`",
                     tier.value, limit.value
-                ));
-                context.push(problem.at(limit.place, "no route of this limit learns who the caller is").help(
+                );
+                let label = "no route of this limit learns who the caller is";
+                context.warning(title, limit.place, label).help(
                     "a caller's tier is known where a limit of the route is `per` the identity that lists the caller",
-                ));
+                );
             }
         }
     }
@@ -142,27 +133,25 @@ pub(super) fn tiers(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
         if index >= policy.routes.len() || policy.identities_of(index).iter().any(lists) {
             continue;
         }
-        let sets = route
-            .request_headers
-            .get()
-            .into_iter()
-            .chain(route.response_headers.get());
-        for (_, value) in sets.flat_map(|edits| entries_of(&edits.set)) {
-            if let Some(word) = ["{tier}", "{caller}"]
-                .into_iter()
-                .find(|word| value.as_str().contains(word))
-            {
-                let problem = Problem::warning(format!(
-                    "`{word}` is always empty on route `{}`",
-                    policy.routes[index].name
-                ));
-                context.push(problem.at(
-                    value.place,
-                    "no limit of this route is per an identity that lists callers",
-                ));
+        for value in set_values(route) {
+            let mut words = ["{tier}", "{caller}"].into_iter();
+            if let Some(word) = words.find(|word| value.as_str().contains(word)) {
+                let name = &policy.routes[index].name;
+                let title = format!("`{word}` is always empty on route `{name}`");
+                let label = "no limit of this route is per an identity that lists callers";
+                context.warning(title, value.place, label);
             }
         }
     }
+}
+
+/// The values of headers that a route sets.
+fn set_values(route: &At<RawRoute>) -> impl Iterator<Item = &At<Text>> {
+    let (request, response) = (&route.request_headers, &route.response_headers);
+    let edits = request.get().into_iter().chain(response.get());
+    edits
+        .flat_map(|edits| entries_of(&edits.set))
+        .map(|(_, value)| value)
 }
 
 /// Routes without a limit, and limits without a number.
@@ -177,12 +166,9 @@ pub(super) fn limits(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) 
             && !defaults
             && written.limits.get().is_some_and(|limits| limits.is_empty())
         {
-            let problem =
-                Problem::warning(format!("route `{}` is charged on no limit", route.name));
-            context.push(problem.at(
-                written.limits.place().unwrap_or(written.place),
-                "an empty list",
-            ));
+            let title = format!("route `{}` is charged on no limit", route.name);
+            let place = written.limits.place().unwrap_or(written.place);
+            context.warning(title, place, "an empty list");
         }
         for limit in list_of(&written.limits) {
             let name = match &limit.value {
@@ -198,10 +184,8 @@ pub(super) fn limits(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) 
                 })
             });
             if off && !said {
-                context.push(
-                    Problem::warning(format!("limit `{}` is unlimited", name.unwrap_or_default()))
-                        .at(limit.place, "it does nothing on this route"),
-                );
+                let title = format!("limit `{}` is unlimited", name.unwrap_or_default());
+                context.warning(title, limit.place, "it does nothing on this route");
             }
         }
     }

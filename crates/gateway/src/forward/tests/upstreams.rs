@@ -144,7 +144,7 @@ fn the_total_bound_cuts_an_answer_that_trickles() {
         Ok(())
     });
     let mut bounded = upstream(origin.address);
-    bounded.total = Some(Micros(200_000));
+    bounded.timeouts.total = Some(Micros(200_000));
     let answer = gateway(bounded).ask(GET);
     stop.store(true, Ordering::Relaxed);
     assert!(

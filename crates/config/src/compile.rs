@@ -1,0 +1,190 @@
+//! From a text to a configuration: reads it, checks it, and builds what runs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::context::Context;
+use super::diagnostic::Diagnostic;
+use super::env::{Env, Unset};
+use super::include::{self, Tree};
+use super::problem::{Mark, Problem, Problems, Severity};
+use super::raw::RawFile;
+use super::reader::{Field, Read, defaults};
+use super::render::render;
+use super::settings::{Admin, EncodedSlash, Log, Server};
+use super::validate::limits::Surroundings;
+use super::validate::routes::Known;
+use super::validate::together::{self, IdentityPlace, Places};
+use super::validate::upstreams::Upstreams;
+use super::validate::{self, entries_of, names_of};
+use super::{Config, ConfigError};
+use tollgate_limit::Timestamp;
+use tollgate_policy::address::AddressPolicy;
+use tollgate_policy::{Policy, PolicyParts, Responses};
+
+/// Reads a text and what it includes, and builds the configuration.
+pub(crate) fn compile(
+    name: &str,
+    text: String,
+    base: &Path,
+    files: Vec<PathBuf>,
+    (env, unset): (Env<'_>, Unset),
+    now: Timestamp,
+) -> Result<Config, ConfigError> {
+    let mut context = Context::new(env, Problems::new(unset));
+    context.files = files;
+    let Tree {
+        mut raw,
+        broken_lines,
+    } = include::read(name, text, base, &mut context);
+    validate::limits::scope::name_sources(&mut raw, &mut context);
+    let made = assemble(&raw, now, &mut context);
+    let Context {
+        mut sources,
+        problems,
+        mut files,
+        ..
+    } = context;
+    // On a line that is not TOML, other mistakes are consequences of that; so may be keys that seem
+    // to be missing.
+    let is_toml = broken_lines.is_empty();
+    let assumed = problems.assumed();
+    let unset = if made.is_none() && !problems.any_error() {
+        // The configuration cannot be built without their values.
+        problems.unset()
+    } else {
+        Vec::new()
+    };
+    let on_toml = |problem: &Problem| {
+        let line = |mark: &Mark| (mark.place.file, sources.position(mark.place).1 - 1);
+        let first = problem.marks.first();
+        problem.syntax || first.map_or(is_toml, |mark| !broken_lines.contains(&line(mark)))
+    };
+    let mut problems = problems.into_sorted();
+    problems.retain(on_toml);
+    let secrets = problems.iter().filter(|problem| problem.secret);
+    for mark in secrets.filter_map(|problem| problem.marks.first()) {
+        sources.mask(mark.place);
+    }
+    let is_error = |problem: &Problem| problem.severity == Severity::Error;
+    match made {
+        Some(config) if !problems.iter().any(is_error) => {
+            files.sort();
+            files.dedup();
+            let warnings = problems
+                .iter()
+                .map(|problem| render(std::slice::from_ref(problem), &sources, false));
+            let diagnostics = problems
+                .iter()
+                .map(|problem| Diagnostic::of(problem, &sources));
+            Ok(Config {
+                warnings: warnings.collect(),
+                diagnostics: diagnostics.collect(),
+                assumed,
+                files_read: files,
+                ..config
+            })
+        }
+        _ => {
+            // With errors, a warning is usually their consequence: a limit is "never used" when its
+            // only route is wrong.
+            problems.retain(is_error);
+            problems.extend(unset);
+            Err(ConfigError {
+                problems,
+                sources,
+                files,
+            })
+        }
+    }
+}
+
+/// A table of the file, or its defaults.
+fn table<K: Read<Value = K> + Clone>(field: &Field<K>) -> K {
+    field
+        .get()
+        .map_or_else(defaults::<K>, |at| at.value.clone())
+}
+
+/// Builds a configuration from what was read; `None` if mistakes, which were reported, prevent it.
+fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<Config> {
+    let server: Server = table(&raw.server);
+    let admin: Admin = table(&raw.admin);
+    let log: Log = table(&raw.log);
+    let address: AddressPolicy = table(&raw.address);
+    let responses: Responses = table(&raw.responses);
+    validate::server::warn_of_expiry(&server, now, context);
+    validate::server::check_admin(&admin, &server, context);
+    let store = validate::store::store(&raw.store, context);
+    let names: Vec<&str> = names_of(&raw.identities);
+    let identities = validate::identities::identities(raw, &names, context);
+    let around = Surroundings {
+        identities: &names,
+        store: store.as_ref(),
+        now,
+        egress: server.egress,
+    };
+    let limits = validate::limits::limits(raw, &around, context);
+    let mut upstreams = Upstreams::new(raw, server.egress, context);
+    let known = Known {
+        identities: &names,
+        limits: &limits,
+        body: server.bounds.body,
+    };
+    let routes = validate::routes::routes(raw, &known, &mut upstreams, context);
+    together::check_cluster(&routes, &limits, store.as_ref(), context);
+
+    // An identity that could not be built shifts the indices of those after it, so that they would
+    // get the wrong policy.
+    if identities.broken {
+        return None;
+    }
+    let written = entries_of(&raw.identities).iter().zip(&identities.list);
+    let places = Places {
+        identities: written
+            .map(|((name, written), identity)| IdentityPlace {
+                name: name.value.clone(),
+                key: written.key.place().unwrap_or(name.place),
+                when_missing: (
+                    identity.when_missing,
+                    written.when_missing.place().unwrap_or(name.place),
+                ),
+            })
+            .collect(),
+        routes: (routes.list.iter().zip(&routes.places))
+            .map(|(route, place)| (route.name.to_string(), *place))
+            .collect(),
+    };
+    let parts = PolicyParts {
+        address,
+        identities: identities.list,
+        rules: limits.rules,
+        upstreams: upstreams.list,
+        routes: routes.list,
+        responses,
+        egress: server.egress,
+        keeps_slashes: server.encoded_slash == EncodedSlash::Keep,
+    };
+    let policy = Policy::build(parts)
+        .map_err(|errors| {
+            for error in errors {
+                together::build_error(error, &places, context);
+            }
+        })
+        .ok()?;
+    let tests = validate::tests_table::tests(raw, &policy.identities, context);
+    together::warn(raw, &policy, &server, context);
+    Some(Config {
+        server,
+        admin,
+        log,
+        store,
+        policy: Arc::new(policy),
+        tests,
+        caller_files: identities.caller_files,
+        warnings: Vec::new(),
+        diagnostics: Vec::new(),
+        assumed: Vec::new(),
+        files_read: Vec::new(),
+    })
+}

@@ -1,0 +1,114 @@
+//! All mistakes in a configuration, for people and for programs.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::diagnostic::Diagnostic;
+use super::include::cannot_read;
+use super::problem::{Problem, Severity};
+use super::render::render;
+use super::source::Sources;
+
+/// All mistakes in a configuration.
+pub struct ConfigError {
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) sources: Sources,
+    pub(crate) files: Vec<PathBuf>,
+}
+
+impl ConfigError {
+    /// Renders every problem; in colour for a terminal.
+    pub fn render(&self, colour: bool) -> String {
+        let mut text = render(&self.problems, &self.sources, colour);
+        let errors = self.errors();
+        if errors > 1 {
+            text.push_str(&format!("\n\n{errors} errors"));
+        }
+        text
+    }
+
+    /// Every problem, for programs.
+    pub fn diagnostics(&self) -> Vec<Diagnostic> {
+        let problems = self.problems.iter();
+        problems
+            .map(|problem| Diagnostic::of(problem, &self.sources))
+            .collect()
+    }
+
+    /// A configuration that cannot be read.
+    pub fn unreadable(path: &Path, error: &std::io::Error) -> Self {
+        let title = cannot_read(path, error);
+        Self {
+            problems: vec![Problem::error(title)],
+            sources: Sources::default(),
+            files: vec![path.to_path_buf()],
+        }
+    }
+
+    /// Every file that was read or searched for: if one of them changes, the configuration may
+    /// become valid.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// How many errors there are, warnings not counted.
+    pub fn errors(&self) -> usize {
+        self.problems
+            .iter()
+            .filter(|problem| problem.severity == Severity::Error)
+            .count()
+    }
+
+    /// Each problem as a key of the text with its message, for a text that nobody wrote as a file
+    /// ([`quick()`]): its lines and columns mean nothing to its reader.
+    pub fn by_key(&self) -> Vec<(String, String)> {
+        let said = self.problems.iter().map(|problem| {
+            let mark = problem.marks.first();
+            let line = mark.map_or("", |mark| {
+                let source = self.sources.of(mark.place.file);
+                let start = source.text[..mark.place.range().start]
+                    .rfind('\n')
+                    .map_or(0, |at| at + 1);
+                source.text[start..].lines().next().unwrap_or_default()
+            });
+            let key = line.split('=').next().unwrap_or_default().trim().to_owned();
+            let label = mark
+                .map(|mark| mark.label.as_str())
+                .filter(|label| !label.is_empty());
+            let parts = [problem.title.as_str()]
+                .into_iter()
+                .chain(label)
+                .chain(problem.helps.iter().map(String::as_str));
+            (key, parts.collect::<Vec<_>>().join("; "))
+        });
+        said.collect()
+    }
+
+    /// One line per problem, for logs: `gateway.toml:3:1: unknown key …`.
+    pub fn lines(&self) -> Vec<String> {
+        self.problems
+            .iter()
+            .map(|problem| match problem.marks.first() {
+                Some(mark) => {
+                    let (name, line, column) = self.sources.position(mark.place);
+                    format!("{name}:{line}:{column}: {}", problem.title)
+                }
+                None => problem.title.clone(),
+            })
+            .collect()
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for ConfigError {}

@@ -1,0 +1,81 @@
+//! `[address]`: networks, and whether trust in proxies is stated once.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde_json::Value;
+
+use crate::context::Context;
+use crate::reader::{Node, Read, Table};
+use crate::scalar::{Text, texts};
+use crate::schema::Defs;
+use crate::source::At;
+use tollgate_policy::address::{AddressPolicy, NetSet};
+
+texts! {
+    /// A network, or one address.
+    Network -> IpNet = network;
+    /// The network of a proxy.
+    ProxyNetwork -> IpNet = |text, context| {
+        let network = network(text, context)?;
+        if network.prefix_len() == 0 {
+            let label = "so each client chooses the address it is counted by";
+            context
+                .warning("every client is a trusted proxy", text.place, label)
+                .help("name the networks of your own proxies, such as \"10.0.0.0/8\"");
+        }
+        Some(network)
+    };
+}
+
+/// A set of networks.
+pub(crate) struct Networks<T = Network>(std::marker::PhantomData<T>);
+
+impl<T: Read<Value = IpNet>> Read for Networks<T> {
+    type Value = NetSet;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<NetSet> {
+        Vec::<T>::read(node, context).map(NetSet::from_iter)
+    }
+
+    fn schema(defs: &mut Defs) -> Value {
+        Vec::<T>::schema(defs)
+    }
+}
+
+fn network(text: &At<Text>, context: &mut Context<'_>) -> Option<IpNet> {
+    let written = text.as_str();
+    if let Ok(address) = written.parse::<IpAddr>() {
+        return Some(IpNet::from(address));
+    }
+    match written.parse::<IpNet>() {
+        Ok(net) if net.trunc() == net => return Some(net),
+        Ok(net) => {
+            let title = format!("`{written}` has bits beyond its prefix");
+            let label = format!("did you mean `{}`?", net.trunc());
+            let help = format!(
+                "one address is written without a prefix: \"{}\"",
+                net.addr()
+            );
+            context.error(title, text.place, label).help(help);
+        }
+        Err(_) => {
+            let title = format!("`{written}` is not a network");
+            context
+                .error(title, text.place, "an address with a prefix was expected")
+                .help("\"10.0.0.0/8\", \"2001:db8::/32\" and \"192.0.2.7\" are networks");
+        }
+    }
+    None
+}
+
+/// Proxies are trusted by their addresses or by their number.
+pub(crate) fn check_address(_: &AddressPolicy, table: &Table<'_>, context: &mut Context<'_>) {
+    let places = (table.place("trusted_hops"), table.place("trusted_proxies"));
+    if let (Some(hops), Some(proxies)) = places {
+        let title = "proxies are trusted by their addresses or by their number";
+        context.either(title, hops, proxies).help(
+            "addresses are safer: a client that reaches the gateway past the proxies is then not believed",
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! `[tiers.*]`, and callers with limits of their own: other numbers for a limit.
+
+use crate::context::Context;
+use crate::rate::Rate;
+use crate::raw::{RawFile, RawTier};
+use crate::reader::Field;
+use crate::scalar::{ShortOr, Text};
+use crate::source::At;
+use crate::validate::{callers, check_name, entries_of, names_of};
+
+/// A tier's name, and its numbers for one limit.
+pub(super) type Tier = (At<String>, At<RawTier>);
+
+/// Every tier's limits must exist.
+pub(super) fn check(raw: &RawFile, context: &mut Context<'_>) {
+    let names = names_of(&raw.limits);
+    for (tier, _) in entries_of(&raw.tiers) {
+        check_name(tier, "tier", context);
+    }
+    let of_tiers = entries_of(&raw.tiers)
+        .iter()
+        .flat_map(|(_, limits)| &limits.entries);
+    let own = callers::with_own_numbers(raw).flat_map(|(_, caller)| entries_of(&caller.limits));
+    for (limit, _) in of_tiers.chain(own) {
+        if !names.contains(&limit.value.as_str()) {
+            context.unknown("limit", &limit.value, limit.place, &names);
+        }
+    }
+    let mut seen: Vec<&At<Text>> = Vec::new();
+    for (name, _) in callers::with_own_numbers(raw) {
+        match seen.iter().find(|other| other.as_str() == name.as_str()) {
+            Some(first) => {
+                let title = format!("caller `{}` has limits of its own twice", name.as_str());
+                context
+                    .twice(title, name.place, first.place)
+                    .help("its keys share its buckets: write its limits beside one of them");
+            }
+            None => seen.push(name),
+        }
+    }
+}
+
+/// The tiers, and the callers with numbers of their own, that have numbers for `limit`, sorted by
+/// name.
+pub(super) fn of_limit(limit: &str, raw: &RawFile) -> Vec<Tier> {
+    let mut tiers: Vec<Tier> = Vec::new();
+    for (tier, limits) in entries_of(&raw.tiers) {
+        let named = limits.entries.iter().find(|(name, _)| name.value == limit);
+        tiers.extend(named.map(|(_, numbers)| (tier.clone(), table_of(numbers))));
+    }
+    let own: Vec<Tier> = callers::with_own_numbers(raw)
+        .filter_map(|(name, caller)| {
+            let own = entries_of(&caller.limits)
+                .iter()
+                .find(|(name, _)| name.value == limit);
+            let of_tier = || {
+                let tier = caller.tier.get()?;
+                let (_, numbers) = tiers.iter().find(|(name, _)| name.value == tier.as_str())?;
+                Some(numbers.clone())
+            };
+            let numbers = own.map(|(_, numbers)| table_of(numbers)).or_else(of_tier)?;
+            Some((name.with(callers::own_numbers(name.as_str())), numbers))
+        })
+        .collect();
+    tiers.extend(own);
+    tiers.sort_by(|one, other| one.0.value.cmp(&other.0.value));
+    tiers
+}
+
+/// Numbers in their long form.
+fn table_of(numbers: &At<ShortOr<Rate, RawTier>>) -> At<RawTier> {
+    let table = match &numbers.value {
+        ShortOr::Short(rate) => RawTier {
+            rate: Field::Here(numbers.with(*rate)),
+            ..RawTier::default()
+        },
+        ShortOr::Table(table) => table.clone(),
+    };
+    numbers.with(table)
+}

@@ -1,0 +1,117 @@
+//! Addresses that the gateway listens on.
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use crate::context::Context;
+use crate::reader::{Node, Read};
+use crate::scalar::{OneOrMany, OrBroken, Text, texts};
+use crate::schema::Defs;
+use crate::settings::Listener;
+use crate::source::At;
+
+texts! {
+    /// `http://ADDRESS:PORT`, `https://ADDRESS:PORT`, `unix:/PATH`, or a bare `ADDRESS:PORT`.
+    ListenerText -> Listener = listener;
+    /// The same, or `off`.
+    AdminListener -> Option<Listener> = |text, context| match text.as_str() {
+        "off" => Some(None),
+        _ => listener(text, context).map(Some),
+    };
+}
+
+/// One listener or several, each once.
+pub(crate) enum Listeners {}
+
+impl Read for Listeners {
+    type Value = Vec<Listener>;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Vec<Listener>> {
+        let list = OneOrMany::<OrBroken<ListenerText>>::read(node, context)?;
+        if list.is_empty() {
+            context.error("nothing to listen on", node.place, "an empty list");
+        }
+        let list: Vec<At<Listener>> = list
+            .into_iter()
+            .filter_map(|at| Some(at.with(at.value.clone()?)))
+            .collect();
+        for (index, again) in list.iter().enumerate() {
+            let mut earlier = list[..index].iter();
+            if let Some(first) = earlier.find(|other| same_socket(other, again)) {
+                let written = context.sources.text(again.place);
+                let title = format!(
+                    "`{}` is listened on twice",
+                    written.trim_matches(['"', '\''])
+                );
+                context.twice(title, again.place, first.place);
+            }
+        }
+        Some(list.into_iter().map(|at| at.value).collect())
+    }
+
+    fn schema(defs: &mut Defs) -> Value {
+        OneOrMany::<Text>::schema(defs)
+    }
+}
+
+/// Whether two listeners would bind the same socket; port 0 is a new port each time.
+pub(crate) fn same_socket(one: &Listener, other: &Listener) -> bool {
+    match (one, other) {
+        (Listener::Tcp { address: one, .. }, Listener::Tcp { address: other, .. }) => {
+            one == other && one.port() != 0
+        }
+        _ => one == other,
+    }
+}
+
+fn listener(text: &At<Text>, context: &mut Context<'_>) -> Option<Listener> {
+    const HELP: &str =
+        "write \"http://0.0.0.0:8080\", \"https://[::]:8443\" or \"unix:/run/tollgate.sock\"";
+    let written = text.as_str();
+    if let Some(path) = written.strip_prefix("unix:") {
+        if path.is_empty() {
+            let title = "a Unix socket without a path";
+            context
+                .error(title, text.place, "the path is missing")
+                .help(HELP);
+            return None;
+        }
+        return Some(Listener::Unix(context.path(&text.with(Text::plain(path)))));
+    }
+    let (tls, start) = match written.split_once("://") {
+        Some(("http", _)) => (false, "http://".len()),
+        Some(("https", _)) => (true, "https://".len()),
+        Some((scheme, _)) => {
+            let place = text.part(0, scheme.len());
+            let title = format!("cannot listen on `{scheme}`");
+            context
+                .error(title, place, "http, https and unix are known")
+                .help(HELP);
+            return None;
+        }
+        None => (false, 0),
+    };
+    let address = written[start..].trim_end_matches('/');
+    let port = address
+        .strip_prefix(':')
+        .or_else(|| address.strip_prefix("*:"));
+    let address = match port {
+        Some(port) => format!("0.0.0.0:{port}"),
+        None => address.replace("localhost:", "127.0.0.1:"),
+    };
+    if let Ok(address) = address.parse() {
+        return Some(Listener::Tcp { address, tls });
+    }
+    let bare = address.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    let label = if bare {
+        "the port is missing"
+    } else {
+        "an IP address and a port were expected"
+    };
+    let place = text.part(start, written.len());
+    context
+        .error(format!("cannot listen on `{written}`"), place, label)
+        .help(HELP);
+    None
+}
