@@ -99,6 +99,7 @@ pub(crate) fn addresses(data: &[u8]) {
     }
     let policy = AddressPolicy {
         trusted_proxies: "10.0.0.0/8".parse::<ipnet::IpNet>().into_iter().collect(),
+        ipv6_prefix: 64,
         ..AddressPolicy::default()
     };
     // Headers that name different clients are an error.
@@ -695,6 +696,7 @@ static POLICY: LazyLock<Policy> = LazyLock::new(|| {
     ];
     let address = AddressPolicy {
         trusted_proxies: "10.0.0.0/8".parse::<ipnet::IpNet>().into_iter().collect(),
+        ipv6_prefix: 64,
         ..AddressPolicy::default()
     };
     let responses = Responses {

@@ -61,7 +61,8 @@ pub(super) fn server(config: &Config) -> server::Settings {
         connect_protocol: !config.server.upgrades.is_empty(),
         proxy_protocol: *proxy_protocol,
         trusted_proxies: config.policy.address.trusted_proxies.clone(),
-        ..server::Settings::default()
+        awake: server::AWAKE,
+        target_bytes: server::TARGET_BYTES,
     }
 }
 

@@ -60,7 +60,7 @@ impl ConfigError {
     }
 
     /// Each problem as a key of the text with its message, for a text that nobody wrote as a file
-    /// ([`quick()`]): its lines and columns mean nothing to its reader.
+    /// ([`super::quick()`]): its lines and columns mean nothing to its reader.
     pub fn by_key(&self) -> Vec<(String, String)> {
         let said = self.problems.iter().map(|problem| {
             let mark = problem.marks.first();

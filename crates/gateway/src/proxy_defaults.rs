@@ -33,6 +33,7 @@ pub struct ProxyDefaults {
 /// How long a body may arrive at any rate.
 pub const BODY_GRACE: Micros = Micros::from_secs(10);
 
+/// Settings for tests; the defaults of the program are those of its file.
 impl Default for ProxyDefaults {
     fn default() -> Self {
         Self {

@@ -20,7 +20,7 @@ pub use super::forwarded::{parse_forwarded, parse_hop};
 pub use super::netset::NetSet;
 
 /// How a client's address is determined: the only place that decides about trust.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct AddressPolicy {
     /// Forwarding headers are trusted only from these peers.
     pub trusted_proxies: NetSet,
@@ -35,19 +35,6 @@ pub struct AddressPolicy {
     pub ipv6_prefix: u8,
     /// Clients with these addresses are never limited.
     pub exempt: NetSet,
-}
-
-impl Default for AddressPolicy {
-    fn default() -> Self {
-        Self {
-            trusted_proxies: NetSet::default(),
-            trusted_hops: 0,
-            trust_unix: false,
-            header: ForwardingHeader::default(),
-            ipv6_prefix: 64,
-            exempt: NetSet::default(),
-        }
-    }
 }
 
 /// Which forwarding header is trusted.

@@ -87,15 +87,6 @@ pub struct Eject {
     pub wait: Micros,
 }
 
-impl Default for Eject {
-    fn default() -> Self {
-        Self {
-            failures: 5,
-            wait: Micros::from_secs(10),
-        }
-    }
-}
-
 /// The failures after which a request may be sent again. A request that a server may have read is
 /// sent again only if its method is idempotent and it has no body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,17 +99,6 @@ pub struct Retry {
     pub connection_closed: bool,
     /// A response with one of these statuses.
     pub statuses: Vec<u16>,
-}
-
-impl Default for Retry {
-    fn default() -> Self {
-        Self {
-            connect_failure: true,
-            refused_stream: true,
-            connection_closed: true,
-            statuses: Vec::new(),
-        }
-    }
 }
 
 /// The PROXY protocol header sent to a server (haproxy.org, proxy-protocol.txt).

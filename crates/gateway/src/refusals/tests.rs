@@ -15,7 +15,7 @@ fn policy() -> Arc<Policy> {
         responses: Responses {
             headers: Vec::new(),
             reset: Reset::Seconds,
-            body: None,
+            refusal: None,
         },
         egress: false,
         keeps_slashes: false,

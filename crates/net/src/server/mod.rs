@@ -201,6 +201,12 @@ pub struct Settings {
     pub trusted_proxies: NetSet,
 }
 
+/// How long an idle connection keeps its buffers.
+pub const AWAKE: Duration = Duration::from_secs(1);
+/// The largest target of a request in bytes.
+pub const TARGET_BYTES: usize = 16 * 1024;
+
+/// Settings for tests; the defaults of the program are those of its file.
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -208,10 +214,10 @@ impl Default for Settings {
             tls_handshake: Duration::from_secs(10),
             body_idle: Duration::from_secs(30),
             keep_alive: Duration::from_secs(75),
-            awake: Duration::from_secs(1),
+            awake: AWAKE,
             header_bytes: 64 * 1024,
             headers: 100,
-            target_bytes: 16 * 1024,
+            target_bytes: TARGET_BYTES,
             connections: 10_000,
             connections_per_address: None,
             ipv6_prefix: 64,

@@ -13,6 +13,7 @@ fn nets(list: &[&str]) -> NetSet {
 fn policy() -> AddressPolicy {
     AddressPolicy {
         trusted_proxies: nets(&["10.0.0.0/8", "fd00::/8"]),
+        ipv6_prefix: 64,
         ..AddressPolicy::default()
     }
 }
@@ -204,6 +205,7 @@ proptest! {
 fn trusted_hops_count_proxies_from_the_connection_outwards() {
     let policy = |trusted_hops| AddressPolicy {
         trusted_hops,
+        ipv6_prefix: 64,
         ..AddressPolicy::default()
     };
     let list = [("x-forwarded-for", "203.0.113.9, 192.0.2.7, 10.0.0.1")];

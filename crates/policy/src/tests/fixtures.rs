@@ -108,6 +108,7 @@ pub(super) fn parts(
         address: AddressPolicy {
             trusted_proxies: nets("10.0.0.0/8"),
             exempt: nets("203.0.113.0/24"),
+            ipv6_prefix: 64,
             ..AddressPolicy::default()
         },
         identities,

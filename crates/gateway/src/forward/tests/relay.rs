@@ -137,7 +137,12 @@ pub(in crate::forward) fn upstream(address: SocketAddr) -> Upstream {
             failures: 3,
             wait: Micros::from_secs(1),
         },
-        retry: Retry::default(),
+        retry: Retry {
+            connect_failure: true,
+            refused_stream: true,
+            connection_closed: true,
+            statuses: Vec::new(),
+        },
         resolve_every: Micros::from_secs(5),
         slow_start: Micros::ZERO,
         proxy_protocol: ProxyProtocol::Off,
