@@ -31,6 +31,7 @@ mod redirects;
 mod refusals;
 mod reload;
 mod replay;
+mod report_browser;
 mod restart;
 mod scrape;
 mod second_pass;

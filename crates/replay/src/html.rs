@@ -1,12 +1,13 @@
 //! Reports as one HTML file: no script, nothing loaded, and nothing of a log unescaped.
 
+mod charts;
+
 use std::fmt::Write;
 
-use crate::hull::Need;
 use crate::log::Survey;
 use crate::outcome::Outcome;
 use crate::report::{grouped, moment};
-use crate::suggest::{Rate, Suggestion};
+use crate::suggest::Suggestion;
 use tollgate_limit::printable::printable;
 
 /// The report of a replay; with what one of its limits needs, where that was worked out.
@@ -60,57 +61,8 @@ impl Page {
         )
     }
 
-    /// Admitted and refused over time.
-    fn over_time(&mut self, outcome: &Outcome, survey: &Survey) {
-        let most = outcome
-            .series
-            .iter()
-            .map(|[admitted, refused]| admitted + refused)
-            .max()
-            .unwrap_or(0);
-        if most == 0 {
-            return;
-        }
-        let columns = outcome.series.len() as u64;
-        let left = |column: usize| column as u64 * WIDTH / columns;
-        let height = |count: u64| (count * HEIGHT).div_ceil(most);
-        self.body
-            .push_str("<h2>Admitted and refused over time</h2>");
-        let _ = write!(
-            self.body,
-            "<svg viewBox=\"0 0 {WIDTH} {}\" role=img aria-label=\"requests over time\">",
-            HEIGHT + 24
-        );
-        for (column, [admitted, refused]) in outcome.series.iter().enumerate() {
-            let (x, wide) = (left(column), (left(column + 1) - left(column)).max(1));
-            let (low, high) = (height(*admitted), height(admitted + refused));
-            for (class, from, to) in [("admitted", 0, low), ("refused", low, high)] {
-                if to > from {
-                    let _ = write!(
-                        self.body,
-                        "<rect class={class} x={x} y={} width={wide} height={}></rect>",
-                        HEIGHT - to,
-                        to - from
-                    );
-                }
-            }
-        }
-        let _ = write!(
-            self.body,
-            "<text x=0 y={0}>{1}</text><text x={WIDTH} y={0} text-anchor=end>{2}</text></svg>\
-             <p class=legend><span class=admitted></span>admitted {3} <span class=refused></span>refused {4}; the tallest column is {5} requests in {6}</p>",
-            HEIGHT + 18,
-            moment(survey.from),
-            moment(survey.to),
-            grouped(outcome.admitted),
-            grouped(outcome.refused),
-            grouped(most),
-            tollgate_limit::words::span(tollgate_limit::Micros(outcome.step))
-        );
-    }
-
     fn limits(&mut self, outcome: &Outcome) {
-        self.body.push_str("<h2>Limits</h2><table><tr><th>limit<th>requests it could pay<th>could not<th>keys<th>keys that lost some<th>busiest key, a second<th>a minute</tr>");
+        self.body.push_str("<h2>Limits</h2><table id=limits><tr><th>limit<th>requests it could pay<th>could not<th>keys<th>keys that lost some<th>busiest key, in a second<th>in a minute</tr>");
         for limit in &outcome.limits {
             let _ = write!(
                 self.body,
@@ -193,7 +145,7 @@ impl Page {
     }
 
     fn suggestion(&mut self, suggestion: &Suggestion) {
-        self.body.push_str("<table><tr><th><th>rate<th>burst<th>keys refused<th>requests refused<th>most in a minute</tr>");
+        self.body.push_str("<table id=choices><tr><th><th>rate<th>burst<th>keys refused<th>requests refused<th>most in a minute</tr>");
         for (name, choice) in &suggestion.choices {
             let _ = write!(
                 self.body,
@@ -217,172 +169,6 @@ impl Page {
         self.map(suggestion);
         self.nearest(suggestion);
         self.frontier(suggestion);
-    }
-
-    /// Rate x burst: the share of keys each refuses, with contours at 0.1 % and 1 %, today's numbers as a cross.
-    fn map(&mut self, suggestion: &Suggestion) {
-        let map = &suggestion.map;
-        let (columns, rows) = (map.rates.len() as u64, map.bursts.len() as u64);
-        if columns == 0 || rows == 0 {
-            return;
-        }
-        let (wide, high) = (((WIDTH - LEFT) / columns).max(8), 18);
-        let total = rows * high;
-        let _ = write!(
-            self.body,
-            "<h2>Keys that are refused, by rate and burst</h2><svg viewBox=\"0 0 {} {}\" role=img aria-label=\"map of rate and burst\">",
-            LEFT + columns * wide,
-            total + 70
-        );
-        let share = |row: usize, column: usize| {
-            map.refused[row][column] * 1_000_000 / suggestion.keys.max(1)
-        };
-        for (row, burst) in map.bursts.iter().enumerate() {
-            let y = total - (row as u64 + 1) * high;
-            let _ = write!(
-                self.body,
-                "<text x={} y={} text-anchor=end>{}</text>",
-                LEFT - 4,
-                y + 13,
-                grouped(*burst)
-            );
-            for (column, rate) in map.rates.iter().enumerate() {
-                let (x, parts) = (LEFT + column as u64 * wide, share(row, column));
-                let class = match parts {
-                    0 if map.refused[row][column] == 0 => "none",
-                    0..=1_000 => "few",
-                    1_001..=10_000 => "some",
-                    _ => "many",
-                };
-                let _ = write!(
-                    self.body,
-                    "<rect class={class} x={x} y={y} width={wide} height={high}><title>{} burst {}: {} keys</title></rect>",
-                    escaped(&rate.text),
-                    grouped(*burst),
-                    grouped(map.refused[row][column])
-                );
-                // A contour runs between two cells that lie on its two sides.
-                for (name, line) in [("contour-low", 1_000), ("contour-high", 10_000)] {
-                    if row + 1 < map.bursts.len() && parts > line && share(row + 1, column) <= line
-                    {
-                        let _ = write!(self.body, "<path class={name} d=\"M{x} {y}h{wide}\"/>");
-                    }
-                    if column + 1 < map.rates.len()
-                        && parts > line
-                        && share(row, column + 1) <= line
-                    {
-                        let _ = write!(
-                            self.body,
-                            "<path class={name} d=\"M{} {y}v{high}\"/>",
-                            x + wide
-                        );
-                    }
-                }
-            }
-        }
-        for (column, rate) in map.rates.iter().enumerate() {
-            let (x, y) = (LEFT + column as u64 * wide + wide / 2, total + 8);
-            let _ = write!(
-                self.body,
-                "<text transform=\"translate({x} {y}) rotate(60)\">{}</text>",
-                escaped(&rate.text)
-            );
-        }
-        for (name, choice) in &suggestion.choices {
-            let column = map.rates.iter().position(|rate| rate.text == choice.rate);
-            let row = map
-                .bursts
-                .partition_point(|burst| *burst <= choice.burst)
-                .checked_sub(1);
-            if let (Some(column), Some(row)) = (column, row) {
-                let x = LEFT + column as u64 * wide + wide / 2;
-                let y = total - row as u64 * high - high / 2;
-                let mark = match *name {
-                    "today" => format!(
-                        "<path class=today d=\"M{} {}l10 10m0 -10l-10 10\"/>",
-                        x - 5,
-                        y - 5
-                    ),
-                    _ => format!(
-                        "<circle class=choice cx={x} cy={y} r=4><title>{name}</title></circle>"
-                    ),
-                };
-                self.body.push_str(&mark);
-            }
-        }
-        self.body.push_str(
-            "</svg><p class=legend><span class=none></span>nobody <span class=few></span>up to 0.1 % of keys <span class=some></span>up to 1 % \
-             <span class=many></span>more; the lines are 0.1 % and 1 %, the cross is today's limit, circles are the choices</p>",
-        );
-    }
-
-    /// The frontier of the keys that need most: the burst each needs, by rate.
-    fn nearest(&mut self, suggestion: &Suggestion) {
-        let rates = &suggestion.map.rates;
-        let bursts = |need: &Need| -> Vec<u64> {
-            rates
-                .iter()
-                .map(|rate: &Rate| need.burst(rate.amount, rate.period))
-                .collect()
-        };
-        let lines: Vec<(&str, Vec<u64>)> = suggestion
-            .nearest
-            .iter()
-            .map(|(key, need)| (key.as_str(), bursts(need)))
-            .collect();
-        let most = lines
-            .iter()
-            .flat_map(|(_, bursts)| bursts)
-            .copied()
-            .max()
-            .unwrap_or(0);
-        if most == 0 || rates.len() < 2 {
-            return;
-        }
-        let step = (WIDTH - LEFT) / (rates.len() as u64 - 1);
-        let _ = write!(
-            self.body,
-            "<h2>The burst that the ten keys nearest the line need</h2><svg viewBox=\"0 0 {WIDTH} {}\" role=img aria-label=\"frontiers\">\
-             <text x=0 y=12>{}</text><text x=0 y={HEIGHT}>0</text>",
-            HEIGHT + 70,
-            grouped(most)
-        );
-        for (place, (key, bursts)) in lines.iter().enumerate() {
-            let points: Vec<String> = bursts
-                .iter()
-                .enumerate()
-                .map(|(column, burst)| {
-                    format!(
-                        "{},{}",
-                        LEFT + column as u64 * step,
-                        HEIGHT - burst * HEIGHT / most
-                    )
-                })
-                .collect();
-            let _ = write!(
-                self.body,
-                "<polyline class=\"line l{place}\" points=\"{}\"><title>{}</title></polyline>",
-                points.join(" "),
-                escaped(key)
-            );
-        }
-        for (column, rate) in rates.iter().enumerate() {
-            let (x, y) = (LEFT + column as u64 * step, HEIGHT + 10);
-            let _ = write!(
-                self.body,
-                "<text transform=\"translate({x} {y}) rotate(60)\">{}</text>",
-                escaped(&rate.text)
-            );
-        }
-        self.body.push_str("</svg><p class=legend>");
-        for (place, (key, _)) in lines.iter().enumerate() {
-            let _ = write!(
-                self.body,
-                "<span class=\"key l{place}\"></span>{} ",
-                escaped(key)
-            );
-        }
-        self.body.push_str("</p>");
     }
 
     fn frontier(&mut self, suggestion: &Suggestion) {
@@ -428,10 +214,6 @@ fn escaped(text: &str) -> String {
     }
     escaped
 }
-
-const WIDTH: u64 = 960;
-const HEIGHT: u64 = 200;
-const LEFT: u64 = 70;
 
 const STYLE: &str = ":root{--ink:#1b1f24;--page:#fff;--faint:#d8dee4;--admitted:#2f81f7;--refused:#d1242f;--none:#e6f4ea;--few:#fff3c4;--some:#ffc680;--many:#f0a8a0}\
 @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--page:#0d1117;--faint:#30363d;--admitted:#58a6ff;--refused:#ff7b72;--none:#12331f;--few:#4d4212;--some:#6b3d0c;--many:#67201d}}\
