@@ -17,6 +17,7 @@
 //! **In time.** Every request has a deadline and gets a result by then, whatever the server does. A
 //! lost response counts as charged: a charge is never sent twice.
 
+mod assemble;
 mod attempts;
 mod counters;
 mod deliver;
@@ -25,6 +26,7 @@ mod gather;
 mod lane;
 mod outages;
 mod owed;
+mod places;
 mod replicas;
 pub(crate) mod servers;
 mod shared;

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
-use super::flight::{Flight, Sent};
+use super::assemble::Flight;
+use super::flight::Sent;
 use super::{Answer, Ask, Batch, Group, Shared, answer};
 use crate::StoreError;
 use crate::wire_form::StoredState;

@@ -48,8 +48,8 @@ pub(crate) fn start<F: Future<Output = ()> + 'static>(
 }
 
 /// Runs one connection: connects, works, reconnects. Requests that are queued when it ends get an
-/// error. One call is in flight at a time: with two, each merges half as many requests (measured),
-/// and heartbeats of held places depend on the order of calls.
+/// error. One call is in flight at a time, or two if little merging is lost ([`super::turns`]);
+/// heartbeats of held places depend on the order of calls.
 pub(crate) async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
     keep_connected(&shared, link).await;
     shared.fail_queued();

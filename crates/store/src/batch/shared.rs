@@ -14,6 +14,7 @@ use tokio::sync::{Notify, oneshot};
 use super::counters::{Counters, Health};
 use super::deliver::fail;
 use super::owed::Substitute;
+use super::places::Places;
 use super::replicas::Replicas;
 use super::{
     ASKS_MAX, Adjust, Ask, CORRECTIONS_MAX, Correction, InPlace, QUEUE_MAX, Wants, answer,
@@ -24,7 +25,7 @@ use crate::bounds::Bounds;
 use crate::clock::Clock;
 use crate::lease::{Errand, Leases};
 use crate::wire_form::{Name, WireForm};
-use tollgate_limit::{Change, Draw, Micros, Timestamp, Verdict};
+use tollgate_limit::{Change, Draw, Micros, Timestamp};
 
 /// The state that workers and the lanes of one server share. Each server of a cluster has its own,
 /// with common bounds, leases, counters and held places.
@@ -37,14 +38,14 @@ pub(crate) struct Shared {
     pub(crate) leases: Option<Arc<Leases>>,
     pub(crate) counters: Arc<Counters>,
     /// Places of concurrency limits that requests of this gateway hold now.
-    held: Arc<Mutex<HashMap<u128, Places, RandomState>>>,
+    pub(super) held: Arc<Mutex<HashMap<u128, Places, RandomState>>>,
     /// One of several servers and its buckets; `None`: the only server, with all of them.
     part: Option<ServerPart>,
     /// Times a connection was made to this server.
     pub(crate) generation: AtomicU64,
     /// Gateways that use the store, counted by heartbeats; zero: not known yet.
     pub(super) replicas: Arc<Replicas>,
-    queue: Mutex<Queue>,
+    pub(super) queue: Mutex<Queue>,
     pub(super) arrived: Notify,
     /// Notified when the queue has as many requests as a lane gathers, or as a second call needs.
     gathered: Condvar,
@@ -86,26 +87,23 @@ impl std::fmt::Debug for ServerPart {
     }
 }
 
-/// A concurrency limit's bucket and the places held in it.
-type Places = (Name, Arc<WireForm>, u64);
-
 #[derive(Debug, Default)]
-struct Queue {
-    asks: VecDeque<Ask>,
-    corrections: VecDeque<Correction>,
+pub(super) struct Queue {
+    pub(super) asks: VecDeque<Ask>,
+    pub(super) corrections: VecDeque<Correction>,
     /// Corrections that this server redirected. They wait until the servers of buckets have changed,
     /// or for the next heartbeat: sent at once, they would be redirected again.
     redirected: Vec<Correction>,
     /// Buckets whose held places a heartbeat will report. The number of places is read when it
     /// leaves.
-    heartbeats: VecDeque<(Name, Arc<WireForm>)>,
+    pub(super) heartbeats: VecDeque<(Name, Arc<WireForm>)>,
     /// The number of queued requests at which a waiting lane continues; zero: none waits.
     awaited: usize,
 }
 
 impl Queue {
     /// Queues redirected corrections again, before the others.
-    fn take_redirected(&mut self) {
+    pub(super) fn take_redirected(&mut self) {
         for correction in std::mem::take(&mut self.redirected).into_iter().rev() {
             self.corrections.push_front(correction);
         }
@@ -268,23 +266,6 @@ impl Shared {
         }
     }
 
-    /// Frees places of a concurrency limit. The lock covers both steps: a heartbeat reports what is
-    /// held and what still waits to be freed.
-    pub(crate) fn release(&self, name: Name, shape: Arc<WireForm>, units: u64) {
-        let mut held = self.held.lock();
-        if let Some((_, _, count)) = held.get_mut(&name.hash) {
-            *count = count.saturating_sub(units);
-            if *count == 0 {
-                held.remove(&name.hash);
-            }
-        }
-        self.correct(Correction {
-            name,
-            shape,
-            adjust: Adjust::Change(Change::Release { units }),
-        });
-    }
-
     /// Queues a correction of an earlier grant.
     pub(crate) fn settle(&self, name: Name, shape: Arc<WireForm>, change: Change) {
         match change {
@@ -330,81 +311,6 @@ impl Shared {
             .partition_point(|known| known.deadline <= ask.deadline);
         queue.asks.insert(place, ask);
         self.arrived.notify_one();
-    }
-
-    /// Queues heartbeats for all held places, once the last ones have been sent.
-    pub(crate) fn heartbeat(&self) {
-        let held = self.held.lock();
-        let mut queue = self.queue.lock();
-        queue.take_redirected();
-        if queue.heartbeats.is_empty() {
-            let here = held.values().filter(|(name, ..)| self.has(name));
-            queue
-                .heartbeats
-                .extend(here.map(|(name, shape, _)| (*name, shape.clone())));
-        }
-    }
-
-    /// Whether heartbeats are to be sent. Before they are taken, all earlier grants of places must
-    /// have been delivered.
-    pub(super) fn has_heartbeats(&self) -> bool {
-        !self.queue.lock().heartbeats.is_empty()
-    }
-
-    /// The heartbeats of the next call. They go before everything else that waits, so that places
-    /// granted by one call are not missing in a heartbeat of a later call. Places that wait to be
-    /// freed still exist on the server, and are reported as held.
-    fn take_heartbeats(&self) -> Vec<Correction> {
-        if !self.has_heartbeats() {
-            return Vec::new();
-        }
-        let held = self.held.lock();
-        let mut queue = self.queue.lock();
-        let mut waiting: HashMap<u128, u64, RandomState> = HashMap::default();
-        for correction in &queue.corrections {
-            if let Adjust::Change(Change::Release { units }) = correction.adjust {
-                *waiting.entry(correction.name.hash).or_default() += units;
-            }
-        }
-        let mut beats = Vec::new();
-        while beats.len() < CORRECTIONS_MAX
-            && let Some((name, shape)) = queue.heartbeats.pop_front()
-        {
-            // All of its places may have been given back meanwhile; the corrections that free them
-            // are queued.
-            let Some((_, _, units)) = held.get(&name.hash).filter(|_| self.has(&name)) else {
-                continue;
-            };
-            let units = units.saturating_add(waiting.get(&name.hash).copied().unwrap_or(0));
-            beats.push(Correction {
-                name,
-                shape,
-                adjust: Adjust::Hold(units),
-            });
-        }
-        beats
-    }
-
-    /// Records the places of `draw` if its caller was told; a caller that is gone gives them back.
-    pub(super) fn hold(&self, wants: &Wants, draw: &Draw, told: bool) {
-        for (wanted, standing) in wants.iter().zip(&draw.standings) {
-            if !wanted.shape.holds() || !matches!(standing.verdict, Verdict::Allow { .. }) {
-                continue;
-            }
-            if told {
-                let mut held = self.held.lock();
-                held.entry(wanted.name.hash)
-                    .or_insert_with(|| (wanted.name, wanted.shape.clone(), 0))
-                    .2 += wanted.cost;
-            } else {
-                let adjust = Adjust::Change(Change::Release { units: wanted.cost });
-                self.correct(Correction {
-                    name: wanted.name,
-                    shape: wanted.shape.clone(),
-                    adjust,
-                });
-            }
-        }
     }
 
     /// Stores the findings of an audit and logs the new ones.

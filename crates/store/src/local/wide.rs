@@ -16,21 +16,24 @@
 //! A draw under other numbers converts it: no more units, clamped to their burst, the larger burst
 //! remembered.
 
-use std::borrow::Cow;
+mod moving;
+mod slot;
+#[cfg(test)]
+mod tests;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
-use tollgate_limit::bucket::{Next, Report, State};
+use tollgate_limit::bucket::State;
 use tollgate_limit::sliding_log::Entry;
-use tollgate_limit::{
-    Algorithm, Change, Claim, Conditions, Kept, Limit, Standing, Timestamp, Verdict,
-};
+use tollgate_limit::{Algorithm, Claim, Conditions, Kept, Limit, Standing, Timestamp};
 
 use super::Tally;
-use super::packed::{LATE, place, span};
+use super::packed::place;
 use super::table::{Moving, Table, Whose};
+pub(crate) use slot::WideSlot;
 
 /// Shards that are created together.
 type Chunk = Box<[Mutex<Shard>]>;
@@ -246,103 +249,6 @@ impl WideTable {
         })
     }
 
-    /// Passes every bucket to `adopt` and redirects later draws to `successor`, shard by shard
-    /// under the shard's lock. Draws through this table count until their shard has moved;
-    /// afterwards they find their buckets in the successor.
-    pub(crate) fn move_to(&self, successor: &Arc<Table>, adopt: impl Fn(Moving)) {
-        // Set before the first shard is marked as moved, so that a thread that sees the mark finds
-        // the successor.
-        let set = self.successor.set(Arc::clone(successor));
-        debug_assert!(set.is_ok(), "a table moves once, under the lock of moves");
-        // Before any draw is redirected, because its key may be new there.
-        if let Some(bucket) = self.birth.get() {
-            adopt(bucket.clone().moving(Whose::Birth));
-        }
-        for (index, chunk) in self.chunks.iter().enumerate() {
-            // An untouched chunk becomes an empty one, which means moved, without its shards being
-            // created.
-            for (offset, shard) in chunk.get_or_init(Box::default).iter().enumerate() {
-                let mut shard = shard.lock();
-                let Shard {
-                    tags,
-                    buckets,
-                    floor,
-                    moved,
-                } = &mut *shard;
-                for (tag, bucket) in tags.drain(..).zip(buckets.drain(..)) {
-                    if let Some(bucket) = bucket {
-                        adopt(bucket.moving(Whose::Bucket { tag }));
-                    }
-                }
-                if let Some(bucket) = floor.take() {
-                    let (first, last) = span(index * self.chunk + offset, self.shards());
-                    adopt(bucket.moving(Whose::Floor { first, last }));
-                }
-                *moved = true;
-            }
-        }
-    }
-
-    /// Passes every bucket to `visit`, under its lock.
-    pub(crate) fn visit(&self, visit: impl Fn(Moving)) {
-        for (index, shards) in self
-            .chunks
-            .iter()
-            .enumerate()
-            .filter_map(|(index, chunk)| Some((index, chunk.get()?)))
-        {
-            for (offset, shard) in shards.iter().enumerate() {
-                let shard = shard.lock();
-                for (tag, bucket) in shard.tags.iter().zip(&shard.buckets) {
-                    if let Some(bucket) = bucket {
-                        visit(bucket.clone().moving(Whose::Bucket { tag: *tag }));
-                    }
-                }
-                if let Some(bucket) = &shard.floor {
-                    let (first, last) = span(index * self.chunk + offset, self.shards());
-                    visit(bucket.clone().moving(Whose::Floor { first, last }));
-                }
-            }
-        }
-        if let Some(bucket) = self.birth.get() {
-            visit(bucket.clone().moving(Whose::Birth));
-        }
-    }
-
-    /// Takes over an item from a predecessor.
-    pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
-        let Moving {
-            whose,
-            state,
-            beyond,
-            by,
-            own,
-        } = moving;
-        let bucket = Bucket {
-            state,
-            beyond,
-            by,
-            own,
-        };
-        match whose {
-            Whose::Bucket { tag } => {
-                if let Some(mut slot) = self.lock(tag, by, None) {
-                    slot.adopt(&bucket, now);
-                }
-            }
-            Whose::Floor { first, last } => {
-                for index in self.index(first)..=self.index(last) {
-                    if let Some(shard) = self.shard(index) {
-                        shard.lock().lift_floor(self, bucket.clone(), now);
-                    }
-                }
-            }
-            Whose::Birth => {
-                let _ = self.birth.set(bucket);
-            }
-        }
-    }
-
     /// The shard at `index`; `None` if it has moved.
     fn shard(&self, index: usize) -> Option<&Mutex<Shard>> {
         self.chunks[index / self.chunk]
@@ -387,212 +293,6 @@ fn new_chunk(shards: usize) -> Box<[Mutex<Shard>]> {
     (0..shards).map(|_| Mutex::default()).collect()
 }
 
-/// One bucket with its shard locked.
-pub(crate) struct WideSlot<'t> {
-    table: &'t WideTable,
-    tag: u64,
-    /// The numbers of the draw.
-    by: u16,
-    conditions: Option<&'t Conditions>,
-    place: Option<usize>,
-    shard: MutexGuard<'t, Shard>,
-    next: Option<Next>,
-}
-
-impl<'t> WideSlot<'t> {
-    /// The bucket's verdict; nothing is written before [`WideSlot::commit`].
-    pub(crate) fn judge(&mut self, cost: u64, now: Timestamp) -> Verdict {
-        let judged = self.conditioned().judge(
-            self.bucket(now).as_deref().map(|bucket| &bucket.state),
-            cost,
-            now,
-        );
-        if self.place.is_none() && self.shard.floor.is_some() && judged.is_err() {
-            self.table
-                .inherited_refusals
-                .fetch_add(1, Ordering::Relaxed);
-        }
-        let verdict = Verdict::from(&judged);
-        self.next = judged.ok().map(|granted| granted.next).filter(|_| cost > 0);
-        verdict
-    }
-
-    /// The bucket's numbers.
-    pub(crate) fn report(&self, now: Timestamp) -> Report {
-        self.conditioned()
-            .report(self.bucket(now).as_deref().map(|bucket| &bucket.state), now)
-    }
-
-    /// Writes the result of [`WideSlot::judge`].
-    pub(crate) fn commit(&mut self, now: Timestamp) {
-        let Some(next) = self.next.take() else { return };
-        let (mut state, beyond) = self.take(now);
-        self.algorithm().apply(&mut state, next);
-        self.put(
-            state.map(|state| Bucket {
-                state,
-                beyond,
-                by: self.by,
-                own: None,
-            }),
-            now,
-        );
-    }
-
-    fn algorithm(&self) -> &'t Algorithm {
-        self.table.algorithm(self.by)
-    }
-
-    /// The numbers of the draw, under the upstream's conditions.
-    fn conditioned(&self) -> Cow<'t, Algorithm> {
-        self.algorithm().under(self.conditions)
-    }
-
-    /// Corrects an earlier grant, in the numbers the bucket is kept in, without clamping.
-    pub(crate) fn settle(&mut self, change: Change, now: Timestamp) {
-        let drawn = self.by;
-        if let Some(bucket) = self.found(None).filter(|bucket| bucket.own.is_some()) {
-            let (mut kept, by, own) = (self.table.kept(bucket), bucket.by, bucket.own.clone());
-            kept.settle(&self.conditioned(), change, now);
-            // A bucket that is full again takes the numbers of its draw.
-            let own = own.filter(|own| **own == *kept.algorithm());
-            let by = if own.is_some() { by } else { drawn };
-            let bucket = kept.state().map(|state| Bucket {
-                state: state.clone(),
-                beyond: kept.beyond(),
-                by,
-                own,
-            });
-            self.put(bucket, now);
-            return;
-        }
-        if self.table.numbers.len() > 1 {
-            // A bucket that is full again takes the numbers of its draw.
-            let kept = self.found(self.table.birth.get());
-            let kept = kept.filter(|bucket| self.table.under(bucket, bucket.by, now).is_some());
-            self.by = kept.map_or(drawn, |bucket| bucket.by);
-        }
-        let (mut state, mut beyond) = self.take(now);
-        if beyond == 0 && self.by == drawn {
-            self.conditioned().settle(&mut state, change, now);
-        } else {
-            let mut kept = Kept::from_parts(self.algorithm().clone(), state, beyond);
-            let drawn = self.table.algorithm(drawn).under(self.conditions);
-            kept.settle(&drawn, change, now);
-            (state, beyond) = (kept.state().cloned(), kept.beyond());
-        }
-        self.put(
-            state.map(|state| Bucket {
-                state,
-                beyond,
-                by: self.by,
-                own: None,
-            }),
-            now,
-        );
-    }
-
-    fn adopt(&mut self, adopted: &Bucket, now: Timestamp) {
-        // A key with a moved bucket is known, so it does not get the debt of a key that was never
-        // seen.
-        let bucket = match self.bucket_or(None, now) {
-            Some(bucket) => self.table.join(&bucket, adopted, now),
-            None => adopted.clone(),
-        };
-        self.put(Some(bucket), now);
-    }
-
-    /// The bucket at `now`, unless it equals no bucket.
-    fn bucket(&self, now: Timestamp) -> Option<Cow<'_, Bucket>> {
-        self.bucket_or(self.table.birth.get(), now)
-    }
-
-    /// The stored bucket, or the debt of an unknown key: the floor or `birth`, whichever numbers it
-    /// is in.
-    fn found<'s>(&'s self, birth: Option<&'s Bucket>) -> Option<&'s Bucket> {
-        match self.place {
-            Some(place) => self.shard.buckets[place].as_ref(),
-            None => self.shard.floor.as_ref().or(birth),
-        }
-    }
-
-    /// The same, converted to the numbers of the draw.
-    fn bucket_or<'s>(
-        &'s self,
-        birth: Option<&'s Bucket>,
-        now: Timestamp,
-    ) -> Option<Cow<'s, Bucket>> {
-        let bucket = match (self.place, &self.shard.floor, birth) {
-            (None, Some(floor), Some(birth)) => Cow::Owned(self.table.join(floor, birth, now)),
-            _ => Cow::Borrowed(self.found(birth)?),
-        };
-        if bucket.beyond == 0 && bucket.by == self.by && bucket.own.is_none() {
-            return Some(bucket);
-        }
-        self.table.under(&bucket, self.by, now).map(Cow::Owned)
-    }
-
-    /// Takes the state and the remembered number out, to be changed and [`WideSlot::put`] back.
-    fn take(&mut self, now: Timestamp) -> (Option<State>, u64) {
-        let by = self.by;
-        let plain =
-            |bucket: &mut Bucket| bucket.beyond == 0 && bucket.by == by && bucket.own.is_none();
-        let bucket = match self
-            .place
-            .and_then(|place| self.shard.buckets[place].take_if(plain))
-        {
-            Some(bucket) => Some(bucket),
-            None => self.bucket(now).map(Cow::into_owned),
-        };
-        bucket.map_or((None, 0), |Bucket { state, beyond, .. }| {
-            (Some(state), beyond)
-        })
-    }
-
-    fn put(&mut self, bucket: Option<Bucket>, now: Timestamp) {
-        if let Some(place) = self.place {
-            self.shard.buckets[place] = bucket;
-            return;
-        }
-        if bucket.is_none() {
-            return;
-        }
-        let table = self.table;
-        let shard = &mut *self.shard;
-        if shard.tags.len() >= SHARD_ENTRIES
-            && let Some((victim, expiry)) = shard.soonest_full(table)
-        {
-            // Another thread may still draw as of a moment at which the bucket was not full.
-            if expiry.after(LATE) > now
-                && let Some(forgotten) = shard.buckets[victim].take()
-            {
-                let owes = table
-                    .kept_in(&forgotten)
-                    .expiry(&forgotten.state)
-                    .is_some_and(|expiry| expiry > now);
-                table
-                    .evictions
-                    .fetch_add(u64::from(owes), Ordering::Relaxed);
-                // The floor is in the table's numbers.
-                let owed = match forgotten.own {
-                    Some(_) => table.under(&forgotten, forgotten.by, now),
-                    None => Some(forgotten),
-                };
-                if let Some(owed) = owed {
-                    shard.lift_floor(table, owed, now);
-                }
-            }
-            shard.tags[victim] = self.tag;
-            shard.buckets[victim] = bucket;
-            self.place = Some(victim);
-            return;
-        }
-        shard.tags.push(self.tag);
-        shard.buckets.push(bucket);
-        self.place = Some(shard.tags.len() - 1);
-    }
-}
-
 /// The memory of one bucket: its tag, its state, and for a log the grants it can contain.
 fn entry_size(algorithm: &Algorithm) -> usize {
     let log = match algorithm {
@@ -612,6 +312,3 @@ const SHARD_ENTRIES: usize = 16;
 
 /// The most shards created at once.
 const CHUNK_SHARDS: usize = 64;
-
-#[cfg(test)]
-mod tests;

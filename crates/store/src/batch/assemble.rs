@@ -1,0 +1,249 @@
+//! Sorts the queue into calls: each bucket once, equal requests as one group.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use super::deliver::fail;
+use super::shared::Work;
+use super::{Ask, Batch, Correction, GROUPS_MAX, Group, Link, Part, Shared, Wants, answer};
+use crate::StoreError;
+use crate::lease::{Errand, Held, Leases, Return, Wishing};
+use crate::wire_form::{Name, WireForm};
+use tollgate_limit::Draw;
+
+/// A batch with the requests that wait for it: `members[g]` are those of group `g`, in order of arrival.
+#[derive(Default)]
+pub(super) struct Flight {
+    pub(super) batch: Batch,
+    pub(super) members: Vec<Vec<Ask>>,
+    pub(super) peeks: Vec<(Ask, SmallVec<[u32; 2]>)>,
+    /// The lease requests, in order.
+    pub(super) wishing: Vec<Wishing>,
+    /// The leases that are returned.
+    pub(super) returned: Vec<Return>,
+    buckets: HashTable<u32>,
+    groups: HashTable<u32>,
+}
+
+/// Sorts `work` into calls.
+pub(super) fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Flight> {
+    let now = shared.clock.now();
+    let mut flights: SmallVec<[((u32, u32), Flight); 1]> = SmallVec::new();
+    let (mut later, mut corrections_later) = (Vec::new(), Vec::<Correction>::new());
+    for correction in work.corrections {
+        // Corrections of one bucket keep their order: one that frees places must not overtake a
+        // heartbeat that reports them.
+        let overtakes = corrections_later
+            .iter()
+            .any(|earlier| earlier.name == correction.name);
+        let flight = flight_for(&mut flights, (link.part(&correction.name), u32::MAX));
+        match flight
+            .bucket_of_any_numbers(&correction.name, &correction.shape)
+            .filter(|_| !overtakes)
+        {
+            Some(bucket) => flight.batch.corrections.push((bucket, correction.adjust)),
+            None => corrections_later.push(correction),
+        }
+    }
+    shared.put_corrections_back(corrections_later);
+    for errand in work.errands {
+        let Some(leases) = &shared.leases else {
+            continue;
+        };
+        let name = errand.name();
+        // Together with the requests that use the same script.
+        let flight = flight_for(&mut flights, (link.part(name), link.lane_of(&Wants::new())));
+        match errand {
+            Errand::Wish(held) => match flight.bucket(held.name(), held.shape()) {
+                Some(bucket) => flight.wish(bucket, &held, leases),
+                None => {
+                    held.not_sent(leases);
+                    shared.call_for_errands();
+                }
+            },
+            Errand::Return(returned) => {
+                match flight.bucket_of_any_numbers(&returned.name, &returned.shape) {
+                    Some(bucket) => flight.give_back(bucket, returned),
+                    None => leases.again([returned]),
+                }
+            }
+        }
+    }
+    for ask in work.asks {
+        if ask.reply.as_ref().is_none_or(oneshot::Sender::is_closed) {
+            continue;
+        }
+        if ask.deadline <= now {
+            fail(shared, ask, StoreError::Overdue);
+            continue;
+        }
+        let Some(first) = ask.wants.first() else {
+            answer(
+                ask,
+                Ok(Draw {
+                    granted: true,
+                    ..Draw::default()
+                }),
+            );
+            continue;
+        };
+        let part = link.part(&first.name);
+        if ask
+            .wants
+            .iter()
+            .any(|wanted| link.part(&wanted.name) != part)
+        {
+            let told = "the limits of this request lie in different cluster slots";
+            fail(shared, ask, StoreError::Unavailable(told.into()));
+            continue;
+        }
+        if let Err(ask) = flight_for(
+            &mut flights,
+            (
+                part,
+                if ask.peek {
+                    u32::MAX
+                } else {
+                    link.lane_of(&ask.wants)
+                },
+            ),
+        )
+        .add(ask)
+        {
+            later.push(ask);
+        }
+    }
+    shared.put_back(later);
+    let flights: Vec<Flight> = flights.into_iter().map(|(_, flight)| flight).collect();
+    let asked: usize = flights
+        .iter()
+        .map(|flight| flight.members.iter().map(Vec::len).sum::<usize>())
+        .sum();
+    shared
+        .counters
+        .asked
+        .fetch_add(asked as u64, Ordering::Relaxed);
+    flights
+}
+
+fn flight_for(flights: &mut SmallVec<[((u32, u32), Flight); 1]>, part: (u32, u32)) -> &mut Flight {
+    let index = flights
+        .iter()
+        .position(|(known, _)| *known == part)
+        .unwrap_or_else(|| {
+            flights.push((part, Flight::default()));
+            flights.len() - 1
+        });
+    &mut flights[index].1
+}
+
+impl Flight {
+    /// The index of a bucket in this call. `None` if it is in the call under other numbers (during
+    /// a reload): one call must not use two sets of numbers for one bucket.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a call has fewer than 2^32 buckets; a hash may be cut"
+    )]
+    fn bucket(&mut self, name: &Name, shape: &Arc<WireForm>) -> Option<u32> {
+        let hash = name.hash as u64;
+        let buckets = &mut self.batch.buckets;
+        if let Some(&index) = self
+            .buckets
+            .find(hash, |&index| buckets[index as usize].0.hash == name.hash)
+        {
+            return Arc::ptr_eq(&buckets[index as usize].1, shape).then_some(index);
+        }
+        let index = buckets.len() as u32;
+        buckets.push((*name, shape.clone()));
+        self.buckets
+            .insert_unique(hash, index, |&index| buckets[index as usize].0.hash as u64);
+        Some(index)
+    }
+
+    /// The index of a bucket for a correction, which is settled in the numbers the bucket is stored
+    /// under, whatever numbers it has here. `None`: it is here a concurrency limit, and there a rate,
+    /// or the other way round.
+    #[expect(clippy::cast_possible_truncation, reason = "a hash may be cut")]
+    fn bucket_of_any_numbers(&mut self, name: &Name, shape: &Arc<WireForm>) -> Option<u32> {
+        let known = self.buckets.find(name.hash as u64, |&index| {
+            self.batch.buckets[index as usize].0.hash == name.hash
+        });
+        match known {
+            Some(&index) => {
+                let here = self.batch.buckets[index as usize].1.algorithm();
+                here.goes_on_as(shape.algorithm()).then_some(index)
+            }
+            None => self.bucket(name, shape),
+        }
+    }
+
+    /// Adds a lease request to this call.
+    fn wish(&mut self, bucket: u32, held: &Arc<Held>, leases: &Arc<Leases>) {
+        let (wishing, used_up) = held.depart(leases);
+        for returned in used_up {
+            self.give_back(bucket, returned);
+        }
+        self.batch.wishes.push((bucket, wishing.wish()));
+        self.wishing.push(wishing);
+    }
+
+    /// Adds the return of a lease to this call.
+    fn give_back(&mut self, bucket: u32, returned: Return) {
+        self.batch
+            .returns
+            .push((bucket, returned.id, returned.units()));
+        self.returned.push(returned);
+    }
+
+    /// Adds a request to this call, or returns it for the next.
+    #[expect(clippy::result_large_err, reason = "the request itself, handed back")]
+    fn add(&mut self, ask: Ask) -> Result<(), Ask> {
+        if self.batch.groups.len() >= GROUPS_MAX || self.peeks.len() >= GROUPS_MAX {
+            return Err(ask);
+        }
+        let mut parts: SmallVec<[Part; 2]> = SmallVec::new();
+        for wanted in &ask.wants {
+            match self.bucket(&wanted.name, &wanted.shape) {
+                Some(bucket) => parts.push(Part {
+                    bucket,
+                    cost: wanted.cost,
+                    enforced: wanted.enforced,
+                }),
+                None => return Err(ask),
+            }
+        }
+        if ask.peek {
+            self.peeks
+                .push((ask, parts.iter().map(|part| part.bucket).collect()));
+            return Ok(());
+        }
+        let groups = &mut self.batch.groups;
+        let hash = hash_of(&parts);
+        if let Some(&index) = self
+            .groups
+            .find(hash, |&index| groups[index as usize].parts == parts)
+        {
+            groups[index as usize].count += 1;
+            self.members[index as usize].push(ask);
+            return Ok(());
+        }
+        let index = u32::try_from(groups.len()).expect("groups are bounded by GROUPS_MAX");
+        groups.push(Group { parts, count: 1 });
+        self.members.push(vec![ask]);
+        self.groups
+            .insert_unique(hash, index, |&index| hash_of(&groups[index as usize].parts));
+        Ok(())
+    }
+}
+
+/// A hash of a group's claims. Its inputs are indices and costs, which no client can choose freely.
+fn hash_of(parts: &[Part]) -> u64 {
+    parts.iter().fold(0x9E37_79B9_7F4A_7C15, |hash: u64, part| {
+        let word = u64::from(part.bucket) << 32 ^ part.cost << 1 ^ u64::from(part.enforced);
+        (hash.rotate_left(23) ^ word).wrapping_mul(0x2545_F491_4F6C_DD1D)
+    })
+}

@@ -1,0 +1,108 @@
+//! Records the places of concurrency limits that requests of this gateway hold, and reports them to
+//! the store by heartbeats.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+use super::{Adjust, CORRECTIONS_MAX, Correction, Shared, Wants};
+use crate::wire_form::{Name, WireForm};
+use tollgate_limit::{Change, Draw, Verdict};
+
+/// A concurrency limit's bucket and the places held in it.
+pub(super) type Places = (Name, Arc<WireForm>, u64);
+
+impl Shared {
+    /// Frees places of a concurrency limit. The lock covers both steps: a heartbeat reports what is
+    /// held and what still waits to be freed.
+    pub(crate) fn release(&self, name: Name, shape: Arc<WireForm>, units: u64) {
+        let mut held = self.held.lock();
+        if let Some((_, _, count)) = held.get_mut(&name.hash) {
+            *count = count.saturating_sub(units);
+            if *count == 0 {
+                held.remove(&name.hash);
+            }
+        }
+        self.correct(Correction {
+            name,
+            shape,
+            adjust: Adjust::Change(Change::Release { units }),
+        });
+    }
+
+    /// Queues heartbeats for all held places, once the last ones have been sent.
+    pub(crate) fn heartbeat(&self) {
+        let held = self.held.lock();
+        let mut queue = self.queue.lock();
+        queue.take_redirected();
+        if queue.heartbeats.is_empty() {
+            let here = held.values().filter(|(name, ..)| self.has(name));
+            queue
+                .heartbeats
+                .extend(here.map(|(name, shape, _)| (*name, shape.clone())));
+        }
+    }
+
+    /// Whether heartbeats are to be sent. Before they are taken, all earlier grants of places must
+    /// have been delivered.
+    pub(super) fn has_heartbeats(&self) -> bool {
+        !self.queue.lock().heartbeats.is_empty()
+    }
+
+    /// The heartbeats of the next call. They go before everything else that waits, so that places
+    /// granted by one call are not missing in a heartbeat of a later call. Places that wait to be
+    /// freed still exist on the server, and are reported as held.
+    pub(super) fn take_heartbeats(&self) -> Vec<Correction> {
+        if !self.has_heartbeats() {
+            return Vec::new();
+        }
+        let held = self.held.lock();
+        let mut queue = self.queue.lock();
+        let mut waiting: HashMap<u128, u64, RandomState> = HashMap::default();
+        for correction in &queue.corrections {
+            if let Adjust::Change(Change::Release { units }) = correction.adjust {
+                *waiting.entry(correction.name.hash).or_default() += units;
+            }
+        }
+        let mut beats = Vec::new();
+        while beats.len() < CORRECTIONS_MAX
+            && let Some((name, shape)) = queue.heartbeats.pop_front()
+        {
+            // All of its places may have been given back meanwhile; the corrections that free them
+            // are queued.
+            let Some((_, _, units)) = held.get(&name.hash).filter(|_| self.has(&name)) else {
+                continue;
+            };
+            let units = units.saturating_add(waiting.get(&name.hash).copied().unwrap_or(0));
+            beats.push(Correction {
+                name,
+                shape,
+                adjust: Adjust::Hold(units),
+            });
+        }
+        beats
+    }
+
+    /// Records the places of `draw` if its caller was told; a caller that is gone gives them back.
+    pub(super) fn hold(&self, wants: &Wants, draw: &Draw, told: bool) {
+        for (wanted, standing) in wants.iter().zip(&draw.standings) {
+            if !wanted.shape.holds() || !matches!(standing.verdict, Verdict::Allow { .. }) {
+                continue;
+            }
+            if told {
+                let mut held = self.held.lock();
+                held.entry(wanted.name.hash)
+                    .or_insert_with(|| (wanted.name, wanted.shape.clone(), 0))
+                    .2 += wanted.cost;
+            } else {
+                let adjust = Adjust::Change(Change::Release { units: wanted.cost });
+                self.correct(Correction {
+                    name: wanted.name,
+                    shape: wanted.shape.clone(),
+                    adjust,
+                });
+            }
+        }
+    }
+}

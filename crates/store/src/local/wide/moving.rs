@@ -1,0 +1,108 @@
+//! Moves buckets between tables: from a predecessor to its successor at a reload, and to a snapshot.
+
+use std::sync::Arc;
+
+use crate::local::packed::span;
+use crate::local::table::{Moving, Table, Whose};
+use tollgate_limit::Timestamp;
+
+use super::{Bucket, Shard, WideTable};
+
+impl WideTable {
+    /// Passes every bucket to `adopt` and redirects later draws to `successor`, shard by shard
+    /// under the shard's lock. Draws through this table count until their shard has moved;
+    /// afterwards they find their buckets in the successor.
+    pub(crate) fn move_to(&self, successor: &Arc<Table>, adopt: impl Fn(Moving)) {
+        // Set before the first shard is marked as moved, so that a thread that sees the mark finds
+        // the successor.
+        let set = self.successor.set(Arc::clone(successor));
+        debug_assert!(set.is_ok(), "a table moves once, under the lock of moves");
+        // Before any draw is redirected, because its key may be new there.
+        if let Some(bucket) = self.birth.get() {
+            adopt(bucket.clone().moving(Whose::Birth));
+        }
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            // An untouched chunk becomes an empty one, which means moved, without its shards being
+            // created.
+            for (offset, shard) in chunk.get_or_init(Box::default).iter().enumerate() {
+                let mut shard = shard.lock();
+                let Shard {
+                    tags,
+                    buckets,
+                    floor,
+                    moved,
+                } = &mut *shard;
+                for (tag, bucket) in tags.drain(..).zip(buckets.drain(..)) {
+                    if let Some(bucket) = bucket {
+                        adopt(bucket.moving(Whose::Bucket { tag }));
+                    }
+                }
+                if let Some(bucket) = floor.take() {
+                    let (first, last) = span(index * self.chunk + offset, self.shards());
+                    adopt(bucket.moving(Whose::Floor { first, last }));
+                }
+                *moved = true;
+            }
+        }
+    }
+
+    /// Passes every bucket to `visit`, under its lock.
+    pub(crate) fn visit(&self, visit: impl Fn(Moving)) {
+        for (index, shards) in self
+            .chunks
+            .iter()
+            .enumerate()
+            .filter_map(|(index, chunk)| Some((index, chunk.get()?)))
+        {
+            for (offset, shard) in shards.iter().enumerate() {
+                let shard = shard.lock();
+                for (tag, bucket) in shard.tags.iter().zip(&shard.buckets) {
+                    if let Some(bucket) = bucket {
+                        visit(bucket.clone().moving(Whose::Bucket { tag: *tag }));
+                    }
+                }
+                if let Some(bucket) = &shard.floor {
+                    let (first, last) = span(index * self.chunk + offset, self.shards());
+                    visit(bucket.clone().moving(Whose::Floor { first, last }));
+                }
+            }
+        }
+        if let Some(bucket) = self.birth.get() {
+            visit(bucket.clone().moving(Whose::Birth));
+        }
+    }
+
+    /// Takes over an item from a predecessor.
+    pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
+        let Moving {
+            whose,
+            state,
+            beyond,
+            by,
+            own,
+        } = moving;
+        let bucket = Bucket {
+            state,
+            beyond,
+            by,
+            own,
+        };
+        match whose {
+            Whose::Bucket { tag } => {
+                if let Some(mut slot) = self.lock(tag, by, None) {
+                    slot.adopt(&bucket, now);
+                }
+            }
+            Whose::Floor { first, last } => {
+                for index in self.index(first)..=self.index(last) {
+                    if let Some(shard) = self.shard(index) {
+                        shard.lock().lift_floor(self, bucket.clone(), now);
+                    }
+                }
+            }
+            Whose::Birth => {
+                let _ = self.birth.set(bucket);
+            }
+        }
+    }
+}
