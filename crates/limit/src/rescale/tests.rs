@@ -1,3 +1,5 @@
+mod kept;
+
 use fastrand::Rng;
 
 use super::*;

@@ -85,3 +85,6 @@ fn least(units: i128) -> i64 {
 
 /// 2^52: no bucket owes as much.
 const OWED_MAX: i128 = 1 << 52;
+
+#[cfg(test)]
+mod tests;
