@@ -760,3 +760,33 @@ fn rule(identity: usize, names: &[&str]) -> Rule {
         refund_on: Vec::new(),
     }
 }
+
+/// Files of other gateways: the first byte says whose. What is made of them is a good configuration; a defect of the
+/// translation is the only error that is none of the file's.
+pub(crate) fn import(data: &[u8]) {
+    use tollgate_import::{ImportError, Peer, Source, import};
+    let Some((first, rest)) = data.split_first() else {
+        return;
+    };
+    let peers = [
+        Peer::Nginx,
+        Peer::Ingress,
+        Peer::Traefik,
+        Peer::Caddy,
+        Peer::Kong,
+        Peer::Haproxy,
+        Peer::Envoy,
+    ];
+    let text = String::from_utf8_lossy(rest);
+    let source = Source {
+        name: if first & 8 == 0 { "a.yaml" } else { "a.toml" }.to_owned(),
+        // The smoke test runs thousands of these.
+        text: text.chars().take(2_000).collect(),
+    };
+    let peer = peers[usize::from(first & 7) % peers.len()];
+    match import(&[source], peer, &|_| Ok(Vec::new())) {
+        Ok(made) => assert!(!made.report().contains(['\u{202e}', '\u{1b}'])),
+        Err(ImportError::Unsound(what)) => panic!("{what}"),
+        Err(_) => {}
+    }
+}

@@ -75,6 +75,11 @@ fn files_hold_their_promises() {
 }
 
 #[test]
+fn imports_hold_their_promises() {
+    smoke("import", targets::import);
+}
+
+#[test]
 fn every_target_is_run_here_and_has_a_corpus() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mine = include_str!("fuzz_smoke.rs");

@@ -48,6 +48,8 @@ pub(super) enum Verb {
     Diff(Diff),
     /// Lay a configuration out evenly; nothing but blanks changes
     Fmt(Fmt),
+    /// Translate the limits of another gateway's configuration, and say what differs
+    Import(Import),
     /// Print the JSON Schema of gateway.toml, for editors; or a shared store's SQL
     Schema(Schema),
     /// Ask a running gateway whether it is ready: for container health checks
@@ -353,6 +355,13 @@ pub(super) struct LogArgs {
     /// Access logs, in any order; gzip and zstd are read too; `-` is standard input
     #[arg(required = true, value_name = "LOG")]
     pub(super) logs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) reading: LogOptions,
+}
+
+/// How access logs are read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub(super) struct LogOptions {
     /// What the time of a line marks [default: by the format]
     #[arg(long, value_enum, value_name = "WHICH")]
     pub(super) stamps: Option<StampArg>,
@@ -448,7 +457,8 @@ pub(super) struct Suggest {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  tollgate diff gateway.toml candidate.toml\n  \
-    tollgate diff gateway.toml candidate.toml --log access.log\n\n\
+    tollgate diff gateway.toml candidate.toml --log access.log\n  \
+    tollgate diff gateway.toml candidate.toml --log requests.csv --fields time=TIMESTAMP,key=user\n\n\
     Exit code: 0 they mean the same, 1 they do not or one is not good, 2 wrong use."
 )]
 pub(super) struct Diff {
@@ -459,6 +469,8 @@ pub(super) struct Diff {
     /// Judge the requests of this access log by both; may be repeated
     #[arg(long = "log", value_name = "LOG")]
     pub(super) logs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) reading: LogOptions,
     /// How to say it
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(super) format: Format,
@@ -476,6 +488,49 @@ pub(super) struct Fmt {
     /// Change nothing; say whether something would
     #[arg(long)]
     pub(super) check: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tollgate import nginx.conf > gateway.toml\n  \
+    tollgate import kong.yml --output gateway.toml\n  \
+    kubectl get ingress -A -o yaml | tollgate import - --from ingress\n\n\
+    The configuration goes to standard output or the file, the report to standard error. \
+    What is written passes `tollgate check`.\n\n\
+    Exit code: 0 all limits are imported, 1 some are not or nothing is written, 2 wrong use."
+)]
+pub(super) struct Import {
+    /// The configurations, all of one gateway; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub(super) files: Vec<PathBuf>,
+    /// Whose they are [default: told by name and contents]
+    #[arg(long, value_enum, value_name = "GATEWAY")]
+    pub(super) from: Option<From>,
+    /// Write the configuration here; a file that is there is never overwritten
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+    /// How to say it: `json` is one document with the configuration in it
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+/// Whose configuration is imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum From {
+    /// nginx.conf: limit_req, limit_conn
+    Nginx,
+    /// Kubernetes Ingress with annotations of ingress-nginx
+    Ingress,
+    /// Traefik's dynamic configuration or custom resources
+    Traefik,
+    /// A Caddyfile with the rate_limit module
+    Caddy,
+    /// kong.yml: the rate-limiting plugin
+    Kong,
+    /// haproxy.cfg: stick tables
+    Haproxy,
+    /// The configuration of envoyproxy/ratelimit
+    Envoy,
 }
 
 /// How a replay is said.

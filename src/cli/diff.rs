@@ -5,12 +5,24 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use tollgate_config::Config;
-use tollgate_replay::{Traffic, log, report};
+use tollgate_replay::{Traffic, report};
 
-use super::args::{Diff, Format};
-use super::{BAD, load, print_out};
+use super::args::{Diff, Format, LogOptions};
+use super::replay::options;
+use super::{BAD, load, print_out, wrong_use};
 
 pub(super) fn diff(args: &Diff) -> ExitCode {
+    if args.logs.is_empty() && args.reading != LogOptions::default() {
+        eprintln!("tollgate diff: options for reading a log need --log");
+        return wrong_use();
+    }
+    let options = match options(&args.reading) {
+        Ok(options) => options,
+        Err(what) => {
+            eprintln!("tollgate diff: {what}");
+            return wrong_use();
+        }
+    };
     let read = |path: &std::path::PathBuf| load::load_file(path);
     let (Some(old), Some(new)) = (read(&args.old), read(&args.new)) else {
         return BAD;
@@ -21,7 +33,7 @@ pub(super) fn diff(args: &Diff) -> ExitCode {
     let mut on_log = None;
     if !args.logs.is_empty() {
         let policies = [&*new.policy, &*old.policy];
-        let read = Traffic::read(&args.logs, &log::Options::default(), &policies, |_| {});
+        let read = Traffic::read(&args.logs, &options, &policies, |_| {});
         let mut traffic = match read {
             Ok(traffic) => traffic,
             Err(error) => {

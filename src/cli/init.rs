@@ -1,7 +1,6 @@
 //! `tollgate init`: writes a commented file to start from. It never overwrites one.
 
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use super::args::{Init, Setup};
@@ -13,13 +12,7 @@ pub(super) fn init(args: &Init) -> ExitCode {
         return print_out(text);
     }
     let name = args.file.display();
-    // A single step, so that a file created meanwhile is not overwritten either.
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&args.file)
-        .and_then(|mut file| file.write_all(text.as_bytes()));
-    match written {
+    match super::create_file(&args.file, text) {
         Ok(()) => {
             tell!("tollgate init: wrote {name}");
             tell!("next: tollgate check {name}, then: tollgate {name}");

@@ -20,6 +20,7 @@ mod fmt;
 mod gateway;
 mod hash;
 mod health;
+mod import;
 mod init;
 mod key;
 mod load;
@@ -79,6 +80,7 @@ pub fn main() -> ExitCode {
         Some(Verb::Suggest(args)) => suggest::suggest(&args),
         Some(Verb::Diff(args)) => diff::diff(&args),
         Some(Verb::Fmt(args)) => fmt::fmt(&args),
+        Some(Verb::Import(args)) => import::import(&args),
         Some(Verb::Health(args)) => health::health(&args),
         Some(Verb::Init(args)) => init::init(&args),
         Some(Verb::Hash(args)) => hash::hash(&args),
@@ -144,6 +146,15 @@ const BAD: ExitCode = ExitCode::FAILURE;
 /// The exit code for wrong usage, which clap uses too.
 fn wrong_use() -> ExitCode {
     ExitCode::from(2)
+}
+
+/// Writes a new file; one that is there is an error, also when it was created meanwhile.
+fn create_file(path: &std::path::Path, text: &str) -> io::Result<()> {
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(path)?;
+    file.write_all(text.as_bytes())
 }
 
 /// Replaces a file atomically: other processes read either the old or the new text.

@@ -14,7 +14,7 @@ use tollgate_replay::suggest::{Ask, Suggestion, suggest};
 use tollgate_replay::{Condition, Traffic, report};
 use tollgate_store::clock::Clock;
 
-use super::args::{LogArgs, Replay, ReportFormat, StampArg};
+use super::args::{LogOptions, Replay, ReportFormat, StampArg};
 use super::{BAD, load, print_out, wrong_use};
 
 pub(super) fn replay(args: &Replay) -> ExitCode {
@@ -23,7 +23,7 @@ pub(super) fn replay(args: &Replay) -> ExitCode {
         .iter()
         .map(|text| Condition::parse(text))
         .collect();
-    let (options, conditions) = match (options(&args.log), conditions) {
+    let (options, conditions) = match (options(&args.log.reading), conditions) {
         (Ok(options), Ok(conditions)) => (options, conditions),
         (Err(what), _) | (_, Err(what)) => {
             tell!("tollgate replay: {what}");
@@ -115,7 +115,7 @@ fn pictured(traffic: &mut Traffic<'_>, policy: &Policy) -> Option<(String, Sugge
 }
 
 /// The options for reading logs.
-pub(super) fn options(args: &LogArgs) -> Result<Options, String> {
+pub(super) fn options(args: &LogOptions) -> Result<Options, String> {
     let zone = match &args.zone {
         None => TimeZone::UTC,
         Some(name) => zone(name).ok_or_else(|| {

@@ -14,7 +14,7 @@ use super::replay::{Progress, options};
 use super::{BAD, GOOD, load, print_out, wrong_use};
 
 pub(super) fn suggest(args: &Suggest) -> ExitCode {
-    let asked = options(&args.log).and_then(|options| {
+    let asked = options(&args.log.reading).and_then(|options| {
         let rates: Result<Vec<Rate>, String> = args.rates.iter().map(|text| rate(text)).collect();
         Ok((options, rates?, share(&args.refuse)?))
     });

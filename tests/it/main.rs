@@ -21,6 +21,7 @@ mod guarded_reload;
 mod hostile;
 mod identities;
 mod idle;
+mod import;
 mod journal;
 mod limits;
 mod listening;

@@ -248,6 +248,41 @@ fn replay_exit_codes_and_words_for_logs_that_say_nothing() {
     );
 }
 
+#[test]
+fn diff_reads_a_log_by_the_same_options_as_replay() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write =
+        |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
+    let file = |burst: u32| {
+        format!(
+            "[limits.one]\nrate = \"1/minute\"\nburst = {burst}\nper = \"address\"\n\
+             [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"one\"]\n"
+        )
+    };
+    write("old.toml", &file(3));
+    write("new.toml", &file(1));
+    write(
+        "odd.csv",
+        "when,who\n2015-05-17 10:00:00,192.0.2.1\n2015-05-17 10:00:01,192.0.2.1\n2015-05-17 10:00:02,192.0.2.1\n",
+    );
+    let with = |more: &[&'static str]| {
+        let arguments = ["diff", "old.toml", "new.toml", "--format", "json"];
+        run(folder.path(), &[&arguments[..], more].concat())
+    };
+    let fields = ["--log", "odd.csv", "--fields", "time=when,client=who"];
+    let output = with(&[&fields[..], &["--zone", "Europe/Berlin"]].concat());
+    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(said["log"]["newly_refused"]["requests"], 2, "{said:#}");
+    assert_eq!(said["log"]["from"], "2015-05-17T08:00:00Z", "{said:#}");
+    // Without the mapping nothing can be read, and without a log there is nothing to read by it.
+    assert_eq!(with(&["--log", "odd.csv"]).status.code(), Some(1));
+    let output = with(&["--zone", "UTC"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("need --log"));
+    let output = with(&["--log", "odd.csv", "--longest", "soon"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
 /// The page of the book, command by command, in a folder with `access.log`.
 fn follow_the_page(folder: &Path) {
     let page = include_str!("../../docs/src/do/choose-numbers.md");

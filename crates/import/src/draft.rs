@@ -1,0 +1,497 @@
+//! What a peer's files become before they are written: limits, routes, and what is said about them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::words::{plain, rate};
+use crate::{Source, write};
+
+/// The most limits and the most routes that one import makes.
+const MOST: usize = 2_000;
+
+/// A line of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The file's name.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// What became of one setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Where it is.
+    pub place: Place,
+    /// The setting, as the file has it.
+    pub what: String,
+    /// The limit it became.
+    pub limit: Option<String>,
+    /// How the two compare.
+    pub outcome: Outcome,
+}
+
+impl Finding {
+    /// Says one more difference of a limit.
+    fn add(&mut self, difference: Difference) {
+        match &mut self.outcome {
+            Outcome::Equal => self.outcome = Outcome::Differs(vec![difference]),
+            Outcome::Differs(differences) if differences.contains(&difference) => {}
+            Outcome::Differs(differences) => differences.push(difference),
+            Outcome::NotImported(_) | Outcome::Nothing(_) => {}
+        }
+    }
+}
+
+/// How a setting and its translation compare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Both judge every request of a log alike.
+    Equal,
+    /// They do not.
+    Differs(Vec<Difference>),
+    /// It has no counterpart, or is not understood.
+    NotImported(String),
+    /// It limits nobody.
+    Nothing(String),
+}
+
+/// One way in which a limit and its translation differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// How, and by how much.
+    pub what: String,
+    /// Whom the translation favours.
+    pub favour: Favour,
+}
+
+impl Difference {
+    /// For the file.
+    fn words(&self) -> String {
+        format!("differs: {}; {}", self.what, self.favour.words())
+    }
+}
+
+/// Whom a difference favours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Favour {
+    /// More is admitted than before.
+    Clients,
+    /// Less is admitted than before.
+    Upstream,
+    /// One or the other.
+    Either,
+}
+
+impl Favour {
+    /// For people.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Clients => "in the clients' favour",
+            Self::Upstream => "in the upstream's favour",
+            Self::Either => "in the favour of one or the other",
+        }
+    }
+}
+
+pub(crate) fn clients(what: impl Into<String>) -> Difference {
+    let what = what.into();
+    Difference {
+        what,
+        favour: Favour::Clients,
+    }
+}
+
+pub(crate) fn upstream(what: impl Into<String>) -> Difference {
+    let what = what.into();
+    Difference {
+        what,
+        favour: Favour::Upstream,
+    }
+}
+
+pub(crate) fn either(what: impl Into<String>) -> Difference {
+    let what = what.into();
+    Difference {
+        what,
+        favour: Favour::Either,
+    }
+}
+
+/// How a limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counting {
+    TokenBucket,
+    /// Windows at multiples of the period since 1970.
+    ClockWindow,
+    /// Months in UTC.
+    CalendarMonth,
+    SlidingWindow,
+    SlidingLog,
+    InFlight,
+}
+
+/// A limit to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct Limit {
+    pub(crate) counting: Counting,
+    /// Units per period, or requests at the same time.
+    pub(crate) amount: u64,
+    /// Microseconds.
+    pub(crate) period: u64,
+    pub(crate) burst: Option<u64>,
+    /// Microseconds.
+    pub(crate) max_wait: u64,
+    pub(crate) per: Vec<String>,
+    pub(crate) when_missing: &'static str,
+    /// Statuses that count, where not all requests do.
+    pub(crate) count: Vec<&'static str>,
+    pub(crate) shadow: bool,
+}
+
+impl Limit {
+    /// A limit by address; the rest is filled in by the peer.
+    pub(crate) fn new(counting: Counting, amount: u64, period: u64) -> Self {
+        Self {
+            counting,
+            amount,
+            period,
+            burst: None,
+            max_wait: 0,
+            per: vec!["address".to_owned()],
+            when_missing: "",
+            count: Vec::new(),
+            shadow: false,
+        }
+    }
+
+    /// The rate as the file writes it.
+    pub(crate) fn rate(&self) -> String {
+        match self.counting {
+            Counting::CalendarMonth => format!("{}/month", self.amount),
+            _ => rate(self.amount, self.period),
+        }
+    }
+}
+
+/// A limit with its name and what is said above it.
+#[derive(Clone, Debug)]
+pub(crate) struct Named {
+    pub(crate) name: String,
+    pub(crate) comments: Vec<String>,
+    pub(crate) limit: Limit,
+}
+
+/// What a route does with its requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A URL or the name of an upstream.
+    Upstream(String),
+    /// The file does not say where requests go.
+    Unknown,
+    /// A fixed response.
+    Respond(u64, String),
+    /// A redirect.
+    Redirect(u64, String),
+}
+
+/// A route to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(crate) place: Option<Place>,
+    /// `[METHODS ][HOST]/PATH`
+    pub(crate) pattern: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) target: Target,
+    pub(crate) limits: Vec<String>,
+    pub(crate) strip_prefix: String,
+    pub(crate) add_prefix: String,
+}
+
+impl Route {
+    pub(crate) fn new(place: Option<Place>, pattern: impl Into<String>, target: Target) -> Self {
+        Self {
+            place,
+            pattern: pattern.into(),
+            headers: Vec::new(),
+            target,
+            limits: Vec::new(),
+            strip_prefix: String::new(),
+            add_prefix: String::new(),
+        }
+    }
+}
+
+/// A known caller of the `consumer` identity.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// SHA-256 of its key.
+    pub(crate) digest: String,
+    pub(crate) name: String,
+    /// Its own numbers, by limit.
+    pub(crate) limits: Vec<(String, String)>,
+}
+
+/// Callers by a key in a header.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Identity {
+    pub(crate) keys: Vec<String>,
+    pub(crate) when_missing: &'static str,
+    pub(crate) callers: Vec<Caller>,
+}
+
+/// A translation under way.
+#[derive(Debug, Default)]
+pub(crate) struct Draft {
+    pub(crate) limits: Vec<Named>,
+    pub(crate) routes: Vec<Route>,
+    /// Names with the URLs of servers and their weights.
+    pub(crate) upstreams: Vec<(String, Vec<(String, u64)>)>,
+    /// The identity `consumer`.
+    pub(crate) identity: Option<Identity>,
+    pub(crate) trusted: Vec<String>,
+    pub(crate) exempt: Vec<String>,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) notes: Vec<String>,
+    names: BTreeSet<String>,
+}
+
+impl Draft {
+    /// Adds a limit and what is said of it. `None`: Tollgate cannot count it, which is said instead.
+    pub(crate) fn limit(
+        &mut self,
+        wanted: &str,
+        place: &Place,
+        what: &str,
+        limit: Limit,
+        differences: Vec<Difference>,
+    ) -> Option<String> {
+        if self.limits.len() >= MOST {
+            self.not_imported(place, what, &format!("more than {MOST} limits"));
+            return None;
+        }
+        let name = self.unique(wanted);
+        let mut named = Named {
+            name: name.clone(),
+            comments: Vec::new(),
+            limit,
+        };
+        if let Err(why) = write::check_limit(&named, self.identity.is_some()) {
+            self.not_imported(place, what, &format!("Tollgate cannot count it: {why}"));
+            return None;
+        }
+        named.comments.push(format!("{place} {what}"));
+        named
+            .comments
+            .extend(differences.iter().map(Difference::words));
+        self.limits.push(named);
+        self.imported(place, what, &name, differences);
+        Some(name)
+    }
+
+    /// Says of one more setting that it became this limit.
+    pub(crate) fn imported(
+        &mut self,
+        place: &Place,
+        what: &str,
+        limit: &str,
+        differences: Vec<Difference>,
+    ) {
+        let outcome = if differences.is_empty() {
+            Outcome::Equal
+        } else {
+            Outcome::Differs(differences)
+        };
+        self.find(place, what, Some(limit.to_owned()), outcome);
+    }
+
+    /// Says one more difference of a limit, in the report and in the file.
+    pub(crate) fn differ(&mut self, limit: &str, difference: &Difference) {
+        let words = difference.words();
+        for named in self.limits.iter_mut().filter(|named| named.name == limit) {
+            if !named.comments.contains(&words) {
+                named.comments.push(words.clone());
+            }
+        }
+        let of_limit = self
+            .findings
+            .iter_mut()
+            .filter(|finding| finding.limit.as_deref() == Some(limit));
+        of_limit.for_each(|finding| finding.add(difference.clone()));
+    }
+
+    /// Says of one more setting that it became this limit, which compares as it did before.
+    pub(crate) fn again(&mut self, place: &Place, what: &str, limit: &str, outcome: Outcome) {
+        self.find(place, what, Some(limit.to_owned()), outcome);
+    }
+
+    pub(crate) fn not_imported(&mut self, place: &Place, what: &str, why: &str) {
+        self.find(place, what, None, Outcome::NotImported(plain(why, 400)));
+    }
+
+    pub(crate) fn nothing(&mut self, place: &Place, what: &str, why: &str) {
+        self.find(place, what, None, Outcome::Nothing(plain(why, 400)));
+    }
+
+    fn find(&mut self, place: &Place, what: &str, limit: Option<String>, outcome: Outcome) {
+        let finding = Finding {
+            place: place.clone(),
+            what: plain(what, 200),
+            limit,
+            outcome,
+        };
+        if !self.findings.contains(&finding) && self.findings.len() < 4 * MOST {
+            self.findings.push(finding);
+        }
+    }
+
+    /// Says something once that concerns no single limit.
+    pub(crate) fn note(&mut self, text: impl Into<String>) {
+        let text = plain(&text.into(), 600);
+        if !self.notes.contains(&text) && self.notes.len() < MOST {
+            self.notes.push(text);
+        }
+    }
+
+    /// Adds an upstream of these servers. A server that is named twice, or that is none, is left out.
+    pub(crate) fn upstream(&mut self, wanted: &str, servers: Vec<(Place, String, u64)>) -> Target {
+        let mut good: Vec<(String, u64)> = Vec::new();
+        for (place, url, weight) in servers.into_iter().take(MOST) {
+            let again = good.iter().any(|(known, _)| *known == url);
+            match write::check_server(&url, weight) {
+                Ok(()) if !again => good.push((url, weight)),
+                Ok(()) => self.note(format!(
+                    "{place}: server {url} is named twice; it counts once"
+                )),
+                Err(why) => self.note(format!("{place}: server {url}: {why}")),
+            }
+        }
+        if good.is_empty() || self.upstreams.len() >= MOST {
+            return Target::Unknown;
+        }
+        let base = name(wanted, "upstream");
+        let mut name = base.clone();
+        let mut number = 1;
+        while self.upstreams.iter().any(|(known, _)| *known == name) {
+            number += 1;
+            name = format!("{base}_{number}");
+        }
+        if let Err(why) = write::check_upstream(&good) {
+            self.note(format!("upstream {name}: {why}"));
+            return Target::Unknown;
+        }
+        self.upstreams.push((name.clone(), good));
+        Target::Upstream(name)
+    }
+
+    /// Adds a route, unless its pattern is bad or taken, which is noted.
+    pub(crate) fn route(&mut self, mut route: Route) {
+        let place = route
+            .place
+            .as_ref()
+            .map_or_else(String::new, |place| format!("{place}: "));
+        let pattern = plain(&route.pattern, 200);
+        if self.routes.len() >= MOST {
+            self.note(format!("more than {MOST} routes: the rest is left out"));
+            return;
+        }
+        let taken = self
+            .routes
+            .iter_mut()
+            .find(|other| other.pattern == route.pattern && other.headers == route.headers);
+        if let Some(other) = taken {
+            let more: Vec<String> = route
+                .limits
+                .into_iter()
+                .filter(|limit| !other.limits.contains(limit))
+                .collect();
+            if other.target == route.target || other.target == Target::Unknown {
+                other.limits.extend(more);
+                other.target = route.target;
+            } else {
+                let what = format!("{place}`{pattern}` has a route already; this one is left out");
+                self.note(what);
+            }
+            return;
+        }
+        if let Err(why) = write::check_route(&route) {
+            if matches!(route.target, Target::Upstream(_)) {
+                let known = std::mem::replace(&mut route.target, Target::Unknown);
+                if write::check_route(&route).is_ok() {
+                    let Target::Upstream(url) = known else { return };
+                    self.note(format!("{place}`{url}` cannot be an upstream: {why}"));
+                    self.routes.push(route);
+                    return;
+                }
+            }
+            let left_out = if route.limits.is_empty() {
+                "it is left out".to_owned()
+            } else {
+                format!(
+                    "it and its limits ({}) are left out",
+                    route.limits.join(", ")
+                )
+            };
+            if let (Some(place), false) = (&route.place, route.limits.is_empty()) {
+                let why = format!("`{pattern}` cannot be a route, so it is not limited: {why}");
+                self.not_imported(&place.clone(), &pattern, &why);
+            } else {
+                self.note(format!(
+                    "{place}`{pattern}` cannot be a route, {left_out}: {why}"
+                ));
+            }
+            return;
+        }
+        self.routes.push(route);
+    }
+
+    /// Puts findings in the order of the files; those of included files follow.
+    pub(crate) fn sort(&mut self, sources: &[Source]) {
+        self.findings.sort_by_cached_key(|finding| {
+            let file = sources
+                .iter()
+                .position(|source| source.name == finding.place.file);
+            let file = file.unwrap_or(sources.len());
+            (file, finding.place.clone())
+        });
+    }
+
+    /// A name that no limit has: letters, digits, `_` and `-`.
+    pub(crate) fn unique(&mut self, wanted: &str) -> String {
+        let base = name(wanted, "limit");
+        let mut name = base.clone();
+        let mut number = 1;
+        while !self.names.insert(name.clone()) {
+            number += 1;
+            name = format!("{base}_{number}");
+        }
+        name
+    }
+}
+
+/// A bare TOML key made of this text.
+pub(crate) fn name(text: &str, empty: &str) -> String {
+    let mut name = String::new();
+    for letter in text.chars() {
+        let letter = match letter {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '-' => letter,
+            _ => '_',
+        };
+        if letter != '_' || !name.ends_with('_') {
+            name.push(letter);
+        }
+    }
+    name.truncate(48);
+    let name = name.trim_matches(['_', '-']);
+    if name.is_empty() {
+        empty.to_owned()
+    } else {
+        name.to_owned()
+    }
+}

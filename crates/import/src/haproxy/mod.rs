@@ -1,0 +1,447 @@
+//! `haproxy.cfg`: stick tables, what is tracked in them, and the `http-request` lines that refuse.
+
+mod condition;
+mod section;
+
+use crate::draft::{Counting, Difference, Draft, Limit, Route, Target, clients, either, name};
+use crate::words::{DAY, HOUR, MINUTE, SECOND};
+use crate::{ImportError, Source};
+
+use condition::{Condition, Counter, condition};
+use section::{Line, Section};
+
+/// A stick table: the rates it keeps, with their periods.
+struct Table<'h> {
+    name: &'h str,
+    line: &'h Line,
+    rates: Vec<(String, u64)>,
+}
+
+/// Reads the files into the draft.
+pub(crate) fn draft(sources: &[Source], draft: &mut Draft) -> Result<(), ImportError> {
+    let sections = section::read(sources)?;
+    let tables: Vec<Table<'_>> = sections
+        .iter()
+        .flat_map(|section| {
+            let lines = section
+                .lines
+                .iter()
+                .filter(|line| line.word(0) == "stick-table");
+            lines.map(|line| table(&section.name, line))
+        })
+        .collect();
+    let backends = backends(&sections, draft);
+    for section in sections
+        .iter()
+        .filter(|section| matches!(&*section.kind, "frontend" | "listen" | "backend"))
+    {
+        let made = refusals(section, &tables, draft);
+        leftovers(section, draft);
+        if section.kind != "backend" {
+            routes(section, &made, &backends, draft);
+        } else if !made.is_empty() {
+            draft.note(format!(
+                "backend {}: its limits hold for the requests that reach it; here they are on the routes of its frontends",
+                section.name
+            ));
+            let mut route = Route::new(None, "/**", Target::Unknown);
+            route
+                .limits
+                .extend(made.into_iter().map(|(_, limit)| limit));
+            draft.route(route);
+        }
+    }
+    if !draft.limits.is_empty() {
+        draft.note("status: HAProxy refuses with 403 unless deny_status says otherwise, Tollgate with 429 and Retry-After");
+        draft.note("tables: HAProxy forgets the entry that was used longest ago when a table is full, and after `expire`; peers overwrite each other's counts");
+    }
+    Ok(())
+}
+
+fn table<'h>(name: &'h str, line: &'h Line) -> Table<'h> {
+    let stores = line.after("store").unwrap_or_default();
+    let rates = stores.split(',').filter_map(stored).collect();
+    Table { name, line, rates }
+}
+
+/// `http_req_rate(10s)` with its period; a counter without one has none.
+fn stored(store: &str) -> Option<(String, u64)> {
+    match store.split_once('(') {
+        Some((what, rest)) => Some((what.to_owned(), period(rest.trim_end_matches(')'))?)),
+        None => Some((store.to_owned(), 0)),
+    }
+}
+
+/// A duration as HAProxy writes it: milliseconds without a unit.
+fn period(text: &str) -> Option<u64> {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let unit = match &text[digits..] {
+        "" | "ms" => 1_000,
+        "us" => 1,
+        "s" => SECOND,
+        "m" => MINUTE,
+        "h" => HOUR,
+        "d" => DAY,
+        _ => return None,
+    };
+    number.checked_mul(unit).filter(|micros| *micros > 0)
+}
+
+/// The limits of a section, each with the pattern of the requests it is for.
+fn refusals(section: &Section, tables: &[Table<'_>], draft: &mut Draft) -> Vec<(String, String)> {
+    let mut made = Vec::new();
+    for line in &section.lines {
+        let is_refusal = line.word(0) == "http-request"
+            && matches!(
+                line.word(1),
+                "deny" | "tarpit" | "reject" | "silent-drop" | "return"
+            );
+        if !is_refusal {
+            continue;
+        }
+        let what = line.text();
+        let condition = match condition(line, section) {
+            Ok(condition) => condition,
+            Err(why) => {
+                if concerns_rates(line, section) {
+                    draft.not_imported(&line.place, &what, &why);
+                }
+                continue;
+            }
+        };
+        match &condition.counters[..] {
+            [] => {}
+            [counter] => match limit(section, tables, &condition, counter, line) {
+                Ok((limit, differences)) => {
+                    for network in &condition.exempt {
+                        if !draft.exempt.contains(network) {
+                            draft.exempt.push(network.clone());
+                        }
+                    }
+                    let wanted = format!(
+                        "{}_{}",
+                        name(&section.name, "api"),
+                        counter.what.trim_end_matches("_rate")
+                    );
+                    if let Some(name) = draft.limit(&wanted, &line.place, &what, limit, differences)
+                    {
+                        made.push((condition.pattern(), name));
+                    }
+                }
+                Err(why) => draft.not_imported(&line.place, &what, &why),
+            },
+            _ => draft.not_imported(
+                &line.place,
+                &what,
+                "several counters in one condition have no counterpart",
+            ),
+        }
+    }
+    made
+}
+
+/// Whether a line, or an acl it names, compares a counter.
+fn concerns_rates(line: &Line, section: &Section) -> bool {
+    let is_counter = |word: &str| {
+        ["_rate", "gpc", "conn_cur", "_cnt"]
+            .iter()
+            .any(|part| word.contains(part))
+    };
+    line.words.iter().any(|word| {
+        let name = word.trim_start_matches('!');
+        is_counter(name)
+            || section.lines.iter().any(|acl| {
+                acl.begins(&["acl", name]) && acl.words.iter().skip(2).any(|word| is_counter(word))
+            })
+    })
+}
+
+fn limit(
+    section: &Section,
+    tables: &[Table<'_>],
+    refusal: &Condition,
+    counter: &Counter,
+    line: &Line,
+) -> Result<(Limit, Vec<Difference>), String> {
+    // What is tracked, and where it is counted.
+    let (key, table, tracked) = match &counter.number {
+        None => ("src".to_owned(), counter.table.as_deref(), None),
+        Some(number) => {
+            let track = section.lines.iter().find(|line| {
+                let at = usize::from(line.word(1) == "content" || line.word(1) == "connection") + 1;
+                matches!(line.word(0), "http-request" | "tcp-request")
+                    && line.word(at).strip_prefix("track-sc") == Some(number.as_str())
+            });
+            let track =
+                track.ok_or_else(|| format!("nothing is tracked as sc{number} in this section"))?;
+            let at = track
+                .words
+                .iter()
+                .position(|word| word.starts_with("track-sc"))
+                .unwrap_or(1);
+            let table = track.after("table").or(counter.table.as_deref());
+            (track.word(at + 1).to_owned(), table, Some(track))
+        }
+    };
+    let wanted = table.unwrap_or(&section.name);
+    let table = tables
+        .iter()
+        .find(|table| table.name == wanted)
+        .ok_or_else(|| format!("there is no stick-table `{wanted}`"))?;
+    let stored = table.rates.iter().find(|(what, _)| *what == counter.what);
+    let (_, period) = stored.ok_or_else(|| {
+        format!(
+            "the table does not store {} ({})",
+            counter.what, table.line.place
+        )
+    })?;
+    let mut differences = Vec::new();
+    if let Some(track) = tracked {
+        let condition = condition(track, section)?;
+        let same = condition.pattern() == refusal.pattern() || condition.pattern() == "/**";
+        if !same || !condition.counters.is_empty() {
+            return Err(format!(
+                "it is tracked under another condition ({})",
+                track.place
+            ));
+        }
+        if condition.pattern() != refusal.pattern() {
+            differences.push(clients("HAProxy counts all requests that are tracked; here only those that the refusal is about"));
+        }
+        if track.word(0) == "tcp-request" && track.word(1) == "connection" {
+            differences.push(either(
+                "HAProxy tracks connections here, and the requests of each",
+            ));
+        }
+    }
+    if counter.most == 0 {
+        return Err("it refuses every request that is counted".to_owned());
+    }
+    let mut limit = match &*counter.what {
+        "conn_cur" => {
+            differences.push(either("HAProxy counts a connection until it releases its entry; here requests in progress count"));
+            Limit::new(Counting::InFlight, counter.most, 0)
+        }
+        "http_req_rate" | "http_err_rate" => {
+            Limit::new(Counting::SlidingWindow, counter.most, *period)
+        }
+        what if what.starts_with("gpc") && what.ends_with("_rate") => {
+            counted_always(what, section)?;
+            Limit::new(Counting::SlidingWindow, counter.most, *period)
+        }
+        "conn_rate" | "sess_rate" => {
+            return Err("it counts connections; Tollgate limits requests".to_owned());
+        }
+        "bytes_in_rate" | "bytes_out_rate" => {
+            return Err("Tollgate does not limit bandwidth".to_owned());
+        }
+        other => return Err(format!("{other} has no counterpart: it has no period")),
+    };
+    if limit.counting == Counting::SlidingWindow {
+        differences.push(clients(
+            "HAProxy counts refused requests too, so a client that goes on asking stays refused; here it gets its rate",
+        ));
+        differences.push(either(format!(
+            "both estimate from two periods, which begin at different moments; in one period at most {} more or fewer",
+            counter.most.saturating_sub(1)
+        )));
+    }
+    if counter.what == "http_err_rate" {
+        limit.count = vec!["4xx"];
+    }
+    if line.word(1) == "tarpit" {
+        differences.push(either(
+            "a tarpit holds the connection before it refuses; here the refusal is at once",
+        ));
+    }
+    scope(&key, &mut limit, &mut differences)?;
+    Ok((limit, differences))
+}
+
+/// A general counter is understood where every request raises it.
+fn counted_always(what: &str, section: &Section) -> Result<(), String> {
+    let name = what.trim_end_matches("_rate");
+    let action = format!("sc-inc-{name}(");
+    let line = section
+        .lines
+        .iter()
+        .find(|line| line.words.iter().any(|word| word.starts_with(&action)));
+    let line = line.ok_or_else(|| format!("nothing raises {name} in this section"))?;
+    if line.word(0) != "http-request"
+        || line
+            .words
+            .iter()
+            .any(|word| matches!(&**word, "if" | "unless"))
+    {
+        return Err(format!("{name} is raised on a condition ({})", line.place));
+    }
+    Ok(())
+}
+
+fn scope(key: &str, limit: &mut Limit, differences: &mut Vec<Difference>) -> Result<(), String> {
+    let named = |fetches: &[&str]| {
+        fetches.iter().find_map(|fetch| {
+            let rest = key.strip_prefix(fetch)?.strip_prefix('(')?;
+            let name = rest.split([')', ',']).next()?;
+            rest.ends_with(')').then(|| name.to_owned())
+        })
+    };
+    let per = if matches!(key, "src" | "src,ipmask(32,128)") {
+        "address".to_owned()
+    } else if let Some(name) = named(&["req.hdr", "hdr", "req.fhdr", "hdr_ip", "req.hdr_ip"]) {
+        if key.contains("hdr_ip") {
+            return Err("the address comes from a header: write its proxies into [address] trusted_proxies and per = \"address\"".to_owned());
+        }
+        differences.push(either("string keys are cut at the table's length in HAProxy (32 characters by default); here none is"));
+        format!("header:{}", name.to_ascii_lowercase())
+    } else if let Some(name) = named(&["req.cook", "cook"]) {
+        format!("cookie:{name}")
+    } else if let Some(name) = named(&["url_param", "urlp"]) {
+        format!("query:{name}")
+    } else if key.starts_with("int(") || key.starts_with("str(") || key.starts_with("always_") {
+        "everyone".to_owned()
+    } else {
+        return Err(format!("the key `{key}` has no counterpart"));
+    };
+    if per.contains(':') {
+        // A request without the key is not tracked.
+        limit.when_missing = "skip";
+    }
+    limit.per = vec![per];
+    Ok(())
+}
+
+/// Lines that concern limiting and were not read above.
+fn leftovers(section: &Section, draft: &mut Draft) {
+    for line in &section.lines {
+        let what = line.text();
+        match (line.word(0), line.word(1)) {
+            ("rate-limit", _) => draft.not_imported(&line.place, &what, "it limits connections of all clients; Tollgate limits requests"),
+            ("filter", "bwlim-in" | "bwlim-out") | ("http-request" | "http-response" | "tcp-request", "set-bandwidth-limit") => {
+                draft.not_imported(&line.place, &what, "Tollgate does not limit bandwidth");
+            }
+            ("tcp-request" | "tcp-response", "connection" | "content" | "session") => {
+                let refuses = line.words.iter().any(|word| matches!(&**word, "reject" | "deny" | "silent-drop"));
+                if refuses && concerns_rates(line, section) {
+                    draft.not_imported(&line.place, &what, "it refuses connections; Tollgate limits requests");
+                }
+            }
+            ("http-response", "deny" | "return") if concerns_rates(line, section) => {
+                draft.not_imported(&line.place, &what, "a response cannot be refused by a limit");
+            }
+            ("maxconn", _) => draft.note(format!("{}: {what}: [server.bounds] connections bounds them", line.place)),
+            ("server" | "default-server", _) if line.after("maxconn").is_some() => draft.note(format!(
+                "{}: maxconn of a server: `connections` of an upstream bounds them, for each worker and server",
+                line.place
+            )),
+            _ => {}
+        }
+    }
+}
+
+/// Backends with what becomes of them.
+fn backends(sections: &[Section], draft: &mut Draft) -> Vec<(String, Target)> {
+    let mut made = Vec::new();
+    for section in sections
+        .iter()
+        .filter(|section| matches!(&*section.kind, "backend" | "listen"))
+        .take(1_000)
+    {
+        let mut servers = Vec::new();
+        for line in section.lines.iter().filter(|line| line.word(0) == "server") {
+            let url = match line.word(2) {
+                address if address.starts_with(['/', '@']) => continue,
+                address => format!(
+                    "{}://{address}",
+                    if line.words.iter().any(|word| word == "ssl") {
+                        "https"
+                    } else {
+                        "http"
+                    }
+                ),
+            };
+            let weight = line
+                .after("weight")
+                .and_then(|weight| weight.parse().ok())
+                .unwrap_or(1);
+            servers.push((line.place.clone(), url, weight));
+        }
+        let target = match &servers[..] {
+            [(_, url, _)] => Target::Upstream(url.clone()),
+            _ => draft.upstream(&section.name, servers),
+        };
+        made.push((section.name.clone(), target));
+    }
+    made
+}
+
+fn routes(
+    section: &Section,
+    made: &[(String, String)],
+    backends: &[(String, Target)],
+    draft: &mut Draft,
+) {
+    let target = |name: &str| {
+        let found = backends.iter().find(|(known, _)| known == name);
+        found.map_or(Target::Unknown, |(_, target)| target.clone())
+    };
+    let default = section
+        .lines
+        .iter()
+        .find(|line| line.word(0) == "default_backend");
+    let fallback = match (default, &*section.kind) {
+        (Some(line), _) => target(line.word(1)),
+        (None, "listen") => target(&section.name),
+        _ => Target::Unknown,
+    };
+    let mut wanted: Vec<(String, Target, crate::Place)> = Vec::new();
+    for line in section
+        .lines
+        .iter()
+        .filter(|line| line.word(0) == "use_backend")
+    {
+        match condition(line, section) {
+            Ok(condition) if condition.counters.is_empty() && condition.exempt.is_empty() => {
+                wanted.push((
+                    condition.pattern(),
+                    target(line.word(1)),
+                    line.place.clone(),
+                ));
+            }
+            Ok(_) => draft.note(format!(
+                "{}: {}: a route has no such condition; it is left out",
+                line.place,
+                line.text()
+            )),
+            Err(why) => draft.note(format!(
+                "{}: {}: {why}; it is left out",
+                line.place,
+                line.text()
+            )),
+        }
+    }
+    let Some(place) = default
+        .or(section.lines.first())
+        .map(|line| line.place.clone())
+    else {
+        return;
+    };
+    // A limit for some requests is a route of its own, to where they go anyway.
+    for (pattern, _) in made {
+        if !wanted.iter().any(|(known, _, _)| known == pattern) {
+            wanted.push((pattern.clone(), fallback.clone(), place.clone()));
+        }
+    }
+    if !wanted.iter().any(|(pattern, _, _)| pattern == "/**") {
+        wanted.push(("/**".to_owned(), fallback, place));
+    }
+    for (pattern, target, place) in wanted {
+        let mut route = Route::new(Some(place), pattern.clone(), target);
+        let holds = made.iter().filter(|(on, _)| *on == "/**" || *on == pattern);
+        route.limits = holds.map(|(_, limit)| limit.clone()).collect();
+        draft.route(route);
+    }
+}

@@ -1,0 +1,208 @@
+//! Kubernetes Ingress manifests with the annotations of ingress-nginx, whose controller makes `limit_req` of them.
+
+use crate::draft::{Counting, Draft, Limit, Place, Route, Target, clients};
+use crate::nginx::numbers::{self, Rate};
+use crate::tree::Node;
+
+const PREFIX: &str = "nginx.ingress.kubernetes.io/";
+
+/// Reads the manifests into the draft.
+pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
+    let listed = documents
+        .iter()
+        .filter_map(|document| document.get("items"));
+    let items: Vec<&Node> = listed.flat_map(Node::items).chain(documents).collect();
+    let ingresses: Vec<&Node> = items
+        .into_iter()
+        .filter(|item| item.text_at("kind") == Some("Ingress"))
+        .collect();
+    if ingresses.is_empty() {
+        draft.note("there is no Ingress in these files");
+    }
+    let whitelists: Vec<Vec<String>> = ingresses.iter().map(|ingress| whitelist(ingress)).collect();
+    for network in whitelists.iter().flatten() {
+        if network.parse::<ipnet::IpNet>().is_err() && network.parse::<std::net::IpAddr>().is_err()
+        {
+            draft.note(format!(
+                "limit-whitelist: `{network}` is no network; it is left out"
+            ));
+        } else if !draft.exempt.contains(network) {
+            draft.exempt.push(network.clone());
+        }
+    }
+    for (ingress, whitelist) in ingresses.iter().zip(&whitelists) {
+        let differs = draft
+            .exempt
+            .iter()
+            .any(|network| !whitelist.contains(network));
+        let limits = limits(ingress, differs, draft);
+        routes(ingress, &limits, draft);
+    }
+    if !draft.limits.is_empty() {
+        draft.note(
+            "replicas: ingress-nginx counts in each controller pod, so n pods admit n times the number; gateways with \
+             a [store] count together",
+        );
+        draft.note(
+            "status: ingress-nginx refuses with 503 unless limit-req-status-code says otherwise, Tollgate with 429 \
+             and Retry-After",
+        );
+    }
+}
+
+fn annotations(ingress: &Node) -> Vec<(&str, &Node)> {
+    let annotations = ingress
+        .at(&["metadata", "annotations"])
+        .map_or(&[][..], Node::entries);
+    annotations
+        .iter()
+        .filter_map(|(key, node)| Some((key.strip_prefix(PREFIX)?, node)))
+        .collect()
+}
+
+fn whitelist(ingress: &Node) -> Vec<String> {
+    let listed = annotations(ingress)
+        .into_iter()
+        .filter(|(key, _)| matches!(*key, "limit-whitelist" | "limit-allowlist"));
+    listed
+        .filter_map(|(_, node)| node.text())
+        .flat_map(|text| text.split(','))
+        .map(|network| network.trim().to_owned())
+        .filter(|network| !network.is_empty())
+        .collect()
+}
+
+fn limits(ingress: &Node, exempts_more: bool, draft: &mut Draft) -> Vec<String> {
+    let annotations = annotations(ingress);
+    let name = ingress
+        .get("metadata")
+        .and_then(|metadata| metadata.text_at("name"))
+        .unwrap_or("ingress");
+    let number = |wanted: &str| {
+        let (_, node) = annotations.iter().find(|(key, _)| *key == wanted)?;
+        node.text()?
+            .trim()
+            .parse::<u64>()
+            .ok()
+            .filter(|number| *number <= 1_000_000_000)
+    };
+    let multiplier = number("limit-burst-multiplier")
+        .filter(|number| *number > 0)
+        .unwrap_or(5);
+    let is_set = |wanted: &str| number(wanted).is_some_and(|number| number > 0);
+    let has_both = is_set("limit-connections") && (is_set("limit-rps") || is_set("limit-rpm"));
+    let mut made = Vec::new();
+    for (key, node) in &annotations {
+        let (place, what) = (
+            node.place(),
+            format!("{key}: {}", node.text().unwrap_or("?")),
+        );
+        let count = number(key);
+        let (limit, mut differences, kind) = match (*key, count) {
+            ("limit-rps" | "limit-rpm" | "limit-connections", Some(0)) => {
+                draft.nothing(&place, &what, "0 is no limit");
+                continue;
+            }
+            ("limit-rps" | "limit-rpm", Some(count)) => {
+                let seconds = if *key == "limit-rps" { 1 } else { 60 };
+                let rate = Rate {
+                    amount: count,
+                    seconds,
+                };
+                let (limit, differences) =
+                    numbers::limit(rate, count.saturating_mul(multiplier), None);
+                (limit, differences, key.trim_start_matches("limit-"))
+            }
+            ("limit-connections", Some(count)) => {
+                let limit = Limit::new(Counting::InFlight, count, 0);
+                (limit, Vec::new(), "connections")
+            }
+            _ => {
+                other(key, &place, &what, draft);
+                continue;
+            }
+        };
+        if has_both {
+            differences.push(clients(
+                "a request that limit-connections refuses has spent its rate in NGINX; here it is charged on neither",
+            ));
+        }
+        if exempts_more {
+            differences.push(clients(
+                "`exempt` is in force for every limit here, also for those of other ingresses",
+            ));
+        }
+        made.extend(draft.limit(&format!("{name}_{kind}"), &place, &what, limit, differences));
+    }
+    made
+}
+
+fn other(key: &str, place: &Place, what: &str, draft: &mut Draft) {
+    match key {
+        "limit-burst-multiplier" | "limit-whitelist" | "limit-allowlist" => {}
+        "limit-rate" | "limit-rate-after" => {
+            draft.not_imported(place, what, "Tollgate does not limit bandwidth");
+        }
+        _ if key.starts_with("global-rate-limit") => draft.not_imported(
+            place,
+            what,
+            "it counted in memcached and was removed from ingress-nginx; a limit with a [store] counts together",
+        ),
+        _ if key.starts_with("limit-") => draft.not_imported(place, what, "it is not understood"),
+        "use-regex" | "rewrite-target" => {
+            draft.note(format!("{place}: {what}: paths with regular expressions and their rewriting are not imported"));
+        }
+        _ => {}
+    }
+}
+
+fn routes(ingress: &Node, limits: &[String], draft: &mut Draft) {
+    let namespace = ingress
+        .get("metadata")
+        .and_then(|metadata| metadata.text_at("namespace"))
+        .unwrap_or("default");
+    let Some(spec) = ingress.get("spec") else {
+        return;
+    };
+    for rule in spec.get("rules").map_or(&[][..], Node::items) {
+        let host = rule.text_at("host").unwrap_or_default();
+        for path in rule.at(&["http", "paths"]).map_or(&[][..], Node::items) {
+            let text = path.text_at("path").unwrap_or("/");
+            let pattern = match path.text_at("pathType") {
+                Some("Exact") => text.to_owned(),
+                _ => format!("{}/**", text.trim_end_matches('/')),
+            };
+            let target = path
+                .get("backend")
+                .map_or(Target::Unknown, |backend| target(backend, namespace));
+            let mut route = Route::new(Some(path.place()), format!("{host}{pattern}"), target);
+            route.limits = limits.to_vec();
+            draft.route(route);
+        }
+    }
+    if let Some(backend) = spec.get("defaultBackend").or_else(|| spec.get("backend")) {
+        let mut route = Route::new(Some(backend.place()), "/**", target(backend, namespace));
+        route.limits = limits.to_vec();
+        draft.route(route);
+    }
+}
+
+fn target(backend: &Node, namespace: &str) -> Target {
+    let service = backend.get("service");
+    let name = service
+        .and_then(|service| service.text_at("name"))
+        .or_else(|| backend.text_at("serviceName"));
+    let port = service
+        .and_then(|service| service.get("port")?.text_at("number"))
+        .or_else(|| {
+            backend
+                .text_at("servicePort")
+                .filter(|port| port.parse::<u16>().is_ok())
+        });
+    match (name, port) {
+        (Some(name), Some(port)) => {
+            Target::Upstream(format!("http://{name}.{namespace}.svc:{port}"))
+        }
+        _ => Target::Unknown,
+    }
+}

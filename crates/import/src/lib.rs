@@ -1,0 +1,182 @@
+//! Translates the rate limits of other gateways into `gateway.toml`, and says for each of them what differs.
+//!
+//! A peer's module reads its files into a [`draft::Draft`]: limits, routes, and one [`Finding`] for every setting that
+//! concerns limiting. The draft is written as TOML and read by `tollgate-config`; text that does not pass is never
+//! returned. This crate opens no socket and writes no file; the caller reads files for it.
+
+#![forbid(unsafe_code)]
+
+mod caddy;
+mod detect;
+mod draft;
+mod envoy;
+mod haproxy;
+mod ingress;
+mod kong;
+mod nginx;
+mod report;
+mod traefik;
+mod tree;
+mod words;
+mod write;
+mod yaml;
+
+use std::path::Path;
+
+pub use detect::detect;
+use draft::Draft;
+pub use draft::{Difference, Favour, Finding, Outcome, Place};
+
+/// The most bytes of all files together.
+pub const TEXT_MAX: usize = 16 << 20;
+
+/// A gateway whose files can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// `nginx.conf`
+    Nginx,
+    /// Kubernetes Ingress manifests with annotations of ingress-nginx.
+    Ingress,
+    /// Traefik's dynamic configuration, or its custom resources.
+    Traefik,
+    /// A Caddyfile with the `rate_limit` module.
+    Caddy,
+    /// Kong's declarative configuration.
+    Kong,
+    /// `haproxy.cfg`
+    Haproxy,
+    /// The configuration of envoyproxy/ratelimit.
+    Envoy,
+}
+
+impl Peer {
+    /// Its name for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nginx => "NGINX",
+            Self::Ingress => "ingress-nginx",
+            Self::Traefik => "Traefik",
+            Self::Caddy => "Caddy",
+            Self::Kong => "Kong",
+            Self::Haproxy => "HAProxy",
+            Self::Envoy => "Envoy's rate limit service",
+        }
+    }
+}
+
+/// A file's name, as messages call it, and its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Its name.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// Reads the files that a pattern with `*` names, for `include` and `import` directives. A pattern without matches
+/// is an empty list; a file that is missing is an error.
+pub type Read<'a> = &'a dyn Fn(&Path) -> Result<Vec<Source>, String>;
+
+/// What an import made.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    /// The gateway that the files are of.
+    pub peer: Peer,
+    /// A configuration that `tollgate check` accepts.
+    pub toml: String,
+    /// What became of each setting that concerns limiting, in the order of the files.
+    pub findings: Vec<Finding>,
+    /// What is not said of a single limit: statuses, addresses, routes.
+    pub notes: Vec<String>,
+}
+
+impl Imported {
+    /// Whether everything that concerns limiting was imported.
+    pub fn is_whole(&self) -> bool {
+        !self
+            .findings
+            .iter()
+            .any(|finding| matches!(finding.outcome, Outcome::NotImported(_)))
+    }
+
+    /// The report for people.
+    pub fn report(&self) -> String {
+        report::text(self)
+    }
+
+    /// The report for programs.
+    pub fn document(&self) -> serde_json::Value {
+        report::document(self)
+    }
+}
+
+/// Why nothing was imported.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    /// The files are of no gateway that is known.
+    #[error("{0}")]
+    Unknown(String),
+    /// A file cannot be read as what it is.
+    #[error("{place}: {what}")]
+    Broken {
+        /// Where.
+        place: Place,
+        /// What is wrong.
+        what: String,
+    },
+    /// The files are larger or nested deeper than any configuration.
+    #[error("{0}")]
+    TooMuch(String),
+    /// What was made does not pass the check: a defect of this crate, and nothing is handed out.
+    #[error(
+        "the translation does not pass `tollgate check`, so it is not written; please report this:\n{0}"
+    )]
+    Unsound(String),
+}
+
+impl ImportError {
+    pub(crate) fn broken(place: Place, what: impl Into<String>) -> Self {
+        let what = words::plain(&what.into(), 300);
+        Self::Broken { place, what }
+    }
+}
+
+/// Translates `sources`, all of one gateway.
+///
+/// # Errors
+/// When they cannot be read, or what they would become is not a good configuration.
+pub fn import(sources: &[Source], peer: Peer, read: Read<'_>) -> Result<Imported, ImportError> {
+    let bytes: usize = sources.iter().map(|source| source.text.len()).sum();
+    if bytes > TEXT_MAX {
+        return Err(ImportError::TooMuch(format!(
+            "the files have {bytes} bytes; at most {TEXT_MAX} are read"
+        )));
+    }
+    let mut draft = Draft::default();
+    match peer {
+        Peer::Nginx => nginx::draft(sources, read, &mut draft)?,
+        Peer::Ingress => ingress::draft(&yaml::documents(sources)?, &mut draft),
+        Peer::Traefik => traefik::draft(&traefik::documents(sources)?, &mut draft),
+        Peer::Caddy => caddy::draft(sources, read, &mut draft)?,
+        Peer::Kong => kong::draft(&yaml::documents(sources)?, &mut draft),
+        Peer::Haproxy => haproxy::draft(sources, &mut draft)?,
+        Peer::Envoy => envoy::draft(&yaml::documents(sources)?, &mut draft),
+    }
+    let toml = write::checked(&mut draft, peer, sources)?;
+    draft.sort(sources);
+    draft.note(
+        "only limits and the routes they need are imported: authentication, access lists, TLS, caching and rewriting \
+         are not",
+    );
+    Ok(Imported {
+        peer,
+        toml,
+        findings: draft.findings,
+        notes: draft.notes,
+    })
+}
+
+/// The example of the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,204 @@
+//! The key of a zone as a scope: variables, and the `geo` and `map` by which addresses are left out.
+
+use crate::draft::{Difference, either, upstream};
+
+use super::tree::Directive;
+
+/// What a zone has a bucket for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Key {
+    pub(crate) per: Vec<String>,
+    pub(crate) when_missing: &'static str,
+    /// Whether each server has buckets of its own.
+    pub(crate) by_server: bool,
+    /// Addresses that are not limited.
+    pub(crate) exempt: Vec<String>,
+    pub(crate) differences: Vec<Difference>,
+}
+
+/// A `geo` or `map`: the variable it reads, its entries, and the value of all others.
+#[derive(Debug)]
+pub(crate) struct Table {
+    name: String,
+    is_geo: bool,
+    from: String,
+    entries: Vec<(String, String)>,
+    other: String,
+}
+
+/// The `geo` and `map` blocks of a file.
+pub(crate) fn tables(http: &[&Directive]) -> Vec<Table> {
+    let mut tables = Vec::new();
+    for directive in http.iter().flat_map(|block| block.children()) {
+        let is_geo = directive.name == "geo";
+        if !is_geo && directive.name != "map" {
+            continue;
+        }
+        let (from, name) = match &directive.args[..] {
+            [name] if is_geo => ("$remote_addr", name.as_str()),
+            [from, name] => (from.as_str(), name.as_str()),
+            _ => continue,
+        };
+        let mut table = Table {
+            name: name.to_owned(),
+            is_geo,
+            from: from.to_owned(),
+            entries: Vec::new(),
+            other: String::new(),
+        };
+        for entry in directive.children() {
+            match entry.name.as_str() {
+                "default" => table.other = entry.arg(0).to_owned(),
+                key => table
+                    .entries
+                    .push((key.to_owned(), entry.arg(0).to_owned())),
+            }
+        }
+        tables.push(table);
+    }
+    tables
+}
+
+/// Reads a key such as `$binary_remote_addr` or `$http_x_api_key$server_name`.
+///
+/// # Errors
+/// Why Tollgate has no such scope.
+pub(crate) fn key(text: &str, tables: &[Table]) -> Result<Key, String> {
+    if let Some(table) = tables.iter().find(|table| table.name == text) {
+        return exempting(table, tables);
+    }
+    let mut key = Key::default();
+    let mut sources = 0;
+    for name in variables(text) {
+        match name.as_str() {
+            "binary_remote_addr" | "remote_addr" => key.per.push("address".to_owned()),
+            "server_name" => key.by_server = true,
+            "host" | "http_host" => {
+                key.per.push("host".to_owned());
+                key.differences
+                    .push(upstream("hosts that no route names share one bucket here"));
+            }
+            "request_method" => {
+                key.per.push("method".to_owned());
+                key.differences.push(either(
+                    "HEAD counts as GET here, and methods that no route names share one bucket",
+                ));
+            }
+            "remote_user" => {
+                key.per.push("basic".to_owned());
+                sources += 1;
+            }
+            "ssl_client_s_dn" => {
+                key.per.push("client_certificate".to_owned());
+                sources += 1;
+            }
+            _ => {
+                let named = [
+                    ("http_", "header:"),
+                    ("cookie_", "cookie:"),
+                    ("arg_", "query:"),
+                ]
+                .into_iter()
+                .find_map(|(prefix, kind)| Some((kind, name.strip_prefix(prefix)?)));
+                let Some((kind, rest)) = named.filter(|(_, rest)| !rest.is_empty()) else {
+                    let set = tables.iter().any(|table| table.name == format!("${name}"));
+                    let from = if set {
+                        ", which a `map` or `geo` sets,"
+                    } else {
+                        ""
+                    };
+                    return Err(format!("the key `${name}`{from} has no counterpart"));
+                };
+                let rest = match kind {
+                    "header:" => rest.replace('_', "-"),
+                    _ => rest.to_owned(),
+                };
+                key.per.push(format!("{kind}{rest}"));
+                sources += 1;
+            }
+        }
+    }
+    key.per.dedup();
+    if sources > 0 {
+        // An empty key is not limited; one of several parts is empty only when all are.
+        key.when_missing = match key.per.iter().any(|per| per == "address") {
+            true => "use:address",
+            false => "skip",
+        };
+        if key.when_missing == "skip" && key.per.len() > 1 {
+            key.differences.push(either(
+                "a request that lacks a part of the key is not limited here; NGINX counts it by the other parts",
+            ));
+        }
+    }
+    if key.per.is_empty() {
+        key.per.push("everyone".to_owned());
+    }
+    Ok(key)
+}
+
+/// The idiom that leaves addresses out: a table gives an empty key to some of them, and all others their own.
+fn exempting(table: &Table, tables: &[Table]) -> Result<Key, String> {
+    let no = || {
+        format!(
+            "the key `{}` is set by a `map` or `geo` that has no counterpart",
+            table.name
+        )
+    };
+    let of = |value: &str| {
+        let entry = table.entries.iter().find(|(key, _)| key == value);
+        entry.map_or(table.other.as_str(), |(_, value)| value.as_str())
+    };
+    let (exempt, kept): (Vec<String>, &str) = if is_address(&table.from) {
+        let listed = table.entries.iter().filter(|(_, value)| value.is_empty());
+        if table
+            .entries
+            .iter()
+            .any(|(_, value)| !value.is_empty() && *value != table.other)
+        {
+            return Err(no());
+        }
+        (listed.map(|(key, _)| key.clone()).collect(), &table.other)
+    } else {
+        let geo = tables
+            .iter()
+            .find(|geo| geo.is_geo && geo.name == table.from && is_address(&geo.from));
+        let geo = geo.ok_or_else(no)?;
+        let kept = of(&geo.other);
+        let mut exempt = Vec::new();
+        for (network, value) in &geo.entries {
+            match of(value) {
+                "" => exempt.push(network.clone()),
+                other if other == kept => {}
+                _ => return Err(no()),
+            }
+        }
+        (exempt, kept)
+    };
+    let is_network = |text: &String| {
+        text.parse::<ipnet::IpNet>().is_ok() || text.parse::<std::net::IpAddr>().is_ok()
+    };
+    if kept.is_empty() || !kept.starts_with('$') || !exempt.iter().all(is_network) {
+        return Err(no());
+    }
+    // The value of a table is no other table: that bounds the recursion.
+    let key = key(kept, &[])?;
+    Ok(Key { exempt, ..key })
+}
+
+fn is_address(variable: &str) -> bool {
+    matches!(variable, "$remote_addr" | "$binary_remote_addr")
+}
+
+/// The variables of a text, without `$`.
+fn variables(text: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for piece in text.split('$').skip(1) {
+        let piece = piece.strip_prefix('{').unwrap_or(piece);
+        let end = piece
+            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .unwrap_or(piece.len());
+        names.push(piece[..end].to_owned());
+    }
+    names
+}

@@ -1,0 +1,183 @@
+//! Servers and locations as routes, `upstream` blocks as upstreams.
+
+use crate::draft::{Draft, Target};
+
+use super::tree::Directive;
+
+/// The names of the upstreams that were made, by the names of the file.
+pub(crate) type Upstreams = Vec<(String, String)>;
+
+/// Makes upstreams of `upstream` blocks.
+pub(crate) fn upstreams(http: &[&Directive], draft: &mut Draft) -> Upstreams {
+    let mut made: Upstreams = Vec::new();
+    for block in http.iter().flat_map(|http| http.all("upstream")) {
+        let mut servers = Vec::new();
+        for server in block.all("server") {
+            let address = server.arg(0);
+            if server.args.iter().any(|arg| arg == "down") {
+                continue;
+            }
+            if let Some(most) = server.args.iter().find(|arg| arg.starts_with("max_conns=")) {
+                draft.note(format!(
+                    "{}: server {address} {most}: `connections` of an upstream bounds them, for each worker and server",
+                    server.place()
+                ));
+            }
+            let url = match address.strip_prefix("unix:") {
+                Some(path) => format!("unix:{path}"),
+                None => format!("http://{address}"),
+            };
+            let weight = server
+                .args
+                .iter()
+                .find_map(|arg| arg.strip_prefix("weight=")?.parse().ok());
+            let weight = weight.unwrap_or(1);
+            servers.push((server.place(), url, weight));
+        }
+        if let Target::Upstream(new) = draft.upstream(block.arg(0), servers) {
+            made.push((block.arg(0).to_owned(), new));
+        }
+    }
+    made
+}
+
+/// A location as the path of a route.
+pub(crate) enum Path {
+    /// The path, with `**` where what is below it belongs to it.
+    Of(String),
+    /// Why it is none.
+    Not(&'static str),
+}
+
+/// Reads `[= | ^~ | ~ | ~*] PATH`.
+pub(crate) fn path(location: &Directive, draft: &mut Draft) -> Path {
+    let (kind, path) = match &location.args[..] {
+        [path] if path.starts_with('@') => {
+            return Path::Not("a named location is reached from others only");
+        }
+        [path] => ("", path.as_str()),
+        [kind, path] => (kind.as_str(), path.as_str()),
+        _ => return Path::Not("its path is not understood"),
+    };
+    match kind {
+        "" | "^~" => prefix(path, location, draft),
+        "=" => literal(path),
+        "~" => {
+            // Anchored literals are no more than prefixes and paths.
+            let Some(text) = path.strip_prefix('^') else {
+                return Path::Not("a route has no regular expressions");
+            };
+            let (text, whole) = text
+                .strip_suffix('$')
+                .map_or((text, false), |text| (text, true));
+            let bare = text
+                .replace("\\.", ".")
+                .replace("\\/", "/")
+                .replace("\\-", "-");
+            let odd = |c: char| !c.is_ascii_alphanumeric() && !"/-_~".contains(c);
+            if text
+                .replace("\\.", "")
+                .replace("\\/", "")
+                .replace("\\-", "")
+                .contains(odd)
+            {
+                return Path::Not("a route has no regular expressions");
+            }
+            if whole {
+                literal(&bare)
+            } else {
+                prefix(&bare, location, draft)
+            }
+        }
+        _ => Path::Not("a route has no regular expressions"),
+    }
+}
+
+fn literal(path: &str) -> Path {
+    match path.starts_with('/') && !path.contains(['{', '}', '*']) {
+        true => Path::Of(path.to_owned()),
+        false => Path::Not("its path cannot be that of a route"),
+    }
+}
+
+fn prefix(path: &str, location: &Directive, draft: &mut Draft) -> Path {
+    let Path::Of(path) = literal(path) else {
+        return literal(path);
+    };
+    match path.strip_suffix('/') {
+        Some(front) => Path::Of(format!("{front}/**")),
+        None => {
+            draft.note(format!(
+                "{}: `location {path}` also takes paths such as `{path}x`; `{path}/**` takes `{path}` and what is below it",
+                location.place()
+            ));
+            Path::Of(format!("{path}/**"))
+        }
+    }
+}
+
+/// What a block does with its requests, and the prefixes that its `proxy_pass` exchanges.
+pub(crate) fn target(
+    block: &Directive,
+    prefix: &str,
+    upstreams: &Upstreams,
+) -> (Target, String, String) {
+    let none = (String::new(), String::new());
+    if let Some(answer) = block.all("return").next() {
+        return (returned(answer), none.0, none.1);
+    }
+    let Some(pass) = block.all("proxy_pass").next() else {
+        return (Target::Unknown, none.0, none.1);
+    };
+    let url = pass.arg(0);
+    if url.contains('$') {
+        return (Target::Unknown, none.0, none.1);
+    }
+    if let Some(path) = url.strip_prefix("http://unix:") {
+        return (Target::Upstream(format!("unix:{path}")), none.0, none.1);
+    }
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return (Target::Unknown, none.0, none.1);
+    };
+    let (host, uri) = match rest.find('/') {
+        Some(slash) => rest.split_at(slash),
+        None => (rest, ""),
+    };
+    let known = upstreams.iter().find(|(name, _)| name == host);
+    let target = match known {
+        Some((_, name)) if scheme == "http" => Target::Upstream(name.clone()),
+        Some(_) => Target::Unknown,
+        None => Target::Upstream(format!("{scheme}://{host}")),
+    };
+    // With a URI, `proxy_pass` puts it in the place of what the location matched.
+    let (strip, add) = match uri {
+        "" => none,
+        uri => (
+            prefix.trim_end_matches('/').to_owned(),
+            uri.trim_end_matches('/').to_owned(),
+        ),
+    };
+    (target, strip, add)
+}
+
+/// `return CODE [TEXT|URL]`, which NGINX answers before it asks any limit.
+fn returned(answer: &Directive) -> Target {
+    let (status, rest) = match answer.arg(0).parse::<u64>() {
+        Ok(status) => (status, answer.arg(1)),
+        Err(_) => (302, answer.arg(0)),
+    };
+    let filled = rest
+        .replace("$scheme://$host", "https://{host}")
+        .replace("$request_uri", "{path}{query}")
+        .replace("$host", "{host}")
+        .replace("$uri", "{path}");
+    if filled.contains('$') {
+        return Target::Unknown;
+    }
+    match status {
+        301 | 302 | 303 | 307 | 308 => Target::Redirect(status, filled),
+        200..600 => Target::Respond(status, rest.to_owned()),
+        // 444 closes the connection; there is no such thing here.
+        _ => Target::Respond(403, String::new()),
+    }
+}

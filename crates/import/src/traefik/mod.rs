@@ -1,0 +1,407 @@
+//! Traefik's dynamic configuration in YAML or TOML, and its custom resources: `rateLimit` and `inFlightReq`.
+
+mod numbers;
+mod rule;
+
+use crate::draft::{
+    Counting, Difference, Draft, Limit, Route, Target, clients, either, name, upstream,
+};
+use crate::tree::{self, Node};
+use crate::{ImportError, Source, yaml};
+
+/// The deepest nesting of chains of middlewares.
+const DEEPEST: usize = 8;
+
+/// Reads TOML by its ending and YAML otherwise.
+pub(crate) fn documents(sources: &[Source]) -> Result<Vec<Node>, ImportError> {
+    let mut documents = Vec::new();
+    for source in sources {
+        if source.name.to_lowercase().ends_with(".toml") {
+            documents.push(tree::toml(source)?);
+        } else {
+            documents.extend(yaml::documents(std::slice::from_ref(source))?);
+        }
+    }
+    Ok(documents)
+}
+
+struct Middleware<'t> {
+    name: String,
+    node: &'t Node,
+    is_used: bool,
+}
+
+struct Router<'t> {
+    name: String,
+    node: &'t Node,
+    rule: &'t str,
+    middlewares: Vec<String>,
+    target: Target,
+}
+
+/// Reads the documents into the draft.
+pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
+    let mut middlewares: Vec<Middleware<'_>> = Vec::new();
+    let mut routers: Vec<Router<'_>> = Vec::new();
+    for document in documents {
+        let http = document.get("http");
+        for (name, node) in http
+            .and_then(|http| http.get("middlewares"))
+            .map_or(&[][..], Node::entries)
+        {
+            middlewares.push(Middleware {
+                name: name.clone(),
+                node,
+                is_used: false,
+            });
+        }
+        if let Some(http) = http {
+            for (name, node) in http.get("routers").map_or(&[][..], Node::entries) {
+                routers.extend(router(name, node, http));
+            }
+        }
+        if document
+            .get("tcp")
+            .is_some_and(|tcp| has(tcp, "inFlightConn", 0))
+        {
+            draft.not_imported(
+                &document.place(),
+                "tcp inFlightConn",
+                "Tollgate limits HTTP requests",
+            );
+        }
+        resource(document, &mut middlewares, &mut routers, draft);
+    }
+    for router in &routers {
+        let mut limits = Vec::new();
+        for used in &router.middlewares {
+            apply(used, router, &mut middlewares, &mut limits, 0, draft);
+        }
+        // Middlewares are asked in turn: what one has charged stays charged when the next refuses.
+        let charged = clients(
+            "where a later middleware refuses a request, Traefik has charged this one; here it is charged on none",
+        );
+        let before = limits.split_last().map_or(&[][..], |(_, before)| before);
+        for limit in before {
+            let named = draft.limits.iter().find(|named| named.name == *limit);
+            if named.is_some_and(|named| named.limit.counting != Counting::InFlight) {
+                draft.differ(limit, &charged);
+            }
+        }
+        add_routes(router, &limits, draft);
+    }
+    for middleware in &middlewares {
+        let (node, place) = (middleware.node, middleware.node.place());
+        let kind = ["rateLimit", "inFlightReq"]
+            .into_iter()
+            .find(|kind| node.get(kind).is_some());
+        let Some(kind) = kind.filter(|_| !middleware.is_used) else {
+            continue;
+        };
+        if routers.is_empty() {
+            // A file of middlewares alone: the routers are elsewhere, in labels or in other files.
+            make(&middleware.name, node, None, draft);
+        } else {
+            draft.nothing(
+                &place,
+                &format!("{kind} {}", middleware.name),
+                "no router uses it",
+            );
+        }
+    }
+    if !draft.limits.is_empty() {
+        draft.note("a change of its configuration refills the buckets of Traefik, and a restart does; here none");
+    }
+}
+
+fn has(node: &Node, key: &str, depth: usize) -> bool {
+    depth < 8
+        && node
+            .entries()
+            .iter()
+            .any(|(known, node)| known == key || has(node, key, depth + 1))
+}
+
+/// A name without its provider: `api@file`, `default-api@kubernetescrd`.
+fn bare(name: &str) -> &str {
+    name.split('@').next().unwrap_or(name)
+}
+
+fn router<'t>(name: &str, node: &'t Node, http: &'t Node) -> Option<Router<'t>> {
+    let rule = node.text_at("rule")?;
+    let used = node.get("middlewares").map_or(&[][..], Node::items);
+    let service = node.text_at("service").map(bare);
+    let servers = service
+        .and_then(|service| http.at(&["services", service, "loadBalancer", "servers"]))
+        .map_or(&[][..], Node::items);
+    let url = servers.first().and_then(|server| server.text_at("url"));
+    let target = match (url, servers.len()) {
+        (Some(url), 1) => Target::Upstream(url.trim_end_matches('/').to_owned()),
+        _ => Target::Unknown,
+    };
+    Some(Router {
+        name: name.to_owned(),
+        node,
+        rule,
+        middlewares: used
+            .iter()
+            .filter_map(Node::text)
+            .map(|name| bare(name).to_owned())
+            .collect(),
+        target,
+    })
+}
+
+/// Custom resources of Kubernetes, also within a list.
+fn resource<'t>(
+    document: &'t Node,
+    middlewares: &mut Vec<Middleware<'t>>,
+    routers: &mut Vec<Router<'t>>,
+    draft: &mut Draft,
+) {
+    let items = document.get("items").map_or(&[][..], Node::items);
+    for item in items.iter().chain(std::iter::once(document)) {
+        let metadata = |key: &str| {
+            item.get("metadata")
+                .and_then(|metadata| metadata.text_at(key))
+        };
+        let name = metadata("name").unwrap_or("middleware").to_owned();
+        let namespace = metadata("namespace").unwrap_or("default");
+        match item.text_at("kind") {
+            Some("Middleware") => {
+                if let Some(node) = item.get("spec") {
+                    middlewares.push(Middleware {
+                        name,
+                        node,
+                        is_used: false,
+                    });
+                }
+            }
+            Some("IngressRoute") => {
+                for (index, node) in item
+                    .at(&["spec", "routes"])
+                    .map_or(&[][..], Node::items)
+                    .iter()
+                    .enumerate()
+                {
+                    let used = node.get("middlewares").map_or(&[][..], Node::items);
+                    let service = node
+                        .get("services")
+                        .and_then(|services| services.items().first());
+                    let target = service.and_then(|service| {
+                        let (name, port) = (service.text_at("name")?, service.text_at("port")?);
+                        let namespace = service.text_at("namespace").unwrap_or(namespace);
+                        port.parse::<u16>().ok()?;
+                        Some(Target::Upstream(format!(
+                            "http://{name}.{namespace}.svc:{port}"
+                        )))
+                    });
+                    let name = if index == 0 {
+                        name.clone()
+                    } else {
+                        format!("{name}_{}", index + 1)
+                    };
+                    let middlewares = used.iter().filter_map(|used| used.text_at("name"));
+                    let middlewares = middlewares.map(|name| bare(name).to_owned()).collect();
+                    let rule = node.text_at("match").unwrap_or_default();
+                    routers.push(Router {
+                        name,
+                        node,
+                        rule,
+                        middlewares,
+                        target: target.unwrap_or(Target::Unknown),
+                    });
+                }
+            }
+            Some("MiddlewareTCP") if item.at(&["spec", "inFlightConn"]).is_some() => {
+                draft.not_imported(
+                    &item.place(),
+                    "inFlightConn",
+                    "Tollgate limits HTTP requests",
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The limits of a middleware on one router. In memory Traefik keeps buckets for each router.
+fn apply(
+    used: &str,
+    router: &Router<'_>,
+    middlewares: &mut [Middleware<'_>],
+    limits: &mut Vec<String>,
+    depth: usize,
+    draft: &mut Draft,
+) {
+    let found = middlewares.iter_mut().find(|middleware| {
+        middleware.name == used || used.ends_with(&format!("-{}", middleware.name))
+    });
+    let Some(middleware) = found else {
+        let what = format!("middleware {used}");
+        let why = "it is not in these files, so its limits are not known";
+        return draft.not_imported(&router.node.place(), &what, why);
+    };
+    middleware.is_used = true;
+    let (name, node) = (middleware.name.clone(), middleware.node);
+    if let Some(chain) = node.at(&["chain", "middlewares"]) {
+        if depth + 1 >= DEEPEST {
+            let why = format!("chains are nested deeper than {DEEPEST}");
+            return draft.not_imported(&chain.place(), &format!("chain {name}"), &why);
+        }
+        let names: Vec<&str> = chain
+            .items()
+            .iter()
+            .filter_map(|item| item.text().or_else(|| item.text_at("name")))
+            .collect();
+        for name in names.into_iter().take(100) {
+            apply(bare(name), router, middlewares, limits, depth + 1, draft);
+        }
+        return;
+    }
+    limits.extend(make(&name, node, Some(&router.name), draft));
+}
+
+/// Makes the limit of a middleware.
+fn make(middleware: &str, node: &Node, router: Option<&str>, draft: &mut Draft) -> Option<String> {
+    let wanted = match router {
+        Some(router) => format!("{}_{}", name(router, "router"), name(middleware, "limit")),
+        None => middleware.to_owned(),
+    };
+    if let Some(rate) = node.get("rateLimit") {
+        let words = |key: &str| {
+            rate.text_at(key)
+                .map_or_else(String::new, |text| format!(" {key}={text}"))
+        };
+        let what = format!(
+            "rateLimit {middleware}{}{}{}",
+            words("average"),
+            words("period"),
+            words("burst")
+        );
+        let place = rate.place();
+        let (limit, differences) = match numbers::limit(rate) {
+            Ok(Some(made)) => made,
+            Ok(None) => {
+                draft.nothing(&place, &what, "`average` is 0, which is no limit");
+                return None;
+            }
+            Err(why) => {
+                draft.not_imported(&place, &what, &why);
+                return None;
+            }
+        };
+        if rate.get("redis").is_some() {
+            draft.note(format!("{place}: it counts in Redis for all instances and routers; without a [store] each gateway counts for itself"));
+        }
+        return scoped(&wanted, rate, &what, limit, differences, "address", draft);
+    }
+    if let Some(places) = node.get("inFlightReq") {
+        let amount = places
+            .text_at("amount")
+            .and_then(|text| text.parse::<u64>().ok())
+            .unwrap_or(0);
+        let (place, what) = (
+            places.place(),
+            format!("inFlightReq {middleware} amount={amount}"),
+        );
+        if amount == 0 {
+            draft.not_imported(
+                &place,
+                &what,
+                "an amount above 0 was expected; 0 refuses every request",
+            );
+            return None;
+        }
+        let limit = Limit::new(Counting::InFlight, amount, 0);
+        return scoped(&wanted, places, &what, limit, Vec::new(), "host", draft);
+    }
+    None
+}
+
+/// `sourceCriterion` as a scope.
+fn scoped(
+    wanted: &str,
+    node: &Node,
+    what: &str,
+    mut limit: Limit,
+    mut differences: Vec<Difference>,
+    default: &str,
+    draft: &mut Draft,
+) -> Option<String> {
+    let place = node.place();
+    let source = node.get("sourceCriterion");
+    let header = source
+        .and_then(|source| source.text_at("requestHeaderName"))
+        .filter(|name| !name.is_empty());
+    let strategy = source.and_then(|source| source.get("ipStrategy"));
+    let mut per = match (header, strategy) {
+        (Some(header), _) => {
+            limit.when_missing = "use:address";
+            differences.push(clients(
+                "without the header all clients share one bucket in Traefik; here each address has one",
+            ));
+            format!("header:{}", header.to_ascii_lowercase())
+        }
+        (None, Some(_)) => "address".to_owned(),
+        (None, None) if source.is_some_and(|source| source.is_true("requestHost")) => {
+            "host".to_owned()
+        }
+        (None, None) => default.to_owned(),
+    };
+    if let Some(strategy) = strategy {
+        let depth = strategy
+            .text_at("depth")
+            .and_then(|text| text.parse::<u64>().ok())
+            .unwrap_or(0);
+        let has_excluded = strategy.get("excludedIPs").is_some();
+        if depth > 0 || has_excluded {
+            differences.push(upstream(format!(
+                "ipStrategy ({}) looks for the client in X-Forwarded-For; here it is believed only from the networks in \
+                 [address] trusted_proxies, which this file does not tell: until they are written, all clients behind \
+                 a proxy share its bucket",
+                if depth > 0 { format!("depth {depth}") } else { "excludedIPs".to_owned() }
+            )));
+        }
+        if let Some(prefix) = strategy.text_at("ipv6Subnet") {
+            differences.push(clients(format!(
+                "IPv6 clients of one /{prefix} count together in Traefik; here each address for itself: [address] ipv6_prefix"
+            )));
+        }
+    }
+    if per == "host" {
+        differences.push(either("a route's hosts count each for itself here; hosts that no route names share one bucket"));
+        per = "host".to_owned();
+    }
+    limit.per = vec![per];
+    draft.limit(wanted, &place, what, limit, differences)
+}
+
+fn add_routes(router: &Router<'_>, limits: &[String], draft: &mut Draft) {
+    let place = router.node.place();
+    match rule::patterns(router.rule) {
+        Ok(patterns) => {
+            for pattern in patterns {
+                if pattern.is_prefix {
+                    draft.note("paths: PathPrefix(`/api`) of Traefik also takes `/apix`; here `/api/**` takes `/api` and what is below it");
+                }
+                let mut route =
+                    Route::new(Some(place.clone()), pattern.text, router.target.clone());
+                route.headers = pattern.headers;
+                route.limits = limits.to_vec();
+                draft.route(route);
+            }
+        }
+        Err(why) => {
+            let what = format!("router {}: {}", router.name, router.rule);
+            match limits {
+                [] => draft.note(format!("{place}: {what}: {why}; it is left out")),
+                _ => draft.not_imported(
+                    &place,
+                    &what,
+                    &format!("{why}; its limits ({}) are on no route", limits.join(", ")),
+                ),
+            }
+        }
+    }
+}

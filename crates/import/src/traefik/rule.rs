@@ -1,0 +1,174 @@
+//! A router's rule as patterns of routes: `Host`, `Path`, `PathPrefix`, `Method` and `Headers` joined by `&&` and `||`.
+
+/// One alternative of a rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pattern {
+    pub(super) text: String,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) is_prefix: bool,
+}
+
+/// The most alternatives.
+const MOST: usize = 200;
+
+/// What one matcher says.
+#[derive(Clone, Debug, Default)]
+struct Parts {
+    hosts: Vec<String>,
+    paths: Vec<(String, bool)>,
+    methods: Vec<String>,
+    headers: Vec<(String, String)>,
+}
+
+/// The patterns of a rule.
+///
+/// # Errors
+/// What of it has no counterpart.
+pub(super) fn patterns(rule: &str) -> Result<Vec<Pattern>, String> {
+    if rule.len() > 10_000 {
+        return Err("the rule is too long".to_owned());
+    }
+    let mut all = Vec::new();
+    for alternative in split(rule, "||")? {
+        let mut parts = Parts::default();
+        let alternative = alternative.trim();
+        // One pair of parentheses around an alternative says nothing.
+        let inner = alternative
+            .strip_prefix('(')
+            .and_then(|rest| rest.strip_suffix(')'));
+        for matcher in split(inner.unwrap_or(alternative), "&&")? {
+            parts.read(matcher.trim())?;
+        }
+        parts.patterns(&mut all);
+        if all.len() > MOST {
+            return Err("the rule has too many alternatives".to_owned());
+        }
+    }
+    Ok(all)
+}
+
+/// Splits at an operator that is in no quotes and no parentheses.
+fn split<'t>(text: &'t str, operator: &str) -> Result<Vec<&'t str>, String> {
+    let mut pieces = Vec::new();
+    let (mut depth, mut quote, mut from, mut skip) = (0_i32, None, 0, 0);
+    for (at, letter) in text.char_indices() {
+        if at < skip {
+            continue;
+        }
+        match (quote, letter) {
+            (Some(open), _) if open == letter => quote = None,
+            (Some(_), _) => {}
+            (None, '`' | '"' | '\'') => quote = Some(letter),
+            (None, '(') => depth += 1,
+            (None, ')') => depth -= 1,
+            (None, _) if depth == 0 && text[at..].starts_with(operator) => {
+                pieces.push(&text[from..at]);
+                from = at + operator.len();
+                skip = from;
+            }
+            _ => {}
+        }
+    }
+    if depth != 0 || quote.is_some() {
+        return Err("the rule has an open quote or parenthesis".to_owned());
+    }
+    pieces.push(&text[from..]);
+    Ok(pieces)
+}
+
+impl Parts {
+    fn read(&mut self, matcher: &str) -> Result<(), String> {
+        let no = || format!("a route has no `{matcher}`");
+        let (kind, rest) = matcher.split_once('(').ok_or_else(no)?;
+        let inside = rest.strip_suffix(')').ok_or_else(no)?;
+        let arguments: Vec<String> = split(inside, ",")?
+            .into_iter()
+            .map(|text| text.trim().trim_matches(['`', '"', '\'']).to_owned())
+            .collect();
+        let list = arguments.into_iter();
+        match kind.trim() {
+            "Host" if self.hosts.is_empty() => self.hosts.extend(list),
+            "Path" if self.paths.is_empty() => self.paths.extend(list.map(|path| (path, false))),
+            "PathPrefix" if self.paths.is_empty() => {
+                self.paths.extend(list.map(|path| (path, true)))
+            }
+            "Method" if self.methods.is_empty() => self.methods.extend(list),
+            "Header" | "Headers" => match &list.collect::<Vec<_>>()[..] {
+                [name, value] => self
+                    .headers
+                    .push((name.to_ascii_lowercase(), value.clone())),
+                _ => return Err(no()),
+            },
+            _ => return Err(no()),
+        }
+        Ok(())
+    }
+
+    fn patterns(self, all: &mut Vec<Pattern>) {
+        let methods = match self.methods.join("|") {
+            methods if methods.is_empty() => methods,
+            methods => format!("{methods} "),
+        };
+        let hosts = if self.hosts.is_empty() {
+            vec![String::new()]
+        } else {
+            self.hosts
+        };
+        let paths = if self.paths.is_empty() {
+            vec![("/".to_owned(), true)]
+        } else {
+            self.paths
+        };
+        for host in hosts.iter().take(MOST) {
+            for (path, is_prefix) in paths.iter().take(MOST) {
+                if all.len() > MOST {
+                    return;
+                }
+                let front = path.trim_end_matches('/');
+                let path = if *is_prefix {
+                    format!("{front}/**")
+                } else {
+                    path.clone()
+                };
+                all.push(Pattern {
+                    text: format!("{methods}{host}{path}"),
+                    headers: self.headers.clone(),
+                    is_prefix: *is_prefix && !front.is_empty(),
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(rule: &str) -> Result<Vec<String>, String> {
+        Ok(patterns(rule)?
+            .into_iter()
+            .map(|pattern| pattern.text)
+            .collect())
+    }
+
+    #[test]
+    fn traefik_rules_become_patterns() {
+        let same = |rule, wanted: &[&str]| assert_eq!(texts(rule).expect(rule), wanted);
+        same("Host(`a.example`)", &["a.example/**"]);
+        same(
+            "Host(`a.example`) && PathPrefix(`/v1`)",
+            &["a.example/v1/**"],
+        );
+        same("Host(`a`, `b`) || Path(`/x`)", &["a/**", "b/**", "/x"]);
+        same("(Host(`a`) && Method(`GET`))", &["GET a/**"]);
+        for bad in [
+            "HostRegexp(`.*`)",
+            "!Host(`a`)",
+            "Host(`a`",
+            "",
+            "(Host(`a`) || Path(`/b`)) && Method(`GET`)",
+        ] {
+            assert!(texts(bad).is_err(), "{bad}");
+        }
+    }
+}

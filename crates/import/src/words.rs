@@ -1,0 +1,145 @@
+//! Numbers and texts as files and reports have them.
+
+/// Microseconds of a second.
+pub(crate) const SECOND: u64 = 1_000_000;
+/// Microseconds of a minute.
+pub(crate) const MINUTE: u64 = 60 * SECOND;
+/// Microseconds of an hour.
+pub(crate) const HOUR: u64 = 60 * MINUTE;
+/// Microseconds of a day.
+pub(crate) const DAY: u64 = 24 * HOUR;
+
+/// A rate as `gateway.toml` writes it.
+pub(crate) fn rate(amount: u64, period: u64) -> String {
+    let unit = match period {
+        SECOND => "second".to_owned(),
+        MINUTE => "minute".to_owned(),
+        HOUR => "hour".to_owned(),
+        DAY => "day".to_owned(),
+        _ => duration(period),
+    };
+    format!("{amount}/{unit}")
+}
+
+/// A duration as `gateway.toml` writes it, in its largest whole unit.
+pub(crate) fn duration(micros: u64) -> String {
+    let units = [
+        (DAY, "d"),
+        (HOUR, "h"),
+        (MINUTE, "m"),
+        (SECOND, "s"),
+        (1_000, "ms"),
+    ];
+    let unit = units
+        .into_iter()
+        .find(|(size, _)| micros > 0 && micros.is_multiple_of(*size));
+    match unit {
+        Some((size, unit)) => format!("{}{unit}", micros / size),
+        None => format!("{micros}us"),
+    }
+}
+
+/// A duration as Go writes it: `1m30s`, `250ms`, `1.5s`, and days as Caddy has them. Below a microsecond it is cut off.
+pub(crate) fn go_duration(text: &str) -> Option<u64> {
+    let mut rest = text.trim();
+    if rest == "0" {
+        return Some(0);
+    }
+    let mut nanos: u128 = 0;
+    while !rest.is_empty() {
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
+        let (number, behind) = rest.split_at(digits);
+        let end = behind
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(behind.len());
+        let (unit, behind) = behind.split_at(end);
+        let unit: u128 = match unit {
+            "ns" => 1,
+            "us" | "µs" | "μs" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            "d" => 86_400_000_000_000,
+            _ => return None,
+        };
+        let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+        if whole.len() > 12 || part.len() > 9 || (whole.is_empty() && part.is_empty()) {
+            return None;
+        }
+        let digits = |text: &str| {
+            if text.is_empty() {
+                Some(0)
+            } else {
+                text.parse::<u128>().ok()
+            }
+        };
+        let scale = 10_u128.pow(u32::try_from(part.len()).ok()?);
+        nanos += digits(whole)? * unit + digits(part)? * unit / scale;
+        rest = behind;
+    }
+    (nanos > 0).then(|| u64::try_from(nanos / 1_000).ok())?
+}
+
+/// A text of a stranger for one line: control and direction characters become spaces, and what is too long is cut.
+pub(crate) fn plain(text: &str, most: usize) -> String {
+    let is_odd = |letter: char| {
+        letter.is_control()
+            || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    let mut line = String::new();
+    for (count, letter) in text.trim().chars().enumerate() {
+        if count == most {
+            line.push('…');
+            break;
+        }
+        line.push(if is_odd(letter) { ' ' } else { letter });
+    }
+    line.truncate(line.trim_end().len());
+    line
+}
+
+/// `part` of `whole` in percent, with one decimal, two below 1.
+pub(crate) fn percent(part: u64, whole: u64) -> String {
+    let whole = u128::from(whole.max(1));
+    let hundredths = (u128::from(part) * 10_000 + whole / 2) / whole;
+    match hundredths {
+        0 => "less than 0.01 %".to_owned(),
+        1..100 => format!("0.{:02} %", hundredths),
+        _ => format!("{}.{} %", hundredths / 100, hundredths % 100 / 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_as_go_writes_them() {
+        assert_eq!(go_duration("1m30s"), Some(90 * SECOND));
+        assert_eq!(go_duration("1.5s"), Some(1_500_000));
+        assert_eq!(go_duration("250ms"), Some(250_000));
+        assert_eq!(go_duration("1d"), Some(DAY));
+        for bad in ["", "5", "s", "1x", "-1s", "1..5s", "99999999999999999h"] {
+            assert_eq!(go_duration(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn durations_and_rates_write_as_the_file_has_them() {
+        assert_eq!(rate(100, MINUTE), "100/minute");
+        assert_eq!(rate(5, 10 * SECOND), "5/10s");
+        assert_eq!(duration(1_500_000), "1500ms");
+        assert_eq!(duration(333_334), "333334us");
+        assert_eq!(percent(4, 1_000), "0.40 %");
+        assert_eq!(percent(417, 10_000), "4.1 %");
+    }
+
+    #[test]
+    fn texts_of_strangers_hold_one_line() {
+        assert_eq!(plain("a\nb\u{202e}c\u{7}", 80), "a b c");
+        assert_eq!(plain(&"x".repeat(90), 10), format!("{}…", "x".repeat(10)));
+    }
+}

@@ -1,0 +1,131 @@
+//! `tollgate import`: translates the limits of another gateway's configuration.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use tollgate_import::{Peer, Source, detect, import as translate};
+
+use super::args::{Format, From, Import};
+use super::{BAD, GOOD, create_file, load, print_out, wrong_use};
+
+pub(super) fn import(args: &Import) -> ExitCode {
+    let mut sources = Vec::new();
+    for path in &args.files {
+        match source(path) {
+            Ok(source) => sources.push(source),
+            Err(what) => {
+                eprintln!("tollgate import: {what}");
+                return BAD;
+            }
+        }
+    }
+    let peer = match peer(args, &sources) {
+        Ok(peer) => peer,
+        Err(what) => {
+            eprintln!("tollgate import: {what}");
+            return wrong_use();
+        }
+    };
+    let made = match translate(&sources, peer, &included) {
+        Ok(made) => made,
+        Err(error) => {
+            eprintln!("tollgate import: {error}");
+            return BAD;
+        }
+    };
+    if let Some(path) = &args.output {
+        let name = path.display();
+        match create_file(path, &made.toml) {
+            Ok(()) => eprintln!("tollgate import: wrote {name}"),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                eprintln!("tollgate import: {name} is there already and is not overwritten");
+                return BAD;
+            }
+            Err(error) => {
+                eprintln!("tollgate import: cannot write {name}: {error}");
+                return BAD;
+            }
+        }
+    }
+    let printed = match args.format {
+        Format::Json => print_out(&format!("{:#}", made.document())),
+        Format::Human => {
+            eprint!("{}", made.report());
+            match args.output {
+                Some(_) => GOOD,
+                None => print_out(&made.toml),
+            }
+        }
+    };
+    if made.is_whole() { printed } else { BAD }
+}
+
+/// Whose configuration it is: as it was said, or as the first file looks.
+fn peer(args: &Import, sources: &[Source]) -> Result<Peer, String> {
+    if let Some(from) = args.from {
+        return Ok(match from {
+            From::Nginx => Peer::Nginx,
+            From::Ingress => Peer::Ingress,
+            From::Traefik => Peer::Traefik,
+            From::Caddy => Peer::Caddy,
+            From::Kong => Peer::Kong,
+            From::Haproxy => Peer::Haproxy,
+            From::Envoy => Peer::Envoy,
+        });
+    }
+    let found = sources
+        .iter()
+        .find_map(|source| Some((source, detect(source)?)));
+    let Some((source, (peer, by))) = found else {
+        let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
+        return Err(format!(
+            "`{}` looks like no configuration that is known; --from says whose it is",
+            names.join("`, `")
+        ));
+    };
+    eprintln!(
+        "tollgate import: {} is of {}, by {by}",
+        source.name,
+        peer.name()
+    );
+    Ok(peer)
+}
+
+fn source(path: &Path) -> Result<Source, String> {
+    let name = path.display().to_string();
+    let text = if path.as_os_str() == "-" {
+        load::standard_input()
+    } else {
+        regular(path)
+    };
+    match text {
+        Ok(text) => Ok(Source { name, text }),
+        Err(error) => Err(format!("cannot read `{name}`: {error}")),
+    }
+}
+
+/// A file's text. What is no regular file could block or never end.
+fn regular(path: &Path) -> std::io::Result<String> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::new(
+            ErrorKind::InvalidInput,
+            "it is no regular file",
+        ));
+    }
+    tollgate_config::read_text(path)
+}
+
+/// The files that an `include` names.
+fn included(pattern: &Path) -> Result<Vec<Source>, String> {
+    let is_pattern = pattern.to_string_lossy().contains('*');
+    let paths: Vec<PathBuf> = match tollgate_config::matches(pattern) {
+        Ok(paths) => paths,
+        // A folder that is not there holds no file.
+        Err(_) if is_pattern && pattern.parent().is_some_and(|folder| !folder.exists()) => {
+            Vec::new()
+        }
+        Err(why) => return Err(why),
+    };
+    paths.iter().map(|path| source(path)).collect()
+}
