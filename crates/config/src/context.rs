@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::env::Env;
+use super::flaw::Flaw;
 use super::include::{cannot_read, plain};
 use super::problem::{Problem, Problems, suggestion};
-use super::quantity::Flaw;
 use super::reader::Field;
-use super::scalar::Text;
 use super::settings::Secret;
 use super::source::{At, Place, Sources};
+use super::text::Text;
 use tollgate_policy::route::ParseError;
 
 /// The state of reading and checking one configuration.

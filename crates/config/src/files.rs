@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::context::Context;
 use super::reader::{Node, Read};
-use super::scalar::Text;
 use super::schema::Defs;
+use super::text::Text;
 use tollgate_policy::upstream::PemFile;
 
 /// What a file holds, for messages.

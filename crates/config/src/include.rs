@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 use super::context::Context;
-use super::problem::{Problem, Problems};
+use super::merge::merge;
+use super::problem::Problem;
 use super::raw::RawFile;
-use super::reader::{Field, Table};
-use super::scalar::Named;
-use super::source::{At, Place};
+use super::reader::Table;
+use super::source::Place;
 
 /// What was read from a file and its includes.
 #[derive(Debug, Default)]
@@ -235,96 +235,6 @@ pub fn matches(whole: &Path) -> Result<Vec<PathBuf>, String> {
         .collect();
     paths.sort();
     Ok(paths)
-}
-
-/// Merges the content of a file into that of the earlier files.
-fn merge(into: &mut RawFile, from: RawFile, problems: &mut Problems) {
-    into.include = Field::Absent;
-    once("server", &mut into.server, from.server, problems);
-    once("admin", &mut into.admin, from.admin, problems);
-    once("log", &mut into.log, from.log, problems);
-    once("address", &mut into.address, from.address, problems);
-    once("store", &mut into.store, from.store, problems);
-    once("defaults", &mut into.defaults, from.defaults, problems);
-    once("responses", &mut into.responses, from.responses, problems);
-    names(
-        "identities",
-        &mut into.identities,
-        from.identities,
-        problems,
-    );
-    names("limits", &mut into.limits, from.limits, problems);
-    names("tiers", &mut into.tiers, from.tiers, problems);
-    names("upstreams", &mut into.upstreams, from.upstreams, problems);
-    lists(&mut into.routes, from.routes);
-    lists(&mut into.tests, from.tests);
-}
-
-fn once<T>(name: &str, into: &mut Field<T>, from: Field<T>, problems: &mut Problems) {
-    match (&*into, &from) {
-        (_, Field::Absent) => {}
-        (Field::Here(first), Field::Here(second)) => {
-            problems
-                .push(Problem::error(format!(
-                    "`[{name}]` is written in two files"
-                )))
-                .at(second.place, "written again here")
-                .at(first.place, "first written here")
-                .help("write it in one of them");
-        }
-        (Field::Absent, _) => *into = from,
-        _ => *into = Field::Broken,
-    }
-}
-
-fn names<T>(
-    section: &str,
-    into: &mut Field<Named<T>>,
-    from: Field<Named<T>>,
-    problems: &mut Problems,
-) {
-    let Field::Here(from) = from else {
-        if matches!((&*into, &from), (Field::Absent, Field::Broken)) {
-            *into = Field::Broken;
-        }
-        return;
-    };
-    let Field::Here(into) = into else {
-        *into = Field::Here(from);
-        return;
-    };
-    for (name, value) in from.value.entries {
-        match into
-            .value
-            .entries
-            .iter()
-            .find(|(other, _)| other.value == name.value)
-        {
-            Some((first, _)) => {
-                let title = format!("`{section}.{}` is defined in two files", name.value);
-                problems
-                    .push(Problem::error(title))
-                    .at(name.place, "defined again here")
-                    .at(first.place, "first defined here");
-            }
-            None => into.value.entries.push((name, value)),
-        }
-    }
-    into.value.broken.extend(from.value.broken);
-}
-
-fn lists<T>(into: &mut Field<Vec<At<T>>>, from: Field<Vec<At<T>>>) {
-    match (&mut *into, from) {
-        (_, Field::Absent) => {}
-        (Field::Here(into), Field::Here(from)) => into.value.extend(from.value),
-        (into, from) => {
-            *into = if matches!(into, Field::Absent) {
-                from
-            } else {
-                Field::Broken
-            }
-        }
-    }
 }
 
 /// An I/O error without its code: "No such file or directory".

@@ -15,11 +15,16 @@
 mod calendar;
 mod compile;
 mod context;
+mod declare;
 mod diagnostic;
 mod env;
 mod error;
 mod files;
+mod flaw;
+mod forms;
 mod include;
+mod lists;
+mod merge;
 mod problem;
 mod quantity;
 mod quick;
@@ -33,6 +38,7 @@ mod schema;
 mod slips;
 pub mod settings;
 mod source;
+mod text;
 mod validate;
 
 use std::io::Read;

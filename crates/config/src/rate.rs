@@ -3,8 +3,10 @@
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::flaw::Flaw;
+use super::forms::parsed;
 use super::problem::nearest;
-use super::quantity::{Flaw, duration, parsed, unit};
+use super::quantity::{duration, unit};
 use super::reader::{Node, Read};
 use super::schema::Defs;
 use super::slips;
@@ -120,7 +122,7 @@ fn read(text: &str) -> Result<Rate, Flaw> {
             "a period of zero",
         ));
     }
-    let rate = tollgate_limit::Rate { amount, period };
+    let rate = tollgate_limit::Rate::new(amount, period);
     Ok(Rate::Per { rate, unit })
 }
 
@@ -184,10 +186,7 @@ mod tests {
     use super::*;
 
     fn per(amount: u64, seconds: u64, unit: Unit) -> Result<Rate, Flaw> {
-        let rate = tollgate_limit::Rate {
-            amount,
-            period: Micros::from_secs(seconds),
-        };
+        let rate = tollgate_limit::Rate::new(amount, Micros::from_secs(seconds));
         Ok(Rate::Per { rate, unit })
     }
 

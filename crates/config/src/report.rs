@@ -1,15 +1,17 @@
 //! The report that `tollgate check` prints for a valid file: every limit in words, and what applies
 //! where.
 
+mod limits;
+
 use std::fmt::Write;
 
 use super::Config;
 use super::settings::{AccessLog, StoreKind, Topology};
-use tollgate_limit::lease::Terms;
-use tollgate_limit::{Algorithm, Limit, Mode, OnFailover, Placement, WhenDown};
+use limits::{cost, limit};
+use tollgate_limit::WhenDown;
 use tollgate_policy::identity::{Source, WhenMissing, WhenUnknown};
 use tollgate_policy::route::Target;
-use tollgate_policy::{Cost, Count, Policy, Rule, Scope, SettleFrom, StatusMatch};
+use tollgate_policy::{Policy, Scope};
 
 /// A valid configuration in words; its warnings are in [`Config::warnings`].
 pub fn report(config: &Config) -> String {
@@ -92,176 +94,11 @@ const fn when_down(answer: WhenDown) -> &'static str {
     }
 }
 
-fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
-    let _ = writeln!(
-        text,
-        "  {}: {}, {}",
-        rule.name,
-        numbers(&rule.live),
-        per(&rule.scope, policy)
-    );
-    for (tier, limit) in &rule.tiers {
-        let _ = writeln!(text, "    tier {tier}: {}", numbers(limit));
-    }
-    if let Some(candidate) = &rule.candidate {
-        let _ = writeln!(text, "    candidate, only counted: {}", numbers(candidate));
-    }
-    match rule.live.mode {
-        Mode::Enforce if rule.live.enforce_for < 10_000 => {
-            let _ = writeln!(
-                text,
-                "    refuses only for {} of keys, counts the others",
-                percent(rule.live.enforce_for)
-            );
-        }
-        Mode::Shadow => text.push_str("    shadow: counted, never refusing\n"),
-        _ => {}
-    }
-    if let Some(cost) = cost(&rule.cost) {
-        let _ = writeln!(text, "    a request costs {cost}");
-    }
-    if let Some(settle) = &rule.settle {
-        let from = match &settle.from {
-            SettleFrom::Header(name) => format!("the response header {name}"),
-            SettleFrom::Bytes { per } => format!("the bytes sent, {per} to a unit"),
-            SettleFrom::Json(path) => format!("{} in the response", path.join(".")),
-        };
-        let _ = writeln!(
-            text,
-            "    a request costs {} at first, then what {from} says, at most {}",
-            settle.estimate, settle.most
-        );
-        if !matches!(settle.from, SettleFrom::Bytes { .. }) {
-            let broken_off = match settle.broken_off_per {
-                Some(per) => format!(
-                    "a unit for every {per} bytes sent, and no less than {}",
-                    settle.estimate
-                ),
-                None => settle.most.to_string(),
-            };
-            let _ = writeln!(
-                text,
-                "    a response that the caller breaks off before it has said its cost costs {broken_off}"
-            );
-        }
-        if settle.most > settle.estimate {
-            let more = settle.most - settle.estimate;
-            let _ = writeln!(
-                text,
-                "    one request after another never uses more than that; of answers that settle at the same time each may use {more} \
-                 beyond it"
-            );
-        }
-    }
-    if let Count::Statuses(statuses) = &rule.count {
-        let _ = writeln!(
-            text,
-            "    counts only answers with {}; a request under way counts until it is answered, so a Retry-After may be longer than \
-             needed",
-            status_words(statuses)
-        );
-    }
-    if !rule.refund_on.is_empty() {
-        let _ = writeln!(
-            text,
-            "    given back after {}",
-            status_words(&rule.refund_on)
-        );
-    }
-    if rule.live.placement == Placement::Shared {
-        let _ = writeln!(
-            text,
-            "    shared{}; when the store is down {}; after a fail-over {}",
-            lease(&rule.live),
-            in_an_outage(&rule.live),
-            match rule.live.on_failover {
-                OnFailover::Keep => "what the promoted server knows is kept",
-                OnFailover::Drain => "every bucket starts empty",
-            }
-        );
-    }
-}
-
-/// What a limit admits during an outage of its store.
-fn in_an_outage(limit: &Limit) -> String {
-    let most = match (&limit.algorithm, limit.algorithm.quota()) {
-        (Algorithm::InFlight(places), _) => format!("up to {} at the same time", places.most()),
-        (_, Some(quota)) => format!("up to {} more at once, then the rate", quota.burst),
-        (_, None) => return when_down(limit.when_down).to_owned(),
-    };
-    match limit.when_down {
-        WhenDown::LocalShare => {
-            format!(
-                "each gateway enforces its share, which starts full where nothing is known of the bucket: all together {most}, on \
-                 top of what the store gave, and charged to it when it answers"
-            )
-        }
-        other => when_down(other).to_owned(),
-    }
-}
-
-/// The effect of a lease on the limit.
-fn lease(limit: &Limit) -> String {
-    let Some(terms) = limit
-        .lease
-        .then(|| Terms::of(&limit.algorithm).ok())
-        .flatten()
-    else {
-        return String::new();
-    };
-    format!(
-        ", leased (at most {} units of a bucket at a time lie in gateways, each for {} ms at the longest)",
-        terms.most,
-        terms.counted().0 / 1000
-    )
-}
-
-fn numbers(limit: &Limit) -> String {
-    if limit.mode == Mode::Off {
-        "off".to_owned()
-    } else {
-        limit.algorithm.words()
-    }
-}
-
 fn per(scope: &Scope, policy: &Policy) -> String {
     match scope {
         Scope::Everyone => "for all callers together".to_owned(),
         scope => format!("for each {}", scope.names(policy).join(" and ")),
     }
-}
-
-/// The description of a cost, unless it is the default.
-fn cost(cost: &Cost) -> Option<String> {
-    match cost {
-        Cost::Fixed(1) => None,
-        Cost::Fixed(units) => Some(units.to_string()),
-        Cost::Header {
-            name,
-            default,
-            least,
-            most,
-        } => Some(format!(
-            "what its header {name} says, {least} to {most}, {default} without it"
-        )),
-        Cost::ContentLength { per, least, most } => Some(format!(
-            "1 for each {per} bytes of its length, {least} to {most}"
-        )),
-    }
-}
-
-fn status_words(statuses: &[StatusMatch]) -> String {
-    let words: Vec<String> = statuses
-        .iter()
-        .map(|status| {
-            if status.from == status.to {
-                status.from.to_string()
-            } else {
-                format!("{}xx", status.from / 100)
-            }
-        })
-        .collect();
-    words.join(", ")
 }
 
 fn identity(index: usize, policy: &Policy, text: &mut String) {
@@ -326,15 +163,6 @@ fn route(index: usize, policy: &Policy, text: &mut String) {
     let _ = writeln!(text, "  {named} -> {target}: {limits}");
 }
 
-fn percent(hundredths: u16) -> String {
-    let (whole, rest) = (hundredths / 100, hundredths % 100);
-    if rest == 0 {
-        format!("{whole}%")
-    } else {
-        format!("{whole}.{rest:02}%")
-    }
-}
-
 fn span(micros: u64) -> String {
     [
         (3_600_000_000, "h"),
@@ -352,6 +180,7 @@ fn span(micros: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::limits::percent;
     use super::*;
     use crate::parse;
     use tollgate_limit::Timestamp;

@@ -5,7 +5,7 @@ use super::claim::{Change, Standing, Verdict};
 use super::conditions::Following;
 use super::in_flight::InFlight;
 use super::limit_spec::{Kind, Terms};
-use super::quota::{Quota, QuotaError};
+use super::quota::{Quota, QuotaError, Rate};
 use super::sliding_log::{Log, SlidingLog};
 use super::sliding_window::SlidingWindow;
 use super::stepped::Stepped;
@@ -65,11 +65,8 @@ impl Algorithm {
         if terms.kind == Kind::InFlight {
             return InFlight::new(terms.amount).map(Self::InFlight);
         }
-        let quota = Quota::new(
-            terms.amount,
-            terms.period,
-            terms.burst.unwrap_or(terms.amount),
-        )?;
+        let rate = Rate::new(terms.amount, terms.period);
+        let quota = Quota::new(rate, terms.burst.unwrap_or(terms.amount))?;
         let (align, debt, max_wait, shared) = (
             terms.align.clone(),
             terms.debt,
@@ -95,15 +92,14 @@ impl Algorithm {
         }
     }
 
-    /// The same algorithm with a rate that follows the upstream's health, down to `amount` per
-    /// `period`.
+    /// The same algorithm with a rate that follows the upstream's health, down to `least`.
     ///
     /// # Errors
     /// When the algorithm is not a plain token bucket, or the minimum is above the rate or too low
     /// to be counted.
-    pub fn following(self, amount: u64, period: Micros) -> Result<Self, Vec<QuotaError>> {
+    pub fn following(self, least: Rate) -> Result<Self, Vec<QuotaError>> {
         match self {
-            Self::TokenBucket(bucket) => bucket.following(amount, period).map(Self::TokenBucket),
+            Self::TokenBucket(bucket) => bucket.following(least).map(Self::TokenBucket),
             _ => Err(vec![QuotaError::new(
                 "follow_upstream",
                 "only token_bucket without warm_up can follow the upstream's health",

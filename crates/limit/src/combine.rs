@@ -4,7 +4,7 @@
 use super::algorithm::Algorithm;
 use super::bucket::{Held, Level, Pair, State, Steps, Warming};
 use super::in_flight::InFlight;
-use super::quota::{Quota, QuotaError};
+use super::quota::{Quota, QuotaError, Rate};
 use super::sliding_log::{Entry, Log, SlidingLog};
 use super::sliding_window::SlidingWindow;
 use super::stepped::Stepped;
@@ -105,18 +105,22 @@ impl Algorithm {
 
     fn try_share(&self, replicas: u64) -> Result<Self, Vec<QuotaError>> {
         let part = |units: u64| (units / replicas).max(1);
-        let windows =
-            |quota: &Quota| Quota::new(part(quota.amount), quota.period, part(quota.amount));
-        let slower = |quota: &Quota| {
+        let windows = |quota: &Quota| {
             Quota::new(
-                quota.amount,
-                Micros(quota.period.0.saturating_mul(replicas)),
-                part(quota.burst),
+                Rate::new(part(quota.amount), quota.period),
+                part(quota.amount),
             )
+        };
+        let slower = |quota: &Quota| {
+            let period = Micros(quota.period.0.saturating_mul(replicas));
+            Quota::new(Rate::new(quota.amount, period), part(quota.burst))
         };
         let stepped = |bucket: &Stepped| {
             let quota = bucket.quota();
-            let quota = Quota::new(part(quota.amount), quota.period, part(quota.burst))?;
+            let quota = Quota::new(
+                Rate::new(part(quota.amount), quota.period),
+                part(quota.burst),
+            )?;
             Stepped::new(
                 quota,
                 bucket.align().clone(),

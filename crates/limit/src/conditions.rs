@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 use super::algorithm::Algorithm;
 use super::bucket::Report;
-use super::quota::{Quota, QuotaError};
+use super::quota::{Quota, QuotaError, Rate};
 use super::time::{Micros, Timestamp};
 
 /// What a limit has learnt from its upstream.
@@ -93,18 +93,19 @@ impl RateConditions {
 pub struct Following {
     /// The minimum share of the rate, in 1/1024.
     pub least: u64,
-    /// The minimum as written: units and period.
-    pub least_written: (u64, Micros),
+    /// The minimum as written.
+    pub least_written: Rate,
     /// Whether the limit obeys the quota that the upstream reports.
     pub obeys_quota: bool,
 }
 
 impl Following {
-    /// Follows `quota`'s whole rate and never falls below `amount` per `period`.
+    /// Follows `quota`'s whole rate and never falls below `least_written`.
     ///
     /// # Errors
     /// When that minimum is above the rate, or zero.
-    pub(super) fn new(amount: u64, period: Micros, quota: &Quota) -> Result<Self, QuotaError> {
+    pub(super) fn new(least_written: Rate, quota: &Quota) -> Result<Self, QuotaError> {
+        let Rate { amount, period } = least_written;
         let least = u128::from(amount) * u128::from(quota.period.0) * u128::from(WHOLE);
         let least = least.div_ceil((u128::from(period.0) * u128::from(quota.amount)).max(1));
         let message = match u64::try_from(least) {
@@ -112,7 +113,7 @@ impl Following {
             Ok(least) if least <= WHOLE => {
                 return Ok(Self {
                     least,
-                    least_written: (amount, period),
+                    least_written,
                     obeys_quota: false,
                 });
             }
@@ -169,8 +170,9 @@ mod tests {
     #[test]
     fn following_the_least_is_within_the_rate() {
         let minute = Micros::from_secs(60);
-        let quota = Quota::new(100, minute, 20).expect("a quota");
-        let least = |amount| Following::new(amount, minute, &quota).map(|made| made.least);
+        let quota = Quota::new(Rate::new(100, minute), 20).expect("a quota");
+        let least =
+            |amount| Following::new(Rate::new(amount, minute), &quota).map(|made| made.least);
         assert!(least(101).is_err() && least(0).is_err());
         assert_eq!(least(100), Ok(WHOLE));
         assert_eq!(least(10), Ok(103), "rounded up: never below the file's");
@@ -191,7 +193,10 @@ mod tests {
             panic!("it is a token bucket");
         };
         let minute = Micros::from_secs(60);
-        let following = written.clone().following(50, minute).expect("half");
+        let following = written
+            .clone()
+            .following(Rate::new(50, minute))
+            .expect("half");
         let now = Timestamp::from_micros(1_700_000_000_000_000);
         let strict = RateConditions {
             factor: 1,

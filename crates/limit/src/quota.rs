@@ -2,7 +2,7 @@
 
 use super::time::Micros;
 
-/// Units per period, as written.
+/// Units per period, as written: the form of a rate from the file to the bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     /// Units granted per period.
@@ -11,16 +11,21 @@ pub struct Rate {
     pub period: Micros,
 }
 
-/// An amount per period, plus a burst, checked to be representable.
+impl Rate {
+    /// `amount` units per `period`.
+    pub const fn new(amount: u64, period: Micros) -> Self {
+        Self { amount, period }
+    }
+}
+
+/// A rate, plus a burst, checked to be representable.
 ///
-/// The rate is kept as written (`amount` per `period`) for messages and headers, and reduced by the
-/// greatest common divisor (`n` units per `p` microseconds) for arithmetic.
+/// The rate is kept as written for messages and headers, and reduced by the greatest common divisor
+/// (`n` units per `p` microseconds) for arithmetic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Quota {
-    /// Units granted per `period`, as written.
-    pub amount: u64,
-    /// The period, as written.
-    pub period: Micros,
+    /// The rate, as written.
+    pub rate: Rate,
     /// The most units at once.
     pub burst: u64,
     /// `amount` over the greatest common divisor of amount and period.
@@ -29,57 +34,47 @@ pub struct Quota {
     pub p: u64,
 }
 
+/// A quota is a rate with a burst.
+impl std::ops::Deref for Quota {
+    type Target = Rate;
+
+    fn deref(&self) -> &Rate {
+        &self.rate
+    }
+}
+
 impl Quota {
     /// Checks the conditions that all rates share: no number is zero, each fits a quota header (15
     /// digits, RFC 9651) and the period fits a calendar.
     ///
     /// # Errors
     /// Each number that fails a condition.
-    pub fn new(amount: u64, period: Micros, burst: u64) -> Result<Self, Vec<QuotaError>> {
+    pub fn new(rate: Rate, burst: u64) -> Result<Self, Vec<QuotaError>> {
+        let Rate { amount, period } = rate;
         let mut errors = Vec::new();
-        if amount == 0 {
-            errors.push(QuotaError::new(
-                "rate",
-                "a rate of 0 admits nothing; to refuse everything give the route a fixed answer",
-            ));
-        }
-        if amount > UNITS_MAX {
-            errors.push(QuotaError::new(
-                "rate",
-                format!("at most {UNITS_MAX} units per period"),
-            ));
-        }
-        if period == Micros::ZERO {
-            errors.push(QuotaError::new(
-                "rate",
-                "the period must be longer than zero",
-            ));
-        }
-        if period > PERIOD_MAX {
-            errors.push(QuotaError::new(
-                "rate",
-                "the period must be at most 36500 days",
-            ));
-        }
-        if burst == 0 {
-            errors.push(QuotaError::new(
-                "burst",
-                "a burst of 0 admits nothing; the least is 1",
-            ));
-        }
-        if burst > UNITS_MAX {
-            errors.push(QuotaError::new(
-                "burst",
-                format!("at most {UNITS_MAX} units"),
-            ));
-        }
+        let mut check = |wrong: bool, field, message: &str| {
+            if wrong {
+                errors.push(QuotaError::new(field, message));
+            }
+        };
+        let nothing =
+            "a rate of 0 admits nothing; to refuse everything give the route a fixed answer";
+        let most = format!("at most {UNITS_MAX} units");
+        check(amount == 0, "rate", nothing);
+        check(amount > UNITS_MAX, "rate", &format!("{most} per period"));
+        let longer = "the period must be longer than zero";
+        check(period == Micros::ZERO, "rate", longer);
+        let longest = "the period must be at most 36500 days";
+        check(period > PERIOD_MAX, "rate", longest);
+        let least = "a burst of 0 admits nothing; the least is 1";
+        check(burst == 0, "burst", least);
+        check(burst > UNITS_MAX, "burst", &most);
         if !errors.is_empty() {
             return Err(errors);
         }
         let divisor = greatest_common_divisor(amount, period.0);
         Ok(Self {
-            amount,
-            period,
+            rate,
             burst,
             n: amount / divisor,
             p: period.0 / divisor,
@@ -155,16 +150,17 @@ mod tests {
 
     #[test]
     fn the_rate_is_reduced_to_lowest_terms() {
-        let quota = Quota::new(100, Micros::from_secs(60), 20).expect("representable");
+        let quota = Quota::new(Rate::new(100, Micros::from_secs(60)), 20).expect("representable");
         assert_eq!((quota.n, quota.p), (1, 600_000));
-        let quota = Quota::new(10_000_000, Micros::from_secs(1), 20).expect("representable");
+        let quota =
+            Quota::new(Rate::new(10_000_000, Micros::from_secs(1)), 20).expect("representable");
         assert_eq!((quota.n, quota.p), (10, 1));
     }
 
     #[test]
     fn zeros_and_giants_are_errors_that_name_their_field() {
         let fields = |amount, period, burst| -> Vec<_> {
-            Quota::new(amount, period, burst)
+            Quota::new(Rate::new(amount, period), burst)
                 .expect_err("not representable")
                 .into_iter()
                 .map(|e| e.field)

@@ -318,6 +318,7 @@ fn share(part: u64, period: u64, whole: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quota::Rate;
 
     /// Every request at its due moment stays within the estimate, in the order of arrival, and a
     /// refusal gives the moment from which it may wait.
@@ -328,7 +329,7 @@ mod tests {
         let mut held = 0;
         for _ in 0..300 {
             let amount = rng.u64(1..12);
-            let quota = Quota::new(amount, Micros(PERIOD), amount).expect("a quota");
+            let quota = Quota::new(Rate::new(amount, Micros(PERIOD)), amount).expect("a quota");
             let limit = SlidingWindow::new(quota, Micros(rng.u64(1..2_500)), false)
                 .expect("counted exactly");
             let (mut state, mut now) = (None, 1_000_000_000);

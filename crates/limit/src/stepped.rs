@@ -365,6 +365,7 @@ mod tests {
 
     use super::*;
     use crate::Calendar;
+    use crate::quota::Rate;
 
     #[test]
     fn a_debt_that_takes_more_windows_than_a_store_is_told_of_is_refused_where_it_is_shared() {
@@ -376,7 +377,8 @@ mod tests {
             words: "day".into(),
         }));
         let make = |align: &Align, debt, shared| {
-            let quota = Quota::new(10, Micros::from_secs(86_400), 10).expect("representable");
+            let quota =
+                Quota::new(Rate::new(10, Micros::from_secs(86_400)), 10).expect("representable");
             Stepped::new(quota, align.clone(), debt, Micros::ZERO, shared)
         };
         assert_eq!(

@@ -9,7 +9,7 @@
 use super::bucket::{Granted, Judged, Level, Refused, Report};
 use super::claim::Change;
 use super::conditions::{Following, RateConditions, WHOLE};
-use super::quota::{LOCAL_BOUND, Quota, QuotaError, SHARED_BOUND};
+use super::quota::{LOCAL_BOUND, Quota, QuotaError, Rate, SHARED_BOUND};
 use super::time::{Micros, Timestamp};
 
 /// A token bucket's checked parameters. `p`-scaled amounts are unit-microseconds.
@@ -148,13 +148,12 @@ impl TokenBucket {
         self.settled
     }
 
-    /// The same bucket with a rate that follows the upstream's health, down to `amount` per
-    /// `period`.
+    /// The same bucket with a rate that follows the upstream's health, down to `least`.
     ///
     /// # Errors
     /// When the minimum is above the rate, or too low to be counted exactly with this burst.
-    pub fn following(self, amount: u64, period: Micros) -> Result<Self, Vec<QuotaError>> {
-        let following = Following::new(amount, period, &self.quota).map_err(|error| vec![error])?;
+    pub fn following(self, least: Rate) -> Result<Self, Vec<QuotaError>> {
+        let following = Following::new(least, &self.quota).map_err(|error| vec![error])?;
         // The most expensive grant takes this much, from a level as low as the debt allows.
         let (full, owed) = (i128::from(self.full), i128::from(self.owed));
         let dearest = (full + owed) * i128::from(WHOLE) / i128::from(following.least) + 1;

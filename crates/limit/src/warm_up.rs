@@ -195,9 +195,10 @@ impl WarmUp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quota::Rate;
 
     fn warming(amount: u64, burst: u64, warm_up: u64) -> WarmUp {
-        let quota = Quota::new(amount, Micros::from_secs(1), burst).expect("a rate");
+        let quota = Quota::new(Rate::new(amount, Micros::from_secs(1)), burst).expect("a rate");
         WarmUp::new(quota, Micros::from_secs(3_600), Micros::from_secs(warm_up))
             .expect("representable")
     }

@@ -2,7 +2,7 @@
 
 use super::algorithm::Algorithm;
 use super::limit_spec::Align;
-use super::quota::Quota;
+use super::quota::{Quota, Rate};
 use super::stepped::Stepped;
 use super::time::Micros;
 use super::token_bucket::TokenBucket;
@@ -105,7 +105,10 @@ fn continuous(bucket: &TokenBucket) -> String {
         words.push_str(", because burst is the whole amount");
     }
     if let Some(following) = bucket.follows() {
-        let (amount, each) = following.least_written;
+        let Rate {
+            amount,
+            period: each,
+        } = following.least_written;
         words.push_str(&format!(
             "; less while the upstream answers 429 or 503, down to {amount} per {}",
             period(each)

@@ -261,7 +261,7 @@ impl Limiter<Backend> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_limit::{Algorithm, Kind, Micros, RateConditions, Terms, fixtures};
+    use tollgate_limit::{Algorithm, Kind, Micros, Rate, RateConditions, Terms, fixtures};
     use tollgate_store::clock::Clock;
     use tollgate_store::local::ColdStart;
 
@@ -274,7 +274,7 @@ mod tests {
         };
         let limit = Arc::new(Limit {
             algorithm: Algorithm::new(&terms)
-                .and_then(|rate| rate.following(10, Micros::from_secs(60)))
+                .and_then(|rate| rate.following(Rate::new(10, Micros::from_secs(60))))
                 .expect("within the rate"),
             ..fixtures::limit("gentle", &terms)
         });

@@ -1,9 +1,10 @@
 //! `[identities.*]` and caller lists.
 
+use crate::declare::{table, words};
+use crate::lists::{Named, OneOrMany, ShortOr};
 use crate::rate::Rate;
-use crate::reader::{table, words};
-use crate::scalar::{Named, OneOrMany, ShortOr, Text};
 use crate::source::At;
+use crate::text::Text;
 use crate::validate::identities::{KeySource, WHEN_MISSING};
 use tollgate_limit::Micros;
 use tollgate_policy::identity::WhenUnknown;

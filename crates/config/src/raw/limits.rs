@@ -4,11 +4,14 @@ use serde_json::{Value, json};
 use toml::de::DeValue;
 
 use crate::context::Context;
-use crate::quantity::{Bytes, ShareOfKeys};
+use crate::declare::{table, words};
+use crate::forms::{Bytes, ShareOfKeys};
+use crate::lists::{OneOrMany, ShortOr};
 use crate::rate::Rate;
-use crate::reader::{Node, Read, mismatch, table, words};
-use crate::scalar::{OneOrMany, ShortOr, Text, from_variable};
+use crate::reader::{Node, Read, mismatch};
+use crate::scalar::from_variable;
 use crate::schema::Defs;
+use crate::text::Text;
 use crate::validate::costs::{Counted, Settlement, Status};
 use tollgate_limit::{Kind, Micros, Mode, OnFailover, Placement, WhenDown};
 use tollgate_policy::Cost;

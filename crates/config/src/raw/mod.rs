@@ -17,9 +17,10 @@ pub use store::*;
 pub use tests_table::*;
 pub(crate) use upstreams::*;
 
-use super::reader::table;
-use super::scalar::{Named, OneOrMany, ShortOr, Text};
+use super::declare::table;
+use super::lists::{Named, OneOrMany, ShortOr};
 use super::source::At;
+use super::text::Text;
 use tollgate_policy::Responses;
 use tollgate_policy::address::AddressPolicy;
 use tollgate_policy::upstream::Upstream;

@@ -1,9 +1,10 @@
 //! `[[routes]]`, `[responses]`.
 
-use crate::quantity::Size;
-use crate::reader::{settings, table, words};
-use crate::scalar::{Named, OneOrMany, ShortOr, Text};
+use crate::declare::{settings, table, words};
+use crate::forms::Size;
+use crate::lists::{Named, OneOrMany, ShortOr};
 use crate::source::At;
+use crate::text::Text;
 use crate::validate::responses::{
     HeaderNameText, HeaderText, QuotaHeaders, Refusal, check_responses,
 };

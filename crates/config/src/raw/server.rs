@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use crate::declare::{settings, words};
 use crate::files::{Authorities, Chain, PrivateKey, Readable};
-use crate::quantity::{Auto, Bytes, SPAN, ShareOfRequests, Size, TIMEOUT};
-use crate::reader::{settings, words};
+use crate::forms::{Auto, Bytes, SPAN, ShareOfRequests, Size, TIMEOUT};
 use crate::settings::{AccessLog, Listener, ReloadGuard};
 use crate::validate::address::{Networks, ProxyNetwork, check_address};
 use crate::validate::listener::{AdminListener, Listeners};

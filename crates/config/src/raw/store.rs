@@ -1,9 +1,9 @@
 //! `[store]`.
 
+use crate::declare::{table, words};
 use crate::files::{Authorities, Chain, PrivateKey, Readable};
-use crate::quantity::{Auto, TIMEOUT};
-use crate::reader::{table, words};
-use crate::scalar::Text;
+use crate::forms::{Auto, TIMEOUT};
+use crate::text::Text;
 use tollgate_limit::{Micros, WhenDown};
 
 table! {

@@ -1,7 +1,8 @@
 //! `[[tests]]`.
 
-use crate::reader::{settings, table};
-use crate::scalar::{Named, OneOrMany, Text};
+use crate::declare::{settings, table};
+use crate::lists::{Named, OneOrMany};
+use crate::text::Text;
 use crate::validate::responses::HeaderText;
 use crate::validate::tests_table::{Start, check_expect};
 use tollgate_limit::Micros;

@@ -1,12 +1,12 @@
 //! `[upstreams.*]`.
 
+use crate::declare::{settings, table, words};
 use crate::files::{Authorities, Chain, Pem, PrivateKey};
-use crate::quantity::TIMEOUT;
-use crate::reader::{settings, table, words};
-use crate::scalar::{OneOrMany, Text};
-use crate::validate::upstreams::{
-    HealthPath, HostHeader, Pins, Retries, ServerName, Servers, check_upstream, named,
-};
+use crate::forms::TIMEOUT;
+use crate::lists::OneOrMany;
+use crate::text::Text;
+use crate::validate::upstream_tls::{Pins, ServerName};
+use crate::validate::upstreams::{HealthPath, HostHeader, Retries, Servers, check_upstream, named};
 use tollgate_limit::Micros;
 use tollgate_policy::UpstreamTimeouts;
 use tollgate_policy::upstream::{Balance, Eject, Health, ProxyProtocol, TlsFiles, Upstream};

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::context::Context;
 use crate::reader::{Node, Read, Table};
-use crate::scalar::{Text, texts};
 use crate::schema::Defs;
 use crate::source::At;
+use crate::text::{Text, texts};
 use tollgate_policy::address::{AddressPolicy, NetSet};
 
 texts! {

@@ -7,11 +7,12 @@ use toml::de::{DeTable, DeValue};
 
 use super::{entries_of, names_of};
 use crate::context::Context;
+use crate::lists::{Named, ShortOr};
 use crate::problem::suggestion;
 use crate::raw::{RawCaller, RawFile};
 use crate::reader::{Node, Read};
-use crate::scalar::{Named, ShortOr, Text};
 use crate::source::{At, Place};
+use crate::text::Text;
 use tollgate_policy::callers::digest_words;
 use tollgate_policy::identity::{Caller, Callers, parse_digest};
 

@@ -4,11 +4,12 @@ use serde_json::Value;
 
 use super::responses::header_name_of;
 use crate::context::Context;
+use crate::lists::{OneOrMany, ShortOr};
 use crate::raw::{RawCost, RawSettle, RawUntold};
 use crate::reader::{Node, Read};
-use crate::scalar::{OneOrMany, ShortOr, Text, texts};
 use crate::schema::Defs;
 use crate::source::{At, Place};
+use crate::text::{Text, texts};
 use tollgate_policy::{Cost, Count, Settle, SettleFrom, StatusMatch};
 
 /// What one variant of a limit can pay at once.

@@ -7,10 +7,11 @@ use arc_swap::ArcSwap;
 
 use super::{callers, check_name, entries_of, jwt, names_of};
 use crate::context::Context;
+use crate::lists::ShortOr;
 use crate::problem::nearest;
 use crate::raw::{RawFile, RawIdentity};
-use crate::scalar::{ShortOr, Text, texts};
 use crate::source::{At, Place};
+use crate::text::{Text, texts};
 use tollgate_policy::identity::{Identity, Source, WhenMissing, WhenUnknown};
 
 /// The identities of a file.

@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use crate::context::Context;
+use crate::lists::{OneOrMany, OrBroken};
 use crate::reader::{Node, Read};
-use crate::scalar::{OneOrMany, OrBroken, Text, texts};
 use crate::schema::Defs;
 use crate::settings::Listener;
 use crate::source::At;
+use crate::text::{Text, texts};
 
 texts! {
     /// `http://ADDRESS:PORT`, `https://ADDRESS:PORT`, `unix:/PATH`, or a bare `ADDRESS:PORT`.

@@ -17,11 +17,12 @@ pub(crate) mod store;
 pub(crate) mod test_line;
 pub(crate) mod tests_table;
 pub(crate) mod together;
+pub(crate) mod upstream_tls;
 pub(crate) mod upstreams;
 
 use super::context::Context;
+use super::lists::Named;
 use super::reader::Field;
-use super::scalar::Named;
 use super::source::At;
 
 /// The names of a section, including those whose tables could not be read.

@@ -4,12 +4,13 @@ use http::{HeaderName, HeaderValue};
 use serde_json::Value;
 
 use crate::context::Context;
+use crate::lists::OneOrMany;
 use crate::problem::suggestion;
 use crate::raw::{RawDialect, RawRefusal};
 use crate::reader::{Node, Read, Table};
-use crate::scalar::{OneOrMany, Text, texts};
 use crate::schema::Defs;
 use crate::source::{At, Place};
+use crate::text::{Text, texts};
 use tollgate_policy::{Dialect, REFUSAL_PLACEHOLDERS, RefusalBody, Responses};
 
 texts! {

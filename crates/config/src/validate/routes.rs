@@ -15,10 +15,11 @@ use super::limits::Limits;
 use super::upstreams::Upstreams;
 use super::{costs, list_of, names_of};
 use crate::context::Context;
+use crate::lists::ShortOr;
 use crate::problem::Problem;
 use crate::raw::{RawDefaults, RawFile, RawRoute, RawRouteLimit};
-use crate::scalar::{ShortOr, Text};
 use crate::source::{At, Place};
+use crate::text::Text;
 use tollgate_policy::route::{Pattern, Route, RouteLimit, Target};
 
 /// The routes of a file.

@@ -4,9 +4,9 @@ use super::listener::same_socket;
 use crate::context::Context;
 use crate::quantity::share;
 use crate::reader::Table;
-use crate::scalar::{Text, texts};
 use crate::settings::{AccessLog, Admin, Listener, Server};
 use crate::source::At;
+use crate::text::{Text, texts};
 use tollgate_limit::Timestamp;
 use tollgate_policy::expiry::first_expiry;
 

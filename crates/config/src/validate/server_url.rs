@@ -6,8 +6,8 @@ use http::Uri;
 use http::uri::Authority;
 
 use crate::context::Context;
-use crate::scalar::Text;
 use crate::source::At;
+use crate::text::Text;
 use tollgate_policy::upstream::{Server, ServerAddress};
 
 /// The server that a URL names.

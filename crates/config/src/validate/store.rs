@@ -1,6 +1,6 @@
 //! `[store]`.
 
-use super::upstreams::pair;
+use super::upstream_tls::pair;
 use crate::context::Context;
 use crate::problem::nearest;
 use crate::raw::RawStore;

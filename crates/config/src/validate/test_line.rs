@@ -5,8 +5,9 @@ use std::net::IpAddr;
 
 use http::{Method, StatusCode, Uri};
 
+use crate::flaw::Flaw;
 use crate::problem::nearest;
-use crate::quantity::{Flaw, duration};
+use crate::quantity::duration;
 use crate::settings::{Sent, TestCaller};
 use tollgate_limit::Micros;
 use tollgate_policy::method::is_in_capitals;

@@ -4,13 +4,13 @@ use super::responses::headers_of;
 use super::test_line::parse;
 use super::{entries_of, list_of, names_of};
 use crate::context::Context;
+use crate::flaw::Flaw;
 use crate::problem::suggestion;
-use crate::quantity::Flaw;
 use crate::raw::{RawFile, RawTest};
 use crate::reader::Table;
-use crate::scalar::{Text, texts};
 use crate::settings::{Expect, Sent, TestCaller, TestCase};
 use crate::source::{At, Place};
+use crate::text::{Text, texts};
 use tollgate_limit::Timestamp;
 use tollgate_policy::identity::Identity;
 

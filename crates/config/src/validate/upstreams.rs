@@ -4,16 +4,17 @@
 use std::sync::Arc;
 
 use http::uri::Authority;
-use rustls::pki_types;
 use serde_json::Value;
 
 use super::server_url::server;
+use super::upstream_tls::pair;
 use crate::context::Context;
+use crate::lists::{OneOrMany, ShortOr};
 use crate::raw::{RawFile, RawRetries, RawServer, RetryOn};
 use crate::reader::{Node, Read, Table, literal};
-use crate::scalar::{OneOrMany, ShortOr, Text, texts};
 use crate::schema::Defs;
 use crate::source::At;
+use crate::text::{Text, texts};
 use tollgate_policy::upstream::{
     HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, Upstream,
 };
@@ -84,8 +85,6 @@ impl Upstreams {
 texts! {
     /// `keep`, `upstream` or a host.
     HostHeader -> HostPolicy = host_policy;
-    /// A name for certificates, without a port.
-    ServerName -> Arc<str> = server_name;
     /// A path.
     HealthPath -> String = |text, context| {
         let path = text.as_str();
@@ -95,8 +94,6 @@ texts! {
         }
         Some(path.to_owned())
     };
-    /// The SHA-256 of a certificate.
-    Pin -> [u8; 32] = pin;
 }
 
 /// Servers, each once: URLs, or tables with a weight.
@@ -247,28 +244,6 @@ pub(crate) fn check_upstream(upstream: &Upstream, table: &Table<'_>, context: &m
     }
 }
 
-/// A client certificate and its key: both or neither.
-pub(crate) fn pair(
-    certificate: Option<crate::source::Place>,
-    key: Option<crate::source::Place>,
-    context: &mut Context<'_>,
-) {
-    let (title, place, label) = match (certificate, key) {
-        (Some(place), None) => (
-            "a client certificate without its key",
-            place,
-            "`client_key` is missing",
-        ),
-        (None, Some(place)) => (
-            "a client key without its certificate",
-            place,
-            "`client_certificate` is missing",
-        ),
-        _ => return,
-    };
-    context.error(title, place, label);
-}
-
 fn host_policy(text: &At<Text>, context: &mut Context<'_>) -> Option<HostPolicy> {
     Some(match text.as_str() {
         "keep" => HostPolicy::Keep,
@@ -282,60 +257,4 @@ fn host_policy(text: &At<Text>, context: &mut Context<'_>) -> Option<HostPolicy>
             }
         },
     })
-}
-
-fn server_name(text: &At<Text>, context: &mut Context<'_>) -> Option<Arc<str>> {
-    let name = text.as_str().to_ascii_lowercase();
-    if pki_types::ServerName::try_from(name.as_str()).is_err() {
-        let title = format!("`{}` is not a server's name", text.as_str());
-        let label = "a host name or an address was expected, without a port";
-        context
-            .error(title, text.place, label)
-            .help("it is one of the names in the certificate: \"app.internal\"");
-        return None;
-    }
-    Some(name.into())
-}
-
-/// The certificates that servers may show.
-pub(crate) enum Pins {}
-
-impl Read for Pins {
-    type Value = Vec<[u8; 32]>;
-
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self::Value> {
-        let list = OneOrMany::<Pin>::read(node, context)?;
-        if list.is_empty() {
-            context
-                .error("no certificate is pinned", node.place, "an empty list")
-                .help("leave it out, and certificates are verified as usual");
-        }
-        Some(list.into_iter().map(|at| at.value).collect())
-    }
-
-    fn schema(defs: &mut Defs) -> Value {
-        OneOrMany::<Pin>::schema(defs)
-    }
-
-    fn absent() -> Option<Self::Value> {
-        Some(Vec::new())
-    }
-}
-
-/// 64 hex digits, with colons between them as `openssl` writes them or without.
-fn pin(text: &At<Text>, context: &mut Context<'_>) -> Option<[u8; 32]> {
-    let digits = text.as_str().replace(':', "");
-    let mut digest = [0; 32];
-    let whole = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !whole {
-        let title = format!("`{}` is not the SHA-256 of a certificate", text.as_str());
-        context
-            .error(title, text.place, "64 hexadecimal digits were expected")
-            .help("`openssl x509 -in server.pem -noout -fingerprint -sha256` prints them");
-        return None;
-    }
-    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(&digits[at..at + 2], 16).ok()?;
-    }
-    Some(digest)
 }

@@ -1,12 +1,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Algorithm, Align, Kind, Quota, Terms as LimitTerms};
+use crate::{Algorithm, Align, Kind, Quota, Rate, Terms as LimitTerms};
 
 const START: u64 = 1_760_000_000_000_000;
 
 fn bucket(amount: u64, burst: u64) -> TokenBucket {
-    let quota = Quota::new(amount, Micros::from_secs(1), burst).expect("a rate");
+    let quota = Quota::new(Rate::new(amount, Micros::from_secs(1)), burst).expect("a rate");
     TokenBucket::new(quota, 0, Micros::ZERO, true).expect("a bucket")
 }
 

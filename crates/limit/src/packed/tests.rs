@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::quota::Quota;
+use crate::quota::{Quota, Rate};
 
 const EPOCH: u64 = 1_700_000_000_000_000;
 
@@ -12,7 +12,7 @@ fn both(
     debt: u64,
     max_wait: u64,
 ) -> Option<(TokenBucket, Packed)> {
-    let quota = Quota::new(amount, Micros(period), burst).ok()?;
+    let quota = Quota::new(Rate::new(amount, Micros(period)), burst).ok()?;
     let bucket = TokenBucket::new(quota, debt, Micros(max_wait), false).ok()?;
     let packed = Packed::new(&bucket, Timestamp::from_micros(EPOCH))?;
     Some((bucket, packed))

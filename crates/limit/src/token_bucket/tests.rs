@@ -9,7 +9,7 @@ use crate::time::{Micros, Timestamp};
 const EPOCH: u64 = 1_600_000_000_000_000;
 
 fn bucket(amount: u64, period: u64, burst: u64, debt: u64, wait: u64) -> Option<TokenBucket> {
-    let quota = Quota::new(amount, Micros(period), burst).ok()?;
+    let quota = Quota::new(Rate::new(amount, Micros(period)), burst).ok()?;
     TokenBucket::new(quota, debt, Micros(wait), false).ok()
 }
 
@@ -23,7 +23,7 @@ proptest! {
         steps in proptest::collection::vec((0u64..3_000_000, 1u64..12, 1u64..=WHOLE, any::<u16>(), 0u64..1_000_000), 1..80),
     ) {
         let Some(written) = bucket(amount, period, burst, debt, 0) else { return Ok(()) };
-        let follows = written.clone().following(1, Micros(period * 2)).expect("counted exactly").obeying_quota();
+        let follows = written.clone().following(Rate::new(1, Micros(period * 2))).expect("counted exactly").obeying_quota();
         let (mut state, mut now) = (None, EPOCH);
         // What the written rate has left, as an exact bucket of its own.
         let mut exact = None;
@@ -63,7 +63,7 @@ fn following_a_grant_waits_for_the_end_of_a_hold() {
     let start = Timestamp::from_micros(EPOCH + 10_000_000);
     let follows = bucket(10, 1_000_000, 2, 0, 500_000)
         .expect("counted exactly")
-        .following(1, Micros(1_000_000))
+        .following(Rate::new(1, Micros(1_000_000)))
         .expect("a tenth")
         .obeying_quota();
     let bucket = follows.under(RateConditions {
@@ -94,7 +94,9 @@ fn following_a_grant_waits_for_the_end_of_a_hold() {
 #[test]
 fn following_in_the_long_run_the_rate_is_the_factors() {
     let bucket = bucket(100, 1_000_000, 10, 0, 0).expect("counted exactly");
-    let bucket = bucket.following(25, Micros(1_000_000)).expect("a quarter");
+    let bucket = bucket
+        .following(Rate::new(25, Micros(1_000_000)))
+        .expect("a quarter");
     let (mut state, mut granted, mut now) = (None, 0u64, EPOCH);
     for step in 0..100_000u64 {
         now += 1_000;

@@ -206,7 +206,7 @@ const TOLD_MAX: Micros = Micros(3_600_000_000);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_limit::{Algorithm, Kind, Terms, fixtures};
+    use tollgate_limit::{Algorithm, Kind, Rate, Terms, fixtures};
 
     const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
     const SECOND: Micros = Micros::from_secs(1);
@@ -217,7 +217,7 @@ mod tests {
             ..fixtures::terms(Kind::TokenBucket, 1_024, SECOND)
         };
         let made = Algorithm::new(&terms)
-            .and_then(|made| made.following(least, SECOND))
+            .and_then(|made| made.following(Rate::new(least, SECOND)))
             .expect("below the rate");
         let made = if obey { made.obeying_quota() } else { made };
         let (following, quota) = (made.follows().expect("it follows"), made.quota());

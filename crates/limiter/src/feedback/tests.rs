@@ -1,7 +1,7 @@
 //! What was learnt outlives reloads and clean restarts.
 
 use tollgate_limit::in_flight::InFlight;
-use tollgate_limit::{Kind, Terms, fixtures};
+use tollgate_limit::{Kind, Rate, Terms, fixtures};
 use tollgate_store::clock::Clock;
 use tollgate_store::local::{ColdStart, LocalStore};
 
@@ -18,7 +18,7 @@ fn limits(most: u64, least: u64) -> [Arc<Limit>; 2] {
         ..fixtures::terms(Kind::TokenBucket, 100, SECOND)
     };
     let share = Algorithm::new(&rate)
-        .and_then(|rate| rate.following(least, SECOND))
+        .and_then(|rate| rate.following(Rate::new(least, SECOND)))
         .expect("within the rate");
     let of = |index, name, algorithm| {
         Arc::new(Limit {

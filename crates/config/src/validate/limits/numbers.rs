@@ -127,7 +127,7 @@ impl Builder<'_> {
         else {
             return Ok(made);
         };
-        let made = made.following(rate.amount, rate.period)?;
+        let made = made.following(rate)?;
         // Set explicitly, or implied by egress mode.
         Ok(if follow.obey_quota.or(self.around.egress) {
             made.obeying_quota()

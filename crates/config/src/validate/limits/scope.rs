@@ -1,11 +1,12 @@
 //! `per`: how a limit is split into buckets.
 
 use crate::context::Context;
+use crate::lists::{Named, ShortOr};
 use crate::raw::{RawFile, RawIdentity, RawLimit, RawWhenMissing};
 use crate::reader::Field;
-use crate::scalar::{Named, ShortOr, Text};
 use crate::slips;
 use crate::source::{At, Place};
+use crate::text::Text;
 use crate::validate::identities::{SCOPES, UNVERIFIED_CLAIM, WHEN_MISSING, source};
 use crate::validate::{entries_of, names_of};
 use tollgate_policy::{Scope, ScopePart};

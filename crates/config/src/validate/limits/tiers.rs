@@ -1,11 +1,12 @@
 //! `[tiers.*]`, and callers with limits of their own: other numbers for a limit.
 
 use crate::context::Context;
+use crate::lists::ShortOr;
 use crate::rate::Rate;
 use crate::raw::{RawFile, RawTier};
 use crate::reader::Field;
-use crate::scalar::{ShortOr, Text};
 use crate::source::At;
+use crate::text::Text;
 use crate::validate::{callers, check_name, entries_of, names_of};
 
 /// A tier's name, and its numbers for one limit.

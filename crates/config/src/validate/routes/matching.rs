@@ -3,9 +3,10 @@
 use http::{HeaderValue, Method};
 
 use crate::context::Context;
+use crate::lists::ShortOr;
 use crate::raw::{RawMatch, RawRoute};
-use crate::scalar::{ShortOr, Text, texts};
 use crate::source::At;
+use crate::text::{Text, texts};
 use crate::validate::entries_of;
 use crate::validate::responses::{header_value, headers_of};
 use tollgate_policy::method::is_in_capitals;

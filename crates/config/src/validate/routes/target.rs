@@ -3,9 +3,10 @@
 use super::Known;
 use super::edits::template;
 use crate::context::Context;
+use crate::lists::ShortOr;
 use crate::raw::{RawFile, RawRedirect, RawRespond, RawRoute};
-use crate::scalar::{ShortOr, Text};
 use crate::source::{At, Place};
+use crate::text::Text;
 use crate::validate::names_of;
 use crate::validate::upstreams::Upstreams;
 use tollgate_policy::route::Target;

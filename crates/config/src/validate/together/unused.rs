@@ -1,9 +1,10 @@
 //! Finds settings without effect.
 
 use crate::context::Context;
+use crate::lists::ShortOr;
 use crate::raw::{RawFile, RawRoute};
-use crate::scalar::{ShortOr, Text};
 use crate::source::At;
+use crate::text::Text;
 use crate::validate::{entries_of, list_of};
 use tollgate_limit::Mode;
 use tollgate_policy::identity::WhenMissing;

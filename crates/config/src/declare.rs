@@ -1,0 +1,170 @@
+//! Declarations of the file's tables and words: one for the type, its reader, its JSON Schema and
+//! the reference, so that they cannot disagree.
+
+/// The keys of a declaration, with which the reader, the JSON Schema and the reference work.
+macro_rules! keys {
+    ($([$($about:literal)*] [$($help:expr)?] $field:ident [$kind:ty] [$($range:expr)?] [$($default:tt)?] [$($example:tt)?];)*) => {
+        [$($crate::reader::Key {
+            name: $crate::reader::key_of(stringify!($field)),
+            about: &[$($about),*],
+            required: $crate::declare::first([$($help)?]),
+            range: $crate::declare::first([$($range)?]),
+            default: $crate::declare::first([$(stringify!($default))?]),
+            example: $crate::declare::first([$(stringify!($example))?]),
+            schema: <$kind as $crate::reader::Read>::schema,
+            accepts: |text| $crate::reader::literal::<$kind>($crate::reader::key_of(stringify!($field)), text).is_some(),
+        }),*]
+    };
+}
+
+/// The only element of what a macro may leave empty.
+pub(crate) fn first<T, const N: usize>(list: [T; N]) -> Option<T> {
+    list.into_iter().next()
+}
+
+/// Declares a table of the file as a mirror: each key is a [`Field`] with its place.
+///
+/// ```text
+/// /// What the key means.
+/// @required("how to write it") key: Kind [1..=100] = "default" => "example",
+/// ```
+///
+/// Default and example are written as in the file. A key with a default has a method of its name
+/// that returns the value. Without an example, the default serves as one.
+macro_rules! table {
+    ($(#[doc = $doc:literal])* $name:ident {
+        $($(#[doc = $about:literal])* $(@required($help:expr))? $field:ident : $kind:ty $([$range:expr])? $(= $default:tt)? $(=> $example:tt)?,)*
+    }) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Debug, Default)]
+        pub(crate) struct $name {
+            $($(#[doc = $about])* pub(crate) $field: $crate::reader::Field<<$kind as $crate::reader::Read>::Value>,)*
+        }
+
+        impl $name {
+            /// Reads the table's keys.
+            pub(crate) fn read_table(table: &$crate::reader::Table<'_>, context: &mut $crate::context::Context<'_>) -> Self {
+                let keys = $crate::declare::keys! {
+                    $([$($about)*] [$($help)?] $field [$kind] [$($range)?] [$($default)?] [$($example)?];)*
+                };
+                table.check_keys(&keys, context);
+                let [$($field),*] = &keys;
+                Self { $($field: table.field::<$kind>($field, context),)* }
+            }
+
+            $($(
+                /// The key's value, or its default.
+                pub(crate) fn $field(&self) -> $crate::source::At<<$kind as $crate::reader::Read>::Value> {
+                    self.$field.or_written::<$kind>(stringify!($field), stringify!($default))
+                }
+            )?)*
+        }
+
+        impl $crate::reader::Read for $name {
+            type Value = Self;
+
+            fn read(node: $crate::reader::Node<'_>, context: &mut $crate::context::Context<'_>) -> Option<Self> {
+                $crate::reader::Table::of(node, context).map(|table| Self::read_table(&table, context))
+            }
+
+            fn schema(defs: &mut $crate::schema::Defs) -> serde_json::Value {
+                defs.table(stringify!($name), &[$($doc),*], &$crate::declare::keys! {
+                    $([$($about)*] [$($help)?] $field [$kind] [$($range)?] [$($default)?] [$($example)?];)*
+                })
+            }
+        }
+    };
+}
+
+/// Declares a table of the file whose keys are the fields of the type that runs: a type of this
+/// crate (`pub struct Name`), or of another one (`for path::Type as Name`).
+///
+/// ```text
+/// /// What the key means.
+/// @required("how to write it") key: Type as Kind [1..=100] = "default" => "example",
+/// ```
+///
+/// `Kind` says how the file writes the value, where that is not the type itself; for a type of
+/// another crate it stands alone, since that crate declares the field. `check function`
+/// after the keys names a function that sees the made value and the places of its keys. `make
+/// expression` makes the type from the values of the keys, where its fields are not those.
+macro_rules! settings {
+    ($(#[doc = $doc:literal])* pub struct $name:ident { $($keys:tt)* } $($more:tt)*) => {
+        $crate::declare::settings! { @struct [$($doc)*] $name [] $($keys)* }
+        $crate::declare::settings! { $(#[doc = $doc])* for $name as $name { $($keys)* } $($more)* }
+    };
+    (@struct [$($doc:literal)*] $name:ident [$($done:tt)*]
+        $(#[doc = $about:literal])* $(@required($help:expr))? $field:ident : $type:ty $(as $kind:ty)? $([$range:expr])? $(= $default:tt)? $(=> $example:tt)?, $($rest:tt)*
+    ) => {
+        $crate::declare::settings! { @struct [$($doc)*] $name [$($done)* $(#[doc = $about])* pub $field: $type,] $($rest)* }
+    };
+    (@struct [$($doc:literal)*] $name:ident [$($done:tt)*]) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $name { $($done)* }
+    };
+    (@make [$($field:ident)*]) => { Self { $($field,)* } };
+    (@make [$($field:ident)*] $make:expr) => { $make };
+    (@kind $type:ty) => { $type };
+    (@kind $type:ty, $kind:ty) => { $kind };
+    ($(#[doc = $doc:literal])* for $final:ty as $name:ident {
+        $($(#[doc = $about:literal])* $(@required($help:expr))? $field:ident : $type:ty $(as $kind:ty)? $([$range:expr])? $(= $default:tt)? $(=> $example:tt)?,)*
+    } $(make $make:expr;)? $(check $check:path;)?) => {
+        impl $crate::reader::Read for $final {
+            type Value = Self;
+
+            fn read(node: $crate::reader::Node<'_>, context: &mut $crate::context::Context<'_>) -> Option<Self> {
+                let table = $crate::reader::Table::of(node, context)?;
+                let keys = $crate::declare::keys! {
+                    $([$($about)*] [$($help)?] $field [$crate::declare::settings!(@kind $type $(, $kind)?)] [$($range)?] [$($default)?] [$($example)?];)*
+                };
+                table.check_keys(&keys, context);
+                let [$($field),*] = &keys;
+                $(let $field = table.value::<$crate::declare::settings!(@kind $type $(, $kind)?)>($field, context);)*
+                $(let $field = $field?;)*
+                let made = $crate::declare::settings!(@make [$($field)*] $($make)?);
+                $($check(&made, &table, context);)?
+                Some(made)
+            }
+
+            fn schema(defs: &mut $crate::schema::Defs) -> serde_json::Value {
+                defs.table(stringify!($name), &[$($doc),*], &$crate::declare::keys! {
+                    $([$($about)*] [$($help)?] $field [$crate::declare::settings!(@kind $type $(, $kind)?)] [$($range)?] [$($default)?] [$($example)?];)*
+                })
+            }
+
+            fn absent() -> Option<Self> {
+                $crate::reader::literal::<Self>("defaults", "{}")
+            }
+        }
+    };
+}
+
+/// Declares a choice between words: the enum (`pub enum Name`, or one of another crate: `for
+/// path::Type`), how it is read, and its JSON Schema.
+macro_rules! words {
+    ($(#[doc = $doc:literal])* $visible:vis enum $name:ident { $($(#[doc = $about:literal])* $variant:ident = $word:literal,)* }) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        $visible enum $name { $($(#[doc = $about])* $variant,)* }
+
+        $crate::declare::words! { for $name { $($(#[doc = $about])* $variant = $word,)* } }
+    };
+    (for $name:path { $($(#[doc = $about:literal])* $variant:ident = $word:literal,)* }) => {
+        impl $crate::reader::Read for $name {
+            type Value = Self;
+
+            fn read(node: $crate::reader::Node<'_>, context: &mut $crate::context::Context<'_>) -> Option<Self> {
+                let chosen = $crate::scalar::choose(&[$($word),*], node, context)?;
+                [$(Self::$variant),*].into_iter().nth(chosen)
+            }
+
+            fn schema(_: &mut $crate::schema::Defs) -> serde_json::Value {
+                let about = [$($crate::schema::sentence(&[$($about),*])),*];
+                serde_json::json!({ "type": "string", "enum": [$($word),*], "enumDescriptions": about })
+            }
+        }
+    };
+}
+
+pub(crate) use {keys, settings, table, words};

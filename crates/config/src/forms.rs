@@ -1,0 +1,201 @@
+//! Forms of quantities in the file: durations, sizes, shares, and numbers that may be `auto`.
+
+use std::marker::PhantomData;
+use std::ops::RangeInclusive;
+
+use serde_json::{Value, json};
+use toml::de::DeValue;
+
+use super::context::Context;
+use super::flaw::Flaw;
+use super::quantity::{bytes_words, duration, share, size};
+use super::reader::{Node, Read};
+use super::scalar::outside;
+use super::schema::Defs;
+use super::text::Text;
+use tollgate_limit::Micros;
+
+/// Reads a string and parses it; a mistake is reported at its own place.
+pub(crate) fn parsed<T>(
+    node: Node<'_>,
+    context: &mut Context<'_>,
+    wanted: &str,
+    parse: impl FnOnce(&str) -> Result<T, Flaw>,
+) -> Option<T> {
+    if let DeValue::Integer(number) = node.value {
+        // For a rate, a bare number most often means requests per second.
+        let example = if context.keys.last().is_some_and(|key| key == "rate") {
+            format!(": rate = \"{number}/second\", or rate = \"{number}/minute\"")
+        } else {
+            String::new()
+        };
+        let title = format!("`{}` must be {wanted}", context.name());
+        context
+            .error(title, node.place, "a number without a unit")
+            .help(format!(
+                "units are mandatory: write {wanted}, not {number}{example}"
+            ));
+        return None;
+    }
+    let text = Text::read_as(node, context, wanted)?;
+    match parse(text.as_str()) {
+        Ok(value) => Some(value),
+        Err(flaw) => {
+            context.flaw(flaw, &text);
+            None
+        }
+    }
+}
+
+/// A duration: `"10s"`, `"1h30m"`, `"500ms"`.
+impl Read for Micros {
+    type Value = Self;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self> {
+        let wanted = "a duration like \"10s\" or \"1h30m\"";
+        parsed(node, context, wanted, duration)
+    }
+
+    fn schema(_: &mut Defs) -> Value {
+        json!({ "type": "string", "pattern": TIME, "examples": ["10s", "1h30m", "500ms"] })
+    }
+
+    fn outside(value: &Self, range: &RangeInclusive<u64>) -> Option<String> {
+        if value.0 < *range.start() {
+            Some("zero is not \"off\": nothing would ever be in time".to_owned())
+        } else {
+            (value.0 > *range.end()).then(|| "more than a year".to_owned())
+        }
+    }
+}
+
+/// The range of a timeout: above zero, at most a year.
+pub(crate) const TIMEOUT: RangeInclusive<u64> = 1..=366 * 86_400_000_000;
+/// The range of a span that may be zero.
+pub(crate) const SPAN: RangeInclusive<u64> = 0..=366 * 86_400_000_000;
+
+/// A size in bytes: `"64KiB"`, or `"unlimited"` (`None`).
+pub(crate) struct Size;
+
+impl Read for Size {
+    type Value = Option<u64>;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Option<u64>> {
+        let wanted = "a size like \"64KiB\" or \"unlimited\"";
+        parsed(node, context, wanted, size)
+    }
+
+    fn schema(_: &mut Defs) -> Value {
+        json!({
+            "type": "string",
+            "pattern": "^([0-9]+ *(B|kB|KB|KiB|MB|MiB|GB|GiB)|unlimited)$",
+            "examples": ["64KiB", "10MB", "unlimited"],
+        })
+    }
+}
+
+/// A size in bytes that must have a bound.
+pub(crate) struct Bytes<T = u64>(PhantomData<T>);
+
+impl<T: TryFrom<u64> + TryInto<u64> + Copy> Read for Bytes<T> {
+    type Value = T;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<T> {
+        let size = Size::read(node, context)?.and_then(|bytes| T::try_from(bytes).ok());
+        if size.is_none() {
+            let key = context.keys.last().map_or("", String::as_str);
+            let title = format!("`{key}` must have a bound");
+            context.error(title, node.place, "whatever a caller can fill is bounded");
+        }
+        size
+    }
+
+    fn schema(defs: &mut Defs) -> Value {
+        Size::schema(defs)
+    }
+
+    fn outside(value: &T, range: &RangeInclusive<u64>) -> Option<String> {
+        outside((*value).try_into().unwrap_or(u64::MAX), range, bytes_words)
+    }
+}
+
+/// A share of keys: `"25% of keys"`, in hundredths of a percent.
+pub(crate) struct ShareOfKeys;
+
+impl Read for ShareOfKeys {
+    type Value = u16;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<u16> {
+        let wanted = "a share like \"25% of keys\"";
+        parsed(node, context, wanted, |text| share(text, "of keys"))
+    }
+
+    fn schema(_: &mut Defs) -> Value {
+        json!({
+            "type": "string",
+            "pattern": r"^ *[0-9]+(\.[0-9]{1,2})? *% *of keys *$",
+            "examples": ["25% of keys"],
+        })
+    }
+}
+
+/// A share of requests: `"1% of requests"`, in hundredths of a percent.
+pub(crate) struct ShareOfRequests;
+
+impl Read for ShareOfRequests {
+    type Value = u16;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<u16> {
+        let text = Text::read_as(node, context, "a string")?;
+        share(text.as_str(), "of requests")
+            .map_err(|flaw| context.flaw(flaw, &text))
+            .ok()
+    }
+
+    fn schema(defs: &mut Defs) -> Value {
+        Text::schema(defs)
+    }
+}
+
+/// A number of one or more, or `"auto"` (`None`): the gateway finds it.
+pub(crate) struct Auto<T>(PhantomData<T>);
+
+impl<T: Read<Value = T> + TryFrom<u64>> Read for Auto<T> {
+    type Value = Option<T>;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Option<T>> {
+        if matches!(node.value, DeValue::Integer(_)) {
+            if u64::read(node, context)? > 0 {
+                return T::read(node, context).map(Some);
+            }
+            let title = format!("`{}` must be at least 1", context.name());
+            context
+                .error(title, node.place, "zero is not \"auto\"")
+                .help("write \"auto\", and the gateway finds the number");
+            return None;
+        }
+        let text = Text::read_as(node, context, "\"auto\" or a number")?;
+        if text.as_str() == "auto" {
+            return Some(None);
+        }
+        // A number from the environment is a string here.
+        let number = text.as_str().parse::<u64>().ok().filter(|count| *count > 0);
+        let number = number.and_then(|number| T::try_from(number).ok());
+        if number.is_none() {
+            let title = format!("`{}` must be \"auto\" or a number", context.name());
+            context.error(title, node.place, "neither");
+        }
+        number.map(Some)
+    }
+
+    fn schema(_: &mut Defs) -> Value {
+        json!({ "anyOf": [{ "type": "string", "enum": ["auto"] }, { "type": "integer", "minimum": 1 }] })
+    }
+
+    fn outside(value: &Option<T>, range: &RangeInclusive<u64>) -> Option<String> {
+        T::outside(value.as_ref()?, range)
+    }
+}
+
+/// Durations in the schema: numbers with units, the largest unit first.
+const TIME: &str = "^(?=[0-9])([0-9]+(w|weeks?))?([0-9]+(d|days?))?([0-9]+(h|hours?))?([0-9]+(m|min|minutes?))?([0-9]+(s|sec|seconds?))?([0-9]+ms)?([0-9]+us)?$";

@@ -1,0 +1,95 @@
+//! TLS towards servers: the name that certificates are verified for, pinned certificates, and the
+//! gateway's own certificate.
+
+use std::sync::Arc;
+
+use rustls::pki_types;
+use serde_json::Value;
+
+use crate::context::Context;
+use crate::lists::OneOrMany;
+use crate::reader::{Node, Read};
+use crate::schema::Defs;
+use crate::source::{At, Place};
+use crate::text::{Text, texts};
+
+texts! {
+    /// A name for certificates, without a port.
+    ServerName -> Arc<str> = server_name;
+    /// The SHA-256 of a certificate.
+    Pin -> [u8; 32] = pin;
+}
+
+/// A client certificate and its key: both or neither.
+pub(crate) fn pair(certificate: Option<Place>, key: Option<Place>, context: &mut Context<'_>) {
+    let (title, place, label) = match (certificate, key) {
+        (Some(place), None) => (
+            "a client certificate without its key",
+            place,
+            "`client_key` is missing",
+        ),
+        (None, Some(place)) => (
+            "a client key without its certificate",
+            place,
+            "`client_certificate` is missing",
+        ),
+        _ => return,
+    };
+    context.error(title, place, label);
+}
+
+fn server_name(text: &At<Text>, context: &mut Context<'_>) -> Option<Arc<str>> {
+    let name = text.as_str().to_ascii_lowercase();
+    if pki_types::ServerName::try_from(name.as_str()).is_err() {
+        let title = format!("`{}` is not a server's name", text.as_str());
+        let label = "a host name or an address was expected, without a port";
+        context
+            .error(title, text.place, label)
+            .help("it is one of the names in the certificate: \"app.internal\"");
+        return None;
+    }
+    Some(name.into())
+}
+
+/// The certificates that servers may show.
+pub(crate) enum Pins {}
+
+impl Read for Pins {
+    type Value = Vec<[u8; 32]>;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self::Value> {
+        let list = OneOrMany::<Pin>::read(node, context)?;
+        if list.is_empty() {
+            context
+                .error("no certificate is pinned", node.place, "an empty list")
+                .help("leave it out, and certificates are verified as usual");
+        }
+        Some(list.into_iter().map(|at| at.value).collect())
+    }
+
+    fn schema(defs: &mut Defs) -> Value {
+        OneOrMany::<Pin>::schema(defs)
+    }
+
+    fn absent() -> Option<Self::Value> {
+        Some(Vec::new())
+    }
+}
+
+/// 64 hex digits, with colons between them as `openssl` writes them or without.
+fn pin(text: &At<Text>, context: &mut Context<'_>) -> Option<[u8; 32]> {
+    let digits = text.as_str().replace(':', "");
+    let mut digest = [0; 32];
+    let whole = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !whole {
+        let title = format!("`{}` is not the SHA-256 of a certificate", text.as_str());
+        context
+            .error(title, text.place, "64 hexadecimal digits were expected")
+            .help("`openssl x509 -in server.pem -noout -fingerprint -sha256` prints them");
+        return None;
+    }
+    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(&digits[at..at + 2], 16).ok()?;
+    }
+    Some(digest)
+}
