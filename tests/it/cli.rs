@@ -410,7 +410,7 @@ fn what_the_check_finds_good_the_start_does_too() {
         (
             "redis",
             "url = \"unix:/run/redis.sock?user=u&pass=hunter2\"",
-            "password stands in clear",
+            "password is written in clear",
         ),
     ] {
         let folder = folder(&format!(

@@ -199,7 +199,7 @@ impl<'e> Context<'e> {
         let text = text.get()?;
         if !text.is_from_environment(0, text.as_str().len()) || text.has_default {
             let variable = format!("TOLLGATE_{}", key.to_uppercase());
-            self.in_clear(format!("`{key}` stands in clear in the file"), text.place)
+            self.in_clear(format!("`{key}` is written in clear in the file"), text.place)
                 .help(format!(
                     "read it from the environment: {key} = \"${{{variable}}}\"; or from a file of its own: {key}_file = \"…\""
                 ));

@@ -22,7 +22,7 @@ pub(crate) fn first<T, const N: usize>(list: [T; N]) -> Option<T> {
     list.into_iter().next()
 }
 
-/// Declares a table of the file as a mirror: each key is a [`Field`] with its place.
+/// Declares a table of the file as a mirror: each key is a [`Field`](super::reader::Field) with its place.
 ///
 /// ```text
 /// /// What the key means.

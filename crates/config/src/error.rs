@@ -59,7 +59,7 @@ impl ConfigError {
             .count()
     }
 
-    /// Each problem as a key of the text with its message, for a text that nobody wrote as a file
+    /// Each problem as a key of the text with its message, for a text that is no file
     /// ([`super::quick()`]): its lines and columns mean nothing to its reader.
     pub fn by_key(&self) -> Vec<(String, String)> {
         let said = self.problems.iter().map(|problem| {

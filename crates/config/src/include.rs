@@ -132,7 +132,7 @@ impl Walk<'_, '_> {
             let unquoted = message.starts_with("string values must be quoted");
             let label = match unquoted {
                 true if span.is_empty() => "a value is missing here".to_owned(),
-                true => "text stands in quotes".to_owned(),
+                true => "a text needs quotes".to_owned(),
                 false => message.replace(", expected", "; expected"),
             };
             let problem = self.context.error("this is not TOML", place, label);

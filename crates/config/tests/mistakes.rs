@@ -17,7 +17,7 @@ fn environment(name: &str) -> Option<String> {
     }
 }
 
-/// 2026-01-01T00:00:00Z: what calendar windows are worked out around.
+/// 2026-01-01T00:00:00Z: calendar windows are computed around it.
 const NOW: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
 fn golden() -> Vec<PathBuf> {

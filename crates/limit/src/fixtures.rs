@@ -1,22 +1,10 @@
 //! Limits for tests of the core.
 
-use super::{
-    Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown,
-};
+use super::{Algorithm, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown};
 
 /// `amount` per `period` by `kind`, in the process.
 pub fn terms(kind: Kind, amount: u64, period: Micros) -> Terms {
-    Terms {
-        kind,
-        amount,
-        period,
-        burst: None,
-        align: Align::FirstHit,
-        debt: 0,
-        max_wait: Micros::ZERO,
-        warm_up: Micros::ZERO,
-        shared: false,
-    }
+    Terms::new(kind, amount, period)
 }
 
 /// A limit by these terms.

@@ -86,7 +86,7 @@ impl Terms {
         if bucket.max_wait() > Micros::ZERO {
             return no(
                 "max_wait",
-                "who waits has a place in one queue, which several gateways do not share"
+                "a waiting request has a place in one queue, which several gateways do not share"
                     .to_owned(),
             );
         }

@@ -96,7 +96,7 @@ pub enum BuildError {
         name: String,
     },
     /// `when_missing = "use:…"` leads back to its start.
-    #[error("identity {identity} stands in for itself")]
+    #[error("identity {identity} replaces itself")]
     IdentityCycle {
         /// The identity.
         identity: usize,

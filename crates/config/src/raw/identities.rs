@@ -12,7 +12,7 @@ use tollgate_policy::identity::WhenUnknown;
 table! {
     /// A way to tell who is asking.
     RawIdentity {
-        /// Where the key stands in a request: `header:NAME`, `bearer`, `basic` (the user), `jwt:CLAIM`, `cookie:NAME`, `query:NAME`,
+        /// Where the key is in a request: `header:NAME`, `bearer`, `basic` (the user), `jwt:CLAIM`, `cookie:NAME`, `query:NAME`,
         /// `path:NAME`, `client_certificate` (its subject, or where that is empty its first alternative name as `dns:NAME`, `uri:URI` or
         /// `email:ADDRESS`) or `address`. A list takes all of them together; `{ first_of = [...] }` takes the first that is present.
         @required("key = \"header:x-api-key\" says where the key is in a request") key: ShortOr<OneOrMany<KeySource>, RawFirstOf> => "header:x-api-key",

@@ -1,5 +1,5 @@
 //! The mirror of the file: every key it may hold, as it is written. Doc comments here become the descriptions of the
-//! JSON Schema, so they speak to whoever writes a file.
+//! JSON Schema, so they address authors of files.
 
 mod identities;
 mod limits;

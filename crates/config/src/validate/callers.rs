@@ -113,7 +113,7 @@ fn compile(
             }
             Err(_) => {
                 // It may be the secret itself.
-                let title = "a caller's key stands in clear in the file";
+                let title = "a caller's key is written in clear in the file";
                 let label = "callers are listed by the SHA-256 of their key";
                 let help = digest_words(key.value.as_bytes());
                 let problem = context.error(title, key.place, label);

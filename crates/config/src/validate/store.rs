@@ -136,7 +136,7 @@ fn url(raw: &RawStore, context: &mut Context<'_>) -> Option<At<Secret>> {
         match password.or_else(|| password_parameter(written)) {
             // The rest of the URL may be in the file.
             Some((start, end)) if !url.is_from_environment(start, end) => {
-                let title = "a password stands in clear in the file";
+                let title = "a password is written in clear in the file";
                 context.in_clear(title, url.part(start, end)).help("read the URL from the environment: url = \"${STORE_URL}\"; or from a file of its own: url_file = \"…\"");
                 return None;
             }

@@ -168,7 +168,7 @@ impl Builder<'_> {
         if in_flight == self.raw.in_flight.is_absent() {
             let name = &self.name.value;
             let title = format!("other numbers of `{name}` must be of its kind");
-            let label = "a rate cannot stand in for a concurrency limit, nor the other way";
+            let label = "a rate cannot replace a concurrency limit, nor the other way";
             context
                 .error(title, place, label)
                 .at(self.name.place, "the limit");

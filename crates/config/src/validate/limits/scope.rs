@@ -112,10 +112,10 @@ pub(crate) fn name_sources(raw: &mut RawFile, context: &mut Context<'_>) {
         let claim = per.iter().any(|part| part.as_str().starts_with("jwt:"));
         let none = sources.is_empty() && !claim;
         if let (true, Some(place)) = (none, limit.when_missing.place()) {
-            let title = "`when_missing` is for a `per` that names where a key stands";
-            context.error(title, place, "no key can be missing here").help(
-                "an identity says it for itself; per = \"header:x-api-key\" names where a key stands",
-            );
+            let title = "`when_missing` is for a `per` that names a source of a key";
+            context
+                .error(title, place, "no key can be missing here")
+                .help("an identity says it for itself; per = \"header:x-api-key\" names one");
         }
         for text in sources {
             let alike = |(other, identity): &&(At<String>, At<RawIdentity>)| {

@@ -98,7 +98,7 @@ pub(crate) fn build_error(error: BuildError, places: &Places, context: &mut Cont
         }
         BuildError::FirstOfMixed { identity } => {
             let (name, place) = places.identity(identity);
-            let title = format!("the sources of identity `{name}` cannot stand for one another");
+            let title = format!("the sources of identity `{name}` cannot replace one another");
             let label = "either all are keys that clients send, or all are claims of a token";
             context.error(title, place, label).help("define an identity for each, and name the second in the first: when_missing = \"use:OTHER\"");
         }
@@ -153,10 +153,7 @@ fn cycle(first: usize, places: &Places, context: &mut Context<'_>) {
     let Some((start, others)) = marks.split_first() else {
         return;
     };
-    let title = format!(
-        "identity `{}` stands in for itself",
-        places.identity(first).0
-    );
+    let title = format!("identity `{}` replaces itself", places.identity(first).0);
     let problem = context.error(title, *start, "the circle begins here");
     for place in others {
         problem.at(*place, "goes on here");
