@@ -1,128 +1,13 @@
 //! What a peer's files become before they are written: limits, routes, and what is said about them.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
+pub(crate) use crate::finding::{Difference, Finding, Outcome, Place, clients, either, upstream};
 use crate::words::{plain, rate};
 use crate::{Source, write};
 
 /// The most limits and the most routes that one import makes.
 const MOST: usize = 2_000;
-
-/// A line of a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// The file's name.
-    pub file: String,
-    /// The line, from 1.
-    pub line: usize,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
-    }
-}
-
-/// What became of one setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// Where it is.
-    pub place: Place,
-    /// The setting, as the file has it.
-    pub what: String,
-    /// The limit it became.
-    pub limit: Option<String>,
-    /// How the two compare.
-    pub outcome: Outcome,
-}
-
-impl Finding {
-    /// Says one more difference of a limit.
-    fn add(&mut self, difference: Difference) {
-        match &mut self.outcome {
-            Outcome::Equal => self.outcome = Outcome::Differs(vec![difference]),
-            Outcome::Differs(differences) if differences.contains(&difference) => {}
-            Outcome::Differs(differences) => differences.push(difference),
-            Outcome::NotImported(_) | Outcome::Nothing(_) => {}
-        }
-    }
-}
-
-/// How a setting and its translation compare.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Both judge every request of a log alike.
-    Equal,
-    /// They do not.
-    Differs(Vec<Difference>),
-    /// It has no counterpart, or is not understood.
-    NotImported(String),
-    /// It limits nobody.
-    Nothing(String),
-}
-
-/// One way in which a limit and its translation differ.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
-    /// How, and by how much.
-    pub what: String,
-    /// Whom the translation favours.
-    pub favour: Favour,
-}
-
-impl Difference {
-    /// For the file.
-    fn words(&self) -> String {
-        format!("differs: {}; {}", self.what, self.favour.words())
-    }
-}
-
-/// Whom a difference favours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Favour {
-    /// More is admitted than before.
-    Clients,
-    /// Less is admitted than before.
-    Upstream,
-    /// One or the other.
-    Either,
-}
-
-impl Favour {
-    /// For people.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Clients => "in the clients' favour",
-            Self::Upstream => "in the upstream's favour",
-            Self::Either => "in the favour of one or the other",
-        }
-    }
-}
-
-pub(crate) fn clients(what: impl Into<String>) -> Difference {
-    let what = what.into();
-    Difference {
-        what,
-        favour: Favour::Clients,
-    }
-}
-
-pub(crate) fn upstream(what: impl Into<String>) -> Difference {
-    let what = what.into();
-    Difference {
-        what,
-        favour: Favour::Upstream,
-    }
-}
-
-pub(crate) fn either(what: impl Into<String>) -> Difference {
-    let what = what.into();
-    Difference {
-        what,
-        favour: Favour::Either,
-    }
-}
 
 /// How a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@ mod caddy;
 mod detect;
 mod draft;
 mod envoy;
+mod finding;
 mod haproxy;
 mod ingress;
 mod kong;
@@ -25,7 +26,7 @@ use std::path::Path;
 
 pub use detect::detect;
 use draft::Draft;
-pub use draft::{Difference, Favour, Finding, Outcome, Place};
+pub use finding::{Difference, Favour, Finding, Outcome, Place};
 
 /// The most bytes of all files together.
 pub const TEXT_MAX: usize = 16 << 20;

@@ -1,12 +1,13 @@
 //! A Caddyfile with the `rate_limit` module (mholt/caddy-ratelimit): zones that log the events of a sliding window.
 
 mod tree;
+mod zones;
 
-use crate::draft::{Counting, Difference, Draft, Limit, Route, Target, clients, either};
-use crate::words::{duration, go_duration};
+use crate::draft::{Draft, Route, Target};
 use crate::{ImportError, Read, Source};
 
 use tree::Directive;
+use zones::zones;
 
 /// What a block of a site says of the requests that reach it.
 #[derive(Clone, Default)]
@@ -272,153 +273,4 @@ fn target(directive: &Directive) -> Target {
         )),
         _ => Target::Unknown,
     }
-}
-
-fn zones(directive: &Directive, draft: &mut Draft) -> Vec<String> {
-    let mut made = Vec::new();
-    let is_several = directive
-        .block
-        .iter()
-        .filter(|inner| inner.name == "zone")
-        .count()
-        > 1;
-    for inner in &directive.block {
-        match inner.name.as_str() {
-            "zone" => match zone(inner, is_several) {
-                Ok((limit, differences, what)) => {
-                    let wanted = if inner.arg(0).is_empty() { "zone" } else { inner.arg(0) };
-                    made.extend(draft.limit(wanted, &inner.place, &what, limit, differences));
-                }
-                Err(why) => draft.not_imported(&inner.place, &inner.words(), &why),
-            },
-            "distributed" | "storage" => draft.not_imported(
-                &inner.place,
-                &inner.words(),
-                "Caddy's instances tell each other their counts every few seconds; gateways count together in a [store]",
-            ),
-            "jitter" => draft.not_imported(&inner.place, &inner.words(), "Retry-After is exact here and has no jitter"),
-            "sweep_interval" | "log_key" => {}
-            _ => draft.not_imported(&inner.place, &inner.words(), "it is not understood"),
-        }
-    }
-    made
-}
-
-fn zone(zone: &Directive, is_several: bool) -> Result<(Limit, Vec<Difference>, String), String> {
-    let (mut key, mut window, mut events) = (String::new(), None, None);
-    for inner in &zone.block {
-        let value = inner.arg(0);
-        match inner.name.as_str() {
-            "key" => key = value.to_owned(),
-            "window" => {
-                window = Some(
-                    go_duration(value)
-                        .ok_or_else(|| format!("the window `{value}` is not understood"))?,
-                )
-            }
-            "events" => {
-                events = Some(
-                    value
-                        .parse::<u64>()
-                        .map_err(|_| format!("the number of events `{value}` is not understood"))?,
-                )
-            }
-            "match" => {
-                return Err(
-                    "a `match` within a zone has no counterpart: put the limit on a route"
-                        .to_owned(),
-                );
-            }
-            "ipv4_prefix" | "ipv6_prefix" => {
-                return Err(format!(
-                    "`{}` is [address] ipv6_prefix for all limits here",
-                    inner.words()
-                ));
-            }
-            other => return Err(format!("`{other}` is not understood")),
-        }
-    }
-    let (Some(window), Some(events)) = (
-        window.filter(|window| *window > 0),
-        events.filter(|events| *events > 0),
-    ) else {
-        return Err("a zone needs a window and events above 0".to_owned());
-    };
-    let mut limit = Limit::new(Counting::SlidingLog, events, window);
-    let mut differences = vec![clients(format!(
-        "Caddy refuses a request exactly {} after the event it waits for, and admits it a moment later; here it is admitted then",
-        duration(window)
-    ))];
-    if is_several {
-        differences.push(clients(
-            "Caddy has counted a request in one zone when another refuses it; here it is charged on none",
-        ));
-    }
-    scope(&key, &mut limit, &mut differences)?;
-    let what = format!(
-        "zone {} key {key} window {} events {events}",
-        zone.arg(0),
-        duration(window)
-    );
-    Ok((limit, differences, what))
-}
-
-fn scope(key: &str, limit: &mut Limit, differences: &mut Vec<Difference>) -> Result<(), String> {
-    let mut per = Vec::new();
-    let mut rest = key;
-    while let Some(open) = rest.find('{') {
-        let close = rest[open..].find('}').ok_or("the key has an open brace")? + open;
-        let name = &rest[open + 1..close];
-        let bare = name.strip_prefix("http.request.").unwrap_or(name);
-        per.push(match bare {
-            "remote_host"
-            | "remote.host"
-            | "client_ip"
-            | "http.vars.client_ip"
-            | "http.request.remote.host" => "address".to_owned(),
-            "host" | "hostport" => {
-                differences.push(either("hosts that no route names share one bucket here"));
-                "host".to_owned()
-            }
-            "method" => {
-                differences.push(either(
-                    "HEAD counts as GET here, and methods that no route names share one bucket",
-                ));
-                "method".to_owned()
-            }
-            "http.auth.user.id" => "basic".to_owned(),
-            _ => {
-                let source = [
-                    ("header.", "header:"),
-                    ("cookie.", "cookie:"),
-                    ("query.", "query:"),
-                    ("uri.query.", "query:"),
-                ]
-                .into_iter()
-                .find_map(|(prefix, kind)| Some((kind, bare.strip_prefix(prefix)?)));
-                let (kind, name) =
-                    source.ok_or_else(|| format!("the key `{{{name}}}` has no counterpart"))?;
-                let name = if kind == "header:" {
-                    name.to_ascii_lowercase()
-                } else {
-                    name.to_owned()
-                };
-                format!("{kind}{name}")
-            }
-        });
-        rest = &rest[close + 1..];
-    }
-    if per.is_empty() {
-        per.push("everyone".to_owned());
-    }
-    if per.iter().any(|per| per.contains(':') || per == "basic") {
-        limit.when_missing = "use:address";
-        if !per.iter().any(|per| per == "address") {
-            differences.push(clients(
-                "without the key all requests share one bucket in Caddy; here each address has one",
-            ));
-        }
-    }
-    limit.per = per;
-    Ok(())
 }

@@ -1,6 +1,7 @@
 //! `haproxy.cfg`: stick tables, what is tracked in them, and the `http-request` lines that refuse.
 
 mod condition;
+mod routes;
 mod section;
 
 use crate::draft::{Counting, Difference, Draft, Limit, Route, Target, clients, either, name};
@@ -8,6 +9,7 @@ use crate::words::{DAY, HOUR, MINUTE, SECOND};
 use crate::{ImportError, Source};
 
 use condition::{Condition, Counter, condition};
+use routes::{backends, leftovers, routes};
 use section::{Line, Section};
 
 /// A stick table: the rates it keeps, with their periods.
@@ -312,136 +314,4 @@ fn scope(key: &str, limit: &mut Limit, differences: &mut Vec<Difference>) -> Res
     }
     limit.per = vec![per];
     Ok(())
-}
-
-/// Lines that concern limiting and were not read above.
-fn leftovers(section: &Section, draft: &mut Draft) {
-    for line in &section.lines {
-        let what = line.text();
-        match (line.word(0), line.word(1)) {
-            ("rate-limit", _) => draft.not_imported(&line.place, &what, "it limits connections of all clients; Tollgate limits requests"),
-            ("filter", "bwlim-in" | "bwlim-out") | ("http-request" | "http-response" | "tcp-request", "set-bandwidth-limit") => {
-                draft.not_imported(&line.place, &what, "Tollgate does not limit bandwidth");
-            }
-            ("tcp-request" | "tcp-response", "connection" | "content" | "session") => {
-                let refuses = line.words.iter().any(|word| matches!(&**word, "reject" | "deny" | "silent-drop"));
-                if refuses && concerns_rates(line, section) {
-                    draft.not_imported(&line.place, &what, "it refuses connections; Tollgate limits requests");
-                }
-            }
-            ("http-response", "deny" | "return") if concerns_rates(line, section) => {
-                draft.not_imported(&line.place, &what, "a response cannot be refused by a limit");
-            }
-            ("maxconn", _) => draft.note(format!("{}: {what}: [server.bounds] connections bounds them", line.place)),
-            ("server" | "default-server", _) if line.after("maxconn").is_some() => draft.note(format!(
-                "{}: maxconn of a server: `connections` of an upstream bounds them, for each worker and server",
-                line.place
-            )),
-            _ => {}
-        }
-    }
-}
-
-/// Backends with what becomes of them.
-fn backends(sections: &[Section], draft: &mut Draft) -> Vec<(String, Target)> {
-    let mut made = Vec::new();
-    for section in sections
-        .iter()
-        .filter(|section| matches!(&*section.kind, "backend" | "listen"))
-        .take(1_000)
-    {
-        let mut servers = Vec::new();
-        for line in section.lines.iter().filter(|line| line.word(0) == "server") {
-            let url = match line.word(2) {
-                address if address.starts_with(['/', '@']) => continue,
-                address => format!(
-                    "{}://{address}",
-                    if line.words.iter().any(|word| word == "ssl") {
-                        "https"
-                    } else {
-                        "http"
-                    }
-                ),
-            };
-            let weight = line
-                .after("weight")
-                .and_then(|weight| weight.parse().ok())
-                .unwrap_or(1);
-            servers.push((line.place.clone(), url, weight));
-        }
-        let target = match &servers[..] {
-            [(_, url, _)] => Target::Upstream(url.clone()),
-            _ => draft.upstream(&section.name, servers),
-        };
-        made.push((section.name.clone(), target));
-    }
-    made
-}
-
-fn routes(
-    section: &Section,
-    made: &[(String, String)],
-    backends: &[(String, Target)],
-    draft: &mut Draft,
-) {
-    let target = |name: &str| {
-        let found = backends.iter().find(|(known, _)| known == name);
-        found.map_or(Target::Unknown, |(_, target)| target.clone())
-    };
-    let default = section
-        .lines
-        .iter()
-        .find(|line| line.word(0) == "default_backend");
-    let fallback = match (default, &*section.kind) {
-        (Some(line), _) => target(line.word(1)),
-        (None, "listen") => target(&section.name),
-        _ => Target::Unknown,
-    };
-    let mut wanted: Vec<(String, Target, crate::Place)> = Vec::new();
-    for line in section
-        .lines
-        .iter()
-        .filter(|line| line.word(0) == "use_backend")
-    {
-        match condition(line, section) {
-            Ok(condition) if condition.counters.is_empty() && condition.exempt.is_empty() => {
-                wanted.push((
-                    condition.pattern(),
-                    target(line.word(1)),
-                    line.place.clone(),
-                ));
-            }
-            Ok(_) => draft.note(format!(
-                "{}: {}: a route has no such condition; it is left out",
-                line.place,
-                line.text()
-            )),
-            Err(why) => draft.note(format!(
-                "{}: {}: {why}; it is left out",
-                line.place,
-                line.text()
-            )),
-        }
-    }
-    let Some(place) = default
-        .or(section.lines.first())
-        .map(|line| line.place.clone())
-    else {
-        return;
-    };
-    // A limit for some requests is a route of its own, to where they go anyway.
-    for (pattern, _) in made {
-        if !wanted.iter().any(|(known, _, _)| known == pattern) {
-            wanted.push((pattern.clone(), fallback.clone(), place.clone()));
-        }
-    }
-    if !wanted.iter().any(|(pattern, _, _)| pattern == "/**") {
-        wanted.push(("/**".to_owned(), fallback, place));
-    }
-    for (pattern, target, place) in wanted {
-        let mut route = Route::new(Some(place), pattern.clone(), target);
-        let holds = made.iter().filter(|(on, _)| *on == "/**" || *on == pattern);
-        route.limits = holds.map(|(_, limit)| limit.clone()).collect();
-        draft.route(route);
-    }
 }

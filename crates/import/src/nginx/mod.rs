@@ -2,17 +2,21 @@
 
 pub(crate) mod keys;
 pub(crate) mod numbers;
+mod lexer;
+mod limits;
+mod others;
 mod routes;
 mod tree;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::draft::{Counting, Draft, Limit, Place, Route, Target, clients, name};
+use crate::draft::{Draft, Place, Route};
 use crate::{ImportError, Read, Source};
 
 use keys::{Key, Table};
 use numbers::Rate;
+use others::{others, real_ip};
 use routes::{Path, Upstreams};
 use tree::Directive;
 
@@ -392,218 +396,5 @@ impl Walk {
             }
         }
         self.planned.push((route, applied));
-    }
-
-    /// Makes the limits, now that all uses of each zone are known, and then the routes.
-    fn finish(mut self, draft: &mut Draft) {
-        let mut made: Vec<(Applied, bool)> = Vec::new();
-        for (_, applied) in &self.planned {
-            let kinds = |wanted: bool| {
-                applied
-                    .iter()
-                    .any(|one| one.used.amount.is_connections() == wanted)
-            };
-            let both = kinds(true) && kinds(false);
-            for one in applied {
-                match made.iter().position(|(other, _)| other.shares_with(one)) {
-                    Some(index) => made[index].1 |= both,
-                    None if made.len() < 2_000 => made.push((one.clone(), both)),
-                    None => {}
-                }
-            }
-        }
-        let exempt = |zone: &Zone| {
-            zone.key
-                .as_ref()
-                .map(|key| key.exempt.clone())
-                .unwrap_or_default()
-        };
-        for zone in self.zones.values().filter(|zone| zone.is_used) {
-            for network in exempt(zone) {
-                if !draft.exempt.contains(&network) {
-                    draft.exempt.push(network);
-                }
-            }
-        }
-        for index in 0..made.len() {
-            let (one, both) = made[index].clone();
-            let Some(zone) = self
-                .zones
-                .get(&(one.used.amount.is_connections(), one.used.zone.clone()))
-            else {
-                continue;
-            };
-            let Ok(key) = &zone.key else { continue };
-            let (mut limit, mut differences) = match (one.used.amount, zone.rate) {
-                (Amount::Requests { burst, delay }, Some(rate)) => {
-                    numbers::limit(rate, burst, delay)
-                }
-                (Amount::Connections(most), _) => {
-                    (Limit::new(Counting::InFlight, most, 0), Vec::new())
-                }
-                (Amount::Requests { .. }, None) => continue,
-            };
-            limit.per.clone_from(&key.per);
-            limit.when_missing = key.when_missing;
-            limit.shadow = one.shadow;
-            differences.extend(key.differences.iter().cloned());
-            if both {
-                differences.push(clients(
-                    "a request that `limit_conn` refuses has spent its `limit_req` in NGINX; here it is charged on neither",
-                ));
-            }
-            if made
-                .iter()
-                .any(|(other, _)| other.counts_with(&one) && !other.shares_with(&one))
-            {
-                differences.push(clients(format!(
-                    "NGINX counts all uses of zone `{}` together; here those with other numbers have buckets of their own",
-                    one.used.zone
-                )));
-            }
-            if exempt(zone).len() < draft.exempt.len() {
-                differences.push(clients(
-                    "`exempt` is in force for every limit here, also for this one",
-                ));
-            }
-            let server = one.server.as_deref().filter(|server| !server.is_empty());
-            let wanted = match server {
-                Some(server) => format!("{}_{}", one.used.zone, name(server, "server")),
-                None => one.used.zone.clone(),
-            };
-            let words = format!("{} (zone {}: {})", one.used.words, zone.place, zone.words);
-            made[index].0.limit = draft.limit(&wanted, &one.used.place, &words, limit, differences);
-        }
-        for (mut route, applied) in std::mem::take(&mut self.planned) {
-            for one in applied {
-                let Some((limit, _)) = made.iter().find(|(other, _)| other.shares_with(&one))
-                else {
-                    continue;
-                };
-                let Some(name) = &limit.limit else { continue };
-                if limit.used.place != one.used.place {
-                    let found = draft
-                        .findings
-                        .iter()
-                        .find(|finding| finding.limit.as_ref() == Some(name));
-                    if let Some(outcome) = found.map(|finding| finding.outcome.clone()) {
-                        draft.again(&one.used.place, &one.used.words, name, outcome);
-                    }
-                }
-                if !route.limits.contains(name) {
-                    route.limits.push(name.clone());
-                }
-            }
-            draft.route(route);
-        }
-        for zone in self.zones.values().filter(|zone| !zone.is_used) {
-            draft.nothing(
-                &zone.place,
-                &zone.words,
-                "no `limit_req` or `limit_conn` uses this zone",
-            );
-        }
-        self.close(draft);
-    }
-
-    fn close(&self, draft: &mut Draft) {
-        if draft
-            .limits
-            .iter()
-            .any(|named| named.limit.counting == Counting::TokenBucket)
-        {
-            draft.note(
-                "time: NGINX counts whole milliseconds, Tollgate microseconds: a live request within a millisecond of \
-                 its turn can be judged otherwise, one of a log cannot",
-            );
-        }
-        if !draft.limits.is_empty() {
-            draft.note(
-                "status: NGINX refuses with 503 unless limit_req_status and limit_conn_status say otherwise, Tollgate \
-                 with 429 and Retry-After",
-            );
-        }
-        if draft
-            .routes
-            .iter()
-            .any(|route| matches!(route.target, Target::Upstream(_)) && route.limits.is_empty())
-        {
-            draft.note("routes without limits are those of locations that NGINX does not limit");
-        }
-    }
-}
-
-/// Settings that concern limiting and have no counterpart, wherever they are.
-fn others(block: &Directive, in_stream: bool, draft: &mut Draft) {
-    for directive in block.children() {
-        let in_stream = in_stream || directive.name == "stream";
-        others(directive, in_stream, draft);
-        let why = match directive.name.as_str() {
-            "limit_conn" | "limit_conn_zone" if in_stream => {
-                "it limits TCP connections; Tollgate limits HTTP requests"
-            }
-            "limit_req" | "limit_conn" if block.name == "if" => "a route has no `if`",
-            "limit_zone" => {
-                "`limit_zone` is of NGINX before 1.1.8; `limit_conn_zone` took its place"
-            }
-            "limit_rate" | "limit_rate_after" | "proxy_limit_rate" => {
-                "Tollgate does not limit bandwidth"
-            }
-            "limit_req" | "limit_req_zone" | "limit_conn" | "limit_conn_zone" | "limit_except" => {
-                continue;
-            }
-            "limit_req_log_level"
-            | "limit_conn_log_level"
-            | "limit_req_status"
-            | "limit_conn_status"
-            | "limit_req_dry_run"
-            | "limit_conn_dry_run" => continue,
-            name if name.starts_with("limit_") => "it is not understood",
-            _ => continue,
-        };
-        draft.not_imported(&directive.place(), &directive.words(), why);
-    }
-}
-
-/// `set_real_ip_from` is `trusted_proxies`.
-fn real_ip(http: &[&Directive], draft: &mut Draft) {
-    let servers = http.iter().flat_map(|block| block.all("server"));
-    let blocks: Vec<&Directive> = http.iter().copied().chain(servers).collect();
-    let mut header = "X-Real-IP".to_owned();
-    for block in &blocks {
-        for from in block.all("set_real_ip_from") {
-            let network = from.arg(0);
-            let known = network.parse::<ipnet::IpNet>().is_ok()
-                || network.parse::<std::net::IpAddr>().is_ok();
-            if known && !draft.trusted.iter().any(|other| other == network) {
-                draft.trusted.push(network.to_owned());
-            } else if !known {
-                let place = from.place();
-                draft.note(format!("{place}: set_real_ip_from {network}: trusted_proxies lists networks; put its addresses there"));
-            }
-        }
-        if let Some(directive) = block.all("real_ip_header").last() {
-            header = directive.arg(0).to_owned();
-        }
-    }
-    if draft.trusted.is_empty() {
-        return;
-    }
-    if !header.eq_ignore_ascii_case("x-forwarded-for") {
-        draft.note(format!(
-            "addresses: NGINX takes them from {header}, Tollgate from X-Forwarded-For or Forwarded of trusted_proxies \
-             (PROXY protocol: [server] proxy_protocol)"
-        ));
-    }
-    let recursive = blocks.iter().any(|block| {
-        block
-            .all("real_ip_recursive")
-            .any(|directive| directive.arg(0) == "on")
-    });
-    if !recursive {
-        draft.note(
-            "addresses: without real_ip_recursive NGINX takes the last address of X-Forwarded-For, Tollgate the last \
-             that is not of a trusted proxy",
-        );
     }
 }

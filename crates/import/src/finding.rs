@@ -1,0 +1,118 @@
+//! What is said of each setting: where it is, what became of it, how the two compare and whom that favours.
+
+use std::fmt;
+
+/// A line of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The file's name.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// What became of one setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Where it is.
+    pub place: Place,
+    /// The setting, as the file has it.
+    pub what: String,
+    /// The limit it became.
+    pub limit: Option<String>,
+    /// How the two compare.
+    pub outcome: Outcome,
+}
+
+impl Finding {
+    /// Says one more difference of a limit.
+    pub(crate) fn add(&mut self, difference: Difference) {
+        match &mut self.outcome {
+            Outcome::Equal => self.outcome = Outcome::Differs(vec![difference]),
+            Outcome::Differs(differences) if differences.contains(&difference) => {}
+            Outcome::Differs(differences) => differences.push(difference),
+            Outcome::NotImported(_) | Outcome::Nothing(_) => {}
+        }
+    }
+}
+
+/// How a setting and its translation compare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Both judge every request of a log alike.
+    Equal,
+    /// They do not.
+    Differs(Vec<Difference>),
+    /// It has no counterpart, or is not understood.
+    NotImported(String),
+    /// It limits nobody.
+    Nothing(String),
+}
+
+/// One way in which a limit and its translation differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// How, and by how much.
+    pub what: String,
+    /// Whom the translation favours.
+    pub favour: Favour,
+}
+
+impl Difference {
+    /// For the file.
+    pub(crate) fn words(&self) -> String {
+        format!("differs: {}; {}", self.what, self.favour.words())
+    }
+}
+
+/// Whom a difference favours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Favour {
+    /// More is admitted than before.
+    Clients,
+    /// Less is admitted than before.
+    Upstream,
+    /// One or the other.
+    Either,
+}
+
+impl Favour {
+    /// For people.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Clients => "in the clients' favour",
+            Self::Upstream => "in the upstream's favour",
+            Self::Either => "in the favour of one or the other",
+        }
+    }
+}
+
+pub(crate) fn clients(what: impl Into<String>) -> Difference {
+    let what = what.into();
+    Difference {
+        what,
+        favour: Favour::Clients,
+    }
+}
+
+pub(crate) fn upstream(what: impl Into<String>) -> Difference {
+    let what = what.into();
+    Difference {
+        what,
+        favour: Favour::Upstream,
+    }
+}
+
+pub(crate) fn either(what: impl Into<String>) -> Difference {
+    let what = what.into();
+    Difference {
+        what,
+        favour: Favour::Either,
+    }
+}
