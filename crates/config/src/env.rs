@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::flaw::Flaw;
+
 /// Looks up an environment variable.
 pub type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
 
@@ -16,16 +18,13 @@ pub enum Unset {
     Assumed,
 }
 
-/// The mistake in one `${…}`, and its byte range in the string.
+/// The mistake in one `${…}`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EnvError {
     /// The variable that is not set, if that is the mistake.
     pub(crate) unset: Option<String>,
-    pub(crate) start: usize,
-    pub(crate) end: usize,
-    pub(crate) title: String,
-    pub(crate) label: String,
-    pub(crate) help: Option<String>,
+    /// What is wrong, and where in the string.
+    pub(crate) flaw: Flaw,
 }
 
 /// A string whose variables are replaced.
@@ -54,14 +53,10 @@ pub(crate) fn interpolate(text: &str, env: Env<'_>) -> Result<Interpolated, Vec<
         }
         out.push_str(&text[at..start]);
         let Some(length) = text[start..].find('}') else {
-            errors.push(EnvError {
-                unset: None,
-                start,
-                end: text.len(),
-                title: "a `${` that is never closed".to_owned(),
-                label: "the name of a variable and `}` are missing".to_owned(),
-                help: Some("write `$${` for the two characters themselves".to_owned()),
-            });
+            let label = "the name of a variable and `}` are missing";
+            let flaw = Flaw::new(start, text.len(), "a `${` that is never closed", label)
+                .help("write `$${` for the two characters themselves");
+            errors.push(EnvError { unset: None, flaw });
             return Err(errors);
         };
         let end = start + length + 1;
@@ -72,15 +67,9 @@ pub(crate) fn interpolate(text: &str, env: Env<'_>) -> Result<Interpolated, Vec<
                 }
                 out.push_str(&value);
             }
-            Err((title, label, help)) => errors.push(EnvError {
-                unset: title
-                    .starts_with("the environment variable")
-                    .then(|| inner_name(&text[start + 2..end - 1]).to_owned()),
-                start,
-                end,
-                title,
-                label,
-                help,
+            Err(error) => errors.push(EnvError {
+                flaw: error.flaw.shifted(start),
+                ..error
             }),
         }
         at = end;
@@ -105,49 +94,40 @@ pub(crate) fn has_default(text: &str) -> bool {
     defaults.into_iter().any(|(_, default)| !default.is_empty())
 }
 
-/// The name of the variable in `VAR:-default`.
-fn inner_name(inner: &str) -> &str {
-    inner.split(':').next().unwrap_or(inner)
-}
-
 /// The value of one `${…}`, and whether it is the default.
-fn variable(inner: &str, env: Env<'_>) -> Result<(String, bool), (String, String, Option<String>)> {
+fn variable(inner: &str, env: Env<'_>) -> Result<(String, bool), EnvError> {
     let (name, otherwise) = match inner.find(":-").into_iter().chain(inner.find(":?")).min() {
         Some(at) => (&inner[..at], Some((&inner[at..at + 2], &inner[at + 2..]))),
         None => (inner, None),
     };
-    if name.is_empty()
-        || name.starts_with(|c: char| c.is_ascii_digit())
-        || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    {
-        return Err((
-            format!("`{name}` is not the name of an environment variable"),
-            "letters, digits and `_` are".to_owned(),
-            Some("`${VAR}`, `${VAR:-default}` and `${VAR:?message}` are known; placeholders of the request are written `{name}`, without `$`".to_owned()),
-        ));
+    let error = |unset: bool, title: String, label: &str| EnvError {
+        unset: unset.then(|| name.to_owned()),
+        // With `${` and `}`.
+        flaw: Flaw::new(0, inner.len() + 3, title, label),
+    };
+    let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !letters {
+        let title = format!("`{name}` is not the name of an environment variable");
+        let error = error(false, title, "letters, digits and `_` are");
+        let flaw = error.flaw.help("`${VAR}`, `${VAR:-default}` and `${VAR:?message}` are known; placeholders of the request are written `{name}`, without `$`");
+        return Err(EnvError { flaw, ..error });
     }
-    let value = env(name);
-    match (value, otherwise) {
+    let unset = format!("the environment variable `{name}` is not set");
+    match (env(name), otherwise) {
         (Some(value), None) => Ok((value, false)),
         (Some(value), Some(_)) if !value.is_empty() => Ok((value, false)),
         (_, Some((":-", default))) => Ok((default.to_owned(), true)),
-        (_, Some((_, message))) => {
-            let message = if message.is_empty() {
-                "it must be set"
-            } else {
-                message
-            };
-            Err((
-                format!("the environment variable `{name}` is not set: {message}"),
-                "required here".to_owned(),
-                None,
-            ))
+        (_, Some((_, ""))) => {
+            let title = format!("{unset}: it must be set");
+            Err(error(true, title, "required here"))
         }
-        (None, None) => Err((
-            format!("the environment variable `{name}` is not set"),
-            "read here".to_owned(),
-            Some(format!("set it, or give a default: `${{{name}:-…}}`")),
-        )),
+        (_, Some((_, message))) => Err(error(true, format!("{unset}: {message}"), "required here")),
+        (None, None) => {
+            let error = error(true, unset, "read here");
+            let help = format!("set it, or give a default: `${{{name}:-…}}`");
+            let flaw = error.flaw.help(help);
+            Err(EnvError { flaw, ..error })
+        }
     }
 }
 
@@ -177,18 +157,18 @@ mod tests {
     #[test]
     fn every_unset_variable_is_reported_with_its_place() {
         let errors = with("a${ONE}b${TWO:?set TWO, please}").expect_err("neither is set");
-        assert_eq!((errors[0].start, errors[0].end), (1, 7));
+        assert_eq!((errors[0].flaw.start, errors[0].flaw.end), (1, 7));
         assert!(
-            errors[1].title.contains("set TWO, please"),
+            errors[1].flaw.title.contains("set TWO, please"),
             "{}",
-            errors[1].title
+            errors[1].flaw.title
         );
         assert_eq!(errors.len(), 2);
     }
 
     #[test]
     fn an_open_brace_is_an_error_not_a_literal() {
-        assert_eq!(with("${HOST").expect_err("never closed")[0].start, 0);
+        assert_eq!(with("${HOST").expect_err("never closed")[0].flaw.start, 0);
         assert!(with("${1A}").is_err());
         assert!(with("${}").is_err());
     }

@@ -73,14 +73,10 @@ fn read(text: &str) -> Result<Rate, Flaw> {
     if text == "unlimited" {
         return Ok(Rate::Unlimited);
     }
+    let no_rate = || format!("`{text}` is not a rate");
     let Some(slash) = text.find('/') else {
-        return Err(Flaw::new(
-            0,
-            text.len(),
-            format!("`{text}` is not a rate"),
-            "the period is missing",
-        )
-        .help(HELP));
+        let flaw = Flaw::new(0, text.len(), no_rate(), "the period is missing");
+        return Err(flaw.help(HELP));
     };
     let number = text[..slash].trim_end();
     let digits: String = number.chars().filter(|c| *c != '_').collect();
@@ -90,37 +86,23 @@ fn read(text: &str) -> Result<Rate, Flaw> {
         } else {
             "a whole number was expected here"
         };
-        return Err(
-            Flaw::new(0, slash.max(1), format!("`{text}` is not a rate"), label).help(HELP),
-        );
+        return Err(Flaw::new(0, slash.max(1), no_rate(), label).help(HELP));
     }
     let amount = digits.parse::<u64>().map_err(|_| {
-        Flaw::new(
-            0,
-            slash,
-            format!("`{text}` is too high a rate"),
-            "more than 2^64",
-        )
+        let title = format!("`{text}` is too high a rate");
+        Flaw::new(0, slash, title, "more than 2^64")
     })?;
     if amount == 0 {
-        let flaw = Flaw::new(
-            0,
-            slash,
-            "a rate of zero admits nothing, ever",
-            "zero is never \"off\"",
-        );
-        return Err(flaw.help(
+        let title = "a rate of zero admits nothing, ever";
+        return Err(Flaw::new(0, slash, title, "zero is never \"off\"").help(
             "to switch the limit off write mode = \"off\"; for no limit write rate = \"unlimited\"",
         ));
     }
-    let (period, unit) = period(&text[slash + 1..]).map_err(|flaw| flaw.shifted(slash + 1))?;
+    let start = slash + 1;
+    let (period, unit) = period(&text[start..]).map_err(|flaw| flaw.shifted(start))?;
     if period == Micros::ZERO {
-        return Err(Flaw::new(
-            slash + 1,
-            text.len(),
-            format!("`{text}` has no period"),
-            "a period of zero",
-        ));
+        let title = format!("`{text}` has no period");
+        return Err(Flaw::new(start, text.len(), title, "a period of zero"));
     }
     let rate = tollgate_limit::Rate::new(amount, period);
     Ok(Rate::Per { rate, unit })
@@ -132,13 +114,13 @@ fn period(text: &str) -> Result<(Micros, Unit), Flaw> {
     let word = text.trim_start();
     let indent = text.len() - word.len();
     if word.is_empty() {
-        return Err(Flaw::new(
+        let flaw = Flaw::new(
             0,
             1,
             "a rate without a period",
             "a period was expected here",
-        )
-        .help(HELP));
+        );
+        return Err(flaw.help(HELP));
     }
     if word.bytes().all(|byte| byte.is_ascii_alphabetic()) {
         return match (word, unit(word)) {
@@ -152,26 +134,16 @@ fn period(text: &str) -> Result<(Micros, Unit), Flaw> {
                     || "no such period".to_owned(),
                     |near| format!("did you mean `{near}`?"),
                 );
-                Err(Flaw::new(
-                    indent,
-                    text.len(),
-                    format!("`{word}` is not a period"),
-                    label,
-                )
-                .help(HELP))
+                let title = format!("`{word}` is not a period");
+                Err(Flaw::new(indent, text.len(), title, label).help(HELP))
             }
         };
     }
     if word.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(Flaw::new(
-            indent,
-            text.len(),
-            format!("the period `{word}` has no unit"),
-            "a number without a unit",
-        )
-        .help(format!(
-            "units are mandatory: \"{word}s\" is {word} seconds"
-        )));
+        let title = format!("the period `{word}` has no unit");
+        let help = format!("units are mandatory: \"{word}s\" is {word} seconds");
+        let flaw = Flaw::new(indent, text.len(), title, "a number without a unit");
+        return Err(flaw.help(help));
     }
     duration(word)
         .map(|span| (span, Unit::Span))

@@ -8,6 +8,7 @@ use toml::de::DeValue;
 
 use super::context::Context;
 use super::env::{Interpolated, has_default, interpolate};
+use super::flaw::Flaw;
 use super::problem::Problem;
 use super::reader::{Node, Read, mismatch};
 use super::schema::Defs;
@@ -77,18 +78,25 @@ impl Text {
         };
         let mut assumed = !errors.is_empty();
         for error in errors {
+            let Flaw {
+                start,
+                end,
+                title,
+                label,
+                help,
+            } = error.flaw;
             let place = if verbatim {
-                part(node.place, error.start, error.end)
+                part(node.place, start, end)
             } else {
                 node.place
             };
-            let mut problem = Problem::error(error.title);
             let help = if secret {
                 Some(NO_DEFAULT.to_owned())
             } else {
-                error.help
+                help
             };
-            problem.at(place, error.label).maybe_help(help);
+            let mut problem = Problem::error(title);
+            problem.at(place, label).maybe_help(help);
             match error.unset {
                 Some(variable) => assumed &= context.problems.assume(&variable, problem),
                 None => {
