@@ -5,6 +5,7 @@ mod adaptive;
 mod admin;
 mod balancing;
 mod causes;
+mod choose_numbers;
 mod cli;
 mod commands;
 mod container;

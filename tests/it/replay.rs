@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Connection, Gateway, Nginx, Upstream, eventually};
+use crate::harness::{Gateway, eventually};
 
 /// Every algorithm on a route of its own, several limits together, tiers, failures, prices.
 const LIMITS: &str = r#"
@@ -283,115 +283,7 @@ fn diff_reads_a_log_by_the_same_options_as_replay() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// The page of the book, command by command, in a folder with `access.log`.
-fn follow_the_page(folder: &Path) {
-    let page = include_str!("../../docs/src/do/choose-numbers.md");
-    let before = page
-        .split("```toml\n")
-        .nth(1)
-        .and_then(|rest| rest.split("```").next());
-    fs::write(folder.join("gateway.toml"), before.expect("a file")).expect("written");
-    let program = Path::new(env!("CARGO_BIN_EXE_tollgate"));
-    let path = format!(
-        "{}:{}",
-        program.parent().expect("a folder").display(),
-        std::env::var_os("PATH").unwrap_or_default().display()
-    );
-    let mut commands = 0;
-    for line in page.lines().filter_map(|line| line.strip_prefix("$ ")) {
-        let (command, code) = match line.split_once("  # exit ") {
-            Some((command, code)) => (command, code.trim().parse().expect("a code")),
-            None => (line, 0),
-        };
-        let output = Command::new("sh")
-            .args(["-c", command])
-            .current_dir(folder)
-            .env("PATH", &path)
-            .env_remove("TOLLGATE_CONFIG")
-            .output()
-            .expect("a shell");
-        let said = format!(
-            "{}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
-        assert_eq!(output.status.code(), Some(code), "{command}: {said}");
-        commands += 1;
-    }
-    assert!(commands >= 8, "{commands}");
-    let file = fs::read_to_string(folder.join("gateway.toml")).expect("the file");
-    assert!(
-        file.starts_with("# gateway.toml\n"),
-        "its comments stay: {file}"
-    );
-    assert!(file.contains("mode = \"enforce\""), "{file}");
-    // In force, the numbers refuse nobody of the log they were made from but floods.
-    let report = json(folder, &["replay", "access.log", "--format", "json"]);
-    assert_eq!(report["limits"][0]["refused"], 0, "{report:#}");
-    assert!(
-        report["requests"]
-            .as_u64()
-            .is_some_and(|requests| requests > 50),
-        "{report:#}"
-    );
-}
-
-#[test]
-fn choose_numbers_page_holds_for_a_log_of_nginx() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let log = folder.path().join("access.log");
-    let nginx = Nginx::start(|port| {
-        format!(
-            "server {{ listen 127.0.0.1:{port}; access_log {} combined; \
-             set_real_ip_from 127.0.0.1; real_ip_header X-Forwarded-For; location / {{ return 200 ok; }} }}",
-            log.display()
-        )
-    });
-    let Some(nginx) = nginx else { return };
-    let to = std::net::SocketAddr::from(([127, 0, 0, 1], nginx.port()));
-    let mut connection = Connection::open(to);
-    for number in 0..90 {
-        let client = format!("192.0.2.{}", 1 + number % 7);
-        assert_eq!(
-            connection
-                .request("GET", "/a", &[("x-forwarded-for", &client)])
-                .status,
-            200
-        );
-    }
-    eventually("nginx has logged", || {
-        fs::read_to_string(&log).unwrap_or_default().lines().count() == 90
-    });
-    follow_the_page(folder.path());
-}
-
-#[test]
-fn choose_numbers_page_holds_for_a_log_of_tollgate() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let log = folder.path().join("access.log");
-    let upstream = Upstream::hello();
-    let gateway = Gateway::start(&format!(
-        "[log]\naccess = '{}'\n[address]\ntrusted_proxies = [\"127.0.0.0/8\"]\n\
-         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\n",
-        log.display(),
-        upstream.url()
-    ));
-    let mut connection = gateway.connect();
-    for number in 0..90 {
-        let client = format!("192.0.2.{}", 1 + number % 7);
-        assert_eq!(
-            connection
-                .request("GET", "/a", &[("x-forwarded-for", &client)])
-                .status,
-            200
-        );
-        gateway.advance(Duration::from_millis(130));
-    }
-    gateway.shutdown();
-    follow_the_page(folder.path());
-}
-
-fn run(folder: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tollgate"))
         .args(arguments)
         .current_dir(folder)
@@ -401,7 +293,7 @@ fn run(folder: &Path, arguments: &[&str]) -> Output {
 }
 
 #[track_caller]
-fn json(folder: &Path, arguments: &[&str]) -> Value {
+pub(crate) fn json(folder: &Path, arguments: &[&str]) -> Value {
     let output = run(folder, arguments);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");

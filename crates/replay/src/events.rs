@@ -1,10 +1,13 @@
-//! Requests on their way from the log to the judge: 16 bytes each, in sorted blocks that are merged.
+//! Requests between the log and the judge: a few bytes each, in sorted blocks that are merged.
+//!
+//! Within a block moments and classes are written as differences to the event before, so that a request of a log of
+//! whole seconds takes about six bytes instead of sixteen.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// One request: when it began, how long it took, and which of the distinct requests it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Event {
     /// Microseconds since the Unix epoch.
     pub(crate) at: u64,
@@ -15,79 +18,99 @@ pub(crate) struct Event {
 }
 
 /// By what events are ordered.
-pub(crate) trait Order: Copy {
-    /// The key of an event.
-    type Key: Ord + Copy;
-    /// Its value.
-    fn key(self, event: &Event) -> Self::Key;
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// By time, as a limiter sees them.
+    #[default]
+    Time,
+    /// By class, and by time within each.
+    Class,
 }
 
-/// By time, as a limiter sees them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ByTime;
-
-impl Order for ByTime {
-    type Key = u64;
-
-    fn key(self, event: &Event) -> u64 {
-        event.at
-    }
-}
-
-/// By class, and by time within each.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ByClass;
-
-impl Order for ByClass {
-    type Key = (u32, u64);
-
+impl Order {
     fn key(self, event: &Event) -> (u32, u64) {
-        (event.class, event.at)
+        match self {
+            Self::Time => (0, event.at),
+            Self::Class => (event.class, event.at),
+        }
     }
 }
 
-/// Events in the order in which they were read.
+/// Events in the order in which they were read, or sorted.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    blocks: Vec<Vec<Event>>,
+    order: Order,
+    blocks: Vec<Block>,
+    /// The last ones read.
+    open: Vec<Event>,
+}
+
+/// Sorted events, packed.
+#[derive(Debug)]
+struct Block {
+    /// The first moment of the block, and the unit of all others (microseconds).
+    base: u64,
+    unit: u64,
+    bytes: Box<[u8]>,
 }
 
 impl Events {
     pub(crate) fn push(&mut self, event: Event) {
-        match self.blocks.last_mut() {
-            Some(block) if block.len() < BLOCK => block.push(event),
-            _ => self.blocks.push(vec![event]),
+        self.open.push(event);
+        if self.open.len() == BLOCK {
+            self.seal();
         }
     }
 
-    /// Gives each event another class and duration; those without are dropped.
-    pub(crate) fn relabel(&mut self, mut to: impl FnMut(&Event) -> Option<(u32, u32)>) {
+    fn seal(&mut self) {
+        if !self.open.is_empty() {
+            self.blocks.push(Block::new(&mut self.open, self.order));
+            self.open.clear();
+        }
+    }
+
+    /// Sorts them; those that are equal stay as they were read.
+    pub(crate) fn sort(&mut self, order: Order) {
+        self.seal();
+        self.open = Vec::new();
+        if self.order != order {
+            self.relabel(order, |event| Some((event.class, event.lasting)));
+        }
+    }
+
+    /// Gives each event another class and duration, and sorts them; those without are dropped.
+    pub(crate) fn relabel(
+        &mut self,
+        order: Order,
+        mut to: impl FnMut(&Event) -> Option<(u32, u32)>,
+    ) {
+        self.seal();
+        let mut events = std::mem::take(&mut self.open);
         for block in &mut self.blocks {
-            block.retain_mut(|event| match to(event) {
-                Some((class, lasting)) => {
-                    (event.class, event.lasting) = (class, lasting);
-                    true
-                }
-                None => false,
-            });
+            events.clear();
+            events.extend(block.cursor(self.order).filter_map(|event| {
+                let (class, lasting) = to(&event)?;
+                Some(Event {
+                    class,
+                    lasting,
+                    ..event
+                })
+            }));
+            *block = Block::new(&mut events, order);
         }
-        self.blocks.retain(|block| !block.is_empty());
+        self.order = order;
+        self.blocks.retain(|block| !block.bytes.is_empty());
     }
 
-    /// Sorts each block; those that are equal stay as they were read.
-    pub(crate) fn sort<O: Order>(&mut self, order: O) {
-        for block in &mut self.blocks {
-            if !block.is_sorted_by_key(|event| order.key(event)) {
-                block.sort_by_key(|event| order.key(event));
-            }
-        }
-    }
-
-    /// All of them in order; they must have been sorted by it.
-    pub(crate) fn merged<O: Order>(&self, order: O) -> Merged<'_, O> {
+    /// All of them in their order; they must have been sorted.
+    pub(crate) fn merged(&self) -> Merged<'_> {
         let mut merged = Merged {
-            order,
-            blocks: self.blocks.iter().map(|block| block.iter()).collect(),
+            order: self.order,
+            blocks: self
+                .blocks
+                .iter()
+                .map(|block| block.cursor(self.order))
+                .collect(),
             next: BinaryHeap::new(),
             current: None,
         };
@@ -98,19 +121,138 @@ impl Events {
     }
 }
 
+impl Block {
+    fn new(events: &mut [Event], order: Order) -> Self {
+        if !events.is_sorted_by_key(|event| order.key(event)) {
+            events.sort_by_key(|event| order.key(event));
+        }
+        let base = events.iter().map(|event| event.at).min().unwrap_or(0);
+        let fits = |unit: &u64| {
+            events
+                .iter()
+                .all(|event| (event.at - base).is_multiple_of(*unit))
+        };
+        let unit = [1_000_000, 1_000].into_iter().find(fits).unwrap_or(1);
+        let mut bytes = Vec::with_capacity(events.len() * 6);
+        let mut before = Event {
+            at: base,
+            ..Event::default()
+        };
+        for event in events.iter() {
+            match order {
+                Order::Time => {
+                    write(&mut bytes, (event.at - before.at) / unit);
+                    write(&mut bytes, u64::from(event.class));
+                }
+                Order::Class => {
+                    write(&mut bytes, u64::from(event.class - before.class));
+                    let from = if event.class == before.class {
+                        before.at
+                    } else {
+                        base
+                    };
+                    write(&mut bytes, (event.at - from) / unit);
+                }
+            }
+            write(&mut bytes, u64::from(event.lasting));
+            before = *event;
+        }
+        Self {
+            base,
+            unit,
+            bytes: bytes.into(),
+        }
+    }
+
+    fn cursor(&self, order: Order) -> Cursor<'_> {
+        let mut cursor = Cursor {
+            order,
+            base: self.base,
+            unit: self.unit,
+            rest: &self.bytes,
+            first: None,
+        };
+        cursor.first = cursor.read(Event {
+            at: self.base,
+            ..Event::default()
+        });
+        cursor
+    }
+}
+
+/// Appends a number: seven bits a byte, the lowest first.
+fn write(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(u8::try_from(number & 0x7f).unwrap_or(0) | 0x80);
+        number >>= 7;
+    }
+    bytes.push(u8::try_from(number).unwrap_or(0));
+}
+
+/// Reads a block from its beginning.
+struct Cursor<'e> {
+    order: Order,
+    base: u64,
+    unit: u64,
+    rest: &'e [u8],
+    /// The next one.
+    first: Option<Event>,
+}
+
+impl Cursor<'_> {
+    fn number(&mut self) -> Option<u64> {
+        let (mut number, mut shift) = (0, 0);
+        loop {
+            let (byte, rest) = self.rest.split_first()?;
+            self.rest = rest;
+            number |= u64::from(byte & 0x7f) << shift;
+            if *byte < 0x80 {
+                return Some(number);
+            }
+            shift += 7;
+        }
+    }
+
+    /// The event after `before`.
+    fn read(&mut self, before: Event) -> Option<Event> {
+        let first = self.number()?;
+        let second = self.number()?;
+        let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        let (at, class) = match self.order {
+            Order::Time => (before.at + first * self.unit, small(second)),
+            Order::Class => {
+                let from = if first == 0 { before.at } else { self.base };
+                (from + second * self.unit, before.class + small(first))
+            }
+        };
+        let lasting = small(self.number()?);
+        Some(Event { at, lasting, class })
+    }
+}
+
+impl Iterator for Cursor<'_> {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        let event = self.first?;
+        self.first = self.read(event);
+        Some(event)
+    }
+}
+
 /// Sorted blocks as one sequence.
-pub(crate) struct Merged<'e, O: Order> {
-    order: O,
-    blocks: Vec<std::slice::Iter<'e, Event>>,
+pub(crate) struct Merged<'e> {
+    order: Order,
+    blocks: Vec<Cursor<'e>>,
     /// The first event of each block that is not being read; of equal ones the earlier block's.
-    next: BinaryHeap<Reverse<(O::Key, usize)>>,
+    next: BinaryHeap<Reverse<((u32, u64), usize)>>,
     current: Option<usize>,
 }
 
-impl<O: Order> Merged<'_, O> {
-    fn first(&self, place: usize) -> Option<O::Key> {
-        let event = self.blocks[place].as_slice().first()?;
-        Some(self.order.key(event))
+impl Merged<'_> {
+    fn first(&self, place: usize) -> Option<(u32, u64)> {
+        let event = self.blocks[place].first?;
+        Some(self.order.key(&event))
     }
 
     fn queue(&mut self, place: usize) {
@@ -120,7 +262,7 @@ impl<O: Order> Merged<'_, O> {
     }
 }
 
-impl<O: Order> Iterator for Merged<'_, O> {
+impl Iterator for Merged<'_> {
     type Item = Event;
 
     fn next(&mut self) -> Option<Event> {
@@ -142,14 +284,13 @@ impl<O: Order> Iterator for Merged<'_, O> {
                 }
             },
         };
-        let event = self.blocks[place].next().copied();
-        let is_left = !self.blocks[place].as_slice().is_empty();
-        self.current = is_left.then_some(place);
+        let event = self.blocks[place].next();
+        self.current = self.blocks[place].first.map(|_| place);
         event
     }
 }
 
-/// Events of a block: 16 MB, and its sorting takes half as much.
+/// Events of a block: 16 MB before they are packed, and their sorting takes half as much.
 const BLOCK: usize = 1 << 20;
 
 #[cfg(test)]
@@ -161,29 +302,33 @@ mod tests {
         #[test]
         fn events_of_any_blocks_come_in_order_and_equal_ones_as_read(
             blocks in prop::collection::vec(prop::collection::vec((0_u64..20, 0_u32..3), 1..20), 0..6),
+            unit in prop::sample::select(vec![1_u64, 7, 1_000, 1_000_000, 300_000_000_000]),
+            start in prop::sample::select(vec![0_u64, 1_431_857_103_250_001]),
         ) {
             let mut events = Events::default();
             let mut all = Vec::new();
             for block in blocks {
-                let made: Vec<Event> = block
-                    .iter()
-                    .map(|&(at, class)| {
-                        let event = Event { at, class, lasting: u32::try_from(all.len()).unwrap_or(0) };
-                        all.push(event);
-                        event
-                    })
-                    .collect();
-                events.blocks.push(made);
+                for (at, class) in block {
+                    let lasting = u32::try_from(all.len()).unwrap_or(0) * 40_000_000;
+                    let event = Event { at: start + at * unit, class: class * 2_000_000, lasting };
+                    all.push(event);
+                    events.push(event);
+                }
+                events.seal();
             }
             let mut by_time = all.clone();
             by_time.sort_by_key(|event| event.at);
-            events.sort(ByTime);
-            prop_assert_eq!(events.merged(ByTime).collect::<Vec<_>>(), by_time);
-            all.sort_by_key(|event| (event.class, event.at));
-            events.sort(ByClass);
-            let got: Vec<_> = events.merged(ByClass).map(|event| (event.class, event.at)).collect();
-            let expected: Vec<_> = all.iter().map(|event| (event.class, event.at)).collect();
-            prop_assert_eq!(got, expected);
+            events.sort(Order::Time);
+            prop_assert_eq!(events.merged().collect::<Vec<_>>(), by_time);
+            let mut by_class = all.clone();
+            by_class.sort_by_key(|event| (event.class, event.at));
+            events.sort(Order::Class);
+            prop_assert_eq!(events.merged().collect::<Vec<_>>(), by_class);
+            events.relabel(Order::Time, |event| (event.class > 0).then_some((event.class / 2, 1)));
+            let kept = all.iter().filter(|event| event.class > 0).count();
+            prop_assert_eq!(events.merged().count(), kept);
+            prop_assert!(events.merged().all(|event| event.lasting == 1));
+            prop_assert!(events.merged().is_sorted_by_key(|event| event.at));
         }
     }
 }

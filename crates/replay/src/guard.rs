@@ -78,6 +78,7 @@ pub fn judge(requests: &Requests, old: &Policy, new: &Policy, keys: usize) -> Ju
         sides: [Side::new(old, requests), Side::new(new, requests)],
         plans: HashMap::default(),
         buckets: Vec::new(),
+        last: None,
         table: HashTable::new(),
         everyone: stable_hash(&[]),
         skipped: BTreeSet::new(),
@@ -103,6 +104,8 @@ struct Judge<'p> {
     /// By the signature of requests.
     plans: HashMap<u64, Arc<Plan>, FixedState>,
     buckets: Vec<Bucket>,
+    /// The bucket that was drawn from last.
+    last: Option<u32>,
     /// The most buckets.
     keys: usize,
     table: HashTable<u32>,
@@ -133,6 +136,29 @@ struct Bucket {
     refused: u32,
     /// Whether the new policy judged it.
     is_new: bool,
+}
+
+impl Bucket {
+    /// What `limit` grants; `None`: nothing, and it refuses nothing either, because the key is outside
+    /// of its share.
+    fn judge(
+        &self,
+        side: usize,
+        limit: &Limit,
+        step: &Step,
+        seen: &Seen<'_>,
+    ) -> Result<Option<Next>, ()> {
+        let cost = match step.cost {
+            Price::Fixed(units) => units,
+            Price::Recorded(charge) => seen.charge(charge).cost,
+        };
+        let state = self.states[side].as_ref();
+        match limit.algorithm.judge(state, cost, seen.at) {
+            Ok(grant) => Ok(Some(grant.next)),
+            Err(_) if self.key % u64::from(WHOLE) >= u64::from(limit.enforce_for) => Ok(None),
+            Err(_) => Err(()),
+        }
+    }
 }
 
 /// What requests of one signature draw from.
@@ -365,27 +391,32 @@ impl Judge<'_> {
         places: &[u32],
     ) -> Option<u32> {
         let policy = self.sides[side].policy;
-        let mut granted: SmallVec<[(u32, usize, Next); 2]> = SmallVec::new();
-        for step in steps {
-            let (limit, place) = (&policy.limits[step.limit], places[step.key]);
-            let bucket = &self.buckets[place as usize];
-            let cost = match step.cost {
-                Price::Fixed(units) => units,
-                Price::Recorded(charge) => seen.charge(charge).cost,
+        let limit = |step: &Step| &policy.limits[step.limit];
+        // Most requests draw from one limit: its grant needs no second look.
+        if let [step] = steps {
+            let place = places[step.key];
+            let bucket = &mut self.buckets[place as usize];
+            return match bucket.judge(side, limit(step), step, seen) {
+                Ok(Some(next)) => {
+                    limit(step).algorithm.apply(&mut bucket.states[side], next);
+                    None
+                }
+                Ok(None) => None,
+                Err(()) => Some(place),
             };
-            match limit
-                .algorithm
-                .judge(bucket.states[side].as_ref(), cost, seen.at)
-            {
-                Ok(grant) => granted.push((place, step.limit, grant.next)),
-                // Outside of its share of keys a limit only counts.
-                Err(_) if bucket.key % u64::from(WHOLE) >= u64::from(limit.enforce_for) => {}
-                Err(_) => return Some(place),
+        }
+        let mut granted: SmallVec<[(u32, &Step, Next); 2]> = SmallVec::new();
+        for step in steps {
+            let place = places[step.key];
+            match self.buckets[place as usize].judge(side, limit(step), step, seen) {
+                Ok(Some(next)) => granted.push((place, step, next)),
+                Ok(None) => {}
+                Err(()) => return Some(place),
             }
         }
-        for (place, limit, next) in granted {
+        for (place, step, next) in granted {
             let state = &mut self.buckets[place as usize].states[side];
-            policy.limits[limit].algorithm.apply(state, next);
+            limit(step).algorithm.apply(state, next);
         }
         None
     }
@@ -399,7 +430,14 @@ impl Judge<'_> {
             let bucket = &buckets[*place as usize];
             bucket.key == key && bucket.limit == limit
         };
+        // A caller's requests come in a row.
+        if let Some(place) = self.last
+            && same(&place)
+        {
+            return Some(place);
+        }
         if let Some(place) = self.table.find(hash(key, limit), same) {
+            self.last = Some(*place);
             return Some(*place);
         }
         if buckets.len() >= self.keys {

@@ -3,10 +3,10 @@
 use foldhash::fast::FixedState;
 use indexmap::IndexSet;
 
-use crate::events::{ByClass, Event, Events, Merged};
+use crate::classes::Classes;
+use crate::events::{Event, Events, Merged, Order};
 use crate::hull::{Need, Stream};
 use crate::outcome::Window;
-use crate::replay::Traffic;
 
 /// One key.
 #[derive(Clone, Debug, Default)]
@@ -37,32 +37,45 @@ pub(crate) struct ByKey<'t> {
     pub(crate) equal_costs: bool,
 }
 
+/// The requests of a log.
+pub(crate) struct Requests<'t> {
+    pub(crate) events: &'t mut Events,
+    pub(crate) classes: &'t Classes,
+    /// How many keys the rule has.
+    pub(crate) keys: usize,
+    /// Whether a limiter had refused some of them.
+    pub(crate) is_censored: bool,
+}
+
 /// Takes the requests of rule number `rule` out of the traffic: its events then carry keys and costs.
 ///
 /// # Errors
 /// When the costs of one key add up to more than can be counted.
-pub(crate) fn by_key<'t>(traffic: &'t mut Traffic<'_>, rule: usize) -> Result<ByKey<'t>, String> {
-    let classes = &traffic.classes;
-    let keys = traffic.subjects[0].keys[rule].len();
+pub(crate) fn by_key<'t>(traffic: Requests<'t>, rule: usize) -> Result<ByKey<'t>, String> {
+    let Requests {
+        events,
+        classes,
+        keys,
+        is_censored,
+    } = traffic;
     let mut costs: IndexSet<u64, FixedState> = IndexSet::default();
-    traffic.events.relabel(|event| {
-        let class = classes.get_index(event.class as usize)?;
-        let mut charges = class.sides[0].charges.iter();
+    let mut last = (u64::MAX, 0);
+    events.relabel(Order::Class, |event| {
+        let class = classes.get(event.class)?;
+        let mut charges = class.charges(0).iter();
         let charge = charges.find(|charge| charge.rule as usize == rule)?;
-        let number = match costs.get_index_of(&charge.cost) {
-            Some(number) => number,
-            None => costs.insert_full(charge.cost).0,
-        };
-        let number = u32::try_from(number).ok().filter(|number| *number < HALF)?;
-        Some((charge.key, number << 1 | u32::from(class.was_refused)))
+        if last.0 != charge.cost {
+            last = (charge.cost, costs.insert_full(charge.cost).0);
+        }
+        let number = u32::try_from(last.1).ok().filter(|number| *number < HALF)?;
+        Some((charge.key, number << 1 | u32::from(class.was_refused())))
     });
-    traffic.events.sort(ByClass);
     let mut by_key = ByKey {
-        events: &traffic.events,
+        events,
         equal_costs: costs.len() < 2,
         costs,
         keys: vec![KeyFacts::default(); keys],
-        admitted: (traffic.survey.recorded_refused > 0).then(Need::default),
+        admitted: is_censored.then(Need::default),
         requests: 0,
         busiest: 0,
     };
@@ -90,7 +103,7 @@ impl ByKey<'_> {
     fn gather(&mut self) -> Result<(), String> {
         let mut gathered = Gathered::default();
         let mut current = None;
-        for event in self.events.merged(ByClass) {
+        for event in self.events.merged() {
             let key = event.class as usize;
             if current != Some(key)
                 && let Some(done) = current.replace(key)
@@ -161,8 +174,8 @@ impl ByKey<'_> {
         (keys, refused)
     }
 
-    fn merged(&self) -> Merged<'_, ByClass> {
-        self.events.merged(ByClass)
+    fn merged(&self) -> Merged<'_> {
+        self.events.merged()
     }
 }
 

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod classes;
 mod condition;
 pub mod edit;
 mod events;
@@ -10,10 +11,12 @@ mod floods;
 pub mod guard;
 pub mod html;
 pub mod hull;
+mod interner;
 mod keys;
 mod lint;
 pub mod log;
 mod outcome;
+mod peaks;
 mod picture;
 mod replay;
 pub mod report;

@@ -1,57 +1,74 @@
-//! What traffic says of a file: limits that nothing reaches, keys that requests do not have, headers nobody believes.
+//! What traffic says of a file: limits that no request draws from or that a tighter one hides, key headers that requests
+//! lack, forwarding headers that are not trusted.
 
 use tollgate_limit::words::span;
-use tollgate_limit::{Algorithm, Mode};
+use tollgate_limit::{Algorithm, Kind, Limit, Micros, Mode};
+use tollgate_policy::{Policy, Scope};
 
 use crate::outcome::Outcome;
 use crate::replay::Traffic;
-use tollgate_limit::Micros;
+use crate::report::grouped;
 
 /// Adds what a replay shows of the file to its warnings.
 pub(crate) fn lint(outcome: &mut Outcome, traffic: &Traffic<'_>) {
     let survey = &traffic.survey;
-    let Some(subject) = traffic.subjects.first() else {
+    let Some(subject) = traffic.subjects.first().filter(|_| survey.requests > 0) else {
         return;
     };
     let policy = subject.policy;
     let mut warnings = Vec::new();
-    if survey.requests == 0 {
-        return;
-    }
     let length = survey.to.saturating_sub(survey.from);
-    for (rule, limit) in policy.rules.iter().zip(&outcome.limits) {
-        let name = &limit.name;
+    for (place, (rule, limit)) in policy.rules.iter().zip(&outcome.limits).enumerate() {
+        let mut warn = |what: String| warnings.push(format!("limit `{}`: {what}", limit.name));
         if limit.not_judged.is_some() || rule.live.mode == Mode::Off {
             continue;
         }
         let offered = limit.counts.admitted + limit.counts.refused;
         if offered == 0 {
-            warnings.push(format!(
-                "limit `{name}`: no request of the log draws from it"
-            ));
+            warn("no request of the log draws from it".to_owned());
             continue;
         }
         if let Some(fill) = fill_time(&rule.live.algorithm)
             && fill.0 > length
         {
-            warnings.push(format!(
-                "limit `{name}`: the log spans {}, and a bucket takes {} to fill: what a longer log would show is not seen",
+            warn(format!(
+                "the log spans {}, and a bucket takes {} to fill: what a longer log would show is not seen",
                 span(Micros(length)),
                 span(fill)
             ));
         }
-        let absent = survey.requests - offered.min(survey.requests);
-        if rule.scope != tollgate_policy::Scope::Everyone
-            && absent * 100 > survey.requests
-            && limit.counts.refused + limit.counts.admitted < outcome.admitted + outcome.refused
-        {
-            let share = absent * 100 / survey.requests;
-            warnings.push(format!(
-                "limit `{name}`: {share} % of requests do not draw from it: another route, or no key"
+        let [requests, absent] = subject.keyless[place];
+        let others = survey.requests - offered.min(survey.requests);
+        if absent * 100 > requests {
+            let headers: Vec<String> = subject
+                .key_headers(place)
+                .iter()
+                .map(|name| format!("`{name}`"))
+                .collect();
+            warn(format!(
+                "{} % of the requests of its routes ({} of {}) do not have {}, which its key is read from",
+                absent * 100 / requests,
+                grouped(absent),
+                grouped(requests),
+                headers.join(" and ")
+            ));
+        } else if rule.scope != Scope::Everyone && others * 100 > survey.requests {
+            let share = others * 100 / survey.requests;
+            warn(format!(
+                "{share} % of requests do not draw from it: another route, or no key"
             ));
         }
-        if let Some(caveat) = rule_caveat(traffic, &rule.name) {
-            warnings.push(format!("limit `{name}`: {caveat}"));
+        if limit.counts.refused == 0
+            && let Some(tighter) = tighter(policy, place)
+            && outcome.limits[tighter].counts.refused > 0
+        {
+            warn(format!(
+                "it refused nothing and cannot: `{}` is on the same routes, split alike, and tighter in rate and burst",
+                policy.rules[tighter].name
+            ));
+        }
+        if let Some(caveat) = subject.caveat(place, survey) {
+            warn(caveat.to_owned());
         }
     }
     if survey.forwarded > 0 && policy.address.trusted_proxies.is_empty() {
@@ -63,29 +80,156 @@ pub(crate) fn lint(outcome: &mut Outcome, traffic: &Traffic<'_>) {
     outcome.warnings.extend(warnings);
 }
 
-fn rule_caveat(traffic: &Traffic<'_>, name: &str) -> Option<&'static str> {
-    let subject = traffic.subjects.first()?;
-    let place = subject
-        .policy
-        .rules
-        .iter()
-        .position(|rule| &*rule.name == name)?;
-    subject.caveat(place, &traffic.survey)
+/// An enforced limit on every route of the rule at `place`, split alike, that refuses whenever this rule would.
+fn tighter(policy: &Policy, place: usize) -> Option<usize> {
+    let rule = &policy.rules[place];
+    let is_with = |other: usize| {
+        let mut routes = policy.routes.iter();
+        routes.all(|route| {
+            let cost_of = |rule: usize| {
+                let mut limits = route.limits.iter();
+                limits
+                    .find(|limit| limit.rule == rule)
+                    .map(|limit| limit.cost.as_ref().unwrap_or(&policy.rules[rule].cost))
+            };
+            cost_of(place).is_none_or(|cost| cost_of(other) == Some(cost))
+        })
+    };
+    policy.rules.iter().enumerate().position(|(other, tight)| {
+        other != place
+            && tight.scope == rule.scope
+            && tight.live.mode == Mode::Enforce
+            && tight.live.enforce_for >= rule.live.enforce_for
+            && [tight, rule]
+                .iter()
+                .all(|rule| rule.tiers.is_empty() && rule.settle.is_none())
+            && is_tighter(&tight.live, &rule.live)
+            && is_with(other)
+    })
+}
+
+fn is_tighter(one: &Limit, other: &Limit) -> bool {
+    let (Some(tight), Some(wide)) = (one.algorithm.quota(), other.algorithm.quota()) else {
+        return false;
+    };
+    let rate = |amount: u64, period: Micros| u128::from(amount) * u128::from(period.0);
+    let kinds = (one.algorithm.kind(), other.algorithm.kind());
+    match kinds {
+        (Kind::TokenBucket, Kind::TokenBucket) => {
+            rate(tight.amount, wide.period) <= rate(wide.amount, tight.period)
+                && tight.burst <= wide.burst
+                && tight != wide
+        }
+        (one, other) if one == other => tight.period == wide.period && tight.amount < wide.amount,
+        _ => false,
+    }
 }
 
 /// How long an empty bucket takes to be full, or a window to be over.
 fn fill_time(algorithm: &Algorithm) -> Option<Micros> {
-    match algorithm {
-        Algorithm::TokenBucket(bucket) => Some(bucket.quota().time_for(bucket.quota().burst)),
-        Algorithm::WarmUp(warm_up) => {
-            let quota = warm_up.bucket().quota();
-            Some(quota.time_for(quota.burst))
+    let quota = algorithm.quota()?;
+    Some(match algorithm.kind() {
+        Kind::TokenBucket => quota.time_for(quota.burst),
+        _ => quota.period,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_limit::Timestamp;
+
+    use crate::Traffic;
+    use crate::log::Options;
+
+    /// The warnings of a replay of requests with these addresses and keys, one each second.
+    fn warnings(file: &str, requests: &[(&str, Option<&str>)]) -> String {
+        let config = tollgate_config::parse(file, "test.toml", &|_| None, Timestamp::default())
+            .expect("a good file");
+        let mut text = String::new();
+        for (second, (address, key)) in requests.iter().enumerate() {
+            let headers = match key {
+                Some(key) => {
+                    serde_json::json!({ "X-Api-Key": [key], "X-Forwarded-For": ["192.0.2.9"] })
+                }
+                None => serde_json::json!({}),
+            };
+            let line = serde_json::json!({
+                "ts": 1_431_857_103 + second,
+                "request": { "remote_ip": address, "method": "GET", "host": "x", "uri": "/a", "headers": headers },
+                "duration": 0.1,
+                "status": 200,
+            });
+            text.push_str(&format!("{line}\n"));
         }
-        Algorithm::Interval(stepped) | Algorithm::FixedWindow(stepped) => {
-            Some(stepped.quota().period)
+        let policies = [&*config.policy];
+        let mut traffic = Traffic::read_text(text.as_bytes(), &Options::default(), &policies);
+        traffic.replay().warnings.join("\n")
+    }
+
+    fn by_key(limits: &str, on: &str) -> String {
+        format!(
+            "[identities.tenant]\nkey = [\"header:x-api-key\"]\nwhen_missing = \"use:address\"\n[limits]\n{limits}\n\
+             [[routes]]\nmatch = \"/a\"\nupstream = \"builtin:echo\"\nlimits = [{on}]\n\
+             [[routes]]\nmatch = \"/b\"\nupstream = \"builtin:echo\"\nlimits = [\"unused\"]\n"
+        )
+    }
+
+    const UNUSED: &str = "unused = { rate = \"1/second\", per = \"address\" }\n";
+
+    #[test]
+    fn lint_names_limits_without_requests_and_the_share_of_requests_without_a_key() {
+        let file = by_key(
+            &format!("key = {{ rate = \"9/second\", per = \"tenant\" }}\n{UNUSED}"),
+            "\"key\"",
+        );
+        let some = [
+            ("192.0.2.1", Some("k")),
+            ("192.0.2.2", None),
+            ("192.0.2.3", None),
+            ("192.0.2.4", Some("m")),
+        ];
+        let said = warnings(&file, &some);
+        for wanted in [
+            "limit `unused`: no request of the log draws from it",
+            "limit `key`: 50 % of the requests of its routes (2 of 4) do not have `x-api-key`",
+            "2 requests name who forwarded them (X-Forwarded-For, Forwarded), and address.trusted_proxies is empty",
+        ] {
+            assert!(said.contains(wanted), "{wanted}: {said}");
         }
-        Algorithm::SlidingWindow(window) => Some(window.quota().period),
-        Algorithm::SlidingLog(log) => Some(log.quota().period),
-        Algorithm::InFlight(_) => None,
+        let said = warnings(&file, &some[..1]);
+        assert!(!said.contains("do not have"), "{said}");
+        let trusting = format!("[address]\ntrusted_proxies = [\"192.0.2.0/24\"]\n{file}");
+        assert!(!warnings(&trusting, &some).contains("forwarded them"));
+    }
+
+    #[test]
+    fn lint_names_a_limit_that_a_tighter_one_hides() {
+        let requests = [("192.0.2.1", Some("k")); 30];
+        let limits = |inner: &str, outer: &str| {
+            by_key(
+                &format!("inner = {{ {inner} }}\nouter = {{ {outer} }}\n{UNUSED}"),
+                "\"inner\", \"outer\"",
+            )
+        };
+        let tight = "rate = \"1/minute\", burst = 5, per = \"tenant\"";
+        let hidden = "limit `outer`: it refused nothing and cannot: `inner` is on the same routes";
+        let wide = "rate = \"2/minute\", burst = 6, per = \"tenant\"";
+        let said = warnings(&limits(tight, wide), &requests);
+        assert!(said.contains(hidden), "{said}");
+        for other in [
+            // A smaller burst, a lower rate, another key.
+            "rate = \"2/minute\", burst = 4, per = \"tenant\"",
+            "rate = \"1/hour\", burst = 600, per = \"tenant\"",
+            "rate = \"2/minute\", burst = 60, per = \"address\"",
+        ] {
+            let said = warnings(&limits(tight, other), &requests);
+            assert!(
+                !said.contains("refused nothing and cannot"),
+                "{other}: {said}"
+            );
+        }
+        let shadow = format!("{tight}, mode = \"shadow\"");
+        let said = warnings(&limits(&shadow, wide), &requests);
+        assert!(!said.contains("refused nothing and cannot"), "{said}");
     }
 }

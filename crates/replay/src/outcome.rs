@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::replay::{Class, Judgement, Traffic};
+use crate::classes::Class;
+use crate::peaks::Peaks;
+use crate::replay::{Judgement, Traffic};
 use crate::subject::Subject;
 
 /// What came of a replay.
@@ -118,15 +120,14 @@ pub struct Change {
 struct RuleStats {
     live: Vec<KeyStats>,
     candidate: Vec<[u64; 2]>,
+    peaks: Peaks,
 }
 
 /// What one key asked for, and lost.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct KeyStats {
     requests: u64,
     refused: u64,
-    second: Window,
-    minute: Window,
 }
 
 /// The most units in any span of one length.
@@ -176,7 +177,7 @@ impl Outcome {
     }
 
     /// Counts what policy number `place` said of one request.
-    pub(crate) fn count(&mut self, place: usize, class: &Class, verdict: &Judgement, at: u64) {
+    pub(crate) fn count(&mut self, place: usize, class: &Class<'_>, verdict: &Judgement, at: u64) {
         if place > 0 {
             return;
         }
@@ -190,7 +191,7 @@ impl Outcome {
         if let Some(counts) = self.series.get_mut(step) {
             counts[usize::from(!verdict.admitted)] += 1;
         }
-        if let Some(recorded) = class.recorded {
+        if let Some(recorded) = class.recorded() {
             let count = if recorded {
                 &mut self.recorded.admitted
             } else {
@@ -200,7 +201,7 @@ impl Outcome {
             self.recorded.differ += u64::from(recorded != verdict.admitted);
         }
         let mut last = None;
-        for (at_charge, charge) in class.sides[place].charges.iter().enumerate() {
+        for (at_charge, charge) in class.charges(place).iter().enumerate() {
             if verdict.judged & (1 << at_charge) == 0 {
                 continue;
             }
@@ -213,16 +214,15 @@ impl Outcome {
                 counts[usize::from(refused)] += 1;
                 continue;
             }
+            stats.peaks.add(at, charge.key, charge.cost);
             let stats = at_least(&mut stats.live, key);
             stats.requests += 1;
             stats.refused += u64::from(refused);
-            stats.second.add(at, charge.cost, 1_000_000);
-            stats.minute.add(at, charge.cost, 60_000_000);
         }
     }
 
     /// Notes where two policies differ.
-    pub(crate) fn compare(&mut self, class: &Class, admitted: &[bool]) {
+    pub(crate) fn compare(&mut self, class: &Class<'_>, admitted: &[bool]) {
         let (Some(against), [candidate, live]) = (&mut self.against, admitted) else {
             return;
         };
@@ -233,7 +233,7 @@ impl Outcome {
         };
         change.requests += 1;
         // By the key of the first limit that the one who refuses would enforce.
-        let charges = &class.sides[place].charges;
+        let charges = class.charges(place);
         let charge = charges
             .iter()
             .find(|charge| charge.enforced)
@@ -289,9 +289,12 @@ impl Outcome {
         };
         for key in stats.live.iter().filter(|key| key.requests > 0) {
             outcome.counts.add(key.requests, key.refused);
-            outcome.peak.per_second = outcome.peak.per_second.max(key.second.most);
-            outcome.peak.per_minute = outcome.peak.per_minute.max(key.minute.most);
         }
+        let [per_second, per_minute] = stats.peaks.most;
+        outcome.peak = Peak {
+            per_second,
+            per_minute,
+        };
         if file.candidate.is_some() {
             let mut counts = Counts::default();
             for [admitted, refused] in stats.candidate.iter().filter(|counts| **counts != [0; 2]) {

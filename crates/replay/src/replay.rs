@@ -1,15 +1,15 @@
 //! A log through one policy or two: what each limit would have done to it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::PathBuf;
 
-use foldhash::fast::FixedState;
 use http::StatusCode;
 use http::header::HeaderName;
-use indexmap::IndexSet;
 use smallvec::SmallVec;
 
-use crate::events::{ByTime, Event, Events};
+use crate::classes::{CHARGES, Class, Classes, Facts};
+use crate::events::{Event, Events, Order};
+use crate::interner::Interner;
 use crate::log::{self, Options, ReadError, Record, Survey, is_recorded_refusal};
 use crate::outcome::Outcome;
 use crate::request::{Names, Request};
@@ -27,21 +27,8 @@ pub struct Traffic<'p> {
     pub survey: Survey,
     pub(crate) subjects: Vec<Subject<'p>>,
     pub(crate) names: Names,
-    pub(crate) classes: IndexSet<Class, FixedState>,
+    pub(crate) classes: Classes,
     pub(crate) events: Events,
-}
-
-/// A distinct request: all that decides what becomes of it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Class {
-    /// By policy.
-    pub(crate) sides: SmallVec<[Side; 1]>,
-    /// What the log says became of it; `None`: nothing of limits.
-    pub(crate) recorded: Option<bool>,
-    /// Whether a limiter refused it when the log was written.
-    pub(crate) was_refused: bool,
-    /// Where charges depend on it.
-    response: Option<Response>,
 }
 
 impl<'p> Traffic<'p> {
@@ -71,7 +58,7 @@ impl<'p> Traffic<'p> {
 
     /// Puts the requests to the policies, in the order of time.
     pub fn replay(&mut self) -> Outcome {
-        self.events.sort(ByTime);
+        self.events.sort(Order::Time);
         let start = Timestamp::from_micros(self.survey.from);
         let mut outcome = Outcome::new(self);
         let mut simulations: Vec<Simulation> = self
@@ -89,18 +76,18 @@ impl<'p> Traffic<'p> {
                     .collect()
             })
             .collect();
-        for event in self.events.merged(ByTime) {
-            let Some(class) = self.classes.get_index(event.class as usize) else {
+        for event in self.events.merged() {
+            let Some(class) = self.classes.get(event.class) else {
                 continue;
             };
             let mut admitted: SmallVec<[bool; 2]> = SmallVec::new();
             for (place, simulation) in simulations.iter_mut().enumerate() {
                 let subject = &self.subjects[place];
-                let verdict = one(simulation, subject, &judged[place], class, place, event);
-                outcome.count(place, class, &verdict, event.at);
+                let verdict = one(simulation, subject, &judged[place], &class, place, event);
+                outcome.count(place, &class, &verdict, event.at);
                 admitted.push(verdict.admitted);
             }
-            outcome.compare(class, &admitted);
+            outcome.compare(&class, &admitted);
         }
         outcome.finish(self);
         outcome
@@ -120,19 +107,19 @@ fn one(
     simulation: &mut Simulation,
     subject: &Subject<'_>,
     judged: &[bool],
-    class: &Class,
+    class: &Class<'_>,
     place: usize,
     event: Event,
 ) -> Judgement {
-    let side = &class.sides[place];
+    let charges = class.charges(place);
     let mut verdict = Judgement {
         admitted: true,
         judged: 0,
         unpaid: 0,
     };
     let mut places: SmallVec<[usize; 4]> = SmallVec::new();
-    for (at, charge) in side.charges.iter().enumerate() {
-        if judged[charge.rule as usize] && at < 32 {
+    for (at, charge) in charges.iter().enumerate() {
+        if judged[charge.rule as usize] && at < CHARGES {
             places.push(at);
             verdict.judged |= 1 << at;
         }
@@ -145,12 +132,12 @@ fn one(
         let claims: SmallVec<[Claim<'_>; 4]> = places
             .iter()
             .map(|at| {
-                let charge = &side.charges[*at];
-                let key = subject.keys[charge.rule as usize].get_index(charge.key as usize);
+                let charge = &charges[*at];
+                let key = subject.keys[charge.rule as usize].text(charge.key);
                 let limit = simulation.limit(charge.limit as usize);
                 Claim {
                     enforced: charge.enforced,
-                    ..Claim::new(limit, key.map_or(&[][..], |key| key), charge.cost)
+                    ..Claim::new(limit, key, charge.cost)
                 }
             })
             .collect();
@@ -166,11 +153,11 @@ fn one(
     match decision {
         Some(Decision::Allow(permit)) => {
             unpaid(permit.standings());
-            let limits = side.route.map_or(&[][..], |route| {
-                &subject.policy.routes[route as usize].limits
-            });
+            let limits = class
+                .route(place)
+                .map_or(&[][..], |route| &subject.policy.routes[route].limits);
             let owed = Owed::new(limits.iter().map(|limit| &subject.policy.rules[limit.rule]));
-            let mut response = class.response.unwrap_or(UNKNOWN);
+            let mut response = class.response().unwrap_or(UNKNOWN);
             let rules = limits.iter().map(|limit| &subject.policy.rules[limit.rule]);
             if rules
                 .filter_map(|rule| rule.settle.as_ref())
@@ -195,13 +182,14 @@ struct Gathering<'p> {
     subjects: Vec<Subject<'p>>,
     names: Names,
     wanted: HashSet<HeaderName>,
-    classes: IndexSet<Class, FixedState>,
+    classes: Classes,
     events: Events,
     /// Whether what comes of a request can change what it is charged.
     settles: bool,
     /// Whether a request's client decides everything, and the classes of clients that are known then.
     by_client: bool,
-    known: HashMap<Box<[u8]>, u32, FixedState>,
+    clients: Interner,
+    known: Vec<u32>,
 }
 
 impl<'p> Gathering<'p> {
@@ -218,11 +206,12 @@ impl<'p> Gathering<'p> {
         let settles = policies.iter().any(settles);
         Self {
             by_client: wanted.is_empty() && !settles && subjects.iter().all(Subject::is_by_client),
-            known: HashMap::default(),
+            clients: Interner::default(),
+            known: Vec::new(),
             wanted,
             subjects,
             names: Names::default(),
-            classes: IndexSet::with_hasher(FixedState::default()),
+            classes: Classes::default(),
             events: Events::default(),
             settles,
         }
@@ -231,12 +220,14 @@ impl<'p> Gathering<'p> {
     fn add(&mut self, record: &Record<'_>, at: u64) {
         let is_plain = self.by_client && is_plain(record);
         let client = record.client.as_deref().unwrap_or_default();
-        let class = match self.known.get(client).filter(|_| is_plain) {
-            Some(class) => *class,
+        let known = self.clients.get(client).filter(|_| is_plain);
+        let class = match known {
+            Some(number) => self.known[number as usize],
             None => {
                 let class = self.class(record, at);
                 if is_plain {
-                    self.known.insert(client.into(), class);
+                    self.clients.number(client);
+                    self.known.push(class);
                 }
                 class
             }
@@ -252,21 +243,16 @@ impl<'p> Gathering<'p> {
     /// The distinct request that this is one of.
     fn class(&mut self, record: &Record<'_>, at: u64) -> u32 {
         let request = Request::new(record, &self.wanted, &mut self.names);
-        let mut sides = SmallVec::new();
+        let mut sides: SmallVec<[Side; 2]> = SmallVec::new();
         for subject in &mut self.subjects {
             sides.push(subject.side(request.as_ref(), record, at));
         }
-        let class = Class {
-            sides,
+        let facts = Facts {
             recorded: recorded(record),
             was_refused: is_recorded_refusal(record),
             response: self.settles.then(|| response(record)).flatten(),
         };
-        let class = match self.classes.get_index_of(&class) {
-            Some(index) => index,
-            None => self.classes.insert_full(class).0,
-        };
-        u32::try_from(class).unwrap_or(u32::MAX)
+        self.classes.number(&sides, facts)
     }
 
     fn finish(self, mut survey: Survey) -> Traffic<'p> {

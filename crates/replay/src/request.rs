@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Uri};
-use indexmap::IndexSet;
 
+use crate::interner::Interner;
 use crate::log::Record;
 use tollgate_policy::descriptor::normal_host;
 
@@ -28,7 +28,7 @@ pub(crate) struct Request {
 
 /// Clients that a log calls by name: each stands for an address of its own.
 #[derive(Debug, Default)]
-pub(crate) struct Names(IndexSet<Box<[u8]>>);
+pub(crate) struct Names(Interner);
 
 impl Names {
     /// The client's address, or the one that stands for its name.
@@ -39,12 +39,9 @@ impl Names {
         {
             return address;
         }
-        let index = match self.0.get_index_of(client) {
-            Some(index) => index,
-            None => self.0.insert_full(client.into()).0,
-        };
+        let index = self.0.number(client);
         // 100::/8 is nobody's; its number stands in bits that every prefix length keeps apart.
-        let index = u32::try_from(index).unwrap_or(u32::MAX) & 0xff_ffff;
+        let index = index & 0xff_ffff;
         IpAddr::V6(Ipv6Addr::from(u128::from(0x0100_0000 | index) << 96))
     }
 
@@ -54,8 +51,9 @@ impl Names {
         if bits >> 120 != 1 || bits << 32 != 0 {
             return None;
         }
-        let index = usize::try_from((bits >> 96) & 0xff_ffff).ok()?;
-        let name = self.0.get_index(index)?;
+        let index = u32::try_from((bits >> 96) & 0xff_ffff).ok()?;
+        let name = (index as usize) < self.0.len();
+        let name = name.then(|| self.0.text(index))?;
         Some(String::from_utf8_lossy(name).into_owned())
     }
 }

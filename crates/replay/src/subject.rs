@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, COOKIE, HeaderName};
-use indexmap::IndexSet;
 use smallvec::SmallVec;
 
+use crate::interner::Interner;
 use crate::log::{Kind, Own, Record, Survey};
 use crate::request::{Names, Request};
 use tollgate_limit::key::is_within_share;
@@ -20,7 +20,7 @@ use tollgate_policy::{Cost, Match, Peer, Policy, Rule, Scope, ScopePart, SettleF
 pub(crate) struct Subject<'p> {
     pub(crate) policy: &'p Policy,
     /// By rule; a key's place is its number.
-    pub(crate) keys: Vec<IndexSet<Box<[u8]>>>,
+    pub(crate) keys: Vec<Interner>,
     /// Whether every rule counts requests, so that a mapped cost is what the user wants charged.
     fixed: bool,
     needs: Vec<Needs>,
@@ -28,6 +28,8 @@ pub(crate) struct Subject<'p> {
     named: BTreeSet<String>,
     /// Requests that no route takes.
     pub(crate) unrouted: u64,
+    /// By rule: requests of its routes, and those without one of the headers that hold its key.
+    pub(crate) keyless: Vec<[u64; 2]>,
 }
 
 /// What one request draws from.
@@ -85,13 +87,14 @@ impl<'p> Subject<'p> {
             .all(|limit| matches!(limit.cost, None | Some(Cost::Fixed(_))));
         Self {
             policy,
-            keys: policy.rules.iter().map(|_| IndexSet::new()).collect(),
+            keys: policy.rules.iter().map(|_| Interner::default()).collect(),
             fixed: fixed && policy.rules.iter().all(is_fixed),
             needs: (0..policy.rules.len())
                 .map(|rule| needs(policy, rule))
                 .collect(),
             named: BTreeSet::new(),
             unrouted: 0,
+            keyless: vec![[0; 2]; policy.rules.len()],
         }
     }
 
@@ -168,6 +171,18 @@ impl<'p> Subject<'p> {
             return side;
         };
         side.route = u32::try_from(matched.route).ok();
+        // Where the log names keys itself, headers are not what it lacks.
+        if record.own.is_none() && record.key.is_none() {
+            for limit in &policy.routes[matched.route].limits {
+                let wanted = &self.needs[limit.rule].headers;
+                if !wanted.is_empty() {
+                    let is_absent = wanted.iter().any(|name| !headers.contains_key(name));
+                    let [requests, absent] = &mut self.keyless[limit.rule];
+                    *requests += 1;
+                    *absent += u64::from(is_absent);
+                }
+            }
+        }
         let seconds = at / 1_000_000;
         let who = match policy.identify(&matched, &described, seconds) {
             Ok(who) if policy.preflight(&described).is_none() => who,
@@ -220,16 +235,12 @@ impl<'p> Subject<'p> {
         cost: u64,
         enforced: bool,
     ) {
-        let keys = &mut self.keys[rule];
-        let key = match keys.get_index_of(key) {
-            Some(index) => index,
-            None => keys.insert_full(key.into()).0,
-        };
+        let key = self.keys[rule].number(key);
         let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         side.charges.push(Charge {
             rule: small(rule),
             limit: small(limit),
-            key: small(key),
+            key,
             cost,
             enforced,
         });
@@ -346,6 +357,11 @@ impl<'p> Subject<'p> {
         }
     }
 
+    /// The headers that hold a rule's key.
+    pub(crate) fn key_headers(&self, rule: usize) -> &[HeaderName] {
+        &self.needs[rule].headers
+    }
+
     /// Why a rule cannot be judged by this log; `None`: it can.
     pub(crate) fn not_judged(&self, rule: usize, survey: &Survey) -> Option<String> {
         let (needs, named) = (&self.needs[rule], &self.policy.rules[rule].name);
@@ -419,10 +435,7 @@ impl<'p> Subject<'p> {
 
     /// The key as people read it.
     pub(crate) fn key_words(&self, rule: usize, key: u32, names: &Names) -> String {
-        let key = self.keys[rule]
-            .get_index(key as usize)
-            .map_or(&[][..], |key| &**key);
-        key_words(key, names)
+        key_words(self.keys[rule].text(key), names)
     }
 }
 

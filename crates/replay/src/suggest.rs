@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use crate::floods::{self, floods};
 use crate::hull::Need;
-use crate::keys::{ByKey, by_key};
+use crate::keys::{ByKey, Requests, by_key};
 use crate::log::Survey;
 use crate::replay::Traffic;
 use crate::report::{grouped, head, moment, read_words};
@@ -133,10 +133,15 @@ pub fn suggest(traffic: &mut Traffic<'_>, per: &str, ask: Ask) -> Result<Suggest
     }
     let (blur, span) = (traffic.survey.blur, traffic.survey.to - traffic.survey.from);
     let (subject, names) = (&traffic.subjects[0], &traffic.names);
-    let words: Vec<String> = (0..subject.keys[ask.rule].len())
-        .map(|key| subject.key_words(ask.rule, u32::try_from(key).unwrap_or(u32::MAX), names))
-        .collect();
-    let by_key = by_key(traffic, ask.rule)?;
+    let words =
+        |key: usize| subject.key_words(ask.rule, u32::try_from(key).unwrap_or(u32::MAX), names);
+    let requests = Requests {
+        events: &mut traffic.events,
+        classes: &traffic.classes,
+        keys: subject.keys[ask.rule].len(),
+        is_censored: traffic.survey.recorded_refused > 0,
+    };
+    let by_key = by_key(requests, ask.rule)?;
     if by_key.requests == 0 {
         return Err("no request of the log draws from this limit".into());
     }
@@ -201,9 +206,9 @@ pub fn suggest(traffic: &mut Traffic<'_>, per: &str, ask: Ask) -> Result<Suggest
         requests: by_key.requests,
         floods: floods
             .iter()
-            .map(|flood| (words[flood.key].clone(), flood.why.clone()))
+            .map(|flood| (words(flood.key), flood.why.clone()))
             .collect(),
-        nearest: nearest(&by_key, &is_flood, &choices, &rates, &words),
+        nearest: nearest(&by_key, &is_flood, &choices, &rates, words),
         map: map(&by_key, &rates, &all),
         frontier: all,
         frontier_without_floods: without,
@@ -281,7 +286,7 @@ fn nearest(
     is_flood: &[bool],
     choices: &[(&str, Choice)],
     rates: &[Rate],
-    words: &[String],
+    words: impl Fn(usize) -> String,
 ) -> Vec<(String, Need)> {
     let balanced = choices.iter().find(|(name, _)| *name == "balanced");
     let rate = rates
@@ -295,7 +300,7 @@ fn nearest(
         }
     }
     needs.sort_unstable_by_key(|(burst, place)| (u64::MAX - burst, *place));
-    let named = |(_, place): (u64, usize)| (words[place].clone(), by_key.keys[place].need.clone());
+    let named = |(_, place): (u64, usize)| (words(place), by_key.keys[place].need.clone());
     needs.into_iter().take(NEAREST).map(named).collect()
 }
 
