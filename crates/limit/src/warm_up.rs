@@ -195,6 +195,7 @@ impl WarmUp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bucket::State;
     use crate::quota::Rate;
 
     fn warming(amount: u64, burst: u64, warm_up: u64) -> WarmUp {
@@ -260,5 +261,27 @@ mod tests {
                 assert!(granted <= burst + step * 997 / 10_000, "at step {step}");
             }
         }
+    }
+
+    #[test]
+    fn a_reload_and_a_full_table_leave_no_bucket_warmer_than_it_was() {
+        let (long, short) = (warming(100, 10, 30), warming(100, 10, 10));
+        let now = Timestamp::from_micros(5_000_000);
+        let state = |cold| Warming {
+            level: Level { level: 0, at: now },
+            cold,
+        };
+        let moved = long.rescale(state(1), &short, now).expect("not full");
+        assert_eq!(moved.cold, 1, "a third, rounded up");
+        let plain = crate::Algorithm::TokenBucket(long.bucket.clone());
+        let level = State::Level(Level { level: 0, at: now });
+        let warm = crate::Algorithm::WarmUp(long.clone());
+        let Some(State::Warming(moved)) = plain.rescale(&level, &warm, now) else {
+            panic!("it warms up")
+        };
+        assert_eq!(moved, state(long.coldest));
+        let [a, b] = [3, 7].map(|cold| State::Warming(state(cold)));
+        assert_eq!(warm.join(&a, &b), State::Warming(state(7)));
+        assert_eq!(warm.join(&b, &a), State::Warming(state(7)));
     }
 }

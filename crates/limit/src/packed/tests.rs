@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::bucket::Level;
 use crate::quota::{Quota, Rate};
 
 const EPOCH: u64 = 1_700_000_000_000_000;
@@ -156,4 +157,19 @@ proptest! {
 fn rates_that_do_not_reduce_do_not_pack() {
     assert!(both(999_983, 1_000_000, 10, 0, 0).is_none());
     assert!(both(10_000_000, 1_000_000, 10, 0, 0).is_some());
+}
+
+#[test]
+fn packed_word_of_a_smaller_burst_remembers_the_widest_below_and_above_its_capacity() {
+    let (_, packed) = both(1, 1_000_000, 20, 0, 0).expect("it fits a word");
+    let packed = packed.remembering(100).remembering(50);
+    let at = Timestamp::from_micros(EPOCH + 500_000_000);
+    for units in [3, 80] {
+        let level = Level {
+            level: units * 1_000_000,
+            at,
+        };
+        let word = packed.pack(level, 100);
+        assert_eq!(packed.unpack(word, at, Micros::ZERO), Some((level, 100)));
+    }
 }

@@ -2,6 +2,7 @@
 
 mod fixtures;
 mod floods;
+mod reloads;
 mod restarts;
 mod threads;
 mod tiers;
