@@ -16,6 +16,7 @@ mod options;
 mod reload;
 mod run;
 mod shared_store;
+mod start_error;
 mod state_file;
 mod upstreams;
 mod watch;
@@ -36,16 +37,16 @@ use tokio::time::Instant;
 use crate::admin::{self, Admin, Phase, Readiness};
 use handover::{Predecessor, Relay, Successor};
 use reload::{Reloads, State};
+use tollgate_config::Config;
 use tollgate_config::settings::LogKeys;
-use tollgate_config::{Config, ConfigError};
 use tollgate_gateway::forward::UpstreamHealth;
 use tollgate_gateway::gateway::{self, Gateway, Snapshot};
 use tollgate_gateway::recent::Recent;
 use tollgate_gateway::refusals::Refusals;
 use tollgate_limiter::Limiter;
-use tollgate_net::listener::{self, Address, BindError, Inherited, Kept, Listen};
+use tollgate_net::listener::{self, Address, Inherited, Kept, Listen};
 use tollgate_net::server;
-use tollgate_net::tls::{ServerTls, TlsError};
+use tollgate_net::tls::ServerTls;
 use tollgate_net::worker::{Drain, Workers};
 use tollgate_store::Backend;
 use tollgate_telemetry::access::KeyNames;
@@ -55,53 +56,7 @@ use watcher::Watcher;
 pub use handover::{Anew, Origin};
 pub use options::{Environment, Options, Source, preflight};
 pub use run::run;
-
-/// The reason why a gateway did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The configuration is invalid.
-    #[error("{0}")]
-    Config(ConfigError),
-    /// A listener cannot be bound.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// A certificate, key or authority cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// A service manager handed over a socket for which there is no listener.
-    #[error(
-        "a socket on {0} was handed over, and neither server.listen nor admin.listen names that address"
-    )]
-    Unclaimed(String),
-    /// A running gateway cannot be replaced.
-    #[error("cannot take over from the running gateway: {0}")]
-    TakeOver(String),
-    /// Buckets cannot be stored in the configured place.
-    #[error("{0}")]
-    State(String),
-    /// An upstream's certificates or keys are invalid.
-    #[error("{0}")]
-    Upstream(String),
-    /// The shared store cannot be set up.
-    #[error("[store]: {0}")]
-    Store(String),
-    /// The admin listener cannot be bound.
-    #[error("the admin listener cannot be started on {address}: {source}")]
-    Admin {
-        /// Its address.
-        address: String,
-        /// The reason.
-        source: io::Error,
-    },
-    /// A system call failed.
-    #[error("{what}: {source}")]
-    System {
-        /// The attempted operation.
-        what: &'static str,
-        /// The reason.
-        source: io::Error,
-    },
-}
+pub use start_error::StartError;
 
 /// A gateway that serves. Dropping it stops it at once; [`RunningGateway::shutdown`] drains first.
 #[derive(Debug)]
@@ -163,9 +118,7 @@ fn start_with(
     let system = |what| move |source| StartError::System { what, source };
     let clock = options.clock.clone();
     let metrics = Metrics::new(clock.now().as_micros());
-    let names = key_names::of_gateway(&config).map_err(system(
-        "the secret of callers' names, beside server.state_file",
-    ))?;
+    let names = key_names::of_gateway(&config)?;
     let access = mapped::access_log(&config.log, names)
         .map(AccessLog::open)
         .transpose()

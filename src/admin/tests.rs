@@ -113,6 +113,8 @@ fn a_rebound_name_and_a_web_page_get_nothing() {
         "POST /-/reload HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost:9180\r\n",
     );
     assert!(answer.starts_with("HTTP/1.1 403"));
+    let fetched = "POST /-/reload HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-origin\r\n";
+    assert!(send(&admin, fetched).starts_with("HTTP/1.1 403"));
     assert_eq!(reloads.load(Ordering::Relaxed), 0);
 }
 
@@ -136,12 +138,16 @@ fn unknown_paths_show_what_there_is() {
     assert!(status.contains("\"format\": 1"), "{status}");
     assert!(status.contains("\"phase\": \"starting\""), "{status}");
     assert!(send(&admin, "BOGUS\r\n").starts_with("HTTP/1.1 400"));
+    let head = send(&admin, "HEAD /livez HTTP/1.1\r\nHost: localhost\r\n");
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    let posted = send(&admin, "POST /livez HTTP/1.1\r\nHost: localhost\r\n");
+    assert!(posted.starts_with("HTTP/1.1 405"), "{posted}");
 }
 
 #[test]
 fn connections_held_open_keep_no_probe_from_its_answer() {
     let (admin, ..) = start();
-    let held: Vec<TcpStream> = (0..200)
+    let mut held: Vec<TcpStream> = (0..200)
         .map(|_| {
             let mut stream = TcpStream::connect(address(&admin)).expect("it listens");
             let _ = stream.write_all(b"GET /livez HT");
@@ -149,7 +155,13 @@ fn connections_held_open_keep_no_probe_from_its_answer() {
         })
         .collect();
     assert!(get(&admin, "/livez").starts_with("HTTP/1.1 200"));
-    drop(held);
+    held[0]
+        .set_read_timeout(Some(std::time::Duration::from_secs(20)))
+        .expect("set");
+    let timed_out = held[0]
+        .read(&mut [0])
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+    assert!(!timed_out, "the oldest is closed");
 }
 
 fn start() -> (Admin, Readiness, Arc<AtomicUsize>) {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use super::StartError;
 use super::state_file::{beside, private};
 use tollgate_config::Config;
 use tollgate_telemetry::access::KeyNames;
@@ -14,24 +15,41 @@ use tollgate_telemetry::access::KeyNames;
 /// The names of a gateway that runs `config`. Creates the file of the secret if there is none.
 ///
 /// # Errors
-/// If the file cannot be read or created.
-pub(super) fn of_gateway(config: &Config) -> io::Result<KeyNames> {
+/// If the file cannot be read or created, or the system has no random bytes.
+pub(super) fn of_gateway(config: &Config) -> Result<KeyNames, StartError> {
     if let Some(names) = of_store(config) {
         return Ok(names);
     }
-    let mut secret = [0; 16];
-    if let Some(file) = file(config) {
-        match read(&file) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            found => return found.map(KeyNames::new),
-        }
-        getrandom::fill(&mut secret).map_err(io::Error::from)?;
-        let created = private().write(true).create_new(true).open(&file);
-        created.and_then(|mut created| created.write_all(&secret))?;
-        return Ok(KeyNames::new(secret));
-    }
-    getrandom::fill(&mut secret).map_err(io::Error::from)?;
+    let secret = match file(config) {
+        Some(file) => kept(&file).map_err(|error| {
+            let file = file.display();
+            let words = "`server.state_file`: the secret of callers' names cannot be kept in";
+            StartError::State(format!("{words} {file}: {error}"))
+        })?,
+        None => random().map_err(|source| StartError::System {
+            what: "the secret of callers' names",
+            source,
+        })?,
+    };
     Ok(KeyNames::new(secret))
+}
+
+/// The secret in `file`, which is created if there is none.
+fn kept(file: &Path) -> io::Result<[u8; 16]> {
+    match read(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        found => return found,
+    }
+    let secret = random()?;
+    let mut created = private().write(true).create_new(true).open(file)?;
+    created.write_all(&secret)?;
+    Ok(secret)
+}
+
+fn random() -> io::Result<[u8; 16]> {
+    let mut secret = [0; 16];
+    getrandom::fill(&mut secret).map_err(io::Error::from)?;
+    Ok(secret)
 }
 
 /// The names that a gateway with `config` uses; `None`: they change with every start, or the

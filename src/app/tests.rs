@@ -134,6 +134,26 @@ fn settings_that_need_a_restart_are_named() {
     gateway.replace_text(&two_per_minute(""));
     let words = gateway.reload().expect("a good file");
     assert!(!words.contains("restart"), "{words}");
+    let listens = "listen = \"127.0.0.1:1\"\n        workers";
+    let elsewhere =
+        two_per_minute("").replace("listen = \"127.0.0.1:0\"\n        workers", listens);
+    for _ in 0..2 {
+        gateway.replace_text(&elsewhere);
+        let words = gateway.reload().expect("a good file");
+        let waits = words.contains("wait for a restart: server.listen");
+        assert!(waits, "until it is restarted: {words}");
+    }
+}
+
+#[test]
+fn reload_that_ends_after_the_gateway_puts_nothing_in_force() {
+    let gateway = from_text(&two_per_minute(""), &clock());
+    gateway.replace_text(&two_per_minute("").replace("2/minute", "4/minute"));
+    // As a reload holds it that hangs.
+    let core = Arc::clone(&gateway.core);
+    gateway.shutdown();
+    core.reload(false).expect_err("it has ended");
+    assert_eq!(core.state.lock().generation, 1);
 }
 
 #[test]
@@ -204,6 +224,18 @@ fn a_clean_stop_keeps_the_buckets_and_a_crash_does_not_bring_old_ones_back() {
     drop(gateway);
     let gateway = from_text(&text, &clock);
     assert_eq!(ask(&mut connect(&gateway)), 200);
+}
+
+#[test]
+fn a_stop_removes_the_file_of_a_unix_socket() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let socket = directory.path().join("socket");
+    let listen = format!("listen = \"unix:{}\"\n        workers", socket.display());
+    let text = two_per_minute("").replace("listen = \"127.0.0.1:0\"\n        workers", &listen);
+    let gateway = from_text(&text, &clock());
+    assert!(socket.exists());
+    gateway.shutdown();
+    assert!(!socket.exists());
 }
 
 #[test]

@@ -44,6 +44,37 @@ impl<S: Subject> Twins<S> {
         })
     }
 
+    /// Draws `claim` from the store and, as the core does, from `kept`: both must say the same.
+    /// Returns whether that was granted, and what is kept now, if it changed. The `place` in the
+    /// test and its `history` are for the message.
+    async fn draw_kept(
+        &self,
+        claim: &Claim<'_>,
+        kept: &Kept,
+        place: &str,
+        history: &mut Vec<String>,
+    ) -> (bool, Option<Kept>) {
+        let algorithm = &claim.limit.algorithm;
+        let found = kept.under(algorithm, self.now);
+        let before = found.state().cloned();
+        let mut states = [before.clone()];
+        let claims = [*claim];
+        let expected = draw_all(&claims, &mut states, self.now);
+        let drawn = self.subject.store().draw(&claims).await;
+        let drawn = drawn.expect("the store answers");
+        let asked = format!(
+            "{} by {algorithm:?} at {:?}: {kept:?}",
+            claim.cost, self.now
+        );
+        assert_eq!(drawn, expected, "{place}: {asked} after {history:#?}");
+        history.push(asked);
+        let [state] = states;
+        let changed = claim.cost > 0 && state != before;
+        let now =
+            changed.then(|| Kept::from_parts(found.algorithm().clone(), state, found.beyond()));
+        (drawn.granted, now)
+    }
+
     fn pass(&mut self, span: Micros) {
         // No process runs for more than a decade; the packed local table counts seventeen years.
         let decade = Timestamp::from_micros(START + 315_000_000_000_000);
@@ -304,30 +335,10 @@ pub(crate) async fn generations_and_tiers_of_a_limit_share_its_buckets<S: Subjec
                         limit.algorithm, twins.now
                     ));
                 }
-                let found = kept.under(&limit.algorithm, twins.now);
-                let before = found.state().cloned();
-                let mut states = [before.clone()];
-                let claims = [claim(limit, &key, cost)];
-                let expected = draw_all(&claims, &mut states, twins.now);
-                let drawn = twins
-                    .subject
-                    .store()
-                    .draw(&claims)
-                    .await
-                    .expect("the store answers");
-                let asked = format!(
-                    "{cost} by {:?} at {:?}: {kept:?}",
-                    limit.algorithm, twins.now
-                );
-                assert_eq!(
-                    drawn, expected,
-                    "seed {seed} step {step}: {asked} after {history:#?}"
-                );
-                history.push(asked);
-                let [state] = states;
-                if cost > 0 && state != before {
-                    kept = Kept::from_parts(found.algorithm().clone(), state, found.beyond());
-                }
+                let place = format!("seed {seed} step {step}");
+                let claim = claim(limit, &key, cost);
+                let (_, drawn) = twins.draw_kept(&claim, &kept, &place, &mut history).await;
+                kept = drawn.unwrap_or(kept);
             }
         }
     }

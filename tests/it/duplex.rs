@@ -52,39 +52,47 @@ fn full_duplex() -> SocketAddr {
 
 /// The same over HTTP/2.
 fn full_duplex_over_http2() -> SocketAddr {
+    over_http2(async |mut body, mut respond| {
+        let mut answer = respond
+            .send_response(http::Response::new(()), false)
+            .expect("sent");
+        let reading = tokio::task::spawn_local(async move {
+            let mut read = 0;
+            while let Some(piece) = body.data().await {
+                let length = piece.expect("a body").len();
+                read += length;
+                body.flow_control()
+                    .release_capacity(length)
+                    .expect("its own");
+            }
+            read
+        });
+        send(&mut answer, SIZE).await;
+        let read = reading.await.expect("no panic");
+        answer
+            .send_data(format!("{read:08}").into(), true)
+            .expect("sent");
+    })
+}
+
+/// An upstream of one HTTP/2 connection whose requests are answered by `answer`; its address.
+pub(crate) fn over_http2(
+    answer: impl AsyncFn(h2::RecvStream, h2::server::SendResponse<Bytes>) + Copy + Send + 'static,
+) -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     listener.set_nonblocking(true).expect("set");
     let address = listener.local_addr().expect("bound");
     std::thread::spawn(move || {
-        run(async move {
+        run(tokio::task::LocalSet::new().run_until(async move {
             let listener = tokio::net::TcpListener::from_std(listener).expect("registered");
             let (stream, _) = listener.accept().await.expect("a connection");
             let mut connection = h2::server::handshake(stream).await.expect("HTTP/2");
-            while let Some(Ok((request, mut respond))) = connection.accept().await {
-                let mut answer = respond
-                    .send_response(http::Response::new(()), false)
-                    .expect("sent");
-                tokio::spawn(async move {
-                    let mut body = request.into_body();
-                    let reading = tokio::spawn(async move {
-                        let mut read = 0;
-                        while let Some(piece) = body.data().await {
-                            let length = piece.expect("a body").len();
-                            read += length;
-                            body.flow_control()
-                                .release_capacity(length)
-                                .expect("its own");
-                        }
-                        read
-                    });
-                    send(&mut answer, SIZE).await;
-                    let read = reading.await.expect("no panic");
-                    answer
-                        .send_data(format!("{read:08}").into(), true)
-                        .expect("sent");
+            while let Some(Ok((request, respond))) = connection.accept().await {
+                tokio::task::spawn_local(async move {
+                    answer(request.into_body(), respond).await;
                 });
             }
-        });
+        }));
     });
     address
 }
@@ -117,10 +125,10 @@ pub(crate) fn run<F: Future>(test: F) -> F::Output {
     })
 }
 
-/// Cuts off who stands still for half a second.
+/// Cuts off who stands still for a second and a half.
 fn in_front_of(upstream: SocketAddr, http2: bool) -> Gateway {
     Gateway::start(&format!(
-        "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\ntimeouts = {{ body_idle = \"500ms\" }}\n\
+        "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\ntimeouts = {{ body_idle = \"1500ms\" }}\n\
          [upstreams.app]\nservers = [\"http://{upstream}\"]\nhttp2 = {http2}\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"app\"\n"
     ))
@@ -222,7 +230,7 @@ fn an_upload_goes_on_while_its_caller_takes_nothing_of_the_answer() {
 
 #[test]
 fn a_caller_that_uploads_for_longer_than_it_may_stand_still_is_not_cut_off_for_taking_nothing() {
-    let pause = Duration::from_millis(200);
+    let pause = Duration::from_millis(500);
     for (upstream, http2) in [(full_duplex(), false), (full_duplex_over_http2(), true)] {
         let gateway = in_front_of(upstream, http2);
         assert_eq!(
@@ -270,7 +278,7 @@ fn a_stream_whose_window_is_shut_is_not_cut_off_while_its_request_comes_and_is_w
                 1,
                 [b'u'; 4096],
             ));
-            std::thread::park_timeout(Duration::from_millis(200));
+            std::thread::park_timeout(Duration::from_millis(500));
         }
         if pieces == 8 {
             frames.send(frame(WINDOW_UPDATE, 0, 1, 1000_u32.to_be_bytes()));

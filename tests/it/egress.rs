@@ -491,7 +491,9 @@ fn a_fleet_keeps_to_the_partners_quota() {
         "0123456789abcdef0123456789abcdef",
     )
     .expect("written");
-    const QUOTA: usize = 30;
+    // The limit lets 25 through in any second; a busy machine may bunch some of two seconds. Two
+    // gateways that do not share it let 50 through.
+    const QUOTA: usize = 40;
     let partner = Partner::start(folder.path(), |heard| {
         let now = heard.last().expect("this one").at;
         let lately = heard

@@ -1,11 +1,12 @@
 //! The process as an operator sees it: signals, exit codes, descriptors that run out.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::harness::{Connection, Upstream, eventually};
+use crate::hostile::{ask, dial};
 
 const FILE: &str = r#"
 [server]
@@ -91,9 +92,7 @@ impl Process {
     }
 
     fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect_timeout(&self.address, PATIENCE).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("set");
-        stream
+        dial(self.address)
     }
 
     pub(crate) fn exit_code(&mut self) -> i32 {
@@ -128,24 +127,6 @@ fn line_with(log: &mut impl BufRead, words: &str) -> String {
         }
         all.push_str(&line);
     }
-}
-
-/// The status of one request; the connection lives on.
-fn ask(stream: &mut TcpStream) -> Option<u16> {
-    stream
-        .write_all(b"HEAD / HTTP/1.1\r\nhost: a\r\n\r\n")
-        .ok()?;
-    let mut answer = Vec::new();
-    let mut byte = [0];
-    while !answer.ends_with(b"\r\n\r\n") {
-        stream.read_exact(&mut byte).ok()?;
-        answer.push(byte[0]);
-    }
-    String::from_utf8_lossy(&answer)
-        .split(' ')
-        .nth(1)?
-        .parse()
-        .ok()
 }
 
 #[test]

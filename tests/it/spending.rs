@@ -272,56 +272,46 @@ fn charged_for_leaving(settle: &str, method: &str, path: &str, seen: &str) -> u6
 
 #[test]
 fn settle_stream_broken_off_costs_the_most_unless_it_was_told_and_done() {
-    assert_eq!(
-        charged_for_leaving("", "GET", "/whole", "0\r\n\r\n"),
-        200,
-        "who stays pays what it cost"
-    );
-    assert_eq!(
-        charged_for_leaving("", "GET", "/silent", ""),
-        300,
-        "before the head"
-    );
-    assert_eq!(
-        charged_for_leaving("", "GET", "/begun", "xxx"),
-        300,
-        "before its usage"
-    );
-    assert_eq!(
-        charged_for_leaving("", "GET", "/told", "\"total_tokens\":1}"),
-        300,
-        "behind a first word of its usage"
-    );
-    assert_eq!(
-        charged_for_leaving("", "GET", "/done", "[DONE]"),
-        200,
-        "behind the event that says that all is said"
-    );
-    assert_eq!(
-        charged_for_leaving("", "GET", "/broken", "xxx"),
-        300,
-        "an upstream can be made to hang up"
-    );
+    for (path, seen, cost, why) in [
+        ("/whole", "0\r\n\r\n", 200, "who stays pays what it cost"),
+        ("/silent", "", 300, "before the head"),
+        ("/begun", "xxx", 300, "before its usage"),
+        (
+            "/told",
+            "\"total_tokens\":1}",
+            300,
+            "behind a first word of its usage",
+        ),
+        (
+            "/done",
+            "[DONE]",
+            200,
+            "behind the event that says that all is said",
+        ),
+        ("/broken", "xxx", 300, "an upstream can be made to hang up"),
+    ] {
+        assert_eq!(
+            charged_for_leaving("", "GET", path, seen),
+            cost,
+            "{path}: {why}"
+        );
+    }
 }
 
 #[test]
 fn settle_stream_broken_off_costs_its_bytes_where_the_file_says_so() {
-    let per = ", broken_off_per = \"1B\"";
-    assert_eq!(
-        charged_for_leaving(per, "GET", "/begun", "xxx\"}\n\n"),
-        120,
-        "what was sent"
-    );
-    assert_eq!(
-        charged_for_leaving(per, "GET", "/silent", ""),
-        10,
-        "never less than the estimate"
-    );
-    assert_eq!(
-        charged_for_leaving(", broken_off_per = \"4B\"", "GET", "/begun", "xxx\"}\n\n"),
-        30,
-        "of four bytes a unit"
-    );
+    for (per, path, seen, cost, why) in [
+        ("1B", "/begun", "xxx\"}\n\n", 120, "what was sent"),
+        ("1B", "/silent", "", 10, "never less than the estimate"),
+        ("4B", "/begun", "xxx\"}\n\n", 30, "of four bytes a unit"),
+    ] {
+        let per = format!(", broken_off_per = \"{per}\"");
+        assert_eq!(
+            charged_for_leaving(&per, "GET", path, seen),
+            cost,
+            "{path}: {why}"
+        );
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::io::Read;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -22,6 +24,23 @@ fn file(admin: u16, server: &str, log: &str) -> String {
 fn tell(process: &Process, signal: Signal) {
     let pid = Pid::from_child(&process.child);
     kill_process(pid, signal).expect("it lives");
+}
+
+/// A gateway with this drain delay and a request under way, which is answered once it is released.
+fn busy(drain_delay: &str) -> (Process, Connection, Sender<()>, Upstream) {
+    let (release, held) = channel::<()>();
+    let held = Mutex::new(held);
+    let upstream = Upstream::start(move |_| {
+        held.lock().expect("no panic").recv().expect("released");
+        Reply::ok("finished")
+    });
+    let timeouts = format!("timeouts = {{ drain_delay = \"{drain_delay}\" }}");
+    let config = file(free_port(), &timeouts, "access = \"off\"");
+    let process = Process::with(&config.replace("builtin:echo", &upstream.url()), 1024);
+    let mut slow = Connection::open(process.address);
+    slow.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the request is under way", || upstream.seen().len() == 1);
+    (process, slow, release, upstream)
 }
 
 fn ready(admin: u16) -> u16 {
@@ -69,21 +88,7 @@ fn sigterm_within_the_drain_delay_is_not_ready_and_still_accepts() {
 
 #[test]
 fn sigterm_after_the_drain_delay_closes_the_listener_and_drains() {
-    let (release, held) = std::sync::mpsc::channel::<()>();
-    let held = std::sync::Mutex::new(held);
-    let upstream = Upstream::start(move |_| {
-        held.lock().expect("no panic").recv().expect("released");
-        Reply::ok("finished")
-    });
-    let config = file(
-        free_port(),
-        "timeouts = { drain_delay = \"100ms\" }",
-        "access = \"off\"",
-    );
-    let mut process = Process::with(&config.replace("builtin:echo", &upstream.url()), 1024);
-    let mut slow = Connection::open(process.address);
-    slow.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    eventually("the request is under way", || upstream.seen().len() == 1);
+    let (mut process, mut slow, release, _upstream) = busy("100ms");
     tell(&process, Signal::TERM);
     eventually("the listener closes", || {
         TcpStream::connect(process.address).is_err()
@@ -95,22 +100,20 @@ fn sigterm_after_the_drain_delay_closes_the_listener_and_drains() {
 }
 
 #[test]
-fn sigterm_sent_twice_at_once_is_one() {
-    let (release, held) = std::sync::mpsc::channel::<()>();
-    let held = std::sync::Mutex::new(held);
-    let upstream = Upstream::start(move |_| {
-        held.lock().expect("no panic").recv().expect("released");
-        Reply::ok("finished")
-    });
+fn sigint_drains_at_once_whatever_the_drain_delay() {
     let config = file(
         free_port(),
-        "timeouts = { drain_delay = \"0s\" }",
+        "timeouts = { drain_delay = \"1h\" }",
         "access = \"off\"",
     );
-    let mut process = Process::with(&config.replace("builtin:echo", &upstream.url()), 1024);
-    let mut slow = Connection::open(process.address);
-    slow.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    eventually("the request is under way", || upstream.seen().len() == 1);
+    let mut process = Process::with(&config, 1024);
+    tell(&process, Signal::INT);
+    assert_eq!(process.exit_code(), 0);
+}
+
+#[test]
+fn sigterm_sent_twice_at_once_is_one() {
+    let (mut process, mut slow, release, _upstream) = busy("0s");
     tell(&process, Signal::TERM);
     process.line("draining");
     tell(&process, Signal::TERM);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use crate::duplex::run;
+use crate::duplex::over_http2;
 use crate::forwarding::open;
 use crate::harness::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, Fate, Frames, HEADERS, RST_STREAM, WINDOW_UPDATE,
@@ -385,9 +385,9 @@ fn slowly() -> SocketAddr {
             stream.set_read_timeout(Some(PATIENCE)).expect("set");
             std::thread::spawn(move || {
                 until(&mut stream, "body");
-                let head = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\nconnection: close\r\n\r\n";
+                let head = "HTTP/1.1 200 OK\r\ncontent-length: 20\r\nconnection: close\r\n\r\n";
                 let mut sent = stream.write_all(head.as_bytes());
-                for _ in 0..10 {
+                for _ in 0..20 {
                     std::thread::park_timeout(Duration::from_millis(100));
                     sent = sent.and_then(|()| stream.write_all(b"."));
                 }
@@ -401,34 +401,20 @@ fn slowly() -> SocketAddr {
 
 /// The same over HTTP/2, one connection.
 fn slowly_over_http2() -> SocketAddr {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.set_nonblocking(true).expect("set");
-    let address = listener.local_addr().expect("bound");
-    std::thread::spawn(move || {
-        run(async move {
-            let listener = tokio::net::TcpListener::from_std(listener).expect("registered");
-            let (stream, _) = listener.accept().await.expect("a connection");
-            let mut connection = h2::server::handshake(stream).await.expect("HTTP/2");
-            while let Some(Ok((request, mut respond))) = connection.accept().await {
-                tokio::spawn(async move {
-                    let mut body = request.into_body();
-                    while let Some(Ok(piece)) = body.data().await {
-                        let _ = body.flow_control().release_capacity(piece.len());
-                    }
-                    let mut answer = respond
-                        .send_response(http::Response::new(()), false)
-                        .expect("sent");
-                    for piece in 0..10 {
-                        tokio::time::sleep(Duration::from_millis(100)).await;
-                        if answer.send_data(".".into(), piece == 9).is_err() {
-                            return;
-                        }
-                    }
-                });
+    over_http2(async |mut body, mut respond| {
+        while let Some(Ok(piece)) = body.data().await {
+            let _ = body.flow_control().release_capacity(piece.len());
+        }
+        let mut answer = respond
+            .send_response(http::Response::new(()), false)
+            .expect("sent");
+        for piece in 0..20 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            if answer.send_data(".".into(), piece == 19).is_err() {
+                return;
             }
-        });
-    });
-    address
+        }
+    })
 }
 
 fn timed(upstream: &str, http2: bool, timeouts: &str) -> Gateway {
@@ -448,14 +434,14 @@ fn an_answer_that_keeps_coming_is_not_cut_off_after_a_request_whose_end_came_by_
         let gateway = timed(
             &format!("http://{upstream}"),
             http2,
-            "idle = \"400ms\", response = \"1h\"",
+            "idle = \"1500ms\", response = \"1h\"",
         );
         let mut trailed = Connection::open(gateway.address());
         trailed.send(TRAILED);
         let answer = trailed.answer("POST");
         assert_eq!(
             (answer.status, answer.text().as_str()),
-            (200, ".........."),
+            (200, "...................."),
             "trailers, HTTP/2 upstream: {http2}"
         );
         for end in [
@@ -476,7 +462,7 @@ fn an_answer_that_keeps_coming_is_not_cut_off_after_a_request_whose_end_came_by_
             let fate = frames.fate(1);
             assert_eq!(
                 (fate.status, fate.ended, fate.body.as_slice()),
-                (Some(200), true, &b".........."[..]),
+                (Some(200), true, &b"...................."[..]),
                 "HTTP/2 upstream: {http2}: {fate:?}"
             );
         }

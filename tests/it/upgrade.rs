@@ -530,6 +530,31 @@ fn sigterm_while_a_new_process_hangs_gives_it_up_and_drains() {
     );
 }
 
+#[test]
+fn upgrade_while_the_process_before_has_not_ended_is_refused() {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let upstream = Upstream::start(move |_| {
+        let _ = held.lock().expect("no panic").recv();
+        Reply::ok("finished")
+    });
+    let config = config(1, &limited("/few", "2/day", 2, &upstream.url()));
+    let mut service =
+        Service::start(&config.replace("timeouts.drain = \"2s\"", "timeouts.drain = \"1h\""));
+    let mut slow = service.connect();
+    slow.send("GET /few HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("it is under way", || upstream.seen().len() == 1);
+    service.upgrade();
+    service.signal("USR2");
+    service.await_line("the gateway before this one has not ended yet", 1);
+    assert_eq!(service.count(TAKEN), 1);
+    release.send(()).expect("the upstream waits");
+    assert_eq!(slow.answer("GET").text(), "finished");
+    service.await_end_of_old(1);
+    drop(release);
+    service.upgrade();
+}
+
 /// A program that goes along until it has received `until`, says `say`, and ends.
 fn impostor(until: &str, say: &str) -> String {
     format!(

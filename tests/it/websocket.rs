@@ -24,18 +24,23 @@ fn open_connections(gateway: &Gateway) -> f64 {
         .expect("a gauge")
 }
 
-#[test]
-fn a_websocket_lives_through_a_reload_and_is_counted_to_its_end() {
-    let Some(mut peers) = Peers::start("websockets", "tests/it/websocket_peers.py", &[]) else {
-        return;
-    };
+/// A WebSocket that has answered once, through a gateway to the upstream on this port; `None`: the
+/// peers are not installed.
+fn open() -> Option<(Peers, Gateway, u64)> {
+    let mut peers = Peers::start("websockets", "tests/it/websocket_peers.py", &[])?;
     let port = peers.hear().as_u64().expect("a port");
     let gateway = Gateway::start(&config(port, "10/hour", ""));
-    assert_eq!(
-        peers.tell(&json!({"do": "open", "target": gateway.address().to_string()})),
-        "open"
-    );
+    let target = gateway.address().to_string();
+    assert_eq!(peers.tell(&json!({"do": "open", "target": target})), "open");
     assert_eq!(peers.tell(&json!({"do": "ask", "text": "one"})), "re:one");
+    Some((peers, gateway, port))
+}
+
+#[test]
+fn a_websocket_lives_through_a_reload_and_is_counted_to_its_end() {
+    let Some((mut peers, gateway, port)) = open() else {
+        return;
+    };
     assert!((open_connections(&gateway) - 1.0).abs() < 0.1);
     gateway
         .reload(&config(
@@ -68,16 +73,9 @@ fn a_websocket_lives_through_a_reload_and_is_counted_to_its_end() {
 
 #[test]
 fn a_websocket_is_told_that_the_gateway_goes_away() {
-    let Some(mut peers) = Peers::start("websockets", "tests/it/websocket_peers.py", &[]) else {
+    let Some((mut peers, gateway, _)) = open() else {
         return;
     };
-    let port = peers.hear().as_u64().expect("a port");
-    let gateway = Gateway::start(&config(port, "10/hour", ""));
-    assert_eq!(
-        peers.tell(&json!({"do": "open", "target": gateway.address().to_string()})),
-        "open"
-    );
-    assert_eq!(peers.tell(&json!({"do": "ask", "text": "one"})), "re:one");
     gateway.drain();
     assert_eq!(
         peers.tell(&json!({"do": "end"})),

@@ -350,12 +350,8 @@ fn settle_target<B>(request: &mut Request<B>) -> Result<Option<Absolute>, Malfor
         (Some(_), _) => return Err(Malformed::Target),
     };
     if absolute.is_some() {
-        let options = *request.method() == Method::OPTIONS;
         let uri = std::mem::take(request.uri_mut());
-        let bare = uri.path_and_query().is_none();
         let path = match uri.into_parts().path_and_query {
-            // `OPTIONS http://host` asks about the server as a whole (RFC 9112 3.2.4).
-            _ if bare && options => PathAndQuery::from_static("*"),
             // The path of `http://host?x` is empty, which means `/` (RFC 9112 3.2.1): it is
             // displayed as `/` but stored as empty.
             Some(path) if path.as_str().starts_with('?') => {

@@ -412,7 +412,7 @@ impl Drop for Awake {
 
 /// The number of idle connections of one worker that may keep their buffers (about 20 KiB each, for a second at most). A
 /// connection without them spends some 1,100 instructions on getting them again for its next request.
-const AWAKE_MAX: usize = 128;
+pub(crate) const AWAKE_MAX: usize = 128;
 /// How often a hold checks for acknowledgements.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// The number of task slots that an idle worker keeps.

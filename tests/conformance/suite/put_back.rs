@@ -1,9 +1,7 @@
 //! A server's clock that is put back, and forward again. (The clock of a process does not go back.)
 
 use fastrand::Rng;
-use tollgate_limit::{
-    Algorithm, Align, Change, Kept, Kind, Micros, Settlement, Terms, Timestamp, draw_all,
-};
+use tollgate_limit::{Algorithm, Align, Change, Kept, Kind, Micros, Settlement, Terms, Timestamp};
 use tollgate_store::Store;
 
 use super::{Twins, pause, random_limit};
@@ -63,30 +61,12 @@ pub(crate) async fn a_clock_that_steps_back_and_forward_finds_buckets_as_the_cor
                 if kept.pull(written, twins.now) {
                     written = kept.written(twins.now);
                 }
-                let found = kept.under(&limit.algorithm, twins.now);
-                let before = found.state().cloned();
-                let mut states = [before.clone()];
-                let claims = [claim(limit, &key, cost)];
-                let expected = draw_all(&claims, &mut states, twins.now);
-                let drawn = twins
-                    .subject
-                    .store()
-                    .draw(&claims)
-                    .await
-                    .expect("the store answers");
-                let asked = format!(
-                    "{cost} by {:?} at {:?}: {kept:?}",
-                    limit.algorithm, twins.now
-                );
-                assert_eq!(
-                    drawn, expected,
-                    "seed {seed} step {step}: {asked} after {history:#?}"
-                );
-                history.push(asked);
-                fresh = cost > 0 && drawn.granted;
-                let [state] = states;
-                if cost > 0 && state != before {
-                    kept = Kept::from_parts(found.algorithm().clone(), state, found.beyond());
+                let place = format!("seed {seed} step {step}");
+                let claim = claim(limit, &key, cost);
+                let (granted, drawn) = twins.draw_kept(&claim, &kept, &place, &mut history).await;
+                fresh = cost > 0 && granted;
+                if let Some(drawn) = drawn {
+                    kept = drawn;
                     written = kept.written(twins.now);
                 }
             }

@@ -482,6 +482,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn health_checks_that_are_good_again_forgive_failures_and_end_a_pause() {
+        let server = record(Duration::ZERO);
+        server.failed();
+        server.failed();
+        for good in [false, true] {
+            server.checked(good, 1, 1);
+        }
+        assert!(server.is_fit(), "its pause is over");
+        server.failed();
+        assert!(server.is_fit(), "the first failure since");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_server_that_came_back_starts_slowly() {
         let server = record(Duration::from_secs(10));
@@ -559,9 +572,11 @@ mod tests {
         );
         let mut stricter = upstream.clone();
         stricter.eject.failures = 1;
-        assert!(!Arc::ptr_eq(
-            &one,
-            &fleet.record(&stricter, &stricter.servers[0], false)
-        ));
+        let stricter = fleet.record(&stricter, &stricter.servers[0], false);
+        assert!(!Arc::ptr_eq(&one, &stricter));
+        let slower = judged(Duration::from_secs(1));
+        let slower = fleet.record(&slower, &slower.servers[0], false);
+        let back = fleet.record(&upstream, &upstream.servers[0], false);
+        assert!(!Arc::ptr_eq(&slower, &back));
     }
 }

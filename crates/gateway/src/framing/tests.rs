@@ -300,3 +300,34 @@ fn a_host_is_looked_at_as_closely_behind_another() {
         );
     }
 }
+
+#[test]
+fn http2_field_values_have_no_blank_at_either_end() {
+    for odd in [" a", "a ", "\ta", "a\t"] {
+        let fields = [("x-key", odd)];
+        for (version, expected) in [
+            (Version::HTTP_2, Err(Malformed::FieldValue)),
+            (Version::HTTP_11, Ok(())),
+        ] {
+            let mut request = request(version, "http://a/x", &[("host", "a"), fields[0]]);
+            assert_eq!(admit(&mut request), expected, "{odd:?} {version:?}");
+        }
+    }
+    let mut request = request(
+        Version::HTTP_2,
+        "http://a/x",
+        &[("x-key", "a b"), ("x", "")],
+    );
+    assert_eq!(admit(&mut request), Ok(()));
+}
+
+#[test]
+fn options_of_an_absolute_target_keep_their_path() {
+    for (target, path) in [("http://a", "/"), ("http://a/", "/"), ("http://a?x", "/?x")] {
+        let mut request = request(Version::HTTP_11, "/", &[("host", "a")]);
+        *request.uri_mut() = target.parse().expect("a target");
+        *request.method_mut() = Method::OPTIONS;
+        assert_eq!(admit(&mut request), Ok(()), "{target}");
+        assert_eq!(request.uri(), path, "{target}");
+    }
+}

@@ -120,6 +120,15 @@ fn a_strangers_forwarding_fields_are_replaced() {
         ("x-user", "a"),
     ]);
     assert_eq!(headers, expected);
+    let mut encrypted = from;
+    encrypted.tls = true;
+    let mut written = Vec::new();
+    Origin::of_stranger(&mut others, present, &encrypted, None, None).write(&mut written);
+    let written = String::from_utf8(written).expect("text");
+    assert!(
+        written.contains("x-forwarded-proto: https\r\n"),
+        "{written}"
+    );
 }
 
 #[test]

@@ -270,3 +270,20 @@ fn no_bytes_upset_the_reader() {
         assert_eq!(pieces, expected, "round {round}, {}", bytes.escape_ascii());
     }
 }
+
+#[test]
+fn head_expects_only_where_a_body_follows_and_the_client_knows_interim_responses() {
+    for (version, length, expects) in [
+        ("1.1", "content-length: 5\r\n", true),
+        ("1.1", "transfer-encoding: chunked\r\n", true),
+        ("1.1", "content-length: 0\r\n", false),
+        ("1.1", "", false),
+        ("1.0", "content-length: 5\r\n", false),
+    ] {
+        let text =
+            format!("POST / HTTP/{version}\r\nhost: a\r\n{length}expect: 100-continue\r\n\r\n");
+        let read = Reader::new().read(&mut BytesMut::from(&text[..]), LIMITS);
+        let head = read.expect("well-formed").expect("whole");
+        assert_eq!(head.expects, expects, "{text:?}");
+    }
+}

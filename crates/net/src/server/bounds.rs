@@ -198,6 +198,22 @@ mod tests {
     }
 
     #[test]
+    fn trusted_proxies_are_not_bounded_by_their_address() {
+        let settings = Settings {
+            connections_per_address: Some(1),
+            trusted_proxies: ["192.0.2.0/24".parse().expect("a network")]
+                .into_iter()
+                .collect(),
+            ..Settings::default()
+        };
+        let shared = Arc::new(Shared::new(settings.clone()));
+        let mut places = [(); 3].map(|()| Place::take(&shared, 9).expect("room"));
+        for place in &mut places {
+            assert_eq!(place.from([192, 0, 2, 1].into(), &settings), Ok(()));
+        }
+    }
+
+    #[test]
     fn places_are_bounded_and_given_back() {
         let settings = Settings {
             connections_per_address: Some(1),

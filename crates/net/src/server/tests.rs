@@ -217,6 +217,39 @@ fn a_panic_is_one_500_and_costs_nobody_else_anything() {
 }
 
 #[test]
+fn http2_heads_above_the_bounds_are_refused() {
+    let server = start(Settings {
+        headers: 3,
+        target_bytes: 10,
+        ..Settings::default()
+    });
+    run(async {
+        let stream = tokio::net::TcpStream::connect(server.address)
+            .await
+            .expect("connected");
+        let (mut sender, connection) = h2::client::handshake(stream)
+            .await
+            .expect("HTTP/2 is spoken");
+        tokio::spawn(connection);
+        for (target, fields, status) in [
+            ("http://a/echo", 3, 200),
+            ("http://a/echo-echo-echo", 0, 414),
+            ("http://a/echo", 4, 431),
+        ] {
+            let mut request = Request::get(target);
+            for field in 0..fields {
+                request = request.header(format!("x-{field}"), "a");
+            }
+            let request = request.body(()).expect("a request");
+            let (answer, _) = sender.send_request(request, true).expect("sent");
+            let answer = answer.await.expect("answered");
+            assert_eq!(answer.status(), status, "{target} {fields}");
+        }
+    });
+    assert_eq!(server.shared.stats.oversized_heads.value(), 2);
+}
+
+#[test]
 fn http2_panic_upon_head_is_a_500_without_data() {
     let server = start(Settings::default());
     run(async {
@@ -288,6 +321,14 @@ fn the_proxy_protocol_is_believed_from_trusted_peers_only() {
         assert!(answer.ends_with("192.0.2.7:4711"), "{answer:?}");
         wait_until("it has left", || server.shared.bounds.open() == 0);
     }
+    // The bound is of the address that the header names.
+    let mut held = server.connect();
+    let begun = "PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\nGET /a HTTP/1.1\r\nhost: a\r\n\r\n";
+    held.write_all(begun.as_bytes()).expect("sent");
+    read_answer(&mut held, "GET /a");
+    assert_eq!(server.talk(begun.as_bytes()), "", "one is open");
+    drop(held);
+    wait_until("it has left", || server.shared.bounds.open() == 0);
     assert_eq!(
         server.talk(request.as_bytes()),
         "",

@@ -269,4 +269,15 @@ mod tests {
             assert_eq!(passed, expected, "pieces of {size}");
         }
     }
+
+    #[test]
+    fn trailers_block_that_does_not_end_is_not_kept_beyond_its_bound() {
+        let mut trailers = Trailers::new();
+        trailers.pass(&mut [b'x'; PREFACE]);
+        trailers.pass(&mut frame(HEADERS, 0, 1, &[0x82]));
+        for _ in 0..2 * BLOCK_MAX / 255 {
+            trailers.pass(&mut frame(CONTINUATION, 0, 1, &[0; 255]));
+        }
+        assert!(trailers.lost && trailers.block.len() <= BLOCK_MAX + 255);
+    }
 }

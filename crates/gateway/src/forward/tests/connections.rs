@@ -1,7 +1,7 @@
 //! Connections to the upstream: kept, found stale, bounded, timed.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use super::origin::{OK, Origin};
 use super::relay::{gateway, server, upstream};
@@ -12,6 +12,12 @@ use tollgate_policy::upstream::{Balance, HostPolicy, Upstream};
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
 const UNAVAILABLE: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+
+/// An address that nobody listens at.
+fn dead() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    listener.local_addr().expect("bound")
+}
 
 /// An upstream that answers one request per connection and then closes upon the next, having read it.
 fn closes_at_reuse() -> Origin {
@@ -73,6 +79,51 @@ fn retries_after_closed_connections_are_bounded_by_the_retry_budget() {
     assert!(sent <= REQUESTS + RETRIES_MOST, "{sent}");
     assert!(served < REQUESTS, "the others are 502");
     assert!(served > 100, "{served}");
+}
+
+#[test]
+fn retries_after_a_status_are_bounded_by_the_retry_budget() {
+    const REQUESTS: usize = 300;
+    const RETRIES_MOST: usize = (500 + REQUESTS) / 5;
+    let ill = Origin::answering(UNAVAILABLE);
+    let mut two = upstream(ill.address);
+    (two.attempts, two.retry.statuses, two.eject.failures) = (2, vec![503], 1_000_000);
+    let gateway = gateway(two);
+    for _ in 0..REQUESTS {
+        assert_eq!(gateway.ask(GET).status, 503);
+    }
+    let sent = ill.records().concat().matches("GET /").count();
+    assert!(sent <= REQUESTS + RETRIES_MOST, "{sent}");
+    assert!(sent > REQUESTS + 100, "{sent}");
+}
+
+#[test]
+fn retries_end_with_the_last_attempt() {
+    let ill = [(); 3].map(|()| Origin::answering(UNAVAILABLE));
+    let mut three = in_turn([&ill[0], &ill[1]]);
+    three.servers.push(server(ill[2].address));
+    (three.retry.statuses, three.eject.failures) = (vec![503], 1000);
+    assert_eq!(gateway(three).ask(GET).status, 503);
+    let sent = ill.iter().map(|origin| origin.records().len());
+    assert_eq!(sent.sum::<usize>(), 2, "of three servers two are asked");
+}
+
+#[test]
+fn retries_after_a_resend_that_found_no_connection_have_one_attempt_left() {
+    let (leaving, dead, well) = (leaves_at_reuse(), dead(), Origin::answering(OK));
+    let mut three = upstream(leaving.address);
+    three.servers.extend([server(dead), server(well.address)]);
+    (three.balance, three.attempts, three.eject.failures) = (Balance::RoundRobin, 2, 1000);
+    let gateway = gateway(three);
+    // Of the requests that begin with the server that leaves, the second finds its connection closed.
+    let statuses: Vec<u16> = (0..6).map(|_| gateway.ask(GET).status).collect();
+    let asked = leaving.records().concat().matches("GET /").count();
+    assert_eq!(asked, 2, "the second time in vain");
+    assert_eq!(
+        statuses.iter().filter(|status| **status == 502).count(),
+        2,
+        "its one other attempt, and that of the next, is at the dead server: {statuses:?}"
+    );
 }
 
 #[test]
@@ -141,11 +192,7 @@ fn bytes_behind_an_answer_are_never_the_next_answer() {
 
 #[test]
 fn a_dead_upstream_is_502_and_a_silent_one_504() {
-    let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .expect("a port")
-        .local_addr()
-        .expect("bound");
-    let answer = gateway(upstream(dead)).ask(GET);
+    let answer = gateway(upstream(dead())).ask(GET);
     assert_eq!(answer.status, 502);
     assert!(answer.body.contains("upstream-unreachable"), "{answer:?}");
 
@@ -161,12 +208,8 @@ fn a_dead_upstream_is_502_and_a_silent_one_504() {
 
 #[test]
 fn a_connect_failure_goes_to_another_server() {
-    let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .expect("a port")
-        .local_addr()
-        .expect("bound");
     let origin = Origin::answering(OK);
-    let mut two = upstream(dead);
+    let mut two = upstream(dead());
     two.servers.push(server(origin.address));
     two.balance = Balance::RoundRobin;
     two.attempts = 2;

@@ -481,6 +481,24 @@ fn http2_post_of_which_more_was_sent_than_is_kept_is_not_sent_again() {
     assert_eq!(origin.records().len(), 1, "on one connection");
 }
 
+/// Refuses a stream, answers the one on which the request comes again before there is room for its
+/// body, and makes room once the head of the answer has arrived; that stream.
+fn answered_before_its_body(
+    conn: &mut Conn,
+    refused: u32,
+    opened: &Mutex<std::sync::mpsc::Receiver<()>>,
+) -> io::Result<u32> {
+    // SETTINGS_INITIAL_WINDOW_SIZE = 0: what is sent again finds no room.
+    write(conn, &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]))?;
+    write(conn, &frame(RST_STREAM, 0, refused, &REFUSED))?;
+    let stream = request(conn)?;
+    write(conn, &frame(HEADERS, 0x4, stream, &[0x88]))?;
+    let arrived = opened.lock().expect("not poisoned").recv_timeout(DEADLINE);
+    arrived.expect("the head has arrived");
+    write(conn, &frame(WINDOW_UPDATE, 0, stream, &[0, 0, 0x10, 0]))?;
+    Ok(stream)
+}
+
 /// The server answers before it has room for the body that is sent again.
 #[test]
 fn http2_body_sent_again_after_the_answer_has_begun_is_whole() {
@@ -492,17 +510,7 @@ fn http2_body_sent_again_after_the_answer_has_begun_is_whole() {
             greet(conn, b"")?;
             let refused = request(conn)?;
             while read_frame(conn)?.0 != DATA {}
-            // SETTINGS_INITIAL_WINDOW_SIZE = 0: what is sent again finds no room.
-            write(conn, &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]))?;
-            write(conn, &frame(RST_STREAM, 0, refused, &REFUSED))?;
-            let stream = request(conn)?;
-            write(conn, &frame(HEADERS, 0x4, stream, &[0x88]))?;
-            opened
-                .lock()
-                .expect("not poisoned")
-                .recv_timeout(DEADLINE)
-                .expect("the head has arrived");
-            write(conn, &frame(WINDOW_UPDATE, 0, stream, &[0, 0, 0x10, 0]))?;
+            answered_before_its_body(conn, refused, &opened)?;
             bodies(conn, |conn, stream, body, whole| {
                 if whole {
                     let _ = tell.send(body.to_vec());
@@ -535,16 +543,7 @@ fn http2_trailers_sent_again_after_the_answer_has_begun_arrive() {
         let refused = request(conn)?;
         // The body and the trailers have gone out once.
         while read_frame(conn)?.0 != HEADERS {}
-        write(conn, &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]))?;
-        write(conn, &frame(RST_STREAM, 0, refused, &REFUSED))?;
-        let stream = request(conn)?;
-        write(conn, &frame(HEADERS, 0x4, stream, &[0x88]))?;
-        opened
-            .lock()
-            .expect("not poisoned")
-            .recv_timeout(DEADLINE)
-            .expect("the head has arrived");
-        write(conn, &frame(WINDOW_UPDATE, 0, stream, &[0, 0, 0x10, 0]))?;
+        let stream = answered_before_its_body(conn, refused, &opened)?;
         loop {
             let (kind, flags, of) = read_frame(conn)?;
             if of == stream && flags & 1 != 0 {

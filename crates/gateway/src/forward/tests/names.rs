@@ -3,11 +3,10 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::origin::{Conn, Origin};
 use super::relay::{Gateway, conduct, gateway_of, route, server, upstream};
-use super::wire::{DEADLINE, read_answer};
+use super::wire::{read_answer, wait_until};
 use crate::forward::UpstreamHealth;
 use crate::forward::members::{Members, bit};
 use crate::forward::resolver::{SILENT, Table};
@@ -46,6 +45,12 @@ fn named(address: SocketAddr) -> Upstream {
     upstream
 }
 
+/// From now on the name of [`named`] has these addresses.
+fn resolve(table: &Table, addresses: &[SocketAddr]) {
+    let name = "app.test".to_owned();
+    table.lock().addresses.insert(name, addresses.to_vec());
+}
+
 fn gateway(upstream: Upstream, fleet: UpstreamHealth) -> Gateway {
     gateway_of(upstream, route(), conduct(), fleet)
 }
@@ -54,25 +59,19 @@ fn gateway(upstream: Upstream, fleet: UpstreamHealth) -> Gateway {
 fn name_whose_address_changed_is_followed_while_connections_to_the_old_one_live() {
     let (old, new, _) = two("old", "new");
     let table = Table::default();
-    table
-        .lock()
-        .addresses
-        .insert("app.test".to_owned(), vec![old.address]);
+    resolve(&table, &[old.address]);
     let gateway = gateway(named(old.address), UpstreamHealth::with_names(&table));
     let mut client = gateway.connect();
     client.write_all(GET.as_bytes()).expect("sent");
     assert_eq!(read_answer(&mut client).body, "old");
-    table
-        .lock()
-        .addresses
-        .insert("app.test".to_owned(), vec![new.address]);
+    resolve(&table, &[new.address]);
     assert_eq!(old.wait_closed(), 0, "its idle connection is closed");
     client.write_all(GET.as_bytes()).expect("sent");
     assert_eq!(read_answer(&mut client).body, "new");
     // A resolver that fails, or knows nothing, changes nothing.
     table.lock().addresses.clear();
     // The one worker asks again once it has taken in the answer before.
-    eventually("lookups fail", || table.lock().failures >= 2);
+    wait_until("lookups fail", || table.lock().failures >= 2);
     let asked = gateway.ask(GET);
     assert_eq!(asked.body, "new");
     assert_eq!(new.records().len(), 1, "nor is its connection another");
@@ -82,10 +81,7 @@ fn name_whose_address_changed_is_followed_while_connections_to_the_old_one_live(
 fn name_with_several_addresses_is_several_servers() {
     let (one, other, dead) = two("one", "other");
     let table = Table::default();
-    table.lock().addresses.insert(
-        "app.test".to_owned(),
-        vec![one.address, dead, other.address],
-    );
+    resolve(&table, &[one.address, dead, other.address]);
     let fleet = UpstreamHealth::with_names(&table);
     let mut upstream = named(one.address);
     upstream.eject = Eject {
@@ -120,10 +116,7 @@ fn name_with_several_addresses_is_several_servers() {
 fn name_each_address_has_health_checks_of_its_own() {
     let (ill, well, _) = two("ill", "well");
     let table = Table::default();
-    table
-        .lock()
-        .addresses
-        .insert("app.test".to_owned(), vec![ill.address, well.address]);
+    resolve(&table, &[ill.address, well.address]);
     let fleet = UpstreamHealth::with_names(&table);
     let mut upstream = named(ill.address);
     upstream.health = Some(Health {
@@ -135,7 +128,7 @@ fn name_each_address_has_health_checks_of_its_own() {
     });
     let gateway = gateway(upstream.clone(), fleet.clone());
     gateway.ask(GET);
-    eventually("the ill one is known", || {
+    wait_until("the ill one is known", || {
         fleet.status(&upstream).iter().any(|status| {
             status
                 .state
@@ -159,10 +152,7 @@ fn name_that_nobody_knows_is_502_until_somebody_does() {
         answer.status == 502 && answer.body.contains("upstream-unreachable"),
         "{answer:?}"
     );
-    table
-        .lock()
-        .addresses
-        .insert("app.test".to_owned(), vec![one.address]);
+    resolve(&table, &[one.address]);
     assert_eq!(
         gateway.ask(GET).body,
         "one",
@@ -174,10 +164,7 @@ fn name_that_nobody_knows_is_502_until_somebody_does() {
 fn name_last_good_answer_outlives_a_reload_while_the_resolver_fails() {
     let (one, _, _) = two("one", "other");
     let table = Table::default();
-    table
-        .lock()
-        .addresses
-        .insert("app.test".to_owned(), vec![one.address]);
+    resolve(&table, &[one.address]);
     let fleet = UpstreamHealth::with_names(&table);
     let before = gateway(named(one.address), fleet.clone());
     assert_eq!(before.ask(GET).body, "one");
@@ -200,10 +187,7 @@ fn name_last_good_answer_outlives_a_reload_while_the_resolver_fails() {
 fn name_that_is_answered_slowly_does_not_hold_up_the_other_servers() {
     let (one, _, _) = two("one", "other");
     let table = Table::default();
-    table
-        .lock()
-        .addresses
-        .insert("app.test".to_owned(), vec![one.address]);
+    resolve(&table, &[one.address]);
     let mut by_name = named(one.address);
     by_name.timeouts.connect = Micros::from_secs(3600);
     let mut silent = by_name.servers[0].clone();
@@ -225,10 +209,7 @@ fn name_that_is_answered_slowly_does_not_hold_up_the_other_servers() {
 async fn name_other_addresses_are_tried_fit_ones_first() {
     let table = Table::default();
     let addresses: Vec<SocketAddr> = (1..=4).map(|last| ([127, 0, 0, last], 9).into()).collect();
-    table
-        .lock()
-        .addresses
-        .insert("app.test".to_owned(), addresses.clone());
+    resolve(&table, &addresses);
     let mut upstream = named(addresses[0]);
     upstream.eject = Eject {
         failures: 1,
@@ -249,14 +230,4 @@ async fn name_other_addresses_are_tried_fit_ones_first() {
         assert_eq!(roster.sibling(3, bit(0) | bit(1) | bit(2) | bit(3)), None);
     };
     tokio::task::LocalSet::new().run_until(run).await;
-}
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let step = Duration::from_millis(5);
-    let mut waited = Duration::ZERO;
-    while !holds() {
-        assert!(waited < DEADLINE, "{what}");
-        std::thread::sleep(step);
-        waited += step;
-    }
 }

@@ -1,12 +1,14 @@
 //! What an upstream's settings promise: retries, health, bounds, who is told of the client, TLS, Unix sockets.
 
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::origin::{OK, Origin};
-use super::relay::{gateway, server, upstream};
-use super::wire::{read_answer, read_head};
+use super::relay::{conduct, gateway, gateway_of, route, server, upstream};
+use super::wire::{read_answer, read_head, wait_until};
+use crate::forward::{ServerHealth, UpstreamHealth};
 use tollgate_limit::Micros;
 use tollgate_policy::upstream::{
     Balance, Eject, Health, PemFile, ProxyProtocol, ServerAddress, TlsFiles,
@@ -118,16 +120,45 @@ fn a_server_that_fails_its_health_checks_gets_no_requests() {
     });
     let gateway = gateway(two);
     gateway.ask(GET);
-    let deadline = std::time::Duration::from_secs(10);
-    let mut waited = std::time::Duration::ZERO;
-    while checks.load(Ordering::Relaxed) < 4 && waited < deadline {
-        let step = std::time::Duration::from_millis(5);
-        std::thread::sleep(step);
-        waited += step;
-    }
+    wait_until("it is checked", || checks.load(Ordering::Relaxed) >= 4);
     for _ in 0..6 {
         assert_eq!(gateway.ask(GET).body, "ok");
     }
+}
+
+#[test]
+fn health_checks_count_a_redirection_as_good_and_silence_as_bad() {
+    let moved = Origin::start(|conn| {
+        loop {
+            let check = conn.request()?.starts_with("GET /healthz ");
+            let status = if check { "302 Found" } else { "200 OK" };
+            conn.send(&format!(
+                "HTTP/1.1 {status}\r\nContent-Length: 5\r\n\r\nmoved"
+            ))?;
+        }
+    });
+    // It listens, and answers nothing.
+    let silent = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let mut two = upstream(moved.address);
+    two.servers
+        .push(server(silent.local_addr().expect("bound")));
+    two.health = Some(Health {
+        path: "/healthz".into(),
+        every: Micros(20_000),
+        timeout: Micros(200_000),
+        healthy_after: 1,
+        unhealthy_after: 1,
+    });
+    let fleet = UpstreamHealth::default();
+    let gateway = gateway_of(two.clone(), route(), conduct(), fleet.clone());
+    gateway.ask(GET);
+    let state = |index: usize| fleet.status(&two)[index].state;
+    wait_until("silence is bad", || {
+        state(1) == Some(ServerHealth::Unhealthy)
+    });
+    // By then the other one has been checked several times.
+    assert_eq!(state(0), Some(ServerHealth::Up));
+    assert_eq!(gateway.ask(GET).body, "moved");
 }
 
 #[test]

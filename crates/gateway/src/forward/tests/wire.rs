@@ -92,3 +92,15 @@ pub(super) fn read_answer(stream: &mut impl Read) -> Answer {
 pub(super) fn is_end_with_trailers(body: &[u8]) -> bool {
     body.ends_with(b"\r\n\r\n") && body.windows(5).any(|window| window == b"\r\n0\r\n")
 }
+
+/// Waits for what another thread does, at most [`DEADLINE`].
+#[track_caller]
+pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let step = Duration::from_millis(5);
+    let mut waited = Duration::ZERO;
+    while !holds() {
+        assert!(waited < DEADLINE, "not in time: {what}");
+        std::thread::sleep(step);
+        waited += step;
+    }
+}

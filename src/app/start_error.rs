@@ -1,0 +1,54 @@
+//! The reasons why a gateway does not start.
+
+use std::io;
+
+use tollgate_config::ConfigError;
+use tollgate_net::listener::BindError;
+use tollgate_net::tls::TlsError;
+
+/// The reason why a gateway did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration is invalid.
+    #[error("{0}")]
+    Config(ConfigError),
+    /// A listener cannot be bound.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A certificate, key or authority cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A service manager handed over a socket for which there is no listener.
+    #[error(
+        "a socket on {0} was handed over, and neither server.listen nor admin.listen names that address"
+    )]
+    Unclaimed(String),
+    /// A running gateway cannot be replaced.
+    #[error("cannot take over from the running gateway: {0}")]
+    TakeOver(String),
+    /// Buckets cannot be stored in the configured place.
+    #[error("{0}")]
+    State(String),
+    /// An upstream's certificates or keys are invalid.
+    #[error("{0}")]
+    Upstream(String),
+    /// The shared store cannot be set up.
+    #[error("[store]: {0}")]
+    Store(String),
+    /// The admin listener cannot be bound.
+    #[error("the admin listener cannot be started on {address}: {source}")]
+    Admin {
+        /// Its address.
+        address: String,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    System {
+        /// The attempted operation.
+        what: &'static str,
+        /// The reason.
+        source: io::Error,
+    },
+}
