@@ -12,7 +12,9 @@ macro_rules! keys {
             default: $crate::declare::first([$(stringify!($default))?]),
             example: $crate::declare::first([$(stringify!($example))?]),
             schema: <$kind as $crate::reader::Read>::schema,
-            accepts: |text| $crate::reader::literal::<$kind>($crate::reader::key_of(stringify!($field)), text).is_some(),
+            accepts: |text| $crate::reader::accepts::<$kind>(
+                $crate::reader::key_of(stringify!($field)), $crate::declare::first([$($range)?]), text,
+            ),
         }),*]
     };
 }

@@ -60,7 +60,7 @@ pub(crate) struct Key {
     pub(crate) example: Option<&'static str>,
     /// The schema of its values.
     pub(crate) schema: fn(&mut Defs) -> Value,
-    /// Whether a text is a value of it.
+    /// Whether a text is a value of it, within its range.
     pub(crate) accepts: fn(&str) -> bool,
 }
 
@@ -265,6 +265,14 @@ pub(crate) fn literal<K: Read>(key: &str, toml: &str) -> Option<K::Value> {
     };
     let read = context.inside(key, node.place, |context| K::read(node, context));
     read.filter(|_| errors.is_empty() && !context.problems.any_error())
+}
+
+/// Whether a text of this program's source is a value of the key, within its range.
+pub(crate) fn accepts<K: Read>(key: &str, range: Option<RangeInclusive<u64>>, toml: &str) -> bool {
+    literal::<K>(key, toml).is_some_and(|value| {
+        let outside = range.and_then(|range| K::outside(&value, &range));
+        outside.is_none()
+    })
 }
 
 /// The key of a field: `r#match` is `match`.
