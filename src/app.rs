@@ -26,6 +26,7 @@ mod watcher;
 mod tests;
 
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -68,6 +69,8 @@ pub struct RunningGateway {
     watcher: Option<Watcher>,
     /// Its listening sockets, to be handed over; empty once it drains.
     kept: Mutex<Vec<Kept>>,
+    /// The addresses of the sockets that a service manager holds.
+    activated: Vec<String>,
     /// Serves the draws of the previous gateway process, if there was one.
     relay: Option<Relay>,
     /// Whether another process has replaced it.
@@ -140,6 +143,7 @@ fn start_with(
         predecessor,
         ..
     } = origin;
+    let activated = inherited.iter().map(Inherited::place).collect();
     let mut predecessor =
         predecessor
             .map(Predecessor::greet)
@@ -235,6 +239,7 @@ fn start_with(
         workers: Some(workers),
         watcher,
         kept,
+        activated,
         relay,
         handed_over,
         successor: Mutex::default(),
@@ -404,13 +409,31 @@ impl RunningGateway {
         if let Some(access) = &self.core.gateway.access {
             access.flush(self.time_left());
         }
-        for address in &self.addresses {
-            if let (Address::Unix(path), false) = (address, handed_over) {
-                // If another gateway has already replaced the file's socket, the file must stay.
-                let _ = std::fs::remove_file(path);
+        if !handed_over {
+            for file in self.socket_files() {
+                // The file may be gone already.
+                let _ = std::fs::remove_file(file);
             }
         }
         self.time_left()
+    }
+
+    /// The files of its Unix sockets, except those that a service manager holds and passes to the
+    /// next process.
+    fn socket_files(&self) -> impl Iterator<Item = &Path> {
+        let public = self.addresses.iter().filter_map(|address| match address {
+            Address::Unix(path) => Some(path.as_path()),
+            Address::Tcp(_) => None,
+        });
+        let admin = self.admin().and_then(|address| match address {
+            admin::Listen::Unix(path) => Some(path.as_path()),
+            admin::Listen::Tcp(_) => None,
+        });
+        let own = |path: &&Path| {
+            let place = Address::Unix(path.to_path_buf()).to_string();
+            !self.activated.contains(&place)
+        };
+        public.chain(admin).filter(own)
     }
 
     fn time_left(&self) -> Duration {

@@ -21,7 +21,7 @@ pub struct Decision {
     pub reason: String,
     /// How long a retry had to wait, milliseconds rounded up; `null`: no wait is known to help.
     pub retry_after_ms: Option<u64>,
-    /// From when on a retry was admitted, if nobody else drew from the same buckets.
+    /// The time from which a retry was admitted, without other draws from the same buckets.
     pub until: Option<String>,
     /// The request.
     pub request: Request,

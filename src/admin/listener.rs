@@ -84,7 +84,7 @@ fn clear(path: &Path) -> io::Result<()> {
             if UnixStream::connect(path).is_ok() {
                 return Err(io::Error::new(
                     io::ErrorKind::AddrInUse,
-                    "somebody listens there",
+                    "another process listens there",
                 ));
             }
             std::fs::remove_file(path)

@@ -47,7 +47,7 @@ pub struct Level {
     /// Milliseconds until it can pay the cost, rounded up; `null`: it can, or no wait is known to
     /// help.
     pub admits_in_ms: Option<u64>,
-    /// The same moment, if nobody else draws.
+    /// The same moment, without other draws.
     pub admits_at: Option<String>,
     /// Milliseconds until it is full or its window ends, rounded up.
     pub full_in_ms: u64,

@@ -23,7 +23,7 @@ pub fn samples(limits: &[Snapshot], to: &mut Samples) {
                 let labels = [&labels[..], &[("agreement", word)]].concat();
                 to.counter(
                     "limit_candidate",
-                    "What a limit and its candidate said of the same requests",
+                    "Verdicts of a limit and its candidate on the same requests",
                     &labels,
                     count,
                 );
@@ -40,7 +40,7 @@ pub fn samples(limits: &[Snapshot], to: &mut Samples) {
             );
         }
         if let Some(held) = snapshot.held {
-            let help = "How long a limit grants nothing, since its upstream's Retry-After or RateLimit fields say so";
+            let help = "Time for which a limit grants nothing, as its upstream's Retry-After or RateLimit headers demand";
             to.gauge(
                 "limit_held_seconds",
                 help,
@@ -49,7 +49,7 @@ pub fn samples(limits: &[Snapshot], to: &mut Samples) {
             );
         }
         if let Some(places) = snapshot.places {
-            let help = "Requests at once that an adaptive concurrency limit admits now";
+            let help = "Concurrent requests that an adaptive limit admits now";
             to.gauge("limit_adaptive_places", help, &labels, f64::from(places));
         }
         let count = snapshot.count;
@@ -61,20 +61,20 @@ pub fn samples(limits: &[Snapshot], to: &mut Samples) {
             let labels = [&labels[..], &[("outcome", outcome)]].concat();
             to.counter(
                 "limit_decisions",
-                "What each limit said, once per request and limit",
+                "Verdicts of limits, one for each request and limit",
                 &labels,
                 count,
             );
         }
-        let help = "Decisions made without the shared store, which did not answer";
+        let help = "Decisions made without the shared store, because it did not respond";
         to.counter("limit_ungoverned", help, &labels, count.ungoverned);
-        let help = "Responses that said what `settle` asks of them";
+        let help = "Responses that stated the cost that `settle` reads";
         to.counter("limit_settled", help, &labels, count.settled);
-        let help = "Units that responses said they cost, where `settle` asks them";
+        let help = "Units that responses stated as the cost that `settle` reads";
         to.counter("limit_settled_units", help, &labels, count.settled_units);
-        let help = "Responses (2xx) that did not say what `settle` asks of them, so that the estimate stayed charged";
+        let help = "Responses (2xx) that did not state the cost that `settle` reads; the estimate stayed charged";
         to.counter("limit_unsettled", help, &labels, count.unsettled);
-        let help = "Buckets forgotten while they remembered a debt; the debt was kept";
+        let help = "Buckets evicted while they had a debt; the debt was kept";
         to.counter(
             "limit_key_evictions",
             help,

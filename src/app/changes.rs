@@ -5,9 +5,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use tollgate_limit::{Limit, Mode, OnFailover, Placement, Role, WhenDown};
-use tollgate_policy::Policy;
 use tollgate_policy::route::{Route, Target};
 use tollgate_policy::upstream::{Server, ServerAddress, Upstream};
+use tollgate_policy::{Policy, Settle, SettleFrom};
 
 /// The differences between two policies, in at most [`LINES_MAX`] lines and one that counts the
 /// rest.
@@ -134,13 +134,54 @@ fn limits(policy: &Policy) -> Vec<Item> {
         if let Some(rule) = policy.rules.iter().find(|rule| rule.name == limit.name) {
             parts.push(opaque("per", &rule.scope));
             parts.push(opaque("cost", &rule.cost));
-            parts.push(opaque("settle", &rule.settle));
+            parts.extend(settle(rule.settle.as_ref()));
             parts.push(opaque("count", &rule.count));
             parts.push(opaque("refund_on", &rule.refund_on));
         }
         Item { name, parts }
     };
     policy.limits.iter().map(item).collect()
+}
+
+/// Every setting of `settle`, by its key in the file.
+fn settle(settle: Option<&Settle>) -> [Part; 6] {
+    let part = |name, value: fn(&Settle) -> Option<String>| {
+        readable(
+            name,
+            settle.map_or_else(
+                || "none".to_owned(),
+                |settle| value(settle).unwrap_or_else(|| "default".to_owned()),
+            ),
+        )
+    };
+    [
+        part("settle.from", |settle| {
+            Some(match &settle.from {
+                SettleFrom::Header(name) => format!("header:{name}"),
+                SettleFrom::Bytes { .. } => "bytes".to_owned(),
+                SettleFrom::Json(path) => format!("json:{}", path.join(".")),
+            })
+        }),
+        part("settle.per", |settle| match settle.from {
+            SettleFrom::Bytes { per } => Some(format!("{per} bytes")),
+            _ => None,
+        }),
+        part("settle.estimate", |settle| {
+            Some(settle.estimate.to_string())
+        }),
+        part("settle.max", |settle| Some(settle.most.to_string())),
+        part("settle.broken_off_per", |settle| {
+            settle.broken_off_per.map(|per| format!("{per} bytes"))
+        }),
+        part("settle.untold", |settle| {
+            let words = if settle.untold_costs_most {
+                "max"
+            } else {
+                "estimate"
+            };
+            Some(words.to_owned())
+        }),
+    ]
 }
 
 fn routes(policy: &Policy) -> Vec<Item> {

@@ -26,8 +26,8 @@ impl Core {
             let snapshot = current.load();
             let Some(store) = snapshot.limiter.shared().remote() else { return };
             let (health, counters) = (store.health(), store.counters());
-            samples.gauge("store_up", "Whether the shared store answers", &[], f64::from(u8::from(health.up)));
-            let help = "Gateways that share the store, as this one believes: what its local share is a part of";
+            samples.gauge("store_up", "Whether the shared store responds", &[], f64::from(u8::from(health.up)));
+            let help = "Gateways that share the store, as this one counts them; its local share is one part of so many";
             samples.gauge("store_replicas", help, &[], f64::from(store.replicas()));
             for (name, help, count) in counters.named() {
                 samples.counter(name, help, &[], count);

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Options, RunningGateway, Source, StartError, start};
+use super::{Options, Origin, RunningGateway, Source, StartError, start, start_with};
 use tollgate_limit::{Micros, Timestamp};
-use tollgate_net::listener::Address;
+use tollgate_net::listener::{Address, Inherited};
 use tollgate_store::clock::Clock;
 
 fn two_per_minute(extra: &str) -> String {
@@ -86,6 +86,57 @@ fn ask(stream: &mut TcpStream) -> u16 {
         .nth(1)
         .and_then(|code| code.parse().ok())
         .expect("a status")
+}
+
+#[test]
+fn stop_removes_socket_files_except_those_of_a_service_manager() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| folder.path().join(name);
+    let text = format!(
+        "[server]\nlisten = [\"unix:{0}/public\", \"unix:{0}/held\"]\n[admin]\nlisten = \"unix:{0}/admin\"\n\
+         [log]\naccess = \"off\"\n[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n",
+        folder.path().display()
+    );
+    let source = Source::Text {
+        text,
+        name: "test.toml".to_owned(),
+    };
+    let options = options(source, &clock());
+    let config = options.load().expect("valid");
+    let held = std::os::unix::net::UnixListener::bind(path("held")).expect("bound");
+    let origin = Origin {
+        sockets: vec![Inherited {
+            wanted: None,
+            socket: held.try_clone().expect("duplicated").into(),
+        }],
+        ..Origin::default()
+    };
+    let gateway = start_with(config, options, origin).unwrap_or_else(|error| panic!("{error}"));
+    let files = ["public", "admin", "held"];
+    assert_eq!(files.map(|name| path(name).exists()), [true, true, true]);
+    gateway.shutdown();
+    assert_eq!(files.map(|name| path(name).exists()), [false, false, true]);
+}
+
+#[test]
+fn reload_of_a_changed_settle_says_which_part_changed() {
+    let text = |settle: &str| {
+        two_per_minute("").replace(
+            "per = \"everyone\"",
+            &format!(
+                "per = \"everyone\"\nsettle = {{ from = \"header:x-cost\", estimate = 1{settle} }}"
+            ),
+        )
+    };
+    let gateway = from_text(&text(""), &clock());
+    gateway.replace_text(&text(", untold = \"max\", broken_off_per = \"4B\""));
+    let said = gateway.reload().expect("valid");
+    assert!(
+        said.contains(
+            "limit all: settle.broken_off_per: default -> 4 bytes; settle.untold: estimate -> max"
+        ),
+        "{said}"
+    );
 }
 
 #[test]

@@ -32,21 +32,21 @@ pub(super) struct Cli {
 pub(super) enum Verb {
     /// Run the gateway (the default)
     Run(Run),
-    /// Check a configuration: say its limits in words, warn, run its tests
+    /// Check a configuration: print its limits in words and its warnings, run its tests
     Check(Check),
-    /// Show what a request would meet: route, identity, limits, bucket keys, and why
+    /// Show the route, identities, limits and bucket keys of a request, with the reasons
     Explain(Explain),
-    /// Say why a running gateway refused a request, by the decision id that its client was told
+    /// Explain why a running gateway refused a request, by the decision id in its response
     Why(Why),
     /// Show how a caller's buckets stand on running gateways
     Key(Key),
-    /// Run an access log through a configuration in virtual time: what it would have refused
+    /// Apply a configuration to an access log in virtual time, and report its refusals
     Replay(Replay),
-    /// Work the numbers of a limit out from an access log
+    /// Compute the numbers of a limit from an access log
     Suggest(Suggest),
-    /// Say what changes between two configurations, and on a log which requests are judged otherwise
+    /// Print the differences between two configurations, and between their verdicts on a log
     Diff(Diff),
-    /// Lay a configuration out evenly; nothing but blanks changes
+    /// Format a configuration; only whitespace changes
     Fmt(Fmt),
     /// Translate the limits of another gateway's configuration, and say what differs
     Import(Import),
@@ -56,7 +56,7 @@ pub(super) enum Verb {
     Health(Health),
     /// Write a commented configuration to start from
     Init(Init),
-    /// Turn an API key into what a list of callers names it by
+    /// Print the hash by which a list of callers names an API key
     Hash(Hash),
     /// Print completions for a shell
     Completions(Completions),
@@ -107,7 +107,7 @@ impl ConfigFile {
 pub(super) struct Run {
     #[command(flatten)]
     pub(super) config: ConfigFile,
-    /// Take the place of the gateway at the other end of standard input: SIGUSR2 has it start this
+    /// Replace the gateway at the other end of standard input, which started this process after SIGUSR2
     #[arg(long, hide = true)]
     pub(super) take_over: bool,
     /// Start without a file: forward everything to this server
@@ -116,7 +116,7 @@ pub(super) struct Run {
     /// Without a file: the limit, like 100/minute
     #[arg(long, value_name = "RATE", requires = "upstream")]
     pub(super) limit: Option<String>,
-    /// Without a file: what each bucket belongs to: address, everyone, or a source like header:x-api-key
+    /// Without a file: the owner of each bucket: address, everyone, or a source like header:x-api-key
     #[arg(
         long,
         value_name = "WHAT",
@@ -124,10 +124,10 @@ pub(super) struct Run {
         default_value = "address"
     )]
     pub(super) per: String,
-    /// Where to listen, instead of where the file says [default without a file: 0.0.0.0:8080]
+    /// The listener, in place of those in the file [default without a file: 0.0.0.0:8080]
     #[arg(long, value_name = "ADDRESS")]
     pub(super) listen: Option<String>,
-    /// Where the admin listener is, or `off`, instead of what the file says [default without a file: 127.0.0.1:9180]
+    /// The admin listener, or `off`, in place of the one in the file [default without a file: 127.0.0.1:9180]
     #[arg(long, value_name = "ADDRESS")]
     pub(super) admin: Option<String>,
 }
@@ -136,18 +136,18 @@ pub(super) struct Run {
 #[command(
     after_help = "Examples:\n  tollgate check\n  tollgate check gateway.toml --format json\n  \
     generate-config | tollgate check -\n\n\
-    Exit code: 0 the file is good and its tests pass, 1 it is not or they do not, 2 wrong use."
+    Exit code: 0 the file is valid and its tests pass, 1 otherwise, 2 wrong use."
 )]
 pub(super) struct Check {
     #[command(flatten)]
     pub(super) config: ConfigFile,
-    /// Go on where variables of the environment are not set, and say which: for places that have no secrets
+    /// Accept environment variables that are not set, and name them: for machines without the secrets
     #[arg(long)]
     pub(super) without_env: bool,
     /// Treat warnings as errors
     #[arg(long)]
     pub(super) strict: bool,
-    /// How to say it
+    /// The output format
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(super) format: Format,
 }
@@ -157,7 +157,7 @@ pub(super) struct Check {
     after_help = "Examples:\n  tollgate explain 'GET /v1/x' -H 'x-api-key: k'\n  \
     tollgate explain 'POST api.example.com/orders' --ip 192.0.2.7 --format json\n  \
     tollgate explain 'GET /v1/x' -H 'x-api-key: k' --live\n\n\
-    Exit code: 0 a route takes it, 1 it is refused before any limit (404, 401), 2 wrong use."
+    Exit code: 0 a route takes the request, 1 it is refused before any limit (404, 401), 2 wrong use."
 )]
 pub(super) struct Explain {
     /// METHOD PATH or METHOD HOST/PATH
@@ -167,16 +167,16 @@ pub(super) struct Explain {
     /// A header of the request; may be repeated
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     pub(super) headers: Vec<String>,
-    /// The address it comes from
+    /// The client's address
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(super) ip: IpAddr,
     /// Ask the running gateway how each bucket stands now; nothing is charged
     #[arg(long)]
     pub(super) live: bool,
-    /// With `--live`: the admin listener of the running gateway [default: what the configuration says, else 127.0.0.1:9180]
+    /// With `--live`: the admin listener of the running gateway [default: the one in the configuration, else 127.0.0.1:9180]
     #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_ADMIN")]
     pub(super) admin: Option<String>,
-    /// How to say it
+    /// The output format
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(super) format: Format,
 }
@@ -184,7 +184,7 @@ pub(super) struct Explain {
 /// The running gateways that a verb asks.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Gateways {
-    /// The admin listeners of the gateways, separated by commas [default: what the configuration says, else 127.0.0.1:9180]
+    /// The admin listeners of the gateways, separated by commas [default: the one in the configuration, else 127.0.0.1:9180]
     #[arg(
         long,
         value_name = "ADDRESSES",
@@ -195,7 +195,7 @@ pub(super) struct Gateways {
     /// The configuration that names the admin listener [env: TOLLGATE_CONFIG] [default: gateway.toml]
     #[arg(short, long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// How long one gateway may take, milliseconds
+    /// The time limit for one gateway, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2_000)]
     pub(super) timeout: u64,
 }
@@ -225,7 +225,7 @@ pub(super) struct KeyShow {
     pub(super) values: Vec<String>,
     #[command(flatten)]
     pub(super) gateways: Gateways,
-    /// How to say it
+    /// The output format
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(super) format: Format,
 }
@@ -234,14 +234,14 @@ pub(super) struct KeyShow {
 #[command(after_help = "Examples:\n  tollgate why 911ebf3367ebd001\n  \
     tollgate why 911ebf3367ebd001 --admin 10.0.0.1:9180,10.0.0.2:9180\n\n\
     A gateway keeps its last refusals by limits in 8 MiB.\n\n\
-    Exit code: 0 it is explained, 1 no gateway knows it or answers, 2 wrong use.")]
+    Exit code: 0 the refusal is explained, 1 no gateway knows it or responds, 2 wrong use.")]
 pub(super) struct Why {
     /// The decision id: `decision_id` of a refusal's body, `id` of the access log
     #[arg(value_name = "DECISION-ID")]
     pub(super) id: String,
     #[command(flatten)]
     pub(super) gateways: Gateways,
-    /// How to say it
+    /// The output format
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(super) format: Format,
 }
@@ -251,33 +251,33 @@ pub(super) struct Why {
     after_help = "Examples:\n  tollgate schema > gateway.schema.json\n  tollgate schema --sql postgres | psql \"$STORE_URL\""
 )]
 pub(super) struct Schema {
-    /// Print the tables and functions of a shared store instead, for where the gateway may not make them
+    /// Print the tables and functions of a shared store instead, for a gateway that has no right to create them
     #[arg(long, value_enum, value_name = "STORE")]
     pub(super) sql: Option<Sql>,
 }
 
-/// Stores that want a schema.
+/// Stores with a schema.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Sql {
-    /// PostgreSQL, and what speaks it
+    /// PostgreSQL, and databases that speak its protocol
     Postgres,
 }
 
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  tollgate health\n  tollgate health --live --admin 127.0.0.1:9180\n\n\
-    Exit code: 0 it is, 1 it is not or does not answer, 2 wrong use."
+    Exit code: 0 the gateway is ready, 1 it is not or does not respond, 2 wrong use or an unknown admin listener."
 )]
 pub(super) struct Health {
-    /// The gateway's admin listener [default: what the configuration says, else 127.0.0.1:9180]
+    /// The gateway's admin listener [default: the one in the configuration, else 127.0.0.1:9180]
     #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_ADMIN")]
     pub(super) admin: Option<String>,
     #[command(flatten)]
     pub(super) config: ConfigFile,
-    /// Ask whether it lives, not whether it is ready
+    /// Ask whether the process is alive, not whether it is ready
     #[arg(long)]
     pub(super) live: bool,
-    /// How long it may take, milliseconds
+    /// The time limit, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2_000)]
     pub(super) timeout: u64,
 }
@@ -285,10 +285,10 @@ pub(super) struct Health {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  tollgate init\n  tollgate init edge /etc/tollgate/gateway.toml\n  tollgate init egress -\n\n\
-    Exit code: 0 it is written, 1 it is not: a file that is there is never overwritten."
+    Exit code: 0 the file is written, 1 it is not: an existing file is never overwritten."
 )]
 pub(super) struct Init {
-    /// What the gateway is for
+    /// The purpose of the gateway
     #[arg(value_enum, default_value_t = Setup::Sidecar)]
     pub(super) setup: Setup,
     /// The file to write; `-` is standard output
@@ -296,14 +296,14 @@ pub(super) struct Init {
     pub(super) file: PathBuf,
 }
 
-/// What a gateway is for.
+/// The purpose of a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Setup {
     /// In front of one API, beside it
     Sidecar,
     /// In front of several services, with API keys and tiers
     Edge,
-    /// In front of services you depend on, on the way out
+    /// Between your applications and the services that they depend on
     Egress,
 }
 
@@ -362,16 +362,16 @@ pub(super) struct LogArgs {
 /// How access logs are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(super) struct LogOptions {
-    /// What the time of a line marks [default: by the format]
+    /// The moment that the time of a line marks [default: by the format]
     #[arg(long, value_enum, value_name = "WHICH")]
     pub(super) stamps: Option<StampArg>,
-    /// How long the longest request took, where the log has no durations: 30s
+    /// The duration of the longest request, if the log has no durations: 30s
     #[arg(long, value_name = "DURATION")]
     pub(super) longest: Option<String>,
     /// The zone of times that name none (HAProxy, CSV): Europe/Berlin [default: UTC]
     #[arg(long, value_name = "ZONE")]
     pub(super) zone: Option<String>,
-    /// An NGINX log_format, as nginx.conf has it
+    /// An NGINX log_format, as in nginx.conf
     #[arg(long, value_name = "TEXT")]
     pub(super) log_format: Option<String>,
     /// Columns of a CSV or members of JSON lines: time=TIMESTAMP,cost=Tokens,key=user
@@ -382,7 +382,7 @@ pub(super) struct LogOptions {
     pub(super) show_keys: bool,
 }
 
-/// What the time of a line marks.
+/// The moment that the time of a line marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum StampArg {
     /// The start of a request: Apache
@@ -395,7 +395,7 @@ pub(super) enum StampArg {
 #[command(
     after_help = "Examples:\n  tollgate replay access.log --config candidate.toml --against gateway.toml\n  \
     tollgate replay access.log.*.gz --format json --fail-if 'keys_refused > 0.1%'\n\n\
-    Exit code: 0 good, 1 a condition says no or nothing could be read, 2 wrong use."
+    Exit code: 0 good, 1 a condition of --fail-if holds or nothing could be read, 2 wrong use."
 )]
 pub(super) struct Replay {
     #[command(flatten)]
@@ -406,7 +406,7 @@ pub(super) struct Replay {
     /// Compare with this configuration
     #[arg(long, value_name = "FILE")]
     pub(super) against: Option<PathBuf>,
-    /// How to say it
+    /// The output format
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub(super) format: ReportFormat,
     /// Write a report as one HTML file
@@ -421,17 +421,17 @@ pub(super) struct Replay {
 #[command(after_help = "Examples:\n  tollgate suggest access.log\n  \
     tollgate suggest access.log --per header:x-api-key --rates 1/second,10/second\n  \
     tollgate suggest access.log --config gateway.toml --limit per_caller --write\n\n\
-    Exit code: 0 good, 1 the log cannot tell or nothing could be read, 2 wrong use.")]
+    Exit code: 0 good, 1 the log has too little data or nothing could be read, 2 wrong use.")]
 pub(super) struct Suggest {
     #[command(flatten)]
     pub(super) log: LogArgs,
-    /// The configuration whose limit is looked at [default: none, and all routes are one]
+    /// The configuration that has the limit [default: none; all routes count as one]
     #[arg(short, long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// Which of its limits [default: the first that counts a rate]
+    /// The limit [default: the first that has a rate]
     #[arg(long, value_name = "NAME", requires = "config")]
     pub(super) limit: Option<String>,
-    /// What each bucket belongs to: address, everyone, or a source like header:x-api-key [default: address, or as the limit says]
+    /// The owner of each bucket: address, everyone, or a source like header:x-api-key [default: address, or as in the limit]
     #[arg(long, value_name = "WHAT", conflicts_with = "limit")]
     pub(super) per: Option<String>,
     /// The rates of the frontier [default: the usual ones]
@@ -440,13 +440,13 @@ pub(super) struct Suggest {
     /// The share of keys that the tight choice may refuse
     #[arg(long, value_name = "SHARE", default_value = "0.1%")]
     pub(super) refuse: String,
-    /// How to say it
+    /// The output format
     #[arg(long, value_enum, default_value_t = SuggestFormat::Text)]
     pub(super) format: SuggestFormat,
     /// Write a report as one HTML file
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
-    /// Which numbers to write
+    /// The numbers to write
     #[arg(long, value_enum, default_value_t = ChoiceArg::Balanced)]
     pub(super) choice: ChoiceArg,
     /// Write the limit into the configuration, in shadow mode; its comments stay
@@ -459,19 +459,19 @@ pub(super) struct Suggest {
     after_help = "Examples:\n  tollgate diff gateway.toml candidate.toml\n  \
     tollgate diff gateway.toml candidate.toml --log access.log\n  \
     tollgate diff gateway.toml candidate.toml --log requests.csv --fields time=TIMESTAMP,key=user\n\n\
-    Exit code: 0 they mean the same, 1 they do not or one is not good, 2 wrong use."
+    Exit code: 0 they mean the same, 1 they do not or one is not valid, 2 wrong use."
 )]
 pub(super) struct Diff {
-    /// The configuration now
+    /// The current configuration
     pub(super) old: PathBuf,
-    /// The configuration that is to take its place
+    /// The new configuration
     pub(super) new: PathBuf,
     /// Judge the requests of this access log by both; may be repeated
     #[arg(long = "log", value_name = "LOG")]
     pub(super) logs: Vec<PathBuf>,
     #[command(flatten)]
     pub(super) reading: LogOptions,
-    /// How to say it
+    /// The output format
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(super) format: Format,
 }
@@ -479,13 +479,13 @@ pub(super) struct Diff {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  tollgate fmt gateway.toml\n  tollgate fmt --check\n\n\
-    Exit code: 0 good, 1 the file is not laid out evenly (--check) or not good, 2 wrong use."
+    Exit code: 0 good, 1 the file is not formatted (--check) or not valid, 2 wrong use."
 )]
 pub(super) struct Fmt {
     /// The configuration
     #[arg(default_value = "gateway.toml")]
     pub(super) file: PathBuf,
-    /// Change nothing; say whether something would
+    /// Change nothing; exit with 1 if the file is not formatted
     #[arg(long)]
     pub(super) check: bool,
 }
@@ -503,18 +503,18 @@ pub(super) struct Import {
     /// The configurations, all of one gateway; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
-    /// Whose they are [default: told by name and contents]
+    /// The gateway that they configure [default: recognised by name and contents]
     #[arg(long, value_enum, value_name = "GATEWAY")]
     pub(super) from: Option<From>,
-    /// Write the configuration here; a file that is there is never overwritten
+    /// Write the configuration here; an existing file is never overwritten
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
-    /// How to say it: `json` is one document with the configuration in it
+    /// The output format: `json` is one document with the configuration in it
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(super) format: Format,
 }
 
-/// Whose configuration is imported.
+/// The gateway whose configuration is imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum From {
     /// nginx.conf: limit_req, limit_conn
@@ -533,7 +533,7 @@ pub(super) enum From {
     Envoy,
 }
 
-/// How a replay is said.
+/// The output format of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum ReportFormat {
     /// For people
@@ -546,21 +546,21 @@ pub(super) enum ReportFormat {
     Markdown,
 }
 
-/// How a suggestion is said.
+/// The output format of a suggestion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum SuggestFormat {
     /// For people
     Text,
     /// One JSON document
     Json,
-    /// The limit alone, as the file has it
+    /// The limit alone, in the syntax of the file
     Toml,
 }
 
 /// Numbers of a suggestion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum ChoiceArg {
-    /// Refuses the share of keys that --refuse says
+    /// Refuses the share of keys that --refuse names
     Tight,
     /// Refuses floods only
     Balanced,

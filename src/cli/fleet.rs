@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
+use super::BAD;
 use super::args::{ConfigFile, Gateways};
 use super::gateway::Place;
-use super::{BAD, wrong_use};
 
 /// One gateway as it was given, with the addresses of its name.
 pub(super) struct Asked {
@@ -32,26 +32,20 @@ pub(super) enum Told<T> {
 /// The exit code, after a message on standard error.
 pub(super) fn asked(verb: &str, args: &Gateways) -> Result<Vec<Asked>, ExitCode> {
     let patience = Duration::from_millis(args.timeout.max(1));
-    if args.admin.is_empty() {
-        let place = Place::of(&ConfigFile::option(args.config.clone()));
-        return Ok(vec![Asked {
-            name: place.to_string(),
-            places: vec![place],
-            patience,
-        }]);
-    }
-    let one = |name: &String| match Place::named(name) {
-        Ok(places) => Ok(Asked {
-            name: name.clone(),
+    let config = ConfigFile::option(args.config.clone());
+    let find = |name: Option<&str>| -> Result<Asked, ExitCode> {
+        let places = Place::find(verb, name, &config)?;
+        let first = places.first().map(Place::to_string);
+        Ok(Asked {
+            name: name.map(str::to_owned).or(first).unwrap_or_default(),
             places,
             patience,
-        }),
-        Err(error) => {
-            tell!("tollgate {verb}: --admin {name}: {error}");
-            Err(wrong_use())
-        }
+        })
     };
-    args.admin.iter().map(one).collect()
+    if args.admin.is_empty() {
+        return Ok(vec![find(None)?]);
+    }
+    args.admin.iter().map(|name| find(Some(name))).collect()
 }
 
 impl Asked {
@@ -72,7 +66,7 @@ impl Asked {
                 Err(error) => last = error.to_string(),
             }
         }
-        Told::Silent(format!("no answer: {last}"))
+        Told::Silent(format!("no response: {last}"))
     }
 }
 

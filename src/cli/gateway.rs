@@ -1,14 +1,15 @@
-//! Requests to the admin listener of a running gateway. It uses no HTTP library, for one request
-//! and one response.
+//! Requests to the admin listener of a running gateway. They use no HTTP library: each connection
+//! carries one request and one response.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use super::args::ConfigFile;
-use super::load;
+use super::{load, wrong_use};
 use tollgate_config::settings::Listener;
 
 /// The address of an admin listener.
@@ -37,11 +38,42 @@ impl From<Listener> for Place {
 }
 
 impl Place {
+    /// The addresses of the admin listener called `name`; without a name, of the one that the
+    /// configuration names.
+    ///
+    /// # Errors
+    /// The exit code, after a message on standard error.
+    pub(super) fn find(
+        verb: &str,
+        name: Option<&str>,
+        config: &ConfigFile,
+    ) -> Result<Vec<Self>, ExitCode> {
+        let wrong = match name {
+            Some(name) => match Self::named(name) {
+                Ok(places) => return Ok(places),
+                Err(error) => format!("--admin {name}: {error}"),
+            },
+            None => match load::admin_listener(config) {
+                Ok(Some(listener)) => return Ok(vec![listener.into()]),
+                Ok(None) => "the configuration switches the admin listener off; \
+                             if the gateway has one, name it with --admin"
+                    .to_owned(),
+                Err(error) => format!(
+                    "the configuration does not say where the admin listener is; \
+                     name it with --admin\n{}",
+                    error.render(super::colour())
+                ),
+            },
+        };
+        tell!("tollgate {verb}: {wrong}");
+        Err(wrong_use())
+    }
+
     /// The addresses of a listener called `name`: `127.0.0.1:9180`, `unix:/run/admin.sock`.
     ///
     /// # Errors
     /// If the name is not an address and cannot be looked up.
-    pub(super) fn named(name: &str) -> io::Result<Vec<Self>> {
+    fn named(name: &str) -> io::Result<Vec<Self>> {
         if let Some(path) = name.strip_prefix("unix:") {
             return Ok(vec![Self::Unix(path.into())]);
         }
@@ -55,16 +87,10 @@ impl Place {
             .collect())
     }
 
-    /// The configured listener, or the default one. An invalid file must not hide a running
-    /// gateway.
-    pub(super) fn of(config: &ConfigFile) -> Self {
-        load::admin_of(config).map_or(Self::Tcp(ADMIN_DEFAULT), Self::from)
-    }
-
     /// Sends `GET path`; returns the status and the body.
     ///
     /// # Errors
-    /// If the gateway does not answer within `patience`.
+    /// If the gateway does not respond within `patience`.
     pub(super) fn get(&self, path: &str, patience: Duration) -> io::Result<(u16, String)> {
         let head = format!("GET {path} HTTP/1.1\r\nConnection: close\r\n");
         match self {
@@ -93,7 +119,9 @@ fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<(u16, St
         .strip_prefix("HTTP/1.1 ")
         .and_then(|rest| rest.get(..3))
         .and_then(|digits| digits.parse().ok())
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "that is no HTTP response"))?;
+        .ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "this is not an HTTP response")
+        })?;
     let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     Ok((status, body.to_owned()))
 }
@@ -108,8 +136,6 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     }
     address
 }
-
-const ADMIN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9180);
 
 /// The largest response.
 const RESPONSE_MAX: u64 = 16 << 20;

@@ -5,18 +5,12 @@ use std::time::Duration;
 
 use super::args::Health;
 use super::gateway::Place;
-use super::{BAD, GOOD, wrong_use};
+use super::{BAD, GOOD};
 
 pub(super) fn health(args: &Health) -> ExitCode {
-    let places = match &args.admin {
-        Some(name) => match Place::named(name) {
-            Ok(places) => places,
-            Err(error) => {
-                tell!("tollgate health: --admin {name}: {error}");
-                return wrong_use();
-            }
-        },
-        None => vec![Place::of(&args.config)],
+    let places = match Place::find("health", args.admin.as_deref(), &args.config) {
+        Ok(places) => places,
+        Err(code) => return code,
     };
     let path = if args.live {
         "/livez"
@@ -24,18 +18,14 @@ pub(super) fn health(args: &Health) -> ExitCode {
         "/readyz?verbose"
     };
     let patience = Duration::from_millis(args.timeout.max(1));
-    let mut last = None;
     for place in places {
         match place.get(path, patience) {
             Ok((status, body)) => {
                 super::print_out(&body);
                 return if status == 200 { GOOD } else { BAD };
             }
-            Err(error) => last = Some(error),
+            Err(error) => tell!("tollgate health: no response from {place}: {error}"),
         }
-    }
-    if let Some(error) = last {
-        tell!("tollgate health: no answer: {error}");
     }
     BAD
 }

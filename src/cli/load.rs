@@ -66,10 +66,18 @@ pub(super) fn without_a_file(file: &ConfigFile) -> Option<String> {
     })
 }
 
-/// The configured address of the admin listener; `None` if the file is invalid or has no admin
-/// listener.
-pub(super) fn admin_of(file: &ConfigFile) -> Option<Listener> {
-    read(file, Unset::Assumed).ok()?.admin.listen
+/// The admin listener that the configuration names, whatever mistakes it has elsewhere; the default
+/// one if there is no file and none was named. `None`: the configuration says `off`.
+pub(super) fn admin_listener(file: &ConfigFile) -> Result<Option<Listener>, ConfigError> {
+    let path = file.path();
+    let text = if path.as_os_str() == "-" {
+        standard_input().map_err(|error| ConfigError::unreadable(&path, &error))?
+    } else if file.written().is_some() || path.exists() {
+        return tollgate_config::load_admin_listener(&path, &environment);
+    } else {
+        String::new()
+    };
+    tollgate_config::parse_admin_listener(&text, STANDARD_INPUT, &environment)
 }
 
 /// The process's environment for the configuration. Values that are not UTF-8 count as unset.

@@ -252,7 +252,7 @@ fn write(
         return say(&error);
     }
     tell!(
-        "tollgate suggest: `{file}` has limit `{target}` in shadow mode: it counts and refuses nobody"
+        "tollgate suggest: `{file}` has limit `{target}` in shadow mode: it counts and never refuses"
     );
     GOOD
 }

@@ -456,7 +456,39 @@ fn the_schema_is_json_that_knows_the_keys() {
 }
 
 #[test]
-fn health_of_nobody_is_1() {
+fn health_and_why_use_the_files_admin_listener_despite_mistakes_elsewhere() {
+    let why: &[&str] = &["why", "0123456789abcdef"];
+    for verb in [&["health"][..], why] {
+        let folder = folder(
+            "[admin]\nlisten = \"unix:absent.sock\"\n[limits.a]\nrate = \"many\"\n[routes\n",
+        );
+        let output = tollgate(folder.path(), verb);
+        assert_eq!(output.status.code(), Some(1), "{:?}", texts(&output));
+        assert!(
+            texts(&output).1.contains("absent.sock"),
+            "{:?}",
+            texts(&output)
+        );
+        let config = folder.path().join("gateway.toml");
+        for unreadable in [
+            "[admin]\nlisten = unix:absent.sock\n",
+            "[admin]\nlisten = \"off\"\n",
+        ] {
+            std::fs::write(&config, unreadable).expect("written");
+            let output = tollgate(folder.path(), verb);
+            assert_eq!(output.status.code(), Some(2), "{:?}", texts(&output));
+            assert!(texts(&output).1.contains("--admin"), "{:?}", texts(&output));
+        }
+        let named = tollgate(
+            folder.path(),
+            &[verb, &["--config", "absent.toml"]].concat(),
+        );
+        assert_eq!(named.status.code(), Some(2), "{:?}", texts(&named));
+    }
+}
+
+#[test]
+fn health_without_a_gateway_is_1() {
     let folder = folder(GOOD);
     // A port that was free a moment ago.
     let port = std::net::TcpListener::bind(("127.0.0.1", 0))

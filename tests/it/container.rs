@@ -61,7 +61,7 @@ fn as_process_1_it_serves_says_that_it_is_well_and_ends_when_it_is_told() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("gateway.toml"), FILE).expect("written");
-    assert_eq!(health(folder.path(), &[]), Some(1), "nobody is there yet");
+    assert_eq!(health(folder.path(), &[]), Some(1), "no gateway runs yet");
     let child = Command::new("unshare")
         .args(namespace)
         .args([env!("CARGO_BIN_EXE_tollgate"), "run"])
@@ -105,5 +105,5 @@ fn as_process_1_it_serves_says_that_it_is_well_and_ends_when_it_is_told() {
         ended.is_some()
     });
     assert_eq!(ended.and_then(|status| status.code()), Some(0));
-    assert_eq!(health(folder.path(), &[]), Some(1), "and is gone");
+    assert_eq!(health(folder.path(), &[]), Some(1), "it has ended");
 }

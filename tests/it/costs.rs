@@ -216,7 +216,7 @@ fn only_failed_logins_count_and_nobody_evades_the_count_by_leaving() {
         assert_eq!(
             ask(&mut connection, "/401", &[]).0,
             429,
-            "whoever leaves before the answer has tried"
+            "a client that leaves before the response has tried, too"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Who is asking, over HTTP: every source of a key, exempt networks, caller lists and key sets that reload alone.
+//! Identities over HTTP: every source of a key, exempt networks, caller lists and key sets that reload alone.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn one_each(identity: &str, upstream: &Upstream) -> String {
 #[test]
 fn every_source_tells_callers_apart() {
     let upstream = Upstream::hello();
-    // The key, two requests of different callers, and one that says nothing of who asks.
+    // The key, two requests of different callers, and one without any key.
     let basic = ["Basic YWxhZGRpbjpvcGVuc2VzYW1l", "Basic Ym9iOng="];
     for (key, first, second, missing) in [
         (
@@ -189,7 +189,7 @@ fn a_token_is_verified_and_its_keys_are_read_again_when_they_change() {
     let folder = tempfile::tempdir().expect("a folder");
     let keys = folder.path().join("jwks.json");
     let set = |kid: &str| {
-        // The same two keys, one of them under another name: whoever signs with the old name is not known any more.
+        // The same two keys, one of them under another name: tokens with the old name are not known any more.
         let all = std::fs::read(testdata.join("jwks.json")).expect("the key set");
         let mut set: serde_json::Value = serde_json::from_slice(&all).expect("JSON");
         let list = set["keys"].as_array_mut().expect("keys");

@@ -1,4 +1,4 @@
-//! A refusal in the words of who asked: problem documents, gRPC, browsers, HEAD, bodies of the file's own.
+//! The form of a refusal: problem documents, gRPC, browsers, HEAD, configured bodies.
 
 use crate::harness::{Gateway, Upstream};
 
@@ -45,6 +45,29 @@ fn the_policy_names_every_limit_of_the_route_and_the_state_only_what_refused() {
             .is_some_and(|id| id.len() == 16),
         "{refused:?}"
     );
+}
+
+#[test]
+fn refusal_body_example_of_the_schema_is_json_with_and_without_a_time() {
+    let schema = tollgate_config::schema();
+    let example = schema
+        .pointer("/$defs/RawRefusal/properties/body/examples/0")
+        .and_then(serde_json::Value::as_str)
+        .expect("an example");
+    let gateway = Gateway::start(&format!(
+        "[responses]\nrefusal = {{ body = '{example}', content_type = \"application/json\" }}\n\
+         [limits.few]\nrate = \"1/minute\"\nper = \"everyone\"\n\
+         cost = {{ header = \"x-cost\", default = 1, max = 9 }}\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"few\"]\n"
+    ));
+    let mut connection = gateway.connect();
+    let never = connection.request("GET", "/", &[("x-cost", "9")]);
+    assert_eq!((never.status, never.header("retry-after")), (429, None));
+    assert_eq!(never.json()["retry_after"], serde_json::Value::Null);
+    assert_eq!(connection.request("GET", "/", &[]).status, 200);
+    let later = connection.request("GET", "/", &[]);
+    assert_eq!(later.status, 429);
+    assert!(later.json()["retry_after"].is_u64(), "{later:?}");
 }
 
 #[test]
@@ -127,7 +150,7 @@ fn a_script_can_read_a_refusal_across_origins() {
     assert_eq!(
         gateway.get("/").header("access-control-allow-origin"),
         None,
-        "only who asks across origins is told"
+        "only a request from another origin gets the header"
     );
 }
 

@@ -336,7 +336,7 @@ fn i5_a_refund_among_waiting_requests_promises_no_moment_twice() {
     }
 }
 
-/// Whoever leaves while waiting gives the place back when nobody waits behind; then the next one gets that very moment.
+/// A request that leaves while it waits gives its place back if no other waits behind it; then the next one gets the same time.
 #[test]
 fn i5_a_place_given_back_among_waiting_requests_is_promised_once() {
     let terms = Terms {

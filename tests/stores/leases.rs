@@ -268,7 +268,7 @@ async fn in_a_cluster_a_leased_total_lies_in_another_slot_and_all_or_none_is_cha
     assert_eq!(granted, 140);
     let leases = store.lease_counters().unwrap();
     assert!(leases.leases.load(Ordering::Relaxed) > 0, "leased");
-    // All at once, for the rest: whoever finds the total empty is told by it, and its own bucket is not charged.
+    // All at once, for the rest: a caller that finds the total empty is refused by it, and its own bucket is not charged.
     let mut late: Vec<_> = (100..200_u32)
         .map(|caller| Box::pin(both(caller)))
         .collect();

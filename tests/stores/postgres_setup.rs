@@ -184,7 +184,7 @@ async fn functions_of_another_version_or_without_the_right_to_call_them_say_what
         "{:?}",
         may_not.health()
     );
-    // Whoever may, makes them anew.
+    // A user with the right creates them again.
     assert!(open(&server.url(), true).ready(PATIENCE).await);
     assert!(may_not.ready(PATIENCE).await, "{:?}", may_not.health());
     of_version(99);
@@ -194,7 +194,7 @@ async fn functions_of_another_version_or_without_the_right_to_call_them_say_what
         "{:?}",
         older.health()
     );
-    // And whoever was connected when they were replaced.
+    // So does a connection that was open when they were replaced.
     wait_until("word of the later version", || {
         may_not.health().last_error.contains("of version 99")
     });

@@ -254,7 +254,7 @@ fn a_replica_is_no_store_and_is_refused_where_that_is_asked_for() {
         lenient.status(0, "/").is_some()
     });
     assert!(replica.ask("REPLICAOF NO ONE").contains("OK"));
-    lenient.process.wait_for("the shared store answers");
+    lenient.process.wait_for("the shared store responds");
 }
 
 #[test]

@@ -435,7 +435,7 @@ async fn cluster_slot_in_migration_is_followed_and_keeps_count() {
     while start.elapsed() < Duration::from_millis(100) {
         assert!(
             !draw(&store, &five, &key).await.unwrap(),
-            "all are drawn, whoever has the slot"
+            "all are drawn, whichever server has the slot"
         );
     }
     let mut granted = 0;

@@ -212,7 +212,7 @@ async fn when_a_server_was_first_seen_is_remembered_as_long_as_a_gateway_lives()
         "the same moment"
     );
 
-    // Whoever has it thrown away: all gateways agree again a heartbeat later.
+    // After it was deleted, all gateways agree again a heartbeat later.
     let mut draining = Limit::clone(&bucket("drain", 1, 5, HOUR, 5));
     draining.on_failover = OnFailover::Drain;
     assert_eq!(server.ask(&format!("DEL {marker}")).trim(), ":1");

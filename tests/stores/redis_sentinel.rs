@@ -51,7 +51,7 @@ async fn sentinel_all_gone_the_last_master_is_connected_to_again_unless_it_is_a_
         master.ask("CLIENT KILL TYPE normal SKIPME yes");
         recovers(&store, &limit).await;
     }
-    // Whoever has made it a replica meanwhile.
+    // It may have become a replica meanwhile.
     assert!(
         master
             .ask(&format!("REPLICAOF 127.0.0.1 {}", other.port))

@@ -126,7 +126,7 @@ fn a_wrong_password_is_told_of_and_so_is_its_end() {
         crate::servers::ask_as(server.port, "another", "CONFIG SET requirepass hunter2")
             .contains("OK")
     );
-    gateway.process.wait_for("the shared store answers");
+    gateway.process.wait_for("the shared store responds");
     let (_, words) = gateway.admin("/readyz?verbose");
     assert!(words.contains("[+] store"), "{words}");
     let (_, status) = gateway.admin("/api/v1/status");
@@ -164,7 +164,7 @@ fn a_socket_takes_the_user_and_password_that_stand_beside_its_url() {
         "kind = \"redis\"\nurl = \"unix:{socket}\"\nusername = \"gate\"\npassword_file = \"password\""
     );
     let gateway = Gateway::start(&store, "refuse");
-    gateway.process.wait_for("the shared store answers");
+    gateway.process.wait_for("the shared store responds");
     wait_until("a gateway that serves", || {
         TcpStream::connect(("127.0.0.1", gateway.port)).is_ok()
     });

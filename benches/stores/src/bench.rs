@@ -127,7 +127,7 @@ pub fn key(per_user: bool, task: usize, turn: usize) -> String {
     if !per_user {
         return "hot".to_owned();
     }
-    // Whoever comes next is nobody's choice: SplitMix64 of what has been asked so far.
+    // The next caller is drawn at random: SplitMix64 of the requests so far.
     let mut mixed = ((task as u64) << 40 | turn as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,7 +1,7 @@
 //! A disk that flushes slower than this machine's.
 //!
 //! What waits for the disk with a row locked is as fast as the disk, and machines differ: 70 us here, some 800 us on many a
-//! server. The server's own `commit_delay` is no such disk, since whoever commits while it waits is flushed too.
+//! server. The server's own `commit_delay` is no such disk: it also flushes transactions that commit while it waits.
 
 use std::process::{Command, exit};
 

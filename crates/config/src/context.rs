@@ -78,9 +78,7 @@ impl<'e> Context<'e> {
 
     /// The place inside `outer` of a value whose dotted name ends like this.
     pub(crate) fn place_inside(&self, outer: Place, end: &str) -> Option<Place> {
-        let within = |place: &&Place| {
-            place.file == outer.file && outer.start <= place.start && place.end <= outer.end
-        };
+        let within = |place: &&Place| outer.contains(**place);
         let named = self.places.iter().filter(|(name, _)| name.ends_with(end));
         named.flat_map(|(_, places)| places).find(within).copied()
     }

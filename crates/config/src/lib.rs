@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admin_listener;
 mod calendar;
 mod compile;
 mod context;
@@ -45,6 +46,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use admin_listener::{load_admin_listener, parse_admin_listener};
 pub use diagnostic::{Diagnostic, Span};
 pub use env::{Env, Unset};
 pub use error::ConfigError;
@@ -67,7 +69,7 @@ use tollgate_policy::identity::Callers;
 /// A valid configuration.
 #[derive(Debug)]
 pub struct Config {
-    /// Where the gateway listens, and what it accepts from clients.
+    /// The listeners for clients, with their timeouts and bounds.
     pub server: Server,
     /// The admin listener.
     pub admin: Admin,

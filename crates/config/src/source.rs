@@ -48,6 +48,11 @@ impl Sources {
         text.get(place.range()).unwrap_or_default()
     }
 
+    /// All texts, in reading order.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.list.iter().map(|source| source.text.as_str())
+    }
+
     /// Replaces a place by asterisks, so that messages can show its surroundings.
     pub(crate) fn mask(&mut self, place: Place) {
         let source = &mut self.list[place.file as usize];
@@ -109,6 +114,11 @@ impl Place {
             start: bound(range.start),
             end: bound(range.end),
         }
+    }
+
+    /// Whether `inner` is a part of it.
+    pub(crate) fn contains(self, inner: Self) -> bool {
+        inner.file == self.file && self.start <= inner.start && inner.end <= self.end
     }
 
     /// As a byte range of its text.

@@ -312,7 +312,7 @@ fn every_key_of_the_vocabulary_is_understood() {
         "tier pro",
         "for each tenant",
         "candidate, only counted",
-        "counts only answers with 401, 403",
+        "counts only responses with 401, 403",
         "month in Europe/Berlin",
         "leased",
     ] {

@@ -45,22 +45,22 @@ pub enum ResponseBody {
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     /// HTTP/2: the upstream's response broke off or was malformed.
-    #[error("the upstream's answer broke off")]
+    #[error("the upstream's response broke off")]
     Upstream(#[source] hyper::Error),
     /// The upstream's connection broke in the middle of its response.
-    #[error("the upstream's answer broke off")]
+    #[error("the upstream's response broke off")]
     UpstreamBroken(#[source] io::Error),
     /// The upstream's response is malformed after its head.
-    #[error("the upstream's answer is malformed")]
+    #[error("the upstream's response is malformed")]
     UpstreamMalformed(#[source] Malformed),
     /// The upstream closed its connection in the middle of its response.
-    #[error("the upstream closed its connection in the middle of its answer")]
+    #[error("the upstream closed its connection in the middle of its response")]
     UpstreamClosed,
     /// The upstream sent nothing for longer than its idle timeout.
     #[error("the upstream sent nothing for too long")]
     UpstreamIdle,
     /// The upstream's response took longer in total than allowed.
-    #[error("the upstream's answer took too long in all")]
+    #[error("the upstream's response took too long in total")]
     UpstreamSlow,
     /// The upstream's trailers contain a pseudo-header.
     #[error("the upstream sent trailers that may not be passed on")]
@@ -72,7 +72,7 @@ pub enum BodyError {
     #[error("the request's body is malformed")]
     ClientMalformed,
     /// The client left in the middle of its body.
-    #[error("the client went away in the middle of its body")]
+    #[error("the client left in the middle of its body")]
     ClientGone,
     /// The client's body is larger than the route allows.
     #[error("the request's body is too large")]
@@ -88,25 +88,20 @@ pub enum BodyError {
     ClientTrailers,
 }
 
-impl BodyError {
-    /// A fixed word for metrics and logs.
-    pub const fn label(&self) -> &'static str {
-        match self {
-            Self::Upstream(_) | Self::UpstreamBroken(_) | Self::UpstreamMalformed(_) => {
-                "upstream_broke_off"
-            }
-            Self::UpstreamClosed => "upstream_closed",
-            Self::UpstreamIdle => "upstream_idle",
-            Self::UpstreamSlow => "upstream_slow",
-            Self::Trailers => "upstream_trailers",
-            Self::Client(_) => "client_broke_off",
-            Self::ClientMalformed => "client_malformed",
-            Self::ClientGone => "client_gone",
-            Self::TooBig => "too_big",
-            Self::ClientIdle => "client_idle",
-            Self::ClientSlow => "client_slow",
-            Self::ClientTrailers => "client_trailers",
-        }
+tollgate_policy::labels! {
+    BodyError {
+        Self::Upstream(_) | Self::UpstreamBroken(_) | Self::UpstreamMalformed(_) => "upstream_broke_off",
+        Self::UpstreamClosed => "upstream_closed",
+        Self::UpstreamIdle => "upstream_idle",
+        Self::UpstreamSlow => "upstream_slow",
+        Self::Trailers => "upstream_trailers",
+        Self::Client(_) => "client_broke_off",
+        Self::ClientMalformed => "client_malformed",
+        Self::ClientGone => "client_gone",
+        Self::TooBig => "too_big",
+        Self::ClientIdle => "client_idle",
+        Self::ClientSlow => "client_slow",
+        Self::ClientTrailers => "client_trailers",
     }
 }
 

@@ -39,41 +39,38 @@ pub enum Malformed {
     #[error("the request target must be a path or an http URL")]
     Target,
     /// CONNECT is not supported.
-    #[error("CONNECT is not served here")]
+    #[error("CONNECT is not supported")]
     Connect,
     /// The method is longer than any known one.
-    #[error("the method is not understood")]
+    #[error("the method is not supported")]
     Method,
     /// The method has a lower-case letter.
     #[error("a method must be in capitals")]
     MethodCase,
     /// HTTP/2: a header's value begins or ends with whitespace.
-    #[error("a field's value must not begin or end with a blank")]
+    #[error("a header's value must not begin or end with whitespace")]
     FieldValue,
     /// Expect has a value other than `100-continue`.
-    #[error("the only expectation understood is `100-continue`")]
+    #[error("the only supported expectation is `100-continue`")]
     Expectation,
     /// There is more than one Expect, and the next hop may use another one.
     #[error("there must be at most one Expect")]
     Expectations,
 }
 
-impl Malformed {
-    /// A fixed word for metrics and logs.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::TransferEncoding => "transfer_encoding",
-            Self::TransferCoding => "transfer_coding",
-            Self::Host => "host",
-            Self::HostSyntax => "host_syntax",
-            Self::Target => "target",
-            Self::Connect => "connect",
-            Self::Method => "method",
-            Self::MethodCase => "method_case",
-            Self::Expectation => "expectation",
-            Self::Expectations => "expectations",
-            Self::FieldValue => "field_value",
-        }
+tollgate_policy::labels! {
+    Malformed {
+        Self::TransferEncoding => "transfer_encoding",
+        Self::TransferCoding => "transfer_coding",
+        Self::Host => "host",
+        Self::HostSyntax => "host_syntax",
+        Self::Target => "target",
+        Self::Connect => "connect",
+        Self::Method => "method",
+        Self::MethodCase => "method_case",
+        Self::Expectation => "expectation",
+        Self::Expectations => "expectations",
+        Self::FieldValue => "field_value",
     }
 }
 

@@ -27,6 +27,8 @@ use arc_swap::cache::Cache;
 use http::{HeaderMap, Request, Response};
 use http_body::Body;
 
+pub(crate) use request_context::{CLIENT_LEFT, PANIC};
+
 use super::body::{Guarded, Received, ResponseBody};
 use super::forward::{ForwardContext, Forwarded, Forwarder, UpstreamHealth};
 use super::framing::RequestTarget;
@@ -62,7 +64,7 @@ pub struct Shared {
     pub metrics: Metrics,
     /// The access log; `None` if there is none.
     pub access: Option<AccessLog>,
-    /// The last refusals; `None` if nobody can ask for them.
+    /// The last refusals; `None` without an admin listener.
     pub refusals: Option<Refusals>,
     /// The number of requests in progress, counted where it is bounded.
     pub requests: Arc<AtomicUsize>,

@@ -13,9 +13,12 @@ pub mod headers;
 pub mod settle;
 pub mod pool;
 pub mod quota_headers;
+mod reasons;
 pub mod recent;
 pub mod refusals;
 pub mod rejection;
+
+pub use reasons::reasons;
 
 /// Runs the example of the README as a test.
 #[cfg(doctest)]

@@ -154,6 +154,26 @@ impl Asked {
     }
 }
 
+tollgate_policy::labels! {
+    Rejection {
+        Self::BadPath => "bad_path",
+        Self::NoRoute => "no_route",
+        Self::Method { .. } => "method_not_allowed",
+        Self::Unlisted => "host_not_listed",
+        Self::Trace => "trace",
+        Self::Loop => "loop",
+        Self::Denied(_) => "denied",
+        Self::TooBig => "too_big",
+        Self::StoreDown { .. } => "store_down",
+        Self::Overloaded => "overloaded",
+        Self::Internal => "internal",
+    } and {
+        Self::Malformed(why) => why.label(),
+        Self::Unidentified { refusal, .. } => refusal.reason.label(),
+        Self::Upstream(error) => error.label(),
+    }
+}
+
 impl Rejection {
     /// The response, without quota headers. `id` is the id of the decision, which is also in the
     /// log; `own` is the refusal body of the route or the file, used if a limit or its store
@@ -192,7 +212,7 @@ impl Rejection {
                 Some(prepared),
             ) => prepared.document(*wait, id),
             (Self::Denied(_) | Self::Overloaded, _) => {
-                render::problem_document(self, &self.problem(), id).into()
+                render::problem_document(self, &self.problem(), id)
             }
             _ => return None,
         };
@@ -232,26 +252,6 @@ impl Rejection {
             | Self::StoreDown { .. }
             | Self::Overloaded
             | Self::Internal => Cause::Gateway,
-        }
-    }
-
-    /// A fixed word for the rejection in metrics and logs.
-    pub fn label(&self) -> &'static str {
-        match self {
-            Self::Malformed(why) => why.label(),
-            Self::BadPath => "bad_path",
-            Self::NoRoute => "no_route",
-            Self::Method { .. } => "method_not_allowed",
-            Self::Unlisted => "host_not_listed",
-            Self::Trace => "trace",
-            Self::Loop => "loop",
-            Self::Unidentified { refusal, .. } => refusal.reason.label(),
-            Self::Denied(_) => "denied",
-            Self::TooBig => "too_big",
-            Self::StoreDown { .. } => "store_down",
-            Self::Overloaded => "overloaded",
-            Self::Upstream(error) => error.label(),
-            Self::Internal => "internal",
         }
     }
 

@@ -232,7 +232,7 @@ impl Charge {
                     tracing::warn!(
                         limit,
                         estimate,
-                        "an answer does not say what it cost: the estimate stays charged"
+                        "a response does not state its cost: the estimate stays charged"
                     );
                 }
             }

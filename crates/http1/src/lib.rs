@@ -108,7 +108,7 @@ pub enum Malformed {
     #[error("there are too many interim answers")]
     TooManyInterim,
     /// A response arrived before a request was sent.
-    #[error("there are bytes that nobody asked for")]
+    #[error("there are bytes that belong to no response")]
     Unasked,
 }
 

@@ -121,7 +121,7 @@ impl Terms {
         forbid(
             self.max_wait > Micros::ZERO && in_flight,
             "max_wait",
-            "nobody knows when a place in flight falls free; max_wait is for rates",
+            "the time at which a request in flight ends is not known; max_wait is for rates",
         );
         forbid(
             self.max_wait > WAIT_MAX,

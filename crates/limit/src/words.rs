@@ -110,7 +110,7 @@ fn continuous(bucket: &TokenBucket) -> String {
             period: each,
         } = following.least_written;
         words.push_str(&format!(
-            "; less while the upstream answers 429 or 503, down to {amount} per {}",
+            "; less while the upstream responds with 429 or 503, down to {amount} per {}",
             period(each)
         ));
         if following.obeys_quota {
@@ -150,7 +150,7 @@ fn leeway(debt: u64, max_wait: Micros, settled: u64) -> String {
     }
     if settled > 0 {
         words.push_str(&format!(
-            "; an answer may take {settled} more than was charged at first, paid by those who come next"
+            "; a response may take {settled} more than was charged at first, and later requests wait until that is paid"
         ));
     }
     if max_wait > Micros::ZERO {

@@ -1,4 +1,4 @@
-//! How buckets stand, for a person who asks: nothing is charged or counted.
+//! Reads the levels of buckets for operators: nothing is charged or counted.
 
 use tollgate_limit::{Claim, Placement, Standing};
 use tollgate_store::{Store, StoreError};

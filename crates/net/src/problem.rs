@@ -58,15 +58,15 @@ impl Problem {
     pub const EXPECTATIONS: Self = Self::MALFORMED.saying("There must be at most one Expect.");
     /// HTTP/2: a header's value begins or ends with whitespace.
     pub const HEADER_VALUE: Self =
-        Self::MALFORMED.saying("A header's value must not begin or end with a blank.");
+        Self::MALFORMED.saying("A header's value must not begin or end with whitespace.");
     /// HTTP/2: the trailers contain a pseudo-header.
     pub const TRAILERS: Self =
-        Self::MALFORMED.saying("The request's trailers hold a pseudo-field.");
+        Self::MALFORMED.saying("The request's trailers contain a pseudo-header.");
     /// The path cannot be decoded, or contains characters that no path may contain.
     pub const PATH: Self = Self::MALFORMED.saying("The path of the request cannot be read safely.");
     /// The caller's key is given twice, or cannot be decoded.
-    pub const AMBIGUOUS_KEY: Self =
-        Self::MALFORMED.saying("The key that says who asks is given twice, or cannot be decoded.");
+    pub const AMBIGUOUS_KEY: Self = Self::MALFORMED
+        .saying("The key that identifies the caller is given twice, or cannot be decoded.");
     /// The request broke off. The client is gone, so only the log shows this, as 499.
     pub const CLIENT_GONE: Self = Self {
         kind: "urn:problem-type:tollgate:client-gone",
@@ -83,15 +83,16 @@ impl Problem {
     pub const KEY_MISSING: Self = Self {
         status: StatusCode::UNAUTHORIZED,
         kind: "urn:problem-type:tollgate:unidentified",
-        title: "Who asks is not known",
-        detail: "The request does not say who asks: its key is missing.",
+        title: "The caller is not identified",
+        detail: "The request has no key that identifies the caller.",
         grpc: UNAUTHENTICATED,
     };
     /// 401: the caller's key is unknown.
     pub const KEY_UNKNOWN: Self =
-        Self::KEY_MISSING.saying("The key that says who asks is not known.");
+        Self::KEY_MISSING.saying("The key that identifies the caller is not known.");
     /// 401: the caller's token is invalid.
-    pub const TOKEN: Self = Self::KEY_MISSING.saying("The token that says who asks is not valid.");
+    pub const TOKEN: Self =
+        Self::KEY_MISSING.saying("The token that identifies the caller is not valid.");
     /// 404: no route matches.
     pub const NO_ROUTE: Self = Self {
         status: StatusCode::NOT_FOUND,
@@ -110,11 +111,11 @@ impl Problem {
     };
     /// 405: TRACE, and no route names it.
     pub const TRACE: Self = Self::METHOD.saying(
-        "TRACE sends back what browsers keep from scripts: it is forwarded only where a route names it.",
+        "TRACE returns headers that browsers hide from scripts: it is forwarded only if a route names it.",
     );
     /// 408: the head of a request did not end in time.
     pub const HEAD_TIMEOUT: Self =
-        Self::BODY_STALLED.saying("The request head did not come in time.");
+        Self::BODY_STALLED.saying("The request head did not arrive in time.");
     /// 408: the body of a request stalled.
     pub const BODY_STALLED: Self = Self {
         status: StatusCode::REQUEST_TIMEOUT,
@@ -124,8 +125,8 @@ impl Problem {
         grpc: DEADLINE_EXCEEDED,
     };
     /// 408: the body of a request arrives too slowly.
-    pub const BODY_SLOW: Self = Self::BODY_STALLED
-        .saying("The body of the request came more slowly than this gateway waits for.");
+    pub const BODY_SLOW: Self =
+        Self::BODY_STALLED.saying("The body of the request arrived too slowly.");
     /// 413: the body is larger than the route allows.
     pub const BODY_TOO_LARGE: Self = Self {
         status: StatusCode::PAYLOAD_TOO_LARGE,
@@ -146,15 +147,15 @@ impl Problem {
     pub const EXPECTATION: Self = Self {
         status: StatusCode::EXPECTATION_FAILED,
         kind: "urn:problem-type:tollgate:expectation-failed",
-        title: "The expectation is not understood",
-        detail: "The only expectation understood is `100-continue`.",
+        title: "The expectation is not supported",
+        detail: "The only supported expectation is `100-continue`.",
         grpc: INTERNAL,
     };
     /// 421: the gateway does not forward to this host.
     pub const UNLISTED: Self = Self {
         status: StatusCode::MISDIRECTED_REQUEST,
         kind: "urn:problem-type:tollgate:host-not-listed",
-        title: "This host is not forwarded to",
+        title: "The gateway does not forward to this host",
         detail: "This gateway forwards only to the hosts that its routes name, by the scheme and port of their upstreams.",
         grpc: UNIMPLEMENTED,
     };
@@ -168,7 +169,7 @@ impl Problem {
     };
     /// 429: the largest number of concurrent requests is in progress.
     pub const CONCURRENCY_EXCEEDED: Self = Self::QUOTA_EXCEEDED.saying(
-        "As many requests as may be under way at once are under way. Retry when one has ended.",
+        "The largest number of concurrent requests is in progress. Retry when one has ended.",
     );
     /// 429: the request costs more than the quota can ever grant.
     pub const NEVER_FITS: Self = Self::QUOTA_EXCEEDED
@@ -197,16 +198,16 @@ impl Problem {
     pub const TRANSFER_CODING: Self = Self {
         status: StatusCode::NOT_IMPLEMENTED,
         kind: "urn:problem-type:tollgate:not-implemented",
-        title: "This is not served here",
-        detail: "The only transfer coding understood is `chunked`.",
+        title: "This is not supported",
+        detail: "The only supported transfer coding is `chunked`.",
         grpc: UNIMPLEMENTED,
     };
     /// 501: CONNECT.
     pub const CONNECT: Self = Self::TRANSFER_CODING.saying(
-        "CONNECT is not served here: a tunnel would pass every limit by. Ask for http:// instead of https://; the gateway speaks TLS to the upstream.",
+        "CONNECT is not supported: a tunnel would bypass every limit. Request http:// instead of https://; the gateway speaks TLS to the upstream.",
     );
     /// 501: a method that is longer than any known one.
-    pub const METHOD_UNKNOWN: Self = Self::TRANSFER_CODING.saying("The method is not understood.");
+    pub const METHOD_UNKNOWN: Self = Self::TRANSFER_CODING.saying("The method is not supported.");
     /// 501: an upgrade over HTTP/2 that cannot be requested from the upstream.
     pub const UPGRADE: Self =
         Self::TRANSFER_CODING.saying("This upgrade is not passed on to this upstream.");
@@ -221,16 +222,16 @@ impl Problem {
     /// 502: no response that can be passed on.
     pub const UPSTREAM_RESPONSE: Self = Self {
         kind: "urn:problem-type:tollgate:upstream-answer",
-        title: "The upstream gave no usable answer",
-        detail: "The upstream closed the connection, or its answer cannot be passed on.",
+        title: "The upstream gave no usable response",
+        detail: "The upstream closed the connection, or its response cannot be passed on.",
         ..Self::UPSTREAM_UNREACHABLE
     };
     /// 503: the gateway or the upstream has reached its capacity.
     pub const OVERLOADED: Self = Self {
         status: StatusCode::SERVICE_UNAVAILABLE,
         kind: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
-        title: "There is too much to do",
-        detail: "As many requests as can be taken are under way.",
+        title: "The capacity is exhausted",
+        detail: "The largest number of requests that can be processed is in progress.",
         grpc: UNAVAILABLE,
     };
     /// 503: too many connections are open.
@@ -238,8 +239,8 @@ impl Problem {
         Self::OVERLOADED.saying("Too many connections are open.");
     /// 503: a store did not answer, and its limit is configured to refuse in that case.
     pub const STORE_DOWN: Self = Self {
-        title: "The quota cannot be looked up",
-        detail: "The store of a limit does not answer, and the limit says that this is a refusal.",
+        title: "The quota cannot be read",
+        detail: "The store of a limit does not respond, and the limit is configured to refuse requests then.",
         ..Self::OVERLOADED
     };
     /// 504: the upstream is too slow.
@@ -247,7 +248,7 @@ impl Problem {
         status: StatusCode::GATEWAY_TIMEOUT,
         kind: "urn:problem-type:tollgate:upstream-timeout",
         title: "The upstream is too slow",
-        detail: "The upstream did not answer in time.",
+        detail: "The upstream did not respond in time.",
         grpc: DEADLINE_EXCEEDED,
     };
     /// 505: an unsupported version of HTTP.
@@ -262,8 +263,8 @@ impl Problem {
     pub const LOOP: Self = Self {
         status: StatusCode::LOOP_DETECTED,
         kind: "urn:problem-type:tollgate:loop",
-        title: "The request goes round in a circle",
-        detail: "The request has been forwarded by this gateway before, as its Via field says.",
+        title: "The request is in a loop",
+        detail: "This gateway has forwarded the request before, as its Via header shows.",
         grpc: INTERNAL,
     };
 }

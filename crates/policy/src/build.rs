@@ -26,7 +26,7 @@ pub struct PolicyParts {
     pub upstreams: Vec<Arc<Upstream>>,
     /// Routes, in the order of the file.
     pub routes: Vec<Route>,
-    /// How refusals and quota headers are written.
+    /// The form of refusals and quota headers.
     pub responses: Responses,
     /// Whether egress mode is on: the gateway forwards only to hosts that routes name.
     pub egress: bool,

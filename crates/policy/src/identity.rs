@@ -122,16 +122,16 @@ impl IdentityReason {
     pub const fn is_malformed(self) -> bool {
         matches!(self, Self::Ambiguous)
     }
+}
 
-    /// A fixed word for metrics.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Missing => "identity_missing",
-            Self::Unknown => "identity_unknown",
-            Self::Token(why) => why.label(),
-            Self::Unverified => "token_unverified",
-            Self::Ambiguous => "identity_ambiguous",
-        }
+crate::labels! {
+    IdentityReason {
+        Self::Missing => "identity_missing",
+        Self::Unknown => "identity_unknown",
+        Self::Ambiguous => "identity_ambiguous",
+    } and {
+        Self::Token(why) => why.label(),
+        Self::Unverified => "token_unverified",
     }
 }
 

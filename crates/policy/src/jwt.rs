@@ -83,20 +83,17 @@ pub enum JwtError {
     Audience,
 }
 
-impl JwtError {
-    /// A fixed word for metrics.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Malformed => "token_malformed",
-            Self::Algorithm => "token_algorithm",
-            Self::UnknownKey => "token_unknown_key",
-            Self::Signature => "token_signature",
-            Self::Expired => "token_expired",
-            Self::NoExpiry => "token_without_expiry",
-            Self::NotYet => "token_not_yet",
-            Self::Issuer => "token_issuer",
-            Self::Audience => "token_audience",
-        }
+crate::labels! {
+    JwtError {
+        Self::Malformed => "token_malformed",
+        Self::Algorithm => "token_algorithm",
+        Self::UnknownKey => "token_unknown_key",
+        Self::Signature => "token_signature",
+        Self::Expired => "token_expired",
+        Self::NoExpiry => "token_without_expiry",
+        Self::NotYet => "token_not_yet",
+        Self::Issuer => "token_issuer",
+        Self::Audience => "token_audience",
     }
 }
 

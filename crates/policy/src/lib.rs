@@ -17,6 +17,7 @@ pub mod identity;
 pub mod jwt;
 mod jwt_keys;
 pub mod keys;
+mod labels;
 mod lookalikes;
 mod lookup;
 pub mod method;
@@ -72,7 +73,7 @@ pub struct Policy {
     pub upstreams: Vec<Arc<Upstream>>,
     /// Routes, in the order of the file.
     pub routes: Vec<Route>,
-    /// How refusals and quota headers are written.
+    /// The form of refusals and quota headers.
     pub responses: Responses,
     /// Egress mode: the gateway forwards only to hosts that routes name.
     pub egress: bool,

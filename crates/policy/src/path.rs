@@ -64,24 +64,6 @@ pub enum Malformed {
     Client,
 }
 
-impl Malformed {
-    /// A fixed word for metrics.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::NotAbsolute => "path_not_absolute",
-            Self::Escape => "path_escape",
-            Self::Separator => "path_separator",
-            Self::Control => "path_control",
-            Self::Encoding => "path_encoding",
-            Self::AboveRoot => "path_above_root",
-            Self::DotParameters => "path_dot_parameters",
-            Self::Host => "host",
-            Self::Method => "method_case",
-            Self::Client => "forwarded_client",
-        }
-    }
-}
-
 /// The normal form of `path` (without its query), with encoded slashes refused. Borrowed if the
 /// path is already normal, as nearly all are.
 ///

@@ -1,6 +1,6 @@
 //! How refusals and quota headers are written, as data. The gateway writes them.
 
-/// How refusals and quota headers are written.
+/// The form of refusals and quota headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Responses {
     /// The dialects sent, in order.

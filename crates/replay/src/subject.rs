@@ -152,7 +152,7 @@ impl<'p> Subject<'p> {
             // It never came as far as the limits, and would not under another file.
             return side;
         }
-        // Tollgate's own log names the caller: whoever forwarded the request has been looked at already.
+        // Tollgate's own log names the caller: the proxies in front have been considered already.
         let peer = Peer {
             address: request.client,
             port: 0,

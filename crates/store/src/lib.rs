@@ -80,10 +80,10 @@ pub trait Store: 'static {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The store was asked and took longer than `answer_within`.
-    #[error("no answer in time")]
+    #[error("no response in time")]
     Timeout,
     /// The store was not asked within `answer_within`.
-    #[error("no answer in time")]
+    #[error("no response in time")]
     Overdue,
     /// The store cannot be reached, its circuit is open, or it refused the call.
     #[error("not available: {0}")]
@@ -92,10 +92,10 @@ pub enum StoreError {
     #[error("not available: {0}")]
     Lost(String),
     /// A bucket in the store cannot be read; nothing was drawn.
-    #[error("corrupt answer: {0}")]
+    #[error("corrupt response: {0}")]
     Corrupt(String),
     /// The store's response was invalid; what it has drawn is unknown.
-    #[error("corrupt answer: {0}")]
+    #[error("corrupt response: {0}")]
     Garbled(String),
 }
 

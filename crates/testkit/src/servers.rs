@@ -575,7 +575,7 @@ impl Drop for Postgres {
     }
 }
 
-/// A pgbouncer in transaction mode before a PostgreSQL: two connections to it, whoever asks.
+/// A pgbouncer in transaction mode before a PostgreSQL: two connections to it for all clients.
 #[derive(Debug)]
 pub struct Pooler {
     pub port: u16,

@@ -53,8 +53,8 @@ pub(super) async fn left<S: Subject>(
     granted
 }
 
-/// 20 with 18 left, lowered to 5 and raised to 20. Who asks for nothing meanwhile loses nothing; who draws under the 5 has what
-/// they leave him. Nobody has more than before.
+/// 20 with 18 left, lowered to 5 and raised to 20. A caller without draws meanwhile loses nothing; one that draws under the 5 has what
+/// they leave. No caller has more than before.
 pub(crate) async fn a_burst_lowered_and_raised_again_leaves_what_was_not_drawn_from<S: Subject>() {
     const KINDS: [(Kind, u64); 5] = [
         (Kind::TokenBucket, 5),

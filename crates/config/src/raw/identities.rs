@@ -10,17 +10,17 @@ use tollgate_limit::Micros;
 use tollgate_policy::identity::WhenUnknown;
 
 table! {
-    /// A way to tell who is asking.
+    /// A way to identify callers.
     RawIdentity {
         /// Where the key is in a request: `header:NAME`, `bearer`, `basic` (the user), `jwt:CLAIM`, `cookie:NAME`, `query:NAME`,
         /// `path:NAME`, `client_certificate` (its subject, or where that is empty its first alternative name as `dns:NAME`, `uri:URI` or
         /// `email:ADDRESS`) or `address`. A list takes all of them together; `{ first_of = [...] }` takes the first that is present.
         @required("key = \"header:x-api-key\" says where the key is in a request") key: ShortOr<OneOrMany<KeySource>, RawFirstOf> => "header:x-api-key",
-        /// What happens to a request without the key: `refuse` (401), `skip` (limits by this identity are left out), `use:address`
+        /// How a request without the key is treated: `refuse` (401), `skip` (limits by this identity are left out), `use:address`
         /// (the address counts instead) or `use:IDENTITY` (another identity counts instead). `{ use = "address", tier = "anonymous" }`
         /// gives such clients a tier.
         @required(WHEN_MISSING) when_missing: ShortOr<Text, RawWhenMissing> => { use = "address", tier = "anonymous" },
-        /// What happens to a key that is not on the list of callers. Required where `callers` is written, and only there: a made-up
+        /// How a key is treated that is not on the list of callers. Required where `callers` is written, and only there: a made-up
         /// key must not be a fresh bucket.
         when_unknown: WhenUnknown => "refuse",
         /// Known callers, each by `sha256:` and the SHA-256 of its key in hex digits (`tollgate hash`); or the name of a file with
@@ -32,7 +32,7 @@ table! {
 }
 
 table! {
-    /// Several places where the same key may stand.
+    /// Several parts of a request that may contain the same key.
     RawFirstOf {
         /// Sources of which the first that is present is the key. Two that are present with different values are refused with 400.
         /// Either all are keys that clients send, or all are claims of a token.

@@ -17,7 +17,7 @@ use tollgate_limit::{Kind, Micros, Mode, OnFailover, Placement, WhenDown};
 use tollgate_policy::Cost;
 
 table! {
-    /// A limit: how much, for whom, and what happens beyond it. Exactly one of `rate` and `in_flight` says how much.
+    /// A limit: its numbers, the owners of its buckets, and its behaviour when a bucket is used up. Exactly one of `rate` and `in_flight` is written.
     RawLimit {
         /// Units per period, such as `100/minute`, `10/10s` or `5000/day`; `unlimited` sets no bound. The periods are `second`, `minute`,
         /// `hour`, `day`, `week`, `month` (calendar windows only) and durations.
@@ -25,22 +25,22 @@ table! {
         /// The most at once (`token_bucket` and `interval` only). Default: the number of the rate, which admits up to twice as much
         /// in one period.
         burst: u64 => 20,
-        /// A concurrency limit: the most requests in progress at the same time. `adaptive` finds the number by itself.
+        /// A concurrency limit: the most requests in progress at the same time. `adaptive` adapts the number to the upstream.
         in_flight: InFlight => 10,
         /// How it counts.
         algorithm: Kind = "token_bucket" => "fixed_window",
         /// Where fixed windows begin (`fixed_window` only).
         window: RawWindow => { align = "calendar", zone = "Europe/Berlin", anchor_day = 1 },
-        /// What has a bucket of its own: `address`, an identity, a source of a key such as `header:x-api-key`, `everyone` (one bucket for
+        /// The owners of buckets: `address`, an identity, a source of a key such as `header:x-api-key`, `everyone` (one bucket for
         /// all), or a list of them. All routes that name the limit share its buckets. Three words split it further: `route` (by the route's
         /// name, so a renamed route has new buckets), `method` (HEAD counts as GET, and methods that no route lists share one bucket) and
         /// `host` (as the route names it, so all names below `*.example.com` share one bucket).
         @required("per = \"address\" counts each address by itself, per = \"everyone\" all callers together, the name of an identity each of its keys") per: OneOrMany<Text> => "address",
-        /// What happens to a request without the key, where `per` names a source of a key. As in `[identities]`.
+        /// How a request without the key is treated, if `per` names a source of a key. As in `[identities]`.
         when_missing: ShortOr<Text, super::RawWhenMissing> => "use:address",
         /// What a request costs. A route may set its own cost.
         cost: Cost = 1 => { header = "x-cost", default = 1, max = 50 },
-        /// Charges an estimate and corrects it by what the response says.
+        /// Charges an estimate, and corrects it to the cost that the response states.
         settle: Settlement => { from = "json:usage.total_tokens", estimate = 500 },
         /// Which requests count: `all`, `failures` (401 and 403), or a list of response statuses like `["401", "5xx"]`. All others are
         /// given back.
@@ -51,16 +51,16 @@ table! {
         debt: u64 = 0 => 100,
         /// The time that a cold bucket takes to reach its full rate (`token_bucket` in the process only).
         warm_up: Micros = "0s" => "30s",
-        /// Lowers the rate while the upstream answers 429 or 503, and raises it again afterwards (`token_bucket` in the process only).
+        /// Lowers the rate while the upstream responds with 429 or 503, and raises it again afterwards (`token_bucket` in the process only).
         follow_upstream: RawFollow => { least = "10/minute" },
         /// How long a request may be held until its units are due, instead of being refused; `0s` never holds one.
         max_wait: Micros = "0s" => "2s",
         /// Whether gateways lease units of a shared limit for a moment, which saves round trips to the store where many requests
         /// share one bucket.
         lease: bool = false => true,
-        /// What a fail-over of the shared store does to the buckets.
+        /// How a fail-over of the shared store changes the buckets.
         on_failover: OnFailover = "keep" => "drain",
-        /// Bytes that its table in the process may take, 64KiB or more. `tollgate check` says how many callers that is room for.
+        /// Bytes that its table in the process may take, 64KiB or more. `tollgate check` prints the number of callers that this is enough for.
         memory: Bytes<usize> [64 << 10..=1 << 40] = "64MiB" => "16MiB",
         /// Whether the limit refuses.
         mode: Mode = "enforce" => "shadow",
@@ -70,13 +70,13 @@ table! {
         candidate: RawTier => { rate = "60/minute" },
         /// Where its buckets are kept. Default: `shared` where there is a `[store]`, otherwise `local`.
         store: Placement => "local",
-        /// What happens while the store does not answer. Default: `store.when_down`.
+        /// How requests are treated while the store does not respond. Default: `store.when_down`.
         when_down: WhenDown => "refuse",
     }
 }
 
 table! {
-    /// Other numbers for a limit. What is not written is as in the limit itself.
+    /// Other numbers for a limit. A number that is left out is that of the limit itself.
     RawTier {
         /// Units per period.
         rate: Rate => "1000/minute",
@@ -99,13 +99,13 @@ table! {
 }
 
 table! {
-    /// A concurrency limit that finds by itself how many requests the upstream can take.
+    /// A concurrency limit that adapts to the number of requests that the upstream can process.
     RawAdaptive {
         /// `true`.
         @required("in_flight = 10 for a fixed number, or { adaptive = true, least = 5, most = 200 }") adaptive: bool => true,
-        /// The fewest requests in progress at the same time, whatever the upstream does.
+        /// The lowest value of the limit.
         least: u64 = 1 => 5,
-        /// The most requests in progress at the same time, whatever the upstream does.
+        /// The highest value of the limit.
         most: u64 = 1000 => 200,
     }
 }
@@ -129,7 +129,7 @@ words! {
     for Mode {
         /// It refuses.
         Enforce = "enforce",
-        /// It never refuses; what it would have refused is counted in the metrics.
+        /// It never refuses; requests that it would have refused are counted in the metrics.
         Shadow = "shadow",
         /// It is not evaluated.
         Off = "off",
@@ -179,15 +179,15 @@ words! {
 }
 
 table! {
-    /// A cost that depends on the request. Either `header` or `content_length` says it.
+    /// A cost that depends on the request: on a header, or on its `Content-Length`.
     RawCost {
-        /// The request header that says the cost.
+        /// The request header that states the cost.
         header: Text => "x-cost",
         /// `true`: the cost is the request's Content-Length, in steps of `per` bytes.
         content_length: bool = false => true,
         /// Bytes per unit, for `content_length`.
         per: Bytes [1..=1 << 40] = "1KiB",
-        /// The cost of a request without the header, 1 where it is not written. A header that is not digits alone costs `max`.
+        /// The cost of a request without the header. Default: 1. A header with characters other than digits costs `max`.
         default: u64 => 1,
         /// The least that a request costs.
         min: u64 = 1,
@@ -197,27 +197,27 @@ table! {
 }
 
 table! {
-    /// Charges an estimate and corrects it by what the response says.
+    /// Charges an estimate, and corrects it to the cost that the response states.
     RawSettle {
-        /// Where the response says the cost: `header:NAME`, `bytes` (the size of its body), or `json:PATH`, the names of members joined by
+        /// The part of the response that states the cost: `header:NAME`, `bytes` (the size of its body), or `json:PATH`, the names of members joined by
         /// dots, in a JSON body or in the data of server-sent events.
         @required("settle = { from = \"json:usage.total_tokens\", estimate = 500 }") from: Text => "json:usage.total_tokens",
         /// Units charged when the request is admitted.
         @required("settle = { from = \"json:usage.total_tokens\", estimate = 500 }") estimate: u64 => 500,
-        /// The most that a response may cost; anything above is not charged. Default: 100 times the estimate, and no less than the burst.
+        /// The highest cost of a response; a higher one is not charged. Default: 100 times the estimate, and no less than the burst.
         max: u64 => 30000,
         /// Bytes per unit, for `bytes`.
         per: Bytes [1..=1 << 40] = "1KiB",
-        /// Bytes of response per unit, where the client breaks it off before it has said its cost. Default: such a response costs `max`.
-        /// Never less than the estimate.
+        /// Bytes per unit of a response that the client breaks off before its cost is known. Default: such a response costs `max`.
+        /// It costs at least the estimate.
         broken_off_per: Bytes [1..=1 << 40] => "4B",
-        /// What a complete response (2xx) costs that does not say its cost.
+        /// The cost of a complete response (2xx) that does not state its cost.
         untold: RawUntold = "estimate" => "max",
     }
 }
 
 words! {
-    /// What a response costs that does not say its cost.
+    /// The cost of a response that does not state its cost.
     pub(crate) enum RawUntold {
         /// The estimate.
         Estimate = "estimate",

@@ -31,7 +31,7 @@ table! {
         /// More files to read, relative to this one; `*` in the last part matches many. Their tables join this file's, and
         /// a name that is defined twice is an error.
         include: OneOrMany<Text> => ["limits.toml", "routes/*.toml"],
-        /// Where the gateway listens, and what it accepts from clients.
+        /// The listeners for clients, with their timeouts and bounds.
         server: Server => { listen = "http://0.0.0.0:8080" },
         /// The admin listener: health, metrics, status.
         admin: Admin => { listen = "127.0.0.1:9180" },
@@ -39,7 +39,7 @@ table! {
         log: Log => { access = "stdout", format = "json" },
         /// How the address of a client is found: the one place that says which proxies are trusted.
         address: AddressPolicy => { trusted_proxies = ["10.0.0.0/8"] },
-        /// Ways to tell who is asking, by name. Limits refer to them in `per`.
+        /// Ways to identify callers, by name. Limits refer to them in `per`.
         identities: Named<RawIdentity> => { tenant = { key = "header:x-api-key", when_missing = "refuse" } },
         /// Numbers of limits by tier: `tiers.pro.search` replaces the numbers of `limits.search` for callers of tier `pro`.
         tiers: Named<Named<ShortOr<super::rate::Rate, RawTier>>> => { pro = { search = "1000/minute" } },
@@ -47,15 +47,15 @@ table! {
         limits: Named<RawLimit> => { per_caller = { rate = "100/minute", burst = 20, per = "address" } },
         /// The store that several gateways share. Without it every gateway counts for itself.
         store: RawStore => { kind = "redis", url = "redis://127.0.0.1:6379/0", when_down = "local_share", key_secret = "${TOLLGATE_KEY_SECRET}" },
-        /// Where requests go, by name.
+        /// The services that requests are forwarded to, by name.
         upstreams: Named<Upstream> => { app = { servers = ["http://10.0.0.1:3000"] } },
-        /// What routes have that do not say otherwise.
+        /// Defaults of routes.
         defaults: RawDefaults => { limits = ["per_caller"] },
-        /// Routes: which requests match, where they go, which limits they are charged on. The most specific route wins.
+        /// Routes: each takes the requests that match it, forwards them, and charges them on its limits. The most specific route wins.
         routes: Vec<At<RawRoute>> => [{ match = "/**", upstream = "http://127.0.0.1:3000", limits = ["per_caller"] }],
-        /// How refusals and quota headers are written.
+        /// The form of refusals and quota headers.
         responses: Responses => { headers = ["ratelimit", "x-ratelimit"] },
-        /// Requests with the verdicts they must get. `tollgate check` runs them in virtual time.
+        /// Tests: requests and the verdicts that are expected. `tollgate check` runs them in virtual time.
         tests: Vec<At<RawTest>> => [{ send = "6 x GET /hello from 192.0.2.1", expect = { allowed = 5, refused = 1 } }],
     }
 }

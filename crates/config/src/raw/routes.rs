@@ -12,19 +12,19 @@ use crate::validate::routes::{HeaderPattern, MethodText};
 use tollgate_policy::{Cost, Reset, Responses};
 
 table! {
-    /// A route: which requests it matches, where they go, and which limits they are charged on. Exactly one of `upstream`,
-    /// `respond` and `redirect` says where they go.
+    /// A route: the requests that it matches, their target, and the limits that they are charged on. Exactly one of `upstream`,
+    /// `respond` and `redirect` is the target.
     RawRoute {
-        /// Which requests match: `[METHOD[|METHOD]] [HOST]/PATH`, where `{name}` is one segment and `**` the rest; or a table, which can
-        /// also name headers. The most specific route takes the request, whatever the order.
+        /// The requests that match: `[METHOD[|METHOD]] [HOST]/PATH`, where `{name}` is one segment and `**` the rest; or a table, which can
+        /// also name headers. The most specific route takes the request; the order of the routes does not matter.
         @required("match = \"GET /v1/{id}\" matches one path, match = \"/**\" everything") r#match: ShortOr<Text, RawMatch> => "POST /v1/search/{index}",
         /// The route's name in logs and metrics. Default: what it matches.
         name: Text => "search",
-        /// Where requests are forwarded to: the name of an upstream, a URL, or `builtin:echo`, which answers by itself.
+        /// The upstream that requests are forwarded to: its name, a URL, or `builtin:echo`, which responds without an upstream.
         upstream: Text => "http://127.0.0.1:3000",
         /// A fixed response.
         respond: RawRespond => { status = 200, body = "ok\n" },
-        /// A redirect: where to, or a table with a status.
+        /// A redirect: its target, or a table with target and status.
         redirect: ShortOr<Text, RawRedirect> => "https://{host}{path}{query}",
         /// The limits that a request is charged on, all together or none: names, or tables with a cost. An empty list is no limit.
         /// Default: `defaults.limits`.
@@ -46,7 +46,7 @@ table! {
 }
 
 table! {
-    /// What routes have that do not say otherwise.
+    /// Defaults of routes.
     RawDefaults {
         /// The limits of every route that has no `limits` of its own. A route with `limits = []` is charged on none.
         limits: Vec<At<ShortOr<Text, RawRouteLimit>>> = [] => ["per_caller"],
@@ -54,7 +54,7 @@ table! {
 }
 
 table! {
-    /// What a route matches, as a table.
+    /// The requests that a route matches, as a table.
     RawMatch {
         /// Methods. Default: all.
         methods: OneOrMany<MethodText> => ["GET", "POST"],
@@ -62,7 +62,7 @@ table! {
         host: Text => "api.example.com",
         /// The path: `{name}` is one segment, `**` the rest.
         @required("path = \"/v1/**\"") path: Text => "/v1/{name}/**",
-        /// Headers that must be there with this value; `*` stands for any value.
+        /// Headers that must be present with this value; `*` stands for any value.
         headers: Named<HeaderPattern> => { "x-version" = "2" },
     }
 }
@@ -92,7 +92,7 @@ table! {
 table! {
     /// A redirect.
     RawRedirect {
-        /// Where to: a URL or a path with placeholders of the request, such as `{host}`, `{path}`, `{query}` and `{path:NAME}`.
+        /// The target: a URL or a path with placeholders of the request, such as `{host}`, `{path}`, `{query}` and `{path:NAME}`.
         /// `https://{host}{path}{query}` is the same place over TLS.
         @required("{ to = \"https://{host}{path}{query}\", status = 308 }") to: Text => "https://{host}{path}{query}",
         /// 301, 302, 303, 307 or 308.
@@ -124,11 +124,11 @@ table! {
 }
 
 settings! {
-    /// How refusals and quota headers are written.
+    /// The form of refusals and quota headers.
     for Responses as RawResponses {
         /// The dialects of quota headers that are sent.
         headers: QuotaHeaders = ["ratelimit"] => ["ratelimit", "x-ratelimit"],
-        /// What the reset values of `draft-06`, `draft-07` and `x-ratelimit` count.
+        /// The unit of the reset values of `draft-06`, `draft-07` and `x-ratelimit`.
         reset: Reset = "seconds" => "epoch",
         /// A refusal body in place of problem+json, for all routes that have none of their own.
         refusal: Option<Refusal> => { body_file = "refusal.json", content_type = "application/json" },

@@ -15,7 +15,7 @@ use tollgate_limit::Micros;
 use tollgate_policy::address::{AddressPolicy, ForwardingHeader};
 
 settings! {
-    /// Where the gateway listens, and what it accepts from clients.
+    /// The listeners for clients, with their timeouts and bounds.
     pub struct Server {
         /// Addresses the gateway listens on: `http://ADDRESS:PORT`, `https://ADDRESS:PORT` (needs `certificates`) or
         /// `unix:/PATH`; an address without a scheme is http. HTTP/1.1 and HTTP/2 are served on the same port.
@@ -28,7 +28,7 @@ settings! {
         client_ca: Option<PathBuf> as Option<Readable<Authorities>> => "clients.pem",
         /// Whether a client must show a certificate. Only where `client_ca` is set.
         client_certificates: ClientCertificates = "required",
-        /// What local buckets hold after a crash, that is, after a start that finds no buckets saved in `state_file`.
+        /// The level of local buckets after a crash, that is, after a start that finds no buckets saved in `state_file`.
         /// Without a `state_file` every start counts as one after a crash.
         cold_start: ColdStart = "full" => "empty",
         /// The file in which a clean stop saves the local buckets for the next start. Default: `gateway.state` in
@@ -47,14 +47,14 @@ settings! {
         /// The name of this gateway in the `Via` header of requests and responses it forwards, by which it also recognises a
         /// request that has come back to it (508). `off` adds no header and recognises no loop.
         via: Option<String> as ViaName = "tollgate" => "edge-1",
-        /// What happens to a path with an encoded slash (`%2f`).
+        /// How a path with an encoded slash (`%2f`) is treated.
         encoded_slash: EncodedSlash = "keep" => "refuse",
         /// Judges a changed file by recent requests before it takes effect, and refuses it where it would newly limit too many
         /// of them. Without this table every valid file is taken.
         reload: Option<ReloadGuard> => { refuse_if_newly_limited = "1% of keys" },
-        /// How long clients may take.
+        /// Timeouts for clients.
         timeouts: ServerTimeouts => { header_read = "10s", drain = "30s" },
-        /// How much clients may send.
+        /// Bounds for clients.
         bounds: Bounds => { connections = 10000, body = "10MiB" },
     }
     check check_server;
@@ -92,7 +92,7 @@ settings! {
 }
 
 words! {
-    /// What happens to a path with an encoded slash.
+    /// How a path with an encoded slash is treated.
     pub enum EncodedSlash {
         /// The encoded slash is a character of its segment: routes never match it as a slash, and the upstream receives it as it came.
         Keep = "keep",
@@ -112,17 +112,17 @@ words! {
 }
 
 words! {
-    /// What local buckets hold after a crash.
+    /// The level of local buckets after a crash.
     pub enum ColdStart {
         /// Every bucket starts full: each caller may burst at once.
         Full = "full",
-        /// Every bucket starts empty: each caller waits for what the limit grants from then on.
+        /// Every bucket starts empty: each caller waits until the limit has granted units to it.
         Empty = "empty",
     }
 }
 
 settings! {
-    /// How long clients may take.
+    /// Timeouts for clients.
     pub struct ServerTimeouts {
         /// To send the head of a request.
         header_read: Micros [TIMEOUT] = "10s",
@@ -132,7 +132,7 @@ settings! {
         keep_alive: Micros [TIMEOUT] = "75s",
         /// For requests in progress to finish when the gateway stops.
         drain: Micros [TIMEOUT] = "30s",
-        /// From SIGTERM on, before `drain` begins: `/readyz` answers 503 while requests are still accepted, so that load balancers
+        /// Between SIGTERM and the start of `drain`: `/readyz` responds with 503 while requests are still accepted, so that load balancers
         /// stop sending them. `0s` leaves this phase out.
         drain_delay: Micros [SPAN] = "5s",
         /// To finish the TLS handshake.
@@ -143,7 +143,7 @@ settings! {
 }
 
 settings! {
-    /// How much clients may send.
+    /// Bounds for clients.
     pub struct Bounds {
         /// Connections at the same time.
         connections: usize [1..=MANY] = 10000,
@@ -168,9 +168,9 @@ settings! {
 settings! {
     /// The admin listener: health, metrics, status.
     pub struct Admin {
-        /// Where it listens, or `off`. It must not be the public port.
+        /// Its address, or `off`. It must not be the public port.
         listen: Option<Listener> as AdminListener = "127.0.0.1:9180",
-        /// Host names that requests to it may ask for, besides `localhost` and IP addresses. All others are refused, so that a web
+        /// Host names that requests to it may name, besides `localhost` and IP addresses. All others are refused, so that a web
         /// page cannot reach it through a name of its own.
         hosts: Vec<String> as Vec<HostName> = [] => ["gateway.internal"],
     }

@@ -24,8 +24,8 @@ table! {
         password_file: Text => "/run/secrets/store_password",
         /// How long a request waits for the store; after that `when_down` applies.
         answer_within: Micros [TIMEOUT] = "20ms" => "50ms",
-        /// What happens to requests while the store does not answer. A limit may choose differently.
-        @required("when_down = \"local_share\" enforces this gateway's part of each limit, \"allow\" admits, \"refuse\" answers 503; no default is right for both a login and a search") when_down: WhenDown => "local_share",
+        /// How requests are treated while the store does not respond. A limit may choose differently.
+        @required("when_down = \"local_share\" enforces this gateway's part of each limit, \"allow\" admits, \"refuse\" responds with 503; no default is right for both a login and a search") when_down: WhenDown => "local_share",
         /// The number of gateways that share the limits: the local share is one part of so many. `auto` counts them in the store.
         replicas: Auto<u32> [1..=10_000] = "auto" => 3,
         /// The secret by which keys are hashed before they are stored, at least 16 characters. It must come from the environment,
@@ -38,7 +38,7 @@ table! {
         synchronous_commit: bool = false => true,
         /// Whether the gateway creates the tables and functions it needs (PostgreSQL only).
         create: bool = true => false,
-        /// What the gateway does at the start when the server's settings could lose buckets.
+        /// How the gateway starts if the server's settings could lose buckets.
         audit: Audit = "warn" => "refuse",
         /// The authorities that sign the server's certificate, a PEM file. Default: the system's. With this file TLS is mandatory.
         ca_file: Readable<Authorities> => "store-ca.pem",
@@ -71,7 +71,7 @@ words! {
 }
 
 words! {
-    /// What the gateway does when the server's settings could lose buckets.
+    /// How the gateway starts if the server's settings could lose buckets.
     pub enum Audit {
         /// It logs a warning.
         Warn = "warn",

@@ -8,24 +8,24 @@ use crate::validate::tests_table::{Start, check_expect};
 use tollgate_limit::Micros;
 
 table! {
-    /// Requests with the verdicts they must get. `tollgate check` runs them in virtual time with fresh buckets.
+    /// A test: requests and the verdicts that are expected. `tollgate check` runs it in virtual time with fresh buckets.
     RawTest {
-        /// Its name in the report. Default: what is sent.
+        /// Its name in the report. Default: the value of `send`.
         name: Text => "a free key may burst five",
         /// `[N x] METHOD [HOST]/PATH [as IDENTITY:CALLER] [from ADDRESS] [at TIME] [every TIME] [for TIME] [answered STATUS]`. The
-        /// entries of a list are sent in order, to the same buckets. The upstream answers 200 unless the test says otherwise.
+        /// entries of a list are sent in order, to the same buckets. The upstream responds with 200 unless `answered` names a status.
         @required("send = \"21 x POST /v1/search/a as tenant:acme at 0s\"") send: OneOrMany<Text> => "21 x POST /v1/search/a as tenant:acme at 0s",
         /// The moment at which it begins, on which calendar windows depend.
         at: Start = "2026-01-01T00:00:00Z",
         /// Headers of the requests; a `content-length` stands for a body.
         headers: Named<HeaderText> => { "x-api-key" = "k-123" },
-        /// What must come out.
+        /// The expected result.
         @required("expect = { allowed = 20, refused = 1 }") expect: Expect => { allowed = 20, refused = 1 },
     }
 }
 
 settings! {
-    /// What must come out of a test. What is not written may be anything.
+    /// The expected result of a test. Values that are left out are not checked.
     pub struct Expect {
         /// Number of requests admitted.
         allowed: Option<u64> => 20,

@@ -23,7 +23,7 @@ settings! {
         health: Option<Health> => { path = "/healthz", every = "5s" },
         /// Passive ejection: servers that fail requests are left out for a while.
         eject: Eject => { failures = 5, wait = "10s" },
-        /// How long the upstream may take.
+        /// Timeouts for the upstream.
         timeouts: UpstreamTimeouts => { connect = "1s", response = "30s", idle = "60s" },
         /// Which requests are sent again.
         retries: Retries => { attempts = 2, on = ["connect_failure", "503"] },
@@ -48,7 +48,7 @@ settings! {
         /// The name that certificates are verified for and that is asked for (SNI). Default: the host of each server's URL.
         server_name: Option<ServerName> => "api.internal",
         /// SHA-256 of each certificate that the servers may show, in hex digits (`openssl x509 -noout -fingerprint -sha256`).
-        /// With `ca_file` certificates are verified as well; without, a pinned certificate is accepted whatever its name, authority and age.
+        /// With `ca_file`, certificates are verified as well. Without it, a pinned certificate is accepted with any name, authority and age.
         pinned_sha256: Pins => "9F86D081884C7D659A2FEAA0C55AD015A3BF4F1B2B0B822CD15D6C15B0F00A08",
         /// The certificate that the gateway shows to the servers, a PEM file.
         client_certificate: Option<Pem<Chain>> => "gateway.pem",
@@ -126,7 +126,7 @@ words! {
 settings! {
     /// Active health checks.
     for Health as RawHealth {
-        /// The path that is asked for. A 2xx or 3xx response is good.
+        /// The path of the check's request. A 2xx or 3xx response is good.
         @required("health = { path = \"/healthz\", every = \"5s\" }") path: HealthPath => "/healthz",
         /// The time between two checks of a server.
         every: Micros [TIMEOUT] = "5s",
@@ -150,7 +150,7 @@ settings! {
 }
 
 settings! {
-    /// How long an upstream may take.
+    /// Timeouts for an upstream.
     for UpstreamTimeouts as RawUpstreamTimeouts {
         /// To connect.
         connect: Micros [TIMEOUT] = "1s",
@@ -169,13 +169,13 @@ table! {
         /// Attempts in all, 1 to 10; 1 is no retry. A request that no server can have read is sent again without counting as an attempt:
         /// when a kept connection accepts no byte any more, or an HTTP/2 server closes (GOAWAY) without having processed the stream.
         attempts: u32 [1..=10] = 2 => 3,
-        /// After what a request is sent again.
+        /// The events after which a request is sent again.
         on: OneOrMany<RetryOn> = ["connect_failure", "refused_stream", "connection_closed"] => ["connect_failure", "503"],
     }
 }
 
 words! {
-    /// What a retry follows.
+    /// An event after which a request is sent again.
     pub(crate) enum RetryOn {
         /// No connection could be made.
         ConnectFailure = "connect_failure",

@@ -56,22 +56,30 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
             };
             let _ = writeln!(
                 text,
-                "    a response that the caller breaks off before it has said its cost costs {broken_off}"
+                "    a response that the caller breaks off before its cost is known costs {broken_off}"
+            );
+            let untold = match settle.untold_costs_most {
+                true => settle.most,
+                false => settle.estimate,
+            };
+            let _ = writeln!(
+                text,
+                "    a complete response (2xx) that does not say its cost costs {untold}"
             );
         }
         if settle.most > settle.estimate {
             let more = settle.most - settle.estimate;
             let _ = writeln!(
                 text,
-                "    one request after another never uses more than that; of answers that settle at the same time each may use {more} \
-                 beyond it"
+                "    one request after another never uses more than the limit grants; of several responses that settle at the same time, \
+                 each may use {more} more"
             );
         }
     }
     if let Count::Statuses(statuses) = &rule.count {
         let _ = writeln!(
             text,
-            "    counts only answers with {}; a request under way counts until it is answered, so a Retry-After may be longer than \
+            "    counts only responses with {}; a request in progress counts until its response, so a Retry-After may be longer than \
              needed",
             status_words(statuses)
         );
@@ -108,7 +116,7 @@ fn in_an_outage(limit: &Limit) -> String {
         WhenDown::LocalShare => {
             format!(
                 "each gateway enforces its share, which starts full where nothing is known of the bucket: all together {most}, on \
-                 top of what the store gave, and charged to it when it answers"
+                 top of what the store gave, and charged to it when it responds"
             )
         }
         other => when_down(other).to_owned(),

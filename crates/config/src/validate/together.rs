@@ -17,7 +17,7 @@ use crate::settings::{Listener, Server};
 use crate::source::Place;
 use tollgate_limit::{Kind, Micros, Mode};
 use tollgate_policy::identity::{Source, WhenUnknown};
-use tollgate_policy::route::HostPattern;
+use tollgate_policy::route::{HostPattern, Piece, Placeholder, Route, Target};
 use tollgate_policy::upstream::ServerAddress;
 use tollgate_policy::{Policy, Scope, ScopePart};
 
@@ -32,6 +32,7 @@ pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
     unaddressed(policy, server, context);
     unused::limits(raw, policy, context);
     to_itself(raw, policy, server, context);
+    redirected_to_itself(raw, policy, server, context);
     held_in_places(raw, policy, context);
     unnamed_hosts(raw, policy, context);
 }
@@ -103,7 +104,7 @@ fn held_in_places(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
         let label = "a request that is held here";
         context
             .warning(title, waits, label)
-            .at(places, "has a place here already, and others are refused for it")
+            .at(places, "a held request already has a place here, so that others are refused")
             .help("let `in_flight` be no less than may wait and be under way together, or put the two on different gateways");
     }
 }
@@ -145,6 +146,62 @@ fn to_itself(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Cont
         let label = "it listens here: every request would come back to it";
         context.error(title, place.unwrap_or_default(), label);
     }
+}
+
+/// Redirects to https that requests over https get too: a client would follow them for ever.
+fn redirected_to_itself(
+    raw: &RawFile,
+    policy: &Policy,
+    server: &Server,
+    context: &mut Context<'_>,
+) {
+    let is_tls = |listener: &Listener| matches!(listener, Listener::Tcp { tls: true, .. });
+    if !server.listen.iter().any(is_tls) {
+        return;
+    }
+    for (route, written) in policy.routes.iter().zip(list_of(&raw.routes)) {
+        if returns_to_itself(route) {
+            let title = format!(
+                "route `{}` redirects https requests to themselves",
+                route.name
+            );
+            let place = written.redirect.place().unwrap_or(written.place);
+            context
+                .warning(title, place, "the route also takes requests to the https listener")
+                .help("a route takes requests of every listener: put the redirect into the file of a second gateway that listens on the http port only");
+        }
+    }
+}
+
+/// Whether a GET over https that `route` redirects comes to the same route again.
+fn returns_to_itself(route: &Route) -> bool {
+    let Target::Redirect { location, .. } = &route.target else {
+        return false;
+    };
+    let pattern = &route.pattern;
+    let (same_host, rest) = match (&location.pieces[..], &pattern.host) {
+        (
+            [
+                Piece::Text(start),
+                Piece::Placeholder(Placeholder::Host),
+                rest @ ..,
+            ],
+            _,
+        ) => (start == "https://", rest),
+        ([Piece::Text(start), rest @ ..], HostPattern::Exact(host)) => {
+            (start.strip_prefix("https://") == Some(host), rest)
+        }
+        _ => return false,
+    };
+    let [Piece::Placeholder(Placeholder::RequestPath), rest @ ..] = rest else {
+        return false;
+    };
+    let is_query = |piece: &Piece| *piece == Piece::Placeholder(Placeholder::Query);
+    // Another method or header may lead to another route.
+    same_host
+        && rest.iter().all(is_query)
+        && pattern.headers.is_empty()
+        && (pattern.methods.is_empty() || pattern.methods.contains(&http::Method::GET))
 }
 
 /// Buckets by values that a client can invent: a new value gets a fresh bucket.
@@ -204,8 +261,8 @@ fn unaddressed(policy: &Policy, server: &Server, context: &mut Context<'_>) {
     ) {
         let title = "no PROXY header is believed";
         context
-            .warning(title, place, "no proxy is trusted")
-            .help("[address] trusted_proxies = [\"10.0.0.0/8\"] names who may send them");
+            .warning(title, place, "`trusted_proxies` is empty")
+            .help("[address] trusted_proxies = [\"10.0.0.0/8\"] names the proxies whose headers are believed");
     }
     if !by_address || server.proxy_protocol {
         return;

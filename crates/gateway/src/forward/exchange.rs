@@ -17,6 +17,7 @@ use super::request::Outgoing;
 use super::request_body::RequestBody;
 use super::response::{Bounds, Lease, UpstreamHttp2, pass_back, sanitise};
 use super::response_timeout::ResponseTimeout;
+use super::retry::{self, Again};
 use super::server::ServerState;
 use super::upstreams::UpstreamState;
 use super::{ForwardError, Forwarded, SWITCHING, outgoing};
@@ -126,14 +127,14 @@ async fn http1(
         let Some(request) = connection.unanswered().filter(|_| stale) else {
             return Err(failure.into());
         };
-        // The server cannot have read bytes that its system did not accept. It may have read and
-        // processed all other bytes, so sending those again is another attempt, for which the retry
-        // budget must have room.
-        let attempted = !request.is_untouched();
-        let allowed = outgoing.follows_closed && outgoing.attempts > 1;
-        if attempted && !(allowed && upstream.withdraw()) {
-            return Err(failure.into());
-        }
+        let closed = retry::Outcome::Closed {
+            untouched: request.is_untouched(),
+        };
+        let attempted = match retry::decide(&closed, upstream, outgoing) {
+            Again::No => return Err(failure.into()),
+            Again::SameAttempt => false,
+            Again::NextAttempt => true,
+        };
         // Counted before connecting: if that fails, another server may receive the request.
         if attempted {
             outgoing.attempts -= 1;
@@ -188,7 +189,9 @@ async fn http2(
             Err(Http2Failure::Unsent(request)) => {
                 outgoing.request = unaddressed(server, *request, named)
             }
-            Err(Http2Failure::Final(ForwardError::GoingAway)) if outgoing.has_copy() => {
+            Err(Http2Failure::Final(ForwardError::GoingAway))
+                if retry::decide(&retry::Outcome::Unprocessed, upstream, outgoing) != Again::No =>
+            {
                 outgoing.restore()
             }
             Err(Http2Failure::Final(error)) => {

@@ -22,6 +22,7 @@ mod proxy_header;
 mod request;
 mod request_body;
 mod resolver;
+mod retry;
 mod server;
 mod stall;
 pub mod tls;
@@ -54,6 +55,7 @@ use super::pool::Slot;
 use super::proxy_defaults::ProxyDefaults;
 use members::bit;
 use request::Outgoing;
+use retry::Again;
 use tollgate_http1::{Malformed, Verbatim};
 use tollgate_limit::Micros;
 use tollgate_limiter::{Cause, Permit};
@@ -142,32 +144,32 @@ pub enum ForwardError {
     #[error("the upstream has no server")]
     NoServer,
     /// The response's head did not arrive in time.
-    #[error("no answer in time")]
+    #[error("no response in time")]
     ResponseTimeout,
     /// The upstream accepted nothing of the request's body for too long.
-    #[error("the upload was not taken in time")]
+    #[error("the upstream did not accept the request's body in time")]
     UploadTimeout,
     /// The response's head did not arrive within the client's own deadline.
-    #[error("no answer within the caller's deadline")]
+    #[error("no response within the client's deadline")]
     ClientDeadline,
     /// The response's head did not arrive in time, and the client spent some of that time on its
     /// request's body.
-    #[error("no answer in time, after a body that was waited for")]
+    #[error("no response in time, after a slow upload")]
     SlowUpload,
     /// HTTP/2: the connection broke, or the response is invalid.
-    #[error("no usable answer")]
+    #[error("no usable response")]
     Answer(#[source] hyper::Error),
     /// The connection broke in the middle of the response's head.
-    #[error("the answer broke off")]
+    #[error("the response broke off")]
     Broken(#[source] io::Error),
     /// The response is not valid HTTP/1.
-    #[error("no usable answer")]
+    #[error("no usable response")]
     Malformed(#[source] Malformed),
     /// The upstream closed its connection without a response.
-    #[error("the connection closed without an answer")]
+    #[error("the connection closed without a response")]
     Closed,
     /// The response's Transfer-Encoding is not exactly `chunked`.
-    #[error("the answer's transfer coding is not understood")]
+    #[error("the response's transfer coding is not supported")]
     AnswerCoding,
     /// HTTP/2: the stream was refused before it was processed.
     #[error("the stream was refused")]
@@ -176,7 +178,7 @@ pub enum ForwardError {
     #[error("the server closes its connection")]
     GoingAway,
     /// A 101 without a request for an upgrade.
-    #[error("the upstream switched protocols unasked")]
+    #[error("the upstream switched protocols without a request for it")]
     Upgrade,
     /// An upgrade requested by extended CONNECT that cannot be requested from the upstream.
     #[error("the upgrade is not passed on")]
@@ -189,29 +191,27 @@ pub enum ForwardError {
     Rewrite,
 }
 
-impl ForwardError {
-    /// A fixed word for metrics and logs.
-    pub const fn label(&self) -> &'static str {
-        match self {
-            Self::Connect(_) => "connect",
-            Self::ConnectTimeout => "connect_timeout",
-            Self::Tls(_) => "tls",
-            Self::Overloaded => "overloaded",
-            Self::NoServer => "no_server",
-            Self::ResponseTimeout => "response_timeout",
-            Self::UploadTimeout => "upload_timeout",
-            Self::ClientDeadline => "client_deadline",
-            Self::SlowUpload => "slow_upload",
-            Self::Answer(_) | Self::Broken(_) | Self::Malformed(_) => "answer",
-            Self::Closed => "closed",
-            Self::AnswerCoding => "answer_coding",
-            Self::RefusedStream => "refused_stream",
-            Self::GoingAway => "going_away",
-            Self::Upgrade => "upgrade",
-            Self::Bridge => "connect_protocol",
-            Self::Body(error) => error.label(),
-            Self::Rewrite => "rewrite",
-        }
+tollgate_policy::labels! {
+    ForwardError {
+        Self::Connect(_) => "connect",
+        Self::ConnectTimeout => "connect_timeout",
+        Self::Tls(_) => "tls",
+        Self::Overloaded => "overloaded",
+        Self::NoServer => "no_server",
+        Self::ResponseTimeout => "response_timeout",
+        Self::UploadTimeout => "upload_timeout",
+        Self::ClientDeadline => "client_deadline",
+        Self::SlowUpload => "slow_upload",
+        Self::Answer(_) | Self::Broken(_) | Self::Malformed(_) => "answer",
+        Self::Closed => "closed",
+        Self::AnswerCoding => "answer_coding",
+        Self::RefusedStream => "refused_stream",
+        Self::GoingAway => "going_away",
+        Self::Upgrade => "upgrade",
+        Self::Bridge => "connect_protocol",
+        Self::Rewrite => "rewrite",
+    } and {
+        Self::Body(error) => error.label(),
     }
 }
 
@@ -298,7 +298,7 @@ impl Forwarder {
         if upstream.health.is_some()
             && let Err(error) = self.inner.upstreams.state(upstream)
         {
-            tracing::warn!(upstream = %upstream.name, %error, "its health is not asked for");
+            tracing::warn!(upstream = %upstream.name, %error, "its health checks cannot start");
         }
     }
 
@@ -348,7 +348,9 @@ impl Forwarder {
         let retry = &state.upstream.retry;
         let mut tried = 0;
         state.deposit();
-        outgoing.keep_copy(retry, state.upstream.http2);
+        if retry::needs_copy(retry, state.upstream.http2, outgoing) {
+            outgoing.keep_copy();
+        }
         let roster = state.members.roster().await?;
         let (mut sibling, mut siblings) = (None, 0);
         loop {
@@ -357,71 +359,33 @@ impl Forwarder {
                 .or_else(|| state.pick(&roster, caller, tried));
             let index = picked.ok_or(ForwardError::NoServer)?;
             let server = &roster.servers[index];
-            let outcome = exchange::exchange(state, server, outgoing).await;
-            let again = match &outcome {
-                Ok(forwarded) => {
-                    let status = forwarded.response.status().as_u16();
-                    if matches!(status, 502..=504) {
-                        server
-                            .record
-                            .incidents
-                            .failed("status", format!("it answered {status}"));
-                        server.record.failed();
-                    } else {
-                        server.record.succeeded();
-                    }
-                    retry.statuses.contains(&status) && outgoing.is_repeatable()
-                }
-                Err(error) => {
-                    // Do not count failures that clients cause.
-                    if error.tells_of_load() {
-                        server
-                            .record
-                            .incidents
-                            .failed(error.label(), incidents::causes(error));
-                    }
-                    if error.is_the_upstreams() {
-                        server.record.failed();
-                    }
-                    match error {
-                        ForwardError::Connect(_)
-                        | ForwardError::ConnectTimeout
-                        | ForwardError::Tls(_) => retry.connect_failure,
-                        ForwardError::RefusedStream | ForwardError::GoingAway => {
-                            retry.refused_stream && outgoing.has_copy()
-                        }
-                        _ => false,
-                    }
-                }
+            let result = exchange::exchange(state, server, outgoing).await;
+            server.observe(&result);
+            let outcome = match &result {
+                Ok(forwarded) => retry::Outcome::Status(forwarded.response.status().as_u16()),
+                Err(error) => retry::Outcome::Error(error),
             };
-            let counted = std::mem::take(&mut outgoing.counted);
-            if matches!(
-                outcome,
-                Err(ForwardError::Connect(_) | ForwardError::ConnectTimeout)
-            ) && siblings < SIBLINGS_MOST
-                && outgoing.is_at_hand()
-            {
-                // Nothing was sent, so trying a name's other addresses is still the same attempt.
+            if siblings < SIBLINGS_MOST && retry::tries_siblings(&outcome, outgoing) {
                 tried |= bit(index);
                 sibling = roster.sibling(index, tried);
                 if sibling.is_some() {
                     siblings += 1;
-                    drop(outcome);
+                    outgoing.counted = false;
+                    drop(result);
                     outgoing.restore();
                     continue;
                 }
             }
-            if !counted {
+            let again = retry::decide(&outcome, state, outgoing);
+            if !std::mem::take(&mut outgoing.counted) {
                 outgoing.attempts = outgoing.attempts.saturating_sub(1);
             }
-            // A counted attempt has been withdrawn from the budget, too.
-            let possible = again && outgoing.attempts > 0 && outgoing.is_at_hand();
-            if !possible || !(counted || state.withdraw()) {
-                return outcome;
+            if again == Again::No {
+                return result;
             }
             tried |= bit(index);
             // Free its place before requesting another.
-            drop(outcome);
+            drop(result);
             outgoing.restore();
         }
     }

@@ -85,7 +85,7 @@ pub(super) fn prepare(
             via,
         ));
     } else if conduct.egress {
-        // The upstream must not learn who asks or for whom, and credentials for this proxy end
+        // The upstream must not learn the client or its user, and credentials for this proxy end
         // here.
         head.headers.remove(PROXY_AUTHORIZATION);
         headers::drop_forwarding(&mut head.headers);

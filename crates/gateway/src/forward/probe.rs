@@ -26,11 +26,11 @@ pub(super) async fn run(server: Weak<ServerState>, health: Health) {
             let flaw = match outcome {
                 Ok(Ok(status)) if status.is_success() || status.is_redirection() => None,
                 Ok(Ok(status)) => Some(format!(
-                    "health check: it answered {status} to {}",
+                    "health check: it responded with {status} to {}",
                     health.path
                 )),
                 Ok(Err(error)) => Some(format!("health check: {}", causes(&error))),
-                Err(_) => Some("health check: no answer in time".to_owned()),
+                Err(_) => Some("health check: no response in time".to_owned()),
             };
             let good = flaw.is_none();
             if let Some(flaw) = flaw {

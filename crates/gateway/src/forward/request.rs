@@ -16,7 +16,7 @@ use crate::headers::{HeaderSet, Origin};
 use tollgate_net::server::Interim;
 use tollgate_net::timers::Deadline;
 use tollgate_policy::UpstreamTimeouts;
-use tollgate_policy::upstream::{Retry, Upstream};
+use tollgate_policy::upstream::Upstream;
 
 /// A prepared request.
 pub(super) struct Outgoing {
@@ -39,8 +39,6 @@ pub(super) struct Outgoing {
     /// Whether the attempt that failed last is no longer among them, and its retry was withdrawn from
     /// the budget.
     pub(super) counted: bool,
-    /// Whether another attempt may follow if a kept connection closes without a byte of response.
-    pub(super) follows_closed: bool,
     /// Receives interim responses, if they are passed on.
     pub(super) interim: Option<Interim>,
     /// Headers that are written after the request's own.
@@ -74,7 +72,6 @@ impl Outgoing {
             idempotent: request.method().is_idempotent(),
             attempts: upstream.attempts.max(1),
             counted: false,
-            follows_closed: upstream.retry.connection_closed && request.method().is_idempotent(),
             request: Some(request),
             progress,
             gate,
@@ -92,22 +89,18 @@ impl Outgoing {
         }
     }
 
-    /// Keeps a copy of the request if another attempt may follow one that reached a server. A
-    /// request that an HTTP/2 server promised not to have processed may always be sent again, so
-    /// for HTTP/2 the body is kept too, as far as there is room. Otherwise a request with a body or
-    /// an upgrade has only one attempt.
-    pub(super) fn keep_copy(&mut self, retry: &Retry, http2: bool) {
-        let repeated = self.attempts > 1
-            && self.idempotent
-            && !retry.statuses.is_empty()
-            && self.progress.is_none();
-        if (http2 || repeated) && self.upgrade.is_none() {
-            self.copy = self.request.as_ref().map(Replay::of);
-            self.kept = self
-                .request
-                .as_mut()
-                .and_then(|request| request.body_mut().keep());
-        }
+    /// Keeps a copy of the request and of its body.
+    pub(super) fn keep_copy(&mut self) {
+        self.copy = self.request.as_ref().map(Replay::of);
+        self.kept = self
+            .request
+            .as_mut()
+            .and_then(|request| request.body_mut().keep());
+    }
+
+    /// Whether attempts are left after the current one.
+    pub(super) const fn has_attempts(&self) -> bool {
+        self.attempts > if self.counted { 0 } else { 1 }
     }
 
     /// Records that the head of a response has arrived.
@@ -135,11 +128,6 @@ impl Outgoing {
     /// Whether there is something to send: the request, or its copy.
     pub(super) fn is_at_hand(&self) -> bool {
         self.request.is_some() || self.has_copy()
-    }
-
-    /// Whether the request may be sent again even though a server may have processed it.
-    pub(super) const fn is_repeatable(&self) -> bool {
-        self.idempotent && self.copy.is_some() && self.progress.is_none()
     }
 
     /// Prepares for another attempt.

@@ -8,7 +8,7 @@ use tokio_rustls::TlsConnector;
 use super::connect::Connector;
 use super::http2_pool::Http2Pool;
 use super::upstream_health::{self, HealthRecord};
-use super::{ForwardError, balance};
+use super::{ForwardError, Forwarded, balance, incidents};
 use crate::pool::{Bounds, Pool};
 use tollgate_policy::upstream::{HostPolicy, ProxyProtocol, Server, Upstream};
 
@@ -68,5 +68,26 @@ impl ServerState {
             record,
             speaks_http2: upstream.http2,
         })
+    }
+
+    /// Records the result of a request, for the health of the server.
+    pub(super) fn observe(&self, result: &Result<Forwarded, ForwardError>) {
+        let (kind, cause, failed) = match result {
+            Ok(forwarded) => match forwarded.response.status().as_u16() {
+                status @ 502..=504 => ("status", format!("it responded with {status}"), true),
+                _ => return self.record.succeeded(),
+            },
+            // Do not count failures that clients cause.
+            Err(error) if !error.tells_of_load() => return,
+            Err(error) => (
+                error.label(),
+                incidents::causes(error),
+                error.is_the_upstreams(),
+            ),
+        };
+        self.record.incidents.failed(kind, cause);
+        if failed {
+            self.record.failed();
+        }
     }
 }

@@ -97,7 +97,7 @@ impl RequestContext {
             upstream_micros: None,
             reason: "",
             turned_away: false,
-            status: CLIENT_LEFT,
+            status: STATUS_CLIENT_LEFT,
             received: Received::default(),
             owed: Owed::default(),
             lines: Lines::Nothing,
@@ -378,7 +378,7 @@ impl RequestContext {
 
     /// Records that nobody receives the response, because the client left.
     pub(super) const fn answered_nobody(&mut self) {
-        self.status = CLIENT_LEFT;
+        self.status = STATUS_CLIENT_LEFT;
     }
 
     /// Records that the response has ended after `bytes` bytes of body: settles, counts and logs
@@ -419,9 +419,9 @@ impl Drop for RequestContext {
             // The handler was dropped before there was a response: the client left. A panic also
             // ends here; it is counted where it is caught.
             self.reason = if std::thread::panicking() {
-                "panic"
+                PANIC
             } else {
-                "client_left"
+                CLIENT_LEFT
             };
             if std::thread::panicking() {
                 self.status = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
@@ -451,14 +451,18 @@ impl Guard for Closing {
         let reason = match end.outcome {
             Outcome::Whole => None,
             Outcome::Broken(error) => Some(error.label()),
-            Outcome::Dropped => Some("client_left"),
+            Outcome::Dropped => Some(CLIENT_LEFT),
         };
         self.0.close(end.bytes, reason);
     }
 }
 
+/// The reason if the client left before the end of its response.
+pub(crate) const CLIENT_LEFT: &str = "client_left";
+/// The reason if the gateway panicked.
+pub(crate) const PANIC: &str = "panic";
 /// The logged status if the client left before there was a response (as in NGINX).
-const CLIENT_LEFT: u16 = 499;
+const STATUS_CLIENT_LEFT: u16 = 499;
 
 // The allocator caches freed blocks of up to 1032 bytes; a larger block costs several times as
 // much, twice per request.

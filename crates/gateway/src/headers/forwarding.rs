@@ -142,7 +142,7 @@ impl Origin {
     }
 }
 
-/// Removes all headers that report the origin of a request, whoever added them.
+/// Removes all headers that report the origin of a request, also those that a proxy added.
 pub fn drop_forwarding(headers: &mut HeaderMap) {
     for name in [
         FORWARDED,

@@ -140,7 +140,7 @@ impl Refusal {
             .map_or("unasked", |denied| denied_outcome(denied, place, charge))
     }
 
-    /// When a retry would have been admitted, if nobody else drew from its buckets.
+    /// When a retry would have been admitted, without other draws from its buckets.
     pub fn retry_after(&self) -> Option<Micros> {
         self.denied.as_ref()?.retry_after()
     }

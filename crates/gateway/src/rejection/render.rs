@@ -92,7 +92,10 @@ fn document(
         Rejection::Denied(_) | Rejection::StoreDown { .. }
     );
     let (content_type, body) = match own.filter(|_| refuses) {
-        Some(own) => (own.content_type.clone(), fill(own, rejection, problem, id)),
+        Some(own) => (
+            own.content_type.clone(),
+            fill(own, rejection, problem, id).into(),
+        ),
         None => (PROBLEM_JSON, problem_document(rejection, problem, id)),
     };
     // The encoder knows the length of a body that it sends; it must be given the length of a body
@@ -145,29 +148,14 @@ fn pushback(rejection: &Rejection, headers: &mut HeaderMap) {
     headers.insert(GRPC_RETRY_PUSHBACK, value);
 }
 
-/// A problem document (RFC 9457); constant members come first.
-pub(super) fn problem_document(rejection: &Rejection, problem: &Problem, id: &str) -> String {
-    let mut out = String::with_capacity(384);
-    problem.write_members(&mut out);
-    match rejection {
-        Rejection::Denied(refused) => {
-            violated(&mut out, refused.violated.iter().map(|name| &**name))
-        }
-        Rejection::StoreDown { limit } => violated(&mut out, std::iter::once(&**limit)),
-        _ => {}
-    }
-    if let (Rejection::Denied(_), Some(wait)) = (rejection, rejection.retry_after()) {
-        out.push_str(RETRY_AFTER_MS);
-        out.push_str(itoa::Buffer::new().format(wait.ceil_millis()));
-    }
-    if !id.is_empty() {
-        // Hexadecimal digits need no escaping.
-        out.push_str(DECISION_ID);
-        out.push_str(id);
-        out.push('"');
-    }
-    out.push_str(END);
-    out
+/// A problem document (RFC 9457).
+pub(super) fn problem_document(rejection: &Rejection, problem: &Problem, id: &str) -> Bytes {
+    let (violated, wait) = match rejection {
+        Rejection::Denied(refused) => (&refused.violated[..], rejection.retry_after()),
+        Rejection::StoreDown { limit } => (std::slice::from_ref(limit), None),
+        _ => (&[][..], None),
+    };
+    complete(constant_part(problem, violated).as_bytes(), wait, id)
 }
 
 /// The part of the document that is the same for all requests that one limit refuses; built once.
@@ -177,28 +165,53 @@ pub struct Denial(Box<[u8]>);
 impl Denial {
     /// Creates it for the limit of this name.
     pub fn by(limit: &str) -> Self {
-        let mut opening = String::new();
-        Problem::QUOTA_EXCEEDED.write_members(&mut opening);
-        violated(&mut opening, std::iter::once(limit));
-        opening.push_str(RETRY_AFTER_MS);
-        Self(opening.into_bytes().into())
+        let part = constant_part(&Problem::QUOTA_EXCEEDED, &[limit]);
+        Self(part.into_bytes().into())
     }
 
     /// The document for a caller that may retry after `wait`, refused by the decision `id`.
     pub(super) fn document(&self, wait: Micros, id: &str) -> Bytes {
-        let mut digits = itoa::Buffer::new();
-        let millis = digits.format(wait.ceil_millis()).as_bytes();
-        // Allocated at its final length, so that it becomes `Bytes` without a copy.
-        let length = self.0.len() + millis.len() + DECISION_ID.len() + id.len() + 1 + END.len();
-        let mut out = Vec::with_capacity(length);
-        out.extend_from_slice(&self.0);
-        out.extend_from_slice(millis);
-        out.extend_from_slice(DECISION_ID.as_bytes());
-        out.extend_from_slice(id.as_bytes());
-        out.push(b'"');
-        out.extend_from_slice(END.as_bytes());
-        out.into()
+        complete(&self.0, Some(wait), id)
     }
+}
+
+/// The beginning of a document: the members of `problem`, and the names of the limits that refused.
+fn constant_part<N: AsRef<str>>(problem: &Problem, violated: &[N]) -> String {
+    let mut out = String::with_capacity(384);
+    problem.write_members(&mut out);
+    for (place, name) in violated.iter().enumerate() {
+        out.push_str(if place == 0 { VIOLATED } else { "\",\"" });
+        escape_json(&mut out, name.as_ref());
+    }
+    if !violated.is_empty() {
+        out.push_str("\"]");
+    }
+    out
+}
+
+/// Adds the members of one refusal to the beginning of its document.
+fn complete(constant: &[u8], wait: Option<Micros>, id: &str) -> Bytes {
+    let mut digits = itoa::Buffer::new();
+    let millis = wait.map_or("", |wait| digits.format(wait.ceil_millis()));
+    // Hexadecimal digits need no escaping.
+    let pieces: [&[u8]; 6] = [
+        if millis.is_empty() {
+            b""
+        } else {
+            RETRY_AFTER_MS
+        },
+        millis.as_bytes(),
+        if id.is_empty() { b"" } else { DECISION_ID },
+        id.as_bytes(),
+        if id.is_empty() { b"" } else { b"\"" },
+        END.as_bytes(),
+    ];
+    // Allocated at its final length, so that it becomes `Bytes` without a copy.
+    let rest: usize = pieces.iter().map(|piece| piece.len()).sum();
+    let mut out = Vec::with_capacity(constant.len() + rest);
+    out.extend_from_slice(constant);
+    pieces.iter().for_each(|piece| out.extend_from_slice(piece));
+    out.into()
 }
 
 /// Writes the header lines of a refusal that [`Rejection::response_without_table`] built, except
@@ -216,20 +229,13 @@ pub fn write_headers(out: &mut Vec<u8>, wait: Option<Micros>) {
     }
 }
 
-const RETRY_AFTER_MS: &str = ",\"retry_after_ms\":";
-const DECISION_ID: &str = ",\"decision_id\":\"";
-
-fn violated<'n>(out: &mut String, names: impl Iterator<Item = &'n str>) {
-    out.push_str(",\"violated-policies\":[");
-    for (place, name) in names.enumerate() {
-        out.push_str(if place == 0 { "\"" } else { ",\"" });
-        escape_json(out, name);
-        out.push('"');
-    }
-    out.push(']');
-}
+const VIOLATED: &str = ",\"violated-policies\":[\"";
+const RETRY_AFTER_MS: &[u8] = b",\"retry_after_ms\":";
+const DECISION_ID: &[u8] = b",\"decision_id\":\"";
 
 /// Fills the placeholders of a configured body; a brace that opens no known placeholder is copied.
+/// An unknown time is `null` in JSON, so that the body stays valid; in a string or another format it
+/// is empty.
 fn fill(own: &RefusalBody, rejection: &Rejection, problem: &Problem, id: &str) -> String {
     let json = own
         .content_type
@@ -246,10 +252,11 @@ fn fill(own: &RefusalBody, rejection: &Rejection, problem: &Problem, id: &str) -
         });
         match filled {
             Some((value, length)) => {
-                if json {
-                    escape_json(&mut out, &value);
-                } else {
-                    out.push_str(&value);
+                match value {
+                    Some(value) if json => escape_json(&mut out, &value),
+                    Some(value) => out.push_str(&value),
+                    None if json && !ends_in_string(&out) => out.push_str("null"),
+                    None => {}
                 }
                 rest = &rest[length..];
             }
@@ -263,22 +270,32 @@ fn fill(own: &RefusalBody, rejection: &Rejection, problem: &Problem, id: &str) -
     out
 }
 
-/// The value of a placeholder in a refusal body.
-fn value(name: &str, rejection: &Rejection, problem: &Problem, id: &str) -> Option<String> {
-    let wait = || rejection.retry_after();
-    Some(match name {
+/// Whether text that is appended to `json` is inside a string.
+fn ends_in_string(json: &str) -> bool {
+    let mut inside = false;
+    let mut bytes = json.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => inside = !inside,
+            b'\\' => _ = bytes.next(),
+            _ => {}
+        }
+    }
+    inside
+}
+
+/// The value of a placeholder in a refusal body: `None` if there is no such placeholder,
+/// `Some(None)` for a time that is unknown.
+fn value(name: &str, rejection: &Rejection, problem: &Problem, id: &str) -> Option<Option<String>> {
+    let wait = rejection.retry_after();
+    Some(Some(match name {
         "status" => problem.status.as_u16().to_string(),
         "title" => problem.title.to_owned(),
         "detail" => problem.detail.to_owned(),
         "type" => problem.kind.to_owned(),
         "code" => rejection.label().to_owned(),
-        "retry_after" => wait()
-            .map(|wait| retry_after_secs(wait).to_string())
-            .unwrap_or_default(),
-        "retry_after_ms" => wait()
-            .map(Micros::ceil_millis)
-            .map(|wait| wait.to_string())
-            .unwrap_or_default(),
+        "retry_after" => return Some(wait.map(|wait| retry_after_secs(wait).to_string())),
+        "retry_after_ms" => return Some(wait.map(|wait| wait.ceil_millis().to_string())),
         "decision_id" => id.to_owned(),
         "limits" => match rejection {
             Rejection::Denied(refused) => refused.violated.join(", "),
@@ -286,7 +303,7 @@ fn value(name: &str, rejection: &Rejection, problem: &Problem, id: &str) -> Opti
             _ => String::new(),
         },
         _ => return None,
-    })
+    }))
 }
 
 fn escape_json(out: &mut String, text: &str) {

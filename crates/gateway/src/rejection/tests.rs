@@ -200,6 +200,27 @@ async fn a_body_of_the_files_own_is_filled_and_escaped() {
 }
 
 #[tokio::test]
+async fn refusal_body_json_unknown_time_is_null_or_an_empty_string() {
+    let busy = Rejection::Denied(Refused::default());
+    let body = |content_type: &'static str, template: &str| RefusalBody {
+        content_type: HeaderValue::from_static(content_type),
+        template: template.to_owned(),
+    };
+    let json = r#"{"s": {retry_after}, "ms": {retry_after_ms}, "say\"s": "in {retry_after} s"}"#;
+    let own = body("application/json", json);
+    let busy_json = text(busy.response(&asked(&[]), Some(&own), "")).await;
+    assert_eq!(busy_json, r#"{"s": null, "ms": null, "say\"s": "in  s"}"#);
+    serde_json::from_str::<serde_json::Value>(&busy_json).expect("JSON");
+    let known = text(denied().response(&asked(&[]), Some(&own), "")).await;
+    assert_eq!(known, r#"{"s": 2, "ms": 1235, "say\"s": "in 2 s"}"#);
+    let plain = body("text/plain", "wait {retry_after}");
+    assert_eq!(
+        text(busy.response(&asked(&[]), Some(&plain), "")).await,
+        "wait "
+    );
+}
+
+#[tokio::test]
 async fn head_gets_no_body_and_malformed_requests_lose_their_connection() {
     let mut request = Request::new(());
     *request.method_mut() = Method::HEAD;

@@ -55,7 +55,7 @@ impl Kept {
 
     /// A token bucket with all of its units, including those above the smaller burst of a reload.
     /// These are out of reach, refill like the rest, and are discarded by the next grant. So a
-    /// bucket that nobody draws from loses nothing while the burst is lowered.
+    /// bucket without draws loses nothing while the burst is lowered.
     fn above_the_brim(
         &self,
         old: &TokenBucket,

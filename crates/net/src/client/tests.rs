@@ -20,7 +20,7 @@ struct Script {
     takes: Option<usize>,
     /// It takes nothing yet.
     stalls: bool,
-    /// Whoever asks it does not want its fields taken apart.
+    /// The request allows that the response headers are not parsed.
     verbatim: bool,
 }
 

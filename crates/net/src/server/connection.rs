@@ -27,7 +27,7 @@ use super::inbound::Inbound;
 use super::interim::Queue;
 use super::io::{Io, Plain, Transport};
 use super::proxy_protocol;
-use super::respond::{Refusal, Served, respond};
+use super::respond::{Refusal, Served, UnreadReason, respond};
 use super::state::{Hold, State, Tracked, UnderWay, Wait};
 use super::streams::Streams;
 use super::window::Window;
@@ -524,7 +524,7 @@ fn count_timeout<H: Handler>(wait: Wait, acceptor: &Acceptor<H>) {
             stats.slow_heads.add();
             // The client sent nothing, or too little to recognise the protocol.
             let told = Unread {
-                reason: "slow_head",
+                reason: UnreadReason::SlowHead.label(),
                 status: None,
                 client: None,
                 head: &[],

@@ -46,6 +46,7 @@ use tollgate_policy::address::NetSet;
 pub use bounds::Bounds;
 pub use inbound::{Inbound, InboundError};
 pub use interim::Interim;
+pub use respond::UnreadReason;
 pub use state::Hold;
 pub use stats::{HTTP2_ERRORS, Stats};
 use task_pool::TaskPool;

@@ -81,37 +81,64 @@ pub(super) fn poll_guarded<H: Handler, F: Future<Output = Response<H::Body>>>(
 }
 
 /// The reason why a connection's bytes, or a request's head, are refused before there is a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnreadReason {
+    /// Plain text on a port that requires TLS.
+    PlainHttp,
+    /// A TLS handshake on a port without TLS.
+    Tls,
+    /// The head did not end in time.
+    SlowHead,
+    /// The head is malformed, or its version is not supported.
+    Malformed,
+    /// The head is too large.
+    TooLarge,
+    /// The target is too long.
+    TargetTooLong,
+}
+
+tollgate_policy::labels! {
+    UnreadReason {
+        Self::PlainHttp => "plain_http",
+        Self::Tls => "tls_on_plain_port",
+        Self::SlowHead => "slow_head",
+        Self::Malformed => "malformed",
+        Self::TooLarge => "head_too_large",
+        Self::TargetTooLong => "target_too_long",
+    }
+}
+
+/// A reason with the response that the client gets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusal {
     pub(super) problem: Problem,
-    /// A fixed word for metrics and logs.
-    reason: &'static str,
+    reason: UnreadReason,
 }
 
 impl Refusal {
     /// A plain-text request on a port that requires TLS.
     pub(super) const PLAIN_HTTP: Self = Self {
         problem: Problem::PLAIN_HTTP,
-        reason: "plain_http",
+        reason: UnreadReason::PlainHttp,
     };
     /// A TLS handshake on a port without TLS.
     pub(super) const TLS: Self = Self {
         problem: Problem::TLS_HANDSHAKE,
-        reason: "tls_on_plain_port",
+        reason: UnreadReason::Tls,
     };
     /// A head that did not end in time.
     pub(super) const HEAD_TIMEOUT: Self = Self {
         problem: Problem::HEAD_TIMEOUT,
-        reason: "slow_head",
+        reason: UnreadReason::SlowHead,
     };
 
     /// The refusal of a bad head.
     pub(super) const fn for_head(bad: BadHead) -> Self {
         let (problem, reason) = match bad {
-            BadHead::Malformed => (Problem::NOT_HTTP, "malformed"),
-            BadHead::Version => (Problem::VERSION, "malformed"),
-            BadHead::TooLarge => (Problem::HEAD_TOO_LARGE, "head_too_large"),
-            BadHead::TargetTooLong => (Problem::TARGET_TOO_LONG, "target_too_long"),
+            BadHead::Malformed => (Problem::NOT_HTTP, UnreadReason::Malformed),
+            BadHead::Version => (Problem::VERSION, UnreadReason::Malformed),
+            BadHead::TooLarge => (Problem::HEAD_TOO_LARGE, UnreadReason::TooLarge),
+            BadHead::TargetTooLong => (Problem::TARGET_TOO_LONG, UnreadReason::TargetTooLong),
         };
         Self { problem, reason }
     }
@@ -119,7 +146,7 @@ impl Refusal {
     /// The event that the handler receives.
     pub(super) fn unread<'h>(&self, connection: &ConnInfo, head: &'h [u8]) -> Unread<'h> {
         Unread {
-            reason: self.reason,
+            reason: self.reason.label(),
             status: Some(self.problem.status),
             client: connection.peer.map(|peer| peer.ip()),
             head,

@@ -209,7 +209,7 @@ async fn the_certificate_shown_is_the_one_for_the_name_asked_for() {
             "{name}"
         );
     }
-    // A wildcard stands for one label; who asks for two gets the first certificate, and will not like it.
+    // A wildcard stands for one label: a name with two gets the first certificate, which does not fit it.
     assert!(world.ask(&server, "a.b.example.test", None).await.is_err());
 }
 

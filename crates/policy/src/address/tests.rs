@@ -25,7 +25,7 @@ fn client(policy: &AddressPolicy, peer: &str, headers: &[(&'static str, &str)]) 
     }
     match policy.client(peer.parse().ok(), &map) {
         Ok(client) => client.map_or("none".into(), |address| address.to_string()),
-        Err(error) => error.label().to_owned(),
+        Err(error) => format!("{error:?}"),
     }
 }
 
@@ -112,13 +112,10 @@ fn address_headers_that_disagree_are_refused() {
     );
     assert_eq!(
         client(&policy(), "10.0.0.1", &both("for=6.6.6.6")),
-        "forwarded_client"
+        "Client"
     );
     // An entry that is no address names the proxy: another client than the other header names.
-    assert_eq!(
-        client(&policy(), "10.0.0.1", &both(";;;")),
-        "forwarded_client"
-    );
+    assert_eq!(client(&policy(), "10.0.0.1", &both(";;;")), "Client");
     // A peer that is not trusted names nobody, whatever it writes.
     assert_eq!(
         client(&policy(), "192.0.2.1", &both("for=6.6.6.6")),

@@ -1,4 +1,4 @@
-//! What is told of a request to whoever asks what became of it.
+//! The explanation of a request, as `tollgate explain` prints it.
 
 use super::fixtures::{NOW, by, identity, limit, policy, route, rule, send, with_callers};
 use crate::explain::{RouteFate, SkipReason};

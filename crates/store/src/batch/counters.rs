@@ -50,27 +50,27 @@ impl Counters {
             ),
             (
                 "store_own_calls",
-                "Calls that requests made by themselves, being alone",
+                "Calls that single requests made without a batch",
                 read(&self.own_calls),
             ),
             (
                 "store_requests",
-                "Requests that the shared store was asked about",
+                "Requests for which the shared store was asked",
                 read(&self.asked),
             ),
             (
                 "store_local_refusals",
-                "Requests refused without asking the shared store, which would have refused them",
+                "Requests refused without asking the shared store, because it would have refused them",
                 read(&self.refused_locally),
             ),
             (
                 "store_timeouts",
-                "Requests that the shared store did not answer in time",
+                "Requests for which the shared store did not respond in time",
                 read(&self.timeouts),
             ),
             (
                 "store_unavailable",
-                "Requests that the shared store could not be asked about",
+                "Requests for which the shared store could not be asked",
                 read(&self.unavailable),
             ),
             (

@@ -34,7 +34,7 @@ impl Failure {
     /// Why, in words.
     pub(super) fn into_words(self) -> String {
         match self {
-            Self::Late => "no answer in time".into(),
+            Self::Late => "no response in time".into(),
             Self::Trouble(trouble) => trouble.into_words(),
         }
     }

@@ -259,7 +259,7 @@ async fn work<L: Link>(
                 late = true;
                 breaker
                     .failed(shared.clock.now())
-                    .then(|| "no answer in time, several times in a row".into())
+                    .then(|| "no response in time, several times in a row".into())
             }
             // (The server it concerns has its own lane.)
             Err(Failure::Trouble(Trouble::Moved(_) | Trouble::Astray(_))) => None,

@@ -35,10 +35,10 @@ impl Outages {
             return;
         }
         if let Some(server) = &self.server {
-            tracing::warn!(%server, %error, "a master of the shared store does not answer: for buckets in its slots limits \
+            tracing::warn!(%server, %error, "a master of the shared store does not respond: for buckets in its slots limits \
                 do what `when_down` says");
         } else if self.ever {
-            tracing::warn!(%error, "the shared store does not answer: limits do what `when_down` says");
+            tracing::warn!(%error, "the shared store does not respond: limits do what `when_down` says");
         } else {
             tracing::warn!(%error, "the shared store cannot be reached: limits do what `when_down` says");
         }
@@ -48,8 +48,8 @@ impl Outages {
     pub(crate) fn up(&mut self) {
         if self.is_worth_telling() {
             match &self.server {
-                Some(server) => tracing::info!(%server, "a master of the shared store answers"),
-                None => tracing::info!("the shared store answers"),
+                Some(server) => tracing::info!(%server, "a master of the shared store responds"),
+                None => tracing::info!("the shared store responds"),
             }
         }
     }

@@ -296,7 +296,7 @@ async fn who_asks_a_store_that_is_shut_down_is_told_so() {
 async fn an_audit_that_is_asked_for_stays_so_until_one_is_done() {
     let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
     assert!(!shared.is_audit_due());
-    // Whoever asks waits no longer than it likes.
+    // A draw waits no longer than its own deadline.
     assert!(
         tokio::time::timeout(Duration::ZERO, shared.audit_again())
             .await

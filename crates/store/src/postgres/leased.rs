@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_not_lease_counts_the_leases_of_others_under_any_numbers() {
+    fn leases_of_others_count_under_any_numbers_for_a_gateway_that_does_not_lease() {
         let (names, now) = (
             Names::new(b"a secret of sixteen"),
             Timestamp::from_micros(1_760_000_000_000_000),

@@ -131,7 +131,7 @@ fn requests(
     let mut to = counter(
         encoder,
         "requests",
-        "Requests answered, by route and status",
+        "Responses to clients, by route and status",
     )?;
     each_code(
         &total.routes,
@@ -142,7 +142,7 @@ fn requests(
                 .encode_counter(&count, NO_EXEMPLAR)
         },
     )?;
-    let help = "From the end of a request's head to the end of its answer, by route";
+    let help = "Time from the end of a request's head to the end of its response, by route";
     let mut to = encoder.encode_descriptor(
         "request_duration_seconds",
         help,
@@ -158,7 +158,7 @@ fn requests(
         }
     });
     result?;
-    let help = "What the gateway itself added to a request";
+    let help = "Time that the gateway itself added to a request";
     let mut to =
         encoder.encode_descriptor("overhead_seconds", help, None, MetricType::Histogram)?;
     let mut snapshot = Snapshot::empty(OVERHEAD_BOUNDS);
@@ -172,10 +172,10 @@ fn requests(
     reasons(
         encoder,
         "rejections",
-        "Requests the gateway answered in place of an upstream",
+        "Requests that the gateway rejected itself, by reason",
         &total.rejections,
     )?;
-    let help = "What strangers sent that could not be read as a request, or broke off";
+    let help = "Input that could not be read as a request, or broke off, by reason";
     reasons(encoder, "bad_requests", help, &total.bad_requests)?;
     for (name, help, cell) in [
         (
@@ -198,7 +198,7 @@ fn upstream_requests(
     let mut to = counter(
         encoder,
         "upstream_requests",
-        "Answers of upstreams, by status",
+        "Responses of upstreams, by status",
     )?;
     each_code(
         &total.upstreams,
@@ -212,7 +212,7 @@ fn upstream_requests(
     let mut to = counter(
         encoder,
         "upstream_failures",
-        "Requests an upstream did not answer, by reason",
+        "Requests to which an upstream gave no response, by reason",
     )?;
     let mut result = Ok(());
     total.upstreams.each(|slot, cells| {
@@ -226,7 +226,7 @@ fn upstream_requests(
         });
     });
     result?;
-    let help = "From handing a request to an upstream to the head of its answer";
+    let help = "Time from sending a request to an upstream to the head of its response";
     let mut to = encoder.encode_descriptor(
         "upstream_duration_seconds",
         help,
@@ -251,7 +251,7 @@ fn connections(encoder: &mut DescriptorEncoder<'_>, total: &WorkerCells) -> std:
     reasons(
         encoder,
         "connections_refused",
-        "Connections turned away",
+        "Connections refused, by reason",
         &total.connections_refused,
     )?;
     counter(encoder, "accept_errors", "Failures of accept")?
@@ -286,13 +286,13 @@ impl Metrics {
         counter(
             encoder,
             "panics",
-            "Requests that panicked and were answered 500",
+            "Requests that failed with a panic; their response is 500",
         )?
         .encode_counter(&get(&shared.panics), NO_EXEMPLAR)?;
         // Exported as a gauge, because the older text format has no info type.
         let mut to = encoder.encode_descriptor(
             "build_info",
-            "The build that runs",
+            "The version of the program",
             None,
             MetricType::Gauge,
         )?;

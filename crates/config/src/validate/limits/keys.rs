@@ -87,7 +87,7 @@ impl Builder<'_> {
             let title = "`on_failover = \"drain\"` cannot be kept on a Redis Cluster";
             context
                 .error(title, rule.place, "a gateway would not see the fail-over")
-                .note("a fail-over is known by the identity of the server that answers; here many servers answer, and slots move between them")
+                .note("a fail-over is detected by the identity of the server that responds; in a cluster many servers respond, and slots move between them")
                 .help("leave it out (\"keep\"), or use one server or redis+sentinel://");
         }
         for (key, place) in [

@@ -357,7 +357,7 @@ fn a_body_that_comes_too_slowly_is_408_and_the_end_of_its_connection() {
         (answer.status, answer.field("connection")),
         (408, Some("close"))
     );
-    assert!(answer.body.contains("more slowly"), "{}", answer.body);
+    assert!(answer.body.contains("too slowly"), "{}", answer.body);
     origin.wait_closed();
 }
 

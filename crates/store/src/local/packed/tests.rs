@@ -43,7 +43,7 @@ fn owing(table: &Table, whose: Whose) -> Moving {
     }
 }
 
-/// Whoever is sent on while a table moves owes at the successor what it owed here, though nobody has moved but one.
+/// A caller that uses the successor while a table moves has its debt there, even if only one other caller has moved.
 #[test]
 fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_owes_what_the_rest_has_not_brought_yet() {
     let last = Whose::Floor {

@@ -252,7 +252,7 @@ fn where_debts_shrink_who_is_being_forgotten_owes_its_own_or_what_it_will_inheri
     });
 }
 
-/// What a newcomer is refused by without a lock is never more than it would inherit, whoever comes and draws meanwhile.
+/// A new caller that is refused without a lock is refused by no more debt than it would inherit, whichever callers draw meanwhile.
 #[test]
 fn a_newcomer_that_looks_without_the_lock_sees_no_more_debt_than_it_would_inherit() {
     for start in FULL {

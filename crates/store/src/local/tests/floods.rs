@@ -199,7 +199,7 @@ fn a_request_that_was_held_up_finds_no_bucket_forgotten_that_was_not_full_when_i
         );
         assert!(
             !is_granted(tag(0, 1), 9),
-            "who came before that has nothing, whoever was drawn for in between"
+            "a caller from before has nothing left, whichever callers drew in between"
         );
         assert!(is_granted(tag(0, 1), 21));
     }

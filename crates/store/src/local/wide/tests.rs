@@ -7,7 +7,7 @@ use tollgate_limit::{Kind, Micros};
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
-/// Whoever is sent on while a table moves is as new at the successor as it was here; who is known owes no more than it did.
+/// A caller that uses the successor while a table moves is as new there as it was here; a known caller owes no more than before.
 #[test]
 fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_begins_as_empty_as_before() {
     let limit = limit(
