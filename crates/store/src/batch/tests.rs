@@ -5,6 +5,7 @@ mod leased;
 mod made;
 mod overlapping;
 mod owed;
+mod undone;
 
 use std::cell::Cell;
 use std::pin::pin;

@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use tollgate_limit::KeyBytes;
 
 /// Owes so many buckets a unit each, twice.
-struct Owes {
+pub(super) struct Owes {
     limit: Arc<Limit>,
     times: AtomicU64,
     buckets: u16,
     /// How many it was told to owe again.
-    again: AtomicU64,
+    pub(super) again: AtomicU64,
 }
 
 impl StandIn for Owes {
@@ -86,7 +86,7 @@ async fn charges_owed_have_landed_before_anybody_may_ask() {
 }
 
 /// A gateway that owes 300 buckets a unit each, once.
-fn owing() -> (Arc<Shared>, Arc<Owes>) {
+pub(super) fn owing() -> (Arc<Shared>, Arc<Owes>) {
     let shared = Arc::new(Shared::new(Clock::system(), Micros(1_000), true));
     let owes = Arc::new(Owes {
         limit: Arc::new(bucket(10)),

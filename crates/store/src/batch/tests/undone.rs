@@ -1,0 +1,109 @@
+//! Calls that did nothing, or nothing in time: what becomes of their corrections, and of the connection.
+
+use super::owed::{Failing, owing};
+use super::*;
+use crate::batch::shared::Work;
+
+fn shared_of(answer_within: Micros) -> Shared {
+    Shared::new(Clock::system(), answer_within, true)
+}
+
+fn refund_of(shared: &Shared, key: &[u8]) {
+    let (names, limit) = (Names::new(b"secret"), bucket(10));
+    let refund = Change::Refund { units: 1 };
+    shared.settle(names.name(&limit, key), names.shape(&limit), refund);
+}
+
+#[tokio::test]
+async fn corrections_of_a_closed_store_are_not_put_back() {
+    let shared = shared_of(Micros::from_secs(60));
+    refund_of(&shared, b"a");
+    let work = shared.take().expect("a correction");
+    shared.close();
+    let _ = flush(&shared, &Failing(Trouble::Unfit), &(), work).await;
+    let dropped = shared.counters.corrections_dropped.load(Ordering::Relaxed);
+    assert_eq!((shared.corrections_queued(), dropped), (0, 1));
+}
+
+#[tokio::test]
+async fn heartbeat_of_a_call_that_did_nothing_is_not_repeated() {
+    let shared = shared_of(Micros::from_secs(60));
+    let (names, places) = (
+        Names::new(b"secret"),
+        limit("places", &terms(Kind::InFlight, 10, Micros::ZERO)),
+    );
+    let beat = Correction {
+        name: names.name(&places, b"a"),
+        shape: names.shape(&places),
+        adjust: Adjust::Hold(3),
+    };
+    let work = Work {
+        asks: Vec::new(),
+        corrections: vec![beat],
+        errands: Vec::new(),
+    };
+    let _ = flush(&shared, &Failing(Trouble::Unfit), &(), work).await;
+    assert_eq!(shared.corrections_queued(), 0, "the next one is read anew");
+}
+
+#[tokio::test]
+async fn redirected_calls_say_nothing_against_the_server() {
+    type Fails = fn(String) -> Trouble;
+    for trouble in [Trouble::Moved as Fails, Trouble::Astray] {
+        let shared = shared_of(Micros::from_secs(60));
+        refund_of(&shared, b"a");
+        let work = shared.take().expect("a correction");
+        let (_, outcome) = flush(&shared, &Failing(trouble), &(), work).await;
+        assert!(outcome.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn corrections_alone_have_the_time_of_a_request() {
+    let shared = shared_of(Micros::from_secs(60));
+    refund_of(&shared, b"a");
+    let work = shared.take().expect("a correction");
+    let slow = Made::new((), async |(), batch: &Batch| {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        granted(batch)
+    });
+    let (landed, outcome) = flush(&shared, &slow, &(), work).await;
+    assert!(outcome.is_ok() && landed.len() == 1);
+    for landed in landed {
+        assert!(landed.deliver(&shared).is_ok());
+    }
+}
+
+#[tokio::test]
+async fn requests_from_another_server_wait_in_the_order_of_their_deadlines() {
+    let shared = shared_of(Micros::from_secs(60));
+    let (names, limit) = (Names::new(b"secret"), bucket(10));
+    for after in [30, 10, 20] {
+        shared.take_over(Ask {
+            wants: wants(&names, &limit),
+            peek: false,
+            deadline: START.after(Micros(after)),
+            reply: None,
+        });
+    }
+    let work = shared.take().expect("three requests");
+    assert!(work.asks.is_sorted_by_key(|ask| ask.deadline));
+}
+
+#[tokio::test]
+async fn charges_that_another_server_has_to_make_are_owed_again() {
+    // Redirected.
+    let (shared, owes) = owing();
+    let charged = crate::batch::owed::charge(&shared, &Failing(Trouble::Moved), &()).await;
+    assert!(charged.is_ok());
+    assert_eq!(owes.again.load(Ordering::Relaxed), 300);
+    // Known to be elsewhere.
+    let (shared, owes) = owing();
+    let elsewhere = shared.of_server(ServerPart {
+        server: "one".to_owned(),
+        has: Box::new(|_| false),
+    });
+    let charged = crate::batch::owed::charge(&elsewhere, &granting(), &()).await;
+    assert!(charged.is_ok());
+    assert_eq!(owes.again.load(Ordering::Relaxed), 300);
+}
