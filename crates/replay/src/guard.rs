@@ -477,7 +477,7 @@ impl Judge<'_> {
         }
         let old = &self.sides[OLD].policy.rules;
         let changed = self.skipped.iter().map(|(rule, why)| (&rules[*rule], *why));
-        // A limit that stays as it is newly refuses nobody.
+        // A limit that stays as it is newly refuses no request.
         let changed = changed.filter(|(rule, _)| !old.iter().any(|old| is_same(old, rule)));
         judged.not_judged = changed
             .map(|(rule, why)| (rule.name.to_string(), why))

@@ -40,7 +40,7 @@ impl Names {
             return address;
         }
         let index = self.0.number(client);
-        // 100::/8 is nobody's; its number stands in bits that every prefix length keeps apart.
+        // No client has an address in 100::/8; the name's number is in bits that every prefix length keeps apart.
         let index = index & 0xff_ffff;
         IpAddr::V6(Ipv6Addr::from(u128::from(0x0100_0000 | index) << 96))
     }
@@ -127,7 +127,7 @@ fn uri(target: &[u8]) -> Option<Uri> {
     PathAndQuery::try_from(escaped).ok().map(Uri::from)
 }
 
-/// The header of a user whose password nobody knows.
+/// The header of a user whose password is not known.
 fn basic(user: &[u8]) -> Option<HeaderValue> {
     let text = format!("Basic {}", STANDARD.encode([user, b":"].concat()));
     HeaderValue::try_from(text).ok()

@@ -36,7 +36,7 @@ pub struct Response {
     pub status: StatusCode,
     /// Who brought it about.
     pub cause: Cause,
-    /// Bytes of its body; `None`: nobody knows.
+    /// Bytes of its body; `None`: not known.
     pub sent: Option<u64>,
     /// Whether nothing of it is missing.
     pub whole: bool,

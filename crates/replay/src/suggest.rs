@@ -1,26 +1,15 @@
 //! Numbers for a limit, from what the keys of a log needed: the exact frontier, and three choices on it.
 
-use serde_json::{Value, json};
-use std::fmt::Write;
+mod rates;
+mod words;
 
-use crate::floods::{self, floods};
+use crate::floods::floods;
 use crate::hull::Need;
 use crate::keys::{ByKey, Requests, by_key};
-use crate::log::Survey;
 use crate::replay::Traffic;
-use crate::report::{grouped, head, moment, read_words};
-use tollgate_limit::printable::printable;
+use rates::{MINUTE, ladder, usual_rates};
 
-/// A rate as written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rate {
-    /// `10/second`.
-    pub text: String,
-    /// Units.
-    pub amount: u64,
-    /// Microseconds.
-    pub period: u64,
-}
+pub use rates::Rate;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +48,7 @@ pub struct Suggestion {
     pub keys: u64,
     /// Requests that draw from it.
     pub requests: u64,
-    /// The least burst at each rate with which nobody is refused.
+    /// The least burst at each rate with which no request is refused.
     pub frontier: Vec<Corner>,
     /// The same without floods.
     pub frontier_without_floods: Vec<Corner>,
@@ -97,7 +86,7 @@ pub struct Map {
 pub struct Corner {
     /// The rate.
     pub rate: Rate,
-    /// The least burst with which nobody is refused, by the stamps of the log.
+    /// The least burst with which no request is refused, by the stamps of the log.
     pub burst: u64,
     /// What the stamps may be off by: the true burst is within this of it.
     pub bar: u64,
@@ -331,48 +320,6 @@ fn map(by_key: &ByKey<'_>, rates: &[Rate], frontier: &[Corner]) -> Map {
     }
 }
 
-/// 1, 2, 5, 10, 20, …
-fn ladder() -> impl Iterator<Item = u64> {
-    let tens = (0..15).map(|power| 10_u64.pow(power));
-    tens.flat_map(|ten| [ten, 2 * ten, 5 * ten])
-}
-
-/// From one a minute up to the busiest second of the log.
-fn usual_rates(busiest: u64) -> Vec<Rate> {
-    let rate = |amount: u64, unit: &str, period| Rate {
-        text: format!("{amount}/{unit}"),
-        amount,
-        period,
-    };
-    let minutes = [1, 2, 5, 10, 20, 30].map(|amount| rate(amount, "minute", MINUTE));
-    let top = busiest.max(100);
-    let seconds = ladder()
-        .take_while(|amount| *amount <= top)
-        .map(|amount| rate(amount, "second", MINUTE / 60));
-    minutes.into_iter().chain(seconds).collect()
-}
-
-impl Rate {
-    /// What stamps that are off by `blur` microseconds make of a burst.
-    fn bar(&self, blur: u64) -> u64 {
-        let units = u128::from(self.amount) * u128::from(blur);
-        u64::try_from(units.div_ceil(u128::from(self.period.max(1)))).unwrap_or(u64::MAX)
-    }
-
-    /// The most units in any minute.
-    fn per_minute(&self, burst: u64) -> u64 {
-        let units = u128::from(self.amount) * u128::from(MINUTE) / u128::from(self.period.max(1));
-        u64::try_from(units)
-            .unwrap_or(u64::MAX)
-            .saturating_add(burst)
-    }
-
-    fn faster_than(&self, other: &Self) -> std::cmp::Ordering {
-        let one = u128::from(self.amount) * u128::from(other.period);
-        one.cmp(&(u128::from(other.amount) * u128::from(self.period)))
-    }
-}
-
 impl Suggestion {
     /// The choice of this name.
     pub fn choice(&self, name: &str) -> Option<&Choice> {
@@ -381,150 +328,6 @@ impl Suggestion {
             .find(|(given, _)| *given == name)
             .map(|(_, choice)| choice)
     }
-
-    /// What the numbers rest on, in words: a line each.
-    pub fn evidence(&self, survey: &Survey) -> Vec<String> {
-        let mut lines = vec![format!(
-            "From {} requests of {} keys, {} to {} ({} days); stamps are exact to {}.",
-            grouped(self.requests),
-            grouped(self.keys),
-            moment(survey.from),
-            moment(survey.to),
-            self.days(),
-            tollgate_limit::words::span(tollgate_limit::Micros(self.blur.max(1)))
-        )];
-        let counted = |number: u64, one: &str| {
-            let ending = if number == 1 { "" } else { "s" };
-            format!("{} {one}{ending}", grouped(number))
-        };
-        for (name, choice) in &self.choices {
-            lines.push(format!(
-                "{name}: {} with burst {} refuses {} and {}",
-                choice.rate,
-                choice.burst,
-                counted(choice.keys_refused, "key"),
-                counted(choice.requests_refused, "request")
-            ));
-        }
-        for (key, why) in self.floods.iter().take(3) {
-            lines.push(format!("flood, not counted in: {}: {why}", printable(key)));
-        }
-        lines
-    }
-
-    fn days(&self) -> String {
-        let tenths = self.span * 10 / (86_400 * 1_000_000);
-        format!("{}.{}", tenths / 10, tenths % 10)
-    }
-
-    /// The suggestion for programs.
-    pub fn document(&self, survey: &Survey, toml: &str) -> Value {
-        let corners = |corners: &[Corner]| -> Value {
-            let corner = |corner: &Corner| json!({ "rate": corner.rate.text, "burst": corner.burst, "bar": corner.bar });
-            corners.iter().map(corner).collect()
-        };
-        let mut document = head(survey, &survey.warnings);
-        document["per"] = self.per.as_str().into();
-        document["keys"] = self.keys.into();
-        document["equal_costs"] = self.equal_costs.into();
-        document["frontier"] = corners(&self.frontier);
-        document["frontier_without_floods"] = corners(&self.frontier_without_floods);
-        if !self.frontier_admitted.is_empty() {
-            document["frontier_admitted"] = corners(&self.frontier_admitted);
-        }
-        document["floods"] = self
-            .floods
-            .iter()
-            .map(|(key, why)| json!({ "key": key, "why": why }))
-            .collect();
-        document["flood_rule"] = floods::RULE.into();
-        document["choices"] = json!({});
-        for (name, choice) in &self.choices {
-            document["choices"][*name] = json!({
-                "rate": choice.rate,
-                "burst": choice.burst,
-                "keys_refused": choice.keys_refused,
-                "requests_refused": choice.requests_refused,
-                "most_per_minute": choice.per_minute,
-                "evidence": {
-                    "days": self.days().parse::<f64>().unwrap_or_default(),
-                    "resolution_ms": self.blur.div_ceil(1_000),
-                    "bar": choice.bar,
-                },
-            });
-        }
-        document["toml"] = toml.into();
-        document
-    }
-
-    /// The suggestion for people.
-    pub fn text(&self, survey: &Survey, toml: &str) -> String {
-        let mut text = read_words(survey);
-        let _ = writeln!(
-            text,
-            "\n{} keys ({}), {} requests",
-            grouped(self.keys),
-            self.per,
-            grouped(self.requests)
-        );
-        let _ = writeln!(
-            text,
-            "\nThe least burst with which nobody is refused\n{:>14} {:>12} {:>14} {:>8}{}",
-            "rate",
-            "burst",
-            "without floods",
-            "bar",
-            if self.frontier_admitted.is_empty() {
-                ""
-            } else {
-                "  of what was admitted then"
-            }
-        );
-        for (place, (all, without)) in self
-            .frontier
-            .iter()
-            .zip(&self.frontier_without_floods)
-            .enumerate()
-        {
-            let _ = write!(
-                text,
-                "{:>14} {:>12} {:>14} {:>8}",
-                all.rate.text,
-                grouped(all.burst),
-                grouped(without.burst),
-                format!("±{}", grouped(all.bar))
-            );
-            if let Some(admitted) = self.frontier_admitted.get(place) {
-                let _ = write!(text, " {:>26}", grouped(admitted.burst));
-            }
-            text.push('\n');
-        }
-        for (key, why) in &self.floods {
-            let _ = writeln!(text, "\nflood {}: {why}", printable(key));
-        }
-        let _ = writeln!(
-            text,
-            "\n{:>9} {:>14} {:>8} {:>13} {:>17} {:>15}",
-            "", "rate", "burst", "keys refused", "requests refused", "most in a minute"
-        );
-        for (name, choice) in &self.choices {
-            let _ = writeln!(
-                text,
-                "{name:>9} {:>14} {:>8} {:>13} {:>17} {:>15}",
-                choice.rate,
-                grouped(choice.burst),
-                grouped(choice.keys_refused),
-                grouped(choice.requests_refused),
-                choice.per_minute.map_or_else(|| "-".to_owned(), grouped)
-            );
-        }
-        if !self.equal_costs {
-            text.push_str("\nRequests cost unlike amounts: with them the number refused need not fall as a burst grows; each line above was simulated.\n");
-        }
-        let _ = write!(text, "\n{}\n{toml}", crate::picture::map(self));
-        text
-    }
 }
 
-const MINUTE: u64 = 60_000_000;
 const NEAREST: usize = 10;

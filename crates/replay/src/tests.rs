@@ -210,7 +210,7 @@ fn suggest_frontier_choices_and_floods_agree_with_a_replay() {
         );
         assert_eq!(choice.keys_refused, 1, "{name}: the scan");
     }
-    // At the frontier nobody is refused; one unit below somebody is.
+    // At the frontier no request is refused; one unit below some are.
     let (at, below) = (
         per_address("10/second", 5_450),
         per_address("10/second", 5_449),

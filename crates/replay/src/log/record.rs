@@ -78,7 +78,7 @@ pub struct OwnLimit {
     pub key: String,
     /// Units.
     pub cost: u64,
-    /// Whether it could pay; `None`: nobody was asked.
+    /// Whether it could pay; `None`: it was not judged.
     pub allowed: Option<bool>,
 }
 
@@ -147,7 +147,7 @@ impl Kind {
         }
     }
 
-    /// What its stamp marks where nobody says: what the servers that write it do.
+    /// What its stamp marks unless the user says otherwise: what the servers that write this format log.
     pub fn default_stamp(self) -> Stamp {
         match self {
             Self::Combined | Self::LogFormat | Self::Caddy | Self::Alb | Self::W3c | Self::Json => {

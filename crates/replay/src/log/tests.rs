@@ -1,4 +1,4 @@
-//! Lines as the servers write them, and lines as nobody should.
+//! Lines as the servers write them, and broken or hostile lines.
 
 use std::io::Write;
 

@@ -64,7 +64,7 @@ pub(crate) fn alb<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
     for _ in 0..3 {
         let (part, after) = token(rest)?;
         rest = after;
-        // -1: the part never came to its end, and nobody knows how long it took.
+        // -1: the part did not end, so the duration is not known.
         duration = duration.zip(seconds(part)).map(|(sum, part)| sum + part);
     }
     let (code, rest) = token(rest)?;
