@@ -456,6 +456,8 @@ impl Core {
         let options = admin::Options {
             listen: mapped::admin(listen),
             hosts: in_force.admin.hosts.clone(),
+            operators: in_force.admin.operators.clone(),
+            audit: admin::Audit::new(in_force.admin.audit.clone()),
             live: admin::Live {
                 current: Arc::clone(&self.gateway.current),
                 clock: self.gateway.clock.clone(),

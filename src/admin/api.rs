@@ -1,12 +1,22 @@
 //! The resources under `/api/v1/` that are made from [`Live`] data.
 
-use bytes::Bytes;
-use http::{Response, StatusCode};
-use http_body_util::Full;
-use serde::Serialize;
+use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Options;
 use super::limits::Query;
 use super::live::{Live, moment};
+use super::operators::{Peer, authorise};
+use super::resets::By;
 use super::serve::typed;
 
 /// An error of the API: a problem document (RFC 9457).
@@ -31,21 +41,106 @@ impl Problem {
 }
 
 /// Responds to `GET path?query`; `None`: there is no such resource.
-pub(super) async fn get(path: &str, query: &str, live: &Live) -> Option<Response<Full<Bytes>>> {
-    let rest = path.strip_prefix("/api/v1/")?;
-    let Some(parts) = rest.split('/').map(decoded).collect::<Option<Vec<_>>>() else {
-        let detail = "the path is not percent-encoded UTF-8";
-        return Some(refused(&Problem::new(StatusCode::BAD_REQUEST, detail)));
+pub(super) async fn get(
+    path: &str,
+    query: &str,
+    options: &Options,
+) -> Option<Response<Full<Bytes>>> {
+    let live = &options.live;
+    let parts = match segments(path)? {
+        Ok(parts) => parts,
+        Err(problem) => return Some(refused(&problem)),
     };
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     Some(match *parts.as_slice() {
         ["decisions", id] => decision(id, live).await,
+        ["audit"] => document(StatusCode::OK, &options.audit.entries()),
         ["limits"] => document(StatusCode::OK, &live.limits()),
         ["limits", name, "keys"] => keys(name, query, live).await,
         ["keys", identity, ref values @ ..] => caller(identity, values, live).await,
         ["buckets", limit, key] => bucket(limit, key, query, live).await,
         _ => return None,
     })
+}
+
+/// Whether a request to `path` changes something.
+pub(super) fn changes(path: &str) -> bool {
+    path.starts_with("/api/v1/keys/") && path.ends_with("/reset")
+}
+
+/// Responds to a request that changes something.
+pub(super) async fn post(
+    request: Request<Incoming>,
+    peer: Arc<Peer>,
+    options: Arc<Options>,
+) -> Response<Full<Bytes>> {
+    let (head, body) = request.into_parts();
+    let operator = match authorise(&options.operators, &head.headers, &peer) {
+        Ok(operator) => operator.clone(),
+        Err(problem) => return refused(&problem),
+    };
+    let asked = match asked(&head, body).await {
+        Ok(asked) => asked,
+        Err(problem) => return refused(&problem),
+    };
+    // A task of its own, so that a client that leaves cannot make a change without its record.
+    let change = tokio::spawn(async move {
+        let by = By {
+            operator: &operator,
+            peer: &peer,
+        };
+        let parts = match segments(head.uri.path()) {
+            Some(Ok(parts)) => parts,
+            Some(Err(problem)) => return Err(problem),
+            None => Vec::new(),
+        };
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        match *parts.as_slice() {
+            ["keys", identity, ref values @ .., "reset"] => {
+                options
+                    .live
+                    .reset(identity, values, &asked, &by, &options.audit)
+                    .await
+            }
+            _ => Err(Problem::new(
+                StatusCode::NOT_FOUND,
+                "there is no such resource",
+            )),
+        }
+    });
+    match change.await {
+        Ok(Ok(reset)) => document(StatusCode::OK, &reset),
+        Ok(Err(problem)) => refused(&problem),
+        Err(_) => refused(&Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the change broke off",
+        )),
+    }
+}
+
+/// Reads the body of a change. A page in a browser cannot send this content type elsewhere without
+/// asking first.
+async fn asked<T: DeserializeOwned>(head: &Parts, body: Incoming) -> Result<T, Problem> {
+    let wrong = |detail: String| Problem::new(StatusCode::BAD_REQUEST, detail);
+    let content_type = head.headers.get(CONTENT_TYPE);
+    if content_type.is_none_or(|kind| kind != "application/json") {
+        let detail = "a change is asked for with `Content-Type: application/json`";
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+    }
+    let body = Limited::new(body, BODY_MAX).collect();
+    let body = tokio::time::timeout(BODY_WITHIN, body)
+        .await
+        .map_err(|_| wrong("the body did not end in time".to_owned()))?
+        .map_err(|error| wrong(format!("the body: {error}")))?;
+    serde_json::from_slice(&body.to_bytes()).map_err(|error| wrong(format!("the body: {error}")))
+}
+
+/// The segments of a path after `/api/v1/`, percent-decoded; `None`: it is another path.
+fn segments(path: &str) -> Option<Result<Vec<String>, Problem>> {
+    let rest = path.strip_prefix("/api/v1/")?;
+    let parts: Option<Vec<String>> = rest.split('/').map(decoded).collect();
+    let detail = "the path is not percent-encoded UTF-8";
+    Some(parts.ok_or_else(|| Problem::new(StatusCode::BAD_REQUEST, detail)))
 }
 
 async fn keys(name: &str, query: &str, live: &Live) -> Response<Full<Bytes>> {
@@ -154,7 +249,12 @@ pub(super) fn document(status: StatusCode, document: &impl Serialize) -> Respons
 
 /// The response to a request that is refused.
 pub(super) fn refused(problem: &Problem) -> Response<Full<Bytes>> {
-    json(problem.code, "application/problem+json", problem)
+    let mut response = json(problem.code, "application/problem+json", problem);
+    if problem.code == StatusCode::UNAUTHORIZED {
+        let challenge = HeaderValue::from_static("Bearer realm=\"tollgate\"");
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    }
+    response
 }
 
 fn json(
@@ -165,3 +265,9 @@ fn json(
     let text = serde_json::to_string_pretty(document).expect("text, numbers and lists are JSON");
     typed(status, content_type, text + "\n")
 }
+
+/// The largest body of a change.
+const BODY_MAX: usize = 16 << 10;
+
+/// How long a body may take.
+const BODY_WITHIN: Duration = Duration::from_secs(10);

@@ -12,6 +12,7 @@ use socket2::Socket;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Listen;
+use super::operators::Peer;
 
 /// A bound socket that is not yet registered with a runtime.
 pub(super) enum Bound {
@@ -103,10 +104,28 @@ impl Bound {
 }
 
 impl Listener {
-    pub(super) async fn accept(&self) -> io::Result<Connection> {
+    pub(super) async fn accept(&self) -> io::Result<(Connection, Peer)> {
         Ok(match self {
-            Self::Tcp(listener) => Box::pin(listener.accept().await?.0),
-            Self::Unix(listener) => Box::pin(listener.accept().await?.0),
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                let peer = Peer {
+                    from: address.to_string(),
+                    user: None,
+                };
+                (Box::pin(stream), peer)
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let credentials = stream.peer_cred()?;
+                let process = credentials
+                    .pid()
+                    .map_or_else(String::new, |pid| format!(", process {pid}"));
+                let peer = Peer {
+                    from: format!("user {}{process}", credentials.uid()),
+                    user: Some(credentials.uid()),
+                };
+                (Box::pin(stream), peer)
+            }
         })
     }
 }

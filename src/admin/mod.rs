@@ -6,16 +6,20 @@
 //! - `/readyz`: it accepts requests (503 before that, while it drains, and while a condition fails;
 //!   `?verbose` says which).
 //! - `/metrics`, `/api/v1/status`, `POST /-/reload`.
+//! - `POST /api/v1/keys/{identity}/{value}/reset`, for operators; `/api/v1/audit`.
 //! - `/api/v1/limits`, `/api/v1/keys`, `/api/v1/decisions`: who is limited now, and why.
 
 mod api;
+pub mod audit;
 pub mod decisions;
 mod guard;
 pub mod keys;
 pub mod limits;
 mod listener;
 pub mod live;
+mod operators;
 mod readiness;
+pub mod resets;
 mod samples;
 mod serve;
 pub mod status;
@@ -30,8 +34,10 @@ use std::thread::JoinHandle;
 
 use tokio::sync::watch;
 
+use tollgate_config::settings::Operator;
 use tollgate_telemetry::Metrics;
 
+pub use audit::Audit;
 pub use live::Live;
 pub use readiness::{Phase, Readiness, Report, Standing};
 pub use samples::samples as limit_samples;
@@ -52,6 +58,10 @@ pub struct Options {
     pub status: Arc<dyn Fn() -> Status + Send + Sync>,
     /// The source of the other resources under `/api/v1/`.
     pub live: Live,
+    /// Who may change buckets.
+    pub operators: Vec<Operator>,
+    /// The record of changes.
+    pub audit: Audit,
     /// Loads the configuration again, with `true` whatever its effect on recent requests; returns a
     /// summary.
     pub reload: Arc<dyn Fn(bool) -> Result<String, String> + Send + Sync>,

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::listener::Bound;
+use super::operators::Peer;
 use super::{Options, api, guard};
 use tollgate_telemetry::metrics::Format;
 
@@ -35,8 +36,8 @@ pub(super) async fn serve(
             accepted = listener.accept() => accepted,
             _ = stopped.wait_for(|stopped| *stopped) => return,
         };
-        let stream = match accepted {
-            Ok(stream) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             // For example out of descriptors: give the open connections time to end.
             Err(_) => {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -51,11 +52,11 @@ pub(super) async fn serve(
         {
             oldest.abort();
         }
-        let options = Arc::clone(&options);
+        let (options, peer) = (Arc::clone(&options), Arc::new(peer));
         connections.push_back(tokio::spawn(async move {
             let service = service_fn(move |request| {
-                let options = Arc::clone(&options);
-                async move { Ok::<_, Infallible>(respond(request, &options).await) }
+                let (options, peer) = (Arc::clone(&options), Arc::clone(&peer));
+                async move { Ok::<_, Infallible>(respond(request, &peer, &options).await) }
             });
             // An aborted connection is not worth logging.
             let _ = http1::Builder::new()
@@ -68,7 +69,11 @@ pub(super) async fn serve(
     }
 }
 
-async fn respond(request: Request<Incoming>, options: &Arc<Options>) -> Response<Full<Bytes>> {
+async fn respond(
+    request: Request<Incoming>,
+    peer: &Arc<Peer>,
+    options: &Arc<Options>,
+) -> Response<Full<Bytes>> {
     if let Err((status, words)) = guard::check_origin(&request, &options.hosts) {
         return text(status, words);
     }
@@ -81,6 +86,7 @@ async fn respond(request: Request<Incoming>, options: &Arc<Options>) -> Response
     let wanted = match request.uri().path() {
         "/-/reload" => Method::POST,
         "/" | "/livez" | "/readyz" | "/metrics" | "/api/v1/status" => Method::GET,
+        path if api::changes(path) => Method::POST,
         path if path.starts_with("/api/v1/") => Method::GET,
         _ => return text(StatusCode::NOT_FOUND, INDEX.to_owned()),
     };
@@ -107,7 +113,10 @@ async fn respond(request: Request<Incoming>, options: &Arc<Options>) -> Response
         "/api/v1/status" => status(options),
         "/-/reload" => reload(options, asks("force")).await,
         "/" => text(StatusCode::OK, INDEX.to_owned()),
-        path => api::get(path, query, &options.live)
+        path if api::changes(path) => {
+            api::post(request, Arc::clone(peer), Arc::clone(options)).await
+        }
+        path => api::get(path, query, options)
             .await
             .unwrap_or_else(|| text(StatusCode::NOT_FOUND, INDEX.to_owned())),
     }
@@ -189,6 +198,8 @@ GET  /api/v1/limits   every limit and its counts
 GET  /api/v1/limits/NAME/keys   who is refused now (?near: who is close)
 GET  /api/v1/keys/IDENTITY/VALUE   how a caller's buckets stand
 GET  /api/v1/decisions/ID   why a request was refused
+GET  /api/v1/audit   what operators changed
+POST /api/v1/keys/IDENTITY/VALUE/reset   fill a caller's buckets
 POST /-/reload        load the configuration again (?force whatever its effect on recent requests)
 ";
 

@@ -175,6 +175,8 @@ fn start() -> (Admin, Readiness, Arc<AtomicUsize>) {
         readiness: readiness.clone(),
         status: Arc::new(Status::default),
         live: live(),
+        operators: Vec::new(),
+        audit: Audit::new(None),
         reload: Arc::new(move |_| match counted.fetch_add(1, Ordering::Relaxed) {
             0 => Ok("reloaded".to_owned()),
             _ => Err("unknown key".to_owned()),

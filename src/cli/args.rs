@@ -38,7 +38,7 @@ pub(super) enum Verb {
     Explain(Explain),
     /// Explain why a running gateway refused a request, by the decision id in its response
     Why(Why),
-    /// Show how a caller's buckets stand on running gateways
+    /// Show how a caller's buckets stand on running gateways, or fill them
     Key(Key),
     /// Apply a configuration to an access log in virtual time, and report its refusals
     Replay(Replay),
@@ -210,6 +210,46 @@ pub(super) struct Key {
 pub(super) enum KeyVerb {
     /// Show how each bucket of a caller stands; nothing is charged
     Show(KeyShow),
+    /// Fill a caller's buckets; an operator's change, which the gateway records
+    Reset(KeyReset),
+}
+
+/// Who asks for a change, and why.
+#[derive(Debug, Args)]
+pub(super) struct Change {
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT")]
+    pub(super) reason: String,
+    /// A file with the operator's bearer token [default: the environment variable TOLLGATE_TOKEN; none over a Unix socket]
+    #[arg(long, value_name = "FILE")]
+    pub(super) token_file: Option<PathBuf>,
+    /// Only say what would be changed
+    #[arg(long)]
+    pub(super) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tollgate key reset tenant acme --reason 'their job ran twice' --token-file token.txt\n  \
+    tollgate key reset address 192.0.2.7 --limit search --reason 'ticket 4711' --admin unix:/run/tollgate/admin.sock\n\n\
+    Of several gateways each is asked: local buckets are in every gateway, shared ones are in their store.\n\n\
+    Exit code: 0 every gateway has done it, 1 one has not, 2 wrong use."
+)]
+pub(super) struct KeyReset {
+    /// The identity as the file names it, `address`, or `everyone`
+    pub(super) identity: String,
+    /// The caller: its name in the list of callers, or its key; a key of several parts has a value for each
+    pub(super) values: Vec<String>,
+    /// The limit [default: every limit that the identity alone decides]
+    #[arg(long, value_name = "NAME")]
+    pub(super) limit: Option<String>,
+    #[command(flatten)]
+    pub(super) change: Change,
+    #[command(flatten)]
+    pub(super) gateways: Gateways,
+    /// How to say it
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
 }
 
 #[derive(Debug, Args)]

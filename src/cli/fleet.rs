@@ -1,5 +1,6 @@
 //! The gateways that a subcommand asks: one, or a fleet given by several addresses.
 
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -51,9 +52,26 @@ pub(super) fn asked(verb: &str, args: &Gateways) -> Result<Vec<Asked>, ExitCode>
 impl Asked {
     /// Asks for the document at `path`.
     pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Told<T> {
+        self.ask(|place| place.get(path, self.patience))
+    }
+
+    /// Asks for a change.
+    pub(super) fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        token: Option<&str>,
+        body: &str,
+    ) -> Told<T> {
+        self.ask(|place| place.post(path, token, body, self.patience))
+    }
+
+    fn ask<T: DeserializeOwned>(
+        &self,
+        ask: impl Fn(&Place) -> io::Result<(u16, String)>,
+    ) -> Told<T> {
         let mut last = String::new();
         for place in &self.places {
-            match place.get(path, self.patience) {
+            match ask(place) {
                 Ok((200, body)) => {
                     return match serde_json::from_str(&body) {
                         Ok(document) => Told::Document(document),

@@ -92,22 +92,51 @@ impl Place {
     /// # Errors
     /// If the gateway does not respond within `patience`.
     pub(super) fn get(&self, path: &str, patience: Duration) -> io::Result<(u16, String)> {
-        let head = format!("GET {path} HTTP/1.1\r\nConnection: close\r\n");
+        self.send(&format!("GET {path} HTTP/1.1\r\n"), "", patience)
+    }
+
+    /// Sends `POST path` with a JSON document; returns the status and the body.
+    ///
+    /// # Errors
+    /// If the gateway does not answer within `patience`.
+    pub(super) fn post(
+        &self,
+        path: &str,
+        token: Option<&str>,
+        body: &str,
+        patience: Duration,
+    ) -> io::Result<(u16, String)> {
+        let token = token.map_or_else(String::new, |token| {
+            format!("Authorization: Bearer {token}\r\n")
+        });
+        let length = body.len();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{token}"
+        );
+        self.send(&head, body, patience)
+    }
+
+    /// `head`: the first line and headers that depend on the request.
+    fn send(&self, head: &str, body: &str, patience: Duration) -> io::Result<(u16, String)> {
         match self {
             Self::Tcp(address) => {
                 let stream = TcpStream::connect_timeout(address, patience)?;
                 stream.set_read_timeout(Some(patience))?;
                 stream.set_write_timeout(Some(patience))?;
-                exchange(stream, &format!("{head}Host: {address}\r\n\r\n"))
+                exchange(stream, &request(head, &address.to_string(), body))
             }
             Self::Unix(socket) => {
                 let stream = UnixStream::connect(socket)?;
                 stream.set_read_timeout(Some(patience))?;
                 stream.set_write_timeout(Some(patience))?;
-                exchange(stream, &format!("{head}Host: localhost\r\n\r\n"))
+                exchange(stream, &request(head, "localhost", body))
             }
         }
     }
+}
+
+fn request(head: &str, host: &str, body: &str) -> String {
+    format!("{head}Host: {host}\r\nConnection: close\r\n\r\n{body}")
 }
 
 fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<(u16, String)> {

@@ -1,16 +1,18 @@
-//! `tollgate key`: how a caller's buckets stand on running gateways.
+//! `tollgate key`: how a caller's buckets stand on running gateways, and changes by an operator.
 
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use super::args::{Format, KeyShow, KeyVerb};
+use super::args::{Change, Format, KeyReset, KeyShow, KeyVerb};
 use super::fleet::{self, Told};
-use super::{BAD, GOOD, print_out, why};
+use super::{BAD, GOOD, load, print_out, why, wrong_use};
 use crate::admin::keys::CallerBuckets;
+use crate::admin::resets::Reset;
 
 pub(super) fn key(verb: &KeyVerb) -> ExitCode {
     match verb {
         KeyVerb::Show(args) => show(args),
+        KeyVerb::Reset(args) => reset(args),
     }
 }
 
@@ -19,9 +21,7 @@ fn show(args: &KeyShow) -> ExitCode {
         Ok(gateways) => gateways,
         Err(code) => return code,
     };
-    let values = args.values.iter().map(|value| fleet::encoded(value));
-    let path = std::iter::once(fleet::encoded(&args.identity)).chain(values);
-    let path = format!("/api/v1/keys/{}", path.collect::<Vec<_>>().join("/"));
+    let path = path(&args.identity, &args.values);
     let mut code = GOOD;
     let mut documents = Vec::new();
     for gateway in &gateways {
@@ -47,6 +47,102 @@ fn show(args: &KeyShow) -> ExitCode {
         print_out(&text);
     }
     code
+}
+
+/// The path of a caller's buckets.
+fn path(identity: &str, values: &[String]) -> String {
+    let mut path = format!("/api/v1/keys/{}", fleet::encoded(identity));
+    for value in values {
+        path.push('/');
+        path.push_str(&fleet::encoded(value));
+    }
+    path
+}
+
+fn reset(args: &KeyReset) -> ExitCode {
+    let gateways = match fleet::asked("key reset", &args.gateways) {
+        Ok(gateways) => gateways,
+        Err(code) => return code,
+    };
+    let token = match token(&args.change) {
+        Ok(token) => token,
+        Err(error) => {
+            eprintln!("tollgate key reset: {error}");
+            return wrong_use();
+        }
+    };
+    let mut body = serde_json::json!({
+        "reason": args.change.reason,
+        "dry_run": args.change.dry_run,
+    });
+    if let Some(limit) = &args.limit {
+        body["limit"] = limit.as_str().into();
+    }
+    let path = path(&args.identity, &args.values) + "/reset";
+    let (mut code, mut text, mut documents) = (GOOD, String::new(), Vec::new());
+    for gateway in &gateways {
+        match gateway.post::<Reset>(&path, token.as_deref(), &body.to_string()) {
+            Told::Document(done) => {
+                done_words(&mut text, &gateway.name, &done)
+                    .expect("writing into a String cannot fail");
+                documents.push(serde_json::json!({ "gateway": gateway.name, "reset": done }));
+            }
+            Told::Refused(why) | Told::Silent(why) => {
+                eprintln!("tollgate key reset: {}: {why}", gateway.name);
+                code = BAD;
+            }
+        }
+    }
+    let text = match args.format {
+        Format::Human => text,
+        Format::Json => {
+            serde_json::to_string_pretty(&documents).expect("text, numbers and lists are JSON")
+        }
+    };
+    if !text.is_empty() {
+        print_out(&text);
+    }
+    code
+}
+
+fn done_words(to: &mut String, gateway: &str, done: &Reset) -> std::fmt::Result {
+    let verb = if done.dry_run {
+        "would be filled"
+    } else {
+        "filled"
+    };
+    writeln!(to, "gateway    {gateway}")?;
+    writeln!(
+        to,
+        "key        {} ({} in logs)",
+        done.key.key, done.key.name
+    )?;
+    for bucket in &done.buckets {
+        writeln!(to, "limit      {} ({}): {verb}", bucket.limit, bucket.store)?;
+        writeln!(to, "           before: {}", why::now(&bucket.before))?;
+        if !done.dry_run {
+            writeln!(to, "           after: {}", why::now(&bucket.after))?;
+        }
+    }
+    Ok(())
+}
+
+/// The operator's token: from a file, or from the environment.
+fn token(change: &Change) -> Result<Option<String>, String> {
+    let token = match &change.token_file {
+        Some(file) => Some(
+            std::fs::read_to_string(file)
+                .map_err(|error| format!("--token-file {}: {error}", file.display()))?,
+        ),
+        None => load::environment("TOLLGATE_TOKEN"),
+    };
+    let token = token.map(|token| token.trim().to_owned());
+    match token {
+        Some(token) if token.is_empty() || token.bytes().any(|byte| !byte.is_ascii_graphic()) => {
+            Err("the token is empty, or has characters that no header takes".to_owned())
+        }
+        token => Ok(token),
+    }
 }
 
 fn words(documents: &[(String, CallerBuckets)]) -> String {

@@ -19,6 +19,7 @@ macro_rules! suite {
                 every_algorithm_answers_as_the_core_does,
                 several_limits_are_charged_all_or_none,
                 settlements_land_as_in_the_core,
+                a_reset_fills_a_bucket_by_every_algorithm,
                 generations_and_tiers_of_a_limit_share_its_buckets,
                 calendar_windows_are_the_cores_however_deep_the_debt_and_long_the_wait,
                 a_refused_request_passes_exactly_when_told,

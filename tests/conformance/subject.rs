@@ -88,6 +88,7 @@ pub(crate) fn limit<S: Subject>(index: usize, algorithm: Algorithm) -> Arc<Limit
         lease: false,
         memory: 1 << 20,
         refundable: true,
+        resettable: false,
     })
 }
 

@@ -3,6 +3,7 @@
 mod edits;
 mod put_back;
 mod reloads;
+mod resets;
 
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ pub(crate) use reloads::{
     a_burst_lowered_and_raised_again_leaves_what_was_not_drawn_from,
     reloads_leave_a_bucket_in_the_numbers_it_was_drawn_under,
 };
+pub(crate) use resets::a_reset_fills_a_bucket_by_every_algorithm;
 
 /// A store and the core side by side: the same calls go to both, and the answers must be equal.
 struct Twins<S: Subject> {

@@ -28,6 +28,7 @@ mod limits;
 mod listening;
 mod live;
 mod matching;
+mod operators;
 mod process;
 mod redirects;
 mod refusals;

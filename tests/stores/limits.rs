@@ -37,6 +37,7 @@ pub fn limit(name: &str, index: usize, terms: &Terms) -> Arc<Limit> {
         lease: false,
         memory: 1 << 20,
         refundable: false,
+        resettable: false,
     })
 }
 

@@ -35,6 +35,7 @@ mod redis_cluster;
 mod redis_encrypted;
 mod redis_faults;
 mod redis_sentinel;
+mod resets;
 mod unreachable;
 
 use tollgate_testkit::servers;

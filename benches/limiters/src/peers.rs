@@ -70,6 +70,7 @@ pub fn limit(index: usize, amount: u64, period: Micros, burst: u64, memory: usiz
         lease: false,
         memory,
         refundable: false,
+        resettable: false,
     })
 }
 

@@ -98,6 +98,7 @@ pub fn limit(amount: u64, burst: u64) -> Arc<Limit> {
         lease: false,
         memory: 1 << 20,
         refundable: false,
+        resettable: false,
     })
 }
 

@@ -123,6 +123,7 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
         store: store.as_ref(),
         now,
         egress: server.egress,
+        resettable: !admin.operators.is_empty(),
     };
     let limits = validate::limits::limits(raw, &around, context);
     let mut upstreams = Upstreams::new(raw, server.egress, context);

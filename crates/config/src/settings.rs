@@ -9,7 +9,8 @@ use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 pub use super::raw::{
     Admin, Audit, Bounds, Certificate, ClientCertificates, ColdStart, EncodedSlash, Expect, Log,
-    LogFormat, LogKeys, LogLevel, OperationsFormat, Server, ServerTimeouts, StoreKind,
+    LogFormat, LogKeys, LogLevel, OperationsFormat, Operator, OperatorLevel, Server,
+    ServerTimeouts, StoreKind,
 };
 use tollgate_limit::{Micros, Timestamp, WhenDown};
 

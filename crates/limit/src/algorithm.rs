@@ -5,7 +5,7 @@ use super::claim::{Change, Standing, Verdict};
 use super::conditions::Following;
 use super::in_flight::InFlight;
 use super::limit_spec::{Kind, Terms};
-use super::quota::{Quota, QuotaError, Rate};
+use super::quota::{Quota, QuotaError, Rate, UNITS_MAX};
 use super::sliding_log::{Log, SlidingLog};
 use super::sliding_window::SlidingWindow;
 use super::stepped::Stepped;
@@ -146,8 +146,35 @@ impl Algorithm {
     pub fn capacity(&self) -> u64 {
         match self {
             Self::InFlight(limit) => limit.most(),
-            _ => self.quota().map_or(0, |quota| quota.burst),
+            _ => self.burst(),
         }
+    }
+
+    /// At least the units that a bucket of this limit can lack, so that a refund of as many fills it.
+    /// `None`: places of a concurrency limit are held by requests, and only their ends free them.
+    pub fn depth(&self) -> Option<u64> {
+        let quota = self.quota()?;
+        let (debt, max_wait, settled) = match self {
+            Self::TokenBucket(bucket) => (bucket.debt(), bucket.max_wait(), bucket.settled()),
+            Self::WarmUp(warm_up) => {
+                let bucket = warm_up.bucket();
+                (bucket.debt(), bucket.max_wait(), bucket.settled())
+            }
+            Self::Interval(bucket) | Self::FixedWindow(bucket) => {
+                (bucket.debt(), bucket.max_wait(), bucket.settled())
+            }
+            Self::SlidingWindow(window) => (0, window.max_wait(), window.settled()),
+            Self::SlidingLog(log) => (0, log.max_wait(), log.settled()),
+            Self::InFlight(_) => return None,
+        };
+        // Units that waiting requests were promised, and a settlement's floor of one burst.
+        let periods = max_wait.0 / quota.period.0.max(1) + 2;
+        let promised = quota.amount.saturating_mul(periods);
+        let bursts = quota.burst.saturating_mul(2);
+        let depth = [promised, bursts, debt, settled]
+            .into_iter()
+            .fold(0, u64::saturating_add);
+        Some(depth.min(UNITS_MAX))
     }
 
     /// The limit's rate; a concurrency limit has none.

@@ -23,6 +23,7 @@ pub fn limit(name: &str, terms: &Terms) -> Limit {
         lease: false,
         memory: 1 << 20,
         refundable: false,
+        resettable: false,
     }
 }
 

@@ -85,6 +85,9 @@ pub struct Limit {
     /// Whether grants can be corrected later (settle, refund, `count = "failures"`, a held client
     /// that disconnects). The tables of such limits keep a floor.
     pub refundable: bool,
+    /// Whether operators may fill buckets. The tables of such limits keep a floor, and gateways look
+    /// again soon at shared buckets that they found exhausted.
+    pub resettable: bool,
 }
 
 /// A live limit, or a candidate: judged on the same traffic and only counted.

@@ -1,8 +1,9 @@
-//! Reads the levels of buckets for operators: nothing is charged or counted.
+//! Reads the levels of buckets for operators, and fills buckets for them: nothing is counted.
 
-use tollgate_limit::{Claim, Placement, Standing};
+use tollgate_limit::{Change, Claim, Limit, Placement, Settlement, Standing};
 use tollgate_store::{Store, StoreError};
 
+use super::permit::Settle as _;
 use super::{Limiter, feedback};
 
 /// Why the standing of a bucket is not known.
@@ -37,5 +38,16 @@ impl<S: Store + Send + Sync> Limiter<S> {
         let conditions = generation.feedback.conditions(&claims, now);
         let claims = feedback::under(&claims, &conditions);
         Ok(generation.local.peek_at(&claims, now)[0])
+    }
+    /// Fills the bucket of `limit` for `key`; [`Limiter::peek`] says what came of it. A bucket stays
+    /// as it is while requests wait for its units (`max_wait`). Returns whether the limit has
+    /// buckets to fill: the places of a concurrency limit are held by requests.
+    pub fn reset(&self, limit: &Limit, key: &[u8]) -> bool {
+        let Some(units) = limit.algorithm.depth() else {
+            return false;
+        };
+        let refund = Settlement::new(limit, key, Change::Refund { units });
+        self.generation.settle(refund, false);
+        true
     }
 }

@@ -67,8 +67,8 @@ impl WireForm {
         Self {
             algorithm: limit.algorithm.clone(),
             drain: limit.on_failover == OnFailover::Drain,
-            // Units that other gateways give back also raise the bucket.
-            refundable: limit.refundable || limit.lease,
+            // Units that other gateways give back also raise the bucket, and so does an operator.
+            refundable: limit.refundable || limit.lease || limit.resettable,
             lease: if limit.lease {
                 Terms::of(&limit.algorithm).ok()
             } else {
@@ -365,6 +365,7 @@ struct Known {
     role: Role,
     algorithm: Algorithm,
     refundable: bool,
+    resettable: bool,
     lease: bool,
     on_failover: OnFailover,
     shape: Arc<WireForm>,
@@ -374,6 +375,7 @@ impl Known {
     fn is(&self, limit: &Limit) -> bool {
         self.role == limit.role
             && self.refundable == limit.refundable
+            && self.resettable == limit.resettable
             && self.lease == limit.lease
             && self.on_failover == limit.on_failover
             && (Arc::ptr_eq(&self.name, &limit.name) || self.name == limit.name)
@@ -459,6 +461,7 @@ impl Names {
             role: limit.role,
             algorithm: limit.algorithm.clone(),
             refundable: limit.refundable,
+            resettable: limit.resettable,
             lease: limit.lease,
             on_failover: limit.on_failover,
             shape: shape.clone(),

@@ -8,6 +8,7 @@ use crate::forms::{Auto, Bytes, SPAN, ShareOfRequests, Size, TIMEOUT};
 use crate::settings::{AccessLog, Listener, ReloadGuard};
 use crate::validate::address::{Networks, ProxyNetwork, check_address};
 use crate::validate::listener::{AdminListener, Listeners};
+use crate::validate::operators::{TokenDigest, check_operator};
 use crate::validate::server::{
     AccessLogTarget, HostName, LowerCase, NewlyLimited, Upgrade, ViaName, check_server,
 };
@@ -173,6 +174,37 @@ settings! {
         /// Host names that requests to it may name, besides `localhost` and IP addresses. All others are refused, so that a web
         /// page cannot reach it through a name of its own.
         hosts: Vec<String> as Vec<HostName> = [] => ["gateway.internal"],
+        /// Who may change buckets over it (`tollgate key reset`): by a bearer token or, on a Unix socket, by the user of the
+        /// process. Without operators nobody may, and reads stay open. With operators, gateways ask a shared store again after
+        /// 50 ms about a bucket that is exhausted.
+        operators: Vec<Operator> => [{ name = "ann", token = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" }],
+        /// The file to which every change by an operator is appended, a line of JSON each. Default: the operations log.
+        audit: Option<PathBuf> => "/var/log/tollgate/audit.log",
+    }
+}
+
+settings! {
+    /// An operator: known either by a token or by a user.
+    pub struct Operator {
+        /// The name in the audit.
+        @required("name = \"ann\" stands in the audit of every change") name: String => "ann",
+        /// The SHA-256 of the bearer token, as `tollgate hash` prints it.
+        token: Option<[u8; 32]> as Option<TokenDigest> => "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        /// The number of the user whose processes are this operator. For an admin listener on a Unix socket.
+        user: Option<u32> [0..=4294967294] => 1000,
+        /// What the operator may do.
+        level: OperatorLevel = "operate" => "read",
+    }
+    check check_operator;
+}
+
+words! {
+    /// What an operator may do.
+    pub enum OperatorLevel {
+        /// Read only.
+        Read = "read",
+        /// Read, and change buckets.
+        Operate = "operate",
     }
 }
 

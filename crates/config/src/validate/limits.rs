@@ -51,6 +51,8 @@ pub(crate) struct Surroundings<'s> {
     pub(crate) now: Timestamp,
     /// Whether egress mode is on.
     pub(crate) egress: bool,
+    /// Whether operators may fill buckets.
+    pub(crate) resettable: bool,
 }
 
 /// Compiles `[limits]`.
@@ -243,6 +245,7 @@ impl Builder<'_> {
             lease: raw.lease().value,
             memory: raw.memory().value,
             refundable: false,
+            resettable: self.around.resettable,
         }
     }
 }

@@ -9,6 +9,7 @@ mod jwt;
 mod leases;
 pub(crate) mod limits;
 pub(crate) mod listener;
+pub(crate) mod operators;
 pub(crate) mod responses;
 pub(crate) mod routes;
 pub(crate) mod server;

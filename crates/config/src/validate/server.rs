@@ -158,6 +158,7 @@ const EXPIRY_NEAR: u64 = 14;
 
 /// The admin listener must not be the public one, nor open to other machines unawares.
 pub(crate) fn check_admin(admin: &Admin, public: &Server, context: &mut Context<'_>) {
+    super::operators::check_operators(admin, context);
     let (Some(listen), Some(place)) = (&admin.listen, context.place("admin.listen")) else {
         return;
     };

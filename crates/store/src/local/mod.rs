@@ -371,10 +371,11 @@ pub fn room(limit: &Limit, limits: &[Arc<Limit>]) -> u64 {
     Table::new(&variants, keeps_floors(limit, limits), Timestamp::default()).room()
 }
 
-/// Whether the table of `limit` must support refunds: corrections, or units returned when a shared
-/// limit of the same request refuses.
+/// Whether the table of `limit` must support refunds: corrections, resets, or units returned when a
+/// shared limit of the same request refuses.
 fn keeps_floors(limit: &Limit, limits: &[Arc<Limit>]) -> bool {
     limit.refundable
+        || limit.resettable
         || limits
             .iter()
             .any(|other| other.placement == Placement::Shared)

@@ -255,6 +255,7 @@ mod tests {
             lease: true,
             memory: 1 << 20,
             refundable: false,
+            resettable: false,
         }
     }
 

@@ -159,6 +159,38 @@ fn a_refund_never_lets_a_forgotten_key_gain() {
 }
 
 #[test]
+fn reset_in_a_flood_gives_no_other_key_a_unit() {
+    let terms = terms(Kind::TokenBucket, 1, Micros::from_secs(86_400), 2);
+    let limits = [Arc::new(Limit {
+        resettable: true,
+        ..limit(0, "a", &terms, 1 << 12)
+    })];
+    let store = store(&limits);
+    let depth = limits[0].algorithm.depth().expect("it has buckets");
+    let mut taken = std::collections::HashMap::<u32, u32>::new();
+    let mut flood = |round: u32| {
+        for number in 0..3000_u32 {
+            let key = number.to_be_bytes();
+            for _ in 0..2 {
+                if store.draw_at(&[claim(&limits[0], &key)], START).granted {
+                    *taken.entry(number).or_default() += 1;
+                }
+            }
+            // Keys with a bucket of their own; the flood forgets them afterwards.
+            if round == 0 && number % 10 == 0 && taken.get(&number) == Some(&2) {
+                let fill = Settlement::new(&limits[0], &key, Change::Refund { units: depth });
+                store.settle_at(&[fill], START);
+                taken.insert(number, 0);
+            }
+        }
+    };
+    (0..3).for_each(&mut flood);
+    assert!(taken.values().filter(|taken| **taken == 0).count() < taken.len());
+    assert!(taken.len() > 20, "{}", taken.len());
+    assert!(taken.values().all(|taken| *taken <= 2), "{taken:?}");
+}
+
+#[test]
 fn a_request_that_was_held_up_finds_no_bucket_forgotten_that_was_not_full_when_it_came() {
     // One set of two lines: a key's highest bit says to which one it belongs.
     let tag = |line: u64, number: u64| line << 63 | number;

@@ -1,0 +1,126 @@
+//! `/api/v1/audit`: the changes that operators made. Each is also a line of JSON in a file of its
+//! own, or else in the operations log.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::live::{Key, Now};
+
+/// The changes of this gateway. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Audit {
+    file: Option<PathBuf>,
+    entries: Arc<Mutex<VecDeque<Entry>>>,
+}
+
+/// The document of the audit.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Entries {
+    /// The version of this document.
+    pub format: u32,
+    /// The last changes since the gateway started, the newest first.
+    pub entries: Vec<Entry>,
+}
+
+/// One change.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    /// When it was made.
+    pub at: String,
+    /// The operator who made it.
+    pub operator: String,
+    /// Where the request came from.
+    pub from: String,
+    /// What was done: `reset`.
+    pub action: String,
+    /// Why, in the operator's words.
+    pub reason: String,
+    /// The limit.
+    pub limit: String,
+    /// The tier whose numbers apply.
+    pub tier: Option<String>,
+    /// The key of the bucket.
+    #[serde(flatten)]
+    pub key: Key,
+    /// `local` or `shared`.
+    pub store: String,
+    /// How the bucket stood before.
+    pub before: Now,
+    /// How it stood after.
+    pub after: Now,
+}
+
+impl Audit {
+    /// An audit that appends to `file`; `None`: to the operations log.
+    pub fn new(file: Option<PathBuf>) -> Self {
+        Self {
+            file,
+            entries: Arc::default(),
+        }
+    }
+
+    /// Makes sure that a change can be recorded. A change that cannot is not made.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub(super) fn prepare(&self) -> io::Result<Prepared<'_>> {
+        let file = self.file.as_ref().map(|path| {
+            OpenOptions::new()
+                .append(true)
+                .create(true)
+                .mode(0o600)
+                .open(path)
+        });
+        Ok(Prepared {
+            audit: self,
+            file: file.transpose()?,
+        })
+    }
+
+    /// The last changes.
+    pub(super) fn entries(&self) -> Entries {
+        Entries {
+            format: FORMAT,
+            entries: self.entries.lock().iter().rev().cloned().collect(),
+        }
+    }
+}
+
+/// An audit whose file is open.
+pub(super) struct Prepared<'a> {
+    audit: &'a Audit,
+    file: Option<File>,
+}
+
+impl Prepared<'_> {
+    /// Records a change.
+    pub(super) fn record(&mut self, entry: Entry) {
+        let line = serde_json::to_string(&entry).expect("text and numbers are JSON");
+        match &mut self.file {
+            Some(file) => {
+                if let Err(error) = file.write_all(format!("{line}\n").as_bytes()) {
+                    tracing::error!(%error, "the audit cannot be written: {line}");
+                }
+            }
+            None => tracing::info!("audit: {line}"),
+        }
+        let mut entries = self.audit.entries.lock();
+        if entries.len() >= ENTRIES_MAX {
+            entries.pop_front();
+        }
+        entries.push_back(entry);
+    }
+}
+
+/// [`Entries::format`] of this version.
+const FORMAT: u32 = 1;
+
+/// The changes that are kept for `/api/v1/audit`; the file has all.
+const ENTRIES_MAX: usize = 1_000;

@@ -1,0 +1,67 @@
+//! Who may change buckets: operators, known by a bearer token or by the user of their process.
+
+use http::{HeaderMap, StatusCode, header};
+use sha2::{Digest, Sha256};
+
+use super::api::Problem;
+use tollgate_config::settings::{Operator, OperatorLevel};
+
+/// The other end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Peer {
+    /// Its address, or the user and process on a Unix socket.
+    pub(super) from: String,
+    /// The user of its process, on a Unix socket.
+    pub(super) user: Option<u32>,
+}
+
+/// The operator who sends a request that changes something.
+///
+/// # Errors
+/// 403 if there are no operators, or this one may only read; 401 if nobody proves to be one.
+pub(super) fn authorise<'o>(
+    operators: &'o [Operator],
+    headers: &HeaderMap,
+    peer: &Peer,
+) -> Result<&'o Operator, Problem> {
+    if operators.is_empty() {
+        return Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "no operators are configured, so nobody may change anything: list them in `operators` of [admin]",
+        ));
+    }
+    let digest = token(headers)?.map(|token| <[u8; 32]>::from(Sha256::digest(token)));
+    // Digests are compared: their timing tells nothing about the token. A token that is shown must be
+    // right, also on a Unix socket.
+    let is_shown = |operator: &&Operator| match &digest {
+        Some(digest) => operator.token.as_ref() == Some(digest),
+        None => peer.user.is_some() && operator.user == peer.user,
+    };
+    let Some(operator) = operators.iter().find(is_shown) else {
+        let detail = match digest {
+            Some(_) => "the bearer token is not that of an operator",
+            None => "changes need the bearer token of an operator, or a Unix socket and its user",
+        };
+        return Err(Problem::new(StatusCode::UNAUTHORIZED, detail));
+    };
+    if operator.level != OperatorLevel::Operate {
+        let detail = format!("operator `{}` may only read", operator.name);
+        return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+    }
+    Ok(operator)
+}
+
+/// The bearer token of a request.
+fn token(headers: &HeaderMap) -> Result<Option<&[u8]>, Problem> {
+    let mut lines = headers.get_all(header::AUTHORIZATION).iter();
+    let (first, second) = (lines.next(), lines.next());
+    let Some(first) = first else { return Ok(None) };
+    let (scheme, token) = first.as_bytes().split_at(first.len().min(SCHEME.len()));
+    if second.is_some() || !scheme.eq_ignore_ascii_case(SCHEME) {
+        let detail = "one `Authorization: Bearer TOKEN` was expected";
+        return Err(Problem::new(StatusCode::UNAUTHORIZED, detail));
+    }
+    Ok(Some(token.trim_ascii()))
+}
+
+const SCHEME: &[u8] = b"Bearer ";

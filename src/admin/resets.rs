@@ -1,0 +1,216 @@
+//! `POST /api/v1/keys/{identity}/{value}/reset`: fills a caller's buckets.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::api::Problem;
+use super::audit::{Audit, Entry};
+use super::limits::store;
+use super::live::{Key, Live, Now, moment};
+use super::operators::Peer;
+use tollgate_config::settings::Operator;
+use tollgate_limit::Limit;
+use tollgate_policy::Rule;
+
+/// What an operator asks for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    /// Why, for the audit.
+    reason: String,
+    /// The limit; `None`: every limit that the identity alone decides.
+    limit: Option<String>,
+    /// Only tells what would be changed.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// What was changed, or would be.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Reset {
+    /// The version of this document.
+    pub format: u32,
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+    /// The caller's part of a bucket's key.
+    #[serde(flatten)]
+    pub key: Key,
+    /// The buckets.
+    pub buckets: Vec<ResetBucket>,
+}
+
+/// One bucket that was filled.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ResetBucket {
+    /// The limit.
+    pub limit: String,
+    /// The tier whose numbers apply.
+    pub tier: Option<String>,
+    /// `local` or `shared`.
+    pub store: String,
+    /// How the bucket stood before.
+    pub before: Now,
+    /// How it stands; as before with `dry_run`.
+    pub after: Now,
+}
+
+/// Who asks for a change.
+pub(super) struct By<'b> {
+    pub(super) operator: &'b Operator,
+    pub(super) peer: &'b Peer,
+}
+
+impl Live {
+    /// Fills the buckets of a caller.
+    ///
+    /// # Errors
+    /// Why nothing, or not everything, was changed.
+    pub(super) async fn reset(
+        &self,
+        identity: &str,
+        values: &[&str],
+        asked: &Asked,
+        by: &By<'_>,
+        audit: &Audit,
+    ) -> Result<Reset, Problem> {
+        let reason = asked.reason.trim();
+        if reason.is_empty() || reason.chars().count() > REASON_MAX {
+            let detail = format!("`reason` has 1 to {REASON_MAX} characters");
+            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+        }
+        let snapshot = self.current.load_full();
+        let policy = &snapshot.policy;
+        let sought = policy
+            .look_up(identity, values)
+            .map_err(|error| Problem::new(StatusCode::NOT_FOUND, error.to_string()))?;
+        let limits = chosen(&policy.rules, asked.limit.as_deref(), |rule| {
+            sought.decides(&rule.scope)
+        })?;
+        let mut audit = audit.prepare().map_err(|error| {
+            let detail = format!("the audit cannot be written, so nothing is changed: {error}");
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        })?;
+        let mut buckets = Vec::new();
+        for rule in limits {
+            let limit = rule.variant(sought.numbers());
+            let before = self.level(limit, &sought.key, 1).await;
+            let after = if asked.dry_run {
+                before.clone()
+            } else {
+                self.fill(limit, &sought.key, &before).await?
+            };
+            let bucket = ResetBucket {
+                limit: limit.name.to_string(),
+                tier: limit.tier.as_deref().map(str::to_owned),
+                store: store(limit).to_owned(),
+                before,
+                after,
+            };
+            if !asked.dry_run {
+                audit.record(Entry {
+                    at: moment(self.now()),
+                    operator: by.operator.name.clone(),
+                    from: by.peer.from.clone(),
+                    action: "reset".to_owned(),
+                    reason: reason.to_owned(),
+                    limit: bucket.limit.clone(),
+                    tier: bucket.tier.clone(),
+                    key: self.key(&sought.key),
+                    store: bucket.store.clone(),
+                    before: bucket.before.clone(),
+                    after: bucket.after.clone(),
+                });
+            }
+            buckets.push(bucket);
+        }
+        Ok(Reset {
+            format: FORMAT,
+            dry_run: asked.dry_run,
+            key: self.key(&sought.key),
+            buckets,
+        })
+    }
+
+    /// Fills one bucket; returns how it stands then, once that is confirmed.
+    async fn fill(&self, limit: &Limit, key: &[u8], before: &Now) -> Result<Now, Problem> {
+        let unavailable = |why: &str| {
+            let detail = format!("limit `{}`: {why}", limit.name);
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        };
+        let Some(was) = &before.level else {
+            let why = before.why_not.as_deref().unwrap_or("not known");
+            return Err(unavailable(why));
+        };
+        let limiter = self.current.load().limiter.clone();
+        let in_force = limiter
+            .limits()
+            .iter()
+            .find(|one| tollgate_store::local::same_bucket(one, limit));
+        let Some(in_force) = in_force else {
+            return Err(unavailable("it is no longer in force"));
+        };
+        limiter.reset(in_force, key);
+        let full = limit.algorithm.capacity();
+        for _ in 0..LOOKS {
+            let after = self.level(limit, key, 1).await;
+            let level = after.level.as_ref();
+            if level.is_some_and(|now| now.remaining > was.remaining || now.remaining >= full) {
+                return Ok(after);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        Err(unavailable(
+            "the bucket is not confirmed to be full: its store does not answer, or requests wait for its units (max_wait)",
+        ))
+    }
+}
+
+/// The limits whose buckets are to be filled.
+fn chosen<'r>(
+    rules: &'r [Rule],
+    name: Option<&str>,
+    decides: impl Fn(&Rule) -> bool,
+) -> Result<Vec<&'r Rule>, Problem> {
+    let fills = |rule: &Rule| rule.live.algorithm.depth().is_some() && !rule.is_off();
+    let Some(name) = name else {
+        let all: Vec<&Rule> = rules
+            .iter()
+            .filter(|rule| decides(rule) && fills(rule))
+            .collect();
+        return if all.is_empty() {
+            let detail = "no limit has buckets to fill that this identity alone decides";
+            Err(Problem::new(StatusCode::NOT_FOUND, detail))
+        } else {
+            Ok(all)
+        };
+    };
+    let shown = name.escape_default();
+    let Some(rule) = rules.iter().find(|rule| &*rule.name == name) else {
+        let detail = format!("no limit is called `{shown}`");
+        return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+    };
+    if !decides(rule) {
+        let detail = format!("limit `{shown}` is not by this identity alone");
+        return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+    }
+    if !fills(rule) {
+        let detail = format!(
+            "limit `{shown}` has nothing to fill: it is off, or its places are held by requests until they end"
+        );
+        return Err(Problem::new(StatusCode::CONFLICT, detail));
+    }
+    Ok(vec![rule])
+}
+
+/// [`Reset::format`] of this version.
+const FORMAT: u32 = 1;
+
+/// The longest reason, in characters.
+const REASON_MAX: usize = 200;
+
+/// How often, and after what time, a bucket is looked at until it is full: corrections of a shared
+/// bucket are sent with the next call.
+const LOOKS: u32 = 20;
+const LOOK_AGAIN: Duration = Duration::from_millis(5);

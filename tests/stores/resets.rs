@@ -1,0 +1,96 @@
+//! A reset on one gateway reaches the others on the same store.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::gateways::{Gateway, status};
+use crate::servers::{Postgres, Redis, available, wait_until};
+
+/// The SHA-256 of `test`.
+const OPERATORS: &str = "operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n";
+
+fn settings(kind: &str, url: &str, more: &str) -> String {
+    format!(
+        "{OPERATORS}[store]\nkind = \"{kind}\"\nurl = \"{url}\"\nwhen_down = \"refuse\"\nanswer_within = \"900ms\"\n\
+         key_secret_file = \"secret\"\n\
+         [limits.total]\nper = \"everyone\"\nrate = \"3/hour\"\n{more}\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n"
+    )
+}
+
+/// Asks a gateway until it refuses; returns how many it granted.
+fn exhaust(port: u16) -> u64 {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut granted = 0;
+    while status(&mut stream, "/") == Some(200) {
+        granted += 1;
+    }
+    granted
+}
+
+fn reset(admin: u16) -> String {
+    let body = "{\"reason\":\"a test\"}";
+    let mut stream = TcpStream::connect(("127.0.0.1", admin)).unwrap();
+    let head = format!(
+        "POST /api/v1/keys/everyone/reset HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\
+         authorization: Bearer test\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Every gateway has refused and knows that the bucket is exhausted; a reset on the first one makes the second admit, and
+/// all of them together grant the burst once more and no unit beyond it.
+fn reaches_the_others(settings: &str) {
+    let gateways = [Gateway::start_on(settings), Gateway::start_on(settings)];
+    assert_eq!(exhaust(gateways[0].port), 3);
+    assert_eq!(exhaust(gateways[1].port), 0);
+    let done = reset(gateways[0].admin);
+    assert!(done.starts_with("HTTP/1.1 200"), "{done}");
+    assert!(done.contains("\"store\": \"shared\""), "{done}");
+    let mut granted = 0;
+    wait_until("an admission by the other gateway", || {
+        granted = exhaust(gateways[1].port);
+        granted > 0
+    });
+    assert_eq!(granted + exhaust(gateways[0].port), 3);
+}
+
+#[test]
+fn reset_on_redis_reaches_the_other_gateway() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    reaches_the_others(&settings("redis", &server.url(), ""));
+}
+
+#[test]
+fn reset_on_postgres_reaches_the_other_gateway() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&[]);
+    reaches_the_others(&settings("postgres", &server.url(), ""));
+}
+
+#[test]
+fn reset_without_a_store_changes_nothing_and_says_so() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let gateway = Gateway::start_on(&settings("redis", &server.url(), ""));
+    assert_eq!(exhaust(gateway.port), 3);
+    drop(server);
+    wait_until("a gateway that misses its store", || {
+        let mut stream = TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
+        status(&mut stream, "/") == Some(503)
+    });
+    let done = reset(gateway.admin);
+    assert!(done.starts_with("HTTP/1.1 503"), "{done}");
+    assert!(done.contains("the store"), "{done}");
+}
