@@ -743,6 +743,7 @@ fn rule(identity: usize, names: &[&str]) -> Rule {
         lease: false,
         memory: 1 << 20,
         refundable: false,
+        resettable: false,
     };
     Rule {
         name: names[identity].into(),
