@@ -34,6 +34,7 @@ pub(crate) fn limit(index: usize, algorithm: Algorithm) -> Limit {
         lease: false,
         memory: 1 << 20,
         refundable: true,
+        resettable: false,
     }
 }
 
