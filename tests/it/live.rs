@@ -331,7 +331,7 @@ fn key_show_and_explain_live_print_the_level() {
     let (code, out, err) = tollgate(&["key", "show", "everyone", "--admin", &silent]);
     assert_eq!(code, Some(1), "one gateway is silent");
     assert!(
-        out.contains("99 units left") && err.contains("127.0.0.1:1: no answer"),
+        out.contains("99 units left") && err.contains("127.0.0.1:1: no response"),
         "{out}{err}"
     );
 
