@@ -242,10 +242,17 @@ impl Ring {
         if places == 0 || key.spilled() {
             return;
         }
-        let place = usize::try_from(hash % places).unwrap_or(0);
-        if self.keys[place].0 != hash {
-            self.keys[place] = (hash, key.clone());
+        // A few keys per set, so that two keys seldom compete for one place.
+        let sets = (places / WAYS as u64).max(1);
+        let first = usize::try_from(hash % sets).unwrap_or(0) * WAYS;
+        let end = self.keys.len().min(first + WAYS);
+        let set = &mut self.keys[first..end];
+        if set.iter().any(|(known, _)| *known == hash) {
+            return;
         }
+        let free = set.iter().position(|(known, _)| *known == 0);
+        let replaced = usize::try_from(hash >> 32).unwrap_or(0) % set.len();
+        set[free.unwrap_or(replaced)] = (hash, key.clone());
     }
 }
 
@@ -464,3 +471,5 @@ const GENERATION: u32 = (1 << 24) - 1;
 const CHUNK: usize = 8 << 10;
 /// Keys that a worker keeps to name callers.
 const KEYS: usize = 1 << 10;
+/// Keys of one set of that table.
+const WAYS: usize = 8;
