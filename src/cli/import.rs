@@ -58,6 +58,13 @@ pub(super) fn import(args: &Import) -> ExitCode {
             }
         }
     };
+    if made.findings.is_empty() {
+        eprintln!(
+            "tollgate import: no limit was found: the files hold none, or none in a form that is read as {}'s",
+            made.peer.name()
+        );
+        return BAD;
+    }
     if made.is_whole() { printed } else { BAD }
 }
 

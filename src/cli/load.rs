@@ -43,12 +43,18 @@ pub(super) fn load_file(path: &Path) -> Option<Config> {
     }
 }
 
-/// Reads standard input, up to more than the length of any configuration.
+/// Reads standard input; more than any configuration has is an error, as of a file.
 pub(super) fn standard_input() -> std::io::Result<String> {
     let mut text = String::new();
-    std::io::stdin()
-        .take(tollgate_config::FILE_MAX)
+    let read = std::io::stdin()
+        .take(tollgate_config::FILE_MAX + 1)
         .read_to_string(&mut text)?;
+    if read as u64 > tollgate_config::FILE_MAX {
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::InvalidData,
+            "a configuration has at most 16 MiB",
+        ));
+    }
     Ok(text)
 }
 

@@ -284,6 +284,9 @@ impl Draft {
         let pattern = plain(&route.pattern, 200);
         if self.routes.len() >= MOST {
             self.note(format!("more than {MOST} routes: the rest is left out"));
+            if !route.limits.is_empty() {
+                self.unlimited(&route, &format!("more than {MOST} routes"));
+            }
             return;
         }
         let taken = self
@@ -291,17 +294,37 @@ impl Draft {
             .iter_mut()
             .find(|other| other.pattern == route.pattern && other.headers == route.headers);
         if let Some(other) = taken {
-            let more: Vec<String> = route
-                .limits
-                .into_iter()
-                .filter(|limit| !other.limits.contains(limit))
-                .collect();
+            let here = |limit: &&String| !other.limits.contains(limit);
+            let more: Vec<String> = route.limits.iter().filter(here).cloned().collect();
             if other.target == route.target || other.target == Target::Unknown {
+                let before = |limit: &&String| !route.limits.contains(limit);
+                let mut wider: Vec<String> = other.limits.iter().filter(before).cloned().collect();
+                wider.extend(more.iter().cloned());
                 other.limits.extend(more);
                 other.target = route.target;
+                let why = upstream(format!(
+                    "the files have `{pattern}` twice, once without this limit; here one route with it takes the requests of both"
+                ));
+                for limit in wider {
+                    self.differ(&limit, &why);
+                }
             } else {
+                let only = other
+                    .limits
+                    .iter()
+                    .filter(|limit| !route.limits.contains(limit));
+                let only: Vec<String> = only.cloned().collect();
                 let what = format!("{place}`{pattern}` has a route already; this one is left out");
                 self.note(what);
+                if !more.is_empty() {
+                    self.unlimited(&route, "another route takes the same requests");
+                }
+                let why = upstream(format!(
+                    "the files have `{pattern}` twice, once without this limit; here all its requests meet it"
+                ));
+                for limit in only {
+                    self.differ(&limit, &why);
+                }
             }
             return;
         }
@@ -334,6 +357,52 @@ impl Draft {
             return;
         }
         self.routes.push(route);
+    }
+
+    /// Says that the limits of a route that is left out do not hold for its requests.
+    pub(crate) fn unlimited(&mut self, route: &Route, why: &str) {
+        let of_limit = |finding: &&Finding| {
+            let limit = finding.limit.as_ref();
+            limit.is_some_and(|limit| route.limits.contains(limit))
+        };
+        let place = route.place.clone().or_else(|| {
+            let found = self.findings.iter().find(of_limit);
+            found.map(|finding| finding.place.clone())
+        });
+        let limits = route.limits.join(", ");
+        let what = format!("route {}", route.pattern);
+        let why = format!("{why}, so it is left out, and {limits} does not limit it");
+        self.not_imported(&place.unwrap_or_default(), &what, &why);
+    }
+
+    /// Removes the limits that no route names. Whether there were any.
+    pub(crate) fn drop_unrouted(&mut self) -> bool {
+        let routes = &self.routes;
+        let is_used = |name: &str| {
+            let mut named = routes.iter().flat_map(|route| &route.limits);
+            named.any(|limit| limit == name)
+        };
+        let before = self.limits.len();
+        let (kept, gone): (Vec<Named>, Vec<Named>) = std::mem::take(&mut self.limits)
+            .into_iter()
+            .partition(|named| is_used(&named.name));
+        self.limits = kept;
+        let gone: BTreeSet<String> = gone.into_iter().map(|named| named.name).collect();
+        for finding in &mut self.findings {
+            if finding
+                .limit
+                .as_ref()
+                .is_some_and(|limit| gone.contains(limit))
+            {
+                finding.limit = None;
+                finding.outcome =
+                    Outcome::NotImported("no route of the file made here uses it".to_owned());
+            }
+        }
+        for caller in self.identity.iter_mut().flat_map(|all| &mut all.callers) {
+            caller.limits.retain(|(limit, _)| !gone.contains(limit));
+        }
+        self.limits.len() < before
     }
 
     /// Puts findings in the order of the files; those of included files follow.

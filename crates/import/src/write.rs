@@ -64,22 +64,22 @@ pub(crate) fn checked(
         }
         text = self::text(draft, peer, sources);
     }
+    if draft.drop_unrouted() {
+        text = self::text(draft, peer, sources);
+    }
     check(&text).map_err(|error| ImportError::Unsound(error.render(false)))?;
     Ok(text)
 }
 
 fn leave_out(draft: &mut Draft, route: &Route) {
     let why = "another route takes the same requests";
-    match &route.place {
-        Some(place) if !route.limits.is_empty() => {
-            let limits = route.limits.join(", ");
-            let why = format!("{why}, so {limits} does not limit it");
-            draft.not_imported(place, &format!("route {}", route.pattern), &why);
-        }
-        _ => draft.note(format!(
+    if route.limits.is_empty() {
+        draft.note(format!(
             "route {}: {why}; it is left out",
             plain(&route.pattern, 200)
-        )),
+        ));
+    } else {
+        draft.unlimited(route, why);
     }
 }
 

@@ -21,42 +21,84 @@ pub(super) enum Scope {
     Consumer(String),
     /// A combination of them.
     Several,
+    /// A group of consumers.
+    Group,
 }
 
 /// All plugins with what they are of.
 pub(super) fn plugins(root: &Node) -> Vec<(Scope, &Node)> {
     let mut all = Vec::new();
-    for node in root.get("plugins").map_or(&[][..], Node::items) {
-        let named = |key: &str| {
-            let value = node.get(key)?;
-            Some(value.text().or_else(|| value.text_at("name"))?.to_owned())
-        };
-        let scope = match (named("service"), named("route"), named("consumer")) {
-            (None, None, None) => Scope::All,
-            (Some(service), None, None) => Scope::Service(service),
-            (_, Some(route), None) => Scope::Route(route),
-            (None, None, Some(consumer)) => Scope::Consumer(consumer),
-            _ => Scope::Several,
-        };
-        all.push((scope, node));
+    for node in items(root, "plugins") {
+        all.push((scope(node, None), node));
     }
-    let of = |node: &Node, key: &str| node.text_at(key).unwrap_or_default().to_owned();
-    let routes = root.get("routes").map_or(&[][..], Node::items);
-    for service in root.get("services").map_or(&[][..], Node::items) {
-        let own = service.get("plugins").map_or(&[][..], Node::items).iter();
-        all.extend(own.map(|node| (Scope::Service(of(service, "name")), node)));
+    let routes = items(root, "routes").iter();
+    let services = items(root, "services");
+    for service in services {
+        let own = || Scope::Service(service_name(service));
+        all.extend(
+            items(service, "plugins")
+                .iter()
+                .map(|node| (scope(node, Some(own())), node)),
+        );
     }
-    let within = root.get("services").map_or(&[][..], Node::items).iter();
-    let within = within.flat_map(|service| service.get("routes").map_or(&[][..], Node::items));
-    for route in routes.iter().chain(within) {
-        let own = route.get("plugins").map_or(&[][..], Node::items).iter();
-        all.extend(own.map(|node| (Scope::Route(route_name(route)), node)));
+    let within = services.iter().flat_map(|service| items(service, "routes"));
+    for route in routes.chain(within) {
+        let own = || Scope::Route(route_name(route));
+        all.extend(
+            items(route, "plugins")
+                .iter()
+                .map(|node| (scope(node, Some(own())), node)),
+        );
     }
-    for consumer in root.get("consumers").map_or(&[][..], Node::items) {
-        let own = consumer.get("plugins").map_or(&[][..], Node::items).iter();
-        all.extend(own.map(|node| (Scope::Consumer(of(consumer, "username")), node)));
+    for consumer in items(root, "consumers") {
+        let username = consumer.text_at("username").unwrap_or_default();
+        let own = || Scope::Consumer(username.to_owned());
+        all.extend(
+            items(consumer, "plugins")
+                .iter()
+                .map(|node| (scope(node, Some(own())), node)),
+        );
+    }
+    for group in items(root, "consumer_groups") {
+        all.extend(
+            items(group, "plugins")
+                .iter()
+                .map(|node| (Scope::Group, node)),
+        );
     }
     all
+}
+
+fn items<'k>(node: &'k Node, key: &str) -> &'k [Node] {
+    node.get(key).map_or(&[][..], Node::items)
+}
+
+/// What a plugin is of: what it names, and what it is written in.
+fn scope(node: &Node, within: Option<Scope>) -> Scope {
+    if node.get("consumer_group").is_some() {
+        return Scope::Group;
+    }
+    let named = |key: &str| {
+        let value = node.get(key)?;
+        let name = value.text().or_else(|| value.text_at("name"));
+        let name = name.or_else(|| value.text_at("username"));
+        Some(name.unwrap_or_default().to_owned())
+    };
+    let named = (named("service"), named("route"), named("consumer"));
+    match (named, within) {
+        ((None, None, None), within) => within.unwrap_or(Scope::All),
+        ((Some(service), None, None), None) => Scope::Service(service),
+        ((_, Some(route), None), None) => Scope::Route(route),
+        ((None, None, Some(consumer)), None) => Scope::Consumer(consumer),
+        _ => Scope::Several,
+    }
+}
+
+/// A service without a name is known by its place.
+fn service_name(service: &Node) -> String {
+    service
+        .text_at("name")
+        .map_or_else(|| service.place().to_string(), str::to_owned)
 }
 
 /// A route without a name is known by its place.
@@ -97,15 +139,12 @@ pub(super) fn ways(root: &Node) -> Vec<Way<'_>> {
 
 /// The plugin that is in force on a route: its own, its service's, or that of all.
 pub(super) fn in_force(plugins: &[Plugin<'_>], way: &Way<'_>) -> Option<usize> {
-    let service = way
-        .service
-        .and_then(|service| service.text_at("name"))
-        .unwrap_or_default();
-    let scopes = [
-        Scope::Route(route_name(way.route)),
-        Scope::Service(service.to_owned()),
-        Scope::All,
-    ];
+    let mut scopes = vec![Scope::Route(route_name(way.route))];
+    scopes.extend(
+        way.service
+            .map(|service| Scope::Service(service_name(service))),
+    );
+    scopes.push(Scope::All);
     scopes
         .iter()
         .find_map(|scope| plugins.iter().position(|plugin| plugin.scope == *scope))
@@ -181,6 +220,12 @@ pub(super) fn identity(root: &Node, auth: &[Plugin<'_>]) -> Identity {
 }
 
 impl Way<'_> {
+    /// What tells its requests from others and is not read.
+    pub(super) fn unread(&self) -> Option<&'static str> {
+        let keys = ["headers", "expression", "snis", "sources", "destinations"];
+        keys.into_iter().find(|key| self.route.get(key).is_some())
+    }
+
     pub(super) fn routes(&self, limits: &[String], draft: &mut Draft) {
         let texts = |key: &str| -> Vec<&str> {
             self.route
@@ -205,6 +250,22 @@ impl Way<'_> {
         };
         let target = self.target();
         let place: Place = self.route.place();
+        let other = self.unread();
+        if let (Some(key), false) = (other, limits.is_empty()) {
+            let what = format!("limits of route {}", route_name(self.route));
+            let why = format!(
+                "its `{key}` is not read, so {} is on no route for it",
+                limits.join(", ")
+            );
+            draft.not_imported(&place, &what, &why);
+            return;
+        }
+        if let Some(key) = other {
+            draft.note(format!(
+                "{place}: its `{key}` is not read; the route is left out"
+            ));
+            return;
+        }
         for host in or(vec![""], texts("hosts")) {
             for path in or(vec!["/"], texts("paths")) {
                 if path.starts_with('~') {

@@ -2,6 +2,8 @@
 
 mod entities;
 
+use std::collections::BTreeSet;
+
 use crate::draft::{Counting, Draft, Limit, clients, either};
 use crate::tree::Node;
 use crate::words::{DAY, HOUR, MINUTE, SECOND};
@@ -16,6 +18,25 @@ const PERIODS: [(&str, u64); 6] = [
     ("day", DAY),
     ("month", 0),
     ("year", 0),
+];
+
+/// Plugins that tell who a caller is, beside `key-auth`.
+const AUTH: [&str; 15] = [
+    "ace",
+    "basic-auth",
+    "hmac-auth",
+    "jwt",
+    "jwt-signer",
+    "key-auth-enc",
+    "ldap-auth",
+    "ldap-auth-advanced",
+    "mtls-auth",
+    "oauth2",
+    "oauth2-introspection",
+    "openid-connect",
+    "saml",
+    "session",
+    "vault-auth",
 ];
 
 /// Reads the files into the draft.
@@ -36,6 +57,8 @@ fn read(root: &Node, draft: &mut Draft) {
     let plugins = plugins(root);
     let mut limiting = Vec::new();
     let mut auth = Vec::new();
+    let mut others = Vec::new();
+    let mut has_hidden_auth = false;
     for (scope, node) in plugins {
         let enabled = node.text_at("enabled") != Some("false");
         match node.text_at("name").unwrap_or_default() {
@@ -52,6 +75,15 @@ fn read(root: &Node, draft: &mut Draft) {
                 node,
                 limits: Vec::new(),
             }),
+            other if AUTH.contains(&other) && enabled => {
+                // Callers of a single consumer's or group's plugin are known by no other.
+                has_hidden_auth |= matches!(scope, Scope::Several | Scope::Group);
+                others.push(Plugin {
+                    scope,
+                    node,
+                    limits: Vec::new(),
+                });
+            }
             other if other.contains("limiting") || other == "service-protection" => {
                 let why = "only the plugin `rate-limiting` is imported";
                 draft.not_imported(&node.place(), &format!("plugin {other}"), why);
@@ -65,14 +97,52 @@ fn read(root: &Node, draft: &mut Draft) {
     }
     let ways = ways(root);
     for index in 0..limiting.len() {
-        let has_auth = ways
+        let mut on = ways
             .iter()
-            .filter(|way| in_force(&limiting, way).is_some_and(|found| found == index))
-            .all(|way| in_force(&auth, way).is_some());
-        let limits = limits(&limiting[index], has_auth && !auth.is_empty(), draft);
+            .filter(|way| in_force(&limiting, way).is_some_and(|found| found == index));
+        // Who authenticates a route's clients decides what a consumer is.
+        let kinds: BTreeSet<(bool, bool)> = on
+            .by_ref()
+            .map(|way| {
+                (
+                    in_force(&auth, way).is_some(),
+                    in_force(&others, way).is_some(),
+                )
+            })
+            .collect();
+        let kinds: Vec<(bool, bool)> = kinds.into_iter().collect();
+        let callers = match kinds[..] {
+            [(true, false)] => Callers::ByKey,
+            [(false, false)] if !has_hidden_auth => Callers::None,
+            _ => Callers::Unknown,
+        };
+        let limits = limits(&limiting[index], callers, draft);
         limiting[index].limits = limits;
     }
     consumers(&limiting, draft);
+    let names: Vec<String> = limiting
+        .iter()
+        .flat_map(|plugin| &plugin.limits)
+        .map(|(_, limit)| limit.clone())
+        .collect();
+    let is_apart = |plugin: &Plugin<'_>| matches!(plugin.scope, Scope::Group | Scope::Several);
+    let mut apart = Vec::new();
+    if limiting.iter().any(is_apart) {
+        apart.push(either(
+            "consumers or groups with a plugin that is not imported have other numbers in Kong; here they have these",
+        ));
+    }
+    if ways.iter().any(|way| way.unread().is_some()) {
+        apart.push(either(
+            "a route that is left out takes requests in Kong that go to the other routes here, with the limits of those",
+        ));
+    }
+    for (limit, difference) in names
+        .iter()
+        .flat_map(|limit| apart.iter().map(move |one| (limit, one)))
+    {
+        draft.differ(limit, difference);
+    }
     for way in &ways {
         let limits = in_force(&limiting, way).map(|index| &limiting[index].limits);
         let limits: Vec<String> = limits
@@ -84,13 +154,29 @@ fn read(root: &Node, draft: &mut Draft) {
     }
 }
 
-fn limits(plugin: &Plugin<'_>, has_auth: bool, draft: &mut Draft) -> Vec<(&'static str, String)> {
+/// Who the callers of a plugin's routes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Callers {
+    /// `key-auth` holds on all of them.
+    ByKey,
+    /// Nobody is authenticated on any of them.
+    None,
+    /// Some are known, or by what is not read.
+    Unknown,
+}
+
+fn limits(plugin: &Plugin<'_>, callers: Callers, draft: &mut Draft) -> Vec<(&'static str, String)> {
     let (prefix, place) = (
         match &plugin.scope {
             Scope::All => String::new(),
             Scope::Service(name) | Scope::Route(name) => format!("{name}_"),
             // Numbers of a consumer become numbers of its caller.
             Scope::Consumer(_) => return Vec::new(),
+            Scope::Group => {
+                let why = "a group of consumers has no numbers of its own here";
+                draft.not_imported(&plugin.node.place(), "plugin rate-limiting", why);
+                return Vec::new();
+            }
             Scope::Several => {
                 let why = "it is of a consumer on a route or service; a caller's own numbers hold on all routes";
                 draft.not_imported(&plugin.node.place(), "plugin rate-limiting", why);
@@ -107,15 +193,23 @@ fn limits(plugin: &Plugin<'_>, has_auth: bool, draft: &mut Draft) -> Vec<(&'stat
     let mut differences = Vec::new();
     let (per, when_missing) = match by {
         "ip" => ("address".to_owned(), ""),
-        "consumer" if has_auth => ("consumer".to_owned(), ""),
-        "credential" if has_auth => {
+        "consumer" if callers == Callers::ByKey => ("consumer".to_owned(), ""),
+        "credential" if callers == Callers::ByKey => {
             differences.push(either(
                 "keys of one consumer share buckets here; Kong counts each credential for itself",
             ));
             ("consumer".to_owned(), "")
         }
+        "consumer" | "credential" if callers == Callers::Unknown => {
+            let why = format!(
+                "limit_by {by}: Kong counts by consumer where a plugin authenticates; only key-auth on all routes of \
+                 the plugin, and no other way, is read"
+            );
+            draft.not_imported(&place, "plugin rate-limiting", &why);
+            return Vec::new();
+        }
         "consumer" | "credential" => {
-            draft.note(format!("{place}: limit_by {by}: no key-auth holds on all its routes, so Kong counts by address, as here"));
+            draft.note(format!("{place}: limit_by {by}: nobody is authenticated on its routes, so Kong counts by address, as here"));
             ("address".to_owned(), "")
         }
         "service" if matches!(plugin.scope, Scope::Service(_) | Scope::Route(_)) => {

@@ -2,11 +2,14 @@
 
 use crate::draft::{Counting, Draft, Limit, Target, clients, name};
 
+use crate::words::plain;
+
+use super::tree::Directive;
 use super::{Amount, Applied, Walk, Zone, numbers};
 
 impl Walk {
     /// Makes the limits, now that all uses of each zone are known, and then the routes.
-    pub(super) fn finish(mut self, draft: &mut Draft) {
+    pub(super) fn finish(mut self, root: &Directive, draft: &mut Draft) {
         let mut made: Vec<(Applied, bool)> = Vec::new();
         for (_, applied) in &self.planned {
             let kinds = |wanted: bool| {
@@ -107,6 +110,7 @@ impl Walk {
             }
             draft.route(route);
         }
+        self.unread(root, draft);
         for zone in self.zones.values().filter(|zone| !zone.is_used) {
             draft.nothing(
                 &zone.place,
@@ -115,6 +119,43 @@ impl Walk {
             );
         }
         self.close(draft);
+    }
+
+    /// Says of each use that nothing was said of that it is not imported: its block makes no route.
+    fn unread(&mut self, block: &Directive, draft: &mut Draft) {
+        for directive in block.children() {
+            self.unread(directive, draft);
+            let is_connections = directive.name == "limit_conn";
+            if !is_connections && directive.name != "limit_req" {
+                continue;
+            }
+            let (place, words) = (directive.place(), directive.words());
+            let short = plain(&words, 200);
+            let is_said = draft.findings.iter().any(|finding| {
+                let rest = finding.what.strip_prefix(&short);
+                let rest = rest.filter(|rest| {
+                    rest.is_empty() || rest.starts_with(" (zone ") || rest.starts_with(" in ")
+                });
+                let is_cut = words.len() > 120 && finding.what.get(..100) == short.get(..100);
+                finding.place == place && (rest.is_some() || is_cut)
+            });
+            if is_said {
+                continue;
+            }
+            for ((of_connections, name), zone) in &mut self.zones {
+                let named = directive.args.iter().any(|arg| {
+                    arg == name || arg.strip_prefix("zone=").is_some_and(|zone| zone == name)
+                });
+                zone.is_used |= named && *of_connections == is_connections;
+            }
+            let why = format!("`{}` around it makes no route here", block.words());
+            let why = if block.name.is_empty() || block.name == "http" {
+                "no server of these files makes a route with it".to_owned()
+            } else {
+                why
+            };
+            draft.not_imported(&place, &words, &why);
+        }
     }
 
     fn close(&self, draft: &mut Draft) {

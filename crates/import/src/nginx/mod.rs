@@ -110,7 +110,7 @@ pub(crate) fn draft(
         walk.context(block, &context, draft)
     });
     walk.servers(&http, &context, draft);
-    walk.finish(draft);
+    walk.finish(&root, draft);
     Ok(())
 }
 
@@ -283,6 +283,24 @@ impl Walk {
                 draft.note(format!("{place}: a server without a name is told apart by its port only; it is left out"));
             }
             let context = self.context(server, context, draft);
+            let unmatched = server.all("server_name").flat_map(|names| &names.args);
+            let mut unmatched =
+                unmatched.filter(|host| host.starts_with('~') || host.ends_with(".*"));
+            let lost = match unmatched.next() {
+                Some(host) => Some(format!("server_name {host}")),
+                None => hosts
+                    .is_empty()
+                    .then(|| "a server without a name".to_owned()),
+            };
+            if let Some(lost) = lost.filter(|_| index != default) {
+                for used in context.requests.iter().chain(&*context.connections) {
+                    let why = format!(
+                        "{lost} ({}) has no route here, so its requests do not meet it",
+                        server.place()
+                    );
+                    draft.not_imported(&used.place, &used.words, &why);
+                }
+            }
             for host in &hosts {
                 self.locations(server, host, &primary, &context, draft);
             }
