@@ -101,23 +101,32 @@ pub(super) struct Prepared<'a> {
 
 impl Prepared<'_> {
     /// Records a change.
-    pub(super) fn record(&mut self, entry: Entry) {
+    ///
+    /// # Errors
+    /// If the file cannot be written. The line is then in the operations log.
+    pub(super) fn record(&mut self, entry: Entry) -> io::Result<()> {
         let line = serde_json::to_string(&entry).expect("text and numbers are JSON");
-        match &mut self.file {
-            Some(file) => {
-                if let Err(error) = file.write_all(format!("{line}\n").as_bytes()) {
-                    tracing::error!(%error, "the audit cannot be written: {line}");
-                }
+        let written = match &mut self.file {
+            Some(file) => file.write_all(format!("{line}\n").as_bytes()),
+            None => {
+                tracing::info!(target: TARGET, "audit: {line}");
+                Ok(())
             }
-            None => tracing::info!("audit: {line}"),
+        };
+        if let Err(error) = &written {
+            tracing::error!(target: TARGET, %error, "the audit cannot be written: {line}");
         }
         let mut entries = self.audit.entries.lock();
         if entries.len() >= ENTRIES_MAX {
             entries.pop_front();
         }
         entries.push_back(entry);
+        written
     }
 }
+
+/// The name under which the operations log knows these lines: they are logged at every level.
+pub const TARGET: &str = "audit";
 
 /// [`Entries::format`] of this version.
 const FORMAT: u32 = 1;

@@ -37,7 +37,7 @@ use tokio::sync::watch;
 use tollgate_config::settings::Operator;
 use tollgate_telemetry::Metrics;
 
-pub use audit::Audit;
+pub use audit::{Audit, TARGET as AUDIT_TARGET};
 pub use live::Live;
 pub use readiness::{Phase, Readiness, Report, Standing};
 pub use samples::samples as limit_samples;

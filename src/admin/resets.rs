@@ -96,8 +96,8 @@ impl Live {
         for rule in limits {
             let limit = rule.variant(sought.numbers());
             let before = self.level(limit, &sought.key, 1).await;
-            let after = if asked.dry_run {
-                before.clone()
+            let (after, failed) = if asked.dry_run {
+                (before.clone(), None)
             } else {
                 self.fill(limit, &sought.key, &before).await?
             };
@@ -109,7 +109,7 @@ impl Live {
                 after,
             };
             if !asked.dry_run {
-                audit.record(Entry {
+                let recorded = audit.record(Entry {
                     at: moment(self.now()),
                     operator: by.operator.name.clone(),
                     from: by.peer.from.clone(),
@@ -122,8 +122,16 @@ impl Live {
                     before: bucket.before.clone(),
                     after: bucket.after.clone(),
                 });
+                recorded.map_err(|error| {
+                    let detail =
+                        format!("the bucket is changed, but the audit cannot be written: {error}");
+                    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+                })?;
             }
             buckets.push(bucket);
+            if let Some(problem) = failed {
+                return Err(problem);
+            }
         }
         Ok(Reset {
             format: FORMAT,
@@ -133,8 +141,17 @@ impl Live {
         })
     }
 
-    /// Fills one bucket; returns how it stands then, once that is confirmed.
-    async fn fill(&self, limit: &Limit, key: &[u8], before: &Now) -> Result<Now, Problem> {
+    /// Fills one bucket; returns how it stands then, and the problem to report if that is not confirmed: the bucket may be
+    /// filled later, so the audit records it.
+    ///
+    /// # Errors
+    /// Why nothing was changed.
+    async fn fill(
+        &self,
+        limit: &Limit,
+        key: &[u8],
+        before: &Now,
+    ) -> Result<(Now, Option<Problem>), Problem> {
         let unavailable = |why: &str| {
             let detail = format!("limit `{}`: {why}", limit.name);
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
@@ -157,13 +174,18 @@ impl Live {
             let after = self.level(limit, key, 1).await;
             let level = after.level.as_ref();
             if level.is_some_and(|now| now.remaining > was.remaining || now.remaining >= full) {
-                return Ok(after);
+                return Ok((after, None));
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
-        Err(unavailable(
-            "the bucket is not confirmed to be full: its store does not answer, or requests wait for its units (max_wait)",
-        ))
+        let after = Now {
+            level: None,
+            why_not: Some("the reset was sent and is not confirmed".to_owned()),
+        };
+        let problem = unavailable(
+            "the bucket is not confirmed to be full: its store does not respond, or requests wait for its units (max_wait); it may be filled later, and the audit records it",
+        );
+        Ok((after, Some(problem)))
     }
 }
 

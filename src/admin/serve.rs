@@ -111,6 +111,11 @@ async fn respond(
         "/readyz" => readyz(options, asks("verbose")),
         "/metrics" => metrics(&request, options),
         "/api/v1/status" => status(options),
+        // A value would leave open whether `force=false` forces.
+        "/-/reload" if query.split('&').any(|part| part.starts_with("force=")) => text(
+            StatusCode::BAD_REQUEST,
+            "`force` takes no value: ?force\n".to_owned(),
+        ),
         "/-/reload" => reload(options, asks("force")).await,
         "/" => text(StatusCode::OK, INDEX.to_owned()),
         path if api::changes(path) => {

@@ -2,6 +2,7 @@
 //! `key_secret`, so that every gateway of a fleet uses the same names; otherwise kept in a file
 //! beside the state file, so that a restart keeps the names; otherwise random.
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -38,12 +39,23 @@ pub(super) fn of_gateway(config: &Config) -> Result<KeyNames, StartError> {
 fn kept(file: &Path) -> io::Result<[u8; 16]> {
     match read(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        // A crash cut it off. It holds no units, only names.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => fs::remove_file(file)?,
         found => return found,
     }
-    let secret = random()?;
-    let mut created = private().write(true).create_new(true).open(file)?;
-    created.write_all(&secret)?;
-    Ok(secret)
+    // Written whole under another name first, so that the file is never seen incomplete.
+    let new = beside(file, &format!(".{}", std::process::id()));
+    let _ = fs::remove_file(&new);
+    let mut created = private().write(true).create_new(true).open(&new)?;
+    created.write_all(&random()?)?;
+    created.sync_all()?;
+    let linked = fs::hard_link(&new, file);
+    fs::remove_file(&new)?;
+    match linked {
+        // Another gateway was first: its names are used.
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => read(file),
+    }
 }
 
 fn random() -> io::Result<[u8; 16]> {

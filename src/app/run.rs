@@ -257,7 +257,10 @@ fn start_log(settings: &Log) -> Option<log::OperationsLog> {
         LogLevel::Debug => "debug",
         LogLevel::Trace => "trace",
     };
-    let started = log::start(style, &format!("{QUIET},{level}"));
+    let started = log::start(
+        style,
+        &format!("{QUIET},{}=info,{level}", crate::admin::AUDIT_TARGET),
+    );
     // Without this hook a panic would write to standard error directly, and block there if nothing
     // reads it.
     if started.is_ok() {

@@ -83,6 +83,8 @@ fn reload_that_would_newly_limit_callers_is_refused_and_can_be_forced() {
     let (code, said) = post(&gateway, "/-/reload");
     assert_eq!(code, 422, "{said}");
     assert!(said.contains("192.0.2.0"), "{said}");
+    let (code, said) = post(&gateway, "/-/reload?force=false");
+    assert_eq!(code, 400, "{said}");
     let (code, said) = post(&gateway, "/-/reload?force");
     assert_eq!(code, 200, "{said}");
     assert_eq!(status(&gateway)["configuration"]["generation"], 2);

@@ -161,8 +161,19 @@ fn names_of_keys_are_the_same_after_a_restart_and_in_explain() {
         out.contains(&format!("({first} in logs)")),
         "{first}: {out}"
     );
-    std::fs::remove_file(folder.path().join("state.names")).expect("it is there");
-    assert_ne!(name(), first, "another secret gives other names");
+    let names = folder.path().join("state.names");
+    std::fs::remove_file(&names).expect("it is there");
+    let second = name();
+    assert_ne!(second, first, "another secret gives other names");
+    // A crash cut it off: the gateway starts all the same.
+    std::fs::write(&names, b"cut off").expect("written");
+    assert_ne!(name(), second);
+    let left: Vec<_> = std::fs::read_dir(folder.path())
+        .expect("a folder")
+        .map(|entry| entry.expect("readable").file_name())
+        .filter(|name| name.to_string_lossy().starts_with("state.names"))
+        .collect();
+    assert_eq!(left, ["state.names"], "no temporary file stays");
 }
 
 #[test]

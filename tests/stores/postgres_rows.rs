@@ -15,6 +15,9 @@ const LEASE: &str = "UPDATE tollgate_buckets
                      SET kind = 9, a = NULL, b = NULL, c = NULL, level = NULL, at = NULL,
                          more = ARRAY[a, b, c, level - price * taken - 3 * b, at, 0, 5, 3, at + 3600000000]
                      WHERE key <> 'tollgate'";
+/// Its kind, the whole units left, and the holder and units of its lease.
+const LEASED: &str = "SELECT kind, more[4] / more[2], more[7], more[8] FROM tollgate_buckets
+                      WHERE key <> 'tollgate'";
 const ROWS: &str =
     "SELECT kind, epoch, a, b, c, d, level, at, price, taken, more FROM tollgate_buckets
                     WHERE key <> 'tollgate'";
@@ -25,7 +28,7 @@ fn window(name: &str) -> std::sync::Arc<Limit> {
 }
 
 #[tokio::test]
-async fn corrections_of_another_algorithm_leave_a_leased_row_as_it_is() {
+async fn corrections_of_another_algorithm_keep_the_leases_of_a_row() {
     if !Postgres::available() {
         return;
     }
@@ -36,19 +39,23 @@ async fn corrections_of_another_algorithm_leave_a_leased_row_as_it_is() {
         assert!(draw(&store, &now, b"k").await.unwrap());
     }
     server.psql("postgres", LEASE);
-    let before = server.psql("postgres", ROWS);
-    // Of requests that were admitted before a reload made a token bucket of the limit.
+    // Of requests that were admitted before a reload made a token bucket of the limit. Units are units under any rate;
+    // places are not.
     let jobs = limit("total", 0, &terms(Kind::InFlight, 10, HOUR));
-    let corrections: [(&Limit, Change); 3] = [
-        (&window("total"), Change::Refund { units: 1 }),
-        (&window("total"), Change::Charge { more: 1 }),
-        (&jobs, Change::Release { units: 1 }),
+    let corrections: [(&Limit, Change, u64); 3] = [
+        (&window("total"), Change::Refund { units: 1 }, 4),
+        (&window("total"), Change::Charge { more: 1 }, 3),
+        (&jobs, Change::Release { units: 1 }, 3),
     ];
-    for (limit, change) in corrections {
+    for (limit, change, left) in corrections {
         store.settle(&[Settlement::new(limit, b"k", change)]);
         // A question that goes the same way comes behind it.
         store.peek(&[Claim::new(limit, b"k", 1)]).await.unwrap();
-        assert_eq!(server.psql("postgres", ROWS), before, "{change:?}");
+        assert_eq!(
+            server.psql("postgres", LEASED),
+            format!("9|{left}|5|3\n"),
+            "{change:?}"
+        );
     }
     // What is leased and what was drawn still count.
     store.forget_bounds();

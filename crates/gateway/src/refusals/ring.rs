@@ -103,22 +103,23 @@ impl Ring {
     /// The number of `policy`. Refusals of policies that are replaced twice are forgotten: each
     /// policy may have lists of many callers.
     fn number(&mut self, policy: &Arc<Policy>) -> u32 {
-        let last = self.policies.back();
-        if let Some((number, _)) = last.filter(|(_, last)| Arc::ptr_eq(last, policy)) {
+        // Requests that began before a reload may be refused after newer ones.
+        let mut known = self.policies.iter().rev();
+        if let Some((number, _)) = known.find(|(_, known)| Arc::ptr_eq(known, policy)) {
             return *number;
         }
+        let last = self.policies.back();
         let number = last.map_or(0, |(number, _)| number.wrapping_add(1));
         self.policies.push_back((number, Arc::clone(policy)));
         if self.policies.len() > POLICIES_MAX
             && let Some((gone, _)) = self.policies.pop_front()
         {
-            while self
-                .records
-                .front()
-                .is_some_and(|record| record.policy == gone)
-            {
-                self.pop();
-            }
+            let bytes = &mut self.bytes;
+            self.records.retain(|record| {
+                let stays = record.policy != gone;
+                *bytes -= if stays { 0 } else { record.bytes() };
+                stays
+            });
         }
         number
     }

@@ -105,3 +105,24 @@ fn refusals_of_a_policy_replaced_twice_are_forgotten() {
     assert!(found(&refusals, 2).is_some() && found(&refusals, 3).is_some());
     assert_eq!(Arc::strong_count(&policies[0]), 1, "the policy is let go");
 }
+
+#[test]
+fn refusals_of_two_policies_in_turn_are_all_kept() {
+    let refusals = Refusals::new(1);
+    let writer = refusals.writer();
+    let policies = [policy(), policy()];
+    // Requests that began before a reload are refused after newer ones.
+    for id in 0..6 {
+        keep(&writer, &policies[usize::from(id % 2 == 1)], id, "/");
+    }
+    assert!((0..6).all(|id| found(&refusals, id).is_some()));
+    keep(&writer, &policy(), 6, "/");
+    let kept: Vec<u64> = (0..7)
+        .filter(|id| found(&refusals, *id).is_some())
+        .collect();
+    assert_eq!(
+        kept,
+        [1, 3, 5, 6],
+        "those of the policy before last are forgotten"
+    );
+}

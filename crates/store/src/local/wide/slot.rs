@@ -178,7 +178,9 @@ impl<'t> WideSlot<'t> {
             self.shard.buckets[place] = bucket;
             return;
         }
-        if bucket.is_none() {
+        // A full bucket needs no entry, except where a key without one would start with debt.
+        let owes = self.shard.floor.is_some() || self.table.birth.get().is_some();
+        if bucket.is_none() && !owes {
             return;
         }
         let table = self.table;
