@@ -34,10 +34,9 @@ pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
         let roots = document.get("domain").map(|_| document).into_iter();
         let mut count = 0;
         for root in roots {
-            for descriptor in root.get("descriptors").map_or(&[][..], Node::items) {
-                count += 1;
-                read(descriptor, &Chain::default(), 0, draft, &mut made);
-            }
+            let descriptors = root.get("descriptors").map_or(&[][..], Node::items);
+            count += descriptors.len();
+            siblings(descriptors, &Chain::default(), 0, draft, &mut made);
         }
         if count == 0 {
             draft.note(format!("{}: there are no descriptors", document.place()));
@@ -49,6 +48,43 @@ pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
             "store: the service counts in Redis or Memcached for all of Envoy; without a [store] each gateway counts \
              for itself",
         );
+    }
+}
+
+/// Descriptors at one level: one with a value goes before the one of the same key without.
+fn siblings(
+    descriptors: &[Node],
+    above: &Chain,
+    depth: usize,
+    draft: &mut Draft,
+    made: &mut Vec<Made>,
+) {
+    for descriptor in descriptors {
+        let before = made.len();
+        read(descriptor, above, depth, draft, made);
+        let value = |node: &Node| {
+            node.text_at("value")
+                .filter(|value| !value.is_empty())
+                .map(str::to_owned)
+        };
+        if value(descriptor).is_some() {
+            continue;
+        }
+        let key = descriptor.text_at("key");
+        let valued = descriptors
+            .iter()
+            .filter(|other| other.text_at("key") == key)
+            .find_map(value);
+        let (Some(key), Some(value)) = (key, valued) else {
+            continue;
+        };
+        let first = either(format!(
+            "the service does not count `{key}={value}` here, whose descriptor goes before this one; without a route \
+             of its own it is counted here as well"
+        ));
+        for one in made.iter().skip(before) {
+            draft.differ(&one.limit, &first);
+        }
     }
 }
 
@@ -77,6 +113,10 @@ fn read(descriptor: &Node, above: &Chain, depth: usize, draft: &mut Draft, made:
         .names
         .push(value.map_or_else(|| key.to_owned(), |value| format!("{key}_{value}")));
     let mut why_not = None;
+    let is_quota = descriptor.is_true("quota_mode")
+        || descriptor
+            .get("rate_limit")
+            .is_some_and(|rate| rate.is_true("quota_mode"));
     match (key, value) {
         ("remote_address" | "masked_remote_address", None) => chain.per.push("address".to_owned()),
         ("remote_address" | "masked_remote_address", Some(_)) => {
@@ -87,6 +127,9 @@ fn read(descriptor: &Node, above: &Chain, depth: usize, draft: &mut Draft, made:
         }
         ("path" | ":path", Some(value)) => chain.path = Some(value.to_owned()),
         ("path" | ":path", None) => chain.per.push("route".to_owned()),
+        ("method" | ":method", Some(_)) => {
+            why_not = Some("a method of its own is not read; write a route with it");
+        }
         ("method" | ":method", None) => chain.per.push("method".to_owned()),
         (_, Some(value)) if value.ends_with('*') => {
             why_not = Some("a route has no values with `*`")
@@ -100,6 +143,9 @@ fn read(descriptor: &Node, above: &Chain, depth: usize, draft: &mut Draft, made:
                 .push(format!("header:{}", key.to_ascii_lowercase()));
             chain.has_source = true;
         }
+    }
+    if is_quota && why_not.is_none() {
+        why_not = Some("there is no `quota_mode`");
     }
     let is_header = ![
         "remote_address",
@@ -158,13 +204,14 @@ fn read(descriptor: &Node, above: &Chain, depth: usize, draft: &mut Draft, made:
             );
         }
     }
-    for inner in descriptor.get("descriptors").map_or(&[][..], Node::items) {
-        match why_not {
-            Some(why) => {
-                draft.not_imported(&inner.place(), &format!("descriptors within {what}"), why)
+    let within = descriptor.get("descriptors").map_or(&[][..], Node::items);
+    match why_not {
+        Some(why) => {
+            for inner in within {
+                draft.not_imported(&inner.place(), &format!("descriptors within {what}"), why);
             }
-            None => read(inner, &chain, depth + 1, draft, made),
         }
+        None => siblings(within, &chain, depth + 1, draft, made),
     }
 }
 

@@ -87,6 +87,7 @@ fn read(source: &Source, left: &mut usize, documents: &mut Vec<Node>) -> Result<
         };
         spend(left, 1)?;
         if anchor > 0 {
+            spend(left, done.size())?;
             anchors.insert(anchor, done.clone());
         }
         match stack.last_mut() {
@@ -145,6 +146,10 @@ impl Open {
                         _ => Vec::new(),
                     };
                     for (key, node) in from.into_iter().flatten() {
+                        if map.len() >= WIDEST {
+                            let what = format!("a mapping of more than {WIDEST} keys");
+                            return Err(ImportError::broken(place.clone(), what));
+                        }
                         if !map.iter().any(|(known, _)| *known == key) {
                             map.push((key, node));
                         }

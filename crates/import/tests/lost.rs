@@ -21,6 +21,12 @@ const FILES: &[(&str, Peer, usize)] = &[
     ("k_nest.yml", Peer::Kong, 1),
     ("k_two.yml", Peer::Kong, 2),
     ("k_hdr.yml", Peer::Kong, 2),
+    ("n_geo.conf", Peer::Nginx, 2),
+    ("e_unl.yml", Peer::Envoy, 1),
+    ("e_meth.yml", Peer::Envoy, 2),
+    ("c_err.Caddyfile", Peer::Caddy, 2),
+    ("c_nest.Caddyfile", Peer::Caddy, 3),
+    ("h_def.cfg", Peer::Haproxy, 1),
 ];
 
 fn imported(name: &str, peer: Peer) -> Imported {
@@ -57,4 +63,88 @@ fn import_says_of_every_limit_that_no_route_has_that_it_is_not_imported() {
             assert!(named && used.count() > 0, "{name}: {limit}\n{}", made.toml);
         }
     }
+}
+
+#[test]
+fn import_takes_a_middleware_by_its_whole_name_and_namespace() {
+    let made = imported("t_suffix.yml", Peer::Traefik);
+    assert!(
+        made.toml
+            .contains("[limits.api_api-limit]\nrate = \"10/second\""),
+        "{}",
+        made.toml
+    );
+    assert!(
+        made.toml
+            .contains("[limits.web_limit]\nrate = \"1000/second\""),
+        "{}",
+        made.toml
+    );
+    let made = imported("t_ns.yml", Peer::Traefik);
+    assert!(made.toml.contains("rate = \"10/second\""), "{}", made.toml);
+    assert!(
+        !made.toml.contains("rate = \"1000/second\""),
+        "{}",
+        made.toml
+    );
+}
+
+#[test]
+fn import_of_an_empty_key_limits_nobody() {
+    let made = imported("n_empty.conf", Peer::Nginx);
+    assert!(!made.toml.contains("[limits."), "{}", made.toml);
+    assert!(
+        matches!(made.findings[0].outcome, Outcome::Nothing(_)),
+        "{}",
+        made.report()
+    );
+}
+
+#[test]
+fn import_says_what_values_and_zones_of_one_name_change() {
+    for (name, peer) in [
+        ("e_one.yml", Peer::Envoy),
+        ("e_unl.yml", Peer::Envoy),
+        ("e_meth.yml", Peer::Envoy),
+        ("c_zone.Caddyfile", Peer::Caddy),
+    ] {
+        let made = imported(name, peer);
+        let is_equal = |outcome: &Outcome| matches!(outcome, Outcome::Equal);
+        assert!(
+            !made
+                .findings
+                .iter()
+                .any(|finding| is_equal(&finding.outcome)),
+            "{name}: {}",
+            made.report()
+        );
+    }
+    let report = imported("c_zone.Caddyfile", Peer::Caddy).report();
+    assert!(report.contains("count together in Caddy"), "{report}");
+}
+
+#[test]
+fn import_bounds_what_merges_and_anchors_hold() {
+    let read = |text: String| {
+        let name = "kong.yml".to_owned();
+        import(&[Source { name, text }], Peer::Kong, &|_| Ok(Vec::new()))
+    };
+    let keys = |from: usize| -> String {
+        let keys = (from..from + 3_000).map(|key| format!("  k{key}: 1\n"));
+        keys.collect()
+    };
+    let merged = format!(
+        "a: &a\n{}b: &b\n{}c:\n  <<: [*a, *b]\n",
+        keys(0),
+        keys(3_000)
+    );
+    let error = read(merged).expect_err("6000 keys").to_string();
+    assert!(error.contains("more than 5000 keys"), "{error}");
+    // Each anchor holds a copy of those within it.
+    let item = ", 1".repeat(40_000);
+    let list = format!("{}[0{item}]{}", "&x [".repeat(12), "]".repeat(12));
+    let error = read(format!("a: {list}\n"))
+        .expect_err("copies")
+        .to_string();
+    assert!(error.contains("values"), "{error}");
 }

@@ -3,7 +3,9 @@
 mod tree;
 mod zones;
 
-use crate::draft::{Draft, Route, Target};
+use std::collections::BTreeMap;
+
+use crate::draft::{Draft, Outcome, Route, Target, clients};
 use crate::{ImportError, Read, Source};
 
 use tree::Directive;
@@ -65,7 +67,56 @@ pub(crate) fn draft(
             }
         }
     }
+    let mut found = BTreeMap::new();
+    occurrences(&sites, &mut found);
+    unread(&found, draft);
     Ok(())
+}
+
+/// Zones and empty `rate_limit`s of all blocks by their places: what they are, and how often they are there.
+type Found = BTreeMap<crate::Place, (String, usize)>;
+
+fn occurrences(list: &[Directive], found: &mut Found) {
+    for directive in list {
+        if directive.name == "rate_limit" {
+            let zones = || directive.block.iter().filter(|inner| inner.name == "zone");
+            let alone = zones().next().is_none().then_some(directive);
+            for one in zones().chain(alone) {
+                let entry = found.entry(one.place.clone()).or_default();
+                *entry = (one.words(), entry.1 + 1);
+            }
+        } else {
+            occurrences(&directive.block, found);
+        }
+    }
+}
+
+/// Says of each `rate_limit` that nothing was said of that it is not imported, and of zones of one name how they differ.
+fn unread(found: &Found, draft: &mut Draft) {
+    let mut zones: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (place, (words, times)) in found {
+        let here = draft.findings.iter();
+        let here: Vec<_> = here.filter(|finding| finding.place == *place).collect();
+        let limits = here.iter().filter_map(|finding| finding.limit.clone());
+        zones.entry(words).or_default().extend(limits);
+        let is_lost = |outcome: &Outcome| matches!(outcome, Outcome::NotImported(_));
+        let is_said = here.len() >= *times || here.iter().any(|finding| is_lost(&finding.outcome));
+        if !is_said {
+            let why = "the block around it makes no route here";
+            draft.not_imported(place, words, why);
+        }
+    }
+    for (words, limits) in zones {
+        if limits.len() < 2 {
+            continue;
+        }
+        let several = clients(format!(
+            "`{words}` is at several places, which count together in Caddy; here each has buckets of its own"
+        ));
+        for limit in limits {
+            draft.differ(&limit, &several);
+        }
+    }
 }
 
 fn is_address(name: &str) -> bool {

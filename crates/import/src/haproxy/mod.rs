@@ -9,7 +9,7 @@ use crate::words::{DAY, HOUR, MINUTE, SECOND};
 use crate::{ImportError, Source};
 
 use condition::{Condition, Counter, condition};
-use routes::{backends, leftovers, routes};
+use routes::{backends, is_refusal, leftovers, routes};
 use section::{Line, Section};
 
 /// A stick table: the rates it keeps, with their periods.
@@ -33,6 +33,10 @@ pub(crate) fn draft(sources: &[Source], draft: &mut Draft) -> Result<(), ImportE
         })
         .collect();
     let backends = backends(&sections, draft);
+    for section in sections.iter().filter(|section| section.kind == "defaults") {
+        routes::defaults(section, draft);
+        leftovers(section, draft);
+    }
     for section in sections
         .iter()
         .filter(|section| matches!(&*section.kind, "frontend" | "listen" | "backend"))
@@ -96,12 +100,7 @@ fn period(text: &str) -> Option<u64> {
 fn refusals(section: &Section, tables: &[Table<'_>], draft: &mut Draft) -> Vec<(String, String)> {
     let mut made = Vec::new();
     for line in &section.lines {
-        let is_refusal = line.word(0) == "http-request"
-            && matches!(
-                line.word(1),
-                "deny" | "tarpit" | "reject" | "silent-drop" | "return"
-            );
-        if !is_refusal {
+        if !is_refusal(line) {
             continue;
         }
         let what = line.text();

@@ -4,13 +4,50 @@ use crate::draft::{Draft, Route, Target};
 
 use super::concerns_rates;
 use super::condition::condition;
-use super::section::Section;
+use super::section::{Line, Section};
+
+/// Whether a line refuses requests.
+pub(super) fn is_refusal(line: &Line) -> bool {
+    let refusals = ["deny", "tarpit", "reject", "silent-drop", "return"];
+    line.word(0) == "http-request" && refusals.contains(&line.word(1))
+}
+
+/// Refusals of `defaults`: they hold for the sections below it, which are read by themselves.
+pub(super) fn defaults(section: &Section, draft: &mut Draft) {
+    for line in &section.lines {
+        if is_refusal(line) && concerns_rates(line, section) {
+            draft.not_imported(
+                &line.place,
+                &line.text(),
+                "rules of `defaults` are not read",
+            );
+        }
+    }
+}
 
 /// Lines that concern limiting and were not read above.
 pub(super) fn leftovers(section: &Section, draft: &mut Draft) {
-    for line in &section.lines {
+    for (index, line) in section.lines.iter().enumerate() {
         let what = line.text();
+        let is_conditional = line
+            .words
+            .iter()
+            .any(|word| matches!(&**word, "if" | "unless"));
+        let refuses_later = || {
+            let mut later = section.lines.iter().skip(index + 1);
+            later.any(|later| is_refusal(later) && concerns_rates(later, section))
+        };
         match (line.word(0), line.word(1)) {
+            ("http-request", "allow") if refuses_later() => {
+                draft.not_imported(&line.place, &what, "the requests that it lets pass skip the refusals after it; here they meet the limits");
+            }
+            ("http-request", action) if !is_refusal(line) && is_conditional && !action.starts_with("track-sc")
+                && !action.starts_with("sc-") && concerns_rates(line, section) => {
+                draft.not_imported(&line.place, &what, "only refusals are limits here");
+            }
+            ("redirect" | "use_backend" | "use-server" | "block" | "http-after-response", _) if concerns_rates(line, section) => {
+                draft.not_imported(&line.place, &what, "a rate decides nothing here but whether a request is refused");
+            }
             ("rate-limit", _) => draft.not_imported(&line.place, &what, "it limits connections of all clients; Tollgate limits requests"),
             ("filter", "bwlim-in" | "bwlim-out") | ("http-request" | "http-response" | "tcp-request", "set-bandwidth-limit") => {
                 draft.not_imported(&line.place, &what, "Tollgate does not limit bandwidth");

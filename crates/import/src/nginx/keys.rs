@@ -1,6 +1,6 @@
 //! The key of a zone as a scope: variables, and the `geo` and `map` by which addresses are left out.
 
-use crate::draft::{Difference, either, upstream};
+use crate::draft::{Difference, clients, either, upstream};
 
 use super::tree::Directive;
 
@@ -11,6 +11,8 @@ pub(crate) struct Key {
     pub(crate) when_missing: &'static str,
     /// Whether each server has buckets of its own.
     pub(crate) by_server: bool,
+    /// Whether it is always empty, by which nobody is limited.
+    pub(crate) is_empty: bool,
     /// Addresses that are not limited.
     pub(crate) exempt: Vec<String>,
     pub(crate) differences: Vec<Difference>,
@@ -67,7 +69,10 @@ pub(crate) fn key(text: &str, tables: &[Table]) -> Result<Key, String> {
     if let Some(table) = tables.iter().find(|table| table.name == text) {
         return exempting(table, tables);
     }
-    let mut key = Key::default();
+    let mut key = Key {
+        is_empty: text.is_empty(),
+        ..Key::default()
+    };
     let mut sources = 0;
     for name in variables(text) {
         match name.as_str() {
@@ -125,7 +130,17 @@ pub(crate) fn key(text: &str, tables: &[Table]) -> Result<Key, String> {
             true => "use:address",
             false => "skip",
         };
-        if key.when_missing == "skip" && key.per.len() > 1 {
+        let is_text = |piece: &str| {
+            let piece = piece.trim_start_matches('{');
+            let end = piece.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            end.is_some_and(|end| !matches!(&piece[end..], "" | "}"))
+        };
+        let has_text = !text.starts_with('$') || text.split('$').skip(1).any(is_text);
+        if key.when_missing == "skip" && has_text {
+            key.differences.push(clients(
+                "a request that lacks a part of the key is not limited here; NGINX counts it by the text around it",
+            ));
+        } else if key.when_missing == "skip" && key.per.len() > 1 {
             key.differences.push(either(
                 "a request that lacks a part of the key is not limited here; NGINX counts it by the other parts",
             ));
@@ -149,7 +164,11 @@ fn exempting(table: &Table, tables: &[Table]) -> Result<Key, String> {
         let entry = table.entries.iter().find(|(key, _)| key == value);
         entry.map_or(table.other.as_str(), |(_, value)| value.as_str())
     };
+    // Networks that are limited as all others are.
+    let mut limited: Vec<String> = Vec::new();
     let (exempt, kept): (Vec<String>, &str) = if is_address(&table.from) {
+        let others = table.entries.iter().filter(|(_, value)| !value.is_empty());
+        limited.extend(others.map(|(key, _)| key.clone()));
         let listed = table.entries.iter().filter(|(_, value)| value.is_empty());
         if table
             .entries
@@ -169,16 +188,26 @@ fn exempting(table: &Table, tables: &[Table]) -> Result<Key, String> {
         for (network, value) in &geo.entries {
             match of(value) {
                 "" => exempt.push(network.clone()),
-                other if other == kept => {}
+                other if other == kept => limited.push(network.clone()),
                 _ => return Err(no()),
             }
         }
         (exempt, kept)
     };
-    let is_network = |text: &String| {
-        text.parse::<ipnet::IpNet>().is_ok() || text.parse::<std::net::IpAddr>().is_ok()
+    let network = |text: &String| {
+        let address = || {
+            text.parse::<std::net::IpAddr>()
+                .ok()
+                .map(ipnet::IpNet::from)
+        };
+        text.parse::<ipnet::IpNet>().ok().or_else(address)
     };
-    if kept.is_empty() || !kept.starts_with('$') || !exempt.iter().all(is_network) {
+    let nets = |texts: &[String]| texts.iter().map(network).collect::<Option<Vec<_>>>();
+    let free = nets(&exempt).ok_or_else(no)?;
+    let limited = nets(&limited).ok_or_else(no)?;
+    // The narrowest network of a `geo` holds; `exempt` has no exceptions.
+    let is_within = |inner: &ipnet::IpNet| free.iter().any(|outer| outer.contains(inner));
+    if kept.is_empty() || !kept.starts_with('$') || limited.iter().any(is_within) {
         return Err(no());
     }
     // The value of a table is no other table: that bounds the recursion.

@@ -27,6 +27,8 @@ pub(crate) fn documents(sources: &[Source]) -> Result<Vec<Node>, ImportError> {
 }
 
 struct Middleware<'t> {
+    /// That of a custom resource; none of a file.
+    namespace: Option<String>,
     name: String,
     node: &'t Node,
     is_used: bool,
@@ -36,8 +38,47 @@ struct Router<'t> {
     name: String,
     node: &'t Node,
     rule: &'t str,
-    middlewares: Vec<String>,
+    middlewares: Vec<Named>,
     target: Target,
+}
+
+/// A middleware as a router or a chain names it.
+#[derive(Clone)]
+struct Named {
+    /// Where a custom resource names it without a provider.
+    namespace: Option<String>,
+    name: String,
+    provider: Option<String>,
+}
+
+impl Named {
+    fn new(text: &str, namespace: Option<&str>) -> Self {
+        let (name, provider) = match text.split_once('@') {
+            Some((name, provider)) => (name, Some(provider.to_owned())),
+            None => (text, None),
+        };
+        let namespace = namespace.filter(|_| provider.is_none());
+        Self {
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+            provider,
+        }
+    }
+
+    /// Whether it is this one: a resource is `NAMESPACE-NAME` to the other providers.
+    fn is(&self, middleware: &Middleware<'_>) -> bool {
+        match (&middleware.namespace, &self.namespace) {
+            (Some(of), Some(wanted)) => of == wanted && middleware.name == self.name,
+            (Some(of), None) => {
+                self.provider.as_deref() == Some("kubernetescrd")
+                    && self.name == format!("{of}-{}", middleware.name)
+            }
+            (None, None) => {
+                self.provider.as_deref() != Some("kubernetescrd") && middleware.name == self.name
+            }
+            (None, Some(_)) => false,
+        }
+    }
 }
 
 /// Reads the documents into the draft.
@@ -51,6 +92,7 @@ pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
             .map_or(&[][..], Node::entries)
         {
             middlewares.push(Middleware {
+                namespace: None,
                 name: name.clone(),
                 node,
                 is_used: false,
@@ -147,7 +189,7 @@ fn router<'t>(name: &str, node: &'t Node, http: &'t Node) -> Option<Router<'t>> 
         middlewares: used
             .iter()
             .filter_map(Node::text)
-            .map(|name| bare(name).to_owned())
+            .map(|name| Named::new(name, None))
             .collect(),
         target,
     })
@@ -172,6 +214,7 @@ fn resource<'t>(
             Some("Middleware") => {
                 if let Some(node) = item.get("spec") {
                     middlewares.push(Middleware {
+                        namespace: Some(namespace.to_owned()),
                         name,
                         node,
                         is_used: false,
@@ -202,8 +245,11 @@ fn resource<'t>(
                     } else {
                         format!("{name}_{}", index + 1)
                     };
-                    let middlewares = used.iter().filter_map(|used| used.text_at("name"));
-                    let middlewares = middlewares.map(|name| bare(name).to_owned()).collect();
+                    let named = |used: &Node| {
+                        let within = used.text_at("namespace").unwrap_or(namespace);
+                        Some(Named::new(used.text_at("name")?, Some(within)))
+                    };
+                    let middlewares = used.iter().filter_map(named).collect();
                     let rule = node.text_at("match").unwrap_or_default();
                     routers.push(Router {
                         name,
@@ -228,35 +274,41 @@ fn resource<'t>(
 
 /// The limits of a middleware on one router. In memory Traefik keeps buckets for each router.
 fn apply(
-    used: &str,
+    used: &Named,
     router: &Router<'_>,
     middlewares: &mut [Middleware<'_>],
     limits: &mut Vec<String>,
     depth: usize,
     draft: &mut Draft,
 ) {
-    let found = middlewares.iter_mut().find(|middleware| {
-        middleware.name == used || used.ends_with(&format!("-{}", middleware.name))
-    });
+    let found = middlewares
+        .iter_mut()
+        .find(|middleware| used.is(middleware));
     let Some(middleware) = found else {
-        let what = format!("middleware {used}");
+        let what = format!("middleware {}", used.name);
         let why = "it is not in these files, so its limits are not known";
         return draft.not_imported(&router.node.place(), &what, why);
     };
     middleware.is_used = true;
     let (name, node) = (middleware.name.clone(), middleware.node);
+    let namespace = middleware.namespace.clone();
     if let Some(chain) = node.at(&["chain", "middlewares"]) {
         if depth + 1 >= DEEPEST {
             let why = format!("chains are nested deeper than {DEEPEST}");
             return draft.not_imported(&chain.place(), &format!("chain {name}"), &why);
         }
-        let names: Vec<&str> = chain
-            .items()
-            .iter()
-            .filter_map(|item| item.text().or_else(|| item.text_at("name")))
-            .collect();
-        for name in names.into_iter().take(100) {
-            apply(bare(name), router, middlewares, limits, depth + 1, draft);
+        let named = |item: &Node| {
+            let within = item.text_at("namespace").or(namespace.as_deref());
+            let name = item.text().or_else(|| item.text_at("name"))?;
+            Some(Named::new(name, within))
+        };
+        let names: Vec<Named> = chain.items().iter().filter_map(named).collect();
+        if names.len() > 100 {
+            let why = "a chain of more than 100 middlewares";
+            draft.not_imported(&chain.place(), &format!("chain {name}"), why);
+        }
+        for named in names.iter().take(100) {
+            apply(named, router, middlewares, limits, depth + 1, draft);
         }
         return;
     }
