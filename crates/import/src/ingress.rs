@@ -78,6 +78,16 @@ fn limits(ingress: &Node, exempts_more: bool, draft: &mut Draft) -> Vec<String> 
         .get("metadata")
         .and_then(|metadata| metadata.text_at("name"))
         .unwrap_or("ingress");
+    let others = ingress
+        .at(&["metadata", "annotations"])
+        .map_or(&[][..], Node::entries);
+    for (key, node) in others {
+        if !key.starts_with(PREFIX) && key.contains("limit") && !key.starts_with("kubectl.") {
+            let what = format!("{key}: {}", node.text().unwrap_or("?"));
+            let why = "only annotations of ingress-nginx are read";
+            draft.not_imported(&node.place(), &what, why);
+        }
+    }
     let number = |wanted: &str| {
         let (_, node) = annotations.iter().find(|(key, _)| *key == wanted)?;
         node.text()?

@@ -353,7 +353,7 @@ impl Walk {
             && block
                 .all("location")
                 .next()
-                .is_none_or(|_| !around.requests.is_empty())
+                .is_none_or(|_| !around.requests.is_empty() || !around.connections.is_empty())
         {
             self.plan(block, &format!("{host}/**"), "/**", server, around, draft);
         }
