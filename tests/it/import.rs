@@ -57,6 +57,7 @@ fn import_exits_by_what_could_be_imported() {
         &GOOD.replace("nodelay;", "nodelay;\n limit_rate 10k;"),
     );
     file("broken.conf", "server {\n");
+    file("empty.conf", "");
     file("notes.txt", "hello");
     file(
         "main.conf",
@@ -77,6 +78,11 @@ fn import_exits_by_what_could_be_imported() {
         ),
         (&["import", "notes.txt"], 2, "--from says whose it is"),
         (&["import", "absent.conf"], 1, "cannot read `absent.conf`"),
+        (
+            &["import", "empty.conf", "--from", "nginx"],
+            1,
+            "no limit was found",
+        ),
         (
             &["import", "part.conf", "--from", "apache"],
             2,
