@@ -56,6 +56,15 @@ fn one_burst_more_at_most(kind: &str, url: &str, stand_still: impl Fn(), go_on: 
     within_one_burst(kind, url, outage, || {});
 }
 
+/// Stops the load when it is dropped: a test that fails does not wait for its load for ever.
+struct Stops<'s>(&'s AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Two gateways keep a key used up through an `outage`, which returns when a store with the data answered again. What they
 /// grant in all is at most `burst + rate x T`, one burst more, and what the share of one gateway grants until both have
 /// noticed that the store answers. Then comes `afterwards`.
@@ -83,6 +92,7 @@ pub(crate) fn within_one_burst(
                 scope.spawn(|| ask_from_the_start(gateway.port, &stop, &granted));
             }
         }
+        let stops = Stops(&stop);
         lasts(Duration::from_secs(2));
         let back = outage();
         crate::servers::wait_until("gateways that have noticed", || {
@@ -96,7 +106,7 @@ pub(crate) fn within_one_burst(
         );
         afterwards();
         lasts(Duration::from_secs(3));
-        stop.store(true, Ordering::Relaxed);
+        drop(stops);
     });
     let ungoverned = gateways
         .iter()
