@@ -13,8 +13,8 @@ use http::StatusCode;
 use http::header::{HOST, HeaderMap, HeaderValue};
 
 use tollgate_config::settings::{Sent, TestCase};
-use tollgate_gateway::settle::Owed;
 use tollgate_limit::{Claim, Micros};
+use tollgate_limiter::settle::Owed;
 use tollgate_limiter::{Cause, Decision};
 use tollgate_policy::claims::body_length;
 use tollgate_policy::route::Target;

@@ -9,7 +9,7 @@ use crate::{BOOK, EXAMPLES, README};
 #[test]
 fn documents_problem_types_are_those_of_the_code() {
     let page = read("docs/src/reference/problems.md");
-    let code = read("crates/net/src/problem.rs");
+    let code = read("crates/response/src/problem.rs");
     for start in [
         "urn:problem-type:tollgate:",
         "https://iana.org/assignments/http-problem-types#",

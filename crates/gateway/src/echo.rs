@@ -100,7 +100,7 @@ fn describe(method: &Method, path: &str, query: Option<&str>, headers: &HeaderMa
 fn quote(out: &mut String, bytes: &[u8]) {
     out.push('"');
     for &byte in bytes {
-        super::rejection::escape_json_char(out, char::from(byte));
+        tollgate_response::escape_json_char(out, char::from(byte));
     }
     out.push('"');
 }

@@ -13,7 +13,6 @@ mod request_context;
 mod respond;
 mod service;
 mod snapshot;
-mod upstream_quota;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -30,26 +29,26 @@ use http_body::Body;
 pub(crate) use request_context::{CLIENT_LEFT, PANIC};
 
 use super::body::{Guarded, Received, ResponseBody};
+use super::echo;
 use super::forward::{ForwardContext, Forwarded, Forwarder, UpstreamHealth};
 use super::framing::RequestTarget;
 use super::headers::RequestHeaders;
 use super::recent::{Drawing, Recent, Recorder};
 use super::refusals::{RefusalWriter, Refusals};
-use super::rejection::{Asked, Rejection};
-use super::settle::Owed;
-use super::{echo, quota_headers};
+use super::rejection::Rejection;
 use request_context::RequestContext;
 use tollgate_limiter::Cause;
+use tollgate_limiter::settle::Owed;
 use tollgate_net::server::{ConnInfo, Event, Handler, Inbound};
 use tollgate_policy::route::{Match, Route, Target};
 use tollgate_policy::upstream::Balance;
 use tollgate_policy::{Descriptor, FilledEdits, Identified, Policy};
+use tollgate_response::{Asked, quota_headers};
 use tollgate_store::clock::Clock;
 use tollgate_telemetry::access::{AccessLog, AccessWriter};
 use tollgate_telemetry::metrics::{self, Metrics};
 
 pub use request_context::Closing;
-pub(crate) use request_context::{DecisionId, denied_outcome};
 pub use service::ConnectionService;
 pub use snapshot::{Snapshot, near};
 
@@ -128,7 +127,11 @@ impl Handler for Gateway {
     ) -> Response<Self::Body> {
         let snapshot = self.snapshot();
         let mut headers = RequestHeaders::of(request.headers());
-        let asked = Asked::of(&request, headers.present, request.body().takes_lines());
+        let asked = Asked::of(
+            &request,
+            headers.present.decides_form(),
+            request.body().takes_lines(),
+        );
         let now = self.side.clock.now();
         let mut context = RequestContext::open(&self.side, &snapshot, &request, &mut headers, now);
         // The peer's address is the client's until the headers that a trusted proxy adds have been

@@ -91,6 +91,11 @@ impl HeaderSet {
         Self(self.0 | more.0)
     }
 
+    /// Whether it contains a header that decides the form of a refusal.
+    pub const fn decides_form(self) -> bool {
+        self.has(Self(Self::CONTENT_TYPE.0 | Self::ORIGIN.0))
+    }
+
     /// Whether it contains one of `fields`.
     pub const fn has(self, fields: Self) -> bool {
         self.0 & fields.0 != 0

@@ -1,30 +1,19 @@
 //! The reasons for which the gateway refuses a request, and the [`Problem`] that each one sends.
 //!
-//! A [`Rejection`] becomes a problem document (RFC 9457) or, for a gRPC call, a trailers-only
-//! response that a gRPC client understands. Scripts in a browser can read every refusal, and caches
-//! must not store it.
-
-mod challenge;
-mod render;
+//! [`tollgate_response`] writes the response.
 
 use std::sync::Arc;
 
-use http::header::{CONTENT_TYPE, ORIGIN};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
-use smallvec::SmallVec;
+use http::{HeaderValue, Response, StatusCode};
 
 use super::body::{BodyError, ResponseBody};
 use super::forward::ForwardError;
 use super::framing::Malformed;
-use super::headers::HeaderSet;
 use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
-use tollgate_net::problem::Problem;
 use tollgate_policy::RefusalBody;
-use tollgate_policy::identity::{IdentityReason, IdentityRefusal};
-
-pub use challenge::challenge;
-pub use render::{ALLOWED, Denial, escape_json_char, write_headers};
+use tollgate_policy::identity::IdentityRefusal;
+use tollgate_response::{ALLOWED, Asked, Denial, Problem, Reason, Refusal, Refused};
 
 /// A reason for which the gateway refuses a request.
 #[derive(Debug)]
@@ -70,90 +59,6 @@ pub enum Rejection {
     Internal,
 }
 
-/// The contents of a refusal by limits.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Refused {
-    /// The names of the limits that refused.
-    pub violated: SmallVec<[Arc<str>; 2]>,
-    /// The wait until a retry is admitted; `None` if it is unknown.
-    pub retry_after: Option<Micros>,
-    /// Whether the request costs more than a limit can ever grant.
-    pub never_fits: bool,
-}
-
-/// The properties of a request that decide the form of a refusal.
-#[derive(Clone, Debug, Default)]
-pub struct Asked {
-    head: bool,
-    http1: bool,
-    takes_lines: bool,
-    /// Boxed, because most requests have none of these properties.
-    rare: Option<Box<Rare>>,
-}
-
-/// Rarely present properties that decide the form of a refusal.
-#[derive(Clone, Debug, Default)]
-struct Rare {
-    /// The content type of a gRPC call.
-    grpc: Option<HeaderValue>,
-    origin: Option<HeaderValue>,
-}
-
-impl Asked {
-    /// From `request`, whose headers are `present`. `takes_lines`: the server that read the request
-    /// appends lines to a response's head when it writes it.
-    pub fn of<B>(request: &Request<B>, present: HeaderSet, takes_lines: bool) -> Self {
-        let rare = present.has(HeaderSet::CONTENT_TYPE) || present.has(HeaderSet::ORIGIN);
-        Self {
-            head: *request.method() == Method::HEAD,
-            http1: request.version() < Version::HTTP_2,
-            takes_lines,
-            rare: if rare {
-                Rare::of(request.method(), request.headers())
-            } else {
-                None
-            },
-        }
-    }
-
-    fn grpc(&self) -> Option<&HeaderValue> {
-        self.rare.as_ref()?.grpc.as_ref()
-    }
-
-    fn origin(&self) -> Option<&HeaderValue> {
-        self.rare.as_ref()?.origin.as_ref()
-    }
-}
-
-impl Rare {
-    fn of(method: &Method, headers: &HeaderMap) -> Option<Box<Self>> {
-        // For a client that sent CONNECT, a 200 would open a tunnel, whatever its content.
-        let kind = headers
-            .get(CONTENT_TYPE)
-            .filter(|_| *method != Method::CONNECT);
-        let grpc = kind.filter(|value| value.as_bytes().starts_with(b"application/grpc"));
-        let origin = headers.get(ORIGIN);
-        (grpc.is_some() || origin.is_some()).then(|| {
-            Box::new(Self {
-                grpc: grpc.cloned(),
-                origin: origin.cloned(),
-            })
-        })
-    }
-}
-
-impl Asked {
-    /// Whether the response must have no body.
-    pub const fn is_head(&self) -> bool {
-        self.head
-    }
-
-    /// Whether headers may be written as lines after the response's header table.
-    pub const fn takes_lines(&self) -> bool {
-        self.takes_lines
-    }
-}
-
 tollgate_policy::labels! {
     Rejection {
         Self::BadPath => "bad_path",
@@ -184,11 +89,14 @@ impl Rejection {
         own: Option<&RefusalBody>,
         id: &str,
     ) -> Response<ResponseBody> {
-        render::response(self, &self.problem(), asked, own, id)
+        self.refusal()
+            .response(asked, own, id)
+            .map(ResponseBody::from)
     }
 
     /// Builds the same response as [`Rejection::response`] for most refusals by limits over HTTP/1,
-    /// but without a header table; [`write_headers`] writes the headers with the head. `None` if
+    /// but without a header table; [`tollgate_response::write_headers`] writes the headers with the
+    /// head. `None` if
     /// the response needs more than that. `prepared` is the beginning of the document, used if only
     /// one limit refuses.
     pub fn response_without_table(
@@ -198,8 +106,7 @@ impl Rejection {
         prepared: Option<&Denial>,
         id: &str,
     ) -> Option<Response<ResponseBody>> {
-        let plain = asked.takes_lines && !asked.head && asked.rare.is_none() && own.is_none();
-        if !plain {
+        if !asked.is_plain() || own.is_some() {
             return None;
         }
         let body = match (self, prepared) {
@@ -211,9 +118,7 @@ impl Rejection {
                 }),
                 Some(prepared),
             ) => prepared.document(*wait, id),
-            (Self::Denied(_) | Self::Overloaded, _) => {
-                render::problem_document(self, &self.problem(), id)
-            }
+            (Self::Denied(_) | Self::Overloaded, _) => self.refusal().document(id),
             _ => return None,
         };
         let mut response = Response::new(body.into());
@@ -267,6 +172,37 @@ impl Rejection {
         }
     }
 
+    /// The contents of its response.
+    fn refusal(&self) -> Refusal<'_> {
+        let reason = match self {
+            Self::Denied(refused) => Reason::Denied(refused),
+            Self::StoreDown { limit } => Reason::StoreDown(limit),
+            Self::Unidentified { challenge, .. } => Reason::Unidentified(challenge.as_ref()),
+            _ => Reason::Other,
+        };
+        let allow = match self {
+            Self::Trace => Some(&ALLOWED),
+            Self::Method { allow } => Some(allow),
+            _ => None,
+        };
+        // If framing or target can be read in two ways, the following bytes may not be a real
+        // request, so close the connection. Also close it if a body is malformed, or did not end in
+        // time, instead of waiting for its end (RFC 9110 15.5.9).
+        let closes = matches!(
+            self,
+            Self::Malformed(_)
+                | Self::Upstream(ForwardError::Body(
+                    BodyError::ClientIdle | BodyError::ClientSlow | BodyError::ClientMalformed
+                ))
+        );
+        Refusal {
+            retry_after: self.retry_after(),
+            allow,
+            closes,
+            ..Refusal::new(self.problem(), self.label(), reason)
+        }
+    }
+
     /// The problem that the client receives.
     fn problem(&self) -> Problem {
         match self {
@@ -277,10 +213,8 @@ impl Rejection {
             Self::Unlisted => Problem::UNLISTED,
             Self::Trace => Problem::TRACE,
             Self::Loop => Problem::LOOP,
-            Self::Unidentified { refusal, .. } => unidentified(refusal.reason),
-            Self::Denied(refused) if refused.never_fits => Problem::NEVER_FITS,
-            Self::Denied(refused) if refused.retry_after.is_none() => Problem::CONCURRENCY_EXCEEDED,
-            Self::Denied(_) => Problem::QUOTA_EXCEEDED,
+            Self::Unidentified { refusal, .. } => Problem::unidentified(refusal.reason),
+            Self::Denied(refused) => refused.problem(),
             Self::TooBig => Problem::BODY_TOO_LARGE,
             Self::StoreDown { .. } => Problem::STORE_DOWN,
             Self::Overloaded => Problem::OVERLOADED,
@@ -303,15 +237,6 @@ const fn malformed(why: Malformed) -> Problem {
         Malformed::Expectation => Problem::EXPECTATION,
         Malformed::Expectations => Problem::EXPECTATIONS,
         Malformed::FieldValue => Problem::HEADER_VALUE,
-    }
-}
-
-const fn unidentified(reason: IdentityReason) -> Problem {
-    match reason {
-        IdentityReason::Ambiguous => Problem::AMBIGUOUS_KEY,
-        IdentityReason::Missing => Problem::KEY_MISSING,
-        IdentityReason::Unknown => Problem::KEY_UNKNOWN,
-        IdentityReason::Token(_) | IdentityReason::Unverified => Problem::TOKEN,
     }
 }
 

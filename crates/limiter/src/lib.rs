@@ -13,11 +13,18 @@ mod debts;
 mod decision;
 mod feedback;
 mod handover;
+mod hold;
+#[cfg(feature = "http")]
+mod judged;
 mod look;
 mod two_stores;
 mod peek;
 mod permit;
+#[cfg(feature = "http")]
+pub mod settle;
 mod shares;
+#[cfg(feature = "http")]
+mod upstream_quota;
 
 #[cfg(test)]
 mod tests;
@@ -37,6 +44,9 @@ pub use counters::{Agreement, Count, Snapshot};
 pub use decision::{Decision, Denied, Unavailable};
 pub use feedback::RateFeedback;
 pub use handover::Successor;
+pub use hold::wait_until;
+#[cfg(feature = "http")]
+pub use judged::{Judged, denied_outcome};
 pub use look::Look;
 pub use peek::PeekError;
 pub use permit::Permit;

@@ -21,7 +21,6 @@
 pub mod buffer;
 pub mod client;
 pub mod listener;
-pub mod problem;
 pub mod server;
 pub mod timers;
 pub mod tls;

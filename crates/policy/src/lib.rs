@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod admission;
 mod build;
 pub mod callers;
 pub mod claims;
@@ -44,6 +45,7 @@ use route::{Route, Router};
 use tollgate_limit::Limit;
 use upstream::Upstream;
 
+pub use admission::Claimed;
 pub use build::{BuildError, PolicyParts};
 pub use claims::{Charge, Claims, Identified};
 pub use descriptor::{Descriptor, Peer};

@@ -13,23 +13,6 @@ pub fn push_escaped(into: &mut Vec<u8>, character: char) {
     }
 }
 
-/// 16 hexadecimal digits: each half of the word is spread to one nibble per byte, and all its
-/// digits are computed at once.
-pub fn hex(word: u64) -> [u8; 16] {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let digits = |half: u64| {
-        let half = (half << 16 | half) & 0x0000_ffff_0000_ffff;
-        let half = (half << 8 | half) & 0x00ff_00ff_00ff_00ff;
-        let nibbles = (half << 4 | half) & 0x0f0f_0f0f_0f0f_0f0f;
-        let letters = (nibbles + 6 * ONES) >> 4 & ONES;
-        (nibbles + u64::from(b'0') * ONES + letters * u64::from(b'a' - b'9' - 1)).to_be_bytes()
-    };
-    let mut text = [0; 16];
-    text[..8].copy_from_slice(&digits(word >> 32));
-    text[8..].copy_from_slice(&digits(word & 0xffff_ffff));
-    text
-}
-
 /// An IPv4 address with its dots.
 #[derive(Clone, Copy, Debug)]
 pub struct Dotted {
@@ -89,12 +72,6 @@ mod tests {
     use super::*;
 
     proptest::proptest! {
-        #[test]
-        fn hexadecimal_digits_are_what_fmt_makes_of_them(word: u64) {
-            let digits = hex(word);
-            proptest::prop_assert_eq!(String::from_utf8_lossy(&digits), format!("{word:016x}"));
-        }
-
         #[test]
         fn addresses_are_what_fmt_makes_of_them(octets: [u8; 4]) {
             let address = Ipv4Addr::from(octets);

@@ -2,7 +2,7 @@
 
 use tollgate_limiter::Look;
 use tollgate_policy::route::Match;
-use tollgate_policy::{Claims, Descriptor, Identified, IdentityReason, IdentityRefusal};
+use tollgate_policy::{Claimed, Descriptor, Identified};
 use tollgate_store::StoreError;
 
 use super::request_context::RequestContext;
@@ -20,9 +20,8 @@ pub(super) struct Identification {
 }
 
 impl Gateway {
-    /// Identifies `who` sends the request and records the claims. A browser's preflight sends no
-    /// credentials, and a request that its identity refuses has no valid ones: both draw from
-    /// limits by address and for everyone. `length` is the length of the request's body.
+    /// Identifies `who` sends the request and records the claims ([`tollgate_policy::Claimed`]).
+    /// `length` is the length of the request's body.
     pub(super) async fn identify(
         &self,
         snapshot: &Snapshot,
@@ -33,52 +32,29 @@ impl Gateway {
         context: &mut RequestContext,
     ) -> Result<Identification, Rejection> {
         let (policy, now) = (&snapshot.policy, context.seconds());
-        let headers = described.headers;
-        if policy.preflight(described).is_some() && length == Some(0) {
-            policy.place_into(who, matched, described, now);
-            policy.claims_into(context.claims_mut(), matched, who, headers, length);
-            return Ok(Identification::default());
-        }
-        let Err(refusal) = policy.identify_known_into(who, matched, described, now) else {
-            policy.claims_into(context.claims_mut(), matched, who, headers, length);
-            return Ok(Identification::default());
+        let into = (&mut *who, context.claims_mut());
+        let refusal = match policy.claim(into, matched, described, length, now) {
+            Claimed::Complete => return Ok(Identification::default()),
+            Claimed::Refused(refusal) => (refusal, None),
+            Claimed::Unverified => {
+                let store_error = Box::pin(look(snapshot, context)).await?;
+                let into = (who, context.claims_mut());
+                match policy.claim_verified(into, matched, described, length, now) {
+                    Err(refusal) => (refusal, store_error),
+                    Ok(()) => {
+                        return Ok(Identification {
+                            refusal: None,
+                            store_error,
+                        });
+                    }
+                }
+            }
         };
-        policy.place_into(who, matched, described, now);
-        policy.claims_into(context.claims_mut(), matched, who, headers, length);
-        if refusal.reason != IdentityReason::Unverified {
-            return Ok(unidentified(snapshot, context, refusal, None));
-        }
-        // Limits by address and for everyone decide before a signature is verified, because
-        // verification costs far more.
-        let store_error = Box::pin(look(snapshot, context)).await?;
-        let mut verified = Identified::default();
-        if let Err(refusal) = policy.identify_into(&mut verified, matched, described, now) {
-            return Ok(unidentified(snapshot, context, refusal, store_error));
-        }
-        *who = verified;
-        *context.claims_mut() = Claims::default();
-        policy.claims_into(context.claims_mut(), matched, who, headers, length);
+        let (refusal, store_error) = refusal;
         Ok(Identification {
-            refusal: None,
+            refusal: Some(snapshot.unidentified(refusal)),
             store_error,
         })
-    }
-}
-
-/// Charges a request that its identity refuses to the limits that count such refusals.
-fn unidentified(
-    snapshot: &Snapshot,
-    context: &mut RequestContext,
-    refusal: IdentityRefusal,
-    store_error: Option<StoreError>,
-) -> Identification {
-    let rejection = snapshot.unidentified(refusal);
-    context
-        .claims_mut()
-        .retain_counting(&snapshot.policy, rejection.status());
-    Identification {
-        refusal: Some(rejection),
-        store_error,
     }
 }
 

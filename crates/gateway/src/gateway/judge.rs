@@ -1,14 +1,13 @@
 //! Checks a request against its limits, and holds it until its token is due (shaping).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use super::Gateway;
 use super::request_context::RequestContext;
 use super::snapshot::Snapshot;
 use crate::rejection::Rejection;
 use tollgate_limit::{Placement, Timestamp};
-use tollgate_limiter::{Decision, Denied};
+use tollgate_limiter::{Decision, Denied, wait_until};
 use tollgate_store::StoreError;
 use tollgate_store::clock::Clock;
 
@@ -43,7 +42,7 @@ impl Gateway {
                 context.permitted(permit);
                 if hold.0 > 0 {
                     let due = decided.after(hold);
-                    Box::pin(wait_until(&self.side.clock, due, &self.side.held)).await;
+                    Box::pin(wait_counted(&self.side.clock, due, &self.side.held)).await;
                 }
                 context.keep_charges();
                 Ok(())
@@ -77,23 +76,9 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Waits until `clock` has reached `due`; never returns earlier. Dropping the future ends the wait.
-/// `held` counts the waiting requests.
-async fn wait_until(clock: &Clock, due: Timestamp, held: &AtomicUsize) {
+/// Waits until `clock` has reached `due`. `held` counts the waiting requests.
+async fn wait_counted(clock: &Clock, due: Timestamp, held: &AtomicUsize) {
     held.fetch_add(1, Ordering::Relaxed);
     let _waiting = Waiting(held);
-    loop {
-        let left = due.since(clock.now());
-        if left.0 == 0 {
-            return;
-        }
-        // A test sets its clock by hand, so poll it often. Held requests are rare enough for a
-        // timer of the runtime, whose resolution of a millisecond is finer than the worker's timer
-        // wheel.
-        let wait = match clock {
-            Clock::System(_) => Duration::from(left),
-            Clock::Manual(_) => Duration::from_millis(1),
-        };
-        tokio::time::sleep(wait).await;
-    }
+    wait_until(clock, due).await;
 }

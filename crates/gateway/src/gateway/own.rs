@@ -8,8 +8,8 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 
 use crate::body::ResponseBody;
-use crate::rejection::ALLOWED;
 use tollgate_policy::route::Route;
+use tollgate_response::ALLOWED;
 
 /// The response of a route that is a redirect.
 pub(super) fn redirect(status: u16, location: HeaderValue) -> Response<ResponseBody> {
@@ -50,7 +50,7 @@ pub(super) fn last_recipient<B>(request: &Request<B>, route: &Route) -> Response
             reflection(request),
         );
     }
-    let methods = allow(&route.pattern.methods).unwrap_or(ALLOWED);
+    let methods = allow(&route.pattern.methods).unwrap_or_else(|| ALLOWED.clone());
     with_header(OK, ALLOW, methods, ResponseBody::Empty)
 }
 

@@ -2,8 +2,6 @@
 //! counted and logged.
 
 mod fields;
-mod id;
-mod judged;
 mod record;
 mod refusal;
 
@@ -18,22 +16,19 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 
 use self::fields::Lines;
-pub(crate) use self::id::DecisionId;
-use self::judged::Judged;
-pub(crate) use self::judged::denied_outcome;
 use self::record::Head;
-use super::upstream_quota::{self, Left};
 use super::{HeldSnapshot, Side};
 use crate::body::{Ended, Guard, Outcome, Received};
 use crate::forward::ForwardError;
 use crate::headers::RequestHeaders;
-use crate::rejection::{Refused, Rejection};
-use crate::settle::{self, Owed};
+use crate::rejection::Rejection;
 pub(super) use record::log_unread;
-use tollgate_limit::{Algorithm, Micros, Timestamp, Verdict};
-use tollgate_limiter::{Cause, Denied, Permit};
+use tollgate_limit::{Micros, Timestamp};
+use tollgate_limiter::settle::{self, Owed};
+use tollgate_limiter::{Cause, Denied, Judged, Permit};
 use tollgate_policy::identity::Caller;
 use tollgate_policy::{Claims, Identified};
+use tollgate_response::{DecisionId, Refused};
 
 /// The context of one request, from its head to the end of its response. If it is dropped before
 /// [`RequestContext::close`], it records that the client left.
@@ -182,25 +177,7 @@ impl RequestContext {
 
     /// Records that a limit refuses; returns the contents of the refusal.
     pub(super) fn denied(&mut self, denied: Denied) -> Refused {
-        let limits = &self.snapshot.policy.limits;
-        let refusing = || {
-            denied
-                .refused()
-                .map(|place| (place, &limits[self.claims.charges()[place].limit]))
-        };
-        let refused = Refused {
-            violated: refusing()
-                .map(|(_, limit)| Arc::clone(&limit.name))
-                .collect(),
-            retry_after: denied.retry_after(),
-            never_fits: refusing().any(|(place, limit)| {
-                // A concurrency limit has no retry time either, but its slots become free.
-                matches!(
-                    denied.standings()[place].verdict,
-                    Verdict::Deny { retry_after: None }
-                ) && !matches!(limit.algorithm, Algorithm::InFlight(_))
-            }),
-        };
+        let refused = denied.contents(&self.claims, &self.snapshot.policy.limits);
         self.judged = Judged::Denied(denied);
         refused
     }
@@ -208,12 +185,7 @@ impl RequestContext {
     /// Whether a refusal sheds load for an upstream at its capacity, which is not the caller's
     /// fault.
     pub(super) fn is_overload(&self, denied: &Denied) -> bool {
-        let limits = &self.snapshot.policy.limits;
-        denied.refused().all(|place| {
-            limits[self.claims.charges()[place].limit]
-                .algorithm
-                .sheds_load()
-        })
+        denied.sheds_load(&self.claims, &self.snapshot.policy.limits)
     }
 
     /// Records that the limits admit the request. Until [`Self::keep_charges`], a client that
@@ -237,10 +209,7 @@ impl RequestContext {
 
     /// The proof that every limit admitted the request.
     pub(super) fn permit(&self) -> Option<&Permit> {
-        match &self.judged {
-            Judged::Permitted(permit) => Some(permit),
-            Judged::Not | Judged::Denied(_) => None,
-        }
+        self.judged.permit()
     }
 
     /// Whether no decision here depends on the upstream's response.
@@ -264,8 +233,12 @@ impl RequestContext {
         since: Timestamp,
         outcome: Result<&Response<B>, &ForwardError>,
     ) {
-        if let Ok(response) = outcome {
-            self.follow(response);
+        if let (Ok(response), true) = (outcome, self.snapshot.follows) {
+            let (status, headers) = (response.status(), response.headers());
+            let now = self.side.clock.now();
+            self.snapshot
+                .limiter
+                .follow(&self.claims, status, headers, now);
         }
         let outcome = outcome.map(Response::status);
         self.upstream = Some(upstream);
@@ -290,46 +263,6 @@ impl RequestContext {
         }
     }
 
-    /// Passes an upstream's request to slow down, or its remaining quota, to the limits that follow
-    /// the upstream's health.
-    fn follow<B>(&self, response: &Response<B>) {
-        if !self.snapshot.follows {
-            return;
-        }
-        let asks_for_less = matches!(
-            response.status(),
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
-        );
-        let now = self.side.clock.now();
-        let mut left = None;
-        for health in self
-            .claims
-            .charges()
-            .iter()
-            .filter_map(|charge| self.snapshot.limiter.rate_feedback(charge.limit))
-        {
-            let pause = if asks_for_less {
-                upstream_quota::retry_after(response.headers(), now)
-            } else {
-                None
-            };
-            if asks_for_less {
-                health.troubled(now, pause);
-            }
-            if !health.obeys_quota() {
-                continue;
-            }
-            if let Some(pause) = pause {
-                health.held(now, pause);
-            }
-            match *left.get_or_insert_with(|| upstream_quota::left(response.headers(), now)) {
-                Some(Left { units: 0, span }) => health.held(now, span),
-                Some(Left { units, span }) => health.bounded(now, units, span),
-                None => {}
-            }
-        }
-    }
-
     /// Records that the gateway refuses the request. Returns the status of the refusal; a gRPC call
     /// receives a gRPC status with the same meaning.
     pub(super) fn turned_away(&mut self, rejection: &Rejection) -> StatusCode {
@@ -340,14 +273,6 @@ impl RequestContext {
         }
         self.side.metrics.rejected(label);
         status
-    }
-
-    fn refused(&self) -> Option<&Denied> {
-        if let Judged::Denied(denied) = &self.judged {
-            Some(denied)
-        } else {
-            None
-        }
     }
 
     /// Records the head of the response, and settles the charges that the head decides. `meant` is

@@ -5,10 +5,11 @@ use http::{HeaderMap, Response};
 use super::request_context::{Closing, RequestContext};
 use crate::body::{Guarded, ResponseBody};
 use crate::forward::Forwarded;
-use crate::rejection::{Asked, Rejection};
+use crate::rejection::Rejection;
 use tollgate_limiter::Cause;
 use tollgate_net::worker::Worker;
 use tollgate_policy::FilledEdits;
+use tollgate_response::Asked;
 
 /// Completes the response to an admitted request.
 pub(super) fn pass_on(

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use crate::proxy_defaults::ProxyDefaults;
-use crate::quota_headers::QuotaFields;
 use crate::recent::Numbers;
-use crate::rejection::{self, Denial, Rejection};
+use crate::rejection::Rejection;
 use tollgate_limit::{Limit, Mode, Role};
 use tollgate_limiter::Limiter;
 use tollgate_policy::route::Route;
 use tollgate_policy::{IdentityRefusal, Policy, RefusalBody};
+use tollgate_response::quota_headers::QuotaFields;
+use tollgate_response::{Denial, challenge};
 use tollgate_telemetry::access::Escaped;
 use tollgate_telemetry::metrics::{Labels, Metrics};
 
@@ -140,7 +141,7 @@ impl Snapshot {
             .find(|identity| identity.name == refusal.identity);
         let challenge = identity
             .filter(|_| !refusal.reason.is_malformed())
-            .and_then(rejection::challenge);
+            .and_then(challenge);
         Rejection::Unidentified { refusal, challenge }
     }
 }

@@ -17,14 +17,14 @@ use std::sync::Arc;
 use http::{Method, StatusCode};
 use parking_lot::Mutex;
 
-use crate::gateway::{DecisionId, denied_outcome};
 use busiest::{Busiest, Event};
 pub use busiest::{Busy, PERIOD};
 use ring::{Record, Ring};
 use tollgate_limit::{KeyBytes, Limit, Micros, Timestamp, Verdict};
-use tollgate_limiter::Denied;
+use tollgate_limiter::{Denied, denied_outcome};
 use tollgate_policy::identity::Caller;
 use tollgate_policy::{Charge, Claims, Policy};
+use tollgate_response::DecisionId;
 
 /// The last refusals of all workers. Clones share them.
 #[derive(Clone, Debug)]

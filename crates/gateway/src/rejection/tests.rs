@@ -1,7 +1,10 @@
 use http_body_util::BodyExt;
 
 use super::*;
+use crate::headers::HeaderSet;
+use http::{Method, Request, Version};
 use tollgate_policy::identity::IdentityReason;
+use tollgate_response::write_headers;
 
 fn denied() -> Rejection {
     Rejection::Denied(Refused {
@@ -15,7 +18,11 @@ fn denied() -> Rejection {
 
 fn asked_of(request: &Request<()>) -> Asked {
     let takes_lines = request.version() < http::Version::HTTP_2;
-    Asked::of(request, HeaderSet::of(request.headers()), takes_lines)
+    Asked::of(
+        request,
+        HeaderSet::of(request.headers()).decides_form(),
+        takes_lines,
+    )
 }
 
 fn asked(fields: &[(&str, &str)]) -> Asked {

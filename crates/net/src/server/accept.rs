@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tollgate_response::Problem;
 
 use super::bounds::{Full, Place};
 use super::connection;
@@ -20,7 +21,6 @@ use super::socket::Socket;
 use super::task_pool::TaskPool;
 use super::{Event, Handler, Settings, Shared};
 use crate::listener::{Address, Listener};
-use crate::problem::Problem;
 use crate::timers;
 use crate::tls::ServerTls;
 use crate::worker::{Task, Worker};

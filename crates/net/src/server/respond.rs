@@ -9,9 +9,9 @@ use std::task::{Context, Poll};
 
 use super::inbound::Inbound;
 use super::{ConnInfo, Event, Handler, Settings, Shared, Unread};
-use crate::problem::Problem;
 use http::{Request, Response};
 use tollgate_http1::request::BadHead;
+use tollgate_response::Problem;
 
 /// State that the requests of one connection share.
 pub(super) struct Served<H> {

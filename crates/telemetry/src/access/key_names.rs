@@ -3,7 +3,7 @@
 
 use siphasher::sip::SipHasher13;
 
-use crate::text::hex;
+use tollgate_limit::printable::hex;
 
 /// Makes the names of keys. The same secret gives the same names, in every process.
 #[derive(Clone, Copy, PartialEq, Eq)]

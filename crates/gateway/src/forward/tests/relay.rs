@@ -13,7 +13,7 @@ use crate::forward::{ForwardContext, Forwarder, UpstreamHealth};
 use crate::framing;
 use crate::headers::{HeaderSet, RequestHeaders};
 use crate::proxy_defaults::ProxyDefaults;
-use crate::rejection::{Asked, Rejection};
+use crate::rejection::Rejection;
 use tollgate_limit::Micros;
 use tollgate_limiter::{Decision, Limiter};
 use tollgate_net::listener::{Address, Listen, bind};
@@ -24,6 +24,7 @@ use tollgate_policy::upstream::{
     Balance, Eject, HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, TlsFiles, Upstream,
 };
 use tollgate_policy::{FilledEdits, UpstreamTimeouts};
+use tollgate_response::Asked;
 use tollgate_store::Backend;
 use tollgate_store::clock::Clock;
 use tollgate_store::local::ColdStart;
@@ -97,7 +98,11 @@ impl Handler for Relay {
         connection: &Rc<ConnInfo>,
         request: Request<Inbound>,
     ) -> Response<Self::Body> {
-        let asked = Asked::of(&request, HeaderSet::of(request.headers()), false);
+        let asked = Asked::of(
+            &request,
+            HeaderSet::of(request.headers()).decides_form(),
+            false,
+        );
         match self.relay(connection, request).await {
             Ok(response) => response,
             Err(rejection) => rejection.response(&asked, None, "").map(Guarded::bare),

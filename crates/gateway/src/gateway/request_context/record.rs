@@ -4,11 +4,12 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Version};
 use smallvec::SmallVec;
 
-use super::{DecisionId, RequestContext};
-use crate::settle;
+use super::RequestContext;
 use tollgate_limit::{Role, Timestamp};
+use tollgate_limiter::settle;
 use tollgate_net::server::Unread;
 use tollgate_policy::Charge;
+use tollgate_response::DecisionId;
 use tollgate_telemetry::access;
 
 /// Data that only the access log needs.

@@ -3,11 +3,10 @@
 use http::Request;
 use http::header::HOST;
 
-use super::judged::Judged;
 use super::{RequestContext, asked_authority};
 use crate::refusals::{Asked, Decided};
 use crate::rejection::Rejection;
-use tollgate_limiter::Permit;
+use tollgate_limiter::{Judged, Permit};
 
 impl RequestContext {
     /// Counts the keys that this request leaves few units.

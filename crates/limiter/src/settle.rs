@@ -14,8 +14,8 @@ use http::header::{
 };
 use http::{HeaderMap, Method, StatusCode};
 
+use super::{Cause, Credit, Permit};
 use field::{Carrier, FieldScanner};
-use tollgate_limiter::{Cause, Credit, Permit};
 use tollgate_policy::claims::number;
 use tollgate_policy::{Count, Rule, Settle, SettleFrom, StatusMatch};
 

@@ -1,11 +1,13 @@
 //! Every error response of the gateway: status, problem type and texts, each defined once.
 //!
-//! It is in this crate because a connection refuses input that never becomes a request; the request
-//! path refuses with the same constants. A [`Problem`] is only the content of a response; other
-//! modules decide when to refuse.
+//! Connections refuse input that never becomes a request, the request path and the layer for
+//! services refuse requests: all with these constants. A [`Problem`] is only the content of a
+//! response; other crates decide when to refuse.
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode, header};
+
+use tollgate_policy::identity::IdentityReason;
 
 /// The part of a problem (RFC 9457) that is the same for every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,6 +272,16 @@ impl Problem {
 }
 
 impl Problem {
+    /// 400 or 401: an identity refuses the request for this reason.
+    pub const fn unidentified(reason: IdentityReason) -> Self {
+        match reason {
+            IdentityReason::Ambiguous => Self::AMBIGUOUS_KEY,
+            IdentityReason::Missing => Self::KEY_MISSING,
+            IdentityReason::Unknown => Self::KEY_UNKNOWN,
+            IdentityReason::Token(_) | IdentityReason::Unverified => Self::TOKEN,
+        }
+    }
+
     /// The same problem with another detail.
     const fn saying(self, detail: &'static str) -> Self {
         Self { detail, ..self }

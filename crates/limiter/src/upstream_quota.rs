@@ -4,22 +4,62 @@
 //! clock, if the response contains it.
 
 use http::header::{AGE, DATE, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
+use super::Limiter;
 use tollgate_limit::{Micros, Timestamp};
+use tollgate_policy::Claims;
+use tollgate_store::Store;
+
+impl<S: Store + Send + Sync> Limiter<S> {
+    /// Passes an upstream's request to slow down, or its remaining quota, to the limits among
+    /// `claims` that follow the upstream's health. `status` and `headers` are its response's.
+    pub fn follow(&self, claims: &Claims, status: StatusCode, headers: &HeaderMap, now: Timestamp) {
+        let asks_for_less = matches!(
+            status,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+        );
+        let mut remaining = None;
+        for health in claims
+            .charges()
+            .iter()
+            .filter_map(|charge| self.rate_feedback(charge.limit))
+        {
+            let pause = if asks_for_less {
+                retry_after(headers, now)
+            } else {
+                None
+            };
+            if asks_for_less {
+                health.troubled(now, pause);
+            }
+            if !health.obeys_quota() {
+                continue;
+            }
+            if let Some(pause) = pause {
+                health.held(now, pause);
+            }
+            match *remaining.get_or_insert_with(|| left(headers, now)) {
+                Some(Left { units: 0, span }) => health.held(now, span),
+                Some(Left { units, span }) => health.bounded(now, units, span),
+                None => {}
+            }
+        }
+    }
+}
 
 /// The remaining units of a quota, and the time for which they must suffice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Left {
+struct Left {
     /// Requests.
-    pub(super) units: u64,
+    units: u64,
     /// Until the quota is next reset, never zero.
-    pub(super) span: Micros,
+    span: Micros,
 }
 
 /// Returns the quota with the lowest remaining rate; `None` if the response contains no quota that
 /// can be parsed.
-pub(super) fn left(headers: &HeaderMap, now: Timestamp) -> Option<Left> {
+fn left(headers: &HeaderMap, now: Timestamp) -> Option<Left> {
     let lines = headers.get_all("ratelimit").iter().filter_map(text);
     let by_field = lines
         .flat_map(|line| members(line, ','))
@@ -103,7 +143,7 @@ impl Left {
 }
 
 /// The delay an upstream asks for: seconds, or a date (RFC 9110 section 10.2.3).
-pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Micros> {
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Micros> {
     let text = text(headers.get(RETRY_AFTER)?)?.trim();
     if let Ok(count) = text.parse() {
         return Some(seconds(count));

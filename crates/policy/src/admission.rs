@@ -1,0 +1,90 @@
+//! The order in which a request is identified and its claims are found.
+//!
+//! A browser's preflight sends no credentials, and a request that its identity refuses has no valid
+//! ones: both draw from limits by address and for everyone. These limits also decide before a
+//! signature is verified, because verification costs far more.
+
+use http::StatusCode;
+
+use super::identity::{IdentityReason, IdentityRefusal};
+use super::router::Match;
+use super::{Claims, Descriptor, Identified, Policy};
+
+/// How far the claims of a request are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    /// They are complete.
+    Complete,
+    /// An identity refuses the request; the claims are those of limits that count such refusals.
+    Refused(IdentityRefusal),
+    /// A signature must be verified ([`Policy::claim_verified`]); until then the claims are those
+    /// of limits by address and for everyone.
+    Unverified,
+}
+
+impl Policy {
+    /// Identifies `who` sends the request, without verifying signatures, and adds what it draws
+    /// from to `claims`. `length`: the length of its body in bytes, if known; `now`: seconds since
+    /// the Unix epoch.
+    pub fn claim(
+        &self,
+        (who, claims): (&mut Identified, &mut Claims),
+        matched: &Match<'_>,
+        request: &Descriptor<'_>,
+        length: Option<u64>,
+        now: u64,
+    ) -> Claimed {
+        let headers = request.headers;
+        if self.preflight(request).is_some() && length == Some(0) {
+            self.place_into(who, matched, request, now);
+            self.claims_into(claims, matched, who, headers, length);
+            return Claimed::Complete;
+        }
+        let Err(refusal) = self.identify_known_into(who, matched, request, now) else {
+            self.claims_into(claims, matched, who, headers, length);
+            return Claimed::Complete;
+        };
+        self.place_into(who, matched, request, now);
+        self.claims_into(claims, matched, who, headers, length);
+        if refusal.reason == IdentityReason::Unverified {
+            return Claimed::Unverified;
+        }
+        claims.retain_counting(self, refusal.status());
+        Claimed::Refused(refusal)
+    }
+
+    /// Verifies the signature of a request whose claims are [`Claimed::Unverified`], and completes
+    /// its claims.
+    ///
+    /// # Errors
+    /// When an identity refuses; the claims are then those of limits that count such refusals.
+    pub fn claim_verified(
+        &self,
+        (who, claims): (&mut Identified, &mut Claims),
+        matched: &Match<'_>,
+        request: &Descriptor<'_>,
+        length: Option<u64>,
+        now: u64,
+    ) -> Result<(), IdentityRefusal> {
+        let mut verified = Identified::default();
+        if let Err(refusal) = self.identify_into(&mut verified, matched, request, now) {
+            claims.retain_counting(self, refusal.status());
+            return Err(refusal);
+        }
+        *who = verified;
+        *claims = Claims::default();
+        self.claims_into(claims, matched, who, request.headers, length);
+        Ok(())
+    }
+}
+
+impl IdentityRefusal {
+    /// The status of the refusal: 400 if the request is malformed, otherwise 401.
+    pub const fn status(&self) -> StatusCode {
+        if self.reason.is_malformed() {
+            StatusCode::BAD_REQUEST
+        } else {
+            StatusCode::UNAUTHORIZED
+        }
+    }
+}

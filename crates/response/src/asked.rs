@@ -1,0 +1,85 @@
+//! The properties of a request that decide the form of a refusal.
+
+use http::header::{CONTENT_TYPE, ORIGIN};
+use http::{HeaderMap, HeaderValue, Method, Request, Version};
+
+/// The properties of a request that decide the form of a refusal.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    head: bool,
+    http1: bool,
+    takes_lines: bool,
+    /// Boxed, because most requests have none of these properties.
+    rare: Option<Box<Rare>>,
+}
+
+/// Rarely present properties that decide the form of a refusal.
+#[derive(Clone, Debug, Default)]
+struct Rare {
+    /// The content type of a gRPC call.
+    grpc: Option<HeaderValue>,
+    origin: Option<HeaderValue>,
+}
+
+impl Asked {
+    /// From `request`. `rare`: whether it may have a Content-Type or an Origin. `takes_lines`: the
+    /// server that read the request appends lines to a response's head when it writes it.
+    pub fn of<B>(request: &Request<B>, rare: bool, takes_lines: bool) -> Self {
+        Self {
+            head: *request.method() == Method::HEAD,
+            http1: request.version() < Version::HTTP_2,
+            takes_lines,
+            rare: if rare {
+                Rare::of(request.method(), request.headers())
+            } else {
+                None
+            },
+        }
+    }
+
+    pub(crate) fn grpc(&self) -> Option<&HeaderValue> {
+        self.rare.as_ref()?.grpc.as_ref()
+    }
+
+    pub(crate) fn origin(&self) -> Option<&HeaderValue> {
+        self.rare.as_ref()?.origin.as_ref()
+    }
+
+    /// Whether the response must have no body.
+    pub const fn is_head(&self) -> bool {
+        self.head
+    }
+
+    /// Whether the request came over HTTP/1.
+    pub const fn is_http1(&self) -> bool {
+        self.http1
+    }
+
+    /// Whether headers may be written as lines after the response's header table.
+    pub const fn takes_lines(&self) -> bool {
+        self.takes_lines
+    }
+
+    /// Whether a refusal needs no header table: its headers may be written as lines, and it has the
+    /// common form.
+    pub const fn is_plain(&self) -> bool {
+        self.takes_lines && !self.head && self.rare.is_none()
+    }
+}
+
+impl Rare {
+    fn of(method: &Method, headers: &HeaderMap) -> Option<Box<Self>> {
+        // For a client that sent CONNECT, a 200 would open a tunnel, whatever its content.
+        let kind = headers
+            .get(CONTENT_TYPE)
+            .filter(|_| *method != Method::CONNECT);
+        let grpc = kind.filter(|value| value.as_bytes().starts_with(b"application/grpc"));
+        let origin = headers.get(ORIGIN);
+        (grpc.is_some() || origin.is_some()).then(|| {
+            Box::new(Self {
+                grpc: grpc.cloned(),
+                origin: origin.cloned(),
+            })
+        })
+    }
+}

@@ -1,0 +1,24 @@
+//! The responses that Tollgate writes itself: problem documents, refusals and quota headers.
+//!
+//! The gateway and the layer for services write the same responses with this crate. It decides
+//! nothing and sends nothing.
+
+#![forbid(unsafe_code)]
+
+mod asked;
+mod challenge;
+mod decision_id;
+pub mod problem;
+pub mod quota_headers;
+mod refusal;
+
+pub use asked::Asked;
+pub use challenge::challenge;
+pub use decision_id::DecisionId;
+pub use problem::Problem;
+pub use refusal::{ALLOWED, Denial, Reason, Refusal, Refused, escape_json_char, write_headers};
+
+/// Runs the README's example as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

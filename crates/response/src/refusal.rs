@@ -1,0 +1,399 @@
+//! Writes a refusal: as a problem document (RFC 9457), as a configured body, or as a gRPC status.
+//!
+//! Scripts in a browser can read every refusal, and caches must not store it.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS,
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, VARY,
+    WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use smallvec::SmallVec;
+
+use super::Asked;
+use super::problem::{END, PROBLEM_JSON, Problem};
+use super::quota_headers::{EXPOSED, retry_after_secs};
+use tollgate_limit::Micros;
+use tollgate_policy::RefusalBody;
+
+/// The contents of a refusal by limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// The names of the limits that refused.
+    pub violated: SmallVec<[Arc<str>; 2]>,
+    /// The wait until a retry is admitted; `None` if it is unknown.
+    pub retry_after: Option<Micros>,
+    /// Whether the request costs more than a limit can ever grant.
+    pub never_fits: bool,
+}
+
+impl Refused {
+    /// The problem that the caller receives.
+    pub fn problem(&self) -> Problem {
+        if self.never_fits {
+            Problem::NEVER_FITS
+        } else if self.retry_after.is_none() {
+            Problem::CONCURRENCY_EXCEEDED
+        } else {
+            Problem::QUOTA_EXCEEDED
+        }
+    }
+}
+
+/// The contents of a refusal, for any reason.
+#[derive(Clone, Copy, Debug)]
+pub struct Refusal<'r> {
+    /// The problem that the client receives.
+    pub problem: Problem,
+    /// The word for it in metrics and logs.
+    pub label: &'static str,
+    /// The reason, as far as it decides the form.
+    pub reason: Reason<'r>,
+    /// The wait after which a retry makes sense: exact for a limit, estimated otherwise.
+    pub retry_after: Option<Micros>,
+    /// The methods that are allowed instead.
+    pub allow: Option<&'r HeaderValue>,
+    /// Whether a connection of HTTP/1 must close after it.
+    pub closes: bool,
+}
+
+/// Why a request is refused, as far as it decides the form of the refusal.
+#[derive(Clone, Copy, Debug)]
+pub enum Reason<'r> {
+    /// Limits refuse.
+    Denied(&'r Refused),
+    /// The store of this limit does not respond.
+    StoreDown(&'r Arc<str>),
+    /// The caller is not identified; this challenge would be.
+    Unidentified(Option<&'r HeaderValue>),
+    /// Any other.
+    Other,
+}
+
+impl<'r> Refusal<'r> {
+    /// A refusal with this problem; its retry time is that of the reason.
+    pub fn new(problem: Problem, label: &'static str, reason: Reason<'r>) -> Self {
+        let retry_after = match reason {
+            Reason::Denied(refused) if !refused.never_fits => refused.retry_after,
+            Reason::StoreDown(_) => Some(Micros::from_secs(1)),
+            _ => None,
+        };
+        Self {
+            problem,
+            label,
+            reason,
+            retry_after,
+            allow: None,
+            closes: false,
+        }
+    }
+
+    /// The names of the limits that cause it.
+    fn limits(&self) -> &'r [Arc<str>] {
+        match self.reason {
+            Reason::Denied(refused) => &refused.violated,
+            Reason::StoreDown(limit) => std::slice::from_ref(limit),
+            Reason::Unidentified(_) | Reason::Other => &[],
+        }
+    }
+
+    /// The response, without quota headers. `own` is the refusal body of the route or the file,
+    /// used if a limit or its store refuses; `id` is the id of the decision.
+    pub fn response(&self, asked: &Asked, own: Option<&RefusalBody>, id: &str) -> Response<Bytes> {
+        let mut response = match asked.grpc() {
+            Some(content_type) => self.grpc(content_type),
+            None => self.body(asked, own, id),
+        };
+        let headers = response.headers_mut();
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(wait) = self.retry_after {
+            headers.insert(RETRY_AFTER, number(retry_after_secs(wait)));
+        }
+        if let Reason::Unidentified(Some(challenge)) = self.reason {
+            headers.insert(WWW_AUTHENTICATE, challenge.clone());
+        }
+        if let Some(origin) = asked.origin() {
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+            headers.insert(
+                ACCESS_CONTROL_EXPOSE_HEADERS,
+                HeaderValue::from_static(EXPOSED),
+            );
+            headers.insert(VARY, HeaderValue::from_static("Origin"));
+            // A script that sent cookies may read that it must wait, but not whether its user is
+            // known here.
+            if !matches!(self.reason, Reason::Unidentified(_)) {
+                headers.insert(
+                    ACCESS_CONTROL_ALLOW_CREDENTIALS,
+                    HeaderValue::from_static("true"),
+                );
+            }
+        }
+        if let Some(allow) = self.allow {
+            headers.insert(ALLOW, allow.clone());
+        }
+        if self.closes && asked.is_http1() {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    /// A problem document, or the configured body if a limit or its store refuses.
+    fn body(&self, asked: &Asked, own: Option<&RefusalBody>, id: &str) -> Response<Bytes> {
+        let refuses = matches!(self.reason, Reason::Denied(_) | Reason::StoreDown(_));
+        let (content_type, body) = match own.filter(|_| refuses) {
+            Some(own) => (own.content_type.clone(), self.fill(own, id).into()),
+            None => (PROBLEM_JSON, self.document(id)),
+        };
+        // The encoder knows the length of a body that it sends; it must be given the length of a
+        // body that HEAD omits.
+        let length = asked.is_head().then(|| HeaderValue::from(body.len()));
+        let mut response = Response::new(if asked.is_head() { Bytes::new() } else { body });
+        *response.status_mut() = self.problem.status;
+        response.headers_mut().insert(CONTENT_TYPE, content_type);
+        if let Some(length) = length {
+            response.headers_mut().insert(CONTENT_LENGTH, length);
+        }
+        response
+    }
+
+    /// A trailers-only response (gRPC over HTTP/2, "Responses"): HTTP 200, the status in the head.
+    fn grpc(&self, content_type: &HeaderValue) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::new());
+        *response.status_mut() = StatusCode::OK;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, content_type.clone());
+        headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(self.problem.grpc)));
+        let message = percent_encoded(self.problem.detail);
+        headers.insert(
+            GRPC_MESSAGE,
+            HeaderValue::from_maybe_shared(Bytes::from(message)).expect("visible ASCII"),
+        );
+        self.pushback(headers);
+        response
+    }
+
+    /// When a gRPC client's own retries are allowed; a negative number forbids them (gRFC A6).
+    fn pushback(&self, headers: &mut HeaderMap) {
+        let value = match (self.reason, self.retry_after) {
+            (Reason::Denied(refused), _) if refused.never_fits => HeaderValue::from_static("-1"),
+            (_, Some(wait)) => HeaderValue::from(wait.ceil_millis()),
+            (_, None) => return,
+        };
+        headers.insert(GRPC_RETRY_PUSHBACK, value);
+    }
+
+    /// A problem document (RFC 9457).
+    pub fn document(&self, id: &str) -> Bytes {
+        let wait = self
+            .retry_after
+            .filter(|_| matches!(self.reason, Reason::Denied(_)));
+        complete(
+            constant_part(&self.problem, self.limits()).as_bytes(),
+            wait,
+            id,
+        )
+    }
+
+    /// Fills the placeholders of a configured body; a brace that opens no known placeholder is
+    /// copied. An unknown time is `null` in JSON, so that the body stays valid; in a string or
+    /// another format it is empty.
+    fn fill(&self, own: &RefusalBody, id: &str) -> String {
+        let json = own
+            .content_type
+            .to_str()
+            .is_ok_and(|kind| kind.contains("json"));
+        let mut out = String::with_capacity(own.template.len() + 64);
+        let mut rest = own.template.as_str();
+        while let Some(open) = rest.find('{') {
+            out.push_str(&rest[..open]);
+            rest = &rest[open..];
+            let filled = rest.find('}').and_then(|close| {
+                let value = self.value(&rest[1..close], id)?;
+                Some((value, close + 1))
+            });
+            match filled {
+                Some((value, length)) => {
+                    match value {
+                        Some(value) if json => escape_json(&mut out, &value),
+                        Some(value) => out.push_str(&value),
+                        None if json && !ends_in_string(&out) => out.push_str("null"),
+                        None => {}
+                    }
+                    rest = &rest[length..];
+                }
+                None => {
+                    out.push('{');
+                    rest = &rest[1..];
+                }
+            }
+        }
+        out.push_str(rest);
+        out
+    }
+
+    /// The value of a placeholder in a refusal body: `None` if there is no such placeholder,
+    /// `Some(None)` for a time that is unknown.
+    fn value(&self, name: &str, id: &str) -> Option<Option<String>> {
+        let wait = self.retry_after;
+        Some(Some(match name {
+            "status" => self.problem.status.as_u16().to_string(),
+            "title" => self.problem.title.to_owned(),
+            "detail" => self.problem.detail.to_owned(),
+            "type" => self.problem.kind.to_owned(),
+            "code" => self.label.to_owned(),
+            "retry_after" => return Some(wait.map(|wait| retry_after_secs(wait).to_string())),
+            "retry_after_ms" => return Some(wait.map(|wait| wait.ceil_millis().to_string())),
+            "decision_id" => id.to_owned(),
+            "limits" => self.limits().join(", "),
+            _ => return None,
+        }))
+    }
+}
+
+/// The part of the document that is the same for all requests that one limit refuses; built once.
+#[derive(Debug)]
+pub struct Denial(Box<[u8]>);
+
+impl Denial {
+    /// Creates it for the limit of this name.
+    pub fn by(limit: &str) -> Self {
+        let part = constant_part(&Problem::QUOTA_EXCEEDED, &[limit]);
+        Self(part.into_bytes().into())
+    }
+
+    /// The document for a caller that may retry after `wait`, refused by the decision `id`.
+    pub fn document(&self, wait: Micros, id: &str) -> Bytes {
+        complete(&self.0, Some(wait), id)
+    }
+}
+
+/// The beginning of a document: the members of `problem`, and the names of the limits that refused.
+fn constant_part<N: AsRef<str>>(problem: &Problem, violated: &[N]) -> String {
+    let mut out = String::with_capacity(384);
+    problem.write_members(&mut out);
+    for (place, name) in violated.iter().enumerate() {
+        out.push_str(if place == 0 { VIOLATED } else { "\",\"" });
+        escape_json(&mut out, name.as_ref());
+    }
+    if !violated.is_empty() {
+        out.push_str("\"]");
+    }
+    out
+}
+
+/// Adds the members of one refusal to the beginning of its document.
+fn complete(constant: &[u8], wait: Option<Micros>, id: &str) -> Bytes {
+    let mut digits = itoa::Buffer::new();
+    let millis = wait.map_or("", |wait| digits.format(wait.ceil_millis()));
+    // Hexadecimal digits need no escaping.
+    let pieces: [&[u8]; 6] = [
+        if millis.is_empty() {
+            b""
+        } else {
+            RETRY_AFTER_MS
+        },
+        millis.as_bytes(),
+        if id.is_empty() { b"" } else { DECISION_ID },
+        id.as_bytes(),
+        if id.is_empty() { b"" } else { b"\"" },
+        END.as_bytes(),
+    ];
+    // Allocated at its final length, so that it becomes `Bytes` without a copy.
+    let rest: usize = pieces.iter().map(|piece| piece.len()).sum();
+    let mut out = Vec::with_capacity(constant.len() + rest);
+    out.extend_from_slice(constant);
+    pieces.iter().for_each(|piece| out.extend_from_slice(piece));
+    out.into()
+}
+
+/// Writes the header lines of a plain refusal by limits, for a response without a header table; the
+/// quota headers follow. `wait` is the retry time.
+pub fn write_headers(out: &mut Vec<u8>, wait: Option<Micros>) {
+    out.extend_from_slice(b"content-type: application/problem+json\r\ncache-control: no-store\r\n");
+    if let Some(wait) = wait {
+        out.extend_from_slice(b"retry-after: ");
+        out.extend_from_slice(
+            itoa::Buffer::new()
+                .format(retry_after_secs(wait))
+                .as_bytes(),
+        );
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+const VIOLATED: &str = ",\"violated-policies\":[\"";
+const RETRY_AFTER_MS: &[u8] = b",\"retry_after_ms\":";
+const DECISION_ID: &[u8] = b",\"decision_id\":\"";
+
+/// Whether text that is appended to `json` is inside a string.
+fn ends_in_string(json: &str) -> bool {
+    let mut inside = false;
+    let mut bytes = json.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => inside = !inside,
+            b'\\' => _ = bytes.next(),
+            _ => {}
+        }
+    }
+    inside
+}
+
+fn escape_json(out: &mut String, text: &str) {
+    if text
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    {
+        return out.push_str(text);
+    }
+    for character in text.chars() {
+        escape_json_char(out, character);
+    }
+}
+
+/// Appends `character`, escaped for a JSON string.
+pub fn escape_json_char(out: &mut String, character: char) {
+    match character {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        control if control.is_control() => {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "\\u{:04x}", u32::from(control));
+        }
+        plain => out.push(plain),
+    }
+}
+
+/// gRPC's percent encoding: encodes everything but printable ASCII, and `%`.
+fn percent_encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'%' => out.push_str("%25"),
+            b' '..=b'~' => out.push(char::from(byte)),
+            other => {
+                let _ = write!(out, "%{other:02X}");
+            }
+        }
+    }
+    out
+}
+
+/// A number as a header value, with one allocation; `HeaderValue::from` takes two.
+fn number(number: u64) -> HeaderValue {
+    HeaderValue::from_str(itoa::Buffer::new().format(number)).expect("digits are visible ASCII")
+}
+
+/// The methods that are served if a route lists none.
+pub static ALLOWED: HeaderValue =
+    HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
