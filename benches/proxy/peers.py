@@ -174,13 +174,13 @@ def envoy(work, up, workers, setup):
     port, admin = free_port(), free_port()
     log = work / f"envoy-{port}.log" if setup == FULL else None
     kind = lambda name: f"type.googleapis.com/envoy.extensions.{name}"
-    everybody = {"max_tokens": 1_000_000_000, "tokens_per_fill": 1_000_000_000, "fill_interval": "1s"}
+    unlimited = {"max_tokens": 1_000_000_000, "tokens_per_fill": 1_000_000_000, "fill_interval": "1s"}
     limit = lambda tokens, fill, prefix: {
-        "@type": kind("filters.http.local_ratelimit.v3.LocalRateLimit"), "stat_prefix": prefix, "token_bucket": everybody,
+        "@type": kind("filters.http.local_ratelimit.v3.LocalRateLimit"), "stat_prefix": prefix, "token_bucket": unlimited,
         # A bucket for every value of the key: a descriptor without a value makes them as they come.
         "descriptors": [{"entries": [{"key": "key"}], "token_bucket": {"max_tokens": tokens, "tokens_per_fill": tokens, "fill_interval": fill}}],
         "max_dynamic_descriptors": 200_000,
-        # A request that has a bucket of its own does not draw from everybody's as well.
+        # A request that has a bucket of its own does not draw from the shared one as well.
         "always_consume_default_token_bucket": False,
         "rate_limits": [{"actions": [{"request_headers": {"header_name": "x-api-key", "descriptor_key": "key"}}]}],
         "filter_enabled": {"default_value": {"numerator": 100}}, "filter_enforced": {"default_value": {"numerator": 100}}}
@@ -191,7 +191,7 @@ def envoy(work, up, workers, setup):
         "stat_prefix": "in", "codec_type": "AUTO",
         # At the edge the peer's own address counts; skip_xff_append: the upstream is not told of it.
         "use_remote_address": True, "skip_xff_append": setup == LEAN,
-        # A random id for each request, a Server header of its own: by default there, and nobody else has them here.
+        # A random id for each request, a Server header of its own: by default there, and no other peer has them here.
         "generate_request_id": False, "server_header_transformation": "PASS_THROUGH",
         "http_filters": [
             {"name": "envoy.filters.http.local_ratelimit", "typed_config": limit(1_000_000_000, "1s", "all")},

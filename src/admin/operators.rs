@@ -18,7 +18,7 @@ pub(super) struct Peer {
 /// The operator who sends a request that changes something.
 ///
 /// # Errors
-/// 403 if there are no operators, or this one may only read; 401 if nobody proves to be one.
+/// 403 if there are no operators, or this one may only read; 401 if the request proves no operator.
 pub(super) fn authorise<'o>(
     operators: &'o [Operator],
     headers: &HeaderMap,
@@ -27,7 +27,7 @@ pub(super) fn authorise<'o>(
     if operators.is_empty() {
         return Err(Problem::new(
             StatusCode::FORBIDDEN,
-            "no operators are configured, so nobody may change anything: list them in `operators` of [admin]",
+            "no operators are configured, so no request may change anything: list them in `operators` of [admin]",
         ));
     }
     let digest = token(headers)?.map(|token| <[u8; 32]>::from(Sha256::digest(token)));

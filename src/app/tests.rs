@@ -151,7 +151,7 @@ fn a_gateway_limits_reloads_and_ends() {
     clock.advance(Micros::from_secs(30));
     assert_eq!([200, 429], [ask(&mut stream), ask(&mut stream)]);
 
-    // A reload that changes the limit refills nobody, and the connection lives on.
+    // A reload that changes the limit refills no bucket, and the connection lives on.
     gateway.replace_text(&two_per_minute("").replace("2/minute", "4/minute"));
     gateway.reload().expect("a good file");
     assert_eq!(ask(&mut stream), 429);
@@ -227,7 +227,7 @@ fn a_changed_file_is_put_in_force_by_itself() {
     wait_until("the good file is in force", || {
         gateway.core.state.lock().generation == 2
     });
-    assert_eq!(ask(&mut stream), 429, "nobody is refilled");
+    assert_eq!(ask(&mut stream), 429, "no bucket is refilled");
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn a_clean_stop_keeps_the_buckets_and_a_crash_does_not_bring_old_ones_back() {
 
     let gateway = from_text(&text, &clock);
     let mut stream = connect(&gateway);
-    assert_eq!(ask(&mut stream), 429, "nobody is refilled by a restart");
+    assert_eq!(ask(&mut stream), 429, "no bucket is refilled by a restart");
     assert!(!state.exists(), "what is in use is not on disk");
     clock.advance(Micros::from_secs(30));
     assert_eq!([200, 429], [ask(&mut stream), ask(&mut stream)]);

@@ -167,7 +167,7 @@ mod tests {
         std::fs::write(&file, "").expect("written");
         let mut watch = Watch::default();
         watch.set([file.clone()]);
-        // Somebody writes a piece between any two looks, and is done after the third.
+        // A writer writes a piece between any two looks, and is done after the third.
         let looks = Cell::new(0);
         let pieces = ["a", "ab", "abc", "abc", "abc"];
         let changed = watch.settle(|| {

@@ -47,7 +47,7 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.stop = None;
-        // Reading a file may hang, for instance a pipe that nobody writes. Then the process ends
+        // Reading a file may hang, for instance a pipe without a writer. Then the process ends
         // without that thread.
         let hangs = self.ended.get_mut().recv_timeout(END_WITHIN) == Err(RecvTimeoutError::Timeout);
         if let Some(thread) = self.thread.take().filter(|_| !hangs) {

@@ -30,10 +30,10 @@ macro_rules! suite {
                 a_peek_charges_nothing,
                 keys_and_limits_have_buckets_of_their_own,
                 a_clock_that_steps_back_and_forward_finds_buckets_as_the_core_does,
-                a_clock_put_back_by_an_hour_holds_nobody_up_for_it,
+                a_clock_put_back_by_an_hour_delays_no_caller_for_it,
                 a_burst_lowered_and_raised_again_leaves_what_was_not_drawn_from,
                 reloads_leave_a_bucket_in_the_numbers_it_was_drawn_under,
-                no_edit_of_a_limit_refills_anybody,
+                no_edit_of_a_limit_refills_a_bucket,
                 the_extremes_neither_wrap_nor_round,
             );
         }

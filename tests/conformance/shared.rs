@@ -119,7 +119,7 @@ impl<K: Server> Subject for Shared<K> {
 
     /// Corrections go before the requests of a call: when a later request is answered they have landed.
     async fn settled(&self) {
-        let claim = Claim::new(&self.limit, b"nobody", 0);
+        let claim = Claim::new(&self.limit, b"unknown", 0);
         self.store.peek(&[claim]).await.expect("the store answers");
     }
 }

@@ -92,7 +92,7 @@ pub(crate) fn limit<S: Subject>(index: usize, algorithm: Algorithm) -> Arc<Limit
     })
 }
 
-/// A caller nobody else is, on a store that is never emptied.
+/// A caller of its own, on a store that is never emptied.
 pub(crate) fn caller(name: &str) -> KeyBytes {
     let unique = fastrand::u128(..).to_be_bytes();
     key::identity([unique.as_slice(), name.as_bytes()])

@@ -17,9 +17,9 @@ use tollgate_store::Store;
 
 use crate::random::{self, START};
 use crate::subject::{Subject, caller, claim, limit, terms};
-pub(crate) use edits::no_edit_of_a_limit_refills_anybody;
+pub(crate) use edits::no_edit_of_a_limit_refills_a_bucket;
 pub(crate) use put_back::{
-    a_clock_put_back_by_an_hour_holds_nobody_up_for_it,
+    a_clock_put_back_by_an_hour_delays_no_caller_for_it,
     a_clock_that_steps_back_and_forward_finds_buckets_as_the_core_does,
 };
 pub(crate) use reloads::{
@@ -566,7 +566,7 @@ pub(crate) async fn a_place_in_flight_is_free_again_once_released<S: Subject>() 
     assert_eq!(
         refused.standings[0].verdict,
         Verdict::Deny { retry_after: None },
-        "nobody knows when a place falls free"
+        "the time when a place falls free is not known"
     );
     twins
         .settle(&limits[0], &key, Change::Release { units: 1 })

@@ -103,7 +103,7 @@ fn readyz_is_ready_while_any_route_can_be_served() {
         "a new process would be no better"
     );
 
-    // What only counts refuses nobody.
+    // What only counts refuses no request.
     for mode in ["mode = \"shadow\"", "mode = \"off\""] {
         let gateway = start(mode, "");
         assert_eq!(gateway.get("/strict").status, 200, "{mode}");

@@ -113,7 +113,7 @@ fn least_requests_weights_are_shares_of_the_requests() {
     );
 }
 
-/// Answers nobody before it is let.
+/// Sends no response before it is let.
 #[derive(Default)]
 struct Holder {
     open: Mutex<bool>,

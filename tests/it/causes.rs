@@ -60,15 +60,15 @@ fn last_error(gateway: &Gateway) -> String {
         .to_owned()
 }
 
-/// An address that nobody listens on.
-fn nobody() -> String {
+/// An address without a listener.
+fn closed_address() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("bound").to_string()
 }
 
 #[test]
 fn upstream_refusing_connections_is_logged_with_its_cause_and_each_change_of_state() {
-    let address = nobody();
+    let address = closed_address();
     let mut process = Process::with(
         &format!(
             "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\n[admin]\nlisten = \"off\"\n[log]\naccess = \"off\"\n\
@@ -124,7 +124,7 @@ fn upstream_refusing_connections_is_logged_with_its_cause_and_each_change_of_sta
 
 #[test]
 fn upstream_state_and_last_error_stand_in_the_status_and_in_readyz() {
-    let address = nobody();
+    let address = closed_address();
     let well = Upstream::hello();
     let gateway = Gateway::start(&format!(
         "[upstreams.app]\nservers = [\"http://{address}\"]\neject = {{ failures = 3, wait = \"1h\" }}\n\
@@ -226,7 +226,7 @@ fn upstream_server_name_is_what_its_certificate_is_verified_for() {
 #[test]
 fn upstream_pinned_certificate_is_trusted_and_no_other() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Nobody has signed it, its name is another, and its time is over: the pin alone decides.
+    // It has no issuer, its name is another, and it is expired: the pin alone decides.
     let pin = certify(folder.path(), "elsewhere.example", 2001);
     let origin = encrypted(folder.path());
     let pinned =

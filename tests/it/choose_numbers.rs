@@ -79,10 +79,10 @@ fn follow_the_page(folder: &Path) {
     fs::write(folder.join("gateway.toml"), before.expect("a file")).expect("written");
     let (until_shadow, from_shadow) = page.split_once("\n## Shadow\n").expect("the heading");
     let mut commands = run_commands(folder, until_shadow);
-    // Deployed, the limit counts and refuses nobody.
+    // Deployed, the limit counts and refuses no request.
     let burst = deployed_burst(folder);
     let (refused, log) = live(folder, burst + 5);
-    assert_eq!(refused, 0, "in shadow mode nobody is refused");
+    assert_eq!(refused, 0, "in shadow mode no request is refused");
     assert_eq!(log.matches("\"shadow_deny\"").count(), 5, "{log}");
     let report = json(folder, &["replay", "live.log", "--format", "json"]);
     assert_eq!(report["limits"][0]["refused"], 5, "{report:#}");
@@ -97,7 +97,7 @@ fn follow_the_page(folder: &Path) {
     assert!(file.contains("mode = \"enforce\""), "{file}");
     // Deployed once more, the limit refuses what it only counted before.
     assert_eq!(live(folder, burst + 5).0, 5);
-    // In force, the numbers refuse nobody of the log they were made from but floods.
+    // In force, the numbers refuse only floods of the log they were made from.
     let report = json(folder, &["replay", "access.log", "--format", "json"]);
     assert_eq!(report["limits"][0]["refused"], 0, "{report:#}");
     assert!(

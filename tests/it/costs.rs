@@ -195,7 +195,7 @@ fn a_debt_from_an_answer_is_bounded_and_paid_by_waiting() {
 }
 
 #[test]
-fn only_failed_logins_count_and_nobody_evades_the_count_by_leaving() {
+fn only_failed_logins_count_and_a_client_that_leaves_does_not_evade_the_count() {
     for count in ["\"failures\"", "[\"401\", \"403\"]"] {
         let upstream = telling();
         let gateway = Gateway::start(&one_limit(

@@ -267,7 +267,7 @@ fn a_stream_whose_window_is_shut_is_not_cut_off_while_its_request_comes_and_is_w
             .parse()
             .expect("an address");
         let gateway = in_front_of(upstream, false);
-        // A window of ten bytes: nobody asks for more pieces than fit into the buffers of its stream.
+        // A window of ten bytes: the reader asks for no more pieces than fit into the buffers of its stream.
         let mut frames = Frames::open(gateway.address(), &[(4, 10)]);
         let head = request("POST", "/", &[("content-length", "32768")]);
         frames.send(frame(HEADERS, END_HEADERS, 1, head));

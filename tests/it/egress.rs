@@ -1,4 +1,4 @@
-//! On the way out: plain HTTP from the application, TLS to a partner whose quota nobody may exceed.
+//! On the way out: plain HTTP from the application, TLS to a partner whose quota must not be exceeded.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -475,7 +475,7 @@ fn a_request_that_comes_back_is_refused() {
     );
 }
 
-/// The partner counts what comes in any second; two gateways share one bucket, and everybody waits in turn.
+/// The partner counts what comes in any second; two gateways share one bucket, and requests wait in turn.
 #[test]
 #[expect(
     clippy::disallowed_methods,
@@ -544,7 +544,7 @@ fn a_fleet_keeps_to_the_partners_quota() {
         assert_eq!(
             caller.join().expect("it ends"),
             ["ok"; 6],
-            "nobody is refused, here or there"
+            "no request is refused, here or there"
         );
     }
     assert_eq!(partner.seen().len(), 2 + 72);

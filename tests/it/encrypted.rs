@@ -96,10 +96,10 @@ fn callers_are_known_by_their_certificates_on_both_versions_of_http() {
         "2 200",
         "another caller"
     );
-    assert_eq!(ask("--http2", "one.pem", None), "2 401", "nobody");
+    assert_eq!(ask("--http2", "one.pem", None), "2 401", "no certificate");
     assert!(
         ask("--http1.1", "one.pem", Some("eve")).ends_with(" 000"),
-        "certified by somebody else"
+        "certified by another authority"
     );
 
     assert!(
@@ -113,7 +113,7 @@ fn callers_are_known_by_their_certificates_on_both_versions_of_http() {
     assert_eq!(
         ask("--http2", "two.pem", Some("ann")),
         "2 429",
-        "and nobody is refilled"
+        "and no bucket is refilled"
     );
 }
 

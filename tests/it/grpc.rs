@@ -86,7 +86,7 @@ fn every_kind_of_call_passes_in_clear_text_and_lives_through_a_reload() {
     assert_eq!(code("/limited.T/Unary"), "OK");
     assert_eq!(code("/limited.T/Unary"), "RESOURCE_EXHAUSTED");
     assert_eq!(code("/dead.T/Unary"), "UNAVAILABLE");
-    assert_eq!(code("/nobody.T/Unary"), "UNIMPLEMENTED");
+    assert_eq!(code("/unknown.T/Unary"), "UNIMPLEMENTED");
 
     grpc.say(&json!({"do": "through", "target": target}));
     assert_eq!(grpc.hear(), "in the middle");

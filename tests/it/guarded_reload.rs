@@ -57,7 +57,9 @@ fn reload_that_would_newly_limit_callers_is_refused_and_can_be_forced() {
     ));
     traffic(&gateway);
     let tight = limited("rate = \"5/hour\"\nper = \"address\"", &upstream);
-    let why = gateway.reload(&tight).expect_err("it would hit everybody");
+    let why = gateway
+        .reload(&tight)
+        .expect_err("it would limit all callers");
     for wanted in [
         "would newly refuse 13 of 63 recent requests, of 10 keys",
         "more than 10% of keys",
@@ -107,7 +109,7 @@ fn reload_that_newly_limits_few_enough_is_taken() {
     gateway
         .reload(&limited("rate = \"7/hour\"\nper = \"address\"", &upstream))
         .expect("nine of ten callers lose nothing");
-    // Back: what is admitted again hits nobody.
+    // Back: what is admitted again limits no caller.
     gateway
         .reload(&limited(
             "rate = \"100/minute\"\nper = \"address\"",
@@ -119,10 +121,10 @@ fn reload_that_newly_limits_few_enough_is_taken() {
         "rate = \"5/hour\"\nper = \"address\"\nmode = \"shadow\"",
         &upstream,
     );
-    gateway.reload(&shadow).expect("it refuses nobody");
+    gateway.reload(&shadow).expect("it refuses no request");
     let why = gateway
         .reload(&shadow.replace("mode = \"shadow\"", "mode = \"enforce\""))
-        .expect_err("it would hit everybody");
+        .expect_err("it would limit all callers");
     assert!(why.contains("10 of 10 keys"), "{why}");
     // The share in force decides, not the one of the new file.
     let why = gateway
@@ -130,7 +132,7 @@ fn reload_that_newly_limits_few_enough_is_taken() {
             &limited("rate = \"5/hour\"\nper = \"address\"", &upstream)
                 .replace("10% of keys", "100% of keys"),
         )
-        .expect_err("it would hit everybody");
+        .expect_err("it would limit all callers");
     assert!(why.contains("more than 10% of keys"), "{why}");
 }
 
@@ -141,7 +143,7 @@ fn reload_that_adds_the_first_limit_is_judged_by_address_and_for_everyone() {
     traffic(&gateway);
     let why = gateway
         .reload(&limited("rate = \"5/hour\"\nper = \"address\"", &upstream))
-        .expect_err("it would hit everybody");
+        .expect_err("it would limit all callers");
     assert!(
         why.contains("one: address 192.0.2.0 would lose 4 of 9 requests"),
         "{why}"

@@ -14,7 +14,7 @@ use crate::harness::frames::{
 use crate::harness::{PATIENCE, Reply, Upstream, eventually};
 use crate::process::Process;
 
-/// One worker, so that everybody meets everybody; short bounds.
+/// One worker, so that all connections meet; short bounds.
 fn gateway(upstream: &Upstream, more: &str) -> Process {
     let config = format!(
         "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\n\
@@ -263,7 +263,7 @@ fn floods_of_frames_are_bounded() {
     for (what, bytes) in floods {
         eprintln!("{what}");
         withstands(&process, 24, || {
-            // Four at once; nobody reads what comes back until all is sent, if it ever is.
+            // Four at once; the responses are not read until all is sent, if they ever are.
             let mut attackers: Vec<Frames> =
                 (0..4).map(|_| Frames::open(process.address, &[])).collect();
             std::thread::scope(|scope| {

@@ -86,7 +86,7 @@ fn every_source_tells_callers_apart() {
 }
 
 #[test]
-fn an_exempt_network_is_never_limited_and_nobody_can_claim_to_be_in_it() {
+fn an_exempt_network_is_never_limited_and_no_client_can_claim_to_be_in_it() {
     let upstream = Upstream::hello();
     let limits = format!(
         "[limits.it]\nrate = \"1/hour\"\nburst = 1\nper = \"address\"\n\

@@ -1,4 +1,4 @@
-//! Ten thousand connections that stand idle: little memory each, and nobody else hears of them.
+//! Ten thousand idle connections: little memory each, and no effect on others.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

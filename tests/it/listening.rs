@@ -88,7 +88,7 @@ fn proxy_header_that_names_no_address_lets_no_field_name_one() {
         .concat()
     };
     let unix = [b'a'; 216];
-    for nobody in [
+    for untrusted in [
         b"PROXY UNKNOWN\r\n".to_vec(),
         b"PROXY UNKNOWN 192.0.2.1 192.0.2.2 1 2\r\n".to_vec(),
         version2(0x20, 0x00, b""),
@@ -103,15 +103,15 @@ fn proxy_header_that_names_no_address_lets_no_field_name_one() {
             "Forwarded: for=192.0.2.9",
         ];
         assert_eq!(
-            claims.map(|claim| ask(&gateway, &nobody, claim)),
+            claims.map(|claim| ask(&gateway, &untrusted, claim)),
             [200, 429, 429],
-            "{nobody:?}"
+            "{untrusted:?}"
         );
         let seen = upstream.last();
         assert_eq!(
             seen.header("x-forwarded-for"),
             Some("127.0.0.1"),
-            "{nobody:?}"
+            "{untrusted:?}"
         );
         // A connection whose origin is told, and trusted, may speak for others.
         let told = b"PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\n";

@@ -317,7 +317,7 @@ fn callers_buckets_are_told_by_key_name_or_address() {
         serde_json::json!([])
     );
     for (wrong, status) in [
-        ("nobody/x", 404),
+        ("unknown/x", 404),
         ("address/here", 404),
         ("tenant/a/b", 404),
         ("tenant/%zz", 400),

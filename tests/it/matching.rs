@@ -141,7 +141,7 @@ fn route_wrong_method_is_405_with_the_methods_there_are() {
     assert_eq!(
         asked("POST", "/items/7", &[]),
         (405, all.clone()),
-        "nobody is asked who he is"
+        "no client is asked for its identity"
     );
     assert_eq!(asked("OPTIONS", "/items/7", &[]), (405, all.clone()));
     assert_eq!(

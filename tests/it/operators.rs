@@ -147,12 +147,12 @@ fn reset_by_whoever_may_not_is_refused_and_changes_nothing() {
     assert_eq!(gateway.admin_get("/api/v1/keys/tenant/k/reset").status, 405);
     assert_eq!(ask(&gateway), 429);
 
-    let nobody = start("");
-    exhaust(&nobody);
-    let answer = reset(&nobody, &json!({ "reason": "r" }));
+    let without = start("");
+    exhaust(&without);
+    let answer = reset(&without, &json!({ "reason": "r" }));
     assert_eq!(answer.status, 403);
     assert!(answer.text().contains("no operators"), "{}", answer.text());
-    assert_eq!(ask(&nobody), 429);
+    assert_eq!(ask(&without), 429);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn reset_that_makes_no_sense_is_refused_with_the_reason() {
             "not by this identity alone",
         ),
         (
-            "nobody/k/reset",
+            "unknown/k/reset",
             json!({ "reason": "r" }),
             404,
             "no identity is called",

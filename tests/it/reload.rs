@@ -102,7 +102,7 @@ fn a_changed_limit_or_algorithm_keeps_what_is_left() {
 }
 
 #[test]
-fn a_tier_that_gets_or_loses_numbers_of_its_own_refills_nobody() {
+fn a_tier_that_gets_or_loses_numbers_of_its_own_refills_no_bucket() {
     let upstream = Upstream::hello();
     let config = |pro: &str| {
         format!(
@@ -203,7 +203,7 @@ fn reload_that_changes_very_much_says_a_bounded_part_of_it() {
 }
 
 #[test]
-fn reloads_under_load_lose_no_request_and_refill_nobody() {
+fn reloads_under_load_lose_no_request_and_refill_no_bucket() {
     const BURST: u64 = 200;
     let upstream = Upstream::hello();
     let config = |rate: &str, extra: &str| {

@@ -1,4 +1,4 @@
-//! Buckets over the end of the process: a clean stop refills nobody, a crash does what `cold_start` says.
+//! Buckets over the end of the process: a clean stop refills no bucket, a crash does what `cold_start` says.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -108,7 +108,7 @@ fn folder(cold_start: &str) -> tempfile::TempDir {
 const ALL: [&str; 5] = ["/token", "/interval", "/window", "/estimate", "/log"];
 
 #[test]
-fn a_clean_restart_refills_nobody_and_a_crash_starts_as_the_file_says() {
+fn a_clean_restart_refills_no_bucket_and_a_crash_starts_as_the_file_says() {
     let here = folder("full");
     let first = Process::start(here.path());
     assert_eq!(first.ask(&ALL), [200; 5]);
@@ -121,7 +121,7 @@ fn a_clean_restart_refills_nobody_and_a_crash_starts_as_the_file_says() {
         "a crash must not find it again"
     );
     assert_eq!(second.ask(&ALL), [200; 5], "the third of three");
-    assert_eq!(second.ask(&ALL), [429; 5], "nobody is refilled");
+    assert_eq!(second.ask(&ALL), [429; 5], "no bucket is refilled");
     second.crash();
     let third = Process::start(here.path());
     assert_eq!(
@@ -174,14 +174,10 @@ fn what_was_learnt_of_an_upstream_is_known_after_a_clean_restart() {
 }
 
 #[test]
-fn after_a_crash_an_empty_start_gives_nobody_anything_and_the_first_start_is_none() {
+fn after_a_crash_an_empty_start_gives_no_units_and_the_first_start_is_none() {
     let here = folder("empty");
     let first = Process::start(here.path());
-    assert_eq!(
-        first.ask(&ALL),
-        [200; 5],
-        "nobody has drawn anything before"
-    );
+    assert_eq!(first.ask(&ALL), [200; 5], "no request has drawn before");
     first.stop();
     let second = Process::start(here.path());
     assert_eq!(second.ask(&ALL), [200; 5], "a clean stop");
@@ -218,7 +214,7 @@ fn buckets_are_kept_in_the_state_directory_where_the_file_names_none() {
         kept.path().join("gateway.state").exists()
             && !kept.path().join("gateway.state.running").exists()
     );
-    assert_eq!(start().ask(&ALL), [429; 5], "nobody is refilled");
+    assert_eq!(start().ask(&ALL), [429; 5], "no bucket is refilled");
 }
 
 #[test]
@@ -291,7 +287,7 @@ fn what_a_restart_refills_is_told_by_the_check_and_the_start() {
 }
 
 #[test]
-fn state_files_are_for_nobody_else_and_no_link_in_their_place_is_followed() {
+fn state_files_are_private_and_no_link_in_their_place_is_followed() {
     use std::os::unix::fs::{PermissionsExt, symlink};
     let here = folder("full");
     let path = |name: &str| here.path().join(name);

@@ -74,7 +74,7 @@ const LEFT_OUT: [(&str, &str); 42] = [
     ),
     (
         "shaping::who_leaves_in_the_middle_of_a_body",
-        "hyper's server does not see a client leave while nobody reads its body",
+        "hyper's server does not see a client leave while no task reads its body",
     ),
     (
         "smuggling::nothing_behind_what_is_refused",

@@ -366,7 +366,7 @@ fn a_request_is_held_until_its_token_is_due() {
         "three minutes are too long to hold"
     );
     gateway.advance(Duration::from_micros(59_999_999));
-    assert_eq!(upstream.seen().len(), 1, "nobody goes early");
+    assert_eq!(upstream.seen().len(), 1, "no request goes early");
     for connection in &mut held {
         gateway.advance(Duration::from_micros(1));
         assert_eq!(

@@ -119,7 +119,7 @@ fn leaves_while_held(gateway: &Gateway, upstream: &Upstream, head: &str) {
     clippy::disallowed_methods,
     reason = "the worker's wheel turns in real time"
 )]
-fn who_leaves_while_held_gives_the_place_back_if_nobody_waits_behind() {
+fn who_leaves_while_held_gives_the_place_back_if_no_request_waits_behind() {
     let upstream = Upstream::hello();
     let gateway = shaped(&upstream);
     leaves_while_held(
@@ -138,7 +138,7 @@ fn who_leaves_while_held_gives_the_place_back_if_nobody_waits_behind() {
         assert_eq!(
             gateway.get("/d").status,
             429,
-            "somebody waits behind: no moment is promised twice"
+            "another request waits behind: no moment is promised twice"
         );
     }
     gateway.advance(Duration::from_millis(200));
@@ -147,7 +147,7 @@ fn who_leaves_while_held_gives_the_place_back_if_nobody_waits_behind() {
 }
 
 #[test]
-fn who_leaves_in_the_middle_of_a_body_that_nobody_reads_yet_is_seen_to_leave() {
+fn who_leaves_in_the_middle_of_a_body_that_is_not_read_yet_is_seen_to_leave() {
     for begun in [
         "Content-Length: 10\r\n\r\npart",
         "Transfer-Encoding: chunked\r\n\r\n4\r\npart\r\n",

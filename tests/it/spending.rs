@@ -487,7 +487,7 @@ fn limits_by_address_and_for_everyone_decide_before_a_token_is_verified() {
             assert_eq!(
                 ask(&token(SECRET, "ann")),
                 429,
-                "{per} {numbers}: a good one that nobody has seen"
+                "{per} {numbers}: a good one that is new"
             );
             gateway.advance(Duration::from_secs(3600));
             assert_eq!(ask(&token(SECRET, "ann")), 200, "{per} {numbers}");

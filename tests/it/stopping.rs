@@ -127,7 +127,7 @@ fn sigterm_sent_twice_at_once_is_one() {
     assert_eq!(process.exit_code(), 0);
 }
 
-/// A pipe that nobody reads: its reading end, to be held, and its writing end.
+/// A pipe without a reader: its reading end, to be held, and its writing end.
 fn unread_pipe() -> (OwnedFd, OwnedFd) {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe")
 }
@@ -168,7 +168,7 @@ fn ends(Killed(child): &mut Killed) -> Option<i32> {
 }
 
 #[test]
-fn access_log_in_a_pipe_that_nobody_reads_holds_up_no_request_and_no_end() {
+fn access_log_in_a_pipe_without_a_reader_holds_up_no_request_and_no_end() {
     let (port, admin) = (free_port(), free_port());
     let config = file(
         admin,
@@ -207,7 +207,7 @@ fn access_log_in_a_pipe_that_nobody_reads_holds_up_no_request_and_no_end() {
 }
 
 #[test]
-fn operations_log_in_a_pipe_that_nobody_reads_holds_up_no_request_no_reload_and_no_end() {
+fn operations_log_in_a_pipe_without_a_reader_holds_up_no_request_no_reload_and_no_end() {
     let (port, admin) = (free_port(), free_port());
     let config = file(
         admin,

@@ -350,7 +350,7 @@ fn http2_trailers_with_a_pseudo_field_reset_their_stream_and_no_other() {
         ));
         assert!(
             frames.fate(1).is_refused(),
-            "{target}: one that nobody knows ends the connection"
+            "{target}: an unknown one ends the connection"
         );
         let mut frames = Frames::open(gateway.address(), &[]);
         frames.send(frame(HEADERS, END_HEADERS, 1, request("POST", "/", &[])));

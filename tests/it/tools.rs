@@ -163,7 +163,7 @@ fn openssl_speaks_to_it_and_is_told_what_it_may_not() {
         );
     }
     assert!(talk(&["-alpn", "h2"], "").contains("ALPN protocol: h2"));
-    // An old version, a weak cipher, a protocol nobody here speaks: refused in the handshake.
+    // An old version, a weak cipher, a protocol without support here: refused in the handshake.
     for words in [
         &["-tls1_1", "-cipher", "ALL:@SECLEVEL=0"][..],
         &["-tls1_2", "-cipher", "AES128-SHA"],

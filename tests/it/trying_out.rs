@@ -3,7 +3,7 @@
 use crate::harness::{Gateway, Upstream};
 
 #[test]
-fn a_candidate_is_judged_beside_the_live_limit_and_refuses_nobody() {
+fn a_candidate_is_judged_beside_the_live_limit_and_refuses_no_request() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&limited(
         "rate = \"3/hour\"\nburst = 3\ncandidate = { rate = \"1/hour\", burst = 1 }",

@@ -1,4 +1,4 @@
-//! A process leaves its place to another: sockets, buckets, callers. Nothing is lost, nobody is refilled, and a new
+//! A process hands over to another: sockets, buckets, callers. Nothing is lost, no bucket is refilled, and a new
 //! process that does not come to serve changes nothing. And: sockets that a service manager holds.
 
 use std::io::{BufRead, BufReader, Read};
@@ -209,7 +209,7 @@ fn limited(path: &str, rate: &str, burst: u64, upstream: &str) -> String {
     clippy::disallowed_methods,
     reason = "what a bucket refills in a process is real time"
 )]
-fn upgrades_under_load_lose_no_request_and_refill_nobody() {
+fn upgrades_under_load_lose_no_request_and_refill_no_bucket() {
     const BURST: u64 = 150;
     const RATE: u64 = 10;
     let routes = limited("/tight", &format!("{RATE}/second"), BURST, "builtin:echo")
@@ -466,7 +466,7 @@ fn a_new_process_that_does_not_come_to_serve_changes_nothing() {
     std::fs::write(&file, &good).expect("written");
 
     // A program that ends at once, one that ends when it has the sockets, one that ends when it has the buckets, one
-    // that says what nobody understands.
+    // that says what the new process does not understand.
     let program = service.folder.path().join("tollgate");
     let aside = service.folder.path().join("aside");
     std::fs::rename(&program, &aside).expect("moved");

@@ -107,7 +107,7 @@ fn http2_requests_that_http1_would_read_differently_are_refused_and_counted() {
         ("a path without a slash", request("GET", "a", &[])),
         ("an empty path", request("GET", "", &[])),
         ("a star that is no OPTIONS", request("GET", "*", &[])),
-        ("an expectation nobody knows", with(&[("expect", "x")])),
+        ("an unknown expectation", with(&[("expect", "x")])),
         (
             "CONNECT",
             block(&[(":method", "CONNECT"), (":authority", "a:80")]),
@@ -192,7 +192,7 @@ fn http1_requests_that_two_parties_would_read_differently_are_refused() {
             "a coding with an empty element",
             post("Transfer-Encoding: ,chunked", "0\r\n\r\n"),
         ),
-        ("a coding nobody knows", post("Transfer-Encoding: x", "")),
+        ("an unknown coding", post("Transfer-Encoding: x", "")),
         (
             "a coding behind a vertical tab",
             post("Transfer-Encoding: \u{b}chunked", "0\r\n\r\n"),
@@ -268,7 +268,7 @@ fn http1_requests_that_two_parties_would_read_differently_are_refused() {
         ),
         ("HTTP/3 in clear text", get("GET / HTTP/3.0", "Host: x\r\n")),
         (
-            "an expectation nobody knows",
+            "an unknown expectation",
             get("GET / HTTP/1.1", "Host: x\r\nExpect: x\r\n"),
         ),
     ];
@@ -307,7 +307,10 @@ fn frames_that_break_the_rules_end_their_connection_only() {
         [&identifier.to_be_bytes()[..], &value.to_be_bytes()].concat()
     };
     let cases: Vec<(&str, Vec<u8>)> = vec![
-        ("data on a stream nobody opened", frame(DATA, 0, 7, b"x")),
+        (
+            "data on a stream that was not opened",
+            frame(DATA, 0, 7, b"x"),
+        ),
         ("data on the connection", frame(DATA, 0, 0, b"x")),
         (
             "a stream with an even number",
@@ -369,7 +372,7 @@ fn frames_that_break_the_rules_end_their_connection_only() {
             frame(HEADERS, END_HEADERS | 8, 11, b"\xff"),
         ),
         (
-            "an index nobody has",
+            "an index without an entry",
             frame(
                 HEADERS,
                 END_HEADERS | END_STREAM,
@@ -421,7 +424,7 @@ fn priorities_that_depend_on_themselves_do_no_harm() {
 }
 
 #[test]
-fn trailers_of_http2_that_forge_framing_or_routing_reach_nobody() {
+fn trailers_of_http2_that_forge_framing_or_routing_are_not_forwarded() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&open(&upstream));
     for trailers in [
@@ -487,7 +490,7 @@ fn an_answer_cannot_be_split_whichever_version_the_client_speaks() {
             "HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n",
         ),
         (
-            "a coding nobody knows",
+            "an unknown coding",
             "HTTP/1.1 200 OK\r\ntransfer-encoding: x\r\n\r\n",
         ),
         (
@@ -499,7 +502,7 @@ fn an_answer_cannot_be_split_whichever_version_the_client_speaks() {
             "HTTP/1.1 20 OK\r\ncontent-length: 0\r\n\r\n",
         ),
         (
-            "a switch nobody asked for",
+            "a switch that was not asked for",
             "HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
         ),
         ("HTTP/0.9", "hello"),

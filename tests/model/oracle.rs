@@ -37,7 +37,7 @@ impl Oracle {
         if cost > self.burst() + self.terms.debt {
             return None;
         }
-        // Requests are served in order. Where nobody waits, the last event lies ahead only after the clock stepped back: then time
+        // Requests are served in order. Where no request waits, the last event lies ahead only after the clock stepped back: then time
         // stands still.
         let last = self.events.last().map_or(0, Event::at);
         let from = now.max(last);

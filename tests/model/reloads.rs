@@ -94,7 +94,7 @@ fn kinds(most: u64) -> [Terms; 7] {
 }
 
 #[test]
-fn a_burst_of_1000_lowered_to_100_and_raised_again_gives_nobody_a_second_one() {
+fn a_burst_of_1000_lowered_to_100_and_raised_again_gives_no_key_a_second_one() {
     for (large, small) in kinds(1000).into_iter().zip(kinds(100)) {
         for change in [Gateway::reload, Gateway::restart] {
             let mut gateway = Gateway::new(&large);
@@ -240,7 +240,7 @@ fn generations(rng: &mut Rng) -> Vec<Terms> {
 /// Random reloads and restarts, among them of the memory and of whether there are refunds, with more keys than some tables
 /// hold.
 #[test]
-fn no_order_of_reloads_grants_anybody_more_than_the_largest_numbers() {
+fn no_order_of_reloads_grants_any_key_more_than_the_largest_numbers() {
     random::seeds(1_500, |rng| {
         let generations = generations(rng);
         let mut most = Most::of(&generations);

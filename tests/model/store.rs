@@ -1,4 +1,4 @@
-//! The local store with more callers than its tables hold: it may refuse early, but nobody ever gets more than the
+//! The local store with more callers than its tables hold: it may refuse early, but no key ever gets more than the
 //! definition says, and what is all or nothing stays so.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! `on_failover = "drain"`: whatever becomes of a server's data, nobody is refilled by it, and everybody refills from then on.
+//! `on_failover = "drain"`: whatever happens to a server's data, no bucket is refilled by it, and every bucket refills from then on.
 
 mod postgres;
 mod redis;
@@ -57,7 +57,7 @@ fn limits() -> Vec<Arc<Limit>> {
 }
 
 /// Buckets are used up, or not, when `lose` takes the server's data away, or some of it.
-async fn nobody_is_refilled(
+async fn no_bucket_is_refilled(
     store: &impl Store,
     clock: &Clock,
     what: &str,

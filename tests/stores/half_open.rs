@@ -1,4 +1,4 @@
-//! Connections that are dead and nobody has said so: the network was away, or a firewall has forgotten them.
+//! Connections that are dead without a sign of it: the network was away, or a firewall has forgotten them.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

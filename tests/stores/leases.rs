@@ -142,7 +142,7 @@ async fn a_hot_total_is_granted_in_the_process() {
 
 async fn grants_in_the_process(store: &RemoteStore) {
     let total = leased("total", 0, 1_000_000, 1_000_000);
-    // On a machine so busy that a call takes as long as a lease lives nobody can use one: then it is tried again.
+    // On a machine so busy that a call takes as long as a lease lives no gateway can use one: then it is tried again.
     eventually(
         "time in which most is granted in the process",
         PATIENCE,

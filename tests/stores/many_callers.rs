@@ -1,4 +1,4 @@
-//! Many callers in one call to the server: everybody is told what is theirs, by the fast script and statement.
+//! Many callers in one call to the server: each is told its own decision, by the fast script and statement.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,7 +46,7 @@ async fn each_gets_its_own<S: Store>(store: S) -> S {
         });
     }
     local.await;
-    Arc::into_inner(store).expect("nobody else has it")
+    Arc::into_inner(store).expect("this is its only owner")
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ fn settings(kind: &str, url: &str) -> String {
     )
 }
 
-/// Asks on new connections, from before anybody listens, until told to stop; what was granted is counted.
+/// Asks on new connections, from before there is a listener, until told to stop; what was granted is counted.
 fn ask_from_the_start(port: u16, stop: &AtomicBool, granted: &AtomicU64) {
     while !stop.load(Ordering::Relaxed) {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
@@ -149,7 +149,7 @@ fn outage_that_keeps_the_data_grants_one_burst_more_at_most_in_postgres() {
     }
 }
 
-/// A way to a port that can be cut: what is connected ends, and nobody gets through.
+/// A way to a port that can be cut: its connections end, and no new one is made.
 struct Way {
     port: u16,
     cut: Arc<AtomicBool>,

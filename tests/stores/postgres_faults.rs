@@ -162,7 +162,7 @@ async fn several_limits_in_any_order_are_all_charged_or_none_and_never_deadlock(
 }
 
 /// The server takes back what a call did, as SERIALIZABLE databases, deadlocks and YugabyteDB do: it is tried again,
-/// charged once, and nobody is told.
+/// charged once, and no client is told.
 #[tokio::test]
 async fn conflicts_are_tried_again_within_the_deadline_and_charge_once() {
     if !Postgres::available() {
@@ -216,7 +216,7 @@ async fn conflicts_are_tried_again_within_the_deadline_and_charge_once() {
     );
 }
 
-/// Somebody else locks two rows in the other order.
+/// Another session locks two rows in the other order.
 #[tokio::test]
 async fn a_deadlock_with_a_stranger_costs_time_and_nothing_else() {
     if !Postgres::available() {
@@ -341,7 +341,7 @@ async fn a_killed_server_is_answered_for_in_time_and_found_again() {
     );
     assert!(
         !draw(&store, &draining, b"k").await.unwrap(),
-        "drain: nobody is refilled by a crash"
+        "drain: no bucket is refilled by a crash"
     );
 }
 

@@ -37,7 +37,7 @@ async fn a_restart_with_data_keeps_buckets_and_a_crash_keeps_those_of_a_logged_t
     );
     assert!(
         !draw(&store, &draining, b"k").await.unwrap(),
-        "drain: nobody is refilled by another process"
+        "drain: no bucket is refilled by another process"
     );
 
     server.psql("postgres", "ALTER TABLE tollgate_buckets SET LOGGED");
@@ -63,7 +63,7 @@ async fn a_restart_with_data_keeps_buckets_and_a_crash_keeps_those_of_a_logged_t
     );
     assert!(
         !draw(&store, &draining, b"new").await.unwrap(),
-        "drain: nobody is refilled by a crash"
+        "drain: no bucket is refilled by a crash"
     );
 }
 

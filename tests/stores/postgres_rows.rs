@@ -1,4 +1,4 @@
-//! Rows of PostgreSQL that somebody else wrote: a limit of another algorithm under the same name, a later gateway.
+//! Rows of PostgreSQL that another program wrote: a limit of another algorithm under the same name, a later gateway.
 
 use tollgate_limit::{Change, Claim, Kind, Limit, Micros, Settlement, Timestamp};
 use tollgate_store::clock::Clock;
@@ -179,7 +179,7 @@ async fn a_row_that_cannot_be_read_fails_only_those_who_need_it() {
             &format!("DELETE FROM tollgate_buckets WHERE key <> '{bad}'"),
         );
     }
-    assert!(store.health().up, "the server serves everybody else");
+    assert!(store.health().up, "the server serves all other keys");
     assert!(
         store.health().last_error.contains("cannot be read"),
         "{:?}",

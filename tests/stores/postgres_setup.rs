@@ -419,7 +419,7 @@ async fn behind_a_transaction_pooler_nothing_is_lost() {
     recovers(&stores[0], &bucket("other", 10, 1000, HOUR, 1000)).await;
     assert!(
         !draw(&stores[0], &draining, b"after").await.unwrap(),
-        "drain: nobody is refilled by a crash"
+        "drain: no bucket is refilled by a crash"
     );
 }
 

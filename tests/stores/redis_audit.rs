@@ -127,7 +127,7 @@ fn the_first_day_long_quota_that_a_reload_brings_is_audited_too() {
     );
 }
 
-/// The server was fine at the start; somebody has changed it since.
+/// The server was fine at the start; it was changed since.
 #[test]
 fn a_reload_is_refused_when_the_server_has_become_what_the_audit_refuses_and_the_old_configuration_serves_on()
  {

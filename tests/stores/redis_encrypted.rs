@@ -105,7 +105,7 @@ async fn both_sides_show_certificates_and_a_stranger_s_is_refused() {
         ),
         ("no certificate of ours", "localhost", tls(&site, None)),
         (
-            "a certificate nobody knows",
+            "a certificate of an unknown authority",
             "localhost",
             tls(&site, bytes(other.issue("gate"))),
         ),
@@ -168,7 +168,7 @@ async fn a_user_with_few_rights_is_enough_and_a_wrong_password_is_said() {
     }
     for (what, user, password, word) in [
         ("a wrong password", "gate", "hunter3", "password"),
-        ("keys of somebody else", "stranger", "hunter2", "permission"),
+        ("keys of another user", "stranger", "hunter2", "permission"),
     ] {
         let store = open(&url(user, password), &Tls::default());
         eventually(what, PATIENCE, async || {

@@ -177,7 +177,7 @@ async fn a_restart_with_data_keeps_buckets_and_an_empty_one_does_what_is_written
     );
     assert!(
         !draw(&store, &draining, b"k").await.unwrap(),
-        "drain: nobody is refilled by a fail-over"
+        "drain: no bucket is refilled by a fail-over"
     );
 }
 
@@ -229,7 +229,7 @@ async fn when_a_server_was_first_seen_is_remembered_as_long_as_a_gateway_lives()
 }
 
 #[tokio::test]
-async fn a_flushed_script_cache_and_a_cut_connection_cost_nobody_more_than_one_answer() {
+async fn a_flushed_script_cache_and_a_cut_connection_cost_no_request_more_than_one_call() {
     if !available("redis-server") {
         return;
     }
@@ -354,7 +354,7 @@ async fn a_promoted_replica_is_found_through_sentinel() {
     );
     assert!(
         !draw(&store, &draining, b"new").await.unwrap(),
-        "drain: nobody is refilled by a fail-over"
+        "drain: no bucket is refilled by a fail-over"
     );
 }
 

@@ -97,7 +97,7 @@ fn a_wrong_password_is_told_of_and_so_is_its_end() {
     });
     for _ in 0..3 {
         let (status, answer) = get(gateway.port, "/");
-        // Nobody was asked, so nobody knows what is left.
+        // No store was asked, so what is left is not known.
         assert!(status == 200 && !answer.contains("ratelimit: "), "{answer}");
     }
 

@@ -192,7 +192,7 @@ fn spread_table(count: usize, rows: &[usize], goals: &mut Vec<Goal>) {
     goals.push(Goal(format!("isolated / one cache miss, {count} keys"), f[2], 1.2, "x"));
 }
 
-/// One key that everybody asks for.
+/// One key that all callers share.
 fn hot<L: Limiter>() {
     let keys = keys::<L>(&Stream::one());
     for (plenty, expect) in [(true, Expect::Allowed), (false, Expect::Refused)] {

@@ -35,7 +35,7 @@ pub trait Limiter: Sync {
     fn check(&self, key: &Self::Key) -> bool;
 }
 
-/// One a second with a burst nobody uses up: every bucket is active and every request allowed.
+/// One a second with a burst that no key uses up: every bucket is active and every request allowed.
 const PLENTY: u32 = 4_000_000_000;
 
 pub struct Tollgate {

@@ -50,7 +50,7 @@ pub fn apart(arguments: &[&str]) -> Vec<f64> {
 pub enum Expect {
     /// Every request is allowed.
     Allowed,
-    /// One request of a key that everybody asks for is allowed, and no other.
+    /// Of a key that all callers share one request is allowed, and no other.
     Refused,
 }
 

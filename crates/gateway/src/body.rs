@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_nobody_reads_ends_too() {
+    fn a_body_without_a_reader_ends_too() {
         let diary = Diary::default();
         drop(Guarded::new(ResponseBody::from("hello"), diary.clone()));
         assert_eq!(*diary.0.borrow(), ["end 0 Dropped"]);

@@ -132,7 +132,7 @@ impl Rejection {
     }
 
     /// Whether the client left before it could be told anything.
-    pub const fn is_to_nobody(&self) -> bool {
+    pub const fn is_unreceived(&self) -> bool {
         matches!(
             self,
             Self::Upstream(ForwardError::Body(BodyError::ClientGone))

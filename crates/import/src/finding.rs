@@ -51,7 +51,7 @@ pub enum Outcome {
     Differs(Vec<Difference>),
     /// It has no counterpart, or is not understood.
     NotImported(String),
-    /// It limits nobody.
+    /// It limits no request.
     Nothing(String),
 }
 

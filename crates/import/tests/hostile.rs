@@ -33,7 +33,7 @@ fn source(name: &str, text: impl Into<String>) -> Source {
     }
 }
 
-/// Imports a text as everybody's. What comes of it is a good configuration; the mistake is returned otherwise.
+/// Imports a text in every format. The result is a good configuration, or a mistake that is returned.
 fn everywhere(text: &str) {
     for peer in PEERS {
         for name in ["a.conf", "a.toml"] {

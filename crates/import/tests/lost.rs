@@ -90,7 +90,7 @@ fn import_takes_a_middleware_by_its_whole_name_and_namespace() {
 }
 
 #[test]
-fn import_of_an_empty_key_limits_nobody() {
+fn import_of_an_empty_key_limits_no_request() {
     let made = imported("n_empty.conf", Peer::Nginx);
     assert!(!made.toml.contains("[limits."), "{}", made.toml);
     assert!(

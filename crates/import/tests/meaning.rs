@@ -565,7 +565,7 @@ fn differs_nginx_held_requests_only_by_microseconds() {
 }
 
 #[test]
-fn import_nginx_key_of_a_server_without_a_name_limits_nobody() {
+fn import_nginx_key_of_a_server_without_a_name_limits_no_request() {
     let zone = "limit_req_zone $server_name zone=a:10m rate=7r/s;";
     let made = imported(
         "nginx.conf",

@@ -343,7 +343,7 @@ mod tests {
                         let due = now + granted.wait.0;
                         assert!(
                             gone.last().is_none_or(|(last, _)| *last <= due),
-                            "nobody overtakes"
+                            "no request overtakes"
                         );
                         gone.push((due, cost));
                         state = Some(granted.next);

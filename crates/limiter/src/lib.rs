@@ -310,14 +310,14 @@ fn substitute(store: &impl Store, shares: &Arc<Shares>) {
 /// Of the claims that were decided without their store, those whose limit is then decided by no
 /// bucket.
 fn unasked(claims: &[Claim<'_>], ungoverned: u16) -> u16 {
-    let asks_nobody = |(place, claim): (usize, &Claim<'_>)| match claim.limit.when_down {
+    let needs_no_store = |(place, claim): (usize, &Claim<'_>)| match claim.limit.when_down {
         WhenDown::Allow => decision::bit(place),
         WhenDown::LocalShare | WhenDown::Refuse => 0,
     };
     if ungoverned == 0 {
         0
     } else {
-        claims.iter().enumerate().map(asks_nobody).sum::<u16>() & ungoverned
+        claims.iter().enumerate().map(needs_no_store).sum::<u16>() & ungoverned
     }
 }
 

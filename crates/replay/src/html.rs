@@ -172,7 +172,7 @@ impl Page {
     }
 
     fn frontier(&mut self, suggestion: &Suggestion) {
-        self.body.push_str("<h2>The least burst with which nobody is refused</h2><table id=frontier><tr><th>rate<th>burst<th>without floods<th>give or take");
+        self.body.push_str("<h2>The least burst that refuses no key</h2><table id=frontier><tr><th>rate<th>burst<th>without floods<th>give or take");
         let admitted = &suggestion.frontier_admitted;
         self.body.push_str(if admitted.is_empty() {
             "</tr>"

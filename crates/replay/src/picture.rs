@@ -92,7 +92,7 @@ pub(crate) fn map(suggestion: &crate::suggest::Suggestion) -> String {
     if let (Some(first), Some(last)) = (map.rates.first(), map.rates.last()) {
         let _ = writeln!(
             text,
-            "          {} to {}; blank nobody, \u{2591} up to 0.1 %, \u{2592} up to 1 %, \u{2593} more; X today, o balanced",
+            "          {} to {}; blank no key, \u{2591} up to 0.1 %, \u{2592} up to 1 %, \u{2593} more; X today, o balanced",
             first.text, last.text
         );
     }

@@ -143,7 +143,7 @@ impl Queue {
             if dropped > 0 {
                 tracing::warn!(
                     dropped,
-                    "messages of the operations log were dropped: nobody read them"
+                    "messages of the operations log were dropped: its reader was too slow"
                 );
             }
         }

@@ -67,7 +67,7 @@ impl Connection {
         }
     }
 
-    /// Connects, if somebody listens.
+    /// Connects, if there is a listener.
     pub fn try_open(to: SocketAddr) -> Option<Self> {
         TcpStream::connect(to).is_ok().then(|| Self::open(to))
     }

@@ -40,7 +40,7 @@ impl Front {
                 let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
                 bound
                     .send(listener.local_addr().expect("an address"))
-                    .expect("somebody waits for it");
+                    .expect("a test waits for it");
                 tokio::select! {
                     () = serve(&listener, &shared) => {}
                     _ = stopped => {}

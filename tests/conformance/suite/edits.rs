@@ -1,4 +1,4 @@
-//! No edit of a limit refills anybody: what a caller has left under the old numbers is the most that
+//! No edit of a limit refills a bucket: what a caller has left under the old numbers is the most that
 //! the new ones grant at once.
 
 use std::sync::Arc;
@@ -140,7 +140,7 @@ fn made<S: Subject>(terms: &Terms) -> Limit {
 
 /// For each limit and each edit: a caller who has used up his bucket gets nothing more by it, and one who has some units
 /// left has no more of them. Twice, since an edit is also taken back.
-pub(crate) async fn no_edit_of_a_limit_refills_anybody<S: Subject>() {
+pub(crate) async fn no_edit_of_a_limit_refills_a_bucket<S: Subject>() {
     for terms in edited::<S>() {
         let before = made::<S>(&terms);
         let numbers = NUMBERS.iter().map(|(name, edit)| {

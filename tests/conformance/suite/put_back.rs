@@ -74,8 +74,8 @@ pub(crate) async fn a_clock_that_steps_back_and_forward_finds_buckets_as_the_cor
     }
 }
 
-/// Who has used everything up waits for as long as anybody does, and not for the hour by which the clock was put back.
-pub(crate) async fn a_clock_put_back_by_an_hour_holds_nobody_up_for_it<S: Subject>() {
+/// A caller that has used everything up waits as long as any other does, and not for the hour by which the clock was put back.
+pub(crate) async fn a_clock_put_back_by_an_hour_delays_no_caller_for_it<S: Subject>() {
     const TEN: Micros = Micros::from_secs(10);
     if !S::SHARED {
         return;

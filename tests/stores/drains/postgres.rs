@@ -5,7 +5,7 @@ use std::process::Command;
 use tollgate_store::RemoteStore;
 use tollgate_store::clock::Clock;
 
-use super::{clock, limits, lost_under_load, nobody_is_refilled};
+use super::{clock, limits, lost_under_load, no_bucket_is_refilled};
 use crate::faults::draw;
 use crate::postgres_faults::{connect, connect_with};
 use crate::servers::{Pooler, Postgres, wait_until};
@@ -26,7 +26,7 @@ async fn some_rows(store: &RemoteStore, clock: &Clock) {
 }
 
 #[tokio::test]
-async fn postgres_emptied_or_recreated_under_drain_refills_nobody() {
+async fn postgres_emptied_or_recreated_under_drain_refills_no_bucket() {
     if !Postgres::available() {
         return;
     }
@@ -40,7 +40,7 @@ async fn postgres_emptied_or_recreated_under_drain_refills_nobody() {
     ] {
         let clock = clock();
         let store = pinned(&server.url(), &clock).await;
-        nobody_is_refilled(&store, &clock, emptied, async || {
+        no_bucket_is_refilled(&store, &clock, emptied, async || {
             server.psql("postgres", emptied);
         })
         .await;
@@ -74,7 +74,7 @@ async fn postgres_new_database_on_an_old_server_begins_drained() {
 }
 
 #[tokio::test]
-async fn postgres_restored_from_a_dump_refills_nobody() {
+async fn postgres_restored_from_a_dump_refills_no_bucket() {
     if !Postgres::available() {
         return;
     }
@@ -90,7 +90,7 @@ async fn postgres_restored_from_a_dump_refills_nobody() {
         let store = pinned(&server.url(), &clock).await;
         some_rows(&store, &clock).await;
         let dump = server.dump(dumped);
-        nobody_is_refilled(&store, &clock, "a dump", async || {
+        no_bucket_is_refilled(&store, &clock, "a dump", async || {
             // (A heartbeat may come between the two.)
             let mut tries = 0;
             wait_until("restored dump", || {
@@ -107,7 +107,7 @@ async fn postgres_restored_from_a_dump_refills_nobody() {
 
 /// One process of the server is killed: it recovers by itself, with the same postmaster.
 #[tokio::test]
-async fn postgres_recovered_from_a_crash_refills_nobody() {
+async fn postgres_recovered_from_a_crash_refills_no_bucket() {
     if !Postgres::available() {
         return;
     }
@@ -119,7 +119,7 @@ async fn postgres_recovered_from_a_crash_refills_nobody() {
             &format!("ALTER TABLE tollgate_buckets SET {table}"),
         );
         some_rows(&store, &clock).await;
-        nobody_is_refilled(&store, &clock, table, async || {
+        no_bucket_is_refilled(&store, &clock, table, async || {
             let asked = "SELECT pid FROM pg_stat_activity WHERE application_name = 'tollgate'";
             let pid = server.psql("postgres", asked).trim().to_owned();
             assert!(
@@ -143,7 +143,7 @@ async fn postgres_recovered_from_a_crash_refills_nobody() {
 
 /// The standby has run for long, and has the buckets as they were before they were used up, or none.
 #[tokio::test]
-async fn postgres_standby_behind_is_promoted_and_refills_nobody() {
+async fn postgres_standby_behind_is_promoted_and_refills_no_bucket() {
     if !Postgres::available() {
         return;
     }
@@ -163,7 +163,7 @@ async fn postgres_standby_behind_is_promoted_and_refills_nobody() {
             "postgres://postgres@{hosts}/postgres?sslmode=disable&target_session_attrs=read-write"
         );
         let store = pinned(&url, &clock).await;
-        nobody_is_refilled(&store, &clock, table, async || {
+        no_bucket_is_refilled(&store, &clock, table, async || {
             primary.crash();
             standby.run();
             standby.psql("postgres", "SELECT pg_promote()");
@@ -173,7 +173,7 @@ async fn postgres_standby_behind_is_promoted_and_refills_nobody() {
 }
 
 #[tokio::test]
-async fn postgres_emptied_under_load_refills_nobody() {
+async fn postgres_emptied_under_load_refills_no_bucket() {
     if !Postgres::available() {
         return;
     }
@@ -187,7 +187,7 @@ async fn postgres_emptied_under_load_refills_nobody() {
 
 /// The gateway does not see that the server behind the pooler is another.
 #[tokio::test]
-async fn postgres_emptied_behind_a_pooler_refills_nobody() {
+async fn postgres_emptied_behind_a_pooler_refills_no_bucket() {
     if !Postgres::available() || !Pooler::available() {
         return;
     }
@@ -195,7 +195,7 @@ async fn postgres_emptied_behind_a_pooler_refills_nobody() {
     let pooler = Pooler::start(&server);
     let store = pinned(&pooler.url(), &clock).await;
     let emptied = "TRUNCATE tollgate_buckets";
-    nobody_is_refilled(&store, &clock, emptied, async || {
+    no_bucket_is_refilled(&store, &clock, emptied, async || {
         server.psql("postgres", emptied);
     })
     .await;

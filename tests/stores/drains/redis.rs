@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use super::{clock, lost_under_load, nobody_is_refilled};
+use super::{clock, lost_under_load, no_bucket_is_refilled};
 use crate::redis_faults::connect_with;
 use crate::servers::{Redis, available, wait_until};
 
@@ -34,7 +34,7 @@ fn leading_to(port: &Arc<AtomicU16>) -> u16 {
 }
 
 #[tokio::test]
-async fn redis_emptied_under_drain_refills_nobody() {
+async fn redis_emptied_under_drain_refills_no_bucket() {
     if !available("redis-server") {
         return;
     }
@@ -45,7 +45,7 @@ async fn redis_emptied_under_drain_refills_nobody() {
             (o.pinned, o.local_refusals) = (Some(clock.clone()), false)
         })
         .await;
-        nobody_is_refilled(&store, &clock, emptied, async || {
+        no_bucket_is_refilled(&store, &clock, emptied, async || {
             server.ask(emptied);
         })
         .await;
@@ -55,7 +55,7 @@ async fn redis_emptied_under_drain_refills_nobody() {
 }
 
 #[tokio::test]
-async fn redis_emptied_under_load_refills_nobody() {
+async fn redis_emptied_under_load_refills_no_bucket() {
     if !available("redis-server") {
         return;
     }
@@ -69,7 +69,7 @@ async fn redis_emptied_under_load_refills_nobody() {
 
 /// The replica has the buckets as they were before they were used up, with the mark of the old master.
 #[tokio::test]
-async fn redis_replica_behind_is_promoted_and_refills_nobody() {
+async fn redis_replica_behind_is_promoted_and_refills_no_bucket() {
     if !available("redis-server") {
         return;
     }
@@ -89,7 +89,7 @@ async fn redis_replica_behind_is_promoted_and_refills_nobody() {
         replica.ask("DBSIZE") == primary.ask("DBSIZE")
     });
     replica.ask("REPLICAOF NO ONE");
-    nobody_is_refilled(&store, &clock, "a replica that is behind", async || {
+    no_bucket_is_refilled(&store, &clock, "a replica that is behind", async || {
         primary.kill();
         port.store(replica.port, Ordering::Release);
     })
@@ -97,7 +97,7 @@ async fn redis_replica_behind_is_promoted_and_refills_nobody() {
 }
 
 #[tokio::test]
-async fn redis_restarted_from_an_old_file_refills_nobody() {
+async fn redis_restarted_from_an_old_file_refills_no_bucket() {
     if !available("redis-server") {
         return;
     }
@@ -110,7 +110,7 @@ async fn redis_restarted_from_an_old_file_refills_nobody() {
         let _ = super::draw(&store, &limit, b"used").await;
     }
     server.ask("SAVE");
-    nobody_is_refilled(&store, &clock, "an old file", async || {
+    no_bucket_is_refilled(&store, &clock, "an old file", async || {
         server.kill();
         server.run();
     })

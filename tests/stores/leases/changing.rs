@@ -74,7 +74,7 @@ async fn leases_under_changing_numbers_grant_no_more_than_the_largest() {
                     scripts.fast(bucket, now, 1, random.u16(1..150)).await.1,
                     "drawn",
                 ),
-                // All there is: had anybody found the bucket full, it would show.
+                // All there is: if a gateway had found the bucket full, it would show.
                 2 if random.u8(..4) == 0 => {
                     pay(scripts.fast(bucket, now, 1, 1_500).await.1, "drawn")
                 }

@@ -91,7 +91,7 @@ impl ProxyHttp for Gate {
         let Some(log) = &self.log else { return };
         let status = session.response_written().map_or(0, |response| response.status.as_u16());
         let request = session.req_header();
-        let mut log = log.lock().expect("nobody panics with it");
+        let mut log = log.lock().expect("no thread panics while it holds the lock");
         let _ = writeln!(log, "{} {} {status} {}", request.method, request.uri, session.body_bytes_sent());
     }
 }
@@ -118,7 +118,7 @@ fn main() {
         std::thread::spawn(move || {
             loop {
                 std::thread::sleep(Duration::from_secs(1));
-                let _ = flushed.lock().expect("nobody panics with it").flush();
+                let _ = flushed.lock().expect("no thread panics while it holds the lock").flush();
             }
         });
         log

@@ -175,7 +175,7 @@ settings! {
         /// page cannot reach it through a name of its own.
         hosts: Vec<String> as Vec<HostName> = [] => ["gateway.internal"],
         /// Who may change buckets over it (`tollgate key reset`): by a bearer token or, on a Unix socket, by the user of the
-        /// process. Without operators nobody may, and reads stay open. With operators, gateways ask a shared store again after
+        /// process. Without operators no request may change anything, and reads stay open. With operators, gateways ask a shared store again after
         /// 50 ms about a bucket that is exhausted.
         operators: Vec<Operator> => [{ name = "ann", token = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" }],
         /// The file to which every change by an operator is appended, a line of JSON each. Default: the operations log.

@@ -55,7 +55,7 @@ pub(crate) fn check_operators(admin: &Admin, context: &mut Context<'_>) {
         if let (true, Some(place)) = (tcp, context.place(&place("user"))) {
             let title = "`user` needs an admin listener on a Unix socket";
             context
-                .error(title, place, "over TCP nobody knows the user")
+                .error(title, place, "a TCP connection does not tell its user")
                 .help("listen = \"unix:/run/tollgate/admin.sock\", or give the operator a token");
         }
         let is_same = |other: &Operator| {

@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_others_attempts_for_longer_than_one_may_take() {
+    async fn no_request_waits_for_others_attempts_for_longer_than_one_may_take() {
         let upstream = upstream(([192, 0, 2, 1], 80).into());
         let connector = Connector::new(&upstream.servers[0], None, &upstream).expect("no TLS");
         let lanes = Http2Pool::new(60, 8);

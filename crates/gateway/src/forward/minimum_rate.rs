@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_in_which_nobody_waits_does_not_count() {
+    async fn time_without_a_waiting_reader_does_not_count() {
         let mut pace = MinimumRate::new(Micros::from_secs(30), 100, Micros::from_secs(2), None);
         for _ in 0..20 {
             assert_eq!(wait(&mut pace, Duration::from_millis(50)).await, None);

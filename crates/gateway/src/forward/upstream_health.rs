@@ -539,7 +539,7 @@ mod tests {
         one.failed();
         two.failed();
         assert!(!one.is_fit() && !two.is_fit());
-        let watch = one.watch().expect("nobody has them");
+        let watch = one.watch().expect("it is not watched yet");
         assert!(two.watch().is_none(), "one asks for all");
         drop(watch);
         assert!(two.watch().is_some(), "when it goes another takes over");

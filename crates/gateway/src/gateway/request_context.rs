@@ -268,7 +268,7 @@ impl RequestContext {
     pub(super) fn turned_away(&mut self, rejection: &Rejection) -> StatusCode {
         let (label, status) = (rejection.label(), rejection.status());
         (self.reason, self.turned_away) = (label, true);
-        if status == StatusCode::BAD_REQUEST && !rejection.is_to_nobody() {
+        if status == StatusCode::BAD_REQUEST && !rejection.is_unreceived() {
             self.side.metrics.bad_request(label);
         }
         self.side.metrics.rejected(label);
@@ -301,8 +301,8 @@ impl RequestContext {
         }
     }
 
-    /// Records that nobody receives the response, because the client left.
-    pub(super) const fn answered_nobody(&mut self) {
+    /// Records that the response is not received, because the client left.
+    pub(super) const fn response_unreceived(&mut self) {
         self.status = STATUS_CLIENT_LEFT;
     }
 

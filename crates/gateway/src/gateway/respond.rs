@@ -63,8 +63,8 @@ pub(super) fn refuse(
     edits.complete(response.headers_mut());
     context.annotate(response.headers_mut(), asked.takes_lines());
     context.answered(&response, Some(status), rejection.cause(), asked.is_head());
-    if rejection.is_to_nobody() {
-        context.answered_nobody();
+    if rejection.is_unreceived() {
+        context.response_unreceived();
     }
     response.map(|body| Guarded::new(body, Closing(context)))
 }

@@ -112,7 +112,7 @@ fn mutate(dice: &mut Rng, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Requests as anybody may send them.
+/// Requests as any client may send them.
 pub fn requests(dice: &mut Rng) -> Vec<u8> {
     let mut bytes = Vec::new();
     for index in 0..dice.usize(1..5) {

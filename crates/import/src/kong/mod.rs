@@ -159,7 +159,7 @@ fn read(root: &Node, draft: &mut Draft) {
 enum Callers {
     /// `key-auth` holds on all of them.
     ByKey,
-    /// Nobody is authenticated on any of them.
+    /// No consumer is authenticated on any of them.
     None,
     /// Some are known, or by what is not read.
     Unknown,
@@ -209,7 +209,7 @@ fn limits(plugin: &Plugin<'_>, callers: Callers, draft: &mut Draft) -> Vec<(&'st
             return Vec::new();
         }
         "consumer" | "credential" => {
-            draft.note(format!("{place}: limit_by {by}: nobody is authenticated on its routes, so Kong counts by address, as here"));
+            draft.note(format!("{place}: limit_by {by}: no consumer is authenticated on its routes, so Kong counts by address, as here"));
             ("address".to_owned(), "")
         }
         "service" if matches!(plugin.scope, Scope::Service(_) | Scope::Route(_)) => {
@@ -293,7 +293,7 @@ fn consumers(plugins: &[Plugin<'_>], draft: &mut Draft) {
                 .any(|caller| caller.name == *consumer)
         });
         if !has_key {
-            let why = "its key is not in the file (keyauth_credentials), so nobody can tell it from others";
+            let why = "its key is not in the file (keyauth_credentials), so its consumer cannot be told from others";
             draft.not_imported(&place, &what, why);
             continue;
         }

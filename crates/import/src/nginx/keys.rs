@@ -11,7 +11,7 @@ pub(crate) struct Key {
     pub(crate) when_missing: &'static str,
     /// Whether each server has buckets of its own.
     pub(crate) by_server: bool,
-    /// Whether it is always empty, by which nobody is limited.
+    /// Whether it is always empty, so that it limits no request.
     pub(crate) is_empty: bool,
     /// Addresses that are not limited.
     pub(crate) exempt: Vec<String>,

@@ -398,14 +398,14 @@ impl Walk {
                     .get(&(used.amount.is_connections(), used.zone.clone()));
                 let key = zone.and_then(|zone| zone.key.as_ref().ok());
                 if key.is_some_and(|key| key.is_empty) {
-                    let why = "the key is empty, and NGINX limits nobody by it";
+                    let why = "the key is empty, and NGINX limits no request by it";
                     draft.nothing(&used.place, &used.words, why);
                     continue;
                 }
                 let by_server = key.is_some_and(|key| key.by_server);
                 let is_alone = key.is_some_and(|key| key.per == ["everyone"]);
                 if by_server && is_alone && server.is_empty() {
-                    let why = "the server has no name, so the key is empty, and NGINX limits nobody by it";
+                    let why = "the server has no name, so the key is empty, and NGINX limits no request by it";
                     draft.nothing(&used.place, &used.words, why);
                     continue;
                 }

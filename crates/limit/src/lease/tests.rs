@@ -148,7 +148,7 @@ fn a_return_is_taken_once_and_in_time() {
 }
 
 #[test]
-fn where_many_leases_are_out_who_waits_is_served_and_nobody_else() {
+fn where_many_leases_are_out_the_waiting_gateway_is_served_and_no_other() {
     let (bucket, terms) = (
         bucket(100, 1_000_000),
         Terms {

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_braces_inside_strings_mislead_nobody() {
+    fn names_and_braces_inside_strings_do_not_mislead() {
         assert_eq!(json("n", r#"{"text":"\"n\":1,{\"n\":2}","n":3}"#), Some(3));
         assert_eq!(json("n", r#"{"text":"n","m":4}"#), None);
         assert_eq!(json("n", r#"{"m":"n","x":[1,2,{"n":5}]}"#), None);

@@ -138,7 +138,7 @@ mod tests {
     use super::{Full, Place, network};
 
     #[test]
-    fn nobody_takes_more_than_is_left_for_the_others() {
+    fn no_connection_takes_more_than_is_left_for_the_others() {
         let settings = Settings::default();
         let shared = Arc::new(Shared::new(settings.clone()));
         let mut crowd = Vec::new();

@@ -146,7 +146,7 @@ fn a_refusal_arrives_whatever_comes_behind_the_head_it_is_of() {
 }
 
 #[test]
-fn a_caller_that_leaves_while_nobody_reads_or_writes_is_seen_to_leave() {
+fn a_client_that_leaves_while_no_task_reads_or_writes_is_seen_to_leave() {
     let server = start(Settings::default());
     let mut stream = server.connect();
     stream
@@ -198,7 +198,7 @@ fn an_early_answer_reaches_a_caller_that_goes_on_sending() {
 }
 
 #[test]
-fn a_panic_is_one_500_and_costs_nobody_else_anything() {
+fn a_panic_is_one_500_and_costs_no_other_request_anything() {
     let server = start(Settings::default());
     let mut bystander = server.connect();
     bystander

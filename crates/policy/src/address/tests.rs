@@ -116,7 +116,7 @@ fn address_headers_that_disagree_are_refused() {
     );
     // An entry that is no address names the proxy: another client than the other header names.
     assert_eq!(client(&policy(), "10.0.0.1", &both(";;;")), "Client");
-    // A peer that is not trusted names nobody, whatever it writes.
+    // What a peer that is not trusted writes names no client.
     assert_eq!(
         client(&policy(), "192.0.2.1", &both("for=6.6.6.6")),
         "192.0.2.1"

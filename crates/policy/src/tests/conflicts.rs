@@ -16,7 +16,7 @@ fn everything_wrong_with_the_parts_is_said_at_once() {
             identity("pair", &["bearer", "address"], WhenMissing::Skip),
             WhenUnknown::Accept,
         ),
-        identity("nobody", &[], WhenMissing::Skip),
+        identity("none", &[], WhenMissing::Skip),
         identity("user", &["jwt:sub"], WhenMissing::Skip),
     ];
     let mut edited = route("/d", &[99]);

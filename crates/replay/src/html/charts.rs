@@ -151,7 +151,7 @@ impl Page {
             }
         }
         self.body.push_str(
-            "</svg><p class=legend><span class=none></span>nobody <span class=few></span>up to 0.1 % of keys <span class=some></span>up to 1 % \
+            "</svg><p class=legend><span class=none></span>no key <span class=few></span>up to 0.1 % of keys <span class=some></span>up to 1 % \
              <span class=many></span>more; the lines are 0.1 % and 1 %, the cross is today's limit, circles are the choices</p>",
         );
     }

@@ -66,7 +66,7 @@ impl Pattern {
             }
             if parts.last().is_some_and(|(_, behind)| behind.is_empty()) {
                 return Err(format!(
-                    "`${}` follows another variable at once: nobody can tell where one ends",
+                    "`${}` follows another variable at once: the end of the first is not known",
                     &name[..length]
                 ));
             }

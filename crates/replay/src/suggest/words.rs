@@ -98,7 +98,7 @@ impl Suggestion {
         );
         let _ = writeln!(
             text,
-            "\nThe least burst with which nobody is refused\n{:>14} {:>12} {:>14} {:>8}{}",
+            "\nThe least burst that refuses no key\n{:>14} {:>12} {:>14} {:>8}{}",
             "rate",
             "burst",
             "without floods",

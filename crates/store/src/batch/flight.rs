@@ -41,7 +41,7 @@ impl Failure {
 }
 
 /// A call whose response is not delivered yet.
-#[must_use = "somebody waits for the answer"]
+#[must_use = "a request waits for the decision"]
 pub(super) struct Landed {
     flight: Flight,
     answer: Answer,
@@ -63,7 +63,7 @@ struct Grounded {
 }
 
 /// The outcome of calls that were sent together.
-#[must_use = "somebody waits for the answers"]
+#[must_use = "requests wait for the decisions"]
 pub(super) struct Flown {
     pub(super) landed: Vec<Landed>,
     pub(super) outcome: Result<(), Failure>,
@@ -90,7 +90,7 @@ impl Flown {
 }
 
 /// Calls that are sent together: as many as there are parts (one, outside a cluster).
-#[must_use = "somebody waits for the answer"]
+#[must_use = "a request waits for the decision"]
 pub(super) struct Departing(Vec<Flight>);
 
 impl Departing {
@@ -323,9 +323,9 @@ async fn call_until_late(
             .iter_mut()
             .flatten()
             .chain(flight.peeks.iter_mut().map(|(ask, _)| ask));
-        let mut anybody = false;
+        let mut waiting = false;
         for ask in asks {
-            anybody = true;
+            waiting = true;
             if ask.reply.is_none() {
                 continue;
             }
@@ -339,7 +339,7 @@ async fn call_until_late(
                 next = Some(next.map_or(ask.deadline, |earliest| earliest.min(ask.deadline)));
             }
         }
-        if !anybody && alone > now {
+        if !waiting && alone > now {
             next = Some(alone);
         }
         let Some(next) = next else {

@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(
             gathering.enough(3, 0),
             None,
-            "a crowd that has gone keeps nobody"
+            "a crowd that has gone delays no request"
         );
     }
 

@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(
             (replicas.gone("a"), replicas.most()),
             (None, 3),
-            "nobody knows better"
+            "no heartbeat says otherwise"
         );
     }
 }

@@ -24,7 +24,7 @@ use crate::wire_form::{Name, Names, WireForm};
 use tollgate_limit::{Draw, Micros, Settlement};
 
 /// No server has the slot.
-const NOBODY: u16 = u16::MAX;
+const UNOWNED: u16 = u16::MAX;
 
 /// The servers of one store.
 #[derive(Debug)]
@@ -64,13 +64,13 @@ impl Parts {
     pub(crate) fn owner(&self, slot: u16) -> Option<usize> {
         self.owners
             .get(usize::from(slot))
-            .filter(|owner| **owner != NOBODY)
+            .filter(|owner| **owner != UNOWNED)
             .map(|owner| usize::from(*owner))
     }
 
     /// Whether every slot has a server.
     pub(crate) fn is_complete(&self) -> bool {
-        !self.owners.is_empty() && !self.owners.contains(&NOBODY)
+        !self.owners.is_empty() && !self.owners.contains(&UNOWNED)
     }
 
     fn server(&self, slot: u16) -> Option<&Arc<Server>> {
@@ -82,7 +82,7 @@ impl Parts {
         slots: usize,
         ranges: impl Iterator<Item = (std::ops::RangeInclusive<u16>, usize)>,
     ) -> Vec<u16> {
-        let mut owners = vec![NOBODY; slots];
+        let mut owners = vec![UNOWNED; slots];
         for (range, place) in ranges {
             let (from, to) = (usize::from(*range.start()), usize::from(*range.end()));
             if let (Some(owned), Ok(place)) = (owners.get_mut(from..=to), u16::try_from(place)) {

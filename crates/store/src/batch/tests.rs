@@ -120,7 +120,7 @@ async fn corrections_of_a_rate_and_of_places_go_in_calls_of_their_own_and_keep_t
 #[tokio::test]
 async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refused_for_a_leases_time()
  {
-    // A limit that is only tried out refuses nobody, and says what it would have done.
+    // A limit that is only tried out refuses no request, and says what it would have done.
     for enforced in [true, false] {
         let mut shared = Shared::new(Clock::system(), Micros::from_secs(10), true);
         let leases = Arc::new(Leases::new(shared.clock.clone(), true));
@@ -196,7 +196,7 @@ async fn where_all_buckets_lie_on_one_server_no_request_waits_for_a_lease() {
     );
     let claims = [(&total, &b"all"[..]), (&each, b"me")];
     let claims = claims.map(|(limit, key)| Claim::new(limit, key, 1));
-    // Nobody answers wishes.
+    // The peer does not reply.
     let servers = Servers::one(shared.clone());
     let draw = tokio::select! {
         draw = servers.draw(names.wants(&claims)) => draw,
@@ -256,7 +256,7 @@ fn a_lane_that_gathers_goes_on_when_enough_are_queued_or_its_time_is_over() {
     assert_eq!(
         shared.gather(3, Duration::from_micros(30)),
         0,
-        "nobody comes"
+        "no request comes"
     );
     let start = Instant::now();
     std::thread::scope(|scope| {

@@ -399,7 +399,7 @@ impl<W: LockWord> Locked<'_, W> {
         for slot in 1..SLOTS {
             debug_assert!(
                 self.held & bit(slot) != 0 || self.arrival(slot) == 0,
-                "nobody draws from what moves"
+                "no request draws from what moves"
             );
             arrival_of(self.lines, slot).store(MOVED, Ordering::Release);
         }

@@ -135,7 +135,7 @@ fn a_reload_never_adds_a_token_and_says_what_it_did() {
 
 /// An application may make the next store on two threads: the buckets are in both.
 #[test]
-fn reloads_at_the_same_time_refill_nobody() {
+fn reloads_at_the_same_time_refill_no_bucket() {
     for kind in [Kind::TokenBucket, Kind::Interval] {
         let limits = |burst| {
             let terms = terms(kind, 1, Micros::from_secs(3600), burst);

@@ -103,7 +103,7 @@ impl LocalStore {
                 return self.draw_any(claims, now);
             }
         }
-        let mut standings = [NOBODYS; 4];
+        let mut standings = [UNOWNED_; 4];
         each!(place in N { standings[place] = sites[place].standing(verdicts[place], arrivals[place]); });
         Draw {
             granted,
@@ -175,7 +175,7 @@ impl LocalStore {
 }
 
 /// A placeholder for indices without a claim.
-const NOBODYS: Standing = Standing {
+const UNOWNED_: Standing = Standing {
     verdict: Verdict::Allow { wait: Micros::ZERO },
     remaining: 0,
     reset: Micros::ZERO,

@@ -19,7 +19,7 @@ pub(super) const DRAW_SEVERAL_OF: &str =
 
 /// Whether the function supports a limit; the core decides the rest in a transaction.
 fn carries(shape: &WireForm) -> bool {
-    let nobody_waits = match shape.algorithm() {
+    let none_waits = match shape.algorithm() {
         // Above this, a product in the function may exceed 63 bits.
         Algorithm::TokenBucket(bucket) => {
             bucket.max_wait() == Micros::ZERO && bucket.quota().n < 1 << 40
@@ -29,7 +29,7 @@ fn carries(shape: &WireForm) -> bool {
         }
         _ => false,
     };
-    nobody_waits && !shape.drains()
+    none_waits && !shape.drains()
 }
 
 /// Whether the function supports a request.

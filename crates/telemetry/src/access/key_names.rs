@@ -1,5 +1,5 @@
 //! Names of callers' keys for logs and pages: keyed hashes, so that a name tells callers apart
-//! without naming them, and nobody can test a guessed key without the secret.
+//! without naming them, and a guessed key cannot be tested without the secret.
 
 use siphasher::sip::SipHasher13;
 

@@ -170,7 +170,7 @@ fn sampling_never_drops_a_refused_request() {
 
 #[test]
 fn a_full_buffer_drops_and_counts_but_keeps_room_for_refusals() {
-    // A pipe that nobody reads: the writer blocks in it, and the buffer behind it fills.
+    // A pipe without a reader: the writer blocks in it, and the buffer behind it fills.
     let folder = tempfile::tempdir().expect("a folder");
     let log = open(&folder.path().join("access.log"), SAMPLE_ALL);
     let writer = log.writer();

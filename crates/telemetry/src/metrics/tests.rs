@@ -69,7 +69,7 @@ fn more_names_than_slots_count_as_other() {
 }
 
 #[test]
-fn a_status_nobody_registered_counts_by_its_class() {
+fn a_status_that_is_not_registered_counts_by_its_class() {
     let metrics = Metrics::new(0);
     let labels = metrics.resolve::<&str>(&[], &[]);
     let worker = metrics.worker();

@@ -71,7 +71,7 @@ fn a_large_answer_streams_in_bounded_memory() {
         ))?;
         let piece = vec![b'x'; 1 << 16];
         let mut written = 0;
-        // A write that nobody takes for so long tells how far it came, once; then it waits.
+        // A write that the peer does not take for so long tells how far it came, once; then it waits.
         let tell_after = Duration::from_millis(200);
         conn.stream.set_write_timeout(Some(tell_after))?;
         while written < SIZE {

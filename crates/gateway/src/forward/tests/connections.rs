@@ -13,7 +13,7 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
 const UNAVAILABLE: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
 
-/// An address that nobody listens at.
+/// An address without a listener.
 fn dead() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     listener.local_addr().expect("bound")
@@ -472,7 +472,7 @@ fn a_client_that_goes_is_noticed_behind_the_requests_it_left() {
     origin.wait_closed();
     assert!(
         !origin.records().concat().contains("/2"),
-        "nobody waits for the second"
+        "no request waits for the second"
     );
 }
 

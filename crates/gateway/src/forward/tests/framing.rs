@@ -171,7 +171,7 @@ fn answers_that_are_no_http_become_502() {
     }
 }
 
-/// Whatever an upstream says wrongly on a connection: what stands behind it, which would be an answer, is nobody's.
+/// Whatever an upstream says wrongly on a connection: the bytes after it, which would be a response, go to no request.
 #[test]
 fn a_malformed_answer_poisons_no_request_after_it() {
     const EVIL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
@@ -235,7 +235,7 @@ fn a_malformed_answer_poisons_no_request_after_it() {
 }
 
 #[test]
-fn what_comes_on_an_idle_connection_is_nobodys_answer() {
+fn what_comes_on_an_idle_connection_is_no_response() {
     let (sent, wait) = std::sync::mpsc::channel();
     let origin = Origin::start(move |conn| {
         conn.request()?;

@@ -276,7 +276,7 @@ fn a_truncated_answer_is_reset_over_http2() {
 }
 
 #[test]
-fn pseudo_fields_in_trailers_reach_nobody() {
+fn pseudo_fields_in_trailers_are_not_forwarded() {
     let origin = Origin::start(|conn| {
         while conn.receive().is_ok() {}
         Ok(())

@@ -29,7 +29,7 @@ fn saying(body: &'static str) -> impl Fn(&mut Conn) -> io::Result<()> + Send + S
     }
 }
 
-/// Two servers at two addresses and one port, and a third address that nobody listens at.
+/// Two servers at two addresses and one port, and a third address without a listener.
 fn two(one: &'static str, other: &'static str) -> (Origin, Origin, SocketAddr) {
     let one = Origin::start(saying(one));
     let port = one.address.port();
@@ -141,7 +141,7 @@ fn name_each_address_has_health_checks_of_its_own() {
 }
 
 #[test]
-fn name_that_nobody_knows_is_502_until_somebody_does() {
+fn name_that_is_unknown_is_502_until_it_is_known() {
     let (one, _, _) = two("one", "other");
     let table = Table::default();
     let mut upstream = named(one.address);
@@ -179,7 +179,7 @@ fn name_last_good_answer_outlives_a_reload_while_the_resolver_fails() {
     assert_eq!(
         gateway(edited, fleet).ask(GET).body,
         "one",
-        "an upstream that nobody has used since the reload"
+        "an upstream without a request since the reload"
     );
 }
 

@@ -44,7 +44,7 @@ impl Relay {
         &self,
         connection: &ConnInfo,
         mut request: Request<Inbound>,
-    ) -> Result<Response<Guarded<ResponseBody, Nobody>>, Rejection> {
+    ) -> Result<Response<Guarded<ResponseBody, NoGuard>>, Rejection> {
         let seen = RequestHeaders::of(request.headers());
         let form = framing::normalise(&mut request, &seen)?;
         // No limit claims anything: the limiter admits.
@@ -83,15 +83,15 @@ impl Relay {
     }
 }
 
-/// Nobody waits for the end of an answer.
-struct Nobody;
+/// A guard for responses whose end no test waits for.
+struct NoGuard;
 
-impl Guard for Nobody {
+impl Guard for NoGuard {
     fn on_end(self, _: Ended<'_>) {}
 }
 
 impl Handler for Relay {
-    type Body = Guarded<ResponseBody, Nobody>;
+    type Body = Guarded<ResponseBody, NoGuard>;
 
     async fn handle(
         &self,

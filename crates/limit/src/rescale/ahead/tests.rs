@@ -30,7 +30,7 @@ fn draw(kept: &mut Kept, limit: &Algorithm, cost: u64, now: Timestamp) -> bool {
     true
 }
 
-/// However the clock steps, nobody has more than the burst and what its forward movement brings.
+/// However the clock steps, no key has more than the burst and what its forward movement brings.
 #[test]
 fn a_clock_that_steps_about_brings_what_it_has_moved_forward_and_no_more() {
     for seed in 0..400 {

@@ -48,7 +48,7 @@ impl Handler for ByPath {
                 hangs: true,
                 ..Chunks::from("abc")
             }),
-            // Read by somebody else, who stops after two pieces.
+            // Read by another task, which stops after two pieces.
             "/half" => {
                 let (mut body, held) = (request.into_body(), self.held.clone());
                 tokio::task::spawn_local(async move {
@@ -62,7 +62,7 @@ impl Handler for ByPath {
                 std::future::pending().await
             }
             "/aside" => {
-                // Somebody else reads on, as an upstream does that answered early.
+                // Another task reads on, as an upstream does that responded early.
                 tokio::task::spawn_local(request.into_body().collect());
                 Response::new("read on".into())
             }
@@ -142,7 +142,7 @@ impl Handler for ByPath {
 pub(super) struct Chunks {
     bytes: Bytes,
     left: usize,
-    /// Nobody is told how many.
+    /// The number is not told.
     streams: bool,
     /// The last piece is followed by an error.
     breaks: bool,

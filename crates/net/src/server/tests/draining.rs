@@ -31,7 +31,7 @@ fn a_drain_finishes_what_is_under_way_and_then_ends() {
 
     server.workers.drain(whole(DEADLINE));
     assert_eq!(read_to_end(&mut idle), "", "an idle connection is closed");
-    wait_until("nobody listens", || {
+    wait_until("the port is closed", || {
         TcpStream::connect(server.address).is_err()
     });
     assert!(!server.workers.ended());
@@ -65,7 +65,7 @@ fn a_drain_leaves_a_moment_to_who_asks_at_that_moment_and_no_longer() {
                 grace,
                 ..whole(10 * DEADLINE)
             });
-            wait_until("nobody listens", || {
+            wait_until("the port is closed", || {
                 TcpStream::connect(server.address).is_err()
             });
             (server, stream)
@@ -100,7 +100,7 @@ fn what_came_behind_the_last_answer_of_a_drain_does_not_take_that_back() {
             .expect("sent");
         server.await_held(1);
         server.workers.drain(whole(DEADLINE));
-        wait_until("nobody listens", || {
+        wait_until("the port is closed", || {
             TcpStream::connect(server.address).is_err()
         });
         held.write_all(b"GET /behind HTTP/1.1\r\nhost: a\r\n\r\n")

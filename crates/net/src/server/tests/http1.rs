@@ -51,7 +51,7 @@ fn requests_are_answered_in_their_order_wherever_their_bytes_are_cut() {
 }
 
 #[test]
-fn a_body_nobody_wants_is_read_over_where_it_is_there_and_ends_its_connection_where_not() {
+fn an_unread_body_is_skipped_where_it_is_there_and_ends_its_connection_where_not() {
     let server = start(Settings::default());
     let early = "POST /early HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\n";
     let last = "GET /last HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
@@ -71,7 +71,7 @@ fn a_body_nobody_wants_is_read_over_where_it_is_there_and_ends_its_connection_wh
         .write_all(format!("five{last}").as_bytes())
         .expect("it is listened to for a while");
     assert_eq!(read_to_end(&mut stream), "");
-    // Told not to send its body yet, a caller may go on with something else: nobody could tell which it is.
+    // Told not to send its body yet, a client may send something else: the bytes alone do not tell which it is.
     let head = early.replace("host: a", "host: a\r\nexpect: 100-continue");
     let answer = server.talk(format!("{head}{last}").as_bytes());
     assert!(
@@ -115,7 +115,7 @@ fn an_answer_is_as_long_as_it_says_or_the_last_on_its_connection() {
 }
 
 #[test]
-fn nobody_who_speaks_http_1_0_is_told_to_go_on() {
+fn a_client_of_http_1_0_is_not_told_to_continue() {
     let server = start(Settings::default());
     let mut stream = server.connect();
     stream
@@ -147,12 +147,12 @@ fn an_early_answer_to_a_last_request_ends_before_its_body_does() {
         .write_all(format!("{head}abc").as_bytes())
         .expect("sent");
     assert!(read_to_end(&mut stream).ends_with("read on"));
-    stream.write_all(b"def").expect("somebody reads it");
+    stream.write_all(b"def").expect("the server reads it");
     wait_until("it has ended", || server.shared.bounds.open() == 0);
 }
 
 #[test]
-fn what_somebody_reads_on_after_an_early_answer_has_time_as_long_as_it_comes() {
+fn a_body_read_after_an_early_response_has_time_as_long_as_it_arrives() {
     let server = start(Settings {
         body_idle: Duration::from_secs(3),
         ..Settings::default()
@@ -209,7 +209,7 @@ fn what_follows_a_refused_head_is_never_a_request() {
             "{bad:?}: {answer}"
         );
     }
-    // Where nobody can say where a body ends, the answer to its request is the last.
+    // If the end of a body is not known, the response to its request is the last.
     for unclear in [
         "transfer-encoding: gzip",
         "transfer-encoding: chunked\r\ntransfer-encoding: chunked",

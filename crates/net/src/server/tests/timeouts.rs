@@ -92,7 +92,7 @@ fn a_connection_that_rests_wakes_up_where_it_was() {
         read_answer(&mut stream, "GET /b");
         wait_until("it rests", || server.shared.stats.rested.value() >= round);
     }
-    // A body that nobody reads is never taken for a request: the connection does not outlive its answer.
+    // A body that no handler reads is never taken for a request: the connection does not outlive its response.
     let head = "POST /early HTTP/1.1\r\nhost: a\r\ncontent-length: 40\r\n\r\n";
     stream.write_all(head.as_bytes()).expect("sent");
     read_answer(&mut stream, "too much");
@@ -127,7 +127,7 @@ fn a_connection_that_rests_wakes_up_where_it_was() {
 fn of_many_idle_connections_only_a_few_keep_their_buffers() {
     // The two workers together keep as many.
     const KEPT_MOST: u64 = 2 * AWAKE_MAX as u64;
-    // Nobody's second is over for as long as this test runs.
+    // No connection's second ends while this test runs.
     let server = start(Settings {
         awake: Duration::from_secs(60),
         ..Settings::default()

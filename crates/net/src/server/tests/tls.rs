@@ -1,4 +1,4 @@
-//! How encrypted connections end: with a word of goodbye, so that nobody takes their end for an attack.
+//! How encrypted connections end: with a closing alert, so that no peer takes their end for an attack.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

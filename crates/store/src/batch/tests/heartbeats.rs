@@ -182,7 +182,7 @@ async fn a_lane_that_always_has_work_tells_of_every_place_held_and_keeps_house()
             server.housekeeps.load(Ordering::Relaxed)
         );
         for (told, granted) in &*server.kept.heartbeats.borrow() {
-            // (Nobody gives a place back.)
+            // (No request gives a place back.)
             assert_eq!(
                 told, granted,
                 "a heartbeat leaves out places that were granted"

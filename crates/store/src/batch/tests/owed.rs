@@ -39,7 +39,7 @@ impl StandIn for Owes {
 }
 
 #[tokio::test]
-async fn charges_owed_have_landed_before_anybody_may_ask() {
+async fn charges_owed_have_landed_before_any_request_may_ask() {
     let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
     let limit = Arc::new(bucket(10));
     let owes = Arc::new(Owes {
@@ -61,7 +61,7 @@ async fn charges_owed_have_landed_before_anybody_may_ask() {
                 other => panic!("not a charge: {other:?}"),
             });
             seen.borrow_mut().extend(units);
-            // Nobody may ask before.
+            // No request may ask before.
             assert_eq!(
                 of.lanes_up.load(Ordering::Relaxed) > 0,
                 batch.corrections.is_empty()

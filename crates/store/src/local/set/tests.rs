@@ -59,7 +59,7 @@ fn held(words: &Words, tag: u64) -> Option<u64> {
     })
 }
 
-/// As a table draws: in one step if nobody comes in between, otherwise under the lock.
+/// As a table draws: in one step if no other thread comes in between, otherwise under the lock.
 fn draw(words: &Words, tag: u64) -> Option<u64> {
     step(words, tag).or_else(|| take(words, tag))
 }
@@ -148,7 +148,7 @@ fn two_newcomers_and_a_known_key_lose_no_charge() {
             let newcomer = loom::thread::spawn(move || take(&shared, 9));
             assert!(draw(&words, 1).is_some());
             newcomer.join().expect("no panic");
-            assert_eq!(owed(&words), before + 2, "every grant is owed by somebody");
+            assert_eq!(owed(&words), before + 2, "every grant is owed by a key");
             assert!(is_unlocked(&words));
         });
     }
@@ -200,7 +200,7 @@ fn where_debts_shrink_a_word_is_the_tags_own_even_if_it_is_locked() {
             let words = start();
             let shared = Arc::clone(&words);
             let reader = loom::thread::spawn(move || seen(&shared, 9));
-            // As with a floor of 0: 9 takes the slot of 1, which owed 1, and nobody may be refused for that.
+            // As with a floor of 0: 9 takes the slot of 1, which owed 1, and no key may be refused for that.
             let mut set = set(&words, 9).lock().expect("never moves");
             let (slot, arrival) = set.hold_for_newcomer(0);
             assert_eq!(arrival, 1);
@@ -299,7 +299,7 @@ fn several_held_slots_keep_grants_and_newcomers_away() {
             assert_eq!(
                 seen(&words, 1),
                 Some(mine.arrival()),
-                "nobody changes it meanwhile"
+                "no thread changes it meanwhile"
             );
             line.release(mine, mine.arrival() + 1);
         }
@@ -375,7 +375,7 @@ fn a_charge_during_a_move_is_made_before_it_or_at_the_successor() {
             assert_eq!(seen(&new, 7), Some(2));
             assert!(
                 set(&old, 7).lock().is_none(),
-                "nobody draws where nothing is any more"
+                "no key draws where the bucket is gone"
             );
         });
     }
@@ -466,7 +466,7 @@ fn two_newcomers_of_either_line_lose_no_charge() {
             let newcomer = loom::thread::spawn(move || take(&shared, other));
             assert!(take(&words, 110).is_some());
             newcomer.join().expect("no panic");
-            assert_eq!(owed(&words), before + 2, "every grant is owed by somebody");
+            assert_eq!(owed(&words), before + 2, "every grant is owed by a key");
             assert!(is_unlocked(&words));
         });
     }

@@ -10,7 +10,7 @@ use tollgate_limit::packed::Packed;
 use tollgate_limit::{Algorithm, Change, Kind, Limit, Micros, Settlement, Timestamp, Verdict};
 
 #[test]
-fn a_flood_of_keys_into_a_small_table_grants_nobody_a_second_burst() {
+fn a_flood_of_keys_into_a_small_table_grants_no_key_a_second_burst() {
     let terms = terms(Kind::TokenBucket, 1, Micros::from_secs(86_400), 1);
     let limits = [Arc::new(limit(0, "a", &terms, 1 << 16))];
     let store = store(&limits);

@@ -18,7 +18,7 @@ fn granted(store: &LocalStore, limit: &Limit, key: &[u8]) -> u64 {
 }
 
 #[test]
-fn limit_that_is_enforced_for_everybody_again_keeps_the_buckets_of_its_tier() {
+fn limit_that_is_enforced_for_all_keys_again_keeps_the_buckets_of_its_tier() {
     let variant = |index, mode, tier: Option<&str>| {
         let limit = limit(
             index,
@@ -73,7 +73,7 @@ fn wide_bucket_that_was_just_forgotten_grants_nothing_to_a_request_from_before_i
 }
 
 #[test]
-fn restart_with_a_warm_up_added_or_removed_refills_nobody() {
+fn restart_with_a_warm_up_added_or_removed_refills_no_bucket() {
     let plain = terms(Kind::TokenBucket, 10, HOUR, 10);
     let cold = Terms {
         warm_up: Micros::from_secs(60),

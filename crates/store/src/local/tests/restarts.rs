@@ -8,7 +8,7 @@ use crate::local::{Carry, ColdStart, LocalStore};
 use tollgate_limit::{Change, Kind, Limit, Micros, Settlement, Verdict};
 
 #[test]
-fn after_a_crash_an_empty_start_gives_nobody_anything() {
+fn after_a_crash_an_empty_start_gives_no_units() {
     let limits = [
         bucket(0, "a", 100, 60, 20),
         bucket(1, "wide", 999_983, 60, 20),
@@ -64,7 +64,7 @@ fn one_of_each() -> Vec<Arc<Limit>> {
 }
 
 #[test]
-fn a_clean_restart_refills_nobody_whatever_the_algorithm() {
+fn a_clean_restart_refills_no_bucket_whatever_the_algorithm() {
     let limits = one_of_each();
     let clock = Clock::manual(START);
     let before = LocalStore::new(&limits, clock.clone(), ColdStart::Full);
@@ -102,7 +102,7 @@ fn a_clean_restart_refills_nobody_whatever_the_algorithm() {
         );
     }
 
-    // Changed numbers, and of the last one the algorithm: nobody has more units than before.
+    // Changed numbers, and of the last one the algorithm: no key has more units than before.
     let mut changed: Vec<_> = limits
         .iter()
         .map(|old| {

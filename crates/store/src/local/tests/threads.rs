@@ -1,4 +1,4 @@
-//! Threads and locks: nobody is granted too much, a refusal waits for nobody, the short ways answer as the locked one does.
+//! Threads and locks: no key is granted too much, a refusal waits for no lock, the short ways decide as the locked one does.
 
 use std::sync::Arc;
 
@@ -213,7 +213,7 @@ fn a_refusal_waits_for_no_lock() {
                 .map(|index| {
                     let mut site = plain(index).site(store.seed.tag(b"k"), elapsed);
                     let (found, seen) = site.scan();
-                    assert!(found && site.hold(seen), "nobody else is here");
+                    assert!(found && site.hold(seen), "no other thread is here");
                     (site, seen)
                 })
                 .collect();
@@ -255,7 +255,7 @@ fn a_refusal_waits_for_no_lock() {
 
 /// One that can never pass, for a known key and a new one.
 #[test]
-fn a_cost_beyond_the_burst_is_refused_without_a_lock_and_forgets_nobody() {
+fn a_cost_beyond_the_burst_is_refused_without_a_lock_and_forgets_no_key() {
     let limits = [bucket(0, "a", 1, 60, 5), bucket(1, "b", 1, 60, 9)];
     let store = store(&limits);
     let claims = |cost| {

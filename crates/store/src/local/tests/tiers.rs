@@ -92,7 +92,7 @@ fn tier_changed_keeps_places_held_and_what_is_given_back() {
 }
 
 #[test]
-fn tier_changed_in_a_full_table_refills_nobody() {
+fn tier_changed_in_a_full_table_refills_no_bucket() {
     for kind in KINDS {
         // Room for a few callers.
         let [own, pro] = tiers(kind, 10, 100, 1 << 10);

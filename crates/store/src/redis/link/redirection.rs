@@ -23,7 +23,7 @@ enum Way {
     /// The same server again, after a moment.
     Again,
     /// No server has the slot.
-    Nobody,
+    Unserved,
 }
 
 /// The redirection in an error; `None`: the error is another one. Nothing was done, so sending the
@@ -51,7 +51,7 @@ fn way(error: &RedisError, here: &str) -> Option<Way> {
                 .detail()
                 .is_some_and(|detail| detail.contains("slot not served")) =>
         {
-            Some(Way::Nobody)
+            Some(Way::Unserved)
         }
         _ => None,
     }
@@ -80,7 +80,7 @@ pub(super) async fn follow(
                 there = None;
                 tokio::time::sleep(AGAIN).await;
             }
-            Some(Way::Nobody) => {
+            Some(Way::Unserved) => {
                 cluster.changed.notify_one();
                 return Err(Trouble::Moved(error.to_string()));
             }
