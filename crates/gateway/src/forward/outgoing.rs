@@ -1,17 +1,19 @@
 //! Builds the request for the upstream from the client's request.
 
+mod address;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::BytesMut;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderValue, PROXY_AUTHORIZATION, TE,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderValue, PROXY_AUTHORIZATION, TE,
     TRANSFER_ENCODING, UPGRADE,
 };
-use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri, Version, request};
 use http_body::Body;
 
+use self::address::rewrite;
+pub(super) use self::address::{address, unaddress};
 use super::minimum_rate::MinimumRate;
 use super::request::Outgoing;
 use super::request_body::{Gate, RequestBody};
@@ -21,9 +23,7 @@ use crate::framing::Bridged;
 use crate::headers::{self, HeaderSet, Origin};
 use crate::proxy_defaults::protocol_name;
 use tollgate_net::server::{Hold, Inbound};
-use tollgate_policy::path::normalise_with_slashes;
-use tollgate_policy::route::Route;
-use tollgate_policy::upstream::{HostPolicy, Server, Upstream};
+use tollgate_policy::upstream::Upstream;
 
 /// Prepares `request`: removes hop-by-hop headers, adds forwarding headers and the route's edits,
 /// wraps the body.
@@ -269,245 +269,4 @@ fn says(headers: &HeaderMap, length: u64) -> bool {
     let first = lines.next();
     first.is_some_and(|line| line.as_bytes() == itoa::Buffer::new().format(length).as_bytes())
         && lines.next().is_none()
-}
-
-/// Points a prepared request at `server`: sets its Host or `:authority` and its base path.
-///
-/// # Errors
-/// If the requested host is not a valid authority.
-pub(super) fn address(
-    uri: Uri,
-    headers: &mut HeaderMap,
-    host: &HostPolicy,
-    server: &Server,
-    http2: bool,
-) -> Result<Uri, ForwardError> {
-    let authority = match host {
-        HostPolicy::Keep => None,
-        HostPolicy::Upstream => Some(&server.authority),
-        HostPolicy::Fixed(authority) => Some(authority),
-    };
-    let path = if server.base_path.is_empty() {
-        uri.into_parts().path_and_query
-    } else {
-        let mut text = BytesMut::with_capacity(server.base_path.len() + uri.path().len() + 32);
-        text.extend_from_slice(server.base_path.as_bytes());
-        text.extend_from_slice(
-            uri.path_and_query()
-                .map_or("/", PathAndQuery::as_str)
-                .as_bytes(),
-        );
-        Some(PathAndQuery::from_maybe_shared(text.freeze()).map_err(|_| ForwardError::Rewrite)?)
-    };
-    let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
-    if !http2 {
-        if let Some(authority) =
-            authority.or_else(|| (!headers.contains_key(HOST)).then_some(&server.authority))
-        {
-            let value =
-                HeaderValue::from_str(authority.as_str()).map_err(|_| ForwardError::Rewrite)?;
-            headers.insert(HOST, value);
-        }
-        return Ok(Uri::from(path));
-    }
-    let asked = headers.remove(HOST);
-    let authority = match (authority, asked) {
-        (Some(authority), _) => authority.clone(),
-        (None, Some(host)) => {
-            Authority::try_from(host.as_bytes()).map_err(|_| ForwardError::Rewrite)?
-        }
-        (None, None) => server.authority.clone(),
-    };
-    let mut parts = http::uri::Parts::default();
-    parts.scheme = Some(if server.tls.is_some() {
-        Scheme::HTTPS
-    } else {
-        Scheme::HTTP
-    });
-    parts.authority = Some(authority);
-    parts.path_and_query = Some(path);
-    Uri::from_parts(parts).map_err(|_| ForwardError::Rewrite)
-}
-
-/// Reverts [`address`] for `server`, so that the request can be pointed at another one; `named`
-/// says that it came with a Host. A Host that the policy sets may stay: the policy sets it again.
-pub(super) fn unaddress(
-    uri: Uri,
-    headers: &mut HeaderMap,
-    server: &Server,
-    named: bool,
-) -> Option<Uri> {
-    let parts = uri.into_parts();
-    if !named {
-        headers.remove(HOST);
-    } else if let Some(authority) = parts.authority {
-        headers.insert(HOST, HeaderValue::from_str(authority.as_str()).ok()?);
-    }
-    let whole = parts.path_and_query?;
-    if server.base_path.is_empty() {
-        return Some(Uri::from(whole));
-    }
-    let own = whole.as_str().strip_prefix(server.base_path.as_str())?;
-    PathAndQuery::try_from(own).map(Uri::from).ok()
-}
-
-/// The target with the route's prefix replaced; all other bytes are unchanged.
-fn rewrite(uri: Uri, route: &Route) -> Result<Uri, ForwardError> {
-    if route.strip_prefix.is_none() && route.add_prefix.is_none() {
-        return Ok(uri);
-    }
-    let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
-    let (path, query) = whole
-        .split_once('?')
-        .map_or((whole, None), |(path, query)| (path, Some(query)));
-    let strip = route
-        .strip_prefix
-        .as_deref()
-        .unwrap_or_default()
-        .trim_end_matches('/');
-    let add = route
-        .add_prefix
-        .as_deref()
-        .unwrap_or_default()
-        .trim_end_matches('/');
-    if strip.is_empty() && add.is_empty() || path == "*" {
-        return Ok(uri);
-    }
-    let rest = strip_encoded(path, strip).ok_or(ForwardError::Rewrite)?;
-    // `/v1/../v1/a` is `/v1/a` to the router; without its first segment it would leave the
-    // directory it is mapped to. The router has refused all other faults in the whole path; a slash
-    // that it keeps is no fault.
-    if !strip.is_empty() && normalise_with_slashes(rest).is_err() {
-        return Err(ForwardError::Rewrite);
-    }
-    let mut text = BytesMut::with_capacity(add.len() + whole.len() + 1);
-    text.extend_from_slice(add.as_bytes());
-    if !rest.starts_with('/') {
-        text.extend_from_slice(b"/");
-    }
-    text.extend_from_slice(rest.as_bytes());
-    if let Some(query) = query {
-        text.extend_from_slice(b"?");
-        text.extend_from_slice(query.as_bytes());
-    }
-    PathAndQuery::from_maybe_shared(text.freeze())
-        .map(Uri::from)
-        .map_err(|_| ForwardError::Rewrite)
-}
-
-/// Returns the rest of the encoded `path` after `prefix`. The prefix is compared with the decoded
-/// path, up to the end of a segment; slashes are collapsed as in the route matcher. `None` if the
-/// path spells the prefix in a way that cannot be cut (dot segments within it).
-fn strip_encoded<'p>(path: &'p str, prefix: &str) -> Option<&'p str> {
-    let bytes = path.as_bytes();
-    let mut at = 0;
-    let mut previous = 0;
-    for &wanted in prefix.as_bytes() {
-        while previous == b'/' && bytes.get(at) == Some(&b'/') {
-            at += 1;
-        }
-        let (byte, next) = decoded(bytes, at)?;
-        // An encoded slash is a character, not the separator in the prefix.
-        let encoded_slash = byte == b'/' && next > at + 1;
-        if byte != wanted || encoded_slash {
-            return None;
-        }
-        previous = byte;
-        at = next;
-    }
-    match bytes.get(at) {
-        None | Some(b'/') => path.get(at..),
-        Some(_) => None,
-    }
-}
-
-fn decoded(bytes: &[u8], at: usize) -> Option<(u8, usize)> {
-    let byte = *bytes.get(at)?;
-    if byte != b'%' {
-        return Some((byte, at + 1));
-    }
-    let high = char::from(*bytes.get(at + 1)?).to_digit(16)?;
-    let low = char::from(*bytes.get(at + 2)?).to_digit(16)?;
-    u8::try_from(high * 16 + low)
-        .ok()
-        .map(|byte| (byte, at + 3))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::tests::{route, server};
-    use super::*;
-
-    #[test]
-    fn a_request_pointed_at_one_server_can_be_pointed_at_another() {
-        let mut one = server(([127, 0, 0, 1], 1).into());
-        one.base_path = "/one".to_owned();
-        let two = server(([127, 0, 0, 1], 2).into());
-        for host in [HostPolicy::Keep, HostPolicy::Upstream] {
-            for (http2, named) in [(false, false), (false, true), (true, false), (true, true)] {
-                let mut headers = HeaderMap::new();
-                if named {
-                    headers.insert(HOST, HeaderValue::from_static("Asked:80"));
-                }
-                let plain = headers.clone();
-                let at = |server, uri, headers: &mut HeaderMap| {
-                    address(uri, headers, &host, server, http2)
-                };
-                let there = at(&one, Uri::from_static("/x?y"), &mut headers).expect("an address");
-                assert_eq!(there.path(), "/one/x");
-                let back = unaddress(there, &mut headers, &one, named).expect("as it was");
-                let elsewhere = at(&two, back, &mut headers).expect("an address");
-                let mut afresh = plain;
-                let expected = at(&two, Uri::from_static("/x?y"), &mut afresh).expect("an address");
-                assert_eq!(
-                    (elsewhere, headers),
-                    (expected, afresh),
-                    "{host:?} {http2} {named}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn a_prefix_is_cut_as_it_decodes_and_the_rest_stays_as_it_is() {
-        assert_eq!(strip_encoded("/v1/a%2Fb//c", "/v1"), Some("/a%2Fb//c"));
-        assert_eq!(strip_encoded("/%761/a", "/v1"), Some("/a"));
-        assert_eq!(strip_encoded("//v1/a", "/v1"), Some("/a"));
-        assert_eq!(strip_encoded("/v1", "/v1"), Some(""));
-        assert_eq!(strip_encoded("/v12", "/v1"), None);
-        assert_eq!(strip_encoded("/a%2Fb/c", "/a/b"), None);
-        assert_eq!(strip_encoded("/x/../v1/a", "/v1"), None);
-    }
-
-    #[test]
-    fn nothing_climbs_out_of_where_a_path_is_put() {
-        let route = Route {
-            strip_prefix: Some("/v1".into()),
-            add_prefix: Some("/public".into()),
-            ..route()
-        };
-        let sent = |path: &str| {
-            rewrite(path.parse().expect("a path"), &route)
-                .ok()
-                .map(|uri| uri.to_string())
-        };
-        assert_eq!(
-            sent("/v1/a/../b?c=%2F").as_deref(),
-            Some("/public/a/../b?c=%2F")
-        );
-        assert_eq!(
-            sent("/v1/a%2Fb/../c").as_deref(),
-            Some("/public/a%2Fb/../c"),
-            "one segment and its parent"
-        );
-        assert_eq!(sent("/v1").as_deref(), Some("/public/"));
-        for climbing in [
-            "/v1/../v1/x",
-            "/v1/a%2Fb/../../v1/x",
-            "/v1/%2e%2e/v1/x",
-            "/v1/a%5cb/../../v1/x",
-        ] {
-            assert_eq!(sent(climbing), None, "{climbing}");
-        }
-    }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use tokio_rustls::TlsConnector;
 
 use super::connect::Connector;
+use super::health_record::HealthRecord;
 use super::http2_pool::Http2Pool;
-use super::upstream_health::{self, HealthRecord};
+use super::upstream_health;
 use super::{ForwardError, Forwarded, balance, incidents};
 use crate::pool::{Bounds, Pool};
 use tollgate_policy::upstream::{HostPolicy, ProxyProtocol, Server, Upstream};
