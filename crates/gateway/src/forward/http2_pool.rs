@@ -5,13 +5,15 @@ mod heard;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use hyper::client::conn::http2;
 use hyper_util::rt::TokioIo;
 
-use self::heard::{Ear, Heard};
+pub(super) use self::heard::{Ear, Heard};
 use super::connect::{Connector, Opened};
 use super::{ForwardError, LocalExecutor, RequestBody, Stream};
 use tollgate_net::client::Client;

@@ -35,7 +35,6 @@ mod upstreams;
 
 use std::cell::Cell;
 use std::future::Future;
-use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Poll;

@@ -9,7 +9,7 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderValue, PROXY_AUTHORIZATION, TE,
     TRANSFER_ENCODING, UPGRADE,
 };
-use http::{HeaderMap, Method, Request, Uri, Version, request};
+use http::{HeaderMap, Method, Request, Version, request};
 use http_body::Body;
 
 use self::address::rewrite;

@@ -181,6 +181,8 @@ pub(super) fn name(server: &Server) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::health_record::tests::judged;
     use super::super::tests::server;
     use super::*;

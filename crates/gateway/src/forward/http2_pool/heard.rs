@@ -12,7 +12,7 @@ use crate::forward::Stream;
 
 /// What was received on a connection.
 #[derive(Debug, Default)]
-pub(super) struct Ear {
+pub(in crate::forward) struct Ear {
     /// The number of reads that brought bytes.
     pub(super) heard: Cell<u64>,
     /// Whether the connection is gone.
@@ -42,7 +42,7 @@ impl Ear {
 /// connection: the bytes to write are dropped, and the connection ends with its reads, once
 /// everything that the server sent is read.
 #[derive(Debug)]
-pub(super) struct Heard {
+pub(in crate::forward) struct Heard {
     stream: Stream,
     ear: Rc<Ear>,
     /// A write has failed.
@@ -51,7 +51,7 @@ pub(super) struct Heard {
 
 impl Heard {
     /// Wraps `stream`; also returns the record of its reads.
-    pub(super) fn new(stream: Stream) -> (Self, Rc<Ear>) {
+    pub(in crate::forward) fn new(stream: Stream) -> (Self, Rc<Ear>) {
         let ear = Rc::<Ear>::default();
         (
             Self {
