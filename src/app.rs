@@ -27,6 +27,7 @@ mod tests;
 
 use std::io;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -40,15 +41,16 @@ use handover::{Predecessor, Relay, Successor};
 use reload::{Reloads, State};
 use tollgate_config::Config;
 use tollgate_config::settings::LogKeys;
+use tollgate_gateway::decide::Decider;
 use tollgate_gateway::forward::UpstreamHealth;
 use tollgate_gateway::gateway::{self, Gateway, Snapshot};
 use tollgate_gateway::recent::Recent;
 use tollgate_gateway::refusals::Refusals;
 use tollgate_limiter::Limiter;
-use tollgate_net::listener::{self, Address, Inherited, Kept, Listen};
-use tollgate_net::server;
+use tollgate_net::listener::{self, Address, Bound, Inherited, Kept, Listen};
+use tollgate_net::server::{self, Sockets};
 use tollgate_net::tls::ServerTls;
-use tollgate_net::worker::{Drain, Workers};
+use tollgate_net::worker::{Drain, Worker, Workers};
 use tollgate_store::Backend;
 use tollgate_telemetry::access::KeyNames;
 use tollgate_telemetry::{AccessLog, Metrics};
@@ -64,6 +66,8 @@ pub use start_error::StartError;
 pub struct RunningGateway {
     core: Arc<Core>,
     addresses: Vec<Address>,
+    /// Where it decides for other proxies.
+    deciding: Vec<Address>,
     admin: Option<Admin>,
     workers: Option<Workers>,
     watcher: Option<Watcher>,
@@ -88,6 +92,8 @@ struct Core {
     gateway: gateway::Shared,
     /// State that the workers' servers share.
     server: Arc<server::Shared>,
+    /// The same for the listeners for decisions.
+    decide_server: Arc<server::Shared>,
     tls: Option<Arc<ServerTls>>,
     readiness: Readiness,
     /// The names of callers' keys in logs and pages.
@@ -132,12 +138,13 @@ fn start_with(
         .map(Arc::new);
     upstreams::check(&config.policy).map_err(StartError::Upstream)?;
     let count = mapped::workers(&config.server);
-    let listen: Vec<Listen> = config
-        .server
-        .listen
-        .iter()
+    let public = config.server.listen.iter();
+    let mut listen: Vec<Listen> = public
         .map(|one| mapped::listen(one, tls.as_ref()))
         .collect();
+    let publics = listen.len();
+    let deciding = config.decide.iter().flat_map(|decide| &decide.listen);
+    listen.extend(deciding.map(|one| mapped::listen(&one.listener, None)));
     let Origin {
         sockets: mut inherited,
         predecessor,
@@ -152,8 +159,10 @@ fn start_with(
                 inherited.extend(sockets);
                 predecessor
             });
-    let (bound, mut kept) = listener::bind_or_adopt(&listen, count, &mut inherited)?;
-    let addresses: Vec<Address> = bound.iter().map(|one| one.address.clone()).collect();
+    let (mut bound, mut kept) = listener::bind_or_adopt(&listen, count, &mut inherited)?;
+    let deciding = bound.split_off(publics);
+    let addresses_of = |bound: &[Bound]| bound.iter().map(|one| one.address.clone()).collect();
+    let addresses = (addresses_of(&bound), addresses_of(&deciding));
     let admin_door = config.admin.listen.as_ref().map(|listen| {
         let failed = |source| StartError::Admin {
             address: listen.to_string(),
@@ -191,12 +200,19 @@ fn start_with(
     let fleet = gateway.fleet.clone();
     metrics.source("upstreams", move |samples| fleet.samples(samples));
     let server = Arc::new(server::Shared::new(mapped::server(&config)));
-    let make = {
+    let decide_server = Arc::new(server::Shared::new(mapped::decide_server(&config)));
+    let serve = {
         let shared = Arc::new(gateway.clone());
-        move |_| Gateway::new(&shared)
+        let public = Sockets::new(bound, count, Arc::clone(&server));
+        let deciding = Sockets::new(deciding, count, Arc::clone(&decide_server));
+        move |worker: &Rc<Worker>| {
+            let gateway = Rc::new(Gateway::new(&shared));
+            public.open(worker, &gateway)?;
+            deciding.open(worker, &Rc::new(Decider::new(gateway)))
+        }
     };
-    let workers = server::serve_held(bound, count, Arc::clone(&server), make)
-        .map_err(system("the workers cannot be started"))?;
+    let workers =
+        Workers::start_held(count, serve).map_err(system("the workers cannot be started"))?;
     let relay = match predecessor {
         Some(predecessor) => predecessor.succeed(Arc::clone(&gateway.current))?,
         None => None,
@@ -209,6 +225,7 @@ fn start_with(
         options,
         gateway,
         server,
+        decide_server,
         tls,
         readiness: Readiness::new(),
         names,
@@ -231,10 +248,12 @@ fn start_with(
     let watcher =
         Watcher::start(&core).map_err(system("the thread that watches files cannot be started"))?;
     core.readiness.enter(Phase::Serving);
+    let (addresses, deciding) = addresses;
     let (kept, handed_over) = (Mutex::new(kept), AtomicBool::new(false));
     Ok(RunningGateway {
         core,
         addresses,
+        deciding,
         admin,
         workers: Some(workers),
         watcher,
@@ -284,7 +303,9 @@ fn snapshot(
         metrics,
         mapped::conduct(&config.server),
     );
-    snapshot.recorded_as(recent.numbers(&config.policy, bytes))
+    snapshot
+        .recorded_as(recent.numbers(&config.policy, bytes))
+        .deciding(mapped::deciding(config))
 }
 
 impl RunningGateway {
@@ -292,6 +313,11 @@ impl RunningGateway {
     /// actual port.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// The addresses on which it decides for other proxies.
+    pub fn deciding(&self) -> &[Address] {
+        &self.deciding
     }
 
     /// The address of its admin listener.
@@ -421,7 +447,8 @@ impl RunningGateway {
     /// The files of its Unix sockets, except those that a service manager holds and passes to the
     /// next process.
     fn socket_files(&self) -> impl Iterator<Item = &Path> {
-        let public = self.addresses.iter().filter_map(|address| match address {
+        let served = self.addresses.iter().chain(&self.deciding);
+        let public = served.filter_map(|address| match address {
             Address::Unix(path) => Some(path.as_path()),
             Address::Tcp(_) => None,
         });

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
+
 use crate::admin;
 use tollgate_config::Config;
 use tollgate_config::settings::{self, ClientCertificates, Listener, LogFormat, LogKeys};
+use tollgate_gateway::decide;
 use tollgate_gateway::proxy_defaults::{BODY_GRACE, ProxyDefaults, Via};
 use tollgate_net::listener::{Address, Listen};
 use tollgate_net::server;
@@ -63,6 +66,33 @@ pub(super) fn server(config: &Config) -> server::Settings {
         trusted_proxies: config.policy.address.trusted_proxies.clone(),
         awake: server::AWAKE,
         target_bytes: server::TARGET_BYTES,
+    }
+}
+
+/// The same for the listeners for decisions: the trusted peers are proxies, whose many connections
+/// are not bounded by address.
+pub(super) fn decide_server(config: &Config) -> server::Settings {
+    let trusted = config.decide.as_ref().map(|decide| decide.trusted.clone());
+    server::Settings {
+        connections_per_address: None,
+        connect_protocol: false,
+        proxy_protocol: false,
+        trusted_proxies: trusted.unwrap_or_default(),
+        ..server(config)
+    }
+}
+
+/// The settings of decisions; the defaults where there is no listener for them.
+pub(super) fn deciding(config: &Config) -> decide::Settings {
+    let Some(decide) = &config.decide else {
+        return decide::Settings::default();
+    };
+    let status = StatusCode::from_u16(decide.refuse_status).ok();
+    decide::Settings {
+        trusted: decide.trusted.clone(),
+        refuse_status: status.filter(|status| *status != StatusCode::TOO_MANY_REQUESTS),
+        permits: decide.permits,
+        permit_expiry: decide.permit_expiry,
     }
 }
 

@@ -9,6 +9,7 @@ use super::guard;
 use super::state_file::{self, Mark};
 use super::watch::Watch;
 use super::{Core, Source, mapped, shared_store, snapshot, upstreams};
+use tollgate_config::settings::DecideListener;
 use tollgate_config::{Config, ConfigError};
 use tollgate_store::Backend;
 use tollgate_store::local::Carry;
@@ -188,6 +189,11 @@ impl Core {
         let mut kept = config;
         kept.server.listen.clone_from(&in_force.server.listen);
         kept.server.workers = in_force.server.workers;
+        match (&mut kept.decide, &in_force.decide) {
+            (Some(kept), Some(in_force)) => kept.listen.clone_from(&in_force.listen),
+            // Without a listener nothing is decided, and a listener cannot be closed by a reload.
+            (kept, in_force) => kept.clone_from(in_force),
+        }
         (kept.admin, kept.log) = (in_force.admin.clone(), in_force.log.clone());
         let config = Arc::new(kept);
 
@@ -212,6 +218,9 @@ impl Core {
         self.server
             .settings
             .store(Arc::new(mapped::server(&config)));
+        self.decide_server
+            .settings
+            .store(Arc::new(mapped::decide_server(&config)));
         state.needs_restart.clone_from(&needs_restart);
         state.backend = Arc::clone(&backend);
         state.generation += 1;
@@ -282,12 +291,21 @@ fn needs_restart(new: &Config, old: &Config) -> Vec<&'static str> {
             "server.workers",
             mapped::workers(&new.server) != mapped::workers(&old.server),
         ),
+        (
+            "decide.listen",
+            decide_listeners(new) != decide_listeners(old),
+        ),
         ("admin", new.admin != old.admin),
         ("log", new.log != old.log),
     ]
     .into_iter()
     .filter_map(|(name, differs)| differs.then_some(name))
     .collect()
+}
+
+/// The addresses of the listeners for decisions.
+fn decide_listeners(config: &Config) -> &[DecideListener] {
+    config.decide.as_ref().map_or(&[], |decide| &decide.listen)
 }
 
 /// How long a file must be unchanged before it is read.

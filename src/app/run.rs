@@ -55,6 +55,9 @@ pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
     for address in gateway.addresses() {
         tracing::info!(%address, "listening");
     }
+    for address in gateway.deciding() {
+        tracing::info!(%address, "deciding for other proxies");
+    }
     if let Some(admin) = gateway.admin() {
         tracing::info!(address = %admin, "the admin listener");
     }

@@ -94,7 +94,7 @@ fn stop_removes_socket_files_except_those_of_a_service_manager() {
     let path = |name: &str| folder.path().join(name);
     let text = format!(
         "[server]\nlisten = [\"unix:{0}/public\", \"unix:{0}/held\"]\n[admin]\nlisten = \"unix:{0}/admin\"\n\
-         [log]\naccess = \"off\"\n[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n",
+         [decide]\nlisten = \"unix:{0}/decide\"\n[log]\naccess = \"off\"\n[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n",
         folder.path().display()
     );
     let source = Source::Text {
@@ -112,10 +112,13 @@ fn stop_removes_socket_files_except_those_of_a_service_manager() {
         ..Origin::default()
     };
     let gateway = start_with(config, options, origin).unwrap_or_else(|error| panic!("{error}"));
-    let files = ["public", "admin", "held"];
-    assert_eq!(files.map(|name| path(name).exists()), [true, true, true]);
+    let files = ["public", "admin", "decide", "held"];
+    assert_eq!(files.map(|name| path(name).exists()), [true; 4]);
     gateway.shutdown();
-    assert_eq!(files.map(|name| path(name).exists()), [false, false, true]);
+    assert_eq!(
+        files.map(|name| path(name).exists()),
+        [false, false, false, true]
+    );
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod cli;
 mod commands;
 mod container;
 mod costs;
+mod deciding;
 mod documents;
 mod duplex;
 mod egress;

@@ -299,6 +299,33 @@ fn upgrades_under_load_lose_no_request_and_refill_no_bucket() {
 }
 
 #[test]
+fn upgrade_hands_over_the_listener_for_decisions() {
+    // A port that is written, since the sockets of a listener are found by their address.
+    let port = {
+        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        free.local_addr().expect("its address").port()
+    };
+    let decide = format!("[decide]\nlisten = \"127.0.0.1:{port}\"\n");
+    let routes = decide + &limited("/tight", "1/hour", 1, "builtin:echo");
+    let mut service = Service::start(&config(2, &routes));
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let ask = || {
+        Connection::open(address)
+            .request("GET", "/none", &[])
+            .status
+    };
+    assert_eq!(ask(), 404);
+    let mut waiting = Connection::open(address);
+    service.upgrade();
+    assert_eq!(ask(), 404);
+    assert_eq!(waiting.request("GET", "/none", &[]).status, 404);
+    service.await_end_of_old(1);
+    assert_eq!(ask(), 404);
+    // It was handed over with its queue, not bound anew.
+    assert_eq!(service.count("cannot listen"), 0, "{}", service.said());
+}
+
+#[test]
 #[expect(
     clippy::disallowed_methods,
     reason = "the deadline of a test is real time"

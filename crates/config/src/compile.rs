@@ -11,7 +11,7 @@ use super::problem::{Mark, Problem, Problems, Severity};
 use super::raw::RawFile;
 use super::reader::{Field, Read, defaults};
 use super::render::render;
-use super::settings::{Admin, EncodedSlash, Log, Server};
+use super::settings::{Admin, Decide, EncodedSlash, Log, Server};
 use super::validate::limits::Surroundings;
 use super::validate::routes::Known;
 use super::validate::together::{self, IdentityPlace, Places};
@@ -110,11 +110,15 @@ fn table<K: Read<Value = K> + Clone>(field: &Field<K>) -> K {
 fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<Config> {
     let server: Server = table(&raw.server);
     let admin: Admin = table(&raw.admin);
+    let decide: Option<Decide> = raw.decide.get().map(|at| at.value.clone());
     let log: Log = table(&raw.log);
     let address: AddressPolicy = table(&raw.address);
     let responses: Responses = table(&raw.responses);
     validate::server::warn_of_expiry(&server, now, context);
     validate::server::check_admin(&admin, &server, context);
+    if let Some(decide) = &decide {
+        validate::decide::check_decide(decide, &server, &admin, context);
+    }
     let store = validate::store::store(&raw.store, context);
     let names: Vec<&str> = names_of(&raw.identities);
     let identities = validate::identities::identities(raw, &names, context);
@@ -178,6 +182,7 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
     Some(Config {
         server,
         admin,
+        decide,
         log,
         store,
         policy: Arc::new(policy),

@@ -60,7 +60,7 @@ use compile::compile;
 use context::Context;
 use include::cannot_read;
 use problem::{Problem, Problems};
-use settings::{Admin, Log, Server, Store, TestCase};
+use settings::{Admin, Decide, Log, Server, Store, TestCase};
 
 use tollgate_limit::{Micros, Rate, Timestamp};
 use tollgate_policy::Policy;
@@ -73,6 +73,8 @@ pub struct Config {
     pub server: Server,
     /// The admin listener.
     pub admin: Admin,
+    /// The listeners for decisions; `None`: there are none.
+    pub decide: Option<Decide>,
     /// Logs.
     pub log: Log,
     /// The store that gateways share; `None`: all limits are local.

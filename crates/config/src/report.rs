@@ -61,6 +61,10 @@ fn listeners(config: &Config, text: &mut String) {
         }
         None => text.push_str("Admin off\n"),
     }
+    if let Some(decide) = &config.decide {
+        let listen: Vec<String> = decide.listen.iter().map(ToString::to_string).collect();
+        let _ = writeln!(text, "Decides for other proxies on {}", listen.join(", "));
+    }
     match &config.log.access {
         AccessLog::Off => text.push_str("No access log\n"),
         AccessLog::Stdout => text.push_str("Access log on standard output\n"),

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 pub use super::raw::{
-    Admin, Audit, Bounds, Certificate, ClientCertificates, ColdStart, EncodedSlash, Expect, Log,
-    LogFormat, LogKeys, LogLevel, OperationsFormat, Operator, OperatorLevel, Server,
+    Admin, Audit, Bounds, Certificate, ClientCertificates, ColdStart, Decide, EncodedSlash, Expect,
+    Log, LogFormat, LogKeys, LogLevel, OperationsFormat, Operator, OperatorLevel, Server,
     ServerTimeouts, StoreKind,
 };
 use tollgate_limit::{Micros, Timestamp, WhenDown};
@@ -48,6 +48,33 @@ impl fmt::Display for Listener {
             } => write!(f, "http://{address}"),
             Self::Tcp { address, tls: true } => write!(f, "https://{address}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// An address over which other programs ask for decisions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecideListener {
+    /// The address.
+    pub listener: Listener,
+    /// How they ask.
+    pub protocol: DecideProtocol,
+}
+
+/// How other programs ask for decisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecideProtocol {
+    /// Over HTTP: `/check` and JSON.
+    Http,
+    /// Over gRPC: Envoy's rate limit service.
+    Grpc,
+}
+
+impl fmt::Display for DecideListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.listener, self.protocol) {
+            (Listener::Tcp { address, .. }, DecideProtocol::Grpc) => write!(f, "grpc://{address}"),
+            (listener, _) => listener.fmt(f),
         }
     }
 }

@@ -232,7 +232,7 @@ impl Gateway {
         }
     }
 
-    fn snapshot(&self) -> HeldSnapshot {
+    pub(crate) fn snapshot(&self) -> HeldSnapshot {
         let Current { cache, held } = &mut *self.current.borrow_mut();
         let latest = cache.load();
         if !Arc::ptr_eq(latest, held) {

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod body;
+pub mod decide;
 pub mod proxy_defaults;
 pub mod echo;
 pub mod forward;

@@ -95,6 +95,22 @@ impl Problem {
     /// 401: the caller's token is invalid.
     pub const TOKEN: Self =
         Self::KEY_MISSING.saying("The token that identifies the caller is not valid.");
+    /// 403: the peer may not ask for decisions.
+    pub const UNTRUSTED_PEER: Self = Self {
+        status: StatusCode::FORBIDDEN,
+        kind: "urn:problem-type:tollgate:untrusted-peer",
+        title: "The peer may not ask for decisions",
+        detail: "This listener decides only for the networks in `trusted` of [decide].",
+        grpc: PERMISSION_DENIED,
+    };
+    /// 404: the listener for decisions has no such resource.
+    pub const NO_RESOURCE: Self = Self {
+        status: StatusCode::NOT_FOUND,
+        kind: "urn:problem-type:tollgate:no-resource",
+        title: "There is no such resource",
+        detail: "The resources are /check, /v1/decide, /v1/settle and /v1/give-back.",
+        grpc: UNIMPLEMENTED,
+    };
     /// 404: no route matches.
     pub const NO_ROUTE: Self = Self {
         status: StatusCode::NOT_FOUND,
@@ -360,6 +376,7 @@ pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/prob
 // google.rpc.Code
 const CANCELLED: u8 = 1;
 const DEADLINE_EXCEEDED: u8 = 4;
+const PERMISSION_DENIED: u8 = 7;
 const RESOURCE_EXHAUSTED: u8 = 8;
 const UNIMPLEMENTED: u8 = 12;
 const INTERNAL: u8 = 13;

@@ -70,6 +70,15 @@ impl Gateway {
         }
     }
 
+    /// Where it decides for other proxies.
+    #[track_caller]
+    pub fn deciding(&self) -> SocketAddr {
+        match self.running.deciding() {
+            [Address::Tcp(address), ..] => *address,
+            other => panic!("it decides at {other:?}"),
+        }
+    }
+
     /// Where its admin listener is.
     #[track_caller]
     pub fn admin(&self) -> SocketAddr {

@@ -1,6 +1,7 @@
 //! The mirror of the file: every key it may hold, as it is written. Doc comments here become the descriptions of the
 //! JSON Schema, so they address authors of files.
 
+mod decide;
 mod identities;
 mod limits;
 mod routes;
@@ -9,6 +10,7 @@ mod store;
 mod tests_table;
 mod upstreams;
 
+pub use decide::*;
 pub(crate) use identities::*;
 pub(crate) use limits::*;
 pub(crate) use routes::*;
@@ -35,6 +37,9 @@ table! {
         server: Server => { listen = "http://0.0.0.0:8080" },
         /// The admin listener: health, metrics, status.
         admin: Admin => { listen = "127.0.0.1:9180" },
+        /// The listeners over which other proxies and programs ask for decisions: `auth_request` of NGINX, `forwardAuth` of Traefik,
+        /// Envoy's rate limit service. Without this table there are none.
+        decide: Decide => { listen = "http://127.0.0.1:9190", refuse_status = 403 },
         /// The access log and the operations log.
         log: Log => { access = "stdout", format = "json" },
         /// How the address of a client is found: the one place that says which proxies are trusted.

@@ -30,30 +30,41 @@ impl Read for Listeners {
 
     fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Vec<Listener>> {
         let list = OneOrMany::<OrBroken<ListenerText>>::read(node, context)?;
-        if list.is_empty() {
-            context.error("nothing to listen on", node.place, "an empty list");
-        }
-        let list: Vec<At<Listener>> = list
-            .into_iter()
-            .filter_map(|at| Some(at.with(at.value.clone()?)))
-            .collect();
-        for (index, again) in list.iter().enumerate() {
-            let mut earlier = list[..index].iter();
-            if let Some(first) = earlier.find(|other| same_socket(other, again)) {
-                let written = context.sources.text(again.place);
-                let title = format!(
-                    "`{}` is listened on twice",
-                    written.trim_matches(['"', '\''])
-                );
-                context.twice(title, again.place, first.place);
-            }
-        }
-        Some(list.into_iter().map(|at| at.value).collect())
+        Some(each_once(list, node, same_socket, context))
     }
 
     fn schema(defs: &mut Defs) -> Value {
         OneOrMany::<Text>::schema(defs)
     }
+}
+
+/// The listeners of `list` that could be read; reports an empty list, and listeners that are the
+/// `same`.
+pub(crate) fn each_once<T: Clone>(
+    list: Vec<At<Option<T>>>,
+    node: Node<'_>,
+    same: impl Fn(&T, &T) -> bool,
+    context: &mut Context<'_>,
+) -> Vec<T> {
+    if list.is_empty() {
+        context.error("nothing to listen on", node.place, "an empty list");
+    }
+    let list: Vec<At<T>> = list
+        .into_iter()
+        .filter_map(|at| Some(at.with(at.value.clone()?)))
+        .collect();
+    for (index, again) in list.iter().enumerate() {
+        let mut earlier = list[..index].iter();
+        if let Some(first) = earlier.find(|other| same(other, again)) {
+            let written = context.sources.text(again.place);
+            let title = format!(
+                "`{}` is listened on twice",
+                written.trim_matches(['"', '\''])
+            );
+            context.twice(title, again.place, first.place);
+        }
+    }
+    list.into_iter().map(|at| at.value).collect()
 }
 
 /// Whether two listeners would bind the same socket; port 0 is a new port each time.
@@ -66,7 +77,7 @@ pub(crate) fn same_socket(one: &Listener, other: &Listener) -> bool {
     }
 }
 
-fn listener(text: &At<Text>, context: &mut Context<'_>) -> Option<Listener> {
+pub(crate) fn listener(text: &At<Text>, context: &mut Context<'_>) -> Option<Listener> {
     const HELP: &str =
         "write \"http://0.0.0.0:8080\", \"https://[::]:8443\" or \"unix:/run/tollgate.sock\"";
     let written = text.as_str();

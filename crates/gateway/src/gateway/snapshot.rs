@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::decide;
 use crate::proxy_defaults::ProxyDefaults;
 use crate::recent::Numbers;
 use crate::rejection::Rejection;
@@ -35,6 +36,8 @@ pub struct Snapshot {
     pub names: Names,
     /// The numbers under which requests are recorded; `None`: they are not.
     pub recorded_as: Option<Arc<Numbers>>,
+    /// The settings of the listeners for decisions.
+    pub deciding: decide::Settings,
     /// The prepared refusals of each limit.
     pub(super) denials: Vec<Denial>,
     /// The units of each limit at which a key is near its end; `None`: it is not counted.
@@ -108,6 +111,7 @@ impl Snapshot {
             quota,
             names,
             recorded_as: None,
+            deciding: decide::Settings::default(),
             denials,
             near,
         }
@@ -119,6 +123,11 @@ impl Snapshot {
             recorded_as: numbers,
             ..self
         }
+    }
+
+    /// The same snapshot with settings of the listeners for decisions.
+    pub fn deciding(self, deciding: decide::Settings) -> Self {
+        Self { deciding, ..self }
     }
 
     /// The largest request body that `route` accepts, in bytes.

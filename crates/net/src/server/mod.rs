@@ -36,9 +36,10 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
+use parking_lot::Mutex;
 
 use super::listener::{Address, Bound};
-use super::worker::Workers;
+use super::worker::{Worker, Workers};
 use tollgate_http1::Verbatim;
 use tollgate_policy::Peer;
 use tollgate_policy::address::NetSet;
@@ -293,30 +294,57 @@ where
     H: Handler,
     M: Fn(usize) -> H + Clone + Send + 'static,
 {
-    let bound = Arc::new(parking_lot::Mutex::new(bound));
+    let sockets = Sockets::new(bound, count, shared);
     Workers::start_held(count, move |worker| {
-        let handler = Rc::new(make(worker.index()));
-        for listener in bound.lock().iter_mut() {
+        sockets.open(worker, &Rc::new(make(worker.index())))
+    })
+}
+
+/// The sockets of bound listeners, shared out among workers.
+#[derive(Clone, Debug)]
+pub struct Sockets {
+    bound: Arc<Mutex<Vec<Bound>>>,
+    workers: usize,
+    shared: Arc<Shared>,
+}
+
+impl Sockets {
+    /// The sockets of `bound` for this number of workers.
+    pub fn new(bound: Vec<Bound>, workers: usize, shared: Arc<Shared>) -> Self {
+        Self {
+            bound: Arc::new(Mutex::new(bound)),
+            workers,
+            shared,
+        }
+    }
+
+    /// Serves this worker's sockets with `handler`. Every worker must call it once, in the order of
+    /// their numbers.
+    ///
+    /// # Errors
+    /// If a socket cannot be registered with the worker's runtime.
+    pub fn open<H: Handler>(&self, worker: &Rc<Worker>, handler: &Rc<H>) -> std::io::Result<()> {
+        for listener in self.bound.lock().iter_mut() {
             // One socket per worker; more if a predecessor process left more sockets than there are
             // workers.
             let share = listener
                 .sockets
                 .len()
-                .div_ceil(count.saturating_sub(worker.index()).max(1));
+                .div_ceil(self.workers.saturating_sub(worker.index()).max(1));
             let address = Arc::new(listener.address.clone());
             for socket in listener.sockets.drain(..share) {
                 let acceptor = accept::Acceptor {
                     address: Arc::clone(&address),
                     tls: listener.tls.clone(),
-                    shared: Arc::clone(&shared),
-                    handler: Rc::clone(&handler),
+                    shared: Arc::clone(&self.shared),
+                    handler: Rc::clone(handler),
                     tasks: TaskPool::default(),
                 };
                 accept::open(socket, acceptor, worker)?;
             }
         }
         Ok(())
-    })
+    }
 }
 
 #[cfg(test)]

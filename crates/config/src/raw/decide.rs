@@ -1,0 +1,32 @@
+//! `[decide]`: the listeners over which other proxies and programs ask for decisions.
+
+use crate::declare::settings;
+use crate::forms::TIMEOUT;
+use crate::settings::DecideListener;
+use crate::validate::address::{Networks, ProxyNetwork};
+use crate::validate::decide::DecideListeners;
+use tollgate_limit::Micros;
+use tollgate_policy::address::NetSet;
+
+settings! {
+    /// The listeners over which other proxies and programs ask for decisions: `auth_request` of NGINX, `forwardAuth` of
+    /// Traefik, `forward_auth` of Caddy, Envoy's rate limit service. Without this table there are none.
+    pub struct Decide {
+        /// Addresses: `http://ADDRESS:PORT` or `unix:/PATH` for `/check` and the JSON resources, `grpc://ADDRESS:PORT` for Envoy's
+        /// rate limit service. They speak no TLS.
+        listen: Vec<DecideListener> as DecideListeners = "http://127.0.0.1:9190" => ["http://127.0.0.1:9190", "unix:/run/tollgate/decide.sock"],
+        /// Networks of the proxies and programs that may ask. All others get a 403, and nothing is decided or charged for them.
+        /// Processes that can connect to a Unix socket are trusted.
+        trusted: NetSet as Networks<ProxyNetwork> = ["127.0.0.0/8", "::1"] => ["127.0.0.0/8", "10.0.0.0/8"],
+        /// The status of a refusal. With 429 each refusal has its own status: 429 for a limit, 404 without a route, 503 without the
+        /// store. Another status replaces all of these but 401; the header `X-Tollgate-Status` has the original. NGINX needs 403:
+        /// its `auth_request` turns every other status except 401 into 500.
+        refuse_status: u16 [400..=599] = 429 => 403,
+        /// Number of requests at the same time whose charges are still open: those that hold a place of an `in_flight` limit, or
+        /// whose charge a report may correct (`settle`, `refund_on`, `count`). Further ones are refused with 503.
+        permits: usize [1..=10_000_000] = 100000 => 10000,
+        /// How long an admitted request stays open if no program reports its end. A place of an `in_flight` limit is then given
+        /// back; any other charge stays as it is.
+        permit_expiry: Micros [TIMEOUT] = "60s" => "5m",
+    }
+}
