@@ -11,8 +11,8 @@ use tollgate_policy::address::NetSet;
 
 use crate::body::{Guarded, ResponseBody};
 use crate::gateway::{Closing, Gateway};
-use tollgate_net::problem::Problem;
 use tollgate_net::server::{ConnInfo, Event, Handler, Inbound};
+use tollgate_response::Problem;
 
 /// The settings of the listeners for decisions. A reload replaces them.
 #[derive(Clone, Debug, Default)]
