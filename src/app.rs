@@ -98,6 +98,8 @@ struct Core {
     readiness: Readiness,
     /// The names of callers' keys in logs and pages.
     names: KeyNames,
+    /// What changes, for those who read it from the admin listener.
+    events: admin::Events,
     state: Mutex<State>,
     reloads: Mutex<Reloads>,
 }
@@ -222,6 +224,7 @@ fn start_with(
     let reloads = Mutex::new(Reloads::new(&config));
     let state = Mutex::new(State::new(config, backend, mark));
     let core = Arc::new(Core {
+        events: admin::Events::new(gateway.clock.clone()),
         options,
         gateway,
         server,
@@ -488,6 +491,7 @@ impl Core {
             live: admin::Live {
                 current: Arc::clone(&self.gateway.current),
                 clock: self.gateway.clock.clone(),
+                events: self.events.clone(),
                 refusals: self.gateway.refusals.clone(),
                 names: self.names,
                 plain_keys: in_force.log.keys == LogKeys::Plain,

@@ -55,6 +55,7 @@ pub(super) async fn get(
     Some(match *parts.as_slice() {
         ["decisions", id] => decision(id, live).await,
         ["audit"] => document(StatusCode::OK, &options.audit.entries()),
+        ["figures"] => document(StatusCode::OK, &options.observe().await.0),
         ["limits"] => document(StatusCode::OK, &live.limits()),
         ["limits", name, "keys"] => keys(name, query, live).await,
         ["keys", identity, ref values @ ..] => caller(identity, values, live).await,

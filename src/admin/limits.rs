@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::figures::is_admitted;
 use super::live::{Key, Live, Now, moment};
 use tollgate_gateway::gateway::near;
 use tollgate_gateway::refusals::{Busy, Counted, Counts};
@@ -102,7 +103,7 @@ pub struct KeyCount {
     pub last: String,
     /// From when on a request like the last one is admitted; `null`: not known, or `near`.
     pub until: Option<String>,
-    /// How the bucket stands now, for a request of one unit.
+    /// How the bucket stands now, for a request like the last one.
     pub now: Now,
 }
 
@@ -210,10 +211,11 @@ impl Live {
             let limit = rule.variant(one.limit.tier.as_ref());
             let level = match &silent {
                 Some(silent) => Now::clone(silent),
-                None => self.level(limit, &one.key, 1).await,
+                None => self.level(limit, &one.key, one.cost).await,
             };
             match (&level.level, query.counted) {
                 (Some(level), Counted::Near) if !is_near(limit, level.remaining) => continue,
+                (Some(_), Counted::Refused) if is_admitted(&one, &level, now) => continue,
                 (None, _) => silent = Some(level.clone()),
                 _ => {}
             }
@@ -230,7 +232,7 @@ impl Live {
         })
     }
 
-    fn counts(&self, counted: Counted, now: Timestamp) -> Counts {
+    pub(super) fn counts(&self, counted: Counted, now: Timestamp) -> Counts {
         match &self.refusals {
             Some(refusals) => refusals.counts(counted, now),
             None => Counts {
@@ -260,7 +262,7 @@ impl Live {
     }
 }
 
-fn is_near(limit: &Limit, remaining: u64) -> bool {
+pub(super) fn is_near(limit: &Limit, remaining: u64) -> bool {
     near(limit).is_some_and(|few| remaining <= few)
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 
+use super::events::Events;
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_gateway::refusals::Refusals;
 use tollgate_limit::{Claim, Limit, Micros, Standing, Timestamp, Verdict};
@@ -19,6 +20,8 @@ pub struct Live {
     pub current: Arc<ArcSwap<Snapshot>>,
     /// The clock.
     pub clock: Clock,
+    /// What changes, for those who read the events.
+    pub events: Events,
     /// The last refusals; `None`: none are kept.
     pub refusals: Option<Refusals>,
     /// The names of callers' keys.

@@ -8,10 +8,13 @@
 //! - `/metrics`, `/api/v1/status`, `POST /-/reload`.
 //! - `POST /api/v1/keys/{identity}/{value}/reset`, for operators; `/api/v1/audit`.
 //! - `/api/v1/limits`, `/api/v1/keys`, `/api/v1/decisions`: who is limited now, and why.
+//! - `/api/v1/events`: what changes; `/api/v1/figures`: all counters in one document.
 
 mod api;
 pub mod audit;
 pub mod decisions;
+pub mod events;
+pub mod figures;
 mod guard;
 pub mod keys;
 pub mod limits;
@@ -38,6 +41,7 @@ use tollgate_config::settings::Operator;
 use tollgate_telemetry::Metrics;
 
 pub use audit::{Audit, TARGET as AUDIT_TARGET};
+pub use events::{Events, Kind};
 pub use live::Live;
 pub use readiness::{Phase, Readiness, Report, Standing};
 pub use samples::samples as limit_samples;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
 use super::audit::{Audit, Entry};
+use super::events::Kind;
 use super::limits::store;
 use super::live::{Key, Live, Now, moment};
 use super::operators::Peer;
@@ -54,6 +55,17 @@ pub struct ResetBucket {
     pub before: Now,
     /// How it stands; as before with `dry_run`.
     pub after: Now,
+}
+
+/// The event of one bucket that was filled.
+#[derive(Serialize)]
+struct ResetEvent<'e> {
+    operator: &'e str,
+    reason: &'e str,
+    limit: &'e str,
+    tier: Option<&'e str>,
+    #[serde(flatten)]
+    key: Key,
 }
 
 /// Who asks for a change.
@@ -109,6 +121,16 @@ impl Live {
                 after,
             };
             if !asked.dry_run {
+                self.events.emit(
+                    Kind::Reset,
+                    &ResetEvent {
+                        operator: &by.operator.name,
+                        reason,
+                        limit: &bucket.limit,
+                        tier: bucket.tier.as_deref(),
+                        key: self.key(&sought.key),
+                    },
+                );
                 let recorded = audit.record(Entry {
                     at: moment(self.now()),
                     operator: by.operator.name.clone(),

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::listener::Bound;
 use super::operators::Peer;
-use super::{Options, api, guard};
+use super::{Options, api, events, guard};
 use tollgate_telemetry::metrics::Format;
 
 /// Serves until `stopped` is set.
@@ -30,6 +30,8 @@ pub(super) async fn serve(
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the admin listener cannot be served"),
     };
+    // Ends with the runtime, as the connections do.
+    tokio::spawn(events::watch(Arc::clone(&options)));
     let mut connections: VecDeque<JoinHandle<()>> = VecDeque::new();
     loop {
         let accepted = tokio::select! {
@@ -54,22 +56,44 @@ pub(super) async fn serve(
         }
         let (options, peer) = (Arc::clone(&options), Arc::new(peer));
         connections.push_back(tokio::spawn(async move {
+            let cut = Arc::new(Notify::new());
+            let ended = Arc::clone(&cut);
             let service = service_fn(move |request| {
                 let (options, peer) = (Arc::clone(&options), Arc::clone(&peer));
-                async move { Ok::<_, Infallible>(respond(request, &peer, &options).await) }
+                let cut = Arc::clone(&cut);
+                async move { Ok::<_, Infallible>(respond(request, &peer, &options, &cut).await) }
             });
-            // An aborted connection is not worth logging.
-            let _ = http1::Builder::new()
+            let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_READ)
                 .max_buf_size(HEAD_MAX)
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
+                .serve_connection(TokioIo::new(stream), service);
+            tokio::select! {
+                // A connection that was aborted is not worth logging.
+                _ = connection => {}
+                // A reader of events does not take them, so waiting for it may not end.
+                () = ended.notified() => {}
+            }
         }));
     }
 }
 
 async fn respond(
+    request: Request<Incoming>,
+    peer: &Arc<Peer>,
+    options: &Arc<Options>,
+    cut: &Arc<Notify>,
+) -> Response<events::Sent> {
+    let streams = request.uri().path() == "/api/v1/events" && request.method() == Method::GET;
+    if streams && guard::check_origin(&request, &options.hosts).is_ok() {
+        return events::respond(&request, options, cut);
+    }
+    respond_whole(request, peer, options)
+        .await
+        .map(Either::Left)
+}
+
+async fn respond_whole(
     request: Request<Incoming>,
     peer: &Arc<Peer>,
     options: &Arc<Options>,
@@ -203,6 +227,8 @@ GET  /api/v1/limits   every limit and its counts
 GET  /api/v1/limits/NAME/keys   who is refused now (?near: who is close)
 GET  /api/v1/keys/IDENTITY/VALUE   how a caller's buckets stand
 GET  /api/v1/decisions/ID   why a request was refused
+GET  /api/v1/events   what changes, as Server-Sent Events
+GET  /api/v1/figures   all counters, who is refused or close, what is not exact
 GET  /api/v1/audit   what operators changed
 POST /api/v1/keys/IDENTITY/VALUE/reset   fill a caller's buckets
 POST /-/reload        load the configuration again (?force whatever its effect on recent requests)

@@ -164,17 +164,85 @@ fn connections_held_open_keep_no_probe_from_its_answer() {
     assert!(!timed_out, "the oldest is closed");
 }
 
+fn events(admin: &Admin, head: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address(admin)).expect("it listens");
+    let head = format!("GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n{head}\r\n");
+    stream.write_all(head.as_bytes()).expect("sent");
+    let wait = Some(std::time::Duration::from_secs(20));
+    stream.set_read_timeout(wait).expect("set");
+    stream
+}
+
+/// The status line of a response that may go on.
+fn status(stream: &mut TcpStream) -> String {
+    let mut line = [0; 12];
+    stream.read_exact(&mut line).expect("a response");
+    String::from_utf8_lossy(&line).into_owned()
+}
+
+#[test]
+fn event_readers_that_do_not_read_are_disconnected() {
+    let (admin, _, _, events_of) = start_with_events();
+    let mut slow = events(&admin, "");
+    assert_eq!(status(&mut slow), "HTTP/1.1 200");
+    // More than the buffers of both sockets and the queue of the reader hold.
+    let long = serde_json::json!({ "text": "x".repeat(256 << 10) });
+    for _ in 0..200 {
+        events_of.emit(Kind::Reload, &long);
+    }
+    let mut read = 0;
+    let mut piece = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = slow.read(&mut piece) {
+        read += count;
+    }
+    assert!(read < 200 * (256 << 10), "it got everything: {read}");
+    let mut next = events(&admin, "");
+    assert_eq!(status(&mut next), "HTTP/1.1 200");
+}
+
+#[test]
+fn event_readers_are_few_and_none_is_of_another_site() {
+    let (admin, ..) = start();
+    for site in ["cross-site", "same-site"] {
+        let head = format!("Sec-Fetch-Site: {site}\r\n");
+        assert_eq!(status(&mut events(&admin, &head)), "HTTP/1.1 403", "{site}");
+    }
+    assert_eq!(
+        status(&mut events(&admin, "Host: evil.example\r\n")),
+        "HTTP/1.1 400"
+    );
+    let mut readers: Vec<TcpStream> = (0..events::READERS_MAX)
+        .map(|_| events(&admin, "Sec-Fetch-Site: same-origin\r\n"))
+        .collect();
+    for reader in &mut readers {
+        assert_eq!(status(reader), "HTTP/1.1 200");
+    }
+    assert_eq!(status(&mut events(&admin, "")), "HTTP/1.1 503");
+    readers.pop();
+    tollgate_testkit::eventually("a place is free", || {
+        status(&mut events(&admin, "")) == "HTTP/1.1 200"
+    });
+    assert!(get(&admin, "/livez").starts_with("HTTP/1.1 200"));
+}
+
 fn start() -> (Admin, Readiness, Arc<AtomicUsize>) {
+    let (admin, readiness, reloads, _) = start_with_events();
+    (admin, readiness, reloads)
+}
+
+fn start_with_events() -> (Admin, Readiness, Arc<AtomicUsize>, Events) {
     let readiness = Readiness::new();
     let reloads = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&reloads);
+    let live = live();
+    let events = live.events.clone();
     let admin = Admin::start(Options {
         listen: Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0))),
         hosts: vec!["gate.internal".to_owned()],
         metrics: Metrics::new(0),
         readiness: readiness.clone(),
         status: Arc::new(Status::default),
-        live: live(),
+        live,
         operators: Vec::new(),
         audit: Audit::new(None),
         reload: Arc::new(move |_| match counted.fetch_add(1, Ordering::Relaxed) {
@@ -183,7 +251,7 @@ fn start() -> (Admin, Readiness, Arc<AtomicUsize>) {
         }),
     })
     .expect("a free port");
-    (admin, readiness, reloads)
+    (admin, readiness, reloads, events)
 }
 
 /// Of a gateway without limits.
@@ -202,6 +270,7 @@ fn live() -> Live {
     let snapshot = Snapshot::new(policy, limiter, &metrics, ProxyDefaults::default());
     Live {
         current: Arc::new(ArcSwap::from_pointee(snapshot)),
+        events: Events::new(clock.clone()),
         clock,
         refusals: None,
         names: KeyNames::new([7; 16]),

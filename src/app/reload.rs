@@ -4,11 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::changes;
 use super::guard;
 use super::state_file::{self, Mark};
 use super::watch::Watch;
 use super::{Core, Source, mapped, shared_store, snapshot, upstreams};
+use crate::admin::Kind;
 use tollgate_config::settings::DecideListener;
 use tollgate_config::{Config, ConfigError};
 use tollgate_store::Backend;
@@ -41,6 +44,14 @@ pub(super) struct Reloads {
     /// Stores of earlier configurations, until their last request has ended: dropping a store joins
     /// its thread, and a worker must not wait for that.
     retired: Vec<Arc<Backend>>,
+}
+
+/// The event of a reload.
+#[derive(Serialize)]
+struct ReloadEvent<'e> {
+    good: bool,
+    generation: u64,
+    message: &'e str,
 }
 
 impl State {
@@ -86,6 +97,7 @@ impl Core {
             state.last_error = result.as_ref().err().cloned();
             state.generation
         };
+        self.tell_reload(generation, result.as_ref());
         match &result {
             Ok(words) => {
                 self.gateway
@@ -107,6 +119,19 @@ impl Core {
             }
         }
         result
+    }
+
+    fn tell_reload(&self, generation: u64, result: Result<&String, &String>) {
+        let (good, message) = match result {
+            Ok(words) => (true, words),
+            Err(words) => (false, words),
+        };
+        let event = ReloadEvent {
+            good,
+            generation,
+            message,
+        };
+        self.events.emit(Kind::Reload, &event);
     }
 
     /// Checks whether a file changed, and reloads what depends on it.
@@ -269,10 +294,14 @@ impl Core {
                     self.gateway
                         .metrics
                         .reload_done(self.gateway.clock.now().as_micros());
+                    let words = format!("the new callers of {} are in force", file.display());
+                    self.tell_reload(self.state.lock().generation, Ok(&words));
                     tracing::info!(file = %file.display(), "the new callers are in force");
                 }
                 Err(error) => {
                     self.gateway.metrics.reload_failed();
+                    let generation = self.state.lock().generation;
+                    self.tell_reload(generation, Err(&error.render(false)));
                     tracing::error!(
                         "the callers in force stay: the new ones are refused\n{}",
                         error.render(false)

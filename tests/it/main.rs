@@ -15,6 +15,7 @@ mod documents;
 mod duplex;
 mod egress;
 mod encrypted;
+mod events;
 mod exchange;
 mod failures;
 mod forwarding;

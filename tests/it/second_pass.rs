@@ -7,13 +7,14 @@ use tollgate_testkit::front::FRONT;
 
 /// Tests that do not go through that server, or are about what only ours does: names, or how names begin, each with the
 /// reason.
-const LEFT_OUT: [(&str, &str); 42] = [
+const LEFT_OUT: [(&str, &str); 43] = [
     ("second_pass::", "this one"),
     ("admin::", "asks the admin listener"),
     ("cli::", "runs the program"),
     ("container::", "runs the program"),
     ("documents::", "reads documents"),
     ("encrypted::", "TLS and HTTP/2 of our listener"),
+    ("events::", "asks the admin listener"),
     ("grpc::", "HTTP/2 of our listener"),
     ("hostile::", "runs the program"),
     ("idle::", "memory and time limits of our connections"),

@@ -30,6 +30,8 @@ pub struct Busy {
     /// The moment from which the key is admitted again, as of the last event; `None`: it is not
     /// known.
     pub until: Option<Timestamp>,
+    /// The units that the request of the last event asked for.
+    pub cost: u64,
 }
 
 /// One event.
@@ -39,6 +41,7 @@ pub(super) struct Event<'e> {
     pub(super) key: &'e [u8],
     pub(super) at: Timestamp,
     pub(super) until: Option<Timestamp>,
+    pub(super) cost: u64,
 }
 
 impl Event<'_> {
@@ -123,6 +126,7 @@ impl Sketch {
             busy.count += 1;
             busy.last = event.at;
             busy.until = event.until;
+            busy.cost = event.cost;
             self.counts[place] += 1;
             return;
         }
@@ -134,6 +138,7 @@ impl Sketch {
             since: event.at,
             last: event.at,
             until: event.until,
+            cost: event.cost,
         };
         let place = if self.busy.len() < room {
             self.busy.push(fresh(0));
@@ -176,7 +181,7 @@ fn hash_with(hasher: &DefaultHashBuilder, limit: &Limit, key: &[u8]) -> u64 {
 }
 
 /// After this long without events, the next one begins a new time of events.
-pub(super) const PAUSE: Micros = Micros::from_secs(10);
+pub const PAUSE: Micros = Micros::from_secs(10);
 
 /// How long events are counted together.
 pub const PERIOD: Micros = Micros::from_secs(600);
@@ -222,6 +227,7 @@ mod tests {
                 key: &key.to_be_bytes(),
                 at: at(1),
                 until: None,
+                cost: 1,
             };
             busiest.count(event, ROOM);
         }
@@ -250,6 +256,7 @@ mod tests {
                 key: &1_u32.to_be_bytes(),
                 at: at(seconds),
                 until: Some(at(seconds + 3)),
+                cost: 1,
             };
             busiest.count(event, ROOM);
         };

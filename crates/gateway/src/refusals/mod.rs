@@ -18,7 +18,7 @@ use http::{Method, StatusCode};
 use parking_lot::Mutex;
 
 use busiest::{Busiest, Event};
-pub use busiest::{Busy, PERIOD};
+pub use busiest::{Busy, PAUSE, PERIOD};
 use ring::{Record, Ring};
 use tollgate_limit::{KeyBytes, Limit, Micros, Timestamp, Verdict};
 use tollgate_limiter::{Denied, denied_outcome};
@@ -51,6 +51,8 @@ struct Kept {
     refused: Busiest,
     /// Keys by the requests that left them at most a fifth of their units.
     near: Busiest,
+    /// The number of those requests since the start, by limit.
+    near_totals: HashMap<Arc<str>, u64>,
 }
 
 /// What is counted by key.
@@ -162,6 +164,7 @@ impl Refusals {
             ring: Ring::new(self.budget),
             refused: Busiest::default(),
             near: Busiest::default(),
+            near_totals: HashMap::new(),
         }));
         self.workers.lock().push(Arc::clone(&kept));
         RefusalWriter {
@@ -222,6 +225,20 @@ impl Refusals {
     }
 }
 
+impl Refusals {
+    /// The number of admitted requests that left at most a fifth of the units, by limit, since the
+    /// start.
+    pub fn near_totals(&self) -> HashMap<Arc<str>, u64> {
+        let mut sums: HashMap<Arc<str>, u64> = HashMap::new();
+        for worker in self.workers() {
+            for (limit, total) in &worker.lock().near_totals {
+                *sums.entry(Arc::clone(limit)).or_default() += total;
+            }
+        }
+        sums
+    }
+}
+
 impl Busy {
     /// Adds the events of the same key elsewhere.
     fn add(&mut self, other: &Self) {
@@ -240,6 +257,7 @@ impl Busy {
         if other.last > self.last {
             self.last = other.last;
             self.until = other.until;
+            self.cost = other.cost;
             self.limit = Arc::clone(&other.limit);
         }
     }
@@ -263,6 +281,7 @@ impl RefusalWriter {
                 key: decided.claims.key(charge),
                 at: decided.at,
                 until: wait.map(|wait| decided.at.after(wait)),
+                cost: charge.cost,
             };
             kept.refused.count(event, self.room);
         }
@@ -275,8 +294,19 @@ impl RefusalWriter {
             key,
             at,
             until: None,
+            cost: 1,
         };
-        self.kept.lock().near.count(event, self.room);
+        let mut kept = self.kept.lock();
+        kept.near.count(event, self.room);
+        if let Some(total) = kept.near_totals.get_mut(&*limit.name) {
+            *total += 1;
+        } else {
+            if kept.near_totals.len() >= LIMITS_MAX {
+                // Many reloads with ever new names.
+                kept.near_totals.clear();
+            }
+            kept.near_totals.insert(Arc::clone(&limit.name), 1);
+        }
     }
 }
 
@@ -292,6 +322,9 @@ const KEYS: usize = 1_024;
 
 /// The least of them for one worker.
 const KEYS_LEAST: usize = 64;
+
+/// The limits whose requests near the end are counted.
+const LIMITS_MAX: usize = 4_096;
 
 /// The longest part of a path that is kept.
 pub const PATH_MAX: usize = 512;

@@ -1,0 +1,429 @@
+//! `/api/v1/events`: what changes, as Server-Sent Events.
+//!
+//! Every event has a number, and the last ones are kept, so that a reader who was away goes on
+//! where it stopped. Readers are few, and one that does not keep up is disconnected. What changes
+//! by itself (refusals, the store, upstreams) is found by comparison (`watch`), and only while
+//! somebody reads.
+
+pub(in crate::admin) mod changes;
+mod ring;
+mod stream;
+mod watch;
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::{Notify, mpsc};
+
+use super::live::moment;
+use ring::Ring;
+pub(super) use stream::{Sent, respond};
+use tollgate_store::clock::Clock;
+pub(super) use watch::watch;
+
+/// The events of a gateway. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Events(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    clock: Clock,
+    /// Distinguishes the numbers of this process from those of another one.
+    process: String,
+    state: Mutex<State>,
+    /// The number of readers.
+    readers: tokio::sync::watch::Sender<usize>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ring: Ring,
+    readers: Vec<Reader>,
+    next_reader: u64,
+    /// The last figures, while they are made.
+    figures: Option<Arc<Message>>,
+    /// The number of the first event of the time for which changes have been looked for without a
+    /// break; `None`: they are not looked for.
+    unbroken_since: Option<u64>,
+}
+
+/// The sending end of one reader.
+#[derive(Debug)]
+struct Reader {
+    number: u64,
+    messages: mpsc::Sender<Arc<Message>>,
+    cut: Arc<Notify>,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The first message of a stream.
+    Hello,
+    /// The counters of all limits, and who is refused or close.
+    Figures,
+    /// A limit began to refuse a key.
+    RefusalsBegan,
+    /// A limit ceased to refuse a key.
+    RefusalsEnded,
+    /// A key has used four fifths of its units.
+    Near,
+    /// More keys changed at once than are told one by one.
+    Omitted,
+    /// The shared store does not respond.
+    StoreDown,
+    /// The shared store responds again.
+    StoreUp,
+    /// A server of an upstream gets no requests.
+    UpstreamOut,
+    /// A server of an upstream gets requests again.
+    UpstreamBack,
+    /// A configuration was put in force, or refused.
+    Reload,
+    /// An operator filled a bucket.
+    Reset,
+    /// An operator gave a key other numbers for a time.
+    OverrideSet,
+    /// That time ended, or an operator ended it.
+    OverrideEnded,
+}
+
+impl Kind {
+    /// Its name in the stream.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Hello => "hello",
+            Self::Figures => "figures",
+            Self::RefusalsBegan => "refusals_began",
+            Self::RefusalsEnded => "refusals_ended",
+            Self::Near => "near",
+            Self::Omitted => "omitted",
+            Self::StoreDown => "store_down",
+            Self::StoreUp => "store_up",
+            Self::UpstreamOut => "upstream_out",
+            Self::UpstreamBack => "upstream_back",
+            Self::Reload => "reload",
+            Self::Reset => "reset",
+            Self::OverrideSet => "override_set",
+            Self::OverrideEnded => "override_ended",
+        }
+    }
+}
+
+/// One message of the stream.
+#[derive(Debug)]
+pub struct Message {
+    /// What happened.
+    pub kind: Kind,
+    /// The message as it is sent.
+    wire: Bytes,
+    /// The part of it that is the JSON document.
+    data: std::ops::Range<usize>,
+}
+
+impl Message {
+    fn new(kind: Kind, id: Option<&str>, data: &str) -> Self {
+        let id = id.map_or_else(String::new, |id| format!("id: {id}\n"));
+        let head = format!("{id}event: {}\ndata: ", kind.label());
+        let data_at = head.len()..head.len() + data.len();
+        Self {
+            kind,
+            wire: Bytes::from(head + data + "\n\n"),
+            data: data_at,
+        }
+    }
+
+    /// The JSON document.
+    pub fn data(&self) -> Bytes {
+        self.wire.slice(self.data.clone())
+    }
+}
+
+/// The document of a message.
+#[derive(Serialize)]
+struct Document<'d, T> {
+    format: u32,
+    at: String,
+    #[serde(flatten)]
+    details: &'d T,
+}
+
+/// There are too many readers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooMany;
+
+/// The messages for one reader.
+#[derive(Debug)]
+pub struct Subscription {
+    events: Events,
+    number: u64,
+    kept: std::vec::IntoIter<Arc<Message>>,
+    messages: mpsc::Receiver<Arc<Message>>,
+}
+
+#[derive(Serialize)]
+struct Hello {
+    version: &'static str,
+    /// Whether events are missing between the last one that the reader has and the next one.
+    missed: bool,
+}
+
+impl Events {
+    /// No events yet.
+    pub fn new(clock: Clock) -> Self {
+        let state = State::default();
+        Self(Arc::new(Shared {
+            clock,
+            process: format!("{:08x}", fastrand::u32(..)),
+            state: Mutex::new(state),
+            readers: tokio::sync::watch::Sender::new(0),
+        }))
+    }
+
+    /// Tells all readers what happened. `details` are the members of the document beside `format`
+    /// and `at`: a structure or a map.
+    pub fn emit(&self, kind: Kind, details: &impl Serialize) {
+        let data = self.document(details);
+        let mut state = self.0.state.lock();
+        let id = format!("{}-{}", self.0.process, state.ring.next());
+        let message = Arc::new(Message::new(kind, Some(&id), &data));
+        state.ring.push(Arc::clone(&message));
+        self.send(&mut state, &message);
+    }
+
+    /// Sends the figures to all readers; they are not kept, because the next ones replace them.
+    fn show(&self, figures: &impl Serialize) {
+        let data = serde_json::to_string(figures).expect("text and numbers are JSON");
+        let message = Arc::new(Message::new(Kind::Figures, None, &data));
+        let mut state = self.0.state.lock();
+        state.figures = Some(Arc::clone(&message));
+        self.send(&mut state, &message);
+    }
+
+    fn document(&self, details: &impl Serialize) -> String {
+        let document = Document {
+            format: FORMAT,
+            at: moment(self.0.clock.now()),
+            details,
+        };
+        serde_json::to_string(&document).expect("text and numbers are JSON")
+    }
+
+    fn send(&self, state: &mut State, message: &Arc<Message>) {
+        state.readers.retain(|reader| {
+            let sent = reader.messages.try_send(Arc::clone(message)).is_ok();
+            if !sent {
+                reader.cut.notify_one();
+            }
+            sent
+        });
+        self.count_readers(state);
+    }
+
+    fn count_readers(&self, state: &State) {
+        let count = state.readers.len();
+        self.0
+            .readers
+            .send_if_modified(|known| std::mem::replace(known, count) != count);
+    }
+
+    /// The messages from now on, after those that followed the event with the id `last`, if they
+    /// are kept. `cut` is notified when the reader does not keep up; its messages end then.
+    ///
+    /// # Errors
+    /// If there are too many readers.
+    pub fn subscribe(&self, last: Option<&str>, cut: Arc<Notify>) -> Result<Subscription, TooMany> {
+        let mut state = self.0.state.lock();
+        if state.readers.len() >= READERS_MAX {
+            return Err(TooMany);
+        }
+        let kept = last.map(|last| {
+            let (process, number) = last.split_once('-')?;
+            let next = number.parse::<u64>().ok()?.checked_add(1)?;
+            let unbroken = state.unbroken_since.is_some_and(|first| first <= next);
+            let known = process == self.0.process && unbroken;
+            known.then(|| state.ring.since(next)).flatten()
+        });
+        let missed = matches!(kept, Some(None));
+        let hello = self.document(&Hello {
+            version: env!("CARGO_PKG_VERSION"),
+            missed,
+        });
+        let mut kept = kept.flatten().unwrap_or_default();
+        kept.insert(0, Arc::new(Message::new(Kind::Hello, None, &hello)));
+        kept.extend(state.figures.clone());
+        let (sender, messages) = mpsc::channel(QUEUE);
+        let number = state.next_reader;
+        state.next_reader += 1;
+        state.readers.push(Reader {
+            number,
+            messages: sender,
+            cut,
+        });
+        self.count_readers(&state);
+        Ok(Subscription {
+            events: self.clone(),
+            number,
+            kept: kept.into_iter(),
+            messages,
+        })
+    }
+
+    /// Waits until somebody reads.
+    async fn read(&self) {
+        let mut readers = self.0.readers.subscribe();
+        // The sender is here, so this does not fail.
+        let _ = readers.wait_for(|count| *count > 0).await;
+    }
+
+    fn readers(&self) -> usize {
+        *self.0.readers.borrow()
+    }
+
+    /// From now on changes are looked for.
+    fn begin(&self) {
+        let mut state = self.0.state.lock();
+        state.unbroken_since = Some(state.ring.next());
+    }
+
+    /// Changes are not looked for any more.
+    fn pause(&self) {
+        let mut state = self.0.state.lock();
+        (state.unbroken_since, state.figures) = (None, None);
+    }
+}
+
+impl Subscription {
+    /// The next message; `None`: the reader did not keep up.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Arc<Message>>> {
+        match self.kept.next() {
+            Some(message) => Poll::Ready(Some(message)),
+            None => self.messages.poll_recv(context),
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut state = self.events.0.state.lock();
+        state.readers.retain(|reader| reader.number != self.number);
+        self.events.count_readers(&state);
+    }
+}
+
+/// The version of the documents of all messages.
+pub(super) const FORMAT: u32 = 1;
+
+/// The most readers.
+pub const READERS_MAX: usize = 16;
+
+/// The messages that wait for one reader, beside what its connection has taken.
+const QUEUE: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn next(subscription: &mut Subscription) -> Option<(Kind, Value)> {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        match subscription.poll_next(&mut context) {
+            Poll::Ready(Some(message)) => {
+                let data = serde_json::from_slice(&message.data()).expect("JSON");
+                Some((message.kind, data))
+            }
+            _ => None,
+        }
+    }
+
+    fn subscribe(events: &Events, last: Option<&str>) -> Subscription {
+        events.subscribe(last, Arc::default()).expect("few readers")
+    }
+
+    #[test]
+    fn events_are_numbered_documents_on_one_line() {
+        let events = Events::new(Clock::system());
+        let mut reader = subscribe(&events, None);
+        assert_eq!(next(&mut reader).map(|(kind, _)| kind), Some(Kind::Hello));
+        events.emit(Kind::Reload, &json!({ "message": "two\nlines\r\u{2028}" }));
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let Poll::Ready(Some(message)) = reader.poll_next(&mut context) else {
+            panic!("an event");
+        };
+        let text = String::from_utf8(message.wire.to_vec()).expect("text");
+        let process = &events.0.process;
+        let begin = format!("id: {process}-0\nevent: reload\ndata: {{\"format\":1,\"at\":\"");
+        assert!(text.starts_with(&begin), "{text}");
+        assert_eq!(text.lines().count(), 4, "{text}");
+        assert!(text.ends_with("}\n\n") && !text.contains('\r'));
+    }
+
+    #[test]
+    fn events_resume_where_a_reader_stopped() {
+        let events = Events::new(Clock::system());
+        events.begin();
+        for number in 0..3 {
+            events.emit(Kind::Reset, &json!({ "number": number }));
+        }
+        let id = |number: u64| format!("{}-{number}", events.0.process);
+        let mut reader = subscribe(&events, Some(&id(0)));
+        assert_eq!(next(&mut reader).expect("hello").1["missed"], false);
+        assert_eq!(next(&mut reader).expect("an event").1["number"], 1);
+        assert_eq!(next(&mut reader).expect("an event").1["number"], 2);
+        assert!(next(&mut reader).is_none());
+        events.emit(Kind::Reset, &json!({ "number": 3 }));
+        assert_eq!(next(&mut reader).expect("an event").1["number"], 3);
+
+        for last in ["0-0", "nonsense", &id(9), ""] {
+            let mut reader = subscribe(&events, Some(last));
+            assert_eq!(
+                next(&mut reader).expect("hello").1["missed"],
+                true,
+                "{last}"
+            );
+            assert!(next(&mut reader).is_none(), "{last}");
+        }
+        // While nobody read, changes were not looked for.
+        events.pause();
+        events.begin();
+        let mut reader = subscribe(&events, Some(&id(2)));
+        assert_eq!(next(&mut reader).expect("hello").1["missed"], true);
+        let mut reader = subscribe(&events, Some(&id(3)));
+        assert_eq!(next(&mut reader).expect("hello").1["missed"], false);
+    }
+
+    #[test]
+    fn readers_that_do_not_keep_up_are_dropped_and_the_others_are_not() {
+        let events = Events::new(Clock::system());
+        let cut = Arc::new(Notify::new());
+        let slow = events.subscribe(None, Arc::clone(&cut)).expect("few");
+        let mut quick = subscribe(&events, None);
+        let mut read = 0;
+        for number in 0..=QUEUE {
+            events.emit(Kind::Reset, &json!({ "number": number }));
+            while next(&mut quick).is_some() {
+                read += 1;
+            }
+        }
+        assert_eq!(events.readers(), 1);
+        assert_eq!(read, 1 + QUEUE + 1);
+        let mut told = std::pin::pin!(cut.notified());
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        assert!(told.as_mut().poll(&mut context).is_ready());
+        drop((slow, quick));
+        assert_eq!(events.readers(), 0);
+    }
+
+    #[test]
+    fn readers_are_bounded() {
+        let events = Events::new(Clock::system());
+        let mut readers: Vec<_> = (0..READERS_MAX).map(|_| subscribe(&events, None)).collect();
+        assert_eq!(events.subscribe(None, Arc::default()).err(), Some(TooMany));
+        readers.pop();
+        assert!(events.subscribe(None, Arc::default()).is_ok());
+    }
+}

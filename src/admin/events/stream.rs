@@ -1,0 +1,86 @@
+//! The stream of events over HTTP.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{Either, Full};
+use hyper::body::{Body, Frame};
+use tokio::sync::Notify;
+
+use super::super::Options;
+use super::super::api::{Problem, refused};
+use super::{READERS_MAX, Subscription};
+
+/// The body of a response of the admin listener.
+pub(in crate::admin) type Sent = Either<Full<Bytes>, Subscription>;
+
+/// Responds with the events from now on, or after the event that the request names. `cut` ends the
+/// connection.
+pub(in crate::admin) fn respond<B>(
+    request: &Request<B>,
+    options: &Options,
+    cut: &Arc<Notify>,
+) -> Response<Sent> {
+    let problem = |code, words: &str| refused(&Problem::new(code, words)).map(Either::Left);
+    // Another site cannot read the stream, but it could take the places of readers.
+    let site = request.headers().get("sec-fetch-site");
+    if site.is_some_and(|site| site != "same-origin" && site != "none") {
+        let words = "events are not for the pages of other sites";
+        return problem(StatusCode::FORBIDDEN, words);
+    }
+    let last = match last_id(request) {
+        Ok(last) => last,
+        Err(words) => return problem(StatusCode::BAD_REQUEST, words),
+    };
+    let Ok(subscription) = options.live.events.subscribe(last, Arc::clone(cut)) else {
+        let words = format!("{READERS_MAX} readers are the most: try again later");
+        return problem(StatusCode::SERVICE_UNAVAILABLE, &words);
+    };
+    let mut response = Response::new(Either::Right(subscription));
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    // A proxy in front would hold events back.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// The id of the last event that the reader has: a header, which browsers send when they connect
+/// again, or `after` in the query.
+fn last_id<B>(request: &Request<B>) -> Result<Option<&str>, &'static str> {
+    let query = request.uri().query().unwrap_or_default();
+    let mut last = None;
+    for part in query.split('&').filter(|part| !part.is_empty()) {
+        match part.split_once('=') {
+            Some(("after", id)) => last = Some(id),
+            _ => return Err("events are asked for with `after=ID` only"),
+        }
+    }
+    let header = request.headers().get("last-event-id");
+    Ok(match header {
+        Some(id) => Some(id.to_str().unwrap_or_default()),
+        None => last,
+    })
+}
+
+impl Body for Subscription {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let frame = |message: Arc<super::Message>| Ok(Frame::data(message.wire.clone()));
+        self.poll_next(context).map(|message| message.map(frame))
+    }
+}

@@ -1,0 +1,256 @@
+//! The stream of events and the figures of a running gateway.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::client::head;
+use crate::harness::{Connection, Gateway, PATIENCE, Reply, Upstream};
+use crate::servers::{self, Redis};
+
+const LIMITS: &str = "[identities.tenant]\nkey = [\"header:x-api-key\"]\nwhen_missing = \"refuse\"\n\
+    [limits.search]\nrate = \"1/minute\"\nburst = 5\nper = \"tenant\"\n\
+    [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"search\"]\n";
+
+/// The token is `test`.
+const OPERATOR: &str = "[admin]\nlisten = \"127.0.0.1:0\"\noperators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n";
+
+/// One reader.
+struct Reader(BufReader<TcpStream>);
+
+impl Reader {
+    fn open(gateway: &Gateway, headers: &[(&str, &str)]) -> Self {
+        let mut stream = TcpStream::connect(gateway.admin()).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let head = head("GET", "/api/v1/events", headers);
+        stream.write_all(head.as_bytes()).expect("sent");
+        Self(BufReader::new(stream))
+    }
+
+    /// A reader that has seen the first figures: changes from now on are events.
+    fn ready(gateway: &Gateway) -> Self {
+        let mut reader = Self::open(gateway, &[]);
+        reader.next("figures");
+        reader
+    }
+
+    /// The next event of this name, and its id.
+    fn next(&mut self, name: &str) -> (String, Value) {
+        let (mut id, mut event) = (String::new(), String::new());
+        loop {
+            let mut line = String::new();
+            let count = self.0.read_line(&mut line);
+            assert!(
+                count.expect("events come") > 0,
+                "the stream ended before {name}"
+            );
+            match line.trim_end().split_once(": ") {
+                Some(("id", value)) => id = value.to_owned(),
+                Some(("event", value)) => event = value.to_owned(),
+                Some(("data", value)) if event == name => {
+                    let data: Value = serde_json::from_str(value).expect("JSON");
+                    assert_eq!(data["format"], 1, "{data}");
+                    return (id, data);
+                }
+                Some(("data", _)) => id.clear(),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn ask(gateway: &Gateway, key: &str) -> u16 {
+    gateway.request("GET", "/", &[("x-api-key", key)]).status
+}
+
+#[test]
+fn events_tell_when_refusals_begin_and_end_and_a_reader_resumes() {
+    let gateway = Gateway::start(LIMITS);
+    let mut reader = Reader::ready(&gateway);
+    for _ in 0..4 {
+        assert_eq!(ask(&gateway, "k-secret"), 200);
+    }
+    let (_, near) = reader.next("near");
+    assert_eq!(near["limit"], "search", "{near}");
+    assert_eq!(
+        [ask(&gateway, "k-secret"), ask(&gateway, "k-secret")],
+        [200, 429]
+    );
+    let (began_id, began) = reader.next("refusals_began");
+    let listed = gateway.admin_get("/api/v1/limits/search/keys").json();
+    for member in [
+        "key",
+        "name",
+        "tier",
+        "count",
+        "count_error",
+        "since",
+        "until",
+    ] {
+        assert_eq!(began[member], listed["keys"][0][member], "{member}");
+    }
+    assert!(!began.to_string().contains("secret"), "{began}");
+
+    // As long as a retry is refused, the refusals go on.
+    gateway.advance(Duration::from_secs(59));
+    let (_, figures) = reader.next("figures");
+    assert_eq!(figures["refused"]["found"], 1, "{figures}");
+    gateway.advance(Duration::from_secs(2));
+    let (ended_id, ended) = reader.next("refusals_ended");
+    assert_eq!(ended["name"], began["name"]);
+    assert_ne!(began_id, ended_id);
+    drop(reader);
+
+    let mut again = Reader::open(&gateway, &[("last-event-id", &began_id)]);
+    assert_eq!(again.next("hello").1["missed"], false);
+    assert_eq!(again.next("refusals_ended").0, ended_id);
+    let mut stranger = Reader::open(&gateway, &[("last-event-id", "0-7")]);
+    assert_eq!(stranger.next("hello").1["missed"], true);
+}
+
+#[test]
+fn figures_are_those_of_the_api_and_have_rates() {
+    let gateway = Gateway::start(LIMITS);
+    let mut reader = Reader::ready(&gateway);
+    for _ in 0..8 {
+        ask(&gateway, "k");
+    }
+    gateway.advance(Duration::from_secs(1));
+    let figures = loop {
+        let (_, figures) = reader.next("figures");
+        let rates = &figures["limits"][0]["per_second"];
+        if rates["refused"].as_f64().is_some_and(|rate| rate > 0.0) {
+            break figures;
+        }
+    };
+    let told = &figures["limits"][0];
+    assert_eq!(told["per_second"]["refused"], 3.0, "{figures}");
+    assert_eq!(told["per_second"]["allowed"], 5.0);
+    assert_eq!(told["near"], 2);
+    let limits = gateway.admin_get("/api/v1/limits").json();
+    for (member, value) in limits["limits"][0].as_object().expect("an object") {
+        assert_eq!(&told[member], value, "{member}");
+    }
+    let asked = gateway.admin_get("/api/v1/figures").json();
+    let keys = gateway.admin_get("/api/v1/limits/search/keys").json();
+    assert_eq!(asked["refused"]["keys"][0]["limit"], "search");
+    for (member, value) in keys["keys"][0].as_object().expect("an object") {
+        assert_eq!(&asked["refused"]["keys"][0][member], value, "{member}");
+    }
+    assert_eq!(
+        asked["exact"],
+        json!({ "ungoverned": 0, "key_evictions": 0, "inherited_refusals": 0, "store": null, "upstreams_out": [] })
+    );
+}
+
+#[test]
+fn events_tell_a_reset_and_a_reload_and_the_key_is_not_refused_any_more() {
+    let gateway = Gateway::start(&format!("{OPERATOR}{LIMITS}"));
+    let mut reader = Reader::ready(&gateway);
+    for _ in 0..6 {
+        ask(&gateway, "k");
+    }
+    reader.next("refusals_began");
+    let body = json!({ "reason": "their job ran twice" }).to_string();
+    let mut connection = Connection::open(gateway.admin());
+    connection.send(format!(
+        "POST /api/v1/keys/tenant/k/reset HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer test\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    assert_eq!(connection.answer("POST").status, 200);
+    let (_, reset) = reader.next("reset");
+    assert_eq!(
+        (&reset["operator"], &reset["reason"], &reset["limit"]),
+        (
+            &json!("ann"),
+            &json!("their job ran twice"),
+            &json!("search")
+        )
+    );
+    gateway.advance(Duration::from_secs(3));
+    reader.next("refusals_ended");
+    let figures = gateway.admin_get("/api/v1/figures").json();
+    assert_eq!(figures["refused"]["found"], 0, "{figures}");
+    let keys = gateway.admin_get("/api/v1/limits/search/keys").json();
+    assert_eq!(keys["found"], 0, "{keys}");
+
+    let text = format!("{OPERATOR}{}", LIMITS.replace("burst = 5", "burst = 6"));
+    gateway.reload(&text).expect("good");
+    let (_, reload) = reader.next("reload");
+    assert_eq!(
+        (&reload["good"], &reload["generation"]),
+        (&json!(true), &json!(2))
+    );
+    gateway.reload("nonsense = 1").expect_err("bad");
+    let (_, reload) = reader.next("reload");
+    assert_eq!(reload["good"], false);
+    assert!(
+        reload["message"]
+            .as_str()
+            .is_some_and(|words| words.contains("nonsense"))
+    );
+}
+
+#[test]
+fn events_of_a_store_and_of_an_upstream_tell_when_they_fail_and_return() {
+    if !servers::available("redis-server") {
+        return;
+    }
+    let mut redis = Redis::start();
+    let ill = Arc::new(AtomicBool::new(true));
+    let its = Arc::clone(&ill);
+    let moody = Upstream::start(move |_| {
+        let status = if its.load(Ordering::SeqCst) { 503 } else { 200 };
+        Reply::new(status, &[], "moody")
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "a secret that gateways share").expect("written");
+    let gateway = Gateway::start(&format!(
+        "[store]\nkind = \"redis\"\nurl = \"{}\"\nwhen_down = \"allow\"\nkey_secret_file = '{}'\n\
+         [limits.all]\nrate = \"9/hour\"\nper = \"everyone\"\n\
+         [upstreams.app]\nservers = [\"{}\"]\neject = {{ failures = 3, wait = \"1s\" }}\n\
+         [[routes]]\nmatch = \"/\"\nupstream = \"builtin:echo\"\nlimits = [\"all\"]\n\
+         [[routes]]\nmatch = \"/app\"\nupstream = \"app\"\n",
+        redis.url(),
+        secret.display(),
+        moody.url(),
+    ));
+    servers::wait_until("the store responds", || gateway.get("/").status == 200);
+    let mut reader = Reader::ready(&gateway);
+    redis.kill();
+    for _ in 0..3 {
+        assert_eq!(gateway.get("/").status, 200);
+    }
+    let (_, down) = reader.next("store_down");
+    assert_eq!(down["kind"], "redis", "{down}");
+    assert!(
+        down["why_not"].is_string() && down["when_down"].is_string(),
+        "{down}"
+    );
+    let figures = gateway.admin_get("/api/v1/figures").json();
+    assert!(
+        figures["exact"]["ungoverned"]
+            .as_u64()
+            .is_some_and(|count| count > 0)
+    );
+    redis.run();
+    assert_eq!(reader.next("store_up").1["answers"], true);
+
+    for _ in 0..3 {
+        gateway.get("/app");
+    }
+    let (_, out) = reader.next("upstream_out");
+    assert_eq!(
+        (&out["upstream"], &out["state"]),
+        (&json!("app"), &json!("ejected"))
+    );
+    ill.store(false, Ordering::SeqCst);
+    servers::wait_until("it is back", || gateway.get("/app").status == 200);
+    assert_eq!(reader.next("upstream_back").1["server"], out["server"]);
+}
