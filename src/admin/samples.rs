@@ -1,11 +1,16 @@
 //! Exports the limiter's counters as metrics.
 
+use tollgate_gateway::refusals::Latest;
 use tollgate_limit::Role;
 use tollgate_limiter::Snapshot;
 use tollgate_telemetry::metrics::Samples;
 
 /// Adds the limits' counters to a scrape.
-pub fn samples(limits: &[Snapshot], to: &mut Samples) {
+/// `latest`: refusals that are examples of them.
+pub fn samples(limits: &[Snapshot], latest: &Latest, to: &mut Samples) {
+    for (reason, exemplar) in latest.by_reason() {
+        to.rejection(reason, exemplar);
+    }
     for snapshot in limits {
         let limit = &*snapshot.limit;
         let mut labels = vec![("limit", &*limit.name)];
@@ -58,13 +63,29 @@ pub fn samples(limits: &[Snapshot], to: &mut Samples) {
             ("deny", count.refused),
             ("shadow_deny", count.shadow_refused),
         ] {
+            let example = if outcome == "deny" {
+                latest.of_limit(limit)
+            } else {
+                None
+            };
             let labels = [&labels[..], &[("outcome", outcome)]].concat();
-            to.counter(
+            to.counter_like(
                 "limit_decisions",
                 "Verdicts of limits, one for each request and limit",
                 &labels,
                 count,
+                example,
             );
+        }
+        for (outcome, units) in [
+            ("allow", count.units.charged),
+            ("give_back", count.units.given_back),
+            ("deny", count.units.refused),
+            ("shadow_deny", count.units.shadow_refused),
+        ] {
+            let labels = [&labels[..], &[("outcome", outcome)]].concat();
+            let help = "Units of limits: charged to admitted requests, given back, and asked for by refused requests";
+            to.counter("limit_units", help, &labels, units);
         }
         let help = "Decisions made without the shared store, because it did not respond";
         to.counter("limit_ungoverned", help, &labels, count.ungoverned);

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Core, Source, shared_store, upstreams};
 use crate::admin::{self, Standing, Status, status};
+use tollgate_gateway::refusals::Refusals;
 use tollgate_net::server;
 use tollgate_store::Store as _;
 
@@ -12,8 +13,10 @@ impl Core {
     /// Registers the sources of metrics that are counted elsewhere.
     pub(super) fn show(&self) {
         let current = Arc::clone(&self.gateway.current);
+        let refusals = self.gateway.refusals.clone();
         self.gateway.metrics.source("limits", move |samples| {
-            admin::limit_samples(&current.load().limiter.snapshot(), samples);
+            let latest = refusals.as_ref().map(Refusals::latest).unwrap_or_default();
+            admin::limit_samples(&current.load().limiter.snapshot(), &latest, samples);
         });
         if let Some(access) = self.gateway.access.clone() {
             self.gateway.metrics.source("access_log", move |samples| {

@@ -81,7 +81,8 @@ fn documents_reference_of_metrics_follows_a_scrape() {
         "# Metrics\n\n\
          `GET /metrics` of the [admin listener](admin.md) shows them: as OpenMetrics where the scraper asks for it, otherwise as \
          Prometheus text. No metric has a label for a caller or a key, so their number does not grow with traffic. Counters \
-         start at zero with each process. `tollgate_connections_refused_total` has the label `reason` once it counts one.\n\n\
+         start at zero with each process. As OpenMetrics, the counters `tollgate_rejections_total` and `tollgate_limit_decisions_total` of refusals have \
+         the `decision_id` of the last one as an exemplar, and its `trace_id`. `tollgate_connections_refused_total` has the label `reason` once it counts one.\n\n\
          | metric | type | labels | meaning |\n|---|---|---|---|\n",
     );
     let mut named = 0;

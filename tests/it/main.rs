@@ -51,6 +51,7 @@ mod stopping;
 mod streaming;
 mod streams;
 mod tools;
+mod traces;
 mod trying_out;
 mod upgrade;
 mod upstream_http2;

@@ -18,13 +18,17 @@ fn busy() -> (Gateway, Upstream) {
          [upstreams.app]\nservers = [\"{}\"]\nhealth = {{ path = \"/\", every = \"1h\" }}\n\
          [upstreams.dead]\nservers = [\"http://127.0.0.1:{}\"]\n\
          [[routes]]\nname = 'odd \"name\" \\ of tollgate_process_'\nmatch = \"/**\"\nupstream = \"app\"\nlimits = [\"per_caller\", \"jobs\"]\n\
-         [[routes]]\nmatch = \"/dead\"\nupstream = \"dead\"\n",
+         [[routes]]\nmatch = \"/dead\"\nupstream = \"dead\"\n\
+         [limits.once]\nrate = \"1/day\"\nper = \"everyone\"\n\
+         [[routes]]\nmatch = \"/once\"\nupstream = \"app\"\nlimits = [\"once\"]\n",
         upstream.url(),
         free_port(),
     ));
     assert_eq!(gateway.get("/").status, 200);
     assert_eq!(gateway.get("/").status, 200);
     assert_eq!(gateway.get("/dead").status, 502);
+    let once = [200, 429].map(|_| gateway.get("/once").status);
+    assert_eq!(once, [200, 429], "a refusal is an exemplar");
     (gateway, upstream)
 }
 
@@ -74,14 +78,16 @@ fn metrics_openmetrics_is_read_by_promtool() {
         "{kind}"
     );
     // It reads OpenMetrics only to fill a database with it, and wants to know when each sample was.
-    let sample = |line: &str| {
-        if line.starts_with('#') {
-            format!("{line}\n")
-        } else {
-            format!("{line} 1800000000\n")
-        }
+    let sample = |line: &str| match line.split_once(" # ") {
+        _ if line.starts_with('#') => format!("{line}\n"),
+        Some((sample, exemplar)) => format!("{sample} 1800000000 # {exemplar}\n"),
+        None => format!("{line} 1800000000\n"),
     };
     let text: String = answer.text().lines().map(sample).collect();
+    assert!(
+        text.contains(" # {decision_id="),
+        "there are exemplars: {text}"
+    );
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("metrics"), &text).expect("written");
     let output = Command::new("promtool")
@@ -155,6 +161,7 @@ impl Prometheus {
             format!("--config.file={}", at("prometheus.yml")),
             format!("--storage.tsdb.path={}", at("data")),
             format!("--web.listen-address=127.0.0.1:{port}"),
+            "--enable-feature=exemplar-storage".to_owned(),
         ]));
         let prometheus = Self {
             port,
@@ -169,14 +176,25 @@ impl Prometheus {
 
     /// The series that a query finds.
     fn query(&self, query: &str) -> Option<Vec<serde_json::Value>> {
+        let found = self.ask("query", query, "")?;
+        found["result"].as_array().cloned()
+    }
+
+    /// The exemplars of a series.
+    fn exemplars(&self, query: &str) -> Option<Vec<serde_json::Value>> {
+        let found = self.ask("query_exemplars", query, "&start=0&end=4000000000")?;
+        found[0]["exemplars"].as_array().cloned()
+    }
+
+    fn ask(&self, what: &str, query: &str, more: &str) -> Option<serde_json::Value> {
         let mut stream = Connection::try_open(([127, 0, 0, 1], self.port).into())?;
         let query: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
         stream.send(format!(
-            "GET /api/v1/query?query={query} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            "GET /api/v1/{what}?query={query}{more} HTTP/1.1\r\nHost: localhost\r\n\r\n"
         ));
         let answer = stream.try_answer("GET").ok()?;
         match answer.status {
-            200 => answer.json()["data"]["result"].as_array().cloned(),
+            200 => Some(answer.json()["data"].clone()),
             400 => panic!("{query}: {}", answer.text()),
             // It is not ready yet.
             _ => None,
@@ -208,6 +226,59 @@ fn metrics_are_scraped_by_a_real_prometheus() {
         prometheus.value("tollgate_build_info").as_deref(),
         Some("1")
     );
+}
+
+#[test]
+fn metrics_exemplars_of_refusals_name_their_decision() {
+    if !available("prometheus") {
+        return;
+    }
+    let (gateway, _upstream) = busy();
+    let trace = (
+        "traceparent",
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    );
+    let refused = gateway.request("GET", "/once", &[trace]);
+    assert_eq!(refused.status, 429);
+    let id = refused.json()["decision_id"].clone();
+    let prometheus = Prometheus::scraping(&gateway);
+    for series in [
+        "tollgate_limit_decisions_total{limit=\"once\",outcome=\"deny\"}",
+        "tollgate_rejections_total{reason=\"denied\"}",
+    ] {
+        eventually("the exemplar is there", || {
+            prometheus
+                .exemplars(series)
+                .is_some_and(|found| !found.is_empty())
+        });
+        let found = prometheus.exemplars(series).expect("as before");
+        let labels = &found.last().expect("one")["labels"];
+        assert_eq!(labels["decision_id"], id, "{series}");
+        assert_eq!(labels["trace_id"], "0af7651916cd43dd8448eb211c80319c");
+    }
+    // The older text has none.
+    assert!(!gateway.admin_get("/metrics").text().contains("decision_id"));
+}
+
+#[test]
+fn metrics_units_of_limits_are_what_requests_cost() {
+    let gateway = Gateway::start(
+        "[limits.paid]\nrate = \"10/day\"\nper = \"everyone\"\ncost = 4\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"paid\"]\n",
+    );
+    let statuses = [(); 3].map(|()| gateway.get("/").status);
+    assert_eq!(statuses, [200, 200, 429]);
+    let text = gateway.admin_get("/metrics").text();
+    for (outcome, units) in [
+        ("allow", 8),
+        ("give_back", 0),
+        ("deny", 4),
+        ("shadow_deny", 0),
+    ] {
+        let line =
+            format!("tollgate_limit_units_total{{limit=\"paid\",outcome=\"{outcome}\"}} {units}\n");
+        assert!(text.contains(&line), "no {line} in {text}");
+    }
 }
 
 /// A gateway of which every metric that the dashboard or an alert speaks of has a series.

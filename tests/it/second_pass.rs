@@ -85,6 +85,7 @@ const LEFT_OUT: [(&str, &str); 43] = [
     ("spellings::method_not_in_capitals", "sends HTTP/2 too"),
     ("spending::refund_of_a_tunnel", "HTTP/2"),
     ("spending::settle_stream_reset_over_http2", "HTTP/2"),
+    ("traces::trace_context_over_http2", "HTTP/2"),
     ("websocket::a_websocket_is_told", "drains our connections"),
     (
         "websocket::a_websocket_lives_through_a_reload",

@@ -15,6 +15,7 @@ use http::header::{
 
 use tollgate_http1::tokens;
 use tollgate_policy::has_underscore;
+use tollgate_telemetry::TraceParent;
 
 pub use self::forwarding::{Origin, drop_forwarding, set_forwarding};
 pub use self::trailers::{PseudoTrailer, clean_request_trailers, clean_trailers};
@@ -75,6 +76,7 @@ impl HeaderSet {
     const X_FORWARDED_FOR: Self = Self(1 << 21);
     const X_FORWARDED_PROTO: Self = Self(1 << 22);
     const X_FORWARDED_HOST: Self = Self(1 << 23);
+    const TRACEPARENT: Self = Self(1 << 24);
     const HOP_BY_HOP: Self = Self(0b111_1111);
     const CLAIMS: Self = Self(0b111 << 7 | 0b111 << 21);
 
@@ -119,6 +121,7 @@ impl HeaderSet {
             (10, [b'c', ..]) => (b"connection", Self::CONNECTION),
             (10, [b'k', ..]) => (b"keep-alive", Self::KEEP_ALIVE),
             (10, [b'u', ..]) => (b"user-agent", Self::USER_AGENT),
+            (11, _) => (b"traceparent", Self::TRACEPARENT),
             (12, [b'c', ..]) => (b"content-type", Self::CONTENT_TYPE),
             (12, [b'g', ..]) => (b"grpc-timeout", Self::GRPC_TIMEOUT),
             (14, [b'c', ..]) => (b"content-length", Self::CONTENT_LENGTH),
@@ -146,13 +149,15 @@ pub struct RequestHeaders {
     pub user_agent: Option<HeaderValue>,
     /// The first `Referer`.
     pub referer: Option<HeaderValue>,
+    /// The trace; `None`: `traceparent` is missing, malformed, or not the only one.
+    pub trace: Option<TraceParent>,
 }
 
 impl RequestHeaders {
     /// Inspects `headers`.
     pub fn of(headers: &HeaderMap) -> Self {
         let mut present = HeaderSet(0);
-        let (mut host, mut user_agent, mut referer) = (None, None, None);
+        let (mut host, mut user_agent, mut referer, mut trace) = (None, None, None, None);
         for (name, value) in headers {
             let field = HeaderSet::bit(name);
             match field {
@@ -160,6 +165,8 @@ impl RequestHeaders {
                 HeaderSet::HOST => host = Some(value),
                 HeaderSet::USER_AGENT => user_agent = user_agent.or(Some(value)),
                 HeaderSet::REFERER => referer = referer.or(Some(value)),
+                HeaderSet::TRACEPARENT if present.has(field) => trace = None,
+                HeaderSet::TRACEPARENT => trace = TraceParent::parse(value.as_bytes()),
                 HeaderSet(0) if has_underscore(name.as_str().as_bytes()) => {
                     present = present.and(HeaderSet::UNDERSCORED)
                 }
@@ -172,6 +179,7 @@ impl RequestHeaders {
             host: host.cloned(),
             user_agent: user_agent.cloned(),
             referer: referer.cloned(),
+            trace,
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use tollgate_limit::{Claim, Limit, Micros, Mode, Role, Standing, Timestamp};
+use tollgate_limit::{Change, Claim, Limit, Micros, Mode, Role, Standing, Timestamp};
 use tollgate_store::local::Tally;
 
-use super::allows;
 use super::decision::bit;
 use super::feedback::Feedback;
+use super::{allows, unasked};
 
 /// Counters by a limit's index.
 #[derive(Debug)]
@@ -34,12 +34,25 @@ struct Settling {
 }
 
 /// One stripe of a limit's counters.
+///
+/// Every counter only grows, so that no scrape sees a total fall. Most requests ask for one unit:
+/// units are counted only where a request asks for more, and cost the others nothing.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct LimitCounters {
-    allowed: AtomicU64,
+    /// Requests that took at least one unit.
+    charged: AtomicU64,
+    /// Requests that the bucket could pay and that took nothing: another limit refused them, they
+    /// cost nothing, or no bucket was asked.
+    uncharged: AtomicU64,
     refused: AtomicU64,
     shadow_refused: AtomicU64,
+    /// Units beyond the first of each request that took some, and units charged later.
+    more_charged: AtomicU64,
+    /// Units beyond the first of each request that was refused.
+    more_refused: AtomicU64,
+    more_shadow_refused: AtomicU64,
+    given_back: AtomicU64,
     ungoverned: AtomicU64,
     both_allow: AtomicU64,
     both_refuse: AtomicU64,
@@ -83,6 +96,22 @@ pub struct Count {
     pub settled_units: u64,
     /// Responses that did not report their cost, so that the estimate stayed charged.
     pub unsettled: u64,
+    /// Units of the requests above.
+    pub units: Units,
+}
+
+/// Units of one limit; places of concurrency limits are units, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Units {
+    /// Taken from buckets by admitted requests, and charged later by their responses.
+    pub charged: u64,
+    /// Given back: by refunds, by settlements, and for requests that were never forwarded. Places
+    /// that become free are not included.
+    pub given_back: u64,
+    /// Asked for by requests that the limit refused.
+    pub refused: u64,
+    /// Asked for by requests that the limit would have refused.
+    pub shadow_refused: u64,
 }
 
 /// How a candidate's verdicts compared with the live limit's, on the same requests.
@@ -123,18 +152,20 @@ impl Counters {
         }
     }
 
-    /// Counts a decision. Bit i of `ungoverned`: claim i was decided without its store. Bit i of
-    /// `unasked`: claim i was not decided at all.
+    /// Counts a decision; `granted`: the buckets were charged. Bit i of `ungoverned`: claim i was
+    /// decided without its store. Bit i of `undecided`: claim i was not decided at all.
     pub(super) fn count(
         &self,
         claims: &[Claim<'_>],
         standings: &[Standing],
+        granted: bool,
         ungoverned: u16,
-        unasked: u16,
+        undecided: u16,
     ) {
+        let unasked = unasked(claims, ungoverned);
         let stripe = STRIPE.with(|stripe| *stripe);
         for (place, (claim, standing)) in claims.iter().zip(standings).enumerate() {
-            if unasked & bit(place) != 0 {
+            if undecided & bit(place) != 0 {
                 continue;
             }
             let Some(Stripes(stripes, _)) =
@@ -144,12 +175,25 @@ impl Counters {
             };
             let counters = &stripes[stripe];
             let allowed = allows(standing.verdict);
-            let counter = match (allowed, claim.enforced && claim.limit.mode == Mode::Enforce) {
-                (true, _) => &counters.allowed,
-                (false, true) => &counters.refused,
-                (false, false) => &counters.shadow_refused,
+            let enforced = claim.enforced && claim.limit.mode == Mode::Enforce;
+            let (counter, more) = match (allowed, enforced) {
+                (true, _) => {
+                    if granted && claim.cost > 0 && unasked & bit(place) == 0 {
+                        (&counters.charged, Some(&counters.more_charged))
+                    } else {
+                        (&counters.uncharged, None)
+                    }
+                }
+                (false, true) => (&counters.refused, Some(&counters.more_refused)),
+                (false, false) => (
+                    &counters.shadow_refused,
+                    Some(&counters.more_shadow_refused),
+                ),
             };
             counter.fetch_add(1, Ordering::Relaxed);
+            if let (Some(more), true) = (more, claim.cost > 1) {
+                more.fetch_add(claim.cost - 1, Ordering::Relaxed);
+            }
             if ungoverned & bit(place) != 0 {
                 counters.ungoverned.fetch_add(1, Ordering::Relaxed);
             }
@@ -165,6 +209,23 @@ impl Counters {
                 counter.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Counts the units of a correction.
+    pub(super) fn corrected(&self, limit: &Limit, change: Change) {
+        let Some(Stripes(stripes, _)) = self.limits.get(limit.index).map(|stripes| &**stripes)
+        else {
+            return;
+        };
+        let counters = &stripes[STRIPE.with(|stripe| *stripe)];
+        let (counter, units) = match change {
+            Change::Charge { more } => (&counters.more_charged, more),
+            Change::Refund { units } | Change::Withdraw { units, .. } => {
+                (&counters.given_back, units)
+            }
+            Change::Release { .. } => return,
+        };
+        counter.fetch_add(units, Ordering::Relaxed);
     }
 
     /// Counts a response that reported a cost of `units`.
@@ -208,19 +269,29 @@ impl Counters {
             .zip(self.limits.iter().map(|stripes| &**stripes))
             .enumerate()
             .map(|(index, (limit, Stripes(stripes, settling)))| {
-                let sum = |of: fn(&LimitCounters) -> &AtomicU64| {
+                let sum = |of: fn(&LimitCounters) -> &AtomicU64| -> u64 {
                     stripes
                         .iter()
                         .map(|stripe| of(stripe).load(Ordering::Relaxed))
                         .sum()
                 };
+                let charged = sum(|c| &c.charged);
+                let refused = sum(|c| &c.refused);
+                let shadow_refused = sum(|c| &c.shadow_refused);
+                let units = Units {
+                    charged: charged + sum(|c| &c.more_charged),
+                    given_back: sum(|c| &c.given_back),
+                    refused: refused + sum(|c| &c.more_refused),
+                    shadow_refused: shadow_refused + sum(|c| &c.more_shadow_refused),
+                };
                 let rate = feedback.rate(index);
                 Snapshot {
                     limit: Arc::clone(limit),
                     count: Count {
-                        allowed: sum(|c| &c.allowed),
-                        refused: sum(|c| &c.refused),
-                        shadow_refused: sum(|c| &c.shadow_refused),
+                        allowed: charged + sum(|c| &c.uncharged),
+                        refused,
+                        shadow_refused,
+                        units,
                         ungoverned: sum(|c| &c.ungoverned),
                         settled: settling.settled.load(Ordering::Relaxed),
                         settled_units: settling.units.load(Ordering::Relaxed),

@@ -40,7 +40,7 @@ use tollgate_store::local::{CarryReport, ColdStart, LocalStore, SnapshotError};
 use tollgate_store::{Backend, Store, StoreError};
 
 pub use cause::{Cause, Credit};
-pub use counters::{Agreement, Count, Snapshot};
+pub use counters::{Agreement, Count, Snapshot, Units};
 pub use decision::{Decision, Denied, Unavailable};
 pub use feedback::RateFeedback;
 pub use handover::Successor;
@@ -262,7 +262,8 @@ impl<S: Store + Send + Sync> Generation<S> {
         ungoverned: u16,
         now: Timestamp,
     ) -> Decision {
-        self.counters.count(claims, &standings, ungoverned, 0);
+        self.counters
+            .count(claims, &standings, granted, ungoverned, 0);
         if granted {
             return Decision::Allow(Permit::new(self, claims, standings, ungoverned, now));
         }
@@ -270,8 +271,9 @@ impl<S: Store + Send + Sync> Generation<S> {
     }
 }
 
-impl<S: Store + Send + Sync> Settle for Generation<S> {
-    fn settle(&self, settlement: Settlement<'_>, ungoverned: bool) {
+impl<S: Store + Send + Sync> Generation<S> {
+    /// Corrects a bucket; `ungoverned`: its charge was made on the local share of a shared limit.
+    fn correct(&self, settlement: Settlement<'_>, ungoverned: bool) {
         match (settlement.limit.placement, ungoverned) {
             (Placement::Local, _) => self.settle_local(settlement, self.local.clock().now()),
             (Placement::Shared, false) => self.shared.settle(&[settlement]),
@@ -280,6 +282,13 @@ impl<S: Store + Send + Sync> Settle for Generation<S> {
                     .settle(settlement, self.local.clock().now(), &*self.shared)
             }
         }
+    }
+}
+
+impl<S: Store + Send + Sync> Settle for Generation<S> {
+    fn settle(&self, settlement: Settlement<'_>, ungoverned: bool) {
+        self.counters.corrected(settlement.limit, settlement.change);
+        self.correct(settlement, ungoverned);
     }
 
     fn settled(&self, limit: &Limit, units: u64) {

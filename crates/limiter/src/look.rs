@@ -74,6 +74,8 @@ async fn look<S: Store + Send + Sync>(
     }
     let leased = claims.iter().map(|claim| claim.limit.lease);
     let unasked = places(claims, Placement::Shared) & super::bits(leased);
-    generation.counters.count(claims, &standings, 0, unasked);
+    generation
+        .counters
+        .count(claims, &standings, false, 0, unasked);
     Look::Denied(Denied::new(claims, standings, unasked))
 }

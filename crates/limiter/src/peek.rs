@@ -3,7 +3,6 @@
 use tollgate_limit::{Change, Claim, Limit, Placement, Settlement, Standing};
 use tollgate_store::{Store, StoreError};
 
-use super::permit::Settle as _;
 use super::{Limiter, feedback};
 
 /// Why the standing of a bucket is not known.
@@ -47,7 +46,8 @@ impl<S: Store + Send + Sync> Limiter<S> {
             return false;
         };
         let refund = Settlement::new(limit, key, Change::Refund { units });
-        self.generation.settle(refund, false);
+        // It gives back more units than were charged, so it is not counted among the refunds.
+        self.generation.correct(refund, false);
         true
     }
 }

@@ -182,6 +182,11 @@ fn a_shadow_limit_counts_and_never_refuses_and_a_candidate_is_compared() {
         Count {
             allowed: 3,
             refused: 1,
+            units: Units {
+                charged: 3,
+                refused: 1,
+                ..Units::default()
+            },
             ..Count::default()
         }
     );
@@ -190,6 +195,11 @@ fn a_shadow_limit_counts_and_never_refuses_and_a_candidate_is_compared() {
         Count {
             allowed: 1,
             shadow_refused: 3,
+            units: Units {
+                charged: 1,
+                shadow_refused: 3,
+                ..Units::default()
+            },
             ..Count::default()
         }
     );
@@ -205,6 +215,57 @@ fn a_shadow_limit_counts_and_never_refuses_and_a_candidate_is_compared() {
         next.snapshot()[0].count.allowed,
         3,
         "counts outlive reloads"
+    );
+}
+
+#[test]
+fn limiter_units_are_counted_as_charged_given_back_and_refused() {
+    let paid = Limit {
+        refundable: true,
+        ..limit(0, "paid", Kind::TokenBucket, 10)
+    };
+    let (limiter, limits) = limiter(vec![paid, limit(1, "few", Kind::TokenBucket, 4)], vec![]);
+    let cost = |limit, cost| Claim {
+        cost,
+        ..claim(limit)
+    };
+    let units = || [0, 1].map(|at| limiter.snapshot()[at].count.units);
+    let both = [cost(&limits[0], 3), cost(&limits[1], 4)];
+    let mut permit = allowed(check(&limiter, &both));
+    permit.forwarded();
+    // The second limit refuses, so the first one charges nothing either.
+    assert!(matches!(check(&limiter, &both), Decision::Deny(_)));
+    let _free = allowed(check(&limiter, &[cost(&limits[0], 0)]));
+    let charged = Units {
+        charged: 3,
+        ..Units::default()
+    };
+    let refused = Units {
+        charged: 4,
+        refused: 4,
+        ..Units::default()
+    };
+    assert_eq!(units(), [charged, refused]);
+    assert_eq!(
+        limiter.snapshot()[0].count.allowed,
+        3,
+        "the bucket could pay each time"
+    );
+
+    permit.charge_more("paid", 2);
+    let credit = Cause::Upstream.credit().expect("the upstream's failure");
+    permit.refund("paid", 4, credit);
+    let settled = Units {
+        charged: 5,
+        given_back: 4,
+        ..Units::default()
+    };
+    assert_eq!(units(), [settled, refused]);
+    assert!(limiter.reset(&limits[0], b"k"));
+    assert_eq!(
+        units(),
+        [settled, refused],
+        "a reset is no refund of a charge"
     );
 }
 

@@ -42,7 +42,9 @@ where
             shared.iter().map(|_| NOT_ASKED).collect(),
         );
         let unasked = places(claims, Placement::Shared);
-        generation.counters.count(claims, &standings, 0, unasked);
+        generation
+            .counters
+            .count(claims, &standings, false, 0, unasked);
         return Decision::Deny(Denied::new(claims, standings, unasked));
     }
     if shared.is_empty() {

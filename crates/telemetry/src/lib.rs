@@ -12,9 +12,11 @@ pub mod log;
 pub mod metrics;
 mod outlet;
 pub mod text;
+pub mod trace;
 
 pub use access::{AccessLog, AccessWriter, Record};
 pub use metrics::{Labels, Metrics, Worker};
+pub use trace::TraceParent;
 
 /// Runs the example of the README as a test.
 #[cfg(doctest)]

@@ -29,6 +29,7 @@ use tollgate_limiter::{Cause, Denied, Judged, Permit};
 use tollgate_policy::identity::Caller;
 use tollgate_policy::{Claims, Identified};
 use tollgate_response::{DecisionId, Refused};
+use tollgate_telemetry::TraceParent;
 
 /// The context of one request, from its head to the end of its response. If it is dropped before
 /// [`RequestContext::close`], it records that the client left.
@@ -37,6 +38,8 @@ pub(super) struct RequestContext {
     snapshot: HeldSnapshot,
     at: Timestamp,
     id: u64,
+    /// The trace that the request belongs to.
+    trace: Option<TraceParent>,
     head: Option<Head>,
     client: Option<IpAddr>,
     route: Option<usize>,
@@ -81,6 +84,7 @@ impl RequestContext {
             snapshot: Rc::clone(snapshot),
             at,
             id,
+            trace: headers.trace,
             head: None,
             client: None,
             route: None,

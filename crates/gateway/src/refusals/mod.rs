@@ -6,6 +6,7 @@
 //! left; another admitted request never comes here.
 
 mod busiest;
+mod latest;
 mod ring;
 #[cfg(test)]
 mod tests;
@@ -19,12 +20,14 @@ use parking_lot::Mutex;
 
 use busiest::{Busiest, Event};
 pub use busiest::{Busy, PAUSE, PERIOD};
+pub use latest::{Example, Latest};
 use ring::{Record, Ring};
 use tollgate_limit::{KeyBytes, Limit, Micros, Timestamp, Verdict};
 use tollgate_limiter::{Denied, denied_outcome};
 use tollgate_policy::identity::Caller;
 use tollgate_policy::{Charge, Claims, Policy};
 use tollgate_response::DecisionId;
+use tollgate_telemetry::TraceParent;
 
 /// The last refusals of all workers. Clones share them.
 #[derive(Clone, Debug)]
@@ -89,6 +92,7 @@ pub(crate) struct Asked<'r> {
 /// The decision on a refused request.
 pub(crate) struct Decided<'r> {
     pub(crate) id: u64,
+    pub(crate) trace: Option<TraceParent>,
     pub(crate) at: Timestamp,
     pub(crate) status: StatusCode,
     pub(crate) reason: &'static str,
@@ -197,6 +201,15 @@ impl Refusals {
                 };
                 (count + more, oldest)
             })
+    }
+
+    /// The latest refusal of each limit and for each reason, among the last ones of each worker.
+    pub fn latest(&self) -> Latest {
+        let mut latest = Latest::default();
+        for worker in self.workers() {
+            worker.lock().ring.latest(&mut latest);
+        }
+        latest
     }
 
     /// The keys with the most events of the last ten to twenty minutes before `now`.

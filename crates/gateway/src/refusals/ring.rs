@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use http::{Method, StatusCode};
 
-use super::{Asked, Decided, HOST_MAX, PATH_MAX, Refusal};
+use super::{Asked, Decided, Example, HOST_MAX, Latest, PATH_MAX, Refusal};
 use tollgate_limit::Timestamp;
 use tollgate_limiter::Denied;
 use tollgate_policy::identity::Caller;
 use tollgate_policy::{Claims, Policy};
+use tollgate_telemetry::TraceParent;
 
 /// Refusals up to a number of bytes.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub(super) struct Ring {
 #[derive(Debug)]
 pub(super) struct Record {
     id: u64,
+    trace: Option<TraceParent>,
     at: Timestamp,
     policy: u32,
     status: StatusCode,
@@ -50,6 +52,7 @@ impl Record {
         target.push_str(shortened(asked.path, PATH_MAX));
         Self {
             id: decided.id,
+            trace: decided.trace,
             at: decided.at,
             policy: 0,
             status: decided.status,
@@ -147,6 +150,27 @@ impl Ring {
         })
     }
 
+    /// Adds the latest refusal of each limit and for each reason to `latest`, as far as the newest
+    /// refusals have them: a scrape must not hold up the worker.
+    pub(super) fn latest(&self, latest: &mut Latest) {
+        for record in self.records.iter().rev().take(LATEST_AMONG) {
+            let example = || Example {
+                id: record.id,
+                trace: record.trace,
+                at: record.at,
+            };
+            latest.add_reason(record.reason, example);
+            let mut policies = self.policies.iter();
+            let known = policies.find(|(number, _)| *number == record.policy);
+            if let (Some((_, policy)), Some(denied)) = (known, &record.denied) {
+                for place in denied.refused() {
+                    let limit = &policy.limits[record.claims.charges()[place].limit];
+                    latest.add_limit(limit, example);
+                }
+            }
+        }
+    }
+
     pub(super) fn kept(&self) -> (usize, Option<Timestamp>) {
         let oldest = self.records.front().map(|record| record.at);
         (self.records.len(), oldest)
@@ -163,3 +187,6 @@ fn shortened(text: &str, longest: usize) -> &str {
 
 /// The policies whose refusals are kept: the one in force and the one before.
 const POLICIES_MAX: usize = 2;
+
+/// The newest refusals among which the latest of each limit is looked for.
+const LATEST_AMONG: usize = 256;

@@ -34,6 +34,7 @@ fn keep(writer: &RefusalWriter, policy: &Arc<Policy>, id: u64, path: &str) {
     };
     let decided = Decided {
         id,
+        trace: None,
         at: Timestamp::from_micros(id),
         status: StatusCode::TOO_MANY_REQUESTS,
         reason: "denied",

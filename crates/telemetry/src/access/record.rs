@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use super::{Format, Keys, escape};
 use crate::text::Dotted;
+use crate::trace::TraceParent;
 
 /// A name from the file, escaped for a JSON string once when the file is read.
 #[derive(Clone, Debug)]
@@ -34,6 +35,8 @@ pub struct Record<'r> {
     pub at_micros: u64,
     /// The decision's id, which a refusal's body also carries.
     pub id: &'r str,
+    /// Its trace and span.
+    pub trace: Option<TraceParent>,
     /// Its method.
     pub method: &'r str,
     /// The requested path, without the query.
@@ -120,6 +123,12 @@ impl Record<'_> {
         stamp.rfc3339(into, self.at_micros);
         into.extend_from_slice(b"\",\"id\":\"");
         into.extend_from_slice(self.id.as_bytes());
+        if let Some(trace) = &self.trace {
+            into.extend_from_slice(b"\",\"trace_id\":\"");
+            into.extend_from_slice(&trace.trace());
+            into.extend_from_slice(b"\",\"span_id\":\"");
+            into.extend_from_slice(&trace.span());
+        }
         into.extend_from_slice(b"\",\"status\":");
         number(into, u64::from(self.status));
         word(into, b",\"method\":\"", self.method);

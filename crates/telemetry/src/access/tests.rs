@@ -55,6 +55,24 @@ fn a_record_is_one_line_of_valid_json_whatever_strangers_send() {
 }
 
 #[test]
+fn access_log_record_of_a_trace_has_its_ids() {
+    let value = b"00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01";
+    let record = Record {
+        id: "0a1b",
+        trace: crate::TraceParent::parse(value),
+        ..Record::default()
+    };
+    let line = record.line(Format::Json, &Keys::Plain);
+    let line: serde_json::Value = serde_json::from_slice(&line).expect("valid JSON");
+    assert_eq!(line["id"], "0a1b");
+    assert_eq!(line["trace_id"], "0af7651916cd43dd8448eb211c80319c");
+    assert_eq!(line["span_id"], "00f067aa0ba902b7");
+    let line = Record::default().line(Format::Json, &Keys::Plain);
+    let line: serde_json::Value = serde_json::from_slice(&line).expect("valid JSON");
+    assert_eq!(line.get("trace_id"), None);
+}
+
+#[test]
 fn every_byte_is_escaped_wherever_it_stands() {
     for byte in 0..=u8::MAX {
         for place in 0..20 {

@@ -2,23 +2,28 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::CounterWithExemplar;
 use prometheus_client::registry::Registry;
 
 use super::cells::{ReasonCells, WorkerCells};
 use super::codes::{CODES, code_label};
 use super::histogram::{OVERHEAD_BOUNDS, REQUEST_BOUNDS, Snapshot, seconds};
-use super::samples::{Family, Kind, Samples, Value};
+use super::samples::{Exemplar, Family, Kind, LabelPairs, Samples, Value};
 use super::slab::Slab;
 use super::{Format, Metrics, process};
 
 pub(super) fn render(metrics: &Metrics, format: Format) -> String {
     let mut ours = Registry::with_prefix("tollgate");
-    ours.register_collector(Box::new(metrics.clone()));
+    ours.register_collector(Box::new(Exposition {
+        metrics: metrics.clone(),
+        exemplars: format == Format::OpenMetrics,
+    }));
     // Standard names do not have our prefix.
     let mut standard = Registry::default();
     standard.register_collector(Box::new(Process {
@@ -64,9 +69,16 @@ fn plain(open_metrics: &str) -> String {
     text
 }
 
-impl Collector for Metrics {
+/// All metrics except those of the process.
+#[derive(Debug)]
+struct Exposition {
+    metrics: Metrics,
+    exemplars: bool,
+}
+
+impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
-        let shared = &*self.shared;
+        let shared = &*self.metrics.shared;
         // Everything is summed under the lock, so that a worker that ends meanwhile is counted
         // once.
         let total = {
@@ -82,10 +94,6 @@ impl Collector for Metrics {
             let names = shared.names.lock();
             [&names[0], &names[1]].map(|names| names.list.clone())
         };
-        requests(&mut encoder, &total, &routes)?;
-        upstream_requests(&mut encoder, &total, &upstreams)?;
-        connections(&mut encoder, &total)?;
-        self.own(&mut encoder)?;
         let mut samples = Samples::default();
         // Cloned out of the lock: a source may be slow and must not block a reload that registers
         // another.
@@ -98,7 +106,17 @@ impl Collector for Metrics {
         for source in sources {
             source(&mut samples);
         }
-        encode_samples(&mut encoder, &samples)
+        if !self.exemplars {
+            samples.rejections.clear();
+        }
+        requests(&mut encoder, &total, &routes, &samples)?;
+        upstream_requests(&mut encoder, &total, &upstreams)?;
+        connections(&mut encoder, &total)?;
+        self.metrics.own(&mut encoder)?;
+        for (name, family) in &samples.families {
+            encode_family(&mut encoder, name, family, self.exemplars)?;
+        }
+        Ok(())
     }
 }
 
@@ -112,21 +130,18 @@ impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let mut samples = Samples::default();
         process::samples(&mut samples, self.started_micros);
-        encode_samples(&mut encoder, &samples)
+        for (name, family) in &samples.families {
+            encode_family(&mut encoder, name, family, false)?;
+        }
+        Ok(())
     }
-}
-
-fn encode_samples(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> std::fmt::Result {
-    for (name, family) in &samples.families {
-        encode_family(encoder, name, family)?;
-    }
-    Ok(())
 }
 
 fn requests(
     encoder: &mut DescriptorEncoder<'_>,
     total: &WorkerCells,
     routes: &[Arc<str>],
+    samples: &Samples,
 ) -> std::fmt::Result {
     let mut to = counter(
         encoder,
@@ -174,9 +189,10 @@ fn requests(
         "rejections",
         "Requests that the gateway rejected itself, by reason",
         &total.rejections,
+        &samples.rejections,
     )?;
     let help = "Input that could not be read as a request, or broke off, by reason";
-    reasons(encoder, "bad_requests", help, &total.bad_requests)?;
+    reasons(encoder, "bad_requests", help, &total.bad_requests, &[])?;
     for (name, help, cell) in [
         (
             "received_bytes",
@@ -253,6 +269,7 @@ fn connections(encoder: &mut DescriptorEncoder<'_>, total: &WorkerCells) -> std:
         "connections_refused",
         "Connections refused, by reason",
         &total.connections_refused,
+        &[],
     )?;
     counter(encoder, "accept_errors", "Failures of accept")?
         .encode_counter(&get(&total.accept_errors), NO_EXEMPLAR)
@@ -283,6 +300,15 @@ impl Metrics {
                 MetricType::Gauge,
             )?
             .encode_gauge(&seconds(get(&shared.last_reload_micros)))?;
+        let successful = !shared.last_reload_failed.load(Ordering::Relaxed);
+        encoder
+            .encode_descriptor(
+                "config_last_reload_successful",
+                "Whether the last attempt to load a configuration succeeded",
+                None,
+                MetricType::Gauge,
+            )?
+            .encode_gauge(&i64::from(successful))?;
         counter(
             encoder,
             "panics",
@@ -305,6 +331,7 @@ fn encode_family(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     family: &Family,
+    exemplars: bool,
 ) -> std::fmt::Result {
     let kind = match family.kind {
         Kind::Counter => MetricType::Counter,
@@ -315,17 +342,19 @@ fn encode_family(
     for (labels, value) in &family.samples {
         if labels.is_empty() {
             // An empty set would be written as `{}`.
-            encode_value(&mut to, value)?;
+            encode_value(&mut to, value, exemplars)?;
         } else {
-            encode_value(&mut to.encode_family(labels)?, value)?;
+            encode_value(&mut to.encode_family(labels)?, value, exemplars)?;
         }
     }
     Ok(())
 }
 
-fn encode_value(to: &mut MetricEncoder<'_>, value: &Value) -> std::fmt::Result {
+fn encode_value(to: &mut MetricEncoder<'_>, value: &Value, exemplars: bool) -> std::fmt::Result {
     match value {
-        Value::Counter(count) => to.encode_counter(count, NO_EXEMPLAR),
+        Value::Counter(count, exemplar) => {
+            encode_counter(to, *count, exemplar.as_ref().filter(|_| exemplars))
+        }
         Value::Seconds(seconds) => to.encode_counter(seconds, NO_EXEMPLAR_OF_SECONDS),
         Value::Gauge(value) => to.encode_gauge(value),
         Value::Histogram(histogram) => to.encode_histogram(
@@ -335,6 +364,22 @@ fn encode_value(to: &mut MetricEncoder<'_>, value: &Value) -> std::fmt::Result {
             NO_EXEMPLARS,
         ),
     }
+}
+
+fn encode_counter(
+    to: &mut MetricEncoder<'_>,
+    count: u64,
+    exemplar: Option<&Exemplar>,
+) -> std::fmt::Result {
+    let Some(exemplar) = exemplar else {
+        return to.encode_counter(&count, NO_EXEMPLAR);
+    };
+    // The library makes exemplars in its own counters only.
+    let cell = CounterWithExemplar::<LabelPairs>::default();
+    let at = SystemTime::UNIX_EPOCH + Duration::from_micros(exemplar.at_micros);
+    cell.inc_by(1, Some(exemplar.labels.clone()), Some(at));
+    let (_, exemplar) = cell.get();
+    to.encode_counter(&count, exemplar.as_ref())
 }
 
 fn counter<'e>(
@@ -363,15 +408,17 @@ fn reasons(
     name: &str,
     help: &str,
     cells: &ReasonCells,
+    examples: &[(&'static str, Exemplar)],
 ) -> std::fmt::Result {
     let mut to = counter(encoder, name, help)?;
     let mut result = Ok(());
     cells.each(|reason, count| {
         if count > 0 && result.is_ok() {
+            let example = examples.iter().find(|(known, _)| *known == reason);
             let labels = [("reason", reason)];
             result = to
                 .encode_family(&labels)
-                .and_then(|mut to| to.encode_counter(&count, NO_EXEMPLAR));
+                .and_then(|mut to| encode_counter(&mut to, count, example.map(|(_, one)| one)));
         }
     });
     result

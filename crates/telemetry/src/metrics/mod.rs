@@ -17,13 +17,13 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 pub use cells::Worker;
 pub use histogram::Histogram;
-pub use samples::Samples;
+pub use samples::{Exemplar, Samples};
 
 use cells::WorkerCells;
 use slab::SLOTS_MAX;
@@ -64,6 +64,7 @@ impl Metrics {
                 reloads_done: AtomicU64::new(0),
                 reloads_failed: AtomicU64::new(0),
                 last_reload_micros: AtomicU64::new(started_micros),
+                last_reload_failed: AtomicBool::new(false),
             }),
         }
     }
@@ -98,11 +99,17 @@ impl Metrics {
         self.shared
             .last_reload_micros
             .store(at_micros, Ordering::Relaxed);
+        self.shared
+            .last_reload_failed
+            .store(false, Ordering::Relaxed);
     }
 
     /// Records that a reload was refused.
     pub fn reload_failed(&self) {
         self.shared.reloads_failed.fetch_add(1, Ordering::Relaxed);
+        self.shared
+            .last_reload_failed
+            .store(true, Ordering::Relaxed);
     }
 
     /// Counts a request that panicked, whose response was 500.
@@ -218,6 +225,7 @@ struct Shared {
     reloads_done: AtomicU64,
     reloads_failed: AtomicU64,
     last_reload_micros: AtomicU64,
+    last_reload_failed: AtomicBool,
 }
 
 impl std::fmt::Debug for Shared {

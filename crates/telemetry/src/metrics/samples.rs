@@ -8,6 +8,18 @@ use super::histogram::{Histogram, Snapshot};
 #[derive(Debug, Default)]
 pub struct Samples {
     pub(super) families: BTreeMap<&'static str, Family>,
+    /// Examples of the requests that the gateway rejected, by reason.
+    pub(super) rejections: Vec<(&'static str, Exemplar)>,
+}
+
+/// A request that a counter counted, as an example of it: an exemplar of OpenMetrics, which the
+/// older text format does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exemplar {
+    /// What it is found by. OpenMetrics allows 128 characters.
+    pub labels: Vec<(&'static str, String)>,
+    /// When it was counted, microseconds since the Unix epoch.
+    pub at_micros: u64,
 }
 
 #[derive(Debug)]
@@ -26,7 +38,7 @@ pub(super) enum Kind {
 
 #[derive(Debug)]
 pub(super) enum Value {
-    Counter(u64),
+    Counter(u64, Option<Exemplar>),
     Seconds(f64),
     Gauge(f64),
     Histogram(Snapshot),
@@ -54,7 +66,30 @@ impl Samples {
         labels: &[(&'static str, &str)],
         value: u64,
     ) {
-        self.push(name, help, Kind::Counter, labels, Value::Counter(value));
+        self.counter_like(name, help, labels, value, None);
+    }
+
+    /// [`Self::counter`] with an example of what it counted.
+    pub fn counter_like(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[(&'static str, &str)],
+        value: u64,
+        exemplar: Option<Exemplar>,
+    ) {
+        self.push(
+            name,
+            help,
+            Kind::Counter,
+            labels,
+            Value::Counter(value, exemplar),
+        );
+    }
+
+    /// Adds an example of the requests that were rejected for `reason`.
+    pub fn rejection(&mut self, reason: &'static str, exemplar: Exemplar) {
+        self.rejections.push((reason, exemplar));
     }
 
     /// Adds a total of time. `name` has no `tollgate_` prefix, ends in `_seconds` and has no

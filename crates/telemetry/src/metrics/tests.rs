@@ -97,6 +97,23 @@ fn the_older_text_names_counters_as_its_parsers_expect() {
 }
 
 #[test]
+fn metrics_last_reload_is_successful_until_one_is_refused() {
+    let metrics = Metrics::new(0);
+    let shown = || {
+        let text = metrics.render(Format::Prometheus);
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix("tollgate_config_last_reload_successful "));
+        value.map(str::to_owned)
+    };
+    assert_eq!(shown().as_deref(), Some("1"), "a start is a success");
+    metrics.reload_failed();
+    assert_eq!(shown().as_deref(), Some("0"));
+    metrics.reload_done(5);
+    assert_eq!(shown().as_deref(), Some("1"));
+}
+
+#[test]
 fn sources_are_asked_at_each_scrape_and_replaced_by_their_key() {
     let metrics = Metrics::new(0);
     metrics.source("tables", |to| {
@@ -113,6 +130,47 @@ fn sources_are_asked_at_each_scrape_and_replaced_by_their_key() {
     );
     assert!(text.contains("tollgate_limit_key_evictions_total 3"));
     assert!(!text.contains("old"));
+}
+
+#[test]
+fn metrics_exemplars_are_in_openmetrics_and_not_in_the_older_text() {
+    let metrics = Metrics::new(0);
+    metrics.worker().rejected("denied");
+    metrics.source("limits", |to| {
+        let example = |id: &str| Exemplar {
+            labels: vec![("decision_id", id.to_owned())],
+            at_micros: 1_700_000_000_500_000,
+        };
+        let labels = [("limit", "a")];
+        to.counter_like(
+            "limit_decisions",
+            "Verdicts",
+            &labels,
+            7,
+            Some(example("0a")),
+        );
+        to.rejection("denied", example("0b"));
+        to.rejection("never", example("0c"));
+    });
+    let text = metrics.render(Format::OpenMetrics);
+    for line in [
+        "tollgate_limit_decisions_total{limit=\"a\"} 7 # {decision_id=\"0a\"} 1.0 1700000000.5",
+        "tollgate_rejections_total{reason=\"denied\"} 1 # {decision_id=\"0b\"} 1.0 1700000000.5",
+    ] {
+        assert!(
+            text.lines().any(|have| have == line),
+            "no `{line}` in\n{text}"
+        );
+    }
+    let text = metrics.render(Format::Prometheus);
+    assert!(
+        text.contains("tollgate_limit_decisions_total{limit=\"a\"} 7\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("tollgate_rejections_total{reason=\"denied\"} 1\n"),
+        "{text}"
+    );
 }
 
 #[test]

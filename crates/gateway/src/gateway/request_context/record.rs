@@ -50,6 +50,7 @@ impl RequestContext {
         writer.record(&access::Record {
             at_micros: self.at.as_micros(),
             id: id.as_str(),
+            trace: self.trace,
             method: head.method.as_str(),
             path: head.path.as_ref().map_or("", PathAndQuery::path),
             query: head

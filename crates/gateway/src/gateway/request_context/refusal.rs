@@ -55,6 +55,7 @@ impl RequestContext {
             asked,
             &Decided {
                 id: self.id,
+                trace: self.trace,
                 at: self.at,
                 status: rejection.status(),
                 reason: rejection.label(),
