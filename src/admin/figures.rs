@@ -1,19 +1,12 @@
 //! `/api/v1/figures`: the counters of all limits, who is refused or close, and whether limits are
 //! exact now, in one document. The stream of events has it, too, with rates.
 
-use std::collections::HashSet;
-use std::time::Duration;
+mod observe;
 
 use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, timeout_at};
 
-use super::Options;
-use super::events::changes::{Bucket, bucket};
-use super::limits::{KeyCount, LimitCounts, is_near};
-use super::live::{Live, Now, moment};
-use super::status::Status;
-use tollgate_gateway::refusals::{Busy, Counted, Counts, PAUSE};
-use tollgate_limit::{Micros, Timestamp};
+use super::limits::{KeyCount, LimitCounts};
+pub(super) use observe::{Observed, is_admitted, is_refused};
 
 /// What a page or a terminal shows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -132,24 +125,32 @@ pub struct UpstreamOut {
     pub error: Option<String>,
 }
 
-/// What the figures were made from.
-#[derive(Debug)]
-pub(super) struct Observed {
-    /// When.
-    pub(super) at: Timestamp,
-    /// All keys that were refused of late.
-    pub(super) refused: Vec<Busy>,
-    /// All keys that were close of late.
-    pub(super) near: Vec<Busy>,
-    /// The keys whose last refusal does not hold any more.
-    pub(super) admitted: HashSet<Bucket>,
-}
-
 impl LimitFigures {
     /// Whether `other` has the counters of the same limit.
     pub(crate) fn is_of(&self, other: &Self) -> bool {
         let (one, other) = (&self.counts, &other.counts);
         (&one.limit, &one.tier, one.candidate) == (&other.limit, &other.tier, other.candidate)
+    }
+
+    /// Adds the counters of the same limit in another gateway.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let (sum, counts) = (&mut self.counts, &other.counts);
+        sum.allowed += counts.allowed;
+        sum.refused += counts.refused;
+        sum.shadow_refused += counts.shadow_refused;
+        if let (Some(sum), Some(more)) = (&mut sum.agreement, &counts.agreement) {
+            sum.only_candidate_refuses += more.only_candidate_refuses;
+            sum.only_live_refuses += more.only_live_refuses;
+        }
+        self.per_second = match (self.per_second, other.per_second) {
+            (Some(one), Some(two)) => Some(PerSecond {
+                allowed: one.allowed + two.allowed,
+                refused: one.refused + two.refused,
+                shadow_refused: one.shadow_refused + two.shadow_refused,
+                near: one.near + two.near,
+            }),
+            (one, two) => one.or(two),
+        };
     }
 }
 
@@ -171,195 +172,5 @@ impl PerSecond {
     }
 }
 
-impl Options {
-    /// Looks at everything that the figures show.
-    pub(super) async fn observe(&self) -> (Figures, Observed) {
-        let live = &self.live;
-        let (status, at) = ((self.status)(), live.now());
-        let (refused, near) = (
-            live.counts(Counted::Refused, at),
-            live.counts(Counted::Near, at),
-        );
-        let limits = live.limit_figures();
-        let exact = exact(&status, &limits);
-        let (refused_now, admitted) = live.refused_now(&refused, at).await;
-        let figures = Figures {
-            format: FORMAT,
-            at: moment(at),
-            phase: status.phase.to_owned(),
-            generation: status.configuration.generation,
-            last_error: status.configuration.last_error,
-            connections: status.connections,
-            limits,
-            refused: refused_now,
-            near: live.near_now(&near, at).await,
-            exact,
-        };
-        let observed = Observed {
-            at,
-            refused: refused.keys,
-            near: near.keys,
-            admitted,
-        };
-        (figures, observed)
-    }
-}
-
-impl Live {
-    fn limit_figures(&self) -> Vec<LimitFigures> {
-        let near = self
-            .refusals
-            .as_ref()
-            .map(|refusals| refusals.near_totals())
-            .unwrap_or_default();
-        let figures = |counts: LimitCounts| {
-            let is_base = counts.tier.is_none() && !counts.candidate;
-            let near = near.get(&*counts.limit).filter(|_| is_base);
-            LimitFigures {
-                near: near.copied().unwrap_or(0),
-                counts,
-                per_second: None,
-            }
-        };
-        self.limits().limits.into_iter().map(figures).collect()
-    }
-
-    /// The keys that are refused now, and those whose last refusal does not hold any more, because
-    /// their bucket was filled.
-    async fn refused_now(&self, counts: &Counts, at: Timestamp) -> (KeysNow, HashSet<Bucket>) {
-        let mut busy: Vec<&Busy> = counts
-            .keys
-            .iter()
-            .filter(|busy| busy.until.is_none_or(|until| until > at))
-            .collect();
-        busy.sort_by_key(|one| std::cmp::Reverse((one.count, one.last)));
-        let (mut keys, mut admitted) = (Vec::new(), HashSet::new());
-        let looks = Looks::new();
-        for one in busy.iter().take(PEEKS_MAX) {
-            let now = looks.peek(self, one).await;
-            if is_admitted(one, &now, at) {
-                admitted.insert(bucket(one));
-            } else if keys.len() < KEYS_MAX {
-                keys.push(self.key_now(one, now));
-            }
-        }
-        let now = KeysNow {
-            found: busy.len() - admitted.len(),
-            unseen: counts.unseen,
-            keys,
-        };
-        (now, admitted)
-    }
-
-    async fn near_now(&self, counts: &Counts, at: Timestamp) -> KeysNow {
-        let mut busy: Vec<&Busy> = counts
-            .keys
-            .iter()
-            .filter(|busy| at.since(busy.last) < NEAR_WITHIN)
-            .collect();
-        busy.sort_by_key(|one| std::cmp::Reverse((one.count, one.last)));
-        let (mut keys, mut found) = (Vec::new(), busy.len());
-        let looks = Looks::new();
-        for one in busy.iter().take(PEEKS_MAX) {
-            let now = looks.peek(self, one).await;
-            let few = now
-                .level
-                .as_ref()
-                .is_none_or(|level| is_near(&one.limit, level.remaining));
-            if !few {
-                found -= 1;
-            } else if keys.len() < KEYS_MAX {
-                keys.push(self.key_now(one, now));
-            }
-        }
-        KeysNow {
-            found,
-            unseen: counts.unseen,
-            keys,
-        }
-    }
-
-    fn key_now(&self, busy: &Busy, now: Now) -> KeyNow {
-        KeyNow {
-            limit: busy.limit.name.to_string(),
-            count: self.key_count(busy, now),
-        }
-    }
-}
-
-/// Peeks at buckets, until that takes too long.
-struct Looks {
-    until: Instant,
-}
-
-impl Looks {
-    fn new() -> Self {
-        Self {
-            until: Instant::now() + PEEKS_WITHIN,
-        }
-    }
-
-    async fn peek(&self, live: &Live, busy: &Busy) -> Now {
-        let level = live.level(&busy.limit, &busy.key, busy.cost);
-        timeout_at(self.until, level).await.unwrap_or_else(|_| Now {
-            level: None,
-            why_not: Some("its store was not asked, or responds too slowly".to_owned()),
-        })
-    }
-}
-
-/// Whether the bucket of a refused key can pay for the refused request before it was due: an
-/// operator filled it, or its numbers changed. A moment after the refusal, so that a key of a high
-/// rate does not come and go.
-pub(super) fn is_admitted(busy: &Busy, now: &Now, at: Timestamp) -> bool {
-    let admits = now.level.as_ref().is_some_and(|level| level.admits);
-    admits && at.since(busy.last) >= ADMITTED_AFTER
-}
-
-fn exact(status: &Status, limits: &[LimitFigures]) -> Exact {
-    let sum = |count: fn(&LimitCounts) -> u64| limits.iter().map(|one| count(&one.counts)).sum();
-    let out = |server: &super::status::Server| matches!(server.state, "ejected" | "unhealthy");
-    let mut upstreams_out = Vec::new();
-    for (upstream, servers) in &status.upstreams {
-        for server in servers.iter().filter(|server| out(server)) {
-            upstreams_out.push(UpstreamOut {
-                upstream: upstream.clone(),
-                server: server.server.clone(),
-                state: server.state.to_owned(),
-                since: server.since.clone(),
-                error: server.last_error.as_ref().map(|last| last.error.clone()),
-            });
-        }
-    }
-    Exact {
-        ungoverned: sum(|counts| counts.ungoverned),
-        key_evictions: sum(|counts| counts.key_evictions),
-        inherited_refusals: sum(|counts| counts.inherited_refusals),
-        store: status.store.as_ref().map(|store| StoreNow {
-            kind: store.kind.to_owned(),
-            answers: store.answers,
-            when_down: store.when_down.clone(),
-            why_not: store.why_not.clone(),
-            replicas: store.replicas,
-        }),
-        upstreams_out,
-    }
-}
-
 /// [`Figures::format`] of this version.
 const FORMAT: u32 = 1;
-
-/// The most keys of each list.
-const KEYS_MAX: usize = 25;
-
-/// The most buckets that are looked at for one list.
-const PEEKS_MAX: usize = 50;
-
-/// How long that may take.
-const PEEKS_WITHIN: Duration = Duration::from_millis(150);
-
-/// How long ago a key was close that is looked at.
-const NEAR_WITHIN: Micros = Micros(6 * PAUSE.0);
-
-/// How long after its last refusal a key counts as admitted again.
-const ADMITTED_AFTER: Micros = Micros::from_secs(2);

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::figures::is_admitted;
+use super::figures::{is_admitted, is_refused};
 use super::live::{Key, Live, Now, moment};
 use tollgate_gateway::gateway::near;
 use tollgate_gateway::refusals::{Busy, Counted, Counts};
@@ -191,7 +191,7 @@ impl Live {
             .into_iter()
             .filter(|busy| *busy.limit.name == *name)
             .filter(|busy| match query.counted {
-                Counted::Refused => busy.until.is_none_or(|until| until > now),
+                Counted::Refused => is_refused(busy, now),
                 Counted::Near => true,
             })
             .collect();

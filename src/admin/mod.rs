@@ -2,6 +2,7 @@
 //! and is never on the public port, so that it responds to a scrape or a probe while every worker
 //! is busy.
 //!
+//! - `/`: a page that shows what is limited now.
 //! - `/livez`: the process runs.
 //! - `/readyz`: it accepts requests (503 before that, while it drains, and while a condition fails;
 //!   `?verbose` says which).
@@ -21,6 +22,7 @@ pub mod limits;
 mod listener;
 pub mod live;
 mod operators;
+mod page;
 mod readiness;
 pub mod resets;
 mod samples;

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::listener::Bound;
 use super::operators::Peer;
-use super::{Options, api, events, guard};
+use super::{Options, api, events, guard, page};
 use tollgate_telemetry::metrics::Format;
 
 /// Serves until `stopped` is set.
@@ -141,6 +141,7 @@ async fn respond_whole(
             "`force` takes no value: ?force\n".to_owned(),
         ),
         "/-/reload" => reload(options, asks("force")).await,
+        "/" if page::is_wanted(request.headers()) => page::response(),
         "/" => text(StatusCode::OK, INDEX.to_owned()),
         path if api::changes(path) => {
             api::post(request, Arc::clone(peer), Arc::clone(options)).await
@@ -219,6 +220,7 @@ pub(super) fn typed(
 }
 
 const INDEX: &str = "\
+GET  /                the page, for a browser
 GET  /livez           the process answers
 GET  /readyz          it takes requests (?verbose says why not)
 GET  /metrics         Prometheus or OpenMetrics text

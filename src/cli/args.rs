@@ -40,6 +40,8 @@ pub(super) enum Verb {
     Why(Why),
     /// Show how a caller's buckets stand on running gateways, or fill them
     Key(Key),
+    /// Show who is refused now on running gateways, live in the terminal
+    Top(Top),
     /// Apply a configuration to an access log in virtual time, and report its refusals
     Replay(Replay),
     /// Compute the numbers of a limit from an access log
@@ -284,6 +286,28 @@ pub(super) struct Why {
     /// The output format
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tollgate top\n  \
+    tollgate top --admin 10.0.0.1:9180,10.0.0.2:9180\n  tollgate top --once | head\n\n\
+    It shows who is refused and until when, who has used four fifths, every limit with its rates, and whether the limits are exact. \
+    `q` ends it.\n\n\
+    Exit code: 0 good, 1 no gateway responds (--once), 2 wrong use.")]
+pub(super) struct Top {
+    #[command(flatten)]
+    pub(super) gateways: Gateways,
+    /// Print one frame without colours, and end
+    #[arg(long)]
+    pub(super) once: bool,
+    /// The time between two looks, in milliseconds
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 1_000,
+        conflicts_with = "once"
+    )]
+    pub(super) every: u64,
 }
 
 #[derive(Debug, Args)]

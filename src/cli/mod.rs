@@ -30,6 +30,7 @@ mod replay;
 mod request;
 mod run;
 mod suggest;
+mod top;
 mod trial;
 mod why;
 
@@ -75,6 +76,7 @@ pub fn main() -> ExitCode {
         Some(Verb::Check(args)) => check::check(&args),
         Some(Verb::Explain(args)) => explain::explain(&args),
         Some(Verb::Key(args)) => key::key(&args.verb),
+        Some(Verb::Top(args)) => top::top(&args),
         Some(Verb::Why(args)) => why::why(&args),
         Some(Verb::Replay(args)) => replay::replay(&args),
         Some(Verb::Suggest(args)) => suggest::suggest(&args),

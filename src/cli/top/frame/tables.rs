@@ -1,0 +1,163 @@
+//! The tables of a frame.
+
+use std::collections::BTreeMap;
+
+use super::super::Seen;
+use super::text::{Cell, Look, Table, grouped, instant, of_day, rate, span};
+use crate::admin::figures::{Figures, KeyNow, LimitFigures};
+
+/// A key of one gateway.
+pub(super) struct Row<'s> {
+    gateway: &'s str,
+    at: &'s str,
+    key: &'s KeyNow,
+}
+
+/// The keys of all gateways, those with the most requests first.
+pub(super) fn sorted<'s>(
+    seen: &'s [Seen],
+    keys: impl Fn(&'s Figures) -> &'s [KeyNow],
+) -> Vec<Row<'s>> {
+    let mut rows = Vec::new();
+    for one in seen {
+        let Ok(figures) = &one.told else { continue };
+        rows.extend(keys(figures).iter().map(|key| Row {
+            gateway: &one.name,
+            at: &figures.at,
+            key,
+        }));
+    }
+    rows.sort_by_key(|row| std::cmp::Reverse(row.key.count.count));
+    rows
+}
+
+/// The limits of all gateways with their sums, those that refuse most first.
+pub(super) fn limits(figures: &[&Figures]) -> Vec<LimitFigures> {
+    let mut sums: BTreeMap<(String, Option<String>, bool), LimitFigures> = BTreeMap::new();
+    for limit in figures.iter().flat_map(|one| &one.limits) {
+        let counts = &limit.counts;
+        let name = (counts.limit.clone(), counts.tier.clone(), counts.candidate);
+        sums.entry(name)
+            .and_modify(|sum| sum.add(limit))
+            .or_insert_with(|| limit.clone());
+    }
+    let mut limits: Vec<LimitFigures> = sums.into_values().collect();
+    limits.sort_by_key(|limit| std::cmp::Reverse((limit.counts.refused, limit.counts.allowed)));
+    limits
+}
+
+pub(super) fn refused_table(rows: &[Row<'_>], fleet: bool) -> Table {
+    let mut table = Table::new(
+        &["KEY", "LIMIT", "UNTIL", ">LOST", "SINCE", "IN LOGS"],
+        fleet,
+    );
+    for Row { gateway, at, key } in rows {
+        let count = &key.count;
+        let until = match &count.until {
+            Some(until) => format!(
+                "{} (in {})",
+                of_day(until),
+                span(instant(until) - instant(at))
+            ),
+            None => "not known".to_owned(),
+        };
+        table.row(
+            gateway,
+            vec![
+                Cell::new(&count.key.key, Look::Plain),
+                Cell::new(&variant(&key.limit, count.tier.as_deref()), Look::Plain),
+                Cell::new(&until, Look::Bad),
+                Cell::new(&lost(count.count, count.count_error), Look::Plain),
+                Cell::new(of_day(&count.since), Look::Plain),
+                Cell::new(&count.key.name, Look::Faint),
+            ],
+        );
+    }
+    table
+}
+
+pub(super) fn near_table(rows: &[Row<'_>], fleet: bool) -> Table {
+    let mut table = Table::new(&["KEY", "LIMIT", ">LEFT", "FULL IN", "IN LOGS"], fleet);
+    for Row { gateway, key, .. } in rows {
+        let count = &key.count;
+        let level = count.now.level.as_ref();
+        let left = level.map_or_else(|| "?".to_owned(), |level| grouped(level.remaining));
+        let full = level.map_or_else(
+            || "not known".to_owned(),
+            |level| span(i64::try_from(level.full_in_ms).unwrap_or(i64::MAX)),
+        );
+        table.row(
+            gateway,
+            vec![
+                Cell::new(&count.key.key, Look::Plain),
+                Cell::new(&variant(&key.limit, count.tier.as_deref()), Look::Plain),
+                Cell::new(&left, Look::Warn),
+                Cell::new(&full, Look::Plain),
+                Cell::new(&count.key.name, Look::Faint),
+            ],
+        );
+    }
+    table
+}
+
+pub(super) fn limit_table(limits: &[LimitFigures]) -> Table {
+    let heads = [
+        "LIMIT",
+        ">ADMITTED/S",
+        ">REFUSED/S",
+        ">ADMITTED",
+        ">REFUSED",
+        ">WOULD REFUSE",
+        "MODE",
+        "IN WORDS",
+    ];
+    let mut table = Table::new(&heads, false);
+    for limit in limits {
+        let (counts, rates) = (&limit.counts, limit.per_second);
+        let would = match &counts.agreement {
+            Some(agreement) => agreement.only_candidate_refuses,
+            None => counts.shadow_refused,
+        };
+        let mode = if counts.candidate {
+            "candidate"
+        } else {
+            &counts.mode
+        };
+        let refused = rates.map(|rates| rates.refused);
+        let look = if refused.is_some_and(|rate| rate > 0.0) {
+            Look::Bad
+        } else {
+            Look::Plain
+        };
+        table.row(
+            "",
+            vec![
+                Cell::new(&variant(&counts.limit, counts.tier.as_deref()), Look::Plain),
+                Cell::new(&rate(rates.map(|rates| rates.allowed)), Look::Plain),
+                Cell::new(&rate(refused), look),
+                Cell::new(&grouped(counts.allowed), Look::Plain),
+                Cell::new(&grouped(counts.refused), Look::Plain),
+                Cell::new(&grouped(would), Look::Plain),
+                Cell::new(mode, Look::Plain),
+                Cell::new(&counts.words, Look::Faint),
+            ],
+        );
+    }
+    table
+}
+
+fn variant(limit: &str, tier: Option<&str>) -> String {
+    tier.map_or_else(|| limit.to_owned(), |tier| format!("{limit} (tier {tier})"))
+}
+
+/// A number of requests, with its uncertainty.
+fn lost(count: u64, error: u64) -> String {
+    match error {
+        0 => grouped(count),
+        _ => format!(
+            "{}-{}",
+            grouped(count.saturating_sub(error)),
+            grouped(count)
+        ),
+    }
+}

@@ -1,0 +1,112 @@
+//! `tollgate top`: who is refused now, in a terminal, live.
+
+mod frame;
+mod terminal;
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::args::Top;
+use super::fleet::{self, Asked, Told};
+use super::{BAD, GOOD, print_out, wrong_use};
+use crate::admin::figures::{Figures, PerSecond};
+use frame::Frame;
+use terminal::{Key, Terminal};
+
+/// What one gateway told last.
+pub(super) struct Seen {
+    /// The gateway as it was given.
+    pub(super) name: String,
+    /// Its figures, or why there are none.
+    pub(super) told: Result<Figures, String>,
+}
+
+pub(super) fn top(args: &Top) -> ExitCode {
+    let gateways = match fleet::asked("top", &args.gateways) {
+        Ok(gateways) => gateways,
+        Err(code) => return code,
+    };
+    if args.once {
+        let seen = look(&gateways, &[]);
+        let code = print_out(&Frame::plain(&seen).to_string());
+        let silent = seen.iter().all(|one| one.told.is_err());
+        return if silent { BAD } else { code };
+    }
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        tell!("tollgate top: this is no terminal; --once prints one frame");
+        return wrong_use();
+    }
+    match watch(&gateways, Duration::from_millis(args.every.max(100))) {
+        Ok(()) => GOOD,
+        Err(error) => {
+            tell!("tollgate top: {error}");
+            BAD
+        }
+    }
+}
+
+/// Shows one frame after the other, until `q`, Ctrl-C or a signal.
+fn watch(gateways: &[Asked], every: Duration) -> io::Result<()> {
+    let mut terminal = Terminal::open()?;
+    let mut seen: Vec<Seen> = Vec::new();
+    loop {
+        let asked = Instant::now();
+        seen = look(gateways, &seen);
+        let due = asked + every;
+        loop {
+            terminal.show(|size| Frame::sized(&seen, size))?;
+            match terminal.wait(due.saturating_duration_since(Instant::now()))? {
+                Some(Key::Quit) => return Ok(()),
+                Some(Key::Other) => {}
+                None if Instant::now() >= due => break,
+                None => {}
+            }
+        }
+    }
+}
+
+/// Asks every gateway at the same time; with what each told before, for rates.
+fn look(gateways: &[Asked], before: &[Seen]) -> Vec<Seen> {
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = gateways
+            .iter()
+            .map(|gateway| scope.spawn(|| gateway.get::<Figures>("/api/v1/figures")))
+            .collect();
+        let told = asked.into_iter().zip(gateways).enumerate();
+        told.map(|(place, (asked, gateway))| {
+            let told = match asked.join() {
+                Ok(Told::Document(figures)) => Ok(figures),
+                Ok(Told::Refused(why) | Told::Silent(why)) => Err(why),
+                Err(_) => Err("asking it failed".to_owned()),
+            };
+            let before = before.get(place).and_then(|seen| seen.told.as_ref().ok());
+            Seen {
+                name: gateway.name.clone(),
+                told: told.map(|figures| with_rates(figures, before)),
+            }
+        })
+        .collect()
+    })
+}
+
+/// The figures with the rates since `before`.
+fn with_rates(mut figures: Figures, before: Option<&Figures>) -> Figures {
+    let Some(before) = before else {
+        return figures;
+    };
+    let moment = |text: &str| text.parse::<jiff::Timestamp>().ok();
+    let span = moment(&figures.at)
+        .zip(moment(&before.at))
+        .and_then(|(now, then)| u64::try_from(now.as_microsecond() - then.as_microsecond()).ok())
+        .filter(|span| *span > 0);
+    if let Some(span) = span {
+        for limit in &mut figures.limits {
+            let then = before.limits.iter().find(|then| then.is_of(limit));
+            limit.per_second = then.map(|then| PerSecond::between(then, limit, span));
+        }
+    }
+    figures
+}

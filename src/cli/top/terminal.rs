@@ -1,0 +1,160 @@
+//! The terminal: its own screen, no echo, keys one by one. It is as before when this is dropped.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::frame::Frame;
+
+/// The size of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) columns: usize,
+    pub(super) rows: usize,
+}
+
+/// A key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// `q`, Ctrl-C, or a signal to end.
+    Quit,
+    /// Another one.
+    Other,
+}
+
+/// The terminal while it shows frames.
+pub(super) struct Terminal {
+    before: Termios,
+    /// Whether a signal asks to end.
+    ended: Arc<AtomicBool>,
+    shown: Option<(Size, String)>,
+}
+
+impl Terminal {
+    /// Takes the terminal over.
+    ///
+    /// # Errors
+    /// If it has no such modes.
+    pub(super) fn open() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let ended = Arc::new(AtomicBool::new(false));
+        notice_signals(Arc::clone(&ended))?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(io::stdin(), OptionalActions::Flush, &raw)?;
+        // From here on dropping it restores the modes.
+        let terminal = Self {
+            before,
+            ended,
+            shown: None,
+        };
+        write("\x1b[?1049h\x1b[?25l\x1b[2J")?;
+        Ok(terminal)
+    }
+
+    /// Shows a frame of the terminal's size, if it differs from what is shown.
+    ///
+    /// # Errors
+    /// If the terminal is gone.
+    pub(super) fn show(&mut self, frame: impl FnOnce(Size) -> Frame) -> io::Result<()> {
+        let size = tcgetwinsize(io::stdout())?;
+        let size = Size {
+            columns: usize::from(size.ws_col).max(20),
+            rows: usize::from(size.ws_row).max(5),
+        };
+        let text = frame(size).for_terminal();
+        let next = Some((size, text));
+        if self.shown != next {
+            let (_, text) = next.as_ref().expect("it was just made");
+            // In one piece, so that no half of a frame is seen.
+            write(&format!("\x1b[?2026h\x1b[H{text}\x1b[J\x1b[?2026l"))?;
+            self.shown = next;
+        }
+        Ok(())
+    }
+
+    /// Waits for a key; `None`: none came within `span`, or within a quarter of a second, after
+    /// which the size may have changed.
+    ///
+    /// # Errors
+    /// If the terminal is gone.
+    pub(super) fn wait(&self, span: Duration) -> io::Result<Option<Key>> {
+        if self.ended.load(Ordering::Acquire) {
+            return Ok(Some(Key::Quit));
+        }
+        let stdin = io::stdin();
+        let span = span.min(LOOK_EVERY);
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: span.subsec_nanos().into(),
+        };
+        let mut polled = [PollFd::new(&stdin, PollFlags::IN)];
+        match poll(&mut polled, Some(&timeout)) {
+            // A signal is noticed at the next call.
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut bytes = [0; 64];
+        let count = rustix::io::read(&stdin, &mut bytes)?;
+        if count == 0 {
+            // The terminal is gone.
+            return Ok(Some(Key::Quit));
+        }
+        let quits = bytes[..count].iter().any(|byte| QUIT.contains(byte));
+        Ok(Some(if quits { Key::Quit } else { Key::Other }))
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // A terminal that is gone needs no restoring.
+        let _ = write("\x1b[?25h\x1b[?1049l");
+        let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.before);
+    }
+}
+
+/// Sets `ended` at the first signal that would end the process without restoring the terminal.
+fn notice_signals(ended: Arc<AtomicBool>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let inside = runtime.enter();
+    let mut signals = [
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::hangup())?,
+    ];
+    drop(inside);
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            let [terminate, interrupt, hang_up] = &mut signals;
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                    _ = hang_up.recv() => {}
+                }
+            });
+            ended.store(true, Ordering::Release);
+        })?;
+    Ok(())
+}
+
+fn write(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// `q`, `Q`, Ctrl-C, Ctrl-D.
+const QUIT: [u8; 4] = [b'q', b'Q', 3, 4];
+
+/// How often the size and the signals are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);

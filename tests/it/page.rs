@@ -1,0 +1,188 @@
+//! The page of the admin listener in a real browser.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::browser::Browser;
+use crate::harness::Gateway;
+use crate::servers;
+
+/// The token is `test`.
+const CONFIG: &str = "[admin]\nlisten = \"127.0.0.1:0\"\noperators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n\
+    [log]\naccess = \"off\"\nkeys = \"plain\"\n\
+    [limits.per_caller]\nrate = \"1/hour\"\nburst = 2\nper = \"address\"\n\
+    [limits.per_key]\nrate = \"1/hour\"\nper = \"header:x-api-key\"\nwhen_missing = \"skip\"\ncandidate = { rate = \"2/hour\" }\n\
+    [limits.quiet]\nrate = \"1/hour\"\nper = \"everyone\"\nmode = \"shadow\"\n\
+    [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"per_caller\", \"quiet\"]\n\
+    [[routes]]\nmatch = \"/keys\"\nupstream = \"builtin:echo\"\nlimits = [\"per_key\"]\n";
+
+/// Keys that a page would execute, load or be broken by.
+const HOSTILE: [&str; 4] = [
+    "<script>document.title='taken'</script>",
+    "<img src=http://evil.test/a onerror=document.title='taken'>",
+    "</table></body><iframe src=http://evil.test/b></iframe>",
+    "\u{202e}gnp.exe\u{2066} {style} {{constructor}}",
+];
+
+/// The page of a gateway, once it is live.
+fn open(gateway: &Gateway, folder: &tempfile::TempDir) -> Browser {
+    let mut browser = Browser::start(folder.path());
+    let url = format!("http://{}/", gateway.admin());
+    browser.call("Page.navigate", json!({ "url": url }));
+    browser.until("document.getElementById('link')?.dataset.state === 'good' && document.querySelector('#phase').textContent === 'serving'");
+    browser
+}
+
+fn text(browser: &mut Browser, selector: &str) -> String {
+    let value = browser.value(&format!(
+        "document.querySelector({}).innerText",
+        json!(selector)
+    ));
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// That the page asked for nothing elsewhere, and that nothing was executed or refused.
+#[track_caller]
+fn assert_undisturbed(gateway: &Gateway, browser: &mut Browser) {
+    let own = format!("http://{}/", gateway.admin());
+    let requests = browser.requests();
+    let outside = |url: &&String| !url.starts_with(&own) && !url.starts_with("data:");
+    assert_eq!(requests.iter().find(outside), None, "{requests:?}");
+    assert!(requests.contains(&own), "{requests:?}");
+    let mut complaints = browser.complaints();
+    // The token that was wrong on purpose.
+    complaints.retain(|one| !one.contains("401 (Unauthorized)"));
+    assert_eq!(complaints, [""; 0]);
+    assert_eq!(browser.value("document.title"), "Tollgate");
+}
+
+#[test]
+fn page_shows_a_refusal_and_an_operator_lets_the_caller_pass() {
+    if !servers::available("chromium") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let gateway = Gateway::start(CONFIG);
+    let mut browser = open(&gateway, &folder);
+    assert_eq!(text(&mut browser, "#refused-count"), "0");
+    assert_eq!(text(&mut browser, "#verdict"), "exact since the start");
+
+    assert_eq!(
+        [gateway.get("/a").status, gateway.get("/a").status],
+        [200, 200]
+    );
+    let refused = gateway.get("/a");
+    assert_eq!(refused.status, 429);
+    browser.until("document.querySelector('#refused-keys tbody tr')");
+    let told = gateway.admin_get("/api/v1/limits/per_caller/keys").json();
+    let row = browser.value(
+        "[...document.querySelector('#refused-keys tbody tr').cells].map(cell => cell.innerText)",
+    );
+    let cell = |place: usize| row[place].as_str().expect("text").to_owned();
+    let name = told["keys"][0]["name"].as_str().expect("a name");
+    assert_eq!(cell(0), format!("address 127.0.0.1\n{name} in logs"));
+    assert_eq!((cell(1).as_str(), cell(3).as_str()), ("per_caller", "1"));
+    assert!(cell(2).ends_with(", in 60 min"), "{row}");
+    assert_eq!(text(&mut browser, "#refused-count"), "1");
+    browser.until("document.querySelector('#events').innerText.includes('address 127.0.0.1 under per_caller is refused until')");
+    let limits = gateway.admin_get("/api/v1/limits").json();
+    let limits = limits["limits"].as_array().expect("limits").clone();
+    let quiet = limits.iter().find(|limit| limit["limit"] == "quiet");
+    let would = format!("{} (", quiet.expect("it is there")["shadow_refused"]);
+    let row = "[...document.querySelectorAll('#trials tbody tr')].find(row => row.innerText.startsWith('quiet')).innerText";
+    let shadow = browser.value(row);
+    let shadow = shadow.as_str().expect("text");
+    assert!(
+        shadow.contains("shadow") && shadow.contains(&would),
+        "{shadow}"
+    );
+
+    // Why.
+    let id = refused.json()["decision_id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    browser.write("decision", &id);
+    browser.click("#explain button");
+    browser.until("document.querySelector('#explained').innerText.includes('now: 0 units left, refused until')");
+
+    // Letting it pass, by the button in its row.
+    browser.click("#refused-keys tbody tr button");
+    assert_eq!(
+        browser.value("[identity.value, value.value, limit.value]"),
+        json!(["address", "127.0.0.1", "per_caller"])
+    );
+    browser.write("reason", "ticket 4711");
+    browser.write("token", "wrong");
+    browser.click("button[name=do]");
+    browser
+        .until("document.querySelector('#changed').innerText.includes('not that of an operator')");
+    browser.write("token", "test");
+    browser.click("button[name=try]");
+    browser.until("document.querySelector('#changed').innerText.includes('Would be changed')");
+    assert_eq!(gateway.get("/a").status, 429);
+    browser.click("button[name=do]");
+    browser.until("document.querySelector('#changed').innerText.startsWith('Changed')");
+    assert_eq!(gateway.get("/a").status, 200);
+    browser.until("document.querySelector('#audit').innerText.includes('ann: reset address 127.0.0.1 under per_caller')");
+    gateway.advance(Duration::from_secs(3));
+    browser.until("document.querySelector('#refused-count').textContent === '0' && document.querySelector('#refused-keys').hidden");
+    browser.until("document.querySelector('#events').innerText.includes('is admitted again')");
+    assert_undisturbed(&gateway, &mut browser);
+    let kept = browser
+        .value("JSON.stringify([localStorage.length, sessionStorage.length, document.cookie])");
+    assert_eq!(kept, "[0,0,\"\"]", "the token stays in memory");
+}
+
+#[test]
+fn page_shows_hostile_keys_as_text_in_both_colour_schemes() {
+    if !servers::available("chromium") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let gateway = Gateway::start(CONFIG);
+    let mut browser = open(&gateway, &folder);
+    for key in HOSTILE {
+        let status = || {
+            gateway
+                .request("GET", "/keys", &[("x-api-key", key)])
+                .status
+        };
+        assert_eq!([status(), status()], [200, 429], "{key}");
+    }
+    browser.until("document.querySelectorAll('#refused-keys tbody tr').length === 4");
+    let shown = text(&mut browser, "#refused-keys");
+    for key in &HOSTILE[..3] {
+        assert!(shown.contains(key), "{key}: {shown}");
+    }
+    assert!(!shown.contains(['\u{202e}', '\u{2066}']), "{shown}");
+    let made =
+        browser.value("document.querySelectorAll('script, img, iframe, style, object').length");
+    assert_eq!(made, 2, "the page's own script and style");
+    // The figures are those of the API.
+    let limits = gateway.admin_get("/api/v1/limits").json();
+    let limits = limits["limits"].as_array().expect("limits");
+    let live = |limit: &&Value| limit["candidate"] == false;
+    for limit in limits.iter().filter(live) {
+        let row = format!(
+            "[...document.querySelectorAll('#limits tbody tr')].find(row => row.innerText.startsWith({} + '\\n')).cells[4].innerText",
+            limit["limit"]
+        );
+        assert_eq!(browser.value(&row), limit["refused"].to_string(), "{limit}");
+    }
+    let unnamed = browser.value(
+        "[...document.querySelectorAll('input, select, button')].filter(it => !it.labels?.length && !it.textContent.trim()).length
+         + [...document.querySelectorAll('section')].filter(it => !document.getElementById(it.getAttribute('aria-labelledby'))).length",
+    );
+    assert_eq!(unnamed, 0, "every control and every section has a name");
+
+    let pictures = ["light", "dark"].map(|scheme| browser.picture(scheme, 1400, 1200));
+    browser.picture("light", 390, 1200);
+    assert!(pictures.iter().all(|picture| picture.len() > 30_000));
+    assert_ne!(pictures[0], pictures[1], "light and dark");
+    let overflow = browser
+        .value("document.documentElement.scrollWidth - document.documentElement.clientWidth");
+    assert_eq!(overflow, 0, "a narrow page does not scroll sideways");
+    assert_undisturbed(&gateway, &mut browser);
+}

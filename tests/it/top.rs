@@ -1,0 +1,177 @@
+//! `tollgate top`, in a pipe and in a terminal.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::harness::Gateway;
+use crate::servers;
+
+const CONFIG: &str = "[log]\naccess = \"off\"\nkeys = \"plain\"\n\
+    [limits.per_key]\nrate = \"1/minute\"\nburst = 5\nper = \"header:x-api-key\"\nwhen_missing = \"skip\"\n\
+    [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"per_key\"]\n";
+
+/// A key that would move the cursor, set the title and turn text around.
+const HOSTILE: &str = "\u{202e}k\u{9b}2J";
+
+fn ask(gateway: &Gateway, key: &str, times: usize) -> u16 {
+    let status = || gateway.request("GET", "/", &[("x-api-key", key)]).status;
+    (0..times).fold(0, |_, _| status())
+}
+
+fn top(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command
+        .arg("top")
+        .args(arguments)
+        .current_dir(Path::new("/"));
+    command
+        .env_remove("TOLLGATE_ADMIN")
+        .env_remove("TOLLGATE_CONFIG");
+    command
+}
+
+#[test]
+fn top_once_prints_the_keys_of_a_fleet_in_one_plain_frame() {
+    let (one, two) = (Gateway::start(CONFIG), Gateway::start(CONFIG));
+    assert_eq!(ask(&one, HOSTILE, 7), 429);
+    assert_eq!(ask(&two, "other", 6), 429);
+    assert_eq!(ask(&two, "close", 4), 200);
+    one.advance(Duration::from_secs(20));
+    let fleet = format!("{},{},127.0.0.1:1", one.admin(), two.admin());
+    let output = top(&["--once", "--admin", &fleet])
+        .output()
+        .expect("it runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(
+        text.chars().all(|c| c == '\n' || !c.is_control()),
+        "{text:?}"
+    );
+    assert!(!text.contains('\u{202e}'), "{text:?}");
+    let line = |words: &str| {
+        let found = text.lines().find(|line| line.contains(words));
+        found
+            .unwrap_or_else(|| panic!("{words}: {text}"))
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert_eq!(line("exact "), "exact yes, since the start");
+    assert_eq!(line("REFUSED NOW"), "REFUSED NOW 2 keys");
+    assert_eq!(line("CLOSE"), "CLOSE 1 key");
+    assert!(
+        line("127.0.0.1:1 ").contains("no figures: no response"),
+        "{text}"
+    );
+    let hostile = line("\\u{202e}k");
+    assert!(hostile.starts_with(&one.admin().to_string()), "{hostile}");
+    assert!(
+        hostile.contains(" per_key 08:01:00 (in 40 s) 2 08:00:00 "),
+        "{hostile}"
+    );
+    assert!(line("\"close\"").contains(" per_key 1 4 min "), "{text}");
+    assert!(
+        line("enforce").starts_with("per_key - - 14 3 0 enforce"),
+        "{text}"
+    );
+
+    let output = top(&["--once", "--admin", "127.0.0.1:1"])
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(1));
+    let output = top(&["--admin", "127.0.0.1:1"])
+        .stdin(Stdio::null())
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(2), "no terminal");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--once"));
+}
+
+/// Runs a command of a shell in a terminal of its own, and writes `keys` once it shows `mark`.
+fn in_a_terminal(command: &str, mark: &str, keys: &[u8]) -> String {
+    let mut script = Command::new("timeout")
+        .args(["60", "script", "-qefc", command, "/dev/null"])
+        .env("TERM", "xterm")
+        .env_remove("TOLLGATE_CONFIG")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut stdin = script.stdin.take().expect("piped");
+    let mut stdout = script.stdout.take().expect("piped");
+    let mut shown = Vec::new();
+    let mut piece = [0; 4096];
+    let mut typed = false;
+    loop {
+        match stdout.read(&mut piece) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => shown.extend_from_slice(&piece[..count]),
+        }
+        if !typed && String::from_utf8_lossy(&shown).contains(mark) {
+            stdin.write_all(keys).expect("typed");
+            typed = true;
+        }
+    }
+    assert!(
+        script.wait().expect("it ends").code() != Some(124),
+        "it ended by itself"
+    );
+    String::from_utf8_lossy(&shown).into_owned()
+}
+
+#[test]
+fn top_in_a_terminal_shows_frames_and_leaves_it_as_it_was() {
+    if !servers::available("script") {
+        return;
+    }
+    let gateway = Gateway::start(CONFIG);
+    assert_eq!(ask(&gateway, HOSTILE, 6), 429);
+    let top = format!(
+        "{} top --every 100 --admin {}",
+        env!("CARGO_BIN_EXE_tollgate"),
+        gateway.admin()
+    );
+    let ends: [(&str, String, &[u8]); 3] = [
+        (
+            "q",
+            format!("stty rows 30 cols 100; {top}; echo code $?; stty -a"),
+            b"q",
+        ),
+        (
+            "Ctrl-C",
+            format!("stty rows 30 cols 100; {top}; echo code $?; stty -a"),
+            b"\x03",
+        ),
+        (
+            "SIGTERM",
+            format!("stty rows 30 cols 100; timeout --foreground 2 {top}; echo code $?; stty -a"),
+            b"",
+        ),
+    ];
+    for (end, command, keys) in ends {
+        let shown = in_a_terminal(&command, "u{202e}k", keys);
+        let (frames, after) = shown
+            .split_once("\x1b[?1049l")
+            .unwrap_or_else(|| panic!("{end}: {shown:?}"));
+        assert!(
+            frames.contains("\x1b[?1049h") && frames.contains("REFUSED NOW"),
+            "{end}: {frames:?}"
+        );
+        assert!(
+            !frames.contains('\u{202e}') && !frames.contains('\u{9b}'),
+            "{end}"
+        );
+        assert!(after.contains("code "), "{end}: {after}");
+        let modes: Vec<&str> = after.split([' ', ';', '\r', '\n']).collect();
+        for mode in ["icanon", "echo", "isig", "opost"] {
+            assert!(modes.contains(&mode), "{end}: {mode}: {after}");
+        }
+        let frame = frames.rsplit("\x1b[H").next().unwrap_or_default();
+        assert!(
+            frame.matches("\r\n").count() < 30,
+            "{end}: it is no longer than the terminal"
+        );
+    }
+}
