@@ -9,7 +9,7 @@
 //! | [`tollgate_limit`] | pure arithmetic: quotas, algorithms, claims, keys; no clock, I/O, async or floats |
 //! | [`tollgate_policy`] | pure: which rules apply to a request: routes, identities, scopes, upstreams as data |
 //! | [`tollgate_config`] | the configuration file: read, checked, and compiled into a [`tollgate_policy::Policy`] |
-//! | [`tollgate_store`] | where buckets live: in the process, in Redis, in PostgreSQL; the only reader of time |
+//! | [`tollgate_store`] | where buckets live: in the process, in Redis, in PostgreSQL, in MariaDB or MySQL; the only reader of time |
 //! | [`tollgate_limiter`] | decides: deadlines, store failure, shadow limits; the only maker of a permit |
 //! | [`tollgate_telemetry`] | metrics and logs; uses no other crate of the workspace |
 //! | `tollgate_http1` | HTTP/1 messages without I/O; the one decision of where a body ends |

@@ -68,7 +68,7 @@ pub struct ServerError {
 /// The shared store.
 #[derive(Clone, Debug, Serialize)]
 pub struct Store {
-    /// `redis` or `postgres`.
+    /// `redis`, `postgres` or `mysql`.
     pub kind: &'static str,
     /// Whether it responds.
     pub answers: bool,

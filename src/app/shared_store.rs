@@ -15,7 +15,8 @@ use tollgate_policy::Policy;
 use tollgate_policy::route::Route;
 use tollgate_store::audit::{Finding, Weight};
 use tollgate_store::clock::Clock;
-use tollgate_store::postgres::{PostgresOptions, check_address};
+use tollgate_store::mysql::{self, MysqlOptions};
+use tollgate_store::postgres::{self, PostgresOptions};
 use tollgate_store::redis::{Address, RedisOptions};
 use tollgate_store::tls::Tls;
 use tollgate_store::{Backend, RemoteStore, Store as _};
@@ -32,6 +33,7 @@ const FIRST_TRY_WITHIN: Duration = Duration::from_secs(1);
 enum Place {
     Redis(Address),
     Postgres(String),
+    Mysql(String),
 }
 
 /// Checks the settings as [`open`] does, without connecting. The error says which are invalid.
@@ -52,8 +54,12 @@ fn place(store: &Store, tls: &Tls) -> Result<Place, String> {
             address.map(Place::Redis).map_err(|error| error.to_string())
         }
         StoreKind::Postgres => {
-            check_address(&url).map_err(|error| error.to_string())?;
+            postgres::check_address(&url).map_err(|error| error.to_string())?;
             Ok(Place::Postgres(url))
+        }
+        StoreKind::Mysql => {
+            mysql::check_address(&url).map_err(|error| error.to_string())?;
+            Ok(Place::Mysql(url))
         }
     }
 }
@@ -93,6 +99,20 @@ pub(super) fn open(
                 local_refusals: true,
                 create: store.create,
                 synchronous_commit: store.synchronous_commit,
+                tls,
+                long_quotas,
+            };
+            options.start()
+        }
+        Place::Mysql(url) => {
+            let options = MysqlOptions {
+                url,
+                answer_within: store.answer_within,
+                key_secret,
+                clock: clock.clone(),
+                pinned: None,
+                local_refusals: true,
+                create: store.create,
                 tls,
                 long_quotas,
             };
@@ -220,10 +240,7 @@ pub(super) fn status(
         message: finding.message,
     };
     status::Store {
-        kind: match settings.kind {
-            StoreKind::Redis => "redis",
-            StoreKind::Postgres => "postgres",
-        },
+        kind: settings.kind.word(),
         answers: why_not.is_none(),
         when_down: why_not.is_some().then(|| without_store(limits)),
         why_not: why_not.or_else(|| why_not_all(store)),

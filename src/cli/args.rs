@@ -312,7 +312,7 @@ pub(super) struct Top {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  tollgate schema > gateway.schema.json\n  tollgate schema --sql postgres | psql \"$STORE_URL\""
+    after_help = "Examples:\n  tollgate schema > gateway.schema.json\n  tollgate schema --sql postgres | psql \"$STORE_URL\"\n  tollgate schema --sql mysql | mariadb tollgate"
 )]
 pub(super) struct Schema {
     /// Print the tables and functions of a shared store instead, for a gateway that has no right to create them
@@ -325,6 +325,8 @@ pub(super) struct Schema {
 pub(super) enum Sql {
     /// PostgreSQL, and databases that speak its protocol
     Postgres,
+    /// MariaDB or MySQL
+    Mysql,
 }
 
 #[derive(Debug, Args)]

@@ -72,6 +72,7 @@ pub fn main() -> ExitCode {
         Some(Verb::Schema(args)) => match args.sql {
             None => print_out(&format!("{:#}", tollgate_config::schema())),
             Some(Sql::Postgres) => print_out(tollgate_store::postgres::schema_sql()),
+            Some(Sql::Mysql) => print_out(tollgate_store::mysql::schema_sql()),
         },
         Some(Verb::Check(args)) => check::check(&args),
         Some(Verb::Explain(args)) => explain::explain(&args),

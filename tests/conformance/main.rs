@@ -55,3 +55,4 @@ suite!(
     on_postgres,
     crate::shared::Shared<crate::shared::OnPostgres>
 );
+suite!(on_mysql, crate::shared::Shared<crate::shared::OnMysql>);

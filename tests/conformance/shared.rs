@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use tollgate_limit::{Claim, Limit, Micros, Timestamp};
 use tollgate_store::clock::Clock;
+use tollgate_store::mysql::MysqlOptions;
 use tollgate_store::postgres::PostgresOptions;
 use tollgate_store::redis::{Address, RedisOptions};
 use tollgate_store::tls::Tls;
 use tollgate_store::{RemoteStore, Store};
 
-use crate::servers::{Postgres, Redis, available, for_the_process};
+use crate::servers::{Maria, Postgres, Redis, available, for_the_process};
 use crate::subject::Subject;
 
 /// A kind of server.
@@ -70,6 +71,32 @@ impl Server for OnPostgres {
             local_refusals: false,
             create: true,
             synchronous_commit: false,
+            tls: Tls::default(),
+            long_quotas: false,
+        };
+        Some(options.start().expect("a thread"))
+    }
+}
+
+/// MariaDB.
+pub(crate) struct OnMysql;
+
+impl Server for OnMysql {
+    const RUNS: u64 = 10;
+
+    fn open(clock: Clock, key_secret: Vec<u8>) -> Option<RemoteStore> {
+        static URL: OnceLock<Option<String>> = OnceLock::new();
+        let start = || Maria::start_with(&["innodb-flush-log-at-trx-commit=0"]);
+        let url =
+            URL.get_or_init(|| Maria::available().then(|| for_the_process(start, Maria::url)));
+        let options = MysqlOptions {
+            url: url.clone()?,
+            answer_within: Micros::from_secs(5),
+            key_secret,
+            clock: Clock::system(),
+            pinned: Some(clock),
+            local_refusals: false,
+            create: true,
             tls: Tls::default(),
             long_quotas: false,
         };

@@ -63,6 +63,7 @@ fn environment(text: &str) -> BTreeMap<String, String> {
                 "PORT" => "8080",
                 "BURST" => "20",
                 _ if name.contains("POSTGRES") => "postgres://127.0.0.1:5432/postgres",
+                _ if name.contains("MARIADB") => "mysql://root@127.0.0.1:3306/tollgate",
                 _ if name.contains("URL") => "redis://127.0.0.1:6379/0",
                 _ => "a secret that is long enough to be one",
             };

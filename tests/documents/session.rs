@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::markdown::{Block, Directive, Document, root};
-use tollgate_testkit::servers::{Postgres, Redis, available, free_port, wait_until};
+use tollgate_testkit::servers::{Maria, Postgres, Redis, available, free_port, wait_until};
 
 /// The ports that documents name. A session uses free ones in their place.
-const PORTS: [u16; 11] = [
-    8080, 8081, 8082, 8443, 9180, 9181, 9182, 3000, 3001, 6379, 5432,
+const PORTS: [u16; 12] = [
+    8080, 8081, 8082, 8443, 9180, 9181, 9182, 3000, 3001, 6379, 5432, 3306,
 ];
 
 /// A page whose commands are being run. What it started ends with it.
@@ -29,6 +29,7 @@ pub(crate) struct Session {
     started: usize,
     _redis: Option<Redis>,
     _postgres: Option<Postgres>,
+    _maria: Option<Maria>,
 }
 
 impl Session {
@@ -71,7 +72,7 @@ impl Session {
                 }
             }
         }
-        let (mut redis, mut postgres) = (None, None);
+        let (mut redis, mut postgres, mut maria) = (None, None, None);
         let runs = document
             .blocks
             .iter()
@@ -88,11 +89,18 @@ impl Session {
             }
             postgres = Some(Postgres::start_with(&[]));
         }
+        if runs && text.contains("127.0.0.1:3306") {
+            if !Maria::available() {
+                return None;
+            }
+            maria = Some(Maria::start());
+        }
         let mut ports: Vec<(u16, u16)> = Vec::new();
         for port in PORTS {
             let real = match port {
                 6379 => redis.as_ref().map(|server: &Redis| server.port),
                 5432 => postgres.as_ref().map(|server: &Postgres| server.port),
+                3306 => maria.as_ref().map(|server: &Maria| server.port),
                 _ => None,
             };
             let taken: Vec<u16> = ports.iter().map(|(_, real)| *real).collect();
@@ -108,6 +116,7 @@ impl Session {
             started: 0,
             _redis: redis,
             _postgres: postgres,
+            _maria: maria,
         };
         if text.contains("127.0.0.1:3000") && !text.contains("listen = \"127.0.0.1:3000\"") {
             let (_, port) = session.ports[PORTS.iter().position(|port| *port == 3000)?];

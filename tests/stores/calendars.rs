@@ -8,8 +8,8 @@ use tollgate_store::clock::Clock;
 use tollgate_store::{RemoteStore, Store};
 
 use crate::limits::{limit, terms};
-use crate::servers::{Postgres, Redis, available};
-use crate::{postgres_faults, redis_faults};
+use crate::servers::{Maria, Postgres, Redis, available};
+use crate::{mysql_faults, postgres_faults, redis_faults};
 
 const DAY: u64 = 86_400_000_000;
 
@@ -112,6 +112,24 @@ async fn a_gateway_whose_clock_is_days_away_shares_the_windows_of_postgres() {
         let right = postgres_faults::connect_with(&url, |options| options.local_refusals = false);
         let (away, right) = (away.await, right.await);
         server.psql("postgres", "DELETE FROM tollgate_buckets");
+        share_the_server_s_day(away, right).await;
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_whose_clock_is_days_away_shares_the_windows_of_mysql() {
+    if !Maria::available() {
+        return;
+    }
+    let server = Maria::start_with(&[mysql_faults::QUICK]);
+    let url = server.url();
+    for days in [2, 50, -2, -50] {
+        let away = mysql_faults::connect_with(&url, |options| {
+            (options.clock, options.local_refusals) = (days_ahead(days), false);
+        });
+        let right = mysql_faults::connect_with(&url, |options| options.local_refusals = false);
+        let (away, right) = (away.await, right.await);
+        server.sql("DELETE FROM tollgate_buckets");
         share_the_server_s_day(away, right).await;
     }
 }

@@ -1,5 +1,6 @@
 //! `on_failover = "drain"`: whatever happens to a server's data, no bucket is refilled by it, and every bucket refills from then on.
 
+mod mysql;
 mod postgres;
 mod redis;
 

@@ -145,22 +145,24 @@ pub fn cutting_proxy(port: u16, cut: Arc<AtomicBool>) -> u16 {
 pub async fn replies_are_lost(store: &impl Store, cut: &AtomicBool) {
     let hour = Micros::from_secs(3600);
     let limit = bucket("lost", 0, 100, hour, 100);
-    let (mut lost, mut granted) = (0, 0);
-    for _ in 0..5 {
+    let (mut unknown, mut granted) = (0, 0);
+    // A heartbeat's reply may be the one that is cut, and the draw then not sent at all.
+    for _ in 0..40 {
         cut.store(true, Ordering::Release);
         match draw(store, &limit, b"k").await {
-            Err(_) => lost += 1,
-            // A heartbeat's reply was cut instead.
+            Err(error) => unknown += u64::from(error.may_have_charged()),
             Ok(_) => granted += 1,
         }
         recovers(store, &bucket("other", 1, 100, hour, 100)).await;
+        if unknown == 5 {
+            break;
+        }
     }
     let left = drain(store, &limit, b"k").await;
-    assert!(lost > 0, "a reply was cut");
-    // (A heartbeat's reply may have been the one cut, and a draw then not sent at all.)
+    assert!(unknown > 0, "a reply was cut");
     assert!(
-        (95..100 - granted).contains(&left),
-        "each draw is charged at most once: {left} left of 100"
+        (100 - granted - unknown..100 - granted).contains(&left),
+        "each draw is charged at most once: {left} left of 100, {granted} granted, {unknown} unknown"
     );
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::servers::{Postgres, Process, Redis, available, free_port, wait_until};
+use crate::servers::{Maria, Postgres, Process, Redis, available, free_port, wait_until};
 
 pub struct Gateway {
     pub port: u16,
@@ -240,6 +240,10 @@ fn two_gateways_with_leases_never_grant_more_and_one_that_is_killed_takes_nothin
         let server = Postgres::start_with(&[]);
         one_that_leases_is_killed("postgres", &server.url());
     }
+    if Maria::available() {
+        let server = Maria::start();
+        one_that_leases_is_killed("mysql", &server.url());
+    }
 }
 
 fn one_that_leases_is_killed(kind: &str, url: &str) {
@@ -298,6 +302,10 @@ fn a_gateway_that_is_told_to_stop_gives_its_leases_back() {
     if Postgres::available() {
         let server = Postgres::start_with(&[]);
         one_that_leases_stops("postgres", &server.url());
+    }
+    if Maria::available() {
+        let server = Maria::start();
+        one_that_leases_stops("mysql", &server.url());
     }
 }
 

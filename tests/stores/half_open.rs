@@ -10,9 +10,10 @@ use tollgate_store::RemoteStore;
 
 use crate::faults::{PATIENCE, draw, recovers};
 use crate::limits::bucket;
+use crate::mysql_faults;
 use crate::postgres_faults::connect_with as connect_to_postgres;
 use crate::redis_faults::connect_with as connect_to_redis;
-use crate::servers::{Pooler, Postgres, Redis, available, eventually};
+use crate::servers::{Maria, Pooler, Postgres, Redis, available, eventually};
 
 const HOUR: Micros = Micros::from_secs(3600);
 
@@ -166,6 +167,22 @@ async fn pgbouncer_half_open_connection_is_replaced_while_it_is_suspected() {
         network.port
     );
     let store = connect_to_postgres(&url, |options| {
+        options.answer_within = Micros(300_000);
+        options.local_refusals = false;
+    })
+    .await;
+    comes_back(&store, &network).await;
+}
+
+#[tokio::test]
+async fn mysql_half_open_connection_is_replaced_while_it_is_suspected() {
+    if !Maria::available() {
+        return;
+    }
+    let server = Maria::start();
+    let network = Network::to(server.port);
+    let url = format!("mysql://root@127.0.0.1:{}/tollgate", network.port);
+    let store = mysql_faults::connect_with(&url, |options| {
         options.answer_within = Micros(300_000);
         options.local_refusals = false;
     })

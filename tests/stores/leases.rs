@@ -21,8 +21,8 @@ use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, drain, draw, storm};
 use crate::limits::bucket;
-use crate::postgres_faults;
-use crate::servers::{Postgres, Redis, available, eventually, wait_until};
+use crate::servers::{Maria, Postgres, Redis, available, eventually, wait_until};
+use crate::{mysql_faults, postgres_faults};
 
 const START: u64 = 1_760_000_000_000_000;
 
@@ -115,6 +115,21 @@ async fn gateways_that_lease_from_postgres_and_one_that_does_not_never_grant_mor
 }
 
 #[tokio::test]
+async fn gateways_that_lease_from_mysql_and_one_that_does_not_never_grant_more_than_the_limit() {
+    if Maria::available() {
+        let server = Maria::start_with(&[mysql_faults::QUICK]);
+        let url = server.url();
+        let [one, two, other] = [
+            mysql_faults::connect(&url).await,
+            mysql_faults::connect(&url).await,
+            mysql_faults::connect(&url).await,
+        ];
+        // (Three sessions take turns on one row, as in PostgreSQL.)
+        lease_beside_one_that_does_not([one, two], [other], 300).await;
+    }
+}
+
+#[tokio::test]
 async fn a_hot_total_is_granted_in_the_process() {
     if available("redis-server") {
         // (A busy machine may be late with the rest of a lease, which is lost then: not every time.)
@@ -137,6 +152,10 @@ async fn a_hot_total_is_granted_in_the_process() {
         let server = Postgres::start_with(&["fsync=off"]);
         // (A call is longer here: a busy machine may be late with the rest of a lease, which is lost then.)
         grants_in_the_process(&postgres_faults::connect(&server.url()).await).await;
+    }
+    if Maria::available() {
+        let server = Maria::start_with(&[mysql_faults::QUICK]);
+        grants_in_the_process(&mysql_faults::connect(&server.url()).await).await;
     }
 }
 
@@ -183,6 +202,15 @@ async fn a_store_that_closes_gives_its_leases_back_at_once() {
         gives_its_leases_back(
             postgres_faults::connect(&url).await,
             postgres_faults::connect(&url).await,
+        )
+        .await;
+    }
+    if Maria::available() {
+        let server = Maria::start_with(&[mysql_faults::QUICK]);
+        let url = server.url();
+        gives_its_leases_back(
+            mysql_faults::connect(&url).await,
+            mysql_faults::connect(&url).await,
         )
         .await;
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::gateways::{Gateway, at_most, status};
-use crate::servers::{Postgres, Redis, available, free_port};
+use crate::servers::{Maria, Postgres, Redis, available, free_port};
 
 const RATE: u64 = 40;
 const BURST: u64 = 40;
@@ -149,6 +149,20 @@ fn outage_that_keeps_the_data_grants_one_burst_more_at_most_in_postgres() {
     }
 }
 
+#[test]
+fn outage_that_keeps_the_data_grants_one_burst_more_at_most_in_mysql() {
+    if Maria::available() {
+        let server = Maria::start_with(&["innodb-flush-log-at-trx-commit=0"]);
+        let process = server.process();
+        one_burst_more_at_most(
+            "mysql",
+            &server.url(),
+            || process.signal("-STOP"),
+            || process.signal("-CONT"),
+        );
+    }
+}
+
 /// A way to a port that can be cut: its connections end, and no new one is made.
 struct Way {
     port: u16,
@@ -220,6 +234,12 @@ fn outage_of_the_network_grants_one_burst_more_at_most() {
         );
         one_burst_more_at_most("postgres", &url, || way.cut(), || way.mend());
     }
+    if Maria::available() {
+        let server = Maria::start_with(&["innodb-flush-log-at-trx-commit=0"]);
+        let way = Way::to(server.port);
+        let url = format!("mysql://root@127.0.0.1:{}/tollgate", way.port);
+        one_burst_more_at_most("mysql", &url, || way.cut(), || way.mend());
+    }
 }
 
 #[test]
@@ -231,6 +251,10 @@ fn start_under_load_on_a_healthy_store_grants_nothing_from_shares() {
     if Postgres::available() {
         let server = Postgres::start_with(&["fsync=off"]);
         starts_under_load("postgres", &server.url());
+    }
+    if Maria::available() {
+        let server = Maria::start_with(&["innodb-flush-log-at-trx-commit=0"]);
+        starts_under_load("mysql", &server.url());
     }
 }
 

@@ -11,12 +11,13 @@ use tollgate_limit::{
 };
 use tollgate_store::Store;
 use tollgate_store::clock::Clock;
+use tollgate_store::mysql::MysqlOptions;
 use tollgate_store::postgres::PostgresOptions;
 use tollgate_store::redis::{Address, RedisOptions};
 use tollgate_store::tls::Tls;
 
 use crate::limits::{limit, terms};
-use crate::servers::{Postgres, Redis, available};
+use crate::servers::{Maria, Postgres, Redis, available};
 
 const START: u64 = 1_760_000_000_000_000;
 
@@ -277,5 +278,40 @@ async fn postgres_says_what_the_pure_core_says() {
         crate::servers::wait_until("call of a function", || {
             server.psql("postgres", &asked).trim() == "t"
         });
+    }
+}
+
+#[tokio::test]
+async fn mysql_says_what_the_pure_core_says() {
+    if !Maria::available() {
+        return;
+    }
+    let server = Maria::start_with(&["innodb-flush-log-at-trx-commit=0"]);
+    for seed in seeds() {
+        let clock = Clock::manual(Timestamp::from_micros(START + 3_000_000));
+        let store = MysqlOptions {
+            url: server.url(),
+            answer_within: Micros::from_secs(10),
+            key_secret: b"a test's secret".to_vec(),
+            clock: Clock::system(),
+            pinned: Some(clock.clone()),
+            local_refusals: false,
+            create: true,
+            tls: Tls::default(),
+            long_quotas: false,
+        }
+        .start()
+        .unwrap();
+        assert!(
+            store.ready(crate::faults::PATIENCE).await,
+            "{:?}",
+            store.health()
+        );
+        same_words(&store, &clock, seed, 600).await;
+        let diverged = store
+            .counters()
+            .diverged
+            .load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(diverged, 0, "the rows keep what the core has");
     }
 }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use crate::gateways::{Gateway, status};
-use crate::servers::{Postgres, Redis, available, wait_until};
+use crate::servers::{Maria, Postgres, Redis, available, wait_until};
 
 /// The SHA-256 of `test`.
 const OPERATORS: &str = "operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n";
@@ -75,6 +75,15 @@ fn reset_on_postgres_reaches_the_other_gateway() {
     }
     let server = Postgres::start_with(&[]);
     reaches_the_others(&settings("postgres", &server.url(), ""));
+}
+
+#[test]
+fn reset_on_mysql_reaches_the_other_gateway() {
+    if !Maria::available() {
+        return;
+    }
+    let server = Maria::start();
+    reaches_the_others(&settings("mysql", &server.url(), ""));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use crate::process::Outspoken;
-use crate::servers::{Postgres, Redis, available, free_port, wait_until};
+use crate::servers::{Maria, Postgres, Redis, available, free_port, wait_until};
 
 /// A gateway, and what it says.
 struct Gateway {
@@ -176,12 +176,19 @@ fn a_socket_takes_the_user_and_password_that_stand_beside_its_url() {
 
 #[test]
 fn a_database_that_is_not_there_is_told_of() {
-    if !Postgres::available() {
-        return;
+    if Postgres::available() {
+        let server = Postgres::start_with(&[]);
+        let url = format!("postgres://postgres@127.0.0.1:{}/nowhere", server.port);
+        is_told_of("postgres", &url);
     }
-    let server = Postgres::start_with(&[]);
-    let url = format!("postgres://postgres@127.0.0.1:{}/nowhere", server.port);
-    let gateway = Gateway::start(&format!("kind = \"postgres\"\nurl = \"{url}\""), "refuse");
+    if Maria::available() {
+        let server = Maria::start();
+        is_told_of("mariadb", &server.url().replace("/tollgate", "/nowhere"));
+    }
+}
+
+fn is_told_of(kind: &str, url: &str) {
+    let gateway = Gateway::start(&format!("kind = \"{kind}\"\nurl = \"{url}\""), "refuse");
     let said = gateway
         .process
         .wait_for("the shared store cannot be reached");

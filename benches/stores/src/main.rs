@@ -1,6 +1,6 @@
-//! The published comparison, reproduced: a token bucket in Redis and in PostgreSQL the classic ways, and ours beside them.
+//! The published comparison, reproduced: a token bucket in Redis, in PostgreSQL and in MariaDB the classic ways, and ours beside them.
 //!
-//! `cargo run --profile dist -p tollgate-bench-stores [redis|postgres|over-grant]` starts its own servers and prints tables
+//! `cargo run --profile dist -p tollgate-bench-stores [redis|postgres|mariadb|over-grant]` starts its own servers and prints tables
 //! (`redis 1`: with one task only; `redis 64 Tollgate`: one way only, by its name; `postgres SERIALIZABLE,Tollgate per_user`:
 //! some ways, on one workload; `postgres SERIALIZABLE,Tollgate "" 700`: with flushes that take 700 us longer). `count WAY
 //! DECISIONS [URL]` makes so many decisions one after the other and prints bytes and calls: run it under callgrind or strace
@@ -9,6 +9,7 @@
 use tollgate_testkit::servers;
 
 mod bench;
+mod maria_ways;
 mod redis_ways;
 mod slow_disk;
 mod sql_ways;
@@ -43,12 +44,18 @@ fn main() {
             sql_ways::over_grant();
         }
     }
-    if all || wanted == "postgres" {
+    for (database, compare) in [
+        ("postgres", sql_ways::compare as fn(&str, &str)),
+        ("mariadb", maria_ways::compare),
+    ] {
+        if !all && wanted != database {
+            continue;
+        }
         let [ways, workload, slower] =
             [2, 3, 4].map(|place| std::env::args().nth(place).unwrap_or_default());
         if !slower.is_empty() {
             slow_disk::slower_by(slower.parse().expect("a whole number of microseconds"));
         }
-        sql_ways::compare(&ways, &workload);
+        compare(&ways, &workload);
     }
 }

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::{Client, NoTls};
-use tollgate_limit::{Claim, Micros};
-use tollgate_store::Store;
+use tollgate_limit::{Claim, Limit, Micros};
 use tollgate_store::clock::Clock;
 use tollgate_store::postgres::{PostgresOptions, schema_sql};
 use tollgate_store::tls::Tls;
+use tollgate_store::{RemoteStore, Store};
 
 use crate::bench::{
     OVER_GRANT, PLENTY, SPAN, Tally, closed_loop, key, leased, limit, now, together,
@@ -134,7 +134,7 @@ pub fn compare(only: &str, workload: &str) {
 }
 
 /// What one flush of a page takes where the servers have their files: the middle one of many.
-fn flush_takes() -> Duration {
+pub fn flush_takes() -> Duration {
     let mut file = tempfile::tempfile().expect("a file");
     let mut spans = std::array::from_fn::<_, 201, _>(|_| {
         file.rewind().expect("a start");
@@ -322,6 +322,16 @@ async fn ours(url: &str, lease: bool, per_user: bool, tally: &Arc<Tally>) -> f64
     } else {
         limit(PLENTY, PLENTY)
     };
+    drive(&store, &limit, per_user, tally).await
+}
+
+/// Asks a store from all tasks; nanoseconds per decision.
+pub async fn drive(
+    store: &Arc<RemoteStore>,
+    limit: &Arc<Limit>,
+    per_user: bool,
+    tally: &Arc<Tally>,
+) -> f64 {
     let nanos = closed_loop(TASKS, SPAN, tally, |task, end| {
         let (store, limit, tally) = (store.clone(), limit.clone(), tally.clone());
         async move {

@@ -76,6 +76,7 @@ fn listeners(config: &Config, text: &mut String) {
         Some(store) => {
             let kind = match (store.kind, store.topology) {
                 (StoreKind::Postgres, _) => "PostgreSQL",
+                (StoreKind::Mysql, _) => "MariaDB or MySQL",
                 (StoreKind::Redis, Topology::Single) => "Redis",
                 (StoreKind::Redis, Topology::Sentinel) => "Redis behind Sentinel",
                 (StoreKind::Redis, Topology::Cluster) => "a Redis Cluster",

@@ -116,7 +116,7 @@ pub struct Store {
     pub key_secret: Secret,
     /// Whether a charge is on disk before its response (PostgreSQL).
     pub synchronous_commit: bool,
-    /// Whether the gateway creates what it needs (PostgreSQL).
+    /// Whether the gateway creates what it needs (PostgreSQL, MariaDB and MySQL).
     pub create: bool,
     /// What the audit at start-up does with its findings.
     pub audit: Audit,

@@ -15,7 +15,7 @@ pub enum Backend {
     /// policy.
     #[default]
     None,
-    /// Redis, Valkey, PostgreSQL, or a server that is compatible with one of them.
+    /// Redis, Valkey, PostgreSQL, MariaDB, MySQL, or a server that is compatible with one of them.
     Remote(RemoteStore),
 }
 

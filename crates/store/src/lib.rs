@@ -11,11 +11,13 @@ mod bounds;
 pub mod breaker;
 pub mod lease;
 pub mod local;
+pub mod mysql;
 pub mod postgres;
 pub mod redis;
 pub mod remote;
 mod wire_form;
 mod simple;
+mod sql;
 mod stand_in;
 pub mod tls;
 

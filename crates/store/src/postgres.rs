@@ -8,8 +8,6 @@
 
 mod audit;
 mod columns;
-mod fields;
-mod leased;
 mod link;
 mod mark;
 mod several;
@@ -21,14 +19,10 @@ use self::link::PostgresLink;
 use super::batch::{Servers, Shared, lane};
 use super::lease::Leases;
 use super::remote::RemoteStore;
+use super::sql::LEASED_LEAST;
 use super::tls::Tls;
 use crate::clock::Clock;
 use tollgate_limit::Micros;
-
-/// The demand from which a bucket is leased. A lease is a transaction here, while requests without
-/// one share a call of the function, so for less demand a lease costs more than it saves (measured
-/// with 8: throughput for 1000 callers was half of that without leases).
-const LEASED_LEAST: u64 = 24;
 
 /// The options of a [`RemoteStore`] in PostgreSQL.
 #[derive(Clone, Debug)]

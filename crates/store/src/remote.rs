@@ -1,4 +1,4 @@
-//! A store on a server: the part that Redis and PostgreSQL have in common, which is everything
+//! A store on a server: the part that all servers have in common, which is everything
 //! except the server's language.
 
 use std::future::Future;
@@ -14,10 +14,12 @@ use super::wire_form::Names;
 use super::{StandIn, Store, StoreError};
 use tollgate_limit::{Claim, Draw, Settlement, Standing};
 
-/// Buckets on a server that gateways share. Made by [`RedisOptions::start`] or [`PostgresOptions::start`].
+/// Buckets on a server that gateways share. Made by [`RedisOptions::start`], [`PostgresOptions::start`]
+/// or [`MysqlOptions::start`].
 ///
 /// [`RedisOptions::start`]: super::redis::RedisOptions::start
 /// [`PostgresOptions::start`]: super::postgres::PostgresOptions::start
+/// [`MysqlOptions::start`]: super::mysql::MysqlOptions::start
 #[derive(Debug)]
 pub struct RemoteStore {
     servers: Servers,

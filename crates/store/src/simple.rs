@@ -1,8 +1,9 @@
 //! The common case: batches in which each bucket is a token bucket with one group of equal
-//! requests. Redis and PostgreSQL both decide these with a fraction of the general work.
+//! requests. Each server decides these with a fraction of the general work.
 
 use super::batch::{Batch, Wanted, Wants};
 use super::wire_form::{TOKEN_BUCKET, WireForm, signed};
+use tollgate_limit::quota::SHARED_BOUND;
 use tollgate_limit::{Algorithm, Micros};
 
 /// The numbers of a request for one token bucket, in the limit's own fractions of a unit.
@@ -59,6 +60,27 @@ impl Simple {
             most: signed(most),
         })
     }
+
+    /// How many requests a full bucket grants one after the other.
+    pub(crate) fn fresh(&self) -> i64 {
+        (self.brim - self.need + self.price) / self.price
+    }
+
+    /// The microseconds after which the bucket is full from any level of its own.
+    pub(crate) fn lasts(&self) -> i64 {
+        (self.brim - self.lowest) / self.n + 1
+    }
+
+    /// The microseconds by which the elapsed time is clamped before it is multiplied.
+    pub(crate) fn fill(&self) -> i64 {
+        span(self.n)
+    }
+}
+
+/// The microseconds in which any level reaches any capacity: a row of other numbers may have a
+/// deeper debt.
+pub(crate) fn span(n: i64) -> i64 {
+    2 * SHARED_BOUND / n + 1
 }
 
 /// Whether a request is the common case, with or without leases.

@@ -7,7 +7,7 @@
 //! | [`upstream`] | an upstream that records what it gets |
 //! | [`client`], [`frames`] | clients of HTTP/1.1 and HTTP/2 that show the very bytes |
 //! | [`nginx`], [`peers`] | real neighbours: NGINX, clients and servers in Python |
-//! | [`servers`] | Redis, PostgreSQL and their companions on free ports, stopped when the test ends |
+//! | [`servers`] | Redis, PostgreSQL, MariaDB and their companions on free ports, stopped when the test ends |
 //! | [`random`] | seeded randomness; `SEED=N` replays a failure |
 
 #![forbid(unsafe_code)]

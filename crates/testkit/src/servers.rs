@@ -7,6 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+mod maria;
+
+pub use maria::Maria;
+
 /// A port without a listener at this moment, nor on the one 10 000 above it, where a node of a
 /// Redis Cluster wants its bus. The kernel gives none of these to a connection meanwhile: its own
 /// begin at 32 768. Each port is given out once, because tests that run beside each other bind

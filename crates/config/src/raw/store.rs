@@ -10,9 +10,9 @@ table! {
     /// The store that several gateways share.
     RawStore {
         /// The kind of store.
-        @required("write kind = \"redis\" or kind = \"postgres\"; leave [store] out to keep everything in the process") kind: StoreKind => "redis",
-        /// Where the store is: `redis://`, `rediss://` (TLS), `unix:`, `redis+sentinel://a,b,c/NAME`, `redis+cluster://a,b,c`, or
-        /// `postgres://`. A password in it must come from the environment.
+        @required("write kind = \"redis\", kind = \"postgres\" or kind = \"mysql\"; leave [store] out to keep everything in the process") kind: StoreKind => "redis",
+        /// Where the store is: `redis://`, `rediss://` (TLS), `unix:`, `redis+sentinel://a,b,c/NAME`, `redis+cluster://a,b,c`,
+        /// `postgres://`, or `mysql://`. A password in it must come from the environment.
         url: Text => "${REDIS_URL}",
         /// A file that holds the URL, in place of `url`.
         url_file: Text => "/run/secrets/store_url",
@@ -36,7 +36,7 @@ table! {
         /// Whether a charge is on disk before a request is admitted (PostgreSQL only). With `false`, a crash of the server may
         /// forget the last moments.
         synchronous_commit: bool = false => true,
-        /// Whether the gateway creates the tables and functions it needs (PostgreSQL only).
+        /// Whether the gateway creates the tables and functions it needs (PostgreSQL, MariaDB and MySQL).
         create: bool = true => false,
         /// How the gateway starts if the server's settings could lose buckets.
         audit: Audit = "warn" => "refuse",
@@ -49,13 +49,38 @@ table! {
     }
 }
 
+/// Kinds of stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreKind {
+    /// Redis or Valkey.
+    Redis,
+    /// PostgreSQL, or a database that speaks its protocol.
+    Postgres,
+    /// MariaDB or MySQL.
+    Mysql,
+}
+
 words! {
-    /// Kinds of stores.
-    pub enum StoreKind {
+    for StoreKind {
         /// Redis or Valkey.
         Redis = "redis",
         /// PostgreSQL, or a database that speaks its protocol.
         Postgres = "postgres",
+        /// MariaDB or MySQL.
+        Mysql = "mysql",
+        /// The same as `mysql`.
+        Mysql = "mariadb",
+    }
+}
+
+impl StoreKind {
+    /// Its word in the file.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+            Self::Postgres => "postgres",
+            Self::Mysql => "mysql",
+        }
     }
 }
 

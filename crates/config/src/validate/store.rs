@@ -29,21 +29,33 @@ pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Optio
         (Some(kind), Some(url)) => topology(kind, url, raw, context),
         _ => None,
     };
-    let redis = kind.is_some_and(|kind| kind.value == StoreKind::Redis);
-    for (key, place, why) in [
-        (
-            "create",
-            raw.create.place(),
-            "nothing needs to be created there",
-        ),
-        (
+    let (create, synchronous) = (raw.create.place(), raw.synchronous_commit.place());
+    let meaningless = match kind.map(|kind| kind.value) {
+        Some(StoreKind::Redis) => vec![
+            (
+                "create",
+                create,
+                "Redis",
+                "nothing needs to be created there",
+            ),
+            (
+                "synchronous_commit",
+                synchronous,
+                "Redis",
+                "its own `appendfsync` decides that",
+            ),
+        ],
+        Some(StoreKind::Mysql) => vec![(
             "synchronous_commit",
-            raw.synchronous_commit.place(),
-            "its own `appendfsync` decides that",
-        ),
-    ] {
-        if let (Some(place), true) = (place, redis) {
-            context.error(format!("`{key}` means nothing for Redis"), place, why);
+            synchronous,
+            "MariaDB and MySQL",
+            "their own `innodb_flush_log_at_trx_commit` decides that",
+        )],
+        Some(StoreKind::Postgres) | None => Vec::new(),
+    };
+    for (key, place, store, why) in meaningless {
+        if let Some(place) = place {
+            context.error(format!("`{key}` means nothing for {store}"), place, why);
         }
     }
     let tls = tls(raw, url.as_ref(), context);
@@ -89,6 +101,9 @@ fn tls(raw: &RawStore, url: Option<&At<Secret>>, context: &mut Context<'_>) -> S
             _,
         )) => Some("write rediss:// for TLS"),
         Some(("valkey+sentinel" | "valkey+cluster", _)) => Some("write valkeys+… for TLS"),
+        Some(("mysql" | "mariadb", rest)) if rest.contains("ssl-mode=disabled") => {
+            Some("write ssl-mode=required for TLS")
+        }
         Some((_, rest)) if rest.contains("sslmode=disable") => {
             Some("write sslmode=require for TLS")
         }
@@ -163,7 +178,7 @@ fn password_parameter(written: &str) -> Option<(usize, usize)> {
 }
 
 /// The schemes of stores, without the `s` of TLS.
-const SCHEMES: [(&str, StoreKind, Topology); 10] = [
+const SCHEMES: [(&str, StoreKind, Topology); 12] = [
     ("redis", StoreKind::Redis, Topology::Single),
     ("valkey", StoreKind::Redis, Topology::Single),
     ("unix", StoreKind::Redis, Topology::Single),
@@ -174,6 +189,8 @@ const SCHEMES: [(&str, StoreKind, Topology); 10] = [
     ("valkey+cluster", StoreKind::Redis, Topology::Cluster),
     ("postgres", StoreKind::Postgres, Topology::Single),
     ("postgresql", StoreKind::Postgres, Topology::Single),
+    ("mysql", StoreKind::Mysql, Topology::Single),
+    ("mariadb", StoreKind::Mysql, Topology::Single),
 ];
 
 /// The topology from the URL's scheme, checked against the kind.
@@ -197,18 +214,17 @@ fn topology(
     let Some((_, known, topology)) = known else {
         let names = SCHEMES.iter().map(|(name, ..)| *name);
         let label = nearest(scheme, names.chain(["rediss", "valkeys"])).map_or_else(
-            || "redis://, rediss://, unix:, redis+sentinel://, redis+cluster:// and postgres:// are known".to_owned(),
+            || "redis://, rediss://, unix:, redis+sentinel://, redis+cluster://, postgres:// and mysql:// are known".to_owned(),
             |near| format!("did you mean `{near}`?"),
         );
         context.error(format!("`{scheme}` is no store's scheme"), url.place, label);
         return None;
     };
     if *known != kind.value {
-        let name = match kind.value {
-            StoreKind::Redis => "redis",
-            StoreKind::Postgres => "postgres",
-        };
-        let title = format!("a `{scheme}` URL for a store of kind \"{name}\"");
+        let title = format!(
+            "a `{scheme}` URL for a store of kind \"{}\"",
+            kind.value.word()
+        );
         context
             .error(title, url.place, "this is of another kind")
             .at(kind.place, "the kind");

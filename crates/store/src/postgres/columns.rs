@@ -3,12 +3,12 @@
 
 use tokio_postgres::types::{ToSql, Type};
 
-use super::link::ROW_MARGIN;
 use crate::batch::{Answer, Batch};
 use crate::simple::Simple;
+use crate::sql::ROW_MARGIN;
+use crate::sql::decide::key_order;
 use crate::wire_form::moment;
 use tollgate_limit::bucket::{Level, State};
-use tollgate_limit::quota::SHARED_BOUND;
 
 /// A row for each group, which means for each bucket; sorted by key. All have one limit and one
 /// cost.
@@ -36,19 +36,7 @@ impl Columns {
         if others.iter().any(|other| other != first) {
             return None;
         }
-        let Simple {
-            n,
-            p,
-            brim,
-            price,
-            need,
-            lowest,
-            ..
-        } = *first;
-        let lasts = (brim - lowest) / n + 1 + ROW_MARGIN;
-        let fresh = (brim - need + price) / price;
-        let mut order: Vec<usize> = (0..wanted.len()).collect();
-        order.sort_unstable_by_key(|&group| batch.buckets[group].0.hash);
+        let order = key_order(batch);
         Some(Self {
             keys: order
                 .iter()
@@ -58,7 +46,16 @@ impl Columns {
                 .iter()
                 .map(|&group| i64::from(batch.groups[group].count))
                 .collect(),
-            term: [n, p, brim, span(n), price, need, fresh, lasts],
+            term: [
+                first.n,
+                first.p,
+                first.brim,
+                first.fill(),
+                first.price,
+                first.need,
+                first.fresh(),
+                first.lasts() + ROW_MARGIN,
+            ],
             order,
         })
     }
@@ -106,10 +103,4 @@ impl Columns {
         }
         Some(Answer::to_requests(moment(*now)?, before, granted))
     }
-}
-
-/// The microseconds in which any level reaches any capacity: a row of other numbers may have a
-/// deeper debt.
-pub(super) fn span(n: i64) -> i64 {
-    2 * SHARED_BOUND / n + 1
 }

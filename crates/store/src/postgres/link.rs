@@ -4,14 +4,12 @@ mod fault;
 mod functions;
 mod transaction;
 
-use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::HashMap;
+use std::cell::{Cell, OnceCell};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
 use tokio::sync::{RwLock, oneshot};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::types::{ToSql, Type};
@@ -21,45 +19,27 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use self::fault::{Fault, obstacle, words};
 use self::transaction::{OpenTransaction, join};
 use super::audit::{Facts, VERSION};
-use super::mark::{self, Mark};
+use super::mark;
 use super::several::{self};
 use super::{AddressError, PostgresOptions};
 use crate::batch::{Answer, Batch, Link, Obstacle, Shared, Trouble, Wanted, Wants};
 use crate::simple::is_simple;
+use crate::sql::decide::Decider;
+use crate::sql::elsewhere::Elsewhere;
+use crate::sql::mark::Mark;
+use crate::sql::{
+    ATTEMPTS_MAX, CONNECT_WITHIN, FAREWELL, HOUSEKEEPING, PAGE, SWEEP_WITHIN, SWEEPS, SWEEPS_MAX,
+    idle_within, pause_before,
+};
 use crate::wire_form::signed;
-use tollgate_limit::{Micros, Timestamp};
-
-/// The timeout of a connection attempt; requests do not wait for it.
-const CONNECT_WITHIN: Duration = Duration::from_secs(2);
-/// The time an abandoned session has to end cleanly.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// The interval between heartbeats and sweeps.
-const HOUSEKEEPING: Duration = Duration::from_secs(1);
-/// How often one call is retried after conflicts before it fails.
-const ATTEMPTS_MAX: u32 = 8;
-/// The rows of a swept page: requests wait for at most one page.
-const PAGE: i64 = 500;
-/// Pages swept at a time: so many, and more while it pays, for no longer than this.
-const SWEEPS: usize = 10;
-const SWEEPS_MAX: usize = 40;
-const SWEEP_WITHIN: Micros = Micros(250_000);
-/// A transaction may be idle for as long as its requests wait for it, within these bounds. A shorter
-/// timeout would end it while a gateway is only slow.
-const IDLE_LEAST: Micros = Micros::from_secs(1);
-const IDLE_MOST: Micros = Micros::from_secs(10);
-/// A token bucket's row is kept this long after the bucket is full.
-pub(super) const ROW_MARGIN: i64 = 1_000_000;
 
 pub(super) struct PostgresLink {
     config: Config,
     tls: MakeRustlsConnect,
     options: PostgresOptions,
     shared: Arc<Shared>,
-    /// Identifies this gateway: 52 random bits.
-    id: i64,
-    /// Buckets that the functions leave to the transaction, because they have leases or cannot be
-    /// read, and until when this is assumed.
-    elsewhere: RefCell<HashMap<u128, Timestamp, RandomState>>,
+    decider: Decider,
+    elsewhere: Elsewhere,
 }
 
 /// A session, and the server it leads to.
@@ -93,11 +73,6 @@ impl Session {
     }
 }
 
-/// How long a transaction may be idle.
-fn idle_within(answer_within: Micros) -> Micros {
-    answer_within.clamp(IDLE_LEAST, IDLE_MOST)
-}
-
 /// Reads an address.
 pub(super) fn address(url: &str) -> Result<Config, AddressError> {
     // `sslmode=require` here verifies the certificate and the name; libpq's other modes mean less.
@@ -128,15 +103,14 @@ impl PostgresLink {
             config.ssl_mode(SslMode::Require);
         }
         let tls = options.tls.config()?;
-        let id = signed(fastrand::u64(1..1 << 52));
-        let elsewhere = RefCell::default();
+        let decider = Decider::new(options.pinned.is_some());
         Ok(Self {
             config,
             tls: MakeRustlsConnect::new(tls),
             options,
             shared,
-            id,
-            elsewhere,
+            decider,
+            elsewhere: Elsewhere::default(),
         })
     }
 
@@ -279,12 +253,12 @@ impl PostgresLink {
                 .await?
         };
         let mark = match read.first() {
-            Some(row) => Mark::of(row)?,
+            Some(row) => mark::of(row)?,
             None => {
                 let (print, pinned) = (Mark::new_print(), self.pinned());
-                Mark::of(
+                mark::of(
                     &self
-                        .chore(session, mark::MAKE, &Mark::parameters(&print, &pinned))
+                        .chore(session, mark::MAKE, &mark::parameters(&print, &pinned))
                         .await?,
                 )?
             }
@@ -335,8 +309,7 @@ impl Link for PostgresLink {
                 // Rolled back by the server: nothing was charged, so a retry charges once.
                 Err(Fault::Conflict(_)) if attempts < ATTEMPTS_MAX => {
                     attempts += 1;
-                    let jitter = fastrand::u64(200..1_000 << attempts.min(4));
-                    tokio::time::sleep(Duration::from_micros(jitter)).await;
+                    tokio::time::sleep(pause_before(attempts)).await;
                 }
                 Err(fault) => return Err(session.trouble(fault)),
             }
@@ -389,7 +362,9 @@ impl Link for PostgresLink {
                         )
                         SELECT count(*) + 1, tollgate_version() FROM tollgate_gateways
                         WHERE id <> $1 AND seen > clock_timestamp() - interval '10 seconds' AND id > 0";
-            let row = self.chore(session, beat, &[(&self.id, Type::INT8)]).await?;
+            let row = self
+                .chore(session, beat, &[(&self.decider.id, Type::INT8)])
+                .await?;
             if row.try_get::<_, i64>(1)? != VERSION {
                 return Err(Fault::Replaced);
             }
@@ -437,21 +412,5 @@ impl Link for PostgresLink {
 
     fn housekeep_every(&self) -> Duration {
         HOUSEKEEPING
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_transaction_may_stand_idle_for_as_long_as_its_requests_wait() {
-        for (answer_within, idle) in [
-            (Micros(50_000), Micros::from_secs(1)),
-            (Micros(2_500_000), Micros(2_500_000)),
-            (Micros::from_secs(60), Micros::from_secs(10)),
-        ] {
-            assert_eq!(idle_within(answer_within), idle);
-        }
     }
 }

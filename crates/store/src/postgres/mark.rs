@@ -1,7 +1,5 @@
-//! The mark of a server's data: a row among the buckets with the time since which they are
-//! complete.
+//! The mark of a PostgreSQL's data.
 //!
-//! The mark shares their fate: an event that drops, empties or replaces the table removes it too.
 //! It is valid only for the process that created it (a promoted standby is another), in the table
 //! it was created in, as the row it was written as (a row of a restored dump is not), and while its
 //! twin is among the heartbeats, which are never logged. A crash that may have cost a logged table
@@ -11,10 +9,8 @@
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use tollgate_limit::Timestamp;
-
-/// The key of the mark; the names of buckets are 16 bytes.
-pub(super) const KEY: &[u8] = b"tollgate";
+pub(super) use crate::sql::mark::KEY;
+use crate::sql::mark::{Mark, log_new};
 
 /// The mark, if it is valid.
 macro_rules! good {
@@ -55,48 +51,21 @@ pub(super) const MAKE: &str = concat!(
      SELECT epoch, at, epoch = $2 FROM made"
 );
 
-/// The value that a row's print is compared with, and the time since which this data is complete.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mark {
-    pub(super) print: i64,
-    pub(super) since: i64,
+/// From a row of [`READ`] or [`MAKE`]; a new mark is logged.
+pub(super) fn of(row: &Row) -> Result<Mark, tokio_postgres::Error> {
+    if row.try_get(2)? {
+        log_new();
+    }
+    Ok(Mark {
+        print: row.try_get(0)?,
+        since: row.try_get(1)?,
+    })
 }
 
-impl Mark {
-    /// From a row of [`READ`] or [`MAKE`]; a new mark is logged.
-    pub(super) fn of(row: &Row) -> Result<Self, tokio_postgres::Error> {
-        if row.try_get(2)? {
-            tracing::info!(
-                "nothing is known of this server's past (it is new, was emptied, restarted, restored or promoted): buckets \
-                 of limits with on_failover = \"drain\" begin drained there"
-            );
-        }
-        Ok(Self {
-            print: row.try_get(0)?,
-            since: row.try_get(1)?,
-        })
-    }
-
-    /// Whether its moment is after `now`: the clock was set back.
-    pub(super) fn is_ahead(&self, now: Timestamp) -> bool {
-        self.since() > now
-    }
-
-    /// Its moment.
-    pub(super) fn since(&self) -> Timestamp {
-        Timestamp::from_micros(u64::try_from(self.since).unwrap_or(0))
-    }
-
-    /// The parameters of [`MAKE`].
-    pub(super) fn parameters<'a>(
-        print: &'a i64,
-        now: &'a Option<i64>,
-    ) -> [(&'a (dyn ToSql + Sync), Type); 3] {
-        [(&KEY, Type::BYTEA), (print, Type::INT8), (now, Type::INT8)]
-    }
-
-    /// A print for a new one: 52 random bits.
-    pub(super) fn new_print() -> i64 {
-        crate::wire_form::signed(fastrand::u64(1..1 << 52))
-    }
+/// The parameters of [`MAKE`].
+pub(super) fn parameters<'a>(
+    print: &'a i64,
+    now: &'a Option<i64>,
+) -> [(&'a (dyn ToSql + Sync), Type); 3] {
+    [(&KEY, Type::BYTEA), (print, Type::INT8), (now, Type::INT8)]
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use tokio_postgres::types::{ToSql, Type};
 
-use super::columns::span;
 use crate::batch::{Answer, Batch, Wants};
+use crate::simple::span;
+use crate::sql::decide::key_order;
 use crate::wire_form::{NUMBERS, WireForm, moment, signed};
 use tollgate_limit::bucket::{Level, State, Steps};
 use tollgate_limit::{Algorithm, Micros, Timestamp};
@@ -63,8 +64,7 @@ impl Several {
         {
             return None;
         }
-        let mut order: Vec<usize> = (0..batch.buckets.len()).collect();
-        order.sort_unstable_by_key(|&bucket| batch.buckets[bucket].0.hash);
+        let order = key_order(batch);
         let mut place_of = vec![0; order.len()];
         let mut known: Vec<*const WireForm> = Vec::new();
         let mut several = Self {

@@ -1,5 +1,4 @@
-//! Decides batches by the functions of the schema, and remembers which buckets they leave to the
-//! transaction.
+//! Decides batches by the functions of the schema.
 
 use tokio_postgres::types::{ToSql, Type};
 
@@ -10,16 +9,9 @@ use crate::postgres::columns::{Columns, DRAW};
 use crate::postgres::several::{DRAW_SEVERAL, Several};
 use crate::simple::{Simple, all_simple};
 use crate::wire_form::Name;
-use tollgate_limit::Micros;
 
 /// The error that the functions raise for a bucket that the transaction must decide.
 const ELSEWHERE: &str = "TG001";
-/// How long a bucket that the functions left to the transaction is decided there directly: calling
-/// the functions first would be wasted, and the server would roll it back.
-const ELSEWHERE_FOR: Micros = Micros(250_000);
-/// The most buckets for which that is remembered.
-const ELSEWHERE_MAX: usize = 4096;
-
 impl PostgresLink {
     /// Calls a function that decides the whole batch; `None`: it leaves the batch to the
     /// transaction.
@@ -38,27 +30,7 @@ impl PostgresLink {
 
     /// Whether the functions are known to leave a bucket to the transaction.
     pub(super) fn is_elsewhere(&self, name: &Name) -> bool {
-        let elsewhere = self.elsewhere.borrow();
-        !elsewhere.is_empty()
-            && elsewhere
-                .get(&name.hash)
-                .is_some_and(|until| self.options.clock.now() < *until)
-    }
-
-    /// Records whether the transaction must decide a bucket.
-    pub(super) fn remember(&self, name: &Name, is_elsewhere: bool) {
-        let mut elsewhere = self.elsewhere.borrow_mut();
-        if !is_elsewhere {
-            elsewhere.remove(&name.hash);
-            return;
-        }
-        let now = self.options.clock.now();
-        if elsewhere.len() >= ELSEWHERE_MAX {
-            elsewhere.retain(|_, until| now < *until);
-        }
-        if elsewhere.len() < ELSEWHERE_MAX {
-            elsewhere.insert(name.hash, now.after(ELSEWHERE_FOR));
-        }
+        self.elsewhere.has(name, self.options.clock.now())
     }
 
     /// Calls the functions first, if they support the batch.

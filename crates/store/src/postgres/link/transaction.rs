@@ -3,21 +3,20 @@
 
 use std::future::Future;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
 use super::fault::Fault;
-use super::{PostgresLink, ROW_MARGIN, Session};
-use crate::batch::{Adjust, Answer, Batch, decide};
-use crate::postgres::fields::{self, Opened};
-use crate::postgres::leased::Parts;
-use crate::postgres::mark::{self, Mark};
-use crate::wire_form::{HOLD, HOLD_PINNED, Name, WireForm, signed};
-use tollgate_limit::bucket::State;
-use tollgate_limit::{Change, Kept, Micros, Timestamp};
+use super::{PostgresLink, Session};
+use crate::batch::{Answer, Batch};
+use crate::postgres::mark;
+use crate::sql::ROW_MARGIN;
+use crate::sql::decide::{Stored, key_order};
+use crate::sql::mark::Mark;
+use crate::wire_form::signed;
+use tollgate_limit::Timestamp;
 
 impl PostgresLink {
     /// Decides everything else: locks in key order, reads the clock after the locks, decides by the
@@ -44,13 +43,12 @@ impl PostgresLink {
     /// All of it but its COMMIT.
     async fn until_commit(&self, session: &Session, batch: &Batch) -> Result<Answer, Fault> {
         let client = &session.client;
-        let mut order: Vec<usize> = (0..batch.buckets.len()).collect();
+        let order = key_order(batch);
         let keys: Vec<[u8; 16]> = batch
             .buckets
             .iter()
             .map(|(name, _)| name.hash.to_be_bytes())
             .collect();
-        order.sort_unstable_by_key(|&bucket| keys[bucket]);
         let sorted: Vec<&[u8]> = order
             .iter()
             .map(|&bucket| keys[bucket].as_slice())
@@ -92,47 +90,18 @@ impl PostgresLink {
                 "a bucket's row was swept before it was locked".into(),
             ));
         }
-        let mut stored: Vec<Result<Option<Vec<i64>>, &str>> = vec![Ok(None); order.len()];
+        let mut stored: Vec<Stored> = vec![Ok(None); order.len()];
         for (row, &bucket) in rows.iter().zip(&order) {
             // A number that is missing from it.
             stored[bucket] = row.try_get(1).map_err(|_| "a bucket's row lacks a number");
         }
-        let mut opened = Vec::with_capacity(order.len());
-        let mut parts = Vec::with_capacity(order.len());
-        let mut unreadable = Vec::new();
-        for (place, (stored, (_, shape))) in (0..).zip(stored.into_iter().zip(&batch.buckets)) {
-            let read = stored.and_then(|stored| {
-                let (plain, held) = Parts::open(stored, batch, place, now)?;
-                Ok((
-                    fields::open(shape, plain.as_deref(), now, self.hold(), mark)?,
-                    held,
-                ))
-            });
-            let (bucket, held) = read.unwrap_or_else(|_| {
-                // Requests that need it fail, and its row is not changed; the rest of the batch is
-                // not affected.
-                unreadable.push(place);
-                (Opened::unreadable(shape), Parts::default())
-            });
-            opened.push(bucket);
-            parts.push(held);
-        }
-        let (answered, written) = self.decide(batch, &unreadable, &mut opened, &mut parts, now);
-        let Answered {
-            before,
-            granted,
-            leased,
-        } = answered;
-        for (place, (name, _)) in (0..).zip(&batch.buckets) {
-            self.remember(
-                name,
-                parts[place as usize].are_out() || unreadable.contains(&place),
-            );
+        let decided = self.decider.decide(batch, stored, mark, now);
+        let at = self.options.clock.now();
+        for ((name, _), elsewhere) in batch.buckets.iter().zip(decided.elsewhere) {
+            self.elsewhere.remember(name, elsewhere, at);
         }
         let mut columns: (Vec<&[u8]>, Vec<Option<String>>, Vec<i64>) = Default::default();
-        for &bucket in order.iter().filter(|&&bucket| written[bucket]) {
-            let row = fields::close(&batch.buckets[bucket].1, &opened[bucket], mark.print, now);
-            let row = row.map(|row| parts[bucket].close(row));
+        for (bucket, row) in decided.written {
             columns.0.push(&keys[bucket]);
             // Rows differ in length, which SQL's nested arrays do not support: each is sent as an
             // array's text.
@@ -167,23 +136,7 @@ impl PostgresLink {
         if !columns.0.is_empty() {
             client.execute_typed(write, &write_parameters).await?;
         }
-        Ok(Answer {
-            now,
-            before,
-            granted,
-            leased,
-            unreadable,
-        })
-    }
-
-    /// How long a place in flight lasts. Heartbeats follow real time; a test's clock may run ahead
-    /// of them.
-    fn hold(&self) -> Micros {
-        if self.options.pinned.is_some() {
-            HOLD_PINNED
-        } else {
-            HOLD
-        }
+        Ok(decided.answer)
     }
 
     /// The mark of the data that a transaction sees; `None`: no limit of the batch needs it. It is
@@ -218,7 +171,7 @@ impl PostgresLink {
             });
         };
         if let Some(row) = read.first() {
-            let mark = Mark::of(row)?;
+            let mark = mark::of(row)?;
             if !mark.is_ahead(now) {
                 return Ok(mark);
             }
@@ -226,110 +179,10 @@ impl PostgresLink {
         let (print, now) = (Mark::new_print(), Some(signed(now.as_micros())));
         let row = session
             .client
-            .query_typed_one(mark::MAKE, &Mark::parameters(&print, &now))
+            .query_typed_one(mark::MAKE, &mark::parameters(&print, &now))
             .await?;
-        Ok(Mark::of(&row)?)
+        Ok(mark::of(&row)?)
     }
-
-    /// Decides the batch; returns the results and the changed buckets.
-    fn decide(
-        &self,
-        batch: &Batch,
-        unreadable: &[u32],
-        opened: &mut [Opened],
-        parts: &mut [Parts],
-        now: Timestamp,
-    ) -> (Answered, Vec<bool>) {
-        let mut written: Vec<bool> = parts
-            .iter()
-            .zip(&*opened)
-            .map(|(parts, opened)| parts.changed || opened.pulled)
-            .collect();
-        let until = signed(now.after(self.hold()).as_micros());
-        for (place, adjust) in &batch.corrections {
-            let place = *place as usize;
-            if parts[place].corrected || opened[place].foreign {
-                continue;
-            }
-            let (shape, bucket) = (&batch.buckets[place].1, &mut opened[place]);
-            written[place] |= match adjust {
-                Adjust::Hold(units) => {
-                    fields::renew(shape, bucket, self.id, *units, until);
-                    true
-                }
-                Adjust::Change(Change::Release { units }) if shape.holds() => {
-                    fields::hold(shape, bucket, self.id, -signed(*units), until);
-                    true
-                }
-                Adjust::Change(change) => bucket.settle(shape, *change, now),
-            };
-        }
-        // Requests are decided in their own numbers; a draw converts the bucket to them.
-        let mut costs = vec![false; opened.len()];
-        for part in batch.groups.iter().flat_map(|group| &group.parts) {
-            costs[part.bucket as usize] |= part.cost > 0;
-        }
-        let seen = |((_, shape), bucket): (&(Name, Arc<WireForm>), &Opened)| {
-            bucket.kept.under(shape.algorithm(), now)
-        };
-        let found: Vec<Kept> = batch.buckets.iter().zip(&*opened).map(seen).collect();
-        let beside = |((found, parts), (_, shape)): ((&Kept, &Parts), &(Name, Arc<WireForm>))| {
-            parts.beside(shape, found.state().cloned(), now)
-        };
-        let before: Vec<Option<State>> = found
-            .iter()
-            .zip(&*parts)
-            .zip(&batch.buckets)
-            .map(beside)
-            .collect();
-        let mut states = before.clone();
-        let granted = decide(batch, unreadable, &mut states, now);
-        let mut leased = Vec::with_capacity(batch.wishes.len());
-        for (place, wish) in &batch.wishes {
-            if unreadable.contains(place) {
-                leased.push(0);
-                continue;
-            }
-            let place = *place as usize;
-            let units = parts[place].lease(&batch.buckets[place].1, *wish, &mut states[place], now);
-            costs[place] |= units > 0;
-            leased.push(units);
-        }
-        for (place, (state, found)) in states.into_iter().zip(found).enumerate() {
-            if !costs[place] || state == before[place] {
-                continue;
-            }
-            written[place] = true;
-            let shape = &batch.buckets[place].1;
-            if shape.holds() {
-                let units = |state: &Option<State>| match state {
-                    Some(State::Held(held)) => signed(held.units),
-                    _ => 0,
-                };
-                let more = units(&state) - units(&before[place]);
-                fields::hold(shape, &mut opened[place], self.id, more, until);
-            } else {
-                opened[place].kept =
-                    Kept::from_parts(found.algorithm().clone(), state, found.beyond());
-            }
-        }
-        (
-            Answered {
-                before,
-                granted,
-                leased,
-            },
-            written,
-        )
-    }
-}
-
-/// The result of a batch: the states that requests find, the number of granted requests of each
-/// group, and the units leased.
-struct Answered {
-    before: Vec<Option<State>>,
-    granted: Vec<u32>,
-    leased: Vec<u64>,
 }
 
 /// Rolls back if it is dropped before it is closed: a request that no longer waits must not leave

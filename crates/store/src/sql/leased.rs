@@ -224,8 +224,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::postgres::fields;
-    use crate::postgres::mark::Mark;
+    use crate::sql::fields;
+    use crate::sql::mark::Mark;
     use crate::wire_form::{HOLD, Names};
     use tollgate_limit::{Change, Claim, Kept, Limit, Mode, OnFailover, Placement, Role, WhenDown};
 

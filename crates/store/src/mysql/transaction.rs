@@ -1,0 +1,195 @@
+//! The transaction in which the pure core decides what the procedure does not: every algorithm,
+//! several limits, leases, corrections.
+//! Two texts of statements: the first locks the rows in key order and reads them and the clock, the
+//! second writes the changed rows and commits.
+
+use std::fmt::Write as _;
+
+use mysql_async::Row;
+
+use super::client::Client;
+use super::fault::Fault;
+use super::link::{MysqlLink, Session, number};
+use super::mark;
+use crate::batch::{Answer, Batch};
+use crate::sql::ROW_MARGIN;
+use crate::sql::decide::{Stored, key_order};
+use crate::sql::mark::Mark;
+use crate::wire_form::TOKEN_BUCKET;
+
+/// Opens a transaction with the settings we need, whatever the session's defaults.
+pub(super) const BEGIN: &str =
+    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION READ WRITE";
+
+impl MysqlLink {
+    /// Decides a batch.
+    pub(super) async fn transaction(
+        &self,
+        session: &Session,
+        batch: &Batch,
+    ) -> Result<Answer, Fault> {
+        let client = &session.client;
+        let order = key_order(batch);
+        let keys: Vec<String> = batch
+            .buckets
+            .iter()
+            .map(|(name, _)| format!("X'{:032x}'", name.hash))
+            .collect();
+        let (mut new, mut known) = (String::new(), String::new());
+        for &bucket in &order {
+            let comma = if new.is_empty() { "" } else { "," };
+            let key = &keys[bucket];
+            let _ = write!(new, "{comma}({key},0)");
+            let _ = write!(known, "{comma}{key}");
+        }
+        // An INSERT that meets a row locks it for itself; INSERT IGNORE would only share the lock,
+        // and two gateways would deadlock. The clock is a statement of its own: a statement's clock
+        // stands still while it waits for a lock.
+        let drains = batch.buckets.iter().any(|(_, shape)| shape.drains());
+        let text = format!(
+            "{BEGIN};
+             INSERT INTO tollgate_buckets (bucket, expires) VALUES {new} ON DUPLICATE KEY UPDATE bucket = VALUES(bucket);
+             SELECT kind, print, a, b, c, level - price * taken, at, more FROM tollgate_buckets WHERE bucket IN ({known})
+                 ORDER BY bucket FOR UPDATE;
+             SELECT {}; {}",
+            self.moment(),
+            // Read after the buckets are locked, in the same table, so the table cannot be emptied
+            // in between.
+            if drains { mark::read() } else { "DO 0".into() }
+        );
+        let mut open = OpenTransaction::new(client);
+        let sets = client.run(text).await.map_err(Fault::from);
+        let sets = sets.map_err(Fault::before_commit)?;
+        let mut sets = sets.iter();
+        let (rows, clock) = (sets.next(), sets.next());
+        let (Some(rows), Some([clock])) = (rows, clock.map(Vec::as_slice)) else {
+            return Err(Fault::Corrupt("not a response of locked rows"));
+        };
+        let now = number(clock, 0)?
+            .and_then(crate::wire_form::moment)
+            .ok_or(Fault::Corrupt("a moment before the epoch"))?;
+        let mark = match sets.next() {
+            None => Mark {
+                print: session.print.get(),
+                since: 0,
+            },
+            Some(rows) => mark::of(rows)?
+                .filter(|mark| !mark.is_ahead(now))
+                .ok_or(Fault::Unmarked)?,
+        };
+        if rows.len() != order.len() {
+            return Err(Fault::Conflict(
+                "a bucket's row was swept before it was locked".into(),
+            ));
+        }
+        let mut stored: Vec<Stored> = vec![Ok(None); order.len()];
+        for (row, &bucket) in rows.iter().zip(&order) {
+            stored[bucket] = numbers(row);
+        }
+        let decided = self.decider.decide(batch, stored, mark, now);
+        let at = self.clock_now();
+        for ((name, _), elsewhere) in batch.buckets.iter().zip(decided.elsewhere) {
+            self.elsewhere.remember(name, elsewhere, at);
+        }
+        if decided.written.is_empty() {
+            // Nothing to store, and rows that were only made to be locked go again. No request waits
+            // for it.
+            drop(open);
+            return Ok(decided.answer);
+        }
+        let mut values = String::new();
+        for (bucket, row) in &decided.written {
+            let comma = if values.is_empty() { "" } else { "," };
+            let _ = write!(
+                values,
+                "{comma}({},{},0,0)",
+                keys[*bucket],
+                columns(row.as_ref())
+            );
+        }
+        let text = format!(
+            "INSERT INTO tollgate_buckets (bucket, expires, kind, print, a, b, c, level, at, more, price, taken) VALUES {values}
+             ON DUPLICATE KEY UPDATE expires = VALUES(expires), kind = VALUES(kind), print = VALUES(print),
+                 a = VALUES(a), b = VALUES(b), c = VALUES(c), level = VALUES(level), at = VALUES(at), more = VALUES(more),
+                 price = 0, taken = 0;
+             COMMIT"
+        );
+        client.run(text).await?;
+        open.closed = true;
+        Ok(decided.answer)
+    }
+}
+
+/// The numbers of a row: version, kind, print, and the kind's own.
+fn numbers(row: &Row) -> Stored {
+    const LACKS: &str = "a bucket's row lacks a number";
+    let column = |place| number(row, place).map_err(|_| LACKS);
+    let Some(kind) = column(0)? else {
+        return Ok(None);
+    };
+    let mut numbers = vec![1, kind];
+    let own = if kind == TOKEN_BUCKET { 1..7 } else { 1..2 };
+    for place in own {
+        numbers.push(column(place)?.ok_or(LACKS)?);
+    }
+    let more: Option<String> = row.get_opt(7).and_then(Result::ok).flatten();
+    for number in more.iter().flat_map(|more| more.split(',')) {
+        numbers.push(number.parse().map_err(|_| LACKS)?);
+    }
+    Ok(Some(numbers))
+}
+
+/// The columns of a row after its key.
+fn columns(row: Option<&(Vec<i64>, i64)>) -> String {
+    let Some((row, gone)) = row else {
+        return "0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL".into();
+    };
+    let (head, mut own) = row.split_at(3);
+    let mut text = format!(
+        "{},{},{}",
+        gone.saturating_add(ROW_MARGIN),
+        head[1],
+        head[2]
+    );
+    if head[1] == TOKEN_BUCKET {
+        for number in &own[..5] {
+            let _ = write!(text, ",{number}");
+        }
+        own = &own[5..];
+    } else {
+        text.push_str(",NULL,NULL,NULL,NULL,NULL");
+    }
+    if own.is_empty() {
+        text.push_str(",NULL");
+        return text;
+    }
+    let more: Vec<String> = own.iter().map(i64::to_string).collect();
+    let _ = write!(text, ",'{}'", more.join(","));
+    text
+}
+
+/// Rolls back if it is dropped before it is closed: a request that no longer waits must not leave
+/// locks behind.
+pub(super) struct OpenTransaction<'a> {
+    client: &'a Client,
+    pub(super) closed: bool,
+}
+
+impl<'a> OpenTransaction<'a> {
+    pub(super) fn new(client: &'a Client) -> Self {
+        Self {
+            client,
+            closed: false,
+        }
+    }
+}
+
+impl Drop for OpenTransaction<'_> {
+    fn drop(&mut self) {
+        if !self.closed {
+            // Queued before the session's next statements. If it cannot be sent, the session is
+            // gone, and the transaction with it.
+            drop(self.client.send("ROLLBACK".into()));
+        }
+    }
+}

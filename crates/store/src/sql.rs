@@ -1,0 +1,64 @@
+//! What stores in SQL databases share: the integers of a bucket's row, the decision of a batch on
+//! locked rows by the pure core, and the mark of a server's data. The statements themselves, and
+//! how they are sent, belong to each database.
+
+pub(crate) mod decide;
+pub(crate) mod elsewhere;
+pub(crate) mod fields;
+mod leased;
+pub(crate) mod mark;
+
+use std::time::Duration;
+
+use tollgate_limit::Micros;
+
+/// A bucket's row is kept this long after the bucket is full.
+pub(crate) const ROW_MARGIN: i64 = 1_000_000;
+/// The timeout of a connection attempt; requests do not wait for it.
+pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// The time an abandoned session has to end cleanly.
+pub(crate) const FAREWELL: Duration = Duration::from_secs(1);
+/// The interval between heartbeats and sweeps.
+pub(crate) const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// How often one call is retried after conflicts before it fails.
+pub(crate) const ATTEMPTS_MAX: u32 = 8;
+/// The rows of a swept page: requests wait for at most one page.
+pub(crate) const PAGE: i64 = 500;
+/// Pages swept at a time: so many, and more while it pays, for no longer than this.
+pub(crate) const SWEEPS: usize = 10;
+pub(crate) const SWEEPS_MAX: usize = 40;
+pub(crate) const SWEEP_WITHIN: Micros = Micros(250_000);
+/// The demand from which a bucket is leased. A lease is a transaction, while requests without one
+/// share a call of the function, so for less demand a lease costs more than it saves (measured in
+/// PostgreSQL with 8: throughput for 1000 callers was half of that without leases).
+pub(crate) const LEASED_LEAST: u64 = 24;
+/// A transaction may be idle for as long as its requests wait for it, within these bounds. A shorter
+/// timeout would end it while a gateway is only slow.
+const IDLE_LEAST: Micros = Micros::from_secs(1);
+const IDLE_MOST: Micros = Micros::from_secs(10);
+
+/// How long a transaction may be idle.
+pub(crate) fn idle_within(answer_within: Micros) -> Micros {
+    answer_within.clamp(IDLE_LEAST, IDLE_MOST)
+}
+
+/// The pause before retry number `attempt` of a call that conflicted with another one.
+pub(crate) fn pause_before(attempt: u32) -> Duration {
+    Duration::from_micros(fastrand::u64(200..1_000 << attempt.min(4)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_may_stand_idle_for_as_long_as_its_requests_wait() {
+        for (answer_within, idle) in [
+            (Micros(50_000), Micros::from_secs(1)),
+            (Micros(2_500_000), Micros(2_500_000)),
+            (Micros::from_secs(60), Micros::from_secs(10)),
+        ] {
+            assert_eq!(idle_within(answer_within), idle);
+        }
+    }
+}
