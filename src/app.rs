@@ -17,7 +17,7 @@ mod reload;
 mod run;
 mod shared_store;
 mod start_error;
-mod state_file;
+pub(crate) mod state_file;
 mod upstreams;
 mod watch;
 mod watcher;
@@ -37,6 +37,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::admin::{self, Admin, Phase, Readiness};
+use crate::overrides::{self, Overrides};
 use handover::{Predecessor, Relay, Successor};
 use reload::{Reloads, State};
 use tollgate_config::Config;
@@ -77,6 +78,8 @@ pub struct RunningGateway {
     activated: Vec<String>,
     /// Serves the draws of the previous gateway process, if there was one.
     relay: Option<Relay>,
+    /// Learns of overrides.
+    overrides: Option<overrides::Thread>,
     /// Whether another process has replaced it.
     handed_over: AtomicBool,
     /// The process that is about to replace it.
@@ -100,6 +103,7 @@ struct Core {
     names: KeyNames,
     /// What changes, for those who read it from the admin listener.
     events: admin::Events,
+    overrides: Overrides,
     state: Mutex<State>,
     reloads: Mutex<Reloads>,
 }
@@ -199,6 +203,16 @@ fn start_with(
         fleet: UpstreamHealth::default(),
         recent,
     };
+    let state_file = config.server.state_file.as_deref();
+    let overrides = Overrides::start(
+        Arc::clone(&gateway.current),
+        gateway.clock.clone(),
+        state_file,
+        &names.name(b"overrides"),
+    );
+    let learns = overrides::Thread::start(&overrides).map_err(system(
+        "the thread that learns of overrides cannot be started",
+    ))?;
     let fleet = gateway.fleet.clone();
     metrics.source("upstreams", move |samples| fleet.samples(samples));
     let server = Arc::new(server::Shared::new(mapped::server(&config)));
@@ -232,10 +246,14 @@ fn start_with(
         tls,
         readiness: Readiness::new(),
         names,
+        overrides,
         state,
         reloads,
     });
     core.show();
+    let events = core.events.clone();
+    core.overrides
+        .on_change(move |event| admin::overrides::emit(&events, event));
     core.require_store();
     core.show_upstreams();
     let admin = match admin_listen.zip(admin_door) {
@@ -263,6 +281,7 @@ fn start_with(
         kept,
         activated,
         relay,
+        overrides: Some(learns),
         handed_over,
         successor: Mutex::default(),
         drained_by: OnceLock::new(),
@@ -421,6 +440,7 @@ impl RunningGateway {
             workers.join();
         }
         self.watcher = None;
+        self.overrides = None;
         // A process that replaced this one has the buckets and the sockets' files too.
         let handed_over = self.has_handed_over();
         // A reload that still runs puts nothing in force after this.
@@ -495,6 +515,7 @@ impl Core {
                 refusals: self.gateway.refusals.clone(),
                 names: self.names,
                 plain_keys: in_force.log.keys == LogKeys::Plain,
+                overrides: self.overrides.clone(),
             },
             metrics: self.gateway.metrics.clone(),
             readiness: self.readiness.clone(),

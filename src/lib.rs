@@ -23,9 +23,11 @@
 //! | [`admin`] | health and metrics on a listener of their own |
 //! | [`app`] | the composition root: configuration in, running gateway out; owns reload and drain |
 //! | [`cli`] | the subcommands; the only reader of arguments and environment |
+//! | [`overrides`] | the overrides of operators: kept in the store or a file, and put in force |
 
 #![forbid(unsafe_code)]
 
 pub mod admin;
 pub mod app;
 pub mod cli;
+pub mod overrides;

@@ -6,18 +6,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Options;
 use super::limits::Query;
 use super::live::{Live, moment};
 use super::operators::{Peer, authorise};
-use super::resets::By;
+use super::resets::{self, By};
 use super::serve::typed;
+use super::{Options, overrides};
 
 /// An error of the API: a problem document (RFC 9457).
 #[derive(Clone, Debug, Serialize)]
@@ -54,6 +54,7 @@ pub(super) async fn get(
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     Some(match *parts.as_slice() {
         ["decisions", id] => decision(id, live).await,
+        ["overrides"] => document(StatusCode::OK, &live.overrides()),
         ["audit"] => document(StatusCode::OK, &options.audit.entries()),
         ["figures"] => document(StatusCode::OK, &options.observe().await.0),
         ["limits"] => document(StatusCode::OK, &live.limits()),
@@ -64,13 +65,20 @@ pub(super) async fn get(
     })
 }
 
-/// Whether a request to `path` changes something.
-pub(super) fn changes(path: &str) -> bool {
-    path.starts_with("/api/v1/keys/") && path.ends_with("/reset")
+/// The methods by which `path` changes something; empty: it changes nothing.
+pub(super) fn changes(path: &str) -> &'static [Method] {
+    let last = path
+        .strip_prefix("/api/v1/keys/")
+        .and_then(|rest| rest.rsplit_once('/'));
+    match last {
+        Some((_, "reset")) => &[Method::POST],
+        Some((_, "override")) => &[Method::PUT, Method::DELETE],
+        _ => &[],
+    }
 }
 
 /// Responds to a request that changes something.
-pub(super) async fn post(
+pub(super) async fn change(
     request: Request<Incoming>,
     peer: Arc<Peer>,
     options: Arc<Options>,
@@ -80,7 +88,12 @@ pub(super) async fn post(
         Ok(operator) => operator.clone(),
         Err(problem) => return refused(&problem),
     };
-    let asked = match asked(&head, body).await {
+    let asked: Result<Change, Problem> = match head.method {
+        Method::PUT => asked(&head, body).await.map(Change::Override),
+        Method::DELETE => asked(&head, body).await.map(Change::Lift),
+        _ => asked(&head, body).await.map(Change::Reset),
+    };
+    let asked = match asked {
         Ok(asked) => asked,
         Err(problem) => return refused(&problem),
     };
@@ -96,27 +109,41 @@ pub(super) async fn post(
             None => Vec::new(),
         };
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-        match *parts.as_slice() {
-            ["keys", identity, ref values @ .., "reset"] => {
-                options
-                    .live
-                    .reset(identity, values, &asked, &by, &options.audit)
-                    .await
+        let ["keys", identity, ref values @ .., _] = *parts.as_slice() else {
+            let detail = "there is no such resource";
+            return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+        };
+        let (live, audit) = (&options.live, &options.audit);
+        match &asked {
+            Change::Reset(asked) => {
+                let done = live.reset(identity, values, asked, &by, audit).await?;
+                Ok(document(StatusCode::OK, &done))
             }
-            _ => Err(Problem::new(
-                StatusCode::NOT_FOUND,
-                "there is no such resource",
-            )),
+            Change::Override(asked) => {
+                let done = live.put_override(identity, values, asked, &by, audit);
+                Ok(document(StatusCode::OK, &done.await?))
+            }
+            Change::Lift(asked) => {
+                let done = live.lift_override(identity, values, asked, &by, audit);
+                Ok(document(StatusCode::OK, &done.await?))
+            }
         }
     });
     match change.await {
-        Ok(Ok(reset)) => document(StatusCode::OK, &reset),
+        Ok(Ok(done)) => done,
         Ok(Err(problem)) => refused(&problem),
         Err(_) => refused(&Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "the change broke off",
         )),
     }
+}
+
+/// A change that an operator asks for.
+enum Change {
+    Reset(resets::Asked),
+    Override(overrides::Asked),
+    Lift(overrides::Lifted),
 }
 
 /// Reads the body of a change. A page in a browser cannot send this content type elsewhere without

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::live::{Key, Now};
+use crate::overrides::Setting;
 
 /// The changes of this gateway. Clones share them.
 #[derive(Clone, Debug)]
@@ -38,7 +39,7 @@ pub struct Entry {
     pub operator: String,
     /// Where the request came from.
     pub from: String,
-    /// What was done: `reset`.
+    /// What was done: `reset`, `override` or `lift`.
     pub action: String,
     /// Why, in the operator's words.
     pub reason: String,
@@ -55,6 +56,15 @@ pub struct Entry {
     pub before: Now,
     /// How it stood after.
     pub after: Now,
+    /// The override before; only of changes of overrides, and if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub override_before: Option<Setting>,
+    /// The override after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub override_after: Option<Setting>,
+    /// The end of the override that was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
 }
 
 impl Audit {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::live::{Key, Level, Live, Now, moment};
+use super::overrides::Overridden;
 use tollgate_gateway::refusals::{PATH_MAX, Refusal};
 use tollgate_limit::{Micros, Role};
 
@@ -72,8 +73,12 @@ pub struct Judged {
     pub outcome: String,
     /// How the bucket stood then; `null`: it was not asked.
     pub then: Option<Level>,
-    /// How it stands now, for a request of the same cost.
+    /// How it stands now, for a request of the same cost; under the numbers of an override that has
+    /// some.
     pub now: Now,
+    /// The override in force now.
+    #[serde(rename = "override")]
+    pub overridden: Option<Overridden>,
 }
 
 impl Live {
@@ -98,6 +103,7 @@ impl Live {
                     .standing(place)
                     .map(|standing| Level::new(standing, refusal.at)),
                 now: self.level(limit, key, charge.cost).await,
+                overridden: self.overridden(limit, key),
             });
         }
         Some(decision(id, &refusal, limits))

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::limits::{KeyCount, store};
 use super::live::{Key, Live, Now};
+use super::overrides::Overridden;
 use tollgate_policy::LookupError;
 
 /// The buckets of one caller.
@@ -39,8 +40,11 @@ pub struct Bucket {
     pub words: String,
     /// `local` or `shared`.
     pub store: String,
-    /// How it stands, for a request of one unit.
+    /// How it stands, for a request of one unit; under the numbers of an override that has some.
     pub now: Now,
+    /// The override in force.
+    #[serde(rename = "override")]
+    pub overridden: Option<Overridden>,
 }
 
 /// A limit of which the caller decides only a part of the key.
@@ -77,6 +81,7 @@ impl Live {
                     words: limit.algorithm.words(),
                     store: store(limit).to_owned(),
                     now: self.level(limit, &sought.key, 1).await,
+                    overridden: self.overridden(limit, &sought.key),
                 });
             } else if sought.is_part_of(&rule.scope) {
                 let mut refused = Vec::new();
@@ -132,6 +137,7 @@ impl Live {
             words: limit.algorithm.words(),
             store: store(limit).to_owned(),
             now: self.level(limit, key, cost).await,
+            overridden: self.overridden(limit, key),
         })
     }
 }

@@ -6,6 +6,7 @@ use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 
 use super::events::Events;
+use crate::overrides::Overrides;
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_gateway::refusals::Refusals;
 use tollgate_limit::{Claim, Limit, Micros, Standing, Timestamp, Verdict};
@@ -28,6 +29,8 @@ pub struct Live {
     pub names: KeyNames,
     /// Whether keys are shown as they are (`log.keys = "plain"`).
     pub plain_keys: bool,
+    /// The overrides of operators.
+    pub overrides: Overrides,
 }
 
 /// The key of a bucket.

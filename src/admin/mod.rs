@@ -7,7 +7,8 @@
 //! - `/readyz`: it accepts requests (503 before that, while it drains, and while a condition fails;
 //!   `?verbose` says which).
 //! - `/metrics`, `/api/v1/status`, `POST /-/reload`.
-//! - `POST /api/v1/keys/{identity}/{value}/reset`, for operators; `/api/v1/audit`.
+//! - `POST /api/v1/keys/{identity}/{value}/reset` and `PUT` or `DELETE …/override`, for operators;
+//!   `/api/v1/overrides`, `/api/v1/audit`.
 //! - `/api/v1/limits`, `/api/v1/keys`, `/api/v1/decisions`: who is limited now, and why.
 //! - `/api/v1/events`: what changes; `/api/v1/figures`: all counters in one document.
 
@@ -23,6 +24,7 @@ mod listener;
 pub mod live;
 mod operators;
 mod page;
+pub mod overrides;
 mod readiness;
 pub mod resets;
 mod samples;

@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
-use super::audit::{Audit, Entry};
+use super::audit::{Audit, Entry, Prepared};
 use super::events::Kind;
 use super::limits::store;
 use super::live::{Key, Live, Now, moment};
@@ -87,23 +87,19 @@ impl Live {
         by: &By<'_>,
         audit: &Audit,
     ) -> Result<Reset, Problem> {
-        let reason = asked.reason.trim();
-        if reason.is_empty() || reason.chars().count() > REASON_MAX {
-            let detail = format!("`reason` has 1 to {REASON_MAX} characters");
-            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
-        }
+        let reason = reason(&asked.reason)?;
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
         let sought = policy
             .look_up(identity, values)
             .map_err(|error| Problem::new(StatusCode::NOT_FOUND, error.to_string()))?;
-        let limits = chosen(&policy.rules, asked.limit.as_deref(), |rule| {
-            sought.decides(&rule.scope)
-        })?;
-        let mut audit = audit.prepare().map_err(|error| {
-            let detail = format!("the audit cannot be written, so nothing is changed: {error}");
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
-        })?;
+        let limits = chosen(
+            &policy.rules,
+            asked.limit.as_deref(),
+            |rule| sought.decides(&rule.scope),
+            fills,
+        )?;
+        let mut audit = prepared(audit)?;
         let mut buckets = Vec::new();
         for rule in limits {
             let limit = rule.variant(sought.numbers());
@@ -143,12 +139,11 @@ impl Live {
                     store: bucket.store.clone(),
                     before: bucket.before.clone(),
                     after: bucket.after.clone(),
+                    override_before: None,
+                    override_after: None,
+                    until: None,
                 });
-                recorded.map_err(|error| {
-                    let detail =
-                        format!("the bucket is changed, but the audit cannot be written: {error}");
-                    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
-                })?;
+                recorded.map_err(|error| unrecorded(&error))?;
             }
             buckets.push(bucket);
             if let Some(problem) = failed {
@@ -191,6 +186,9 @@ impl Live {
             return Err(unavailable("it is no longer in force"));
         };
         limiter.reset(in_force, key);
+        // The refund is on its way whether or not the other gateways are told, and their bounds of
+        // exhausted buckets end by themselves.
+        let _ = self.overrides.was_reset(in_force).await;
         let full = limit.algorithm.capacity();
         for _ in 0..LOOKS {
             let after = self.level(limit, key, 1).await;
@@ -211,20 +209,53 @@ impl Live {
     }
 }
 
-/// The limits whose buckets are to be filled.
-fn chosen<'r>(
+/// An operator's reason, for the audit.
+pub(super) fn reason(text: &str) -> Result<&str, Problem> {
+    let reason = text.trim();
+    if reason.is_empty() || reason.chars().count() > REASON_MAX {
+        let detail = format!("`reason` has 1 to {REASON_MAX} characters");
+        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+    }
+    Ok(reason)
+}
+
+/// The audit, ready for a record. A change that cannot be recorded is not made.
+pub(super) fn prepared(audit: &Audit) -> Result<Prepared<'_>, Problem> {
+    audit.prepare().map_err(|error| {
+        let detail = format!("the audit cannot be written, so nothing is changed: {error}");
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    })
+}
+
+/// A change was made whose record could not be written.
+pub(super) fn unrecorded(error: &std::io::Error) -> Problem {
+    let detail = format!("the bucket is changed, but the audit cannot be written: {error}");
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+}
+
+/// Why a limit's buckets cannot be filled.
+fn fills(rule: &Rule) -> Option<&'static str> {
+    let fills = rule.live.algorithm.depth().is_some() && !rule.is_off();
+    (!fills).then_some(
+        "has nothing to fill: it is off, or its places are held by requests until they end",
+    )
+}
+
+/// The limits that a change is for: the one that it names, or all that the identity alone decides.
+/// `why_not` says why a limit cannot be changed so.
+pub(super) fn chosen<'r>(
     rules: &'r [Rule],
     name: Option<&str>,
     decides: impl Fn(&Rule) -> bool,
+    why_not: impl Fn(&Rule) -> Option<&'static str>,
 ) -> Result<Vec<&'r Rule>, Problem> {
-    let fills = |rule: &Rule| rule.live.algorithm.depth().is_some() && !rule.is_off();
     let Some(name) = name else {
         let all: Vec<&Rule> = rules
             .iter()
-            .filter(|rule| decides(rule) && fills(rule))
+            .filter(|rule| decides(rule) && why_not(rule).is_none())
             .collect();
         return if all.is_empty() {
-            let detail = "no limit has buckets to fill that this identity alone decides";
+            let detail = "no limit has buckets to change so that this identity alone decides";
             Err(Problem::new(StatusCode::NOT_FOUND, detail))
         } else {
             Ok(all)
@@ -239,10 +270,8 @@ fn chosen<'r>(
         let detail = format!("limit `{shown}` is not by this identity alone");
         return Err(Problem::new(StatusCode::NOT_FOUND, detail));
     }
-    if !fills(rule) {
-        let detail = format!(
-            "limit `{shown}` has nothing to fill: it is off, or its places are held by requests until they end"
-        );
+    if let Some(why) = why_not(rule) {
+        let detail = format!("limit `{shown}` {why}");
         return Err(Problem::new(StatusCode::CONFLICT, detail));
     }
     Ok(vec![rule])

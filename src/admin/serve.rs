@@ -107,27 +107,23 @@ async fn respond_whole(
             .split('&')
             .any(|part| part.split('=').next() == Some(word))
     };
-    let wanted = match request.uri().path() {
-        "/-/reload" => Method::POST,
-        "/" | "/livez" | "/readyz" | "/metrics" | "/api/v1/status" => Method::GET,
-        path if api::changes(path) => Method::POST,
-        path if path.starts_with("/api/v1/") => Method::GET,
+    const READ: &[Method] = &[Method::GET, Method::HEAD];
+    let path = request.uri().path();
+    let wanted = match path {
+        "/-/reload" => &[Method::POST],
+        "/" | "/livez" | "/readyz" | "/metrics" | "/api/v1/status" => READ,
+        path if !api::changes(path).is_empty() => api::changes(path),
+        path if path.starts_with("/api/v1/") => READ,
         _ => return text(StatusCode::NOT_FOUND, INDEX.to_owned()),
     };
-    if *request.method() != wanted && !(wanted == Method::GET && *request.method() == Method::HEAD)
-    {
+    if !wanted.contains(request.method()) {
+        let allow: Vec<&str> = wanted.iter().map(Method::as_str).collect();
         let mut refusal = text(
             StatusCode::METHOD_NOT_ALLOWED,
-            format!("this takes {wanted}\n"),
+            format!("this takes {}\n", allow.join(" or ")),
         );
-        let allow = if wanted == Method::GET {
-            "GET, HEAD"
-        } else {
-            "POST"
-        };
-        refusal
-            .headers_mut()
-            .insert(header::ALLOW, HeaderValue::from_static(allow));
+        let allow = HeaderValue::from_str(&allow.join(", ")).expect("methods are visible ASCII");
+        refusal.headers_mut().insert(header::ALLOW, allow);
         return refusal;
     }
     match request.uri().path() {
@@ -143,8 +139,8 @@ async fn respond_whole(
         "/-/reload" => reload(options, asks("force")).await,
         "/" if page::is_wanted(request.headers()) => page::response(),
         "/" => text(StatusCode::OK, INDEX.to_owned()),
-        path if api::changes(path) => {
-            api::post(request, Arc::clone(peer), Arc::clone(options)).await
+        path if !api::changes(path).is_empty() => {
+            api::change(request, Arc::clone(peer), Arc::clone(options)).await
         }
         path => api::get(path, query, options)
             .await
@@ -231,8 +227,10 @@ GET  /api/v1/keys/IDENTITY/VALUE   how a caller's buckets stand
 GET  /api/v1/decisions/ID   why a request was refused
 GET  /api/v1/events   what changes, as Server-Sent Events
 GET  /api/v1/figures   all counters, who is refused or close, what is not exact
+GET  /api/v1/overrides   the overrides in force
 GET  /api/v1/audit   what operators changed
 POST /api/v1/keys/IDENTITY/VALUE/reset   fill a caller's buckets
+PUT  /api/v1/keys/IDENTITY/VALUE/override   other numbers, no limit or a block for a while (DELETE lifts them)
 POST /-/reload        load the configuration again (?force whatever its effect on recent requests)
 ";
 

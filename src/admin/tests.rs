@@ -13,6 +13,7 @@ use tollgate_store::local::ColdStart;
 use tollgate_telemetry::access::KeyNames;
 
 use super::*;
+use crate::overrides::Overrides;
 
 #[test]
 fn probes_follow_the_gateways_life() {
@@ -268,9 +269,12 @@ fn live() -> Live {
     );
     let metrics = Metrics::new(0);
     let snapshot = Snapshot::new(policy, limiter, &metrics, ProxyDefaults::default());
+    let current = Arc::new(ArcSwap::from_pointee(snapshot));
+    let overrides = Overrides::start(Arc::clone(&current), clock.clone(), None, b"");
     Live {
-        current: Arc::new(ArcSwap::from_pointee(snapshot)),
         events: Events::new(clock.clone()),
+        current,
+        overrides,
         clock,
         refusals: None,
         names: KeyNames::new([7; 16]),

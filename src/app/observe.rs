@@ -18,6 +18,12 @@ impl Core {
             let latest = refusals.as_ref().map(Refusals::latest).unwrap_or_default();
             admin::limit_samples(&current.load().limiter.snapshot(), &latest, samples);
         });
+        let overrides = self.overrides.clone();
+        self.gateway.metrics.source("overrides", move |samples| {
+            let help = "Overrides of operators in force (/api/v1/overrides)";
+            let count = u32::try_from(overrides.count()).unwrap_or(u32::MAX);
+            samples.gauge("overrides", help, &[], f64::from(count));
+        });
         if let Some(access) = self.gateway.access.clone() {
             self.gateway.metrics.source("access_log", move |samples| {
                 let help = "Records of the access log that were dropped: it could not keep up, or writing failed";

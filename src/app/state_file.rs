@@ -40,7 +40,7 @@ fn open(mark: &Path) -> io::Result<File> {
 
 /// Opens a file with access for the owner only, because it shows who called how often. A symbolic
 /// link in its place, which others may have created, is an error.
-pub(super) fn private() -> OpenOptions {
+pub(crate) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options
         .mode(0o600)
@@ -296,7 +296,7 @@ fn write(file: &Path, limiter: &Limiter<Backend>) -> Result<(), String> {
     fs::rename(&new, file).map_err(words)
 }
 
-pub(super) fn beside(file: &Path, ending: &str) -> PathBuf {
+pub(crate) fn beside(file: &Path, ending: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(ending);
     name.into()

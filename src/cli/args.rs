@@ -38,10 +38,12 @@ pub(super) enum Verb {
     Explain(Explain),
     /// Explain why a running gateway refused a request, by the decision id in its response
     Why(Why),
-    /// Show how a caller's buckets stand on running gateways, or fill them
+    /// Show how a caller's buckets stand on running gateways, fill them, or change a caller's limits for a while
     Key(Key),
     /// Show who is refused now on running gateways, live in the terminal
     Top(Top),
+    /// List the overrides in force on running gateways
+    Overrides(ListOverrides),
     /// Apply a configuration to an access log in virtual time, and report its refusals
     Replay(Replay),
     /// Compute the numbers of a limit from an access log
@@ -214,6 +216,12 @@ pub(super) enum KeyVerb {
     Show(KeyShow),
     /// Fill a caller's buckets; an operator's change, which the gateway records
     Reset(KeyReset),
+    /// Give a caller other numbers, or no limit, for a while
+    Raise(KeyRaise),
+    /// Refuse every request of a caller for a while
+    Block(KeyBlock),
+    /// End a caller's overrides before their time
+    Lift(KeyLift),
 }
 
 /// Who asks for a change, and why.
@@ -228,6 +236,110 @@ pub(super) struct Change {
     /// Only say what would be changed
     #[arg(long)]
     pub(super) dry_run: bool,
+}
+
+/// How long an override lasts.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct Lasts {
+    /// How long, 30 days at most
+    #[arg(long = "for", value_name = "DURATION")]
+    pub(super) lasts: Option<String>,
+    /// Until when, in RFC 3339 form
+    #[arg(long, value_name = "TIME")]
+    pub(super) until: Option<String>,
+}
+
+/// The caller whose limits are changed.
+#[derive(Debug, Args)]
+pub(super) struct ChangedKey {
+    /// The identity as the file names it, `address`, or `everyone`
+    pub(super) identity: String,
+    /// The caller: its name in the list of callers, or its key; a key of several parts has a value for each
+    pub(super) values: Vec<String>,
+    /// The limit [default: every limit that the identity alone decides]
+    #[arg(long, value_name = "NAME")]
+    pub(super) limit: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tollgate key raise tenant acme --limit search --rate 1000/minute --for 1h --reason 'ticket 4711'\n  \
+    tollgate key raise address 192.0.2.7 --unlimited --until 2030-01-31T18:00:00Z --reason 'load test'\n\n\
+    Numbers are for one limit: name it, if the caller has several. They may also be lower. Nothing is refilled, neither then nor at the end.\n\n\
+    Exit code: 0 every gateway has done it, 1 one has not, 2 wrong use."
+)]
+pub(super) struct KeyRaise {
+    #[command(flatten)]
+    pub(super) key: ChangedKey,
+    /// The rate, such as 1000/minute
+    #[arg(long, value_name = "RATE", required_unless_present_any = ["burst", "unlimited"])]
+    pub(super) rate: Option<String>,
+    /// The most at once [default: the limit's own, or the number of the rate where the limit has none]
+    #[arg(long, value_name = "UNITS")]
+    pub(super) burst: Option<u64>,
+    /// No limit at all
+    #[arg(long, conflicts_with_all = ["rate", "burst"])]
+    pub(super) unlimited: bool,
+    #[command(flatten)]
+    pub(super) lasts: Lasts,
+    #[command(flatten)]
+    pub(super) change: Change,
+    #[command(flatten)]
+    pub(super) gateways: Gateways,
+    /// How to say it
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  tollgate key block address 192.0.2.7 --for 10m --reason 'scans the API'\n\n\
+    Requests get 429 with a Retry-After until the end, and charge nothing. Without --limit every limit of the caller blocks.\n\n\
+    Exit code: 0 every gateway has done it, 1 one has not, 2 wrong use."
+)]
+pub(super) struct KeyBlock {
+    #[command(flatten)]
+    pub(super) key: ChangedKey,
+    #[command(flatten)]
+    pub(super) lasts: Lasts,
+    #[command(flatten)]
+    pub(super) change: Change,
+    #[command(flatten)]
+    pub(super) gateways: Gateways,
+    /// How to say it
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  tollgate key lift tenant acme --reason 'their job is done'\n\n\
+    Exit code: 0 every gateway has done it, 1 one has not, 2 wrong use."
+)]
+pub(super) struct KeyLift {
+    #[command(flatten)]
+    pub(super) key: ChangedKey,
+    #[command(flatten)]
+    pub(super) change: Change,
+    #[command(flatten)]
+    pub(super) gateways: Gateways,
+    /// How to say it
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tollgate overrides\n  tollgate overrides --admin 10.0.0.1:9180,10.0.0.2:9180 --format json\n\n\
+    Exit code: 0 every gateway has told, 1 one has not, 2 wrong use."
+)]
+pub(super) struct ListOverrides {
+    #[command(flatten)]
+    pub(super) gateways: Gateways,
+    /// The output format
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@ use super::check::room;
 use super::explain::{Known, fate_words};
 use super::trial::Verdict;
 use crate::admin::live::Now;
+use crate::admin::overrides::Overridden;
 use crate::app;
 
 const VERSION: u32 = 1;
@@ -223,6 +224,9 @@ struct Limited<'e> {
     /// How the bucket stands, with `--live`.
     #[serde(skip_serializing_if = "Option::is_none")]
     now: Option<Now>,
+    /// The override in force; only of a running gateway.
+    #[serde(rename = "override")]
+    overridden: Option<Overridden>,
 }
 
 /// The document that explains a request.
@@ -290,6 +294,9 @@ fn identified<'e>(policy: &'e Policy, story: &'e IdentityStory) -> Identified<'e
 
 fn limited<'e>(policy: &'e Policy, story: &'e LimitStory, known: &Known) -> Limited<'e> {
     let limit = &policy.limits[story.limit];
+    let (now, overridden) = known
+        .now(policy, story)
+        .map_or((None, None), |(now, overridden)| (Some(now), overridden));
     Limited {
         limit: &limit.name,
         tier: limit.tier.as_deref(),
@@ -300,7 +307,8 @@ fn limited<'e>(policy: &'e Policy, story: &'e LimitStory, known: &Known) -> Limi
         skipped: story.skipped.map(|why| why.words()),
         key: &story.key,
         name: known.name(story),
-        now: known.now(policy, story),
+        now,
+        overridden,
     }
 }
 

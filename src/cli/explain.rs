@@ -11,6 +11,7 @@ use super::request::Request;
 use super::{BAD, load, print_out, why, wrong_use};
 use crate::admin::keys::Bucket;
 use crate::admin::live::Now;
+use crate::admin::overrides::Overridden;
 use crate::app;
 use tollgate_config::Unset;
 use tollgate_limit::printable::printable;
@@ -35,7 +36,11 @@ impl Known {
     }
 
     /// How the bucket stands, if the running gateway is to be asked.
-    pub(super) fn now(&self, policy: &Policy, story: &LimitStory) -> Option<Now> {
+    pub(super) fn now(
+        &self,
+        policy: &Policy,
+        story: &LimitStory,
+    ) -> Option<(Now, Option<Overridden>)> {
         // A candidate has buckets of its own, which the gateway does not show.
         let asks = story.skipped.is_none() && !story.candidate;
         let gateway = self.gateway.as_ref().filter(|_| asks)?;
@@ -53,11 +58,14 @@ impl Known {
             path.push_str(&format!("&tier={}", fleet::encoded(tier)));
         }
         Some(match gateway.get::<Bucket>(&path) {
-            Told::Document(bucket) => bucket.now,
-            Told::Refused(why) | Told::Silent(why) => Now {
-                level: None,
-                why_not: Some(why),
-            },
+            Told::Document(bucket) => (bucket.now, bucket.overridden),
+            Told::Refused(why) | Told::Silent(why) => {
+                let now = Now {
+                    level: None,
+                    why_not: Some(why),
+                };
+                (now, None)
+            }
         })
     }
 }
@@ -291,7 +299,13 @@ fn limit(to: &mut String, policy: &Policy, story: &LimitStory, known: &Known) ->
         key(&story.key)
     )?;
     match known.now(policy, story) {
-        Some(now) => writeln!(to, "           now: {}", why::now(&now)),
+        Some((now, overridden)) => {
+            writeln!(to, "           now: {}", why::now(&now))?;
+            match overridden {
+                Some(overridden) => writeln!(to, "           override: {}", overridden.words()),
+                None => Ok(()),
+            }
+        }
         None => Ok(()),
     }
 }

@@ -56,13 +56,14 @@ impl Asked {
     }
 
     /// Asks for a change.
-    pub(super) fn post<T: DeserializeOwned>(
+    pub(super) fn change<T: DeserializeOwned>(
         &self,
+        method: &str,
         path: &str,
         token: Option<&str>,
         body: &str,
     ) -> Told<T> {
-        self.ask(|place| place.post(path, token, body, self.patience))
+        self.ask(|place| place.change(method, path, token, body, self.patience))
     }
 
     fn ask<T: DeserializeOwned>(

@@ -95,12 +95,13 @@ impl Place {
         self.send(&format!("GET {path} HTTP/1.1\r\n"), "", patience)
     }
 
-    /// Sends `POST path` with a JSON document; returns the status and the body.
+    /// Sends `method path` with a JSON document; returns the status and the body.
     ///
     /// # Errors
     /// If the gateway does not answer within `patience`.
-    pub(super) fn post(
+    pub(super) fn change(
         &self,
+        method: &str,
         path: &str,
         token: Option<&str>,
         body: &str,
@@ -111,7 +112,7 @@ impl Place {
         });
         let length = body.len();
         let head = format!(
-            "POST {path} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{token}"
+            "{method} {path} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{token}"
         );
         self.send(&head, body, patience)
     }

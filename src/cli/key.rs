@@ -3,9 +3,12 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use super::args::{Change, Format, KeyReset, KeyShow, KeyVerb};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::args::{Change, Format, Gateways, KeyReset, KeyShow, KeyVerb};
 use super::fleet::{self, Told};
-use super::{BAD, GOOD, load, print_out, why, wrong_use};
+use super::{BAD, GOOD, load, overrides, print_out, why, wrong_use};
 use crate::admin::keys::CallerBuckets;
 use crate::admin::resets::Reset;
 
@@ -13,6 +16,9 @@ pub(super) fn key(verb: &KeyVerb) -> ExitCode {
     match verb {
         KeyVerb::Show(args) => show(args),
         KeyVerb::Reset(args) => reset(args),
+        KeyVerb::Raise(args) => overrides::raise(args),
+        KeyVerb::Block(args) => overrides::block(args),
+        KeyVerb::Lift(args) => overrides::lift(args),
     }
 }
 
@@ -50,7 +56,7 @@ fn show(args: &KeyShow) -> ExitCode {
 }
 
 /// The path of a caller's buckets.
-fn path(identity: &str, values: &[String]) -> String {
+pub(super) fn path(identity: &str, values: &[String]) -> String {
     let mut path = format!("/api/v1/keys/{}", fleet::encoded(identity));
     for value in values {
         path.push('/');
@@ -60,49 +66,82 @@ fn path(identity: &str, values: &[String]) -> String {
 }
 
 fn reset(args: &KeyReset) -> ExitCode {
-    let gateways = match fleet::asked("key reset", &args.gateways) {
-        Ok(gateways) => gateways,
-        Err(code) => return code,
-    };
-    let token = match token(&args.change) {
-        Ok(token) => token,
-        Err(error) => {
-            eprintln!("tollgate key reset: {error}");
-            return wrong_use();
-        }
-    };
-    let mut body = serde_json::json!({
-        "reason": args.change.reason,
-        "dry_run": args.change.dry_run,
-    });
+    let mut body = change_body(&args.change);
     if let Some(limit) = &args.limit {
         body["limit"] = limit.as_str().into();
     }
-    let path = path(&args.identity, &args.values) + "/reset";
-    let (mut code, mut text, mut documents) = (GOOD, String::new(), Vec::new());
-    for gateway in &gateways {
-        match gateway.post::<Reset>(&path, token.as_deref(), &body.to_string()) {
-            Told::Document(done) => {
-                done_words(&mut text, &gateway.name, &done)
-                    .expect("writing into a String cannot fail");
-                documents.push(serde_json::json!({ "gateway": gateway.name, "reset": done }));
-            }
-            Told::Refused(why) | Told::Silent(why) => {
-                eprintln!("tollgate key reset: {}: {why}", gateway.name);
-                code = BAD;
-            }
-        }
-    }
-    let text = match args.format {
-        Format::Human => text,
-        Format::Json => {
-            serde_json::to_string_pretty(&documents).expect("text, numbers and lists are JSON")
-        }
+    let asked = Asked {
+        verb: "key reset",
+        method: "POST",
+        path: path(&args.identity, &args.values) + "/reset",
+        body,
+        member: "reset",
     };
-    if !text.is_empty() {
-        print_out(&text);
+    asked.of_each(&args.gateways, &args.change, args.format, done_words)
+}
+
+/// A change that each gateway is asked for.
+pub(super) struct Asked {
+    pub(super) verb: &'static str,
+    pub(super) method: &'static str,
+    pub(super) path: String,
+    pub(super) body: serde_json::Value,
+    /// The member of a JSON output that has a gateway's response.
+    pub(super) member: &'static str,
+}
+
+/// The members that every change has.
+pub(super) fn change_body(change: &Change) -> serde_json::Value {
+    serde_json::json!({ "reason": change.reason, "dry_run": change.dry_run })
+}
+
+impl Asked {
+    /// Asks each gateway for the change; `words` says what one has done.
+    pub(super) fn of_each<T: DeserializeOwned + Serialize>(
+        &self,
+        gateways: &Gateways,
+        change: &Change,
+        format: Format,
+        words: impl Fn(&mut String, &str, &T) -> std::fmt::Result,
+    ) -> ExitCode {
+        let gateways = match fleet::asked(self.verb, gateways) {
+            Ok(gateways) => gateways,
+            Err(code) => return code,
+        };
+        let token = match token(change) {
+            Ok(token) => token,
+            Err(error) => {
+                tell!("tollgate {}: {error}", self.verb);
+                return wrong_use();
+            }
+        };
+        let (mut code, mut text, mut documents) = (GOOD, String::new(), Vec::new());
+        let body = self.body.to_string();
+        for gateway in &gateways {
+            match gateway.change::<T>(self.method, &self.path, token.as_deref(), &body) {
+                Told::Document(done) => {
+                    words(&mut text, &gateway.name, &done)
+                        .expect("writing into a String cannot fail");
+                    documents
+                        .push(serde_json::json!({ "gateway": gateway.name, self.member: done }));
+                }
+                Told::Refused(why) | Told::Silent(why) => {
+                    tell!("tollgate {}: {}: {why}", self.verb, gateway.name);
+                    code = BAD;
+                }
+            }
+        }
+        let text = match format {
+            Format::Human => text,
+            Format::Json => {
+                serde_json::to_string_pretty(&documents).expect("text, numbers and lists are JSON")
+            }
+        };
+        if !text.is_empty() {
+            print_out(&text);
+        }
+        code
     }
-    code
 }
 
 fn done_words(to: &mut String, gateway: &str, done: &Reset) -> std::fmt::Result {
@@ -168,6 +207,9 @@ fn tell(to: &mut String, gateway: &str, told: &CallerBuckets) -> std::fmt::Resul
         writeln!(to, "limit      {} ({})", bucket.limit, bucket.store)?;
         writeln!(to, "           {}", bucket.words)?;
         writeln!(to, "           now: {}", why::now(&bucket.now))?;
+        if let Some(overridden) = &bucket.overridden {
+            writeln!(to, "           override: {}", overridden.words())?;
+        }
     }
     for partly in &told.partly {
         writeln!(

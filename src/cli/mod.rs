@@ -23,6 +23,7 @@ mod health;
 mod import;
 mod init;
 mod key;
+mod overrides;
 mod load;
 mod manual;
 mod origin;
@@ -78,6 +79,7 @@ pub fn main() -> ExitCode {
         Some(Verb::Explain(args)) => explain::explain(&args),
         Some(Verb::Key(args)) => key::key(&args.verb),
         Some(Verb::Top(args)) => top::top(&args),
+        Some(Verb::Overrides(args)) => overrides::list(&args),
         Some(Verb::Why(args)) => why::why(&args),
         Some(Verb::Replay(args)) => replay::replay(&args),
         Some(Verb::Suggest(args)) => suggest::suggest(&args),

@@ -101,7 +101,11 @@ fn judged(to: &mut String, limit: &Judged) -> std::fmt::Result {
             )?;
         }
     }
-    writeln!(to, "           now: {}", now(&limit.now))
+    writeln!(to, "           now: {}", now(&limit.now))?;
+    match &limit.overridden {
+        Some(overridden) => writeln!(to, "           override: {}", overridden.words()),
+        None => Ok(()),
+    }
 }
 
 /// How a bucket stands now, in words.

@@ -33,6 +33,7 @@ mod live;
 mod matching;
 mod operators;
 mod page;
+mod overrides;
 mod process;
 mod redirects;
 mod refusals;

@@ -8,6 +8,7 @@ use tollgate_testkit::front::FRONT;
 /// Tests that do not go through that server, or are about what only ours does: names, or how names begin, each with the
 /// reason.
 const LEFT_OUT: &[(&str, &str)] = &[
+    ("overrides::", "asks the admin listener"),
     ("second_pass::", "this one"),
     ("admin::", "asks the admin listener"),
     ("cli::", "runs the program"),

@@ -67,6 +67,7 @@ tollgate_policy::labels! {
         Self::Unlisted => "host_not_listed",
         Self::Trace => "trace",
         Self::Loop => "loop",
+        Self::Denied(Refused { blocked: true, .. }) => "blocked",
         Self::Denied(_) => "denied",
         Self::TooBig => "too_big",
         Self::StoreDown { .. } => "store_down",
@@ -113,6 +114,7 @@ impl Rejection {
             (
                 Self::Denied(Refused {
                     never_fits: false,
+                    blocked: false,
                     retry_after: Some(wait),
                     ..
                 }),

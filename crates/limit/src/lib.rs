@@ -24,6 +24,7 @@ pub mod interval;
 pub mod rescale;
 pub mod key;
 pub mod lease;
+mod other_numbers;
 pub mod packed;
 pub mod printable;
 pub mod quota;

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use tollgate_limit::{Claim, Micros, Standing, Verdict};
 use tollgate_store::StoreError;
 
+use super::overridden;
 use super::permit::Permit;
 
 /// One standing per claim, in the order of the claims.
@@ -31,6 +32,7 @@ pub struct Denied {
     unasked: u16,
     refused: u16,
     retry_after: Option<Micros>,
+    blocked: bool,
 }
 
 /// A refusal because a store did not respond and its limit says `when_down = "refuse"`; nothing was
@@ -64,7 +66,31 @@ impl Denied {
             unasked,
             refused,
             retry_after,
+            blocked: false,
         }
+    }
+
+    /// The same, by an override that blocks the key.
+    pub(super) fn by_a_block(self) -> Self {
+        Self {
+            blocked: true,
+            ..self
+        }
+    }
+
+    /// The refusal with places for the claims that were not drawn.
+    pub(super) fn spread(self, left_out: u16) -> Self {
+        Self {
+            standings: overridden::spread_standings(&self.standings, left_out),
+            unasked: overridden::spread_bits(self.unasked, left_out) | left_out,
+            refused: overridden::spread_bits(self.refused, left_out),
+            ..self
+        }
+    }
+
+    /// Whether an operator's override blocks the key; no bucket was asked.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked
     }
 
     /// The standing of each bucket, in the order of the claims.

@@ -248,7 +248,20 @@ impl Limiter<Backend> {
                 .all(|claim| claim.limit.placement == Placement::Local)
         );
         let now = self.generation.local.clock().now();
-        self.generation.draw_here(claims, now)
+        // (The other process has decided what is blocked, and what has no limit.)
+        let found = self.generation.found(claims, now);
+        let Some(limits) = found.map(|found| self.generation.limits_under(claims, &found)) else {
+            return self.generation.draw_here(claims, now);
+        };
+        let claims: SmallVec<[Claim<'_>; 4]> = claims
+            .iter()
+            .zip(&limits)
+            .map(|(claim, limit)| Claim {
+                limit: limit.as_deref().unwrap_or(claim.limit),
+                ..*claim
+            })
+            .collect();
+        self.generation.draw_here(&claims, now)
     }
 
     /// Corrects a charge for a process that has handed over its buckets.

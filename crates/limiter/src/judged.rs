@@ -140,6 +140,7 @@ impl Denied {
                 .map(|(_, limit)| Arc::clone(&limit.name))
                 .collect(),
             retry_after: self.retry_after(),
+            blocked: self.is_blocked(),
             never_fits: refusing().any(|(place, limit)| {
                 // A concurrency limit has no retry time either, but its slots become free.
                 matches!(
@@ -153,8 +154,10 @@ impl Denied {
     /// Whether the refusal of a request with these `claims` sheds load for an upstream at its
     /// capacity, which is not the caller's fault.
     pub fn sheds_load(&self, claims: &Claims, limits: &[Arc<Limit>]) -> bool {
-        self.refused()
-            .all(|place| limits[claims.charges()[place].limit].algorithm.sheds_load())
+        !self.is_blocked()
+            && self
+                .refused()
+                .all(|place| limits[claims.charges()[place].limit].algorithm.sheds_load())
     }
 }
 

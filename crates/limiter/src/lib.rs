@@ -17,6 +17,8 @@ mod hold;
 #[cfg(feature = "http")]
 mod judged;
 mod look;
+mod overridden;
+mod overrides;
 mod two_stores;
 mod peek;
 mod permit;
@@ -48,12 +50,14 @@ pub use hold::wait_until;
 #[cfg(feature = "http")]
 pub use judged::{Judged, denied_outcome};
 pub use look::Look;
+pub use overrides::{Effect, Override};
 pub use peek::PeekError;
 pub use permit::Permit;
 
 use counters::Counters;
 use feedback::Feedback;
 use handover::Handover;
+use overrides::Overrides;
 use permit::Settle;
 use shares::Shares;
 
@@ -73,6 +77,7 @@ struct Generation<S> {
     counters: Counters,
     feedback: Feedback,
     handover: Arc<Handover>,
+    overrides: Arc<Overrides>,
 }
 
 impl<S: Store + Send + Sync> Limiter<S> {
@@ -130,6 +135,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
                 counters: Counters::new(limits),
                 feedback: Feedback::new(limits),
                 handover: Arc::default(),
+                overrides: Arc::default(),
             }),
         }
     }
@@ -154,6 +160,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
             counters: before.counters.next(&before.limits, limits),
             feedback: before.feedback.next(&before.limits, limits),
             handover: Arc::clone(&before.handover),
+            overrides: Arc::clone(&before.overrides),
         };
         (
             Self {
@@ -180,6 +187,10 @@ impl<S: Store + Send + Sync> Limiter<S> {
         now: Timestamp,
         without: Option<StoreError>,
     ) -> Decision {
+        if let Some(found) = self.generation.found(claims, now) {
+            let decided = overridden::check(&self.generation, claims, &found, now, without);
+            return Box::pin(decided).await;
+        }
         two_stores::check(&self.generation, claims, now, without).await
     }
 
@@ -192,6 +203,14 @@ impl<S: Store + Send + Sync> Limiter<S> {
             || self.generation.handover.is_away()
         {
             return None;
+        }
+        if let Some(found) = self.generation.found(claims, now) {
+            return Some(overridden::check_here(
+                &self.generation,
+                claims,
+                &found,
+                now,
+            ));
         }
         let draw = self.generation.draw_here(claims, now);
         Some(

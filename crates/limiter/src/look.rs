@@ -7,7 +7,7 @@ use tollgate_limit::{Claim, Placement, Timestamp};
 use tollgate_store::{Store, StoreError};
 
 use super::two_stores::{Claims, NOT_ASKED, merge, places};
-use super::{Denied, Generation, Limiter, allows, feedback};
+use super::{Denied, Generation, Limiter, allows, feedback, overridden};
 
 /// What the limits would decide about a request.
 #[derive(Debug)]
@@ -25,7 +25,19 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// Whether `claims` would be granted at `now`; nothing is charged. Leased limits are not
     /// checked, because the level in the store does not include the units this gateway holds.
     pub async fn look(&self, claims: &[Claim<'_>], now: Timestamp) -> Look {
-        look(&self.generation, claims, now).await
+        let generation = &self.generation;
+        let Some(found) = generation.found(claims, now) else {
+            return look(generation, claims, now).await;
+        };
+        if let Some(denied) = generation.blocked(claims, &found, now) {
+            return Look::Denied(denied);
+        }
+        let limits = generation.limits_under(claims, &found);
+        let (drawn, left_out) = overridden::drawn(claims, &found, &limits);
+        match Box::pin(look(generation, &drawn, now)).await {
+            Look::Denied(denied) => Look::Denied(denied.spread(left_out)),
+            open => open,
+        }
     }
 }
 

@@ -24,7 +24,14 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// When its store does not answer, or another process has the local buckets.
     pub async fn peek(&self, claim: Claim<'_>) -> Result<Standing, PeekError> {
         let generation = &self.generation;
-        let claims = [claim];
+        // Under the numbers of an override; a block or no limit leave the bucket as it is.
+        let found = generation.found(&[claim], generation.local.clock().now());
+        let limits = found.map(|found| generation.limits_under(&[claim], &found));
+        let own = limits.as_ref().and_then(|limits| limits[0].as_deref());
+        let claims = [Claim {
+            limit: own.unwrap_or(claim.limit),
+            ..claim
+        }];
         if claim.limit.placement == Placement::Shared {
             let standings = generation.shared.peek(&claims).await?;
             let none = || StoreError::Garbled("no standing for the bucket".to_owned());
@@ -38,10 +45,19 @@ impl<S: Store + Send + Sync> Limiter<S> {
         let claims = feedback::under(&claims, &conditions);
         Ok(generation.local.peek_at(&claims, now)[0])
     }
+
     /// Fills the bucket of `limit` for `key`; [`Limiter::peek`] says what came of it. A bucket stays
     /// as it is while requests wait for its units (`max_wait`). Returns whether the limit has
     /// buckets to fill: the places of a concurrency limit are held by requests.
     pub fn reset(&self, limit: &Limit, key: &[u8]) -> bool {
+        // A bucket with an override lacks as much as its numbers allow.
+        let claims = [Claim::new(limit, key, 0)];
+        let found = self
+            .generation
+            .found(&claims, self.generation.local.clock().now());
+        let limits = found.map(|found| self.generation.limits_under(&claims, &found));
+        let own = limits.as_ref().and_then(|limits| limits[0].as_deref());
+        let limit = own.unwrap_or(limit);
         let Some(units) = limit.algorithm.depth() else {
             return false;
         };

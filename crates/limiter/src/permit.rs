@@ -12,7 +12,7 @@ use tollgate_store::Store;
 
 use super::cause::Credit;
 use super::decision::{Standings, bit};
-use super::{Generation, is_in_flight, is_windowed};
+use super::{Generation, is_in_flight, is_windowed, overridden};
 
 /// The proof that a request was admitted. Only the limiter creates one, and forwarding requires
 /// one.
@@ -110,6 +110,21 @@ impl Permit {
             hold,
             held,
         }
+    }
+
+    /// The permit with places for the claims that were not drawn.
+    pub(super) fn spread(mut self, left_out: u16) -> Self {
+        self.standings = overridden::spread_standings(&self.standings, left_out);
+        self.ungoverned = overridden::spread_bits(self.ungoverned, left_out);
+        self.unasked = overridden::spread_bits(self.unasked, left_out) | left_out;
+        if let Some(held) = &mut self.held {
+            for charge in &mut held.charges {
+                charge.place = overridden::places(left_out)
+                    .nth(charge.place)
+                    .unwrap_or(charge.place);
+            }
+        }
+        self
     }
 
     /// The standing of each bucket after the draw, in the order of the claims.

@@ -13,6 +13,7 @@
 //! The tables of shares are made before they are needed: with the limiter, and on a separate thread
 //! when the number of gateways changes. No request makes one.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -108,13 +109,13 @@ impl Shares {
         let enforced = claims
             .iter()
             .filter(|claim| claim.limit.when_down == WhenDown::LocalShare);
+        let shares: SmallVec<[Option<Cow<'_, Limit>>; 4]> = enforced
+            .clone()
+            .map(|claim| self.share_of(&divided, claim, now))
+            .collect();
         let mut own: SmallVec<[Claim<'_>; 4]> = SmallVec::new();
-        for claim in enforced {
-            let Some(share) = divided
-                .shares
-                .get(claim.limit.index)
-                .and_then(Option::as_deref)
-            else {
+        for (claim, share) in enforced.zip(&shares) {
+            let Some(share) = share.as_deref() else {
                 continue;
             };
             let own_claim = Claim {
@@ -138,6 +139,31 @@ impl Shares {
             }
         }
         (draw.granted, draw.standings)
+    }
+
+    /// The share of a claim's limit. A key with an override has a share of its own numbers.
+    fn share_of<'d>(
+        &self,
+        divided: &'d Divided,
+        claim: &Claim<'_>,
+        now: Timestamp,
+    ) -> Option<Cow<'d, Limit>> {
+        let index = claim.limit.index;
+        let share = divided.shares.get(index)?.as_deref()?;
+        let algorithm = &claim.limit.algorithm;
+        let is_own = self.limits[index].algorithm == *algorithm;
+        if is_own || !divided.store.set_aside(share, claim.key, now) {
+            return Some(Cow::Borrowed(share));
+        }
+        Some(Cow::Owned(Limit {
+            algorithm: algorithm.share(divided.replicas),
+            ..share.clone()
+        }))
+    }
+
+    /// Moves the buckets of overrides that have ended back to their tables.
+    pub(super) fn bring_back(&self) {
+        self.divided.load().store.bring_back();
     }
 
     /// Lowers a share to `most` units. (Until the store responds, it and the share gain at the same

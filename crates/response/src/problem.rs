@@ -192,6 +192,13 @@ impl Problem {
     /// 429: the request costs more than the quota can ever grant.
     pub const NEVER_FITS: Self = Self::QUOTA_EXCEEDED
         .saying("This request costs more than the quota can ever grant. A retry will not help.");
+    /// 429: an operator's override blocks the caller.
+    pub const BLOCKED: Self = Self {
+        kind: "urn:problem-type:tollgate:blocked",
+        title: "The caller is blocked",
+        detail: "An operator has blocked this caller for a while. A retry after the time given is not blocked any more.",
+        ..Self::QUOTA_EXCEEDED
+    };
     /// 431: the head is larger than the server allows.
     pub const HEAD_TOO_LARGE: Self = Self {
         status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,

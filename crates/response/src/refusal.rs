@@ -29,12 +29,16 @@ pub struct Refused {
     pub retry_after: Option<Micros>,
     /// Whether the request costs more than a limit can ever grant.
     pub never_fits: bool,
+    /// Whether an operator's override blocks the caller.
+    pub blocked: bool,
 }
 
 impl Refused {
     /// The problem that the caller receives.
     pub fn problem(&self) -> Problem {
-        if self.never_fits {
+        if self.blocked {
+            Problem::BLOCKED
+        } else if self.never_fits {
             Problem::NEVER_FITS
         } else if self.retry_after.is_none() {
             Problem::CONCURRENCY_EXCEEDED

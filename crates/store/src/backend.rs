@@ -3,7 +3,7 @@
 
 use std::sync::Weak;
 
-use tollgate_limit::{Claim, Draw, Settlement, Standing};
+use tollgate_limit::{Claim, Draw, Limit, Settlement, Standing};
 
 use super::remote::RemoteStore;
 use super::{StandIn, Store, StoreError};
@@ -56,6 +56,10 @@ impl Store for Backend {
 
     fn at_most(&self, claim: &Claim<'_>) -> Option<u64> {
         self.remote()?.at_most(claim)
+    }
+
+    fn bucket_hash(&self, limit: &Limit, key: &[u8]) -> Option<u128> {
+        Store::bucket_hash(self.remote()?, limit, key)
     }
 
     fn substitute(&self, stand_in: Weak<dyn StandIn>) {

@@ -21,6 +21,7 @@ mod assemble;
 mod attempts;
 mod counters;
 mod deliver;
+pub(crate) mod documents;
 mod flight;
 mod gather;
 mod lane;
@@ -44,6 +45,7 @@ use tokio::sync::oneshot;
 
 pub use self::counters::{Counters, Health};
 pub(crate) use self::deliver::decide;
+pub(crate) use self::documents::{NewDocument, ToldDocument};
 pub(crate) use self::flight::fly_alone;
 pub(crate) use self::lane::{lane, start};
 pub(crate) use self::outages::Outages;
@@ -285,6 +287,24 @@ pub(crate) trait Link: 'static {
     /// may not.
     fn goes_beside(&self, _wants: &Wants) -> bool {
         false
+    }
+
+    /// Whether this server keeps the document that all gateways share.
+    fn has_document(&self, _connection: &Self::Connection) -> bool {
+        false
+    }
+
+    /// Writes `new`, unless another gateway was first, and reads the document, unless its epoch is
+    /// `known`.
+    fn document(
+        &self,
+        _connection: &Self::Connection,
+        _known: u64,
+        _new: Option<&NewDocument>,
+    ) -> impl Future<Output = Result<ToldDocument, Trouble>> {
+        std::future::ready(Err(Trouble::Refused(
+            "this kind of store keeps no document".to_owned(),
+        )))
     }
 
     /// Periodic work on an idle connection: heartbeats, sweeping.

@@ -174,6 +174,16 @@ impl Leases {
         Some(held)
     }
 
+    /// Returns the leases of the bucket with this name, whose key has an override.
+    pub(crate) fn let_go(&self, hash: u128) {
+        let shard = &self.shards[(hash as usize >> 7) % SHARDS];
+        if shard.read().contains_key(&hash)
+            && let Some(held) = shard.write().remove(&hash)
+        {
+            self.retire(&held);
+        }
+    }
+
     /// Returns all leases of an entry.
     fn retire(&self, held: &Held) {
         for leaving in held.empty() {

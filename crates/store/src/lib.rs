@@ -9,6 +9,7 @@ pub mod backend;
 mod batch;
 mod bounds;
 pub mod breaker;
+mod bucket_hash;
 pub mod lease;
 pub mod local;
 pub mod mysql;
@@ -24,10 +25,12 @@ pub mod tls;
 use std::future::Future;
 use std::sync::Weak;
 
-use tollgate_limit::{Claim, Draw, Settlement, Standing};
+use tollgate_limit::{Claim, Draw, Limit, Settlement, Standing};
 
 pub use backend::Backend;
+pub use batch::documents::Document;
 pub use batch::{Counters, Health};
+pub use bucket_hash::HashKey;
 pub use local::LocalStore;
 pub use remote::RemoteStore;
 pub use stand_in::{Owed, StandIn};
@@ -70,6 +73,12 @@ pub trait Store: 'static {
     /// The most units that the bucket of `claim` can have now, if that is known without asking the
     /// server. `None`: it is not known, or the bucket may be full.
     fn at_most(&self, _claim: &Claim<'_>) -> Option<u64> {
+        None
+    }
+
+    /// The name by which all gateways know the bucket of `limit` for `key`; `None`: this store has no
+    /// such names.
+    fn bucket_hash(&self, _limit: &Limit, _key: &[u8]) -> Option<u128> {
         None
     }
 

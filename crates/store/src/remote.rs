@@ -8,11 +8,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::audit::Finding;
+use super::batch::documents::{Document, NewDocument};
 use super::batch::{Counters, Health, Servers};
 use super::lease::LeaseCounters;
 use super::wire_form::Names;
 use super::{StandIn, Store, StoreError};
-use tollgate_limit::{Claim, Draw, Settlement, Standing};
+use tollgate_limit::{Claim, Draw, Limit, Settlement, Standing};
 
 /// Buckets on a server that gateways share. Made by [`RedisOptions::start`], [`PostgresOptions::start`]
 /// or [`MysqlOptions::start`].
@@ -118,6 +119,46 @@ impl RemoteStore {
     }
 }
 
+/// The document that all gateways of a store share: overrides of operators.
+impl RemoteStore {
+    /// The document as this gateway last heard of it; the receiver is told of changes.
+    pub fn document(&self) -> tokio::sync::watch::Receiver<Document> {
+        self.servers.documents().subscribe()
+    }
+
+    /// Replaces the document, if its epoch is `known`; returns whether it was. It is kept for `keep`.
+    ///
+    /// # Errors
+    /// When the store does not respond, or keeps no document.
+    pub async fn replace_document(
+        &self,
+        known: u64,
+        text: String,
+        keep: Duration,
+    ) -> Result<bool, StoreError> {
+        let new = NewDocument {
+            known,
+            // Never an epoch that the store has had: it may have lost its document.
+            epoch: self.servers.clock().now().as_micros().max(known + 1),
+            text,
+            keep,
+        };
+        self.servers.documents().replace(new).await
+    }
+
+    /// The name of a bucket, as documents refer to it.
+    pub fn bucket_hash(&self, limit: &Limit, key: &[u8]) -> u128 {
+        self.names.name(limit, key).hash
+    }
+
+    /// Returns the leases of these buckets, and forgets the known bounds of exhausted ones: they have
+    /// got other numbers, or have been filled.
+    pub fn let_go(&self, buckets: &[u128]) {
+        self.servers.let_go(buckets);
+        self.servers.forget_bounds();
+    }
+}
+
 impl Drop for RemoteStore {
     fn drop(&mut self) {
         self.close();
@@ -149,6 +190,10 @@ impl Store for RemoteStore {
             self.names.shape(claim.limit),
         );
         self.servers.at_most(&name, &shape)
+    }
+
+    fn bucket_hash(&self, limit: &Limit, key: &[u8]) -> Option<u128> {
+        Some(Self::bucket_hash(self, limit, key))
     }
 
     fn substitute(&self, stand_in: Weak<dyn StandIn>) {

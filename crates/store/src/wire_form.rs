@@ -4,16 +4,15 @@
 //! server's decisions, and the same algorithm as integers, for the scripts and statements that
 //! decide on the server.
 
-use std::hash::Hasher;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
-use siphasher::sip128::{Hasher128, SipHasher13};
 use smallvec::SmallVec;
 
 use super::batch::{Wanted, Wants};
+use super::bucket_hash::HashKey;
 use tollgate_limit::bucket::{Held, Level, Pair, State, Steps};
-use tollgate_limit::key;
 use tollgate_limit::lease::Terms;
 use tollgate_limit::sliding_log::{Entry, Log};
 use tollgate_limit::stepped::Stepped;
@@ -350,17 +349,20 @@ pub(crate) fn signed(value: u64) -> i64 {
 /// Names buckets and keeps the shapes of the limits seen.
 #[derive(Debug)]
 pub(crate) struct Names {
-    secret: (u64, u64),
-    /// By a limit's index, newest first. After a reload, old requests still settle in the numbers
-    /// they were admitted with, and equal numbers must stay the same wire form.
+    secret: HashKey,
+    /// By a limit's index, oldest first. After a reload, old requests still settle in the numbers
+    /// they were admitted with, keys with an override have their own, and equal numbers must stay
+    /// the same wire form.
     shapes: RwLock<Vec<SmallVec<[Known; 1]>>>,
 }
 
 /// Sets of numbers kept per index.
-const KNOWN_MAX: usize = 4;
+const KNOWN_MAX: usize = 64;
 
 #[derive(Debug)]
 struct Known {
+    /// Whether it was used since a place was last sought: then it stays.
+    used: AtomicBool,
     name: Arc<str>,
     role: Role,
     algorithm: Algorithm,
@@ -386,32 +388,22 @@ impl Known {
 impl Names {
     /// Names keyed by `secret`, which all gateways of one store must share.
     pub(crate) fn new(secret: &[u8]) -> Self {
-        // A secret of any length is turned into a key by hashing it under two fixed keys.
-        let word = |key| {
-            let mut hasher = siphasher::sip::SipHasher13::new_with_keys(key, !key);
-            hasher.write(secret);
-            hasher.finish()
-        };
         Self {
-            secret: (word(0x746f_6c6c_6761_7465), word(0x6b65_7920_7365_6372)),
+            secret: HashKey::new(secret),
             shapes: RwLock::default(),
         }
     }
 
     /// The name of the bucket of `limit` that `identity` selects.
     pub(crate) fn name(&self, limit: &Limit, identity: &[u8]) -> Name {
-        let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
-        hasher.write(identity);
         #[expect(
             clippy::cast_possible_truncation,
             reason = "a tag is 32 bits of a hash"
         )]
-        let tag = hasher.finish128().h1 as u32;
-        let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
-        hasher.write(&key::canonical(limit, identity));
+        let tag = self.secret.bytes(identity) as u32;
         Name {
             tag,
-            hash: hasher.finish128().as_u128(),
+            hash: self.secret.bucket(limit, identity),
         }
     }
 
@@ -432,10 +424,11 @@ impl Names {
     /// The wire form of `limit`, created once per set of numbers.
     pub(crate) fn shape(&self, limit: &Limit) -> Arc<WireForm> {
         let of = |known: &[Known]| {
-            known
-                .iter()
-                .find(|known| known.is(limit))
-                .map(|known| known.shape.clone())
+            let known = known.iter().find(|known| known.is(limit))?;
+            if !known.used.load(Ordering::Relaxed) {
+                known.used.store(true, Ordering::Relaxed);
+            }
+            Some(known.shape.clone())
         };
         if let Some(shape) = self
             .shapes
@@ -455,8 +448,8 @@ impl Names {
             return shape;
         }
         let shape = Arc::new(WireForm::new(limit));
-        known.truncate(KNOWN_MAX - 1);
         let new = Known {
+            used: AtomicBool::new(true),
             name: limit.name.clone(),
             role: limit.role,
             algorithm: limit.algorithm.clone(),
@@ -466,7 +459,14 @@ impl Names {
             on_failover: limit.on_failover,
             shape: shape.clone(),
         };
-        known.insert(0, new);
+        if known.len() < KNOWN_MAX {
+            known.push(new);
+        } else {
+            let unused = known
+                .iter_mut()
+                .position(|known| !std::mem::take(known.used.get_mut()));
+            known[unused.unwrap_or(KNOWN_MAX - 1)] = new;
+        }
         shape
     }
 }

@@ -13,6 +13,7 @@ fn denied() -> Rejection {
             .collect(),
         retry_after: Some(Micros(1_234_567)),
         never_fits: false,
+        blocked: false,
     })
 }
 
@@ -276,6 +277,7 @@ async fn without_a_table_a_refusal_is_byte_for_byte_the_same() {
             violated,
             retry_after,
             never_fits,
+            blocked: false,
         })
     };
     let mut bare = 0;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::attempts::Attempts;
+use super::documents;
 use super::flight::Failure;
 use super::gather::Gathering;
 use super::outages::Outages;
@@ -174,6 +175,7 @@ async fn work<L: Link>(
 ) -> Ended<L::Connection> {
     let (mut late, mut may_owe) = (false, false);
     let connection = Rc::new(connection);
+    let _watching = documents::watch(shared, link, &connection);
     let mut housekeeping = pin!(tokio::time::sleep(Duration::ZERO));
     let mut chore = Chore(None);
     let mut sweeping = tokio::time::interval(SWEEP.into());

@@ -14,6 +14,7 @@ use std::task::Poll;
 use arc_swap::ArcSwap;
 
 use super::counters::{Counters, Health};
+use super::documents::Documents;
 use super::{InPlace, Shared, Wants};
 use crate::StoreError;
 use crate::audit::Finding;
@@ -242,6 +243,20 @@ impl Servers {
     /// Forgets what is known of exhausted buckets.
     pub(crate) fn forget_bounds(&self) {
         self.common.bounds.forget();
+    }
+
+    /// Returns the leases of these buckets.
+    pub(crate) fn let_go(&self, hashes: &[u128]) {
+        let Some(leases) = self.leases() else { return };
+        hashes.iter().for_each(|hash| leases.let_go(*hash));
+        self.all()
+            .iter()
+            .for_each(|shared| shared.call_for_errands());
+    }
+
+    /// The document that all gateways of the store share.
+    pub(crate) fn documents(&self) -> &Documents {
+        &self.common.documents
     }
 
     /// Every known server that has a queue of its own.

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::counters::{Counters, Health};
 use super::deliver::fail;
+use super::documents::Documents;
 use super::owed::Substitute;
 use super::places::Places;
 use super::replicas::Replicas;
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     /// `None`: this store leases nothing.
     pub(crate) leases: Option<Arc<Leases>>,
     pub(crate) counters: Arc<Counters>,
+    /// The document that all gateways of the store share.
+    pub(super) documents: Arc<Documents>,
     /// Places of concurrency limits that requests of this gateway hold now.
     pub(super) held: Arc<Mutex<HashMap<u128, Places, RandomState>>>,
     /// One of several servers and its buckets; `None`: the only server, with all of them.
@@ -118,6 +121,7 @@ impl Shared {
             bounds: Arc::new(Bounds::new(local_refusals)),
             leases: None,
             counters: Arc::default(),
+            documents: Arc::default(),
             held: Arc::default(),
             part: None,
             generation: AtomicU64::new(0),
@@ -147,6 +151,7 @@ impl Shared {
             bounds: self.bounds.clone(),
             leases: self.leases.clone(),
             counters: self.counters.clone(),
+            documents: self.documents.clone(),
             held: self.held.clone(),
             connected: self.connected.clone(),
             replicas: self.replicas.clone(),

@@ -109,6 +109,7 @@ impl LocalStore {
             seed: self.seed.clone(),
             clock: self.clock.clone(),
             epoch: self.epoch,
+            beside: Arc::clone(&self.beside),
         };
         (next, report)
     }

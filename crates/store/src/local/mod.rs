@@ -5,6 +5,7 @@
 //! one global order, judges them all, and writes all or none. So it needs no refunds, and the order
 //! of limits does not matter. A full table never gives a key a free reset; see [`wide`].
 
+mod beside;
 mod carry;
 mod family;
 mod hash;
@@ -36,6 +37,7 @@ pub use carry::{Carried, Carry, CarryReport};
 pub use learnt::{Learnt, Places, Share};
 pub use snapshot::SnapshotError;
 
+use beside::Beside;
 use hash::Seed;
 use packed::View;
 use table::{Moving, Slot, Table, Whose};
@@ -49,6 +51,8 @@ pub struct LocalStore {
     clock: Clock,
     /// The start of packed time.
     epoch: Timestamp,
+    /// Buckets with overrides.
+    beside: Arc<Beside>,
 }
 
 /// The content of the buckets of a process that starts without saved state: the `cold_start`
@@ -116,6 +120,7 @@ impl LocalStore {
             seed: Seed::random(),
             clock,
             epoch,
+            beside: Arc::default(),
         }
     }
 
@@ -125,6 +130,14 @@ impl LocalStore {
     // copied).
     #[inline(always)]
     pub fn draw_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
+        if !self.beside.is_empty() {
+            return self.draw_beside(claims, now);
+        }
+        self.draw_tables(claims, now)
+    }
+
+    #[inline(always)]
+    fn draw_tables(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
         match claims {
             [claim] => self.draw_alone(claim, now),
             [] => self.draw_any(claims, now),
@@ -202,21 +215,38 @@ impl LocalStore {
     /// Corrects earlier grants, at `now`.
     pub fn settle_at(&self, settlements: &[Settlement<'_>], now: Timestamp) {
         for settlement in settlements {
-            let mut bound = [self.bound(settlement.limit, settlement.key, settlement.conditions)];
+            let Settlement {
+                limit,
+                key,
+                change,
+                conditions,
+            } = *settlement;
+            if self.settle_beside(limit, key, change, conditions, now) {
+                continue;
+            }
+            let mut bound = [self.bound(limit, key, conditions)];
             for slot in &mut lock_all(&mut bound, now) {
-                slot.settle(settlement.change, now);
+                slot.settle(change, now);
             }
         }
     }
 
     /// The standing of the buckets at `now`, without charging.
     pub fn peek_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Vec<Standing> {
+        // Before the slots are locked, as in a draw.
+        let beside: SmallVec<[Option<Standing>; 4]> = claims
+            .iter()
+            .map(|claim| self.peek_beside(claim, now))
+            .collect();
         let mut bound = self.bind(claims);
         let mut slots = lock_all(&mut bound, now);
-        let standing = |(claim, slot): (&Claim<'_>, &mut Slot<'_>)| {
-            Standing::new(slot.judge(claim.cost, now), slot.report(now))
-        };
-        claims.iter().zip(&mut slots).map(standing).collect()
+        let standing =
+            |((claim, slot), beside): ((&Claim<'_>, &mut Slot<'_>), Option<Standing>)| {
+                let own = || Standing::new(slot.judge(claim.cost, now), slot.report(now));
+                beside.unwrap_or_else(own)
+            };
+        let slots = claims.iter().zip(&mut slots);
+        slots.zip(beside).map(standing).collect()
     }
 
     /// What the table of the limit at `index` did to stay within its memory.

@@ -11,6 +11,7 @@
 //! after a crash that would lose the charges made since.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::hash::Hasher;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
@@ -18,11 +19,12 @@ use std::sync::Arc;
 use siphasher::sip::SipHasher13;
 
 use crate::clock::Clock;
-use tollgate_limit::{Algorithm, Align, Kind, Limit, Micros, Role, Terms, Timestamp};
+use tollgate_limit::{Algorithm, Align, Kept, Kind, Limit, Micros, Role, Terms, Timestamp};
 
+use super::beside::Entry;
 use super::hash::Seed;
 use super::state_bytes::{OWN, read_moving, write_end, write_moving};
-use super::table::{Moving, Table};
+use super::table::{Moving, Table, Whose};
 use super::{Carried, Carry, CarryReport, Learnt, LocalStore, epoch, family, keeps_floors, learnt};
 
 /// Why a snapshot cannot be used. The process then starts with the configured `cold_start`.
@@ -76,15 +78,26 @@ impl LocalStore {
             Name::write(limit, &mut out)?;
             Numbers::of(&limit.algorithm).write(&mut out)?;
             let table = table.latest();
-            for word in [table.widest(), table.geometry().unwrap_or(0) as u64] {
+            let beside = self.kept_beside(limit, now);
+            let widest = beside
+                .iter()
+                .filter_map(|(_, kept)| widest(kept))
+                .fold(table.widest(), u64::max);
+            for word in [widest, table.geometry().unwrap_or(0) as u64] {
                 out.write_all(&word.to_le_bytes())?;
             }
+            let tags: HashSet<u64> = beside.iter().map(|(entry, _)| entry.tag).collect();
+            let is_beside = |whose: &Whose| match whose {
+                Whose::Bucket { tag } => tags.contains(tag),
+                Whose::Floor { .. } | Whose::Birth => false,
+            };
             let cell = RefCell::new((&mut out, Ok(())));
             let by = table.place_of(limit.tier.as_deref());
             table.visit(now, &|moving| {
                 let (out, result) = &mut *cell.borrow_mut();
                 if result.is_ok()
                     && moving.by == by
+                    && !is_beside(&moving.whose)
                     && moving
                         .expiry(&limit.algorithm)
                         .is_some_and(|expiry| expiry > now)
@@ -97,6 +110,24 @@ impl LocalStore {
                 }
             });
             cell.into_inner().1?;
+            // The slots of their tables were emptied. Those of tiers share one table.
+            for (entry, kept) in beside.iter().filter(|_| by == 0) {
+                let Some((state, kept)) =
+                    kept.as_ref().and_then(|kept| Some((kept.state()?, kept)))
+                else {
+                    continue;
+                };
+                out.write_all(&[OWN])?;
+                Numbers::of(kept.algorithm()).write(&mut out)?;
+                let moving = Moving {
+                    whose: Whose::Bucket { tag: entry.tag },
+                    state: state.clone(),
+                    beyond: kept.beyond(),
+                    by,
+                    own: None,
+                };
+                write_moving(&moving, &mut out)?;
+            }
             write_end(&mut out)?;
         }
         learnt::write(&self.limits, learnt, &mut out)?;
@@ -233,6 +264,7 @@ impl LocalStore {
             seed,
             clock,
             epoch,
+            beside: Arc::default(),
         };
         let report = CarryReport {
             limits: report,
@@ -240,6 +272,33 @@ impl LocalStore {
         };
         Ok((store, report))
     }
+}
+
+impl LocalStore {
+    /// The buckets of a limit that are beside its table; `None`: full.
+    fn kept_beside(&self, limit: &Limit, now: Timestamp) -> Vec<(Arc<Entry>, Option<Kept>)> {
+        if limit.role != Role::Live {
+            return Vec::new();
+        }
+        let entries = self.beside.of_limit(&limit.name).into_iter();
+        entries
+            .map(|entry| {
+                let kept = entry.kept(now);
+                (entry, kept)
+            })
+            .collect()
+    }
+}
+
+/// The largest burst that a bucket remembers.
+fn widest(kept: &Option<Kept>) -> Option<u64> {
+    let kept = kept.as_ref()?;
+    let is_burst = !Numbers::of(kept.algorithm()).remembers_a_moment();
+    Some(
+        kept.algorithm()
+            .burst()
+            .max(if is_burst { kept.beyond() } else { 0 }),
+    )
 }
 
 /// Passes bytes through and computes their checksum.

@@ -408,6 +408,30 @@ impl Slot<'_> {
             Self::Wide(slot) => slot.settle(change, now),
         }
     }
+
+    /// Takes the bucket out, which has these numbers, and leaves an empty one.
+    pub(crate) fn lift(&mut self, algorithm: &Algorithm, now: Timestamp) -> Kept {
+        let found = match self {
+            Self::Packed(slot) => slot
+                .state(now)
+                .map(|(level, beyond)| (State::Level(level), beyond)),
+            Self::Wide(slot) => slot.state(now),
+        };
+        let more = self.report(now).remaining;
+        self.settle(Change::Charge { more }, now);
+        match found {
+            Some((state, beyond)) => Kept::from_parts(algorithm.clone(), Some(state), beyond),
+            None => Kept::full(algorithm.clone()),
+        }
+    }
+
+    /// Whether the bucket is full.
+    pub(crate) fn is_full(&self, now: Timestamp) -> bool {
+        match self {
+            Self::Packed(slot) => slot.state(now).is_none(),
+            Self::Wide(slot) => slot.state(now).is_none(),
+        }
+    }
 }
 
 static NEXT_ORDER: AtomicU64 = AtomicU64::new(0);

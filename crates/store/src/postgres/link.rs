@@ -1,5 +1,6 @@
 //! The connection to a PostgreSQL: establishes it, checks it, and decides batches over it.
 
+mod document;
 mod fault;
 mod functions;
 mod transaction;
@@ -22,7 +23,9 @@ use super::audit::{Facts, VERSION};
 use super::mark;
 use super::several::{self};
 use super::{AddressError, PostgresOptions};
-use crate::batch::{Answer, Batch, Link, Obstacle, Shared, Trouble, Wanted, Wants};
+use crate::batch::{
+    Answer, Batch, Link, NewDocument, Obstacle, Shared, ToldDocument, Trouble, Wanted, Wants,
+};
 use crate::simple::is_simple;
 use crate::sql::decide::Decider;
 use crate::sql::elsewhere::Elsewhere;
@@ -56,6 +59,8 @@ pub(super) struct Session {
     print: Cell<i64>,
     /// The key at which the last sweep ended.
     swept: Cell<Vec<u8>>,
+    /// Whether there is a table for the document of overrides.
+    has_document: bool,
     /// The statement that must precede our own, if the session's defaults are not the ones we need.
     begin: Option<String>,
 }
@@ -150,6 +155,13 @@ impl PostgresLink {
             created.map_err(why)?;
             facts = Facts::ask(&client).await.map_err(told)?;
         }
+        let has_document = if facts.standby {
+            false
+        } else {
+            document::is_there(&client, self.options.create)
+                .await
+                .map_err(told)?
+        };
         self.audited(&facts);
         if let Some(obstacle) = facts.obstacle() {
             return Err(Obstacle {
@@ -169,6 +181,7 @@ impl PostgresLink {
             turn: RwLock::new(()),
             print: Cell::new(0),
             swept: Cell::default(),
+            has_document,
             begin: (!plain).then(|| self.begin()),
         })
     }
@@ -349,6 +362,21 @@ impl Link for PostgresLink {
         } else {
             2
         }
+    }
+
+    fn has_document(&self, session: &Session) -> bool {
+        session.has_document
+    }
+
+    async fn document(
+        &self,
+        session: &Session,
+        known: u64,
+        new: Option<&NewDocument>,
+    ) -> Result<ToldDocument, Trouble> {
+        self.read_document(session, known, new)
+            .await
+            .map_err(|fault| session.trouble(fault))
     }
 
     async fn housekeep(&self, session: &Session) -> Result<(), Trouble> {

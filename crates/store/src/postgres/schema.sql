@@ -38,6 +38,14 @@ CREATE UNLOGGED TABLE IF NOT EXISTS tollgate_gateways (
     seen timestamptz NOT NULL
 );
 
+-- The overrides of operators: one row, replaced as a whole, whose epoch gateways look at twenty times a second. Logged: an
+-- override lasts until its end, also through a crash.
+CREATE TABLE IF NOT EXISTS tollgate_overrides (
+    id    bigint NOT NULL PRIMARY KEY,
+    epoch bigint NOT NULL,
+    text  text   NOT NULL
+);
+
 -- The version of all this and of the kinds of rows, which a gateway looks at when it connects and with each heartbeat.
 CREATE OR REPLACE FUNCTION tollgate_version() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 6::bigint';
 

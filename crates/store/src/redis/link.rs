@@ -24,15 +24,20 @@ use super::address::Address;
 use super::bucket;
 use super::cluster::{Cluster, slot_of};
 use super::scripts::{DRAW, DRAW_BUCKET};
-use crate::batch::{Answer, Batch, Link, Obstacle, Shared, Trouble, Wants};
+use crate::batch::{
+    Answer, Batch, Link, NewDocument, Obstacle, Shared, ToldDocument, Trouble, Wants,
+};
 use crate::clock::Clock;
 use crate::simple::are_simple;
 use crate::wire_form::{Name, signed};
+use tollgate_limit::Timestamp;
 
 /// The interval between heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Keys under which gateways count each other, spread over the slots of a cluster.
 const MEMBERS_KEYS: usize = 64;
+/// The part of the key of the document that determines its slot in a cluster.
+const DOCUMENT_TAG: &str = "overrides";
 /// A gateway without a heartbeat for this many seconds does not count as a replica.
 const REPLICA_SECONDS: u64 = 10;
 /// The mark of a server's data is kept this long after the last heartbeat there (draw/head.lua has
@@ -49,6 +54,7 @@ pub(super) struct RedisLink {
     bucket_script: Script,
     heartbeat: Script,
     epoch: Script,
+    document: Script,
     /// Identifies this gateway: 52 random bits.
     id: i64,
     masters: Masters,
@@ -96,6 +102,7 @@ impl RedisLink {
             bucket_script: Script::new(DRAW_BUCKET),
             heartbeat: Script::new(HEARTBEAT_SCRIPT),
             epoch: Script::new(EPOCH_SCRIPT),
+            document: Script::new(include_str!("document.lua")),
             id: signed(fastrand::u64(1..1 << 52)),
             masters: Masters::default(),
             node: None,
@@ -265,6 +272,40 @@ impl Link for RedisLink {
         } else {
             0
         }
+    }
+
+    fn has_document(&self, connection: &Connection) -> bool {
+        connection.node.as_ref().is_none_or(|node| {
+            node.cluster
+                .has(&node.name, slot_of(DOCUMENT_TAG.as_bytes()))
+        })
+    }
+
+    async fn document(
+        &self,
+        connection: &Connection,
+        known: u64,
+        new: Option<&NewDocument>,
+    ) -> Result<ToldDocument, Trouble> {
+        let mut call = self.document.key(format!("tollgate:{{{DOCUMENT_TAG}}}"));
+        call.arg(self.pinned_now()).arg(known);
+        if let Some(new) = new {
+            call.arg(new.known)
+                .arg(new.epoch)
+                .arg(&new.text)
+                .arg(new.keep.as_secs().max(1));
+        }
+        let told: (u64, u64, u8, Option<String>) = call
+            .invoke_async(&mut connection.wire.clone())
+            .await
+            .map_err(|error| self.trouble(error))?;
+        let (epoch, now, written, text) = told;
+        Ok(ToldDocument {
+            epoch,
+            now: Timestamp::from_micros(now),
+            written: written == 1,
+            text,
+        })
     }
 
     async fn housekeep(&self, connection: &Connection) -> Result<(), Trouble> {

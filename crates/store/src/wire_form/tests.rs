@@ -18,8 +18,12 @@ fn the_same_numbers_stay_the_same_shape_while_requests_of_the_last_generation_ar
         assert!(Arc::ptr_eq(&names.shape(&new), &after));
     }
     // Reload after reload, no more than a few are kept.
-    for amount in 30..40 {
+    for amount in 30..30 + 2 * KNOWN_MAX as u64 {
         names.shape(&of(amount));
+        assert!(
+            Arc::ptr_eq(&names.shape(&new), &after),
+            "what is used stays"
+        );
     }
     assert_eq!(names.shapes.read()[old.index].len(), KNOWN_MAX);
 }

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::local::set::Locked;
-use tollgate_limit::bucket::Report;
-use tollgate_limit::{Change, Standing, Verdict};
+use tollgate_limit::bucket::{Level, Report};
+use tollgate_limit::{Change, Standing, Timestamp, Verdict};
 
-use super::PackedTable;
+use super::{LATE, PackedTable};
 
 /// One bucket with its set locked.
 #[derive(Debug)]
@@ -69,6 +69,11 @@ impl PackedSlot<'_> {
         if settled != self.table.packed.corrected(self.word, self.ticks) {
             self.write(settled);
         }
+    }
+
+    /// Its level, and the burst it remembers; `None`: it has been full for long.
+    pub(crate) fn state(&self, now: Timestamp) -> Option<(Level, u64)> {
+        self.table.packed.unpack(self.word, now, LATE)
     }
 
     /// Takes over a bucket of a predecessor: the larger debt wins.

@@ -63,6 +63,14 @@ impl<'t> WideSlot<'t> {
         );
     }
 
+    /// Its state in the numbers of the draw, and what it remembers; `None`: it is full.
+    pub(crate) fn state(&self, now: Timestamp) -> Option<(State, u64)> {
+        let bucket = self.bucket(now)?.into_owned();
+        let expiry = self.algorithm().expiry_beyond(&bucket.state, bucket.beyond);
+        let is_full = expiry.is_some_and(|expiry| expiry.after(LATE) <= now);
+        (!is_full).then_some((bucket.state, bucket.beyond))
+    }
+
     fn algorithm(&self) -> &'t Algorithm {
         self.table.algorithm(self.by)
     }

@@ -1,0 +1,188 @@
+//! Overrides of operators: other numbers, no limit, or a block, for one key of a limit and until a
+//! moment. This module knows which are in force; [`super::overridden`] decides by them.
+//!
+//! A request pays one load while there are none. The table is replaced as a whole, by any thread,
+//! and is the same for every generation of a limiter: it names buckets by limit and key, never by
+//! the numbers of a policy.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use foldhash::fast::RandomState;
+use smallvec::SmallVec;
+
+use tollgate_limit::{Claim, Limit, Placement, Rate, Role, Timestamp};
+use tollgate_store::{HashKey, Store};
+
+use super::Limiter;
+
+/// One override.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// The limit's name.
+    pub limit: Arc<str>,
+    /// Where its buckets are.
+    pub placement: Placement,
+    /// The bucket, by [`Limiter::bucket_hash`].
+    pub bucket: u128,
+    /// What it does.
+    pub effect: Effect,
+    /// Its end.
+    pub until: Timestamp,
+}
+
+/// What an override does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The limit has this rate, or this burst, or both.
+    Numbers {
+        /// The rate; `None`: the limit's own.
+        rate: Option<Rate>,
+        /// The burst; `None`: see [`Limit::with_numbers`].
+        burst: Option<u64>,
+    },
+    /// The limit does not apply.
+    Unlimited,
+    /// Every request is refused.
+    Block,
+}
+
+/// The overrides in force, shared by the generations of a limiter.
+#[derive(Debug)]
+pub(super) struct Overrides {
+    any: AtomicBool,
+    table: ArcSwap<Table>,
+    /// Names the buckets in the process.
+    local: ArcSwap<HashKey>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// The limits with overrides. Only keys of these are hashed.
+    limits: Vec<(Arc<str>, Placement)>,
+    by_bucket: HashMap<(bool, u128), Override, RandomState>,
+}
+
+impl Default for Overrides {
+    fn default() -> Self {
+        Self {
+            any: AtomicBool::new(false),
+            table: ArcSwap::default(),
+            local: ArcSwap::from_pointee(HashKey::new(b"")),
+        }
+    }
+}
+
+/// The override of each claim, in the order of the claims.
+pub(super) type Found = SmallVec<[Option<(Effect, Timestamp)>; 4]>;
+
+impl Overrides {
+    /// Whether there are none.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Relaxed)
+    }
+
+    /// The overrides of `claims` at `now`; `None`: none has one.
+    pub(super) fn find(
+        &self,
+        claims: &[Claim<'_>],
+        store: &impl Store,
+        now: Timestamp,
+    ) -> Option<Found> {
+        let table = self.table.load();
+        let mut any = false;
+        let find = |claim: &Claim<'_>| {
+            let found = self.of(&table, claim.limit, claim.key, store)?;
+            (found.until > now).then_some((found.effect, found.until))
+        };
+        let found: Found = claims
+            .iter()
+            .map(find)
+            .inspect(|found| any |= found.is_some())
+            .collect();
+        any.then_some(found)
+    }
+
+    fn of<'t>(
+        &self,
+        table: &'t Table,
+        limit: &Limit,
+        key: &[u8],
+        store: &impl Store,
+    ) -> Option<&'t Override> {
+        let is_of = |(name, placement): &(Arc<str>, Placement)| {
+            *placement == limit.placement && *name == limit.name
+        };
+        if limit.role != Role::Live || !table.limits.iter().any(is_of) {
+            return None;
+        }
+        let bucket = self.hash(limit, key, store)?;
+        table.by_bucket.get(&(is_shared(limit.placement), bucket))
+    }
+
+    fn hash(&self, limit: &Limit, key: &[u8], store: &impl Store) -> Option<u128> {
+        match limit.placement {
+            Placement::Local => Some(self.local.load().bucket(limit, key)),
+            Placement::Shared => store.bucket_hash(limit, key),
+        }
+    }
+}
+
+fn is_shared(placement: Placement) -> bool {
+    placement == Placement::Shared
+}
+
+impl<S: Store + Send + Sync> Limiter<S> {
+    /// Puts these overrides in force instead of all earlier ones.
+    pub fn put_overrides(&self, overrides: impl IntoIterator<Item = Override>) {
+        let mut table = Table::default();
+        for one in overrides {
+            let limit = (Arc::clone(&one.limit), one.placement);
+            if !table.limits.contains(&limit) {
+                table.limits.push(limit);
+            }
+            let bucket = (is_shared(one.placement), one.bucket);
+            table.by_bucket.insert(bucket, one);
+        }
+        let any = !table.by_bucket.is_empty();
+        let own = &self.generation.overrides;
+        own.table.store(Arc::new(table));
+        own.any.store(any, Ordering::Release);
+    }
+
+    /// Moves the buckets of overrides that have ended back to their tables; to be called now and
+    /// then.
+    pub fn bring_back(&self) {
+        self.generation.local.bring_back();
+        self.generation.shares.bring_back();
+    }
+
+    /// Names the buckets of the process by this secret, which must be the same after a restart for
+    /// overrides to be found again.
+    pub fn name_buckets_by(&self, secret: &[u8]) {
+        let key = HashKey::new(secret);
+        self.generation.overrides.local.store(Arc::new(key));
+    }
+
+    /// The name by which an override knows the bucket of `limit` for `key`; `None`: its store is not
+    /// there.
+    pub fn bucket_hash(&self, limit: &Limit, key: &[u8]) -> Option<u128> {
+        let generation = &self.generation;
+        generation.overrides.hash(limit, key, &*generation.shared)
+    }
+
+    /// The override in force for the bucket of `limit` for `key`.
+    pub fn overridden(&self, limit: &Limit, key: &[u8]) -> Option<Override> {
+        let generation = &self.generation;
+        let overrides = &generation.overrides;
+        if overrides.is_empty() {
+            return None;
+        }
+        let (table, now) = (overrides.table.load(), generation.local.clock().now());
+        let found = overrides.of(&table, limit, key, &*generation.shared)?;
+        (found.until > now).then(|| found.clone())
+    }
+}

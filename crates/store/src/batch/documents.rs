@@ -1,0 +1,203 @@
+//! The document that all gateways of a store share: the overrides of operators.
+//!
+//! The store keeps one text with an epoch, which is replaced by compare-and-set. Each gateway asks
+//! for the epoch every [`EVERY`], over the connection of its lane and beside its calls, and reads
+//! the text only when the epoch is another. While the store does not respond, the last text stays.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot, watch};
+
+use super::{Link, Shared, Trouble};
+use crate::StoreError;
+use tollgate_limit::Timestamp;
+
+/// How often the epoch is asked for.
+const EVERY: Duration = Duration::from_millis(50);
+
+/// How long a call may take; also how long the writer of a document waits.
+const WITHIN: Duration = Duration::from_secs(1);
+
+/// A difference of the clocks by less than this is not reported: calls take time.
+const DRIFT: u64 = 20_000;
+
+/// Documents that wait to be written. There are few operators.
+const WAITING_MAX: usize = 16;
+
+/// The document as this gateway last heard of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Document {
+    /// Its epoch, which every change raises; zero: there is none.
+    pub epoch: u64,
+    /// Its text.
+    pub text: Arc<str>,
+    /// By how much the store's clock is ahead of ours, in microseconds.
+    pub ahead: i64,
+    /// Whether the store has responded yet.
+    pub heard: bool,
+}
+
+/// A document to be written.
+#[derive(Debug)]
+pub(crate) struct NewDocument {
+    /// The epoch of the document that it replaces.
+    pub(crate) known: u64,
+    pub(crate) epoch: u64,
+    pub(crate) text: String,
+    /// How long it is kept, if nothing replaces it.
+    pub(crate) keep: Duration,
+}
+
+/// The response of a server.
+#[derive(Debug)]
+pub(crate) struct ToldDocument {
+    pub(crate) epoch: u64,
+    /// The server's clock.
+    pub(crate) now: Timestamp,
+    /// Whether the new document was written.
+    pub(crate) written: bool,
+    /// The text, unless its epoch is the one that is known.
+    pub(crate) text: Option<String>,
+}
+
+/// A document that waits to be written, and the one who waits for that.
+type Waiting = (NewDocument, oneshot::Sender<Result<bool, StoreError>>);
+
+/// What the lanes of a store and the users of its document share.
+#[derive(Debug)]
+pub(crate) struct Documents {
+    latest: watch::Sender<Document>,
+    waiting: Mutex<VecDeque<Waiting>>,
+    arrived: Notify,
+}
+
+impl Default for Documents {
+    fn default() -> Self {
+        Self {
+            latest: watch::Sender::new(Document::default()),
+            waiting: Mutex::default(),
+            arrived: Notify::new(),
+        }
+    }
+}
+
+impl Documents {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Document> {
+        self.latest.subscribe()
+    }
+
+    /// Writes a document, if the one it replaces is the present one; returns whether it was.
+    pub(crate) async fn replace(&self, new: NewDocument) -> Result<bool, StoreError> {
+        let (reply, replied) = oneshot::channel();
+        {
+            let mut waiting = self.waiting.lock();
+            // Those who gave up.
+            waiting.retain(|(_, reply)| !reply.is_closed());
+            if waiting.len() >= WAITING_MAX {
+                let words = "too many changes wait for the store";
+                return Err(StoreError::Unavailable(words.into()));
+            }
+            waiting.push_back((new, reply));
+        }
+        self.arrived.notify_one();
+        match tokio::time::timeout(2 * WITHIN, replied).await {
+            Ok(Ok(written)) => written,
+            Ok(Err(_)) => Err(StoreError::Unavailable("the store is shut down".into())),
+            Err(_) => Err(StoreError::Timeout),
+        }
+    }
+
+    fn take(&self) -> Option<Waiting> {
+        let mut waiting = self.waiting.lock();
+        while let Some((new, reply)) = waiting.pop_front() {
+            if !reply.is_closed() {
+                return Some((new, reply));
+            }
+        }
+        None
+    }
+
+    /// Publishes what a server said in response to a call that left at `sent`.
+    fn told(&self, told: ToldDocument, sent: Timestamp, received: Timestamp) {
+        let ours = i128::from(sent.as_micros() + received.since(sent).0 / 2);
+        let ahead = i64::try_from(i128::from(told.now.as_micros()) - ours).unwrap_or(0);
+        self.latest.send_if_modified(|document| {
+            let drifted = document.ahead.abs_diff(ahead) > DRIFT;
+            if document.heard && document.epoch == told.epoch && !drifted {
+                return false;
+            }
+            document.heard = true;
+            document.ahead = ahead;
+            if let Some(text) = told.text {
+                document.epoch = told.epoch;
+                document.text = text.into();
+            }
+            true
+        });
+    }
+}
+
+/// The task that watches the document over a connection. It ends when this is dropped.
+pub(super) struct Watching(tokio::task::JoinHandle<()>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Watches the document over `connection`.
+pub(super) fn watch<L: Link>(
+    shared: &Arc<Shared>,
+    link: &Rc<L>,
+    connection: &Rc<L::Connection>,
+) -> Watching {
+    let (shared, link) = (Arc::clone(shared), Rc::clone(link));
+    let connection = Rc::clone(connection);
+    Watching(tokio::task::spawn_local(async move {
+        loop {
+            if link.has_document(&connection) {
+                ask(&shared, &*link, &connection).await;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(EVERY) => {}
+                () = shared.documents.arrived.notified(), if link.has_document(&connection) => {}
+            }
+        }
+    }))
+}
+
+/// Asks for the document once, and writes the one that waits.
+async fn ask<L: Link>(shared: &Shared, link: &L, connection: &L::Connection) {
+    let documents = &shared.documents;
+    let (new, reply) = documents.take().unzip();
+    let known = {
+        let latest = documents.latest.borrow();
+        // Zero has a text too: none. It differs from every epoch that is not known.
+        if latest.heard { latest.epoch } else { u64::MAX }
+    };
+    let sent = shared.clock.now();
+    let call = link.document(connection, known, new.as_ref());
+    let outcome = tokio::time::timeout(WITHIN, call).await;
+    let written = match outcome {
+        Ok(Ok(told)) => {
+            let written = told.written;
+            documents.told(told, sent, shared.clock.now());
+            Ok(written)
+        }
+        Ok(Err(trouble)) => Err(match trouble {
+            Trouble::Lost(words) => StoreError::Lost(words),
+            other => StoreError::Unavailable(other.into_words()),
+        }),
+        // The lane's own calls find out whether the connection is dead.
+        Err(_) => Err(StoreError::Timeout),
+    };
+    if let Some(reply) = reply {
+        // A writer that is gone finds the outcome in the document.
+        let _ = reply.send(written);
+    }
+}

@@ -1,0 +1,79 @@
+//! The document that all gateways share: one row of a table.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::fault::Fault;
+use super::{PostgresLink, Session};
+use crate::batch::{NewDocument, ToldDocument};
+use crate::wire_form::{moment, signed};
+
+/// Whether this user can read and write it.
+const IS_THERE: &str =
+    "SELECT coalesce(has_table_privilege(to_regclass('tollgate_overrides'), 'SELECT')
+    AND has_table_privilege(to_regclass('tollgate_overrides'), 'INSERT')
+    AND has_table_privilege(to_regclass('tollgate_overrides'), 'UPDATE'), false)";
+
+const MAKE: &str = "BEGIN READ WRITE; CREATE TABLE IF NOT EXISTS tollgate_overrides (
+    id bigint NOT NULL PRIMARY KEY, epoch bigint NOT NULL, text text NOT NULL); COMMIT";
+
+const READ: &str = "SELECT coalesce(kept.epoch, 0),
+    coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+    CASE WHEN coalesce(kept.epoch, 0) <> $2 THEN coalesce(kept.text, '') END
+    FROM (SELECT 1) AS one LEFT JOIN tollgate_overrides AS kept ON kept.id = 1";
+
+const WRITE: &str = "WITH written AS (
+        INSERT INTO tollgate_overrides AS kept
+        SELECT 1, $2, $3 WHERE $1 = 0 OR EXISTS (SELECT FROM tollgate_overrides WHERE id = 1)
+        ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch, text = excluded.text WHERE kept.epoch = $1
+        RETURNING 1
+    ) SELECT count(*) FROM written";
+
+/// Whether there is a table for it; makes one if it may. Without one there are no overrides on this
+/// store, and everything else works.
+pub(super) async fn is_there(client: &Client, create: bool) -> Result<bool, tokio_postgres::Error> {
+    let ask = async || {
+        let row = client.query_typed_one(IS_THERE, &[]).await?;
+        row.try_get::<_, bool>(0)
+    };
+    if ask().await? || !create {
+        return ask().await;
+    }
+    if client.batch_execute(MAKE).await.is_err() {
+        client.batch_execute("ROLLBACK").await?;
+    }
+    ask().await
+}
+
+impl PostgresLink {
+    pub(super) async fn read_document(
+        &self,
+        session: &Session,
+        known: u64,
+        new: Option<&NewDocument>,
+    ) -> Result<ToldDocument, Fault> {
+        let mut written = false;
+        if let Some(new) = new {
+            let (expected, epoch) = (signed(new.known), signed(new.epoch));
+            let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
+                (&expected, Type::INT8),
+                (&epoch, Type::INT8),
+                (&new.text, Type::TEXT),
+            ];
+            let row = self.chore(session, WRITE, &parameters).await?;
+            written = row.try_get::<_, i64>(0)? == 1;
+        }
+        let (pinned, known) = (self.pinned(), signed(known));
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&pinned, Type::INT8), (&known, Type::INT8)];
+        let row = self.chore(session, READ, &parameters).await?;
+        let missing = Fault::Corrupt("the document has a number below zero");
+        let now = moment(row.try_get(1)?).ok_or(missing)?;
+        Ok(ToldDocument {
+            epoch: u64::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0),
+            now,
+            written,
+            text: row.try_get(2)?,
+        })
+    }
+}

@@ -1,0 +1,510 @@
+//! `PUT` and `DELETE /api/v1/keys/{identity}/{value}/override`, and `GET /api/v1/overrides`: other
+//! numbers, no limit, or a block for one caller, until a moment.
+
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::api::Problem;
+use super::audit::{Audit, Entry};
+use super::events::{Events, Kind};
+use super::limits::store;
+use super::live::{Key, Live, Now, moment};
+use super::resets::{By, chosen, prepared, reason, unrecorded};
+use crate::overrides::{ChangeError, Event, InForce, NewOverride, OVERRIDES_MAX, Setting};
+use tollgate_limit::{Limit, Micros, Mode, Timestamp};
+use tollgate_limiter::Effect;
+use tollgate_policy::{Rule, keys};
+
+/// What an operator asks for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    /// Why, for the audit.
+    reason: String,
+    /// The limit; `None`: every limit that the identity alone decides.
+    limit: Option<String>,
+    rate: Option<String>,
+    burst: Option<u64>,
+    #[serde(default)]
+    unlimited: bool,
+    #[serde(default)]
+    block: bool,
+    /// How long, as a duration.
+    #[serde(rename = "for")]
+    lasts: Option<String>,
+    /// Until when, in RFC 3339 form.
+    until: Option<String>,
+    /// Only tells what would be changed.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// What an operator lifts.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Lifted {
+    reason: String,
+    limit: Option<String>,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// What was changed, or would be.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Changed {
+    /// The version of this document.
+    pub format: u32,
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+    /// The caller's part of a bucket's key.
+    #[serde(flatten)]
+    pub key: Key,
+    /// The limits.
+    pub limits: Vec<ChangedLimit>,
+}
+
+/// The change for one limit.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChangedLimit {
+    /// The limit.
+    pub limit: String,
+    /// The tier whose numbers apply without an override.
+    pub tier: Option<String>,
+    /// `local` or `shared`.
+    pub store: String,
+    /// The override that was in force before; `null`: none.
+    pub before: Option<Overridden>,
+    /// The one that is in force now, or would be.
+    pub after: Option<Overridden>,
+    /// How the bucket stands.
+    pub now: Now,
+}
+
+/// An override in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overridden {
+    /// What it does.
+    #[serde(flatten)]
+    pub setting: Setting,
+    /// When it was set.
+    pub since: String,
+    /// Its end.
+    pub until: String,
+    /// The operator who set it.
+    pub operator: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Every override in force.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct List {
+    /// The version of this document.
+    pub format: u32,
+    /// The most that a store, or the process, keeps.
+    pub most: usize,
+    /// The overrides, in the order in which they were set.
+    pub overrides: Vec<Listed>,
+}
+
+/// One override.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Listed {
+    /// The limit.
+    pub limit: String,
+    /// `local` or `shared`.
+    pub store: String,
+    /// The key.
+    #[serde(flatten)]
+    pub key: Key,
+    /// The override.
+    #[serde(flatten)]
+    pub overridden: Overridden,
+    /// Why it changes nothing at present; `null`: it is obeyed.
+    pub why_not: Option<String>,
+}
+
+impl Live {
+    /// The overrides in force.
+    pub(super) fn overrides(&self) -> List {
+        let snapshot = self.current.load();
+        let listed = |one: InForce| Listed {
+            limit: one.entry.limit.clone(),
+            store: match one.placement {
+                tollgate_limit::Placement::Local => "local".to_owned(),
+                tollgate_limit::Placement::Shared => "shared".to_owned(),
+            },
+            key: Key {
+                key: one.entry.key.clone(),
+                name: one.entry.name.clone(),
+            },
+            why_not: why_not(&one, &snapshot.policy.rules),
+            overridden: Overridden::from(&one),
+        };
+        List {
+            format: FORMAT,
+            most: OVERRIDES_MAX,
+            overrides: self.overrides.list().into_iter().map(listed).collect(),
+        }
+    }
+
+    /// The override in force for the bucket of `limit` for `key`.
+    pub(super) fn overridden(&self, limit: &Limit, key: &[u8]) -> Option<Overridden> {
+        let found = self.overrides.find(limit, key)?;
+        Some(Overridden::from(&found))
+    }
+
+    /// Sets an override.
+    ///
+    /// # Errors
+    /// Why nothing, or not everything, was changed.
+    pub(super) async fn put_override(
+        &self,
+        identity: &str,
+        values: &[&str],
+        asked: &Asked,
+        by: &By<'_>,
+        audit: &Audit,
+    ) -> Result<Changed, Problem> {
+        let bad = |detail: String| Problem::new(StatusCode::BAD_REQUEST, detail);
+        let setting = Setting {
+            rate: asked.rate.clone(),
+            burst: asked.burst,
+            unlimited: asked.unlimited,
+            block: asked.block,
+        };
+        let effect = setting.effect().map_err(bad)?;
+        let until = self
+            .end(asked.lasts.as_deref(), asked.until.as_deref())
+            .map_err(bad)?;
+        let wanted = Wanted {
+            reason: reason(&asked.reason)?,
+            limit: asked.limit.as_deref(),
+            dry_run: asked.dry_run,
+            set: Some((setting, effect, until)),
+        };
+        self.change_override(identity, values, &wanted, by, audit)
+            .await
+    }
+
+    /// Lifts overrides.
+    ///
+    /// # Errors
+    /// Why nothing, or not everything, was changed.
+    pub(super) async fn lift_override(
+        &self,
+        identity: &str,
+        values: &[&str],
+        lifted: &Lifted,
+        by: &By<'_>,
+        audit: &Audit,
+    ) -> Result<Changed, Problem> {
+        let wanted = Wanted {
+            reason: reason(&lifted.reason)?,
+            limit: lifted.limit.as_deref(),
+            dry_run: lifted.dry_run,
+            set: None,
+        };
+        self.change_override(identity, values, &wanted, by, audit)
+            .await
+    }
+
+    async fn change_override(
+        &self,
+        identity: &str,
+        values: &[&str],
+        wanted: &Wanted<'_>,
+        by: &By<'_>,
+        audit: &Audit,
+    ) -> Result<Changed, Problem> {
+        let snapshot = self.current.load_full();
+        let policy = &snapshot.policy;
+        let sought = policy
+            .look_up(identity, values)
+            .map_err(|error| Problem::new(StatusCode::NOT_FOUND, error.to_string()))?;
+        let effect = wanted.set.as_ref().map(|(_, effect, _)| *effect);
+        let mut limits: Vec<&Limit> = chosen(
+            &policy.rules,
+            wanted.limit,
+            |rule| sought.decides(&rule.scope),
+            |rule| refuses(rule, effect),
+        )?
+        .into_iter()
+        .map(|rule| &**rule.variant(sought.numbers()))
+        .collect();
+        if wanted.set.is_none() {
+            limits.retain(|limit| self.overrides.find(limit, &sought.key).is_some());
+            if limits.is_empty() {
+                let detail = "no override of this caller is in force";
+                return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+            }
+        }
+        checked(&limits, effect)?;
+        let mut audit = prepared(audit)?;
+        let mut changed = Vec::new();
+        for limit in limits {
+            let before = self.overridden(limit, &sought.key);
+            let level = self.level(limit, &sought.key, 1).await;
+            let new = wanted.set.as_ref().map(|(setting, _, until)| NewOverride {
+                key: (keys::words(&sought.key, true), self.names.text(&sought.key)),
+                setting: setting.clone(),
+                until: *until,
+                operator: by.operator.name.clone(),
+                reason: wanted.reason.to_owned(),
+            });
+            if wanted.dry_run {
+                let after = new.as_ref().map(|new| Overridden::of_new(new, self.now()));
+                changed.push(changed_limit(limit, before, after, level));
+                continue;
+            }
+            self.overrides
+                .change(limit, &sought.key, new.as_ref())
+                .await
+                .map_err(|error| problem(limit, &error))?;
+            let one = changed_limit(
+                limit,
+                before,
+                self.overridden(limit, &sought.key),
+                self.level(limit, &sought.key, 1).await,
+            );
+            let recorded = audit.record(Entry {
+                at: moment(self.now()),
+                operator: by.operator.name.clone(),
+                from: by.peer.from.clone(),
+                action: if new.is_some() { "override" } else { "lift" }.to_owned(),
+                reason: wanted.reason.to_owned(),
+                limit: one.limit.clone(),
+                tier: one.tier.clone(),
+                key: self.key(&sought.key),
+                store: one.store.clone(),
+                before: level,
+                after: one.now.clone(),
+                override_before: one.before.as_ref().map(|before| before.setting.clone()),
+                override_after: one.after.as_ref().map(|after| after.setting.clone()),
+                until: one.after.as_ref().map(|after| after.until.clone()),
+            });
+            recorded.map_err(|error| unrecorded(&error))?;
+            changed.push(one);
+        }
+        Ok(Changed {
+            format: FORMAT,
+            dry_run: wanted.dry_run,
+            key: self.key(&sought.key),
+            limits: changed,
+        })
+    }
+
+    /// The end that is asked for, by this gateway's clock.
+    fn end(&self, lasts: Option<&str>, until: Option<&str>) -> Result<Timestamp, String> {
+        let now = self.now();
+        let end = match (lasts, until) {
+            (Some(lasts), None) => {
+                let span = tollgate_config::duration(lasts)
+                    .map_err(|why| format!("`for` is a duration like \"1h\": {why}"))?;
+                now.after(span)
+            }
+            (None, Some(until)) => {
+                let wrong = |why: &dyn std::fmt::Display| {
+                    format!("`until` is a time like \"2030-01-31T18:00:00Z\": {why}")
+                };
+                let until: jiff::Timestamp = until.parse().map_err(|error| wrong(&error))?;
+                u64::try_from(until.as_microsecond())
+                    .map(Timestamp::from_micros)
+                    .map_err(|_| wrong(&"it is before 1970"))?
+            }
+            _ => {
+                return Err("an override has an end: exactly one of `for` and `until`".to_owned());
+            }
+        };
+        if end <= now {
+            return Err("an override ends in the future".to_owned());
+        }
+        if end.since(now) > LONGEST {
+            let days = LONGEST.0 / DAY;
+            return Err(format!(
+                "an override lasts {days} days at most: change the numbers in the file for longer"
+            ));
+        }
+        Ok(end)
+    }
+}
+
+/// The event of a change of the overrides in force, on whichever gateway it was made.
+#[derive(Serialize)]
+struct OverrideEvent<'e> {
+    limit: &'e str,
+    #[serde(flatten)]
+    key: Key,
+    #[serde(flatten)]
+    overridden: Overridden,
+    /// Whether it was lifted before its end.
+    lifted: bool,
+}
+
+/// Emits the event of a change.
+pub fn emit(events: &Events, event: &Event) {
+    let kind = if event.set {
+        Kind::OverrideSet
+    } else {
+        Kind::OverrideEnded
+    };
+    let told = OverrideEvent {
+        limit: &event.limit,
+        key: Key {
+            key: event.key.clone(),
+            name: event.name.clone(),
+        },
+        overridden: Overridden {
+            setting: event.setting.clone(),
+            since: moment(event.since),
+            until: moment(event.until),
+            operator: event.operator.clone(),
+            reason: event.reason.clone(),
+        },
+        lifted: event.lifted,
+    };
+    events.emit(kind, &told);
+}
+
+/// A change that is wanted.
+struct Wanted<'w> {
+    reason: &'w str,
+    limit: Option<&'w str>,
+    dry_run: bool,
+    /// `None`: an override is lifted.
+    set: Option<(Setting, Effect, Timestamp)>,
+}
+
+/// Why a limit takes no override like that.
+fn refuses(rule: &Rule, effect: Option<Effect>) -> Option<&'static str> {
+    match effect {
+        _ if rule.is_off() => Some("is off: it has nothing to override"),
+        Some(Effect::Numbers { .. }) if rule.live.algorithm.depth().is_none() => {
+            Some("has places, not a rate: they can be blocked or unlimited")
+        }
+        Some(Effect::Block) if rule.live.mode != Mode::Enforce => {
+            Some("only counts (mode = \"shadow\"): it refuses nothing, and blocks nothing")
+        }
+        _ => None,
+    }
+}
+
+/// Checks other numbers against the limits that are to have them.
+fn checked(limits: &[&Limit], effect: Option<Effect>) -> Result<(), Problem> {
+    let Some(Effect::Numbers { rate, burst }) = effect else {
+        return Ok(());
+    };
+    if let [first, second, ..] = limits {
+        let detail = format!(
+            "numbers are for one limit: name it with `limit`; this caller has `{}`, `{}`{}",
+            first.name,
+            second.name,
+            if limits.len() > 2 { " and others" } else { "" }
+        );
+        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+    }
+    for limit in limits {
+        if let Err(errors) = limit.with_numbers(rate, burst) {
+            let errors: Vec<String> = errors
+                .into_iter()
+                .map(|error| format!("`{}`: {}", error.field, error.message))
+                .collect();
+            let detail = format!("limit `{}`: {}", limit.name, errors.join("; "));
+            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+        }
+    }
+    Ok(())
+}
+
+fn changed_limit(
+    limit: &Limit,
+    before: Option<Overridden>,
+    after: Option<Overridden>,
+    now: Now,
+) -> ChangedLimit {
+    ChangedLimit {
+        limit: limit.name.to_string(),
+        tier: limit.tier.as_deref().map(str::to_owned),
+        store: store(limit).to_owned(),
+        before,
+        after,
+        now,
+    }
+}
+
+/// Why an override changes nothing under the policy in force.
+fn why_not(one: &InForce, rules: &[Rule]) -> Option<String> {
+    let Some(rule) = rules.iter().find(|rule| *rule.name == *one.entry.limit) else {
+        return Some("no limit has this name any more".to_owned());
+    };
+    if rule.live.placement != one.placement {
+        return Some("the limit has its buckets elsewhere now".to_owned());
+    }
+    let effect = one.entry.setting.effect();
+    if let Err(why) = effect {
+        return Some(format!("this version cannot read it: {why}"));
+    }
+    if let Some(why) = refuses(rule, effect.ok()) {
+        return Some(format!("the limit {why}"));
+    }
+    let Ok(Effect::Numbers { rate, burst }) = one.entry.setting.effect() else {
+        return None;
+    };
+    let taken = rule.live.with_numbers(rate, burst);
+    taken
+        .err()
+        .map(|_| "the limit cannot have these numbers any more".to_owned())
+}
+
+fn problem(limit: &Limit, error: &ChangeError) -> Problem {
+    let code = match error {
+        ChangeError::TooMany(_) => StatusCode::CONFLICT,
+        ChangeError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    Problem::new(code, format!("limit `{}`: {error}", limit.name))
+}
+
+impl From<&InForce> for Overridden {
+    fn from(one: &InForce) -> Self {
+        Self {
+            setting: one.entry.setting.clone(),
+            since: moment(one.set),
+            until: moment(one.until),
+            operator: one.entry.operator.clone(),
+            reason: one.entry.reason.clone(),
+        }
+    }
+}
+
+impl Overridden {
+    /// One that would be set now.
+    fn of_new(new: &NewOverride, now: Timestamp) -> Self {
+        Self {
+            setting: new.setting.clone(),
+            since: moment(now),
+            until: moment(new.until),
+            operator: new.operator.clone(),
+            reason: new.reason.clone(),
+        }
+    }
+
+    /// The override in words: "blocked until …, by ann: ticket 4711".
+    pub fn words(&self) -> String {
+        format!(
+            "{} until {}, by {}: {}",
+            self.setting.words(),
+            self.until,
+            self.operator,
+            self.reason
+        )
+    }
+}
+
+/// [`Changed::format`] and [`List::format`] of this version.
+const FORMAT: u32 = 1;
+
+/// Microseconds of a day.
+const DAY: u64 = 86_400_000_000;
+
+/// The longest that an override lasts.
+const LONGEST: Micros = Micros(30 * DAY);

@@ -1,0 +1,156 @@
+//! Changes of overrides, as operators make them.
+
+use std::time::Duration;
+
+use super::document::hexadecimal;
+use super::{Document, Entry, Kept, Overrides, Setting, theirs};
+use tollgate_limit::{Limit, Placement, Timestamp};
+use tollgate_store::StoreError;
+
+/// An override to be set.
+#[derive(Clone, Debug)]
+pub(crate) struct NewOverride {
+    /// The key in words, without what may be a secret, and its name in logs.
+    pub(crate) key: (String, String),
+    pub(crate) setting: Setting,
+    /// Its end by this gateway's clock, or by the store's.
+    pub(crate) until: Timestamp,
+    pub(crate) operator: String,
+    pub(crate) reason: String,
+}
+
+/// Why a change was not made.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum ChangeError {
+    /// There are too many overrides.
+    #[error("{0}")]
+    TooMany(String),
+    /// The document cannot be read or written.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// How often a change is made again after another gateway's.
+const ATTEMPTS: u32 = 16;
+
+/// How long a store keeps the document after its last override has ended.
+const KEPT: Duration = Duration::from_secs(86_400);
+
+impl Overrides {
+    /// Sets an override, or lifts one (`new`: `None`); returns the one that was in force before.
+    /// When it returns, this gateway obeys.
+    pub(crate) async fn change(
+        &self,
+        limit: &Limit,
+        key: &[u8],
+        new: Option<&NewOverride>,
+    ) -> Result<Option<Entry>, ChangeError> {
+        let bucket = self.0.current.load().limiter.bucket_hash(limit, key);
+        let Some(bucket) = bucket else {
+            let words = "there is no shared store".to_owned();
+            return Err(ChangeError::Unavailable(words));
+        };
+        let edit = |document: &mut Document, ahead: i64| {
+            let before = document.find(limit, bucket).cloned();
+            match new {
+                None => document
+                    .overrides
+                    .retain(|entry| !entry.is_of(limit, bucket)),
+                Some(new) => {
+                    let now = self.0.clock.now();
+                    let entry = Entry {
+                        limit: limit.name.to_string(),
+                        bucket: hexadecimal(bucket),
+                        key: new.key.0.clone(),
+                        name: new.key.1.clone(),
+                        setting: new.setting.clone(),
+                        set: theirs(now, ahead).as_micros(),
+                        until: theirs(new.until, ahead).as_micros(),
+                        operator: new.operator.clone(),
+                        reason: new.reason.clone(),
+                    };
+                    document.set(entry).map_err(ChangeError::TooMany)?;
+                }
+            }
+            Ok(before)
+        };
+        match limit.placement {
+            Placement::Local => self.0.change_local(edit),
+            Placement::Shared => self.0.change_shared(edit).await,
+        }
+    }
+
+    /// Tells all gateways that this bucket was filled, so that none refuses by what it knew.
+    pub(crate) async fn was_reset(&self, limit: &Limit) -> Result<(), ChangeError> {
+        if limit.placement == Placement::Local {
+            return Ok(());
+        }
+        let raise = |document: &mut Document, _| {
+            document.resets = document.resets.wrapping_add(1);
+            Ok(())
+        };
+        self.0.change_shared(raise).await
+    }
+}
+
+impl Kept {
+    fn change_local<T>(
+        &self,
+        edit: impl FnOnce(&mut Document, i64) -> Result<T, ChangeError>,
+    ) -> Result<T, ChangeError> {
+        let _writing = self.writing.lock();
+        let mut document = self.known.lock().local.clone();
+        document.remove_ended(self.clock.now());
+        let told = edit(&mut document, 0)?;
+        if let Some(file) = &self.file {
+            file.write(&document).map_err(|error| {
+                let words = format!("the file of overrides cannot be written: {error}");
+                ChangeError::Unavailable(words)
+            })?;
+        }
+        self.learn_local(document);
+        Ok(told)
+    }
+
+    async fn change_shared<T>(
+        &self,
+        edit: impl Fn(&mut Document, i64) -> Result<T, ChangeError>,
+    ) -> Result<T, ChangeError> {
+        let snapshot = self.current.load_full();
+        let unavailable = |words: String| ChangeError::Unavailable(format!("the store: {words}"));
+        let Some(store) = snapshot.limiter.shared().remote() else {
+            return Err(unavailable("none is configured".to_owned()));
+        };
+        let mut watched = store.document();
+        for _ in 0..ATTEMPTS {
+            let present = watched.borrow_and_update().clone();
+            if !present.heard {
+                let words = "it has not responded yet, or its schema lacks the table tollgate_overrides (`tollgate schema --sql postgres`)";
+                return Err(unavailable(words.to_owned()));
+            }
+            let mut document = Document::read(&present.text)
+                .map_err(|error| unavailable(format!("its overrides cannot be read: {error}")))?;
+            let now = theirs(self.clock.now(), present.ahead);
+            document.remove_ended(now);
+            let told = edit(&mut document, present.ahead)?;
+            let last = document.overrides.iter().map(Entry::until).max();
+            let keep = Duration::from(last.unwrap_or(now).since(now)) + KEPT;
+            let replaced = store.replace_document(present.epoch, document.text(), keep);
+            match replaced.await {
+                Ok(true) => {
+                    self.learn_shared(&watched);
+                    return Ok(told);
+                }
+                Ok(false) => {}
+                Err(error @ (StoreError::Timeout | StoreError::Lost(_))) => {
+                    let words = format!("{error}; the change may have been made");
+                    return Err(unavailable(words));
+                }
+                Err(error) => return Err(unavailable(error.to_string())),
+            }
+        }
+        Err(unavailable(
+            "other gateways change overrides at the same time; try again".to_owned(),
+        ))
+    }
+}

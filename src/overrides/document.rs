@@ -1,0 +1,218 @@
+//! The document of overrides, as a store or a file keeps it: which are set, by whom, until when.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use tollgate_limit::{Limit, Placement, Timestamp};
+use tollgate_limiter::{Effect, Override};
+
+/// All overrides of a store, or of the process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Document {
+    /// The version of this document.
+    format: u32,
+    /// Raised by each reset of a bucket, so that gateways forget what they know of exhausted ones.
+    #[serde(default)]
+    pub(crate) resets: u64,
+    /// The overrides, in the order in which they were set.
+    pub(crate) overrides: Vec<Entry>,
+}
+
+/// One override. Its key is a keyed hash: nothing tells what a caller sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    /// The limit.
+    pub(crate) limit: String,
+    /// The bucket: 32 hexadecimal digits.
+    pub(crate) bucket: String,
+    /// The key in words, without what may be a secret.
+    pub(crate) key: String,
+    /// The key's name in logs.
+    pub(crate) name: String,
+    /// What it does.
+    #[serde(flatten)]
+    pub(crate) setting: Setting,
+    /// When it was set, in microseconds of the store's clock.
+    pub(crate) set: u64,
+    /// Its end, by the same clock.
+    pub(crate) until: u64,
+    /// The operator who set it.
+    pub(crate) operator: String,
+    /// Why.
+    pub(crate) reason: String,
+}
+
+/// What an override does: other numbers, or no limit, or a block.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// The rate; `null`: the limit's own.
+    #[serde(default)]
+    pub rate: Option<String>,
+    /// The burst; `null`: the limit's own.
+    #[serde(default)]
+    pub burst: Option<u64>,
+    /// Whether the limit does not apply.
+    #[serde(default)]
+    pub unlimited: bool,
+    /// Whether every request is refused.
+    #[serde(default)]
+    pub block: bool,
+}
+
+impl Setting {
+    /// What it does.
+    ///
+    /// # Errors
+    /// Why it is not one setting.
+    pub(crate) fn effect(&self) -> Result<Effect, String> {
+        let numbers = self.rate.is_some() || self.burst.is_some();
+        match (numbers, self.unlimited, self.block) {
+            (false, true, false) => Ok(Effect::Unlimited),
+            (false, false, true) => Ok(Effect::Block),
+            (true, false, false) => Ok(Effect::Numbers {
+                rate: self
+                    .rate
+                    .as_deref()
+                    .map(tollgate_config::rate)
+                    .transpose()?,
+                burst: self.burst,
+            }),
+            _ => Err(
+                "an override has exactly one of: `rate` or `burst` (or both), `unlimited`, `block`"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// The setting in words.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Self { block: true, .. } => "blocked".to_owned(),
+            Self {
+                unlimited: true, ..
+            } => "unlimited".to_owned(),
+            Self { rate, burst, .. } => {
+                let rate = rate.as_ref().map(|rate| format!("rate {rate}"));
+                let burst = burst.map(|burst| format!("burst {burst}"));
+                let parts: Vec<String> = rate.into_iter().chain(burst).collect();
+                parts.join(", ")
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// Whether it is for this bucket.
+    pub(crate) fn is_of(&self, limit: &Limit, bucket: u128) -> bool {
+        *self.limit == *limit.name && self.bucket == hexadecimal(bucket)
+    }
+
+    pub(crate) fn until(&self) -> Timestamp {
+        Timestamp::from_micros(self.until)
+    }
+
+    /// The override for a limiter; `ahead`: by how much the store's clock is ahead of ours. `None`:
+    /// another version's, which this one cannot read.
+    fn compiled(&self, placement: Placement, ahead: i64) -> Option<Override> {
+        Some(Override {
+            limit: Arc::from(self.limit.as_str()),
+            placement,
+            bucket: u128::from_str_radix(&self.bucket, 16).ok()?,
+            effect: self.setting.effect().ok()?,
+            until: ours(self.until(), ahead),
+        })
+    }
+}
+
+impl Default for Document {
+    fn default() -> Self {
+        Self {
+            format: FORMAT,
+            resets: 0,
+            overrides: Vec::new(),
+        }
+    }
+}
+
+impl Document {
+    /// Reads a document; an empty text has no overrides.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        let document: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if document.format == FORMAT {
+            Ok(document)
+        } else {
+            Err(format!("it is of another version: {}", document.format))
+        }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        serde_json::to_string(self).expect("text and numbers are JSON")
+    }
+
+    /// Removes the overrides that have ended at `now`, by the store's clock.
+    pub(crate) fn remove_ended(&mut self, now: Timestamp) {
+        self.overrides.retain(|entry| entry.until() > now);
+    }
+
+    /// The override of this bucket.
+    pub(crate) fn find(&self, limit: &Limit, bucket: u128) -> Option<&Entry> {
+        self.overrides
+            .iter()
+            .find(|entry| entry.is_of(limit, bucket))
+    }
+
+    /// Sets an override instead of the one that its bucket has.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub(crate) fn set(&mut self, new: Entry) -> Result<(), String> {
+        self.overrides
+            .retain(|entry| (&entry.limit, &entry.bucket) != (&new.limit, &new.bucket));
+        if self.overrides.len() >= OVERRIDES_MAX {
+            return Err(format!(
+                "{OVERRIDES_MAX} overrides are in force already; lift some, or change the limit's numbers in the file"
+            ));
+        }
+        self.overrides.push(new);
+        Ok(())
+    }
+
+    /// The overrides for a limiter.
+    pub(crate) fn compiled(
+        &self,
+        placement: Placement,
+        ahead: i64,
+    ) -> impl Iterator<Item = Override> {
+        self.overrides
+            .iter()
+            .filter_map(move |entry| entry.compiled(placement, ahead))
+    }
+}
+
+/// A moment of the store's clock by ours, which the store's is `ahead` of.
+pub(crate) fn ours(at: Timestamp, ahead: i64) -> Timestamp {
+    Timestamp::from_micros(at.as_micros().saturating_add_signed(ahead.saturating_neg()))
+}
+
+/// A moment of our clock by the store's.
+pub(crate) fn theirs(at: Timestamp, ahead: i64) -> Timestamp {
+    Timestamp::from_micros(at.as_micros().saturating_add_signed(ahead))
+}
+
+/// The name of a bucket as documents have it.
+pub(crate) fn hexadecimal(bucket: u128) -> String {
+    format!("{bucket:032x}")
+}
+
+/// [`Document::format`] of this version.
+const FORMAT: u32 = 1;
+
+/// The most overrides of a store, and of the process.
+pub(crate) const OVERRIDES_MAX: usize = 1_000;

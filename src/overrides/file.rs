@@ -1,0 +1,48 @@
+//! The file of the overrides of limits in the process.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+
+use super::Document;
+use crate::app::state_file::{beside, private};
+
+/// A file that is replaced as a whole, with access for its owner only.
+#[derive(Debug)]
+pub(super) struct LocalFile(PathBuf);
+
+/// A larger file is not one of ours.
+const BYTES_MAX: u64 = 4 << 20;
+
+impl LocalFile {
+    /// The file beside this state file.
+    pub(super) fn of(state_file: &std::path::Path) -> Self {
+        Self(beside(state_file, ".overrides"))
+    }
+
+    /// Reads it; without a file there are no overrides.
+    pub(super) fn read(&self) -> Result<Document, String> {
+        let mut text = String::new();
+        match private().read(true).open(&self.0) {
+            Ok(file) => file.take(BYTES_MAX).read_to_string(&mut text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(error),
+        }
+        .map_err(|error| error.to_string())
+        .and_then(|_| Document::read(&text))
+        .map_err(|error| format!("{}: {error}", self.0.display()))
+    }
+
+    /// Replaces it. A crash leaves the old one or the new one.
+    pub(super) fn write(&self, document: &Document) -> io::Result<()> {
+        let new = beside(&self.0, ".new");
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = private().write(true).create_new(true).open(&new)?;
+        file.write_all(document.text().as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &self.0)
+    }
+}

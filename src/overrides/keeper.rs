@@ -1,0 +1,312 @@
+//! Learns of changed overrides, and puts them in force.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+use super::{Document, Entry, Event, Kept, Known, LocalFile, Overrides, ours};
+use tollgate_gateway::gateway::Snapshot;
+use tollgate_limit::{Placement, Timestamp};
+use tollgate_store::{Document as Shared, clock::Clock};
+
+/// How often ends are looked for, and whether a reload has brought another store.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How often buckets are moved back to their tables, in ticks.
+const BRING_BACK_EVERY: u32 = 10;
+
+/// How often, and after what time, a start looks whether a store that responds has told its
+/// overrides.
+const FIRST_LOOKS: u32 = 250;
+const FIRST_LOOK_EVERY: Duration = Duration::from_millis(2);
+
+impl Overrides {
+    /// The overrides of the gateway whose snapshot is `current`, in force as far as they are known.
+    /// `state_file`: local ones are kept beside it. `secret` names buckets of the process.
+    pub(crate) fn start(
+        current: Arc<ArcSwap<Snapshot>>,
+        clock: Clock,
+        state_file: Option<&std::path::Path>,
+        secret: &[u8],
+    ) -> Self {
+        current.load().limiter.name_buckets_by(secret);
+        let kept = Kept {
+            current,
+            clock,
+            file: state_file.map(LocalFile::of),
+            known: parking_lot::Mutex::default(),
+            writing: parking_lot::Mutex::default(),
+            listeners: parking_lot::Mutex::default(),
+        };
+        match kept
+            .file
+            .as_ref()
+            .map_or(Ok(Document::default()), LocalFile::read)
+        {
+            Ok(document) => kept.learn_local(document),
+            Err(error) => {
+                tracing::error!(%error, "the overrides of local limits cannot be read: none is in force");
+            }
+        }
+        kept.hear_first();
+        Self(Arc::new(kept))
+    }
+}
+
+impl Kept {
+    /// Waits a moment for the document of a store that responds, so that a blocked key stays blocked
+    /// through a restart.
+    fn hear_first(&self) {
+        let snapshot = self.current.load_full();
+        let Some(store) = snapshot.limiter.shared().remote() else {
+            return;
+        };
+        let watched = store.document();
+        for _ in 0..FIRST_LOOKS {
+            if watched.borrow().heard || !store.health().up {
+                break;
+            }
+            std::thread::sleep(FIRST_LOOK_EVERY);
+        }
+        self.learn_shared(&watched);
+    }
+
+    pub(super) fn learn_local(&self, document: Document) {
+        self.learn(Placement::Local, |known| known.local = document);
+    }
+
+    /// Learns the document that the store has told last.
+    pub(super) fn learn_shared(&self, watched: &watch::Receiver<Shared>) {
+        self.learn(Placement::Shared, |known| {
+            // Read under the lock, so that an older one never replaces a newer one.
+            let heard = watched.borrow();
+            if !heard.heard {
+                return;
+            }
+            known.ahead = heard.ahead;
+            match Document::read(&heard.text) {
+                Ok(document) => known.shared = document,
+                Err(error) => {
+                    tracing::error!(%error, "the overrides in the store cannot be read: those that are known stay");
+                }
+            }
+        });
+    }
+
+    /// Changes what is known, and puts it in force.
+    fn learn(&self, placement: Placement, change: impl FnOnce(&mut Known)) {
+        let mut known = self.known.lock();
+        let before = known.of(placement).clone();
+        change(&mut known);
+        self.put(&known);
+        let after = known.of(placement).clone();
+        let ahead = known.ahead_of(placement);
+        drop(known);
+        let changed = |from: &Document, to: &Document| -> Vec<Entry> {
+            let others = from
+                .overrides
+                .iter()
+                .filter(|one| !to.overrides.contains(one));
+            others.cloned().collect()
+        };
+        let (gone, new) = (changed(&before, &after), changed(&after, &before));
+        if placement == Placement::Shared
+            && (before.resets != after.resets || !gone.is_empty() || !new.is_empty())
+        {
+            self.let_go(gone.iter().chain(&new));
+        }
+        let now = self.clock.now();
+        for entry in gone {
+            let replaced = new
+                .iter()
+                .any(|one| (&one.limit, &one.bucket) == (&entry.limit, &entry.bucket));
+            // Those that had ended by themselves were told of then.
+            if !replaced && ours(entry.until(), ahead) > now {
+                self.tell(false, true, entry, ahead);
+            }
+        }
+        for entry in new {
+            self.tell(true, false, entry, ahead);
+        }
+    }
+
+    /// Puts all overrides in force that have not ended.
+    fn put(&self, known: &Known) {
+        let now = self.clock.now();
+        let local = known.local.compiled(Placement::Local, 0);
+        let shared = known.shared.compiled(Placement::Shared, known.ahead);
+        let in_force = local.chain(shared).filter(|one| one.until > now);
+        self.current.load().limiter.put_overrides(in_force);
+    }
+
+    /// Gives the leases of these buckets back, and forgets which buckets are exhausted.
+    fn let_go<'e>(&self, entries: impl Iterator<Item = &'e Entry>) {
+        let buckets: HashSet<u128> = entries
+            .filter_map(|entry| u128::from_str_radix(&entry.bucket, 16).ok())
+            .collect();
+        if let Some(store) = self.current.load().limiter.shared().remote() {
+            store.let_go(&buckets.into_iter().collect::<Vec<_>>());
+        }
+    }
+
+    fn tell(&self, set: bool, lifted: bool, entry: Entry, ahead: i64) {
+        let event = Event {
+            set,
+            lifted,
+            since: ours(Timestamp::from_micros(entry.set), ahead),
+            until: ours(entry.until(), ahead),
+            limit: entry.limit,
+            key: entry.key,
+            name: entry.name,
+            setting: entry.setting,
+            operator: entry.operator,
+            reason: entry.reason,
+        };
+        self.listeners
+            .lock()
+            .iter()
+            .for_each(|listener| listener(&event));
+    }
+
+    /// Tells of the overrides that have ended by themselves since `since`. They are out of force
+    /// already: each request compares their end with its time.
+    fn end(&self, since: Timestamp, now: Timestamp) {
+        let ended: Vec<(Entry, i64, Placement)> = {
+            let known = self.known.lock();
+            let of = |placement: Placement| {
+                let ahead = known.ahead_of(placement);
+                let ended = known.of(placement).overrides.iter().filter(move |entry| {
+                    let until = ours(entry.until(), ahead);
+                    since < until && until <= now
+                });
+                ended
+                    .map(move |entry| (entry.clone(), ahead, placement))
+                    .collect::<Vec<_>>()
+            };
+            [of(Placement::Local), of(Placement::Shared)].concat()
+        };
+        if ended.is_empty() {
+            return;
+        }
+        self.put(&self.known.lock());
+        let shared = ended.iter().filter(|one| one.2 == Placement::Shared);
+        self.let_go(shared.map(|(entry, ..)| entry));
+        for (entry, ahead, _) in ended {
+            self.tell(false, false, entry, ahead);
+        }
+    }
+}
+
+impl Known {
+    fn of(&self, placement: Placement) -> &Document {
+        match placement {
+            Placement::Local => &self.local,
+            Placement::Shared => &self.shared,
+        }
+    }
+
+    fn ahead_of(&self, placement: Placement) -> i64 {
+        match placement {
+            Placement::Local => 0,
+            Placement::Shared => self.ahead,
+        }
+    }
+}
+
+/// The thread that watches the store and the ends of overrides; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    stop: watch::Sender<bool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Thread {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When no thread or runtime can be made.
+    pub(crate) fn start(overrides: &Overrides) -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()?;
+        let (stop, stopped) = watch::channel(false);
+        let kept = Arc::clone(&overrides.0);
+        let thread = std::thread::Builder::new()
+            .name("overrides".to_owned())
+            .spawn(move || runtime.block_on(kept.watch(stopped)))?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take() {
+            // A panic has already been logged by its thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Kept {
+    async fn watch(&self, mut stopped: watch::Receiver<bool>) {
+        let (mut store, mut since, mut ticks) = (None, self.clock.now(), 0_u32);
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let backend = Arc::clone(self.current.load().limiter.shared());
+            let is_same = |(known, _): &(std::sync::Weak<_>, _)| {
+                std::ptr::eq(known.as_ptr(), Arc::as_ptr(&backend))
+            };
+            if !store.as_ref().is_some_and(is_same) {
+                // A reload has brought another store, or none.
+                if store.is_some() {
+                    self.learn(Placement::Shared, |known| {
+                        known.shared = Document::default();
+                    });
+                }
+                let watched = backend.remote().map(|store| store.document());
+                if let Some(watched) = &watched {
+                    self.learn_shared(watched);
+                }
+                store = Some((Arc::downgrade(&backend), watched));
+            }
+            drop(backend);
+            let watched = store.as_mut().and_then(|(_, watched)| watched.as_mut());
+            tokio::select! {
+                watched = changed(watched) => match watched {
+                    Some(watched) => self.learn_shared(watched),
+                    // The store is closed.
+                    None => { tick.tick().await; }
+                },
+                _ = tick.tick() => {}
+                _ = stopped.wait_for(|stopped| *stopped) => return,
+            }
+            let now = self.clock.now();
+            self.end(since, now);
+            since = now;
+            ticks = ticks.wrapping_add(1);
+            if ticks.is_multiple_of(BRING_BACK_EVERY) {
+                self.current.load().limiter.bring_back();
+            }
+        }
+    }
+}
+
+/// Waits for another document; forever without a store. `None`: there will be none.
+async fn changed(
+    watched: Option<&mut watch::Receiver<Shared>>,
+) -> Option<&mut watch::Receiver<Shared>> {
+    let Some(watched) = watched else {
+        return std::future::pending().await;
+    };
+    watched.changed().await.ok()?;
+    watched.mark_unchanged();
+    Some(watched)
+}

@@ -1,0 +1,129 @@
+//! Overrides of operators: for one key of a limit, and until a moment, other numbers, no limit, or a
+//! block. Decides nothing; the limiter does.
+//!
+//! Those of shared limits are one document in the store, which all gateways watch, so that each
+//! obeys within a few polls. Those of limits in the process are a file beside the state file, or
+//! only in memory where there is none. Every document is replaced as a whole, by compare-and-set.
+
+mod change;
+mod document;
+mod file;
+mod keeper;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tollgate_limit::{Limit, Placement, Timestamp};
+use tollgate_store::clock::Clock;
+
+pub(crate) use change::{ChangeError, NewOverride};
+pub use document::Setting;
+pub(crate) use document::{Document, Entry, OVERRIDES_MAX, ours, theirs};
+pub(crate) use keeper::Thread;
+
+use file::LocalFile;
+use tollgate_gateway::gateway::Snapshot;
+
+/// The overrides of a gateway. Clones share them.
+#[derive(Clone)]
+pub struct Overrides(Arc<Kept>);
+
+struct Kept {
+    current: Arc<arc_swap::ArcSwap<Snapshot>>,
+    clock: Clock,
+    file: Option<LocalFile>,
+    known: Mutex<Known>,
+    /// Locked while a change of local overrides is written.
+    writing: Mutex<()>,
+    listeners: Mutex<Vec<Listener>>,
+}
+
+type Listener = Box<dyn Fn(&Event) + Send + Sync>;
+
+/// What this gateway knows.
+#[derive(Debug, Default)]
+struct Known {
+    local: Document,
+    shared: Document,
+    /// By how much the store's clock is ahead of ours.
+    ahead: i64,
+}
+
+/// A change of the overrides in force, wherever it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Whether the override was set; otherwise it has ended.
+    pub set: bool,
+    /// Whether it ended because it was lifted.
+    pub lifted: bool,
+    /// The limit.
+    pub limit: String,
+    /// The key in words, without what may be a secret.
+    pub key: String,
+    /// The key's name in logs.
+    pub name: String,
+    /// What it does.
+    pub setting: Setting,
+    /// When it was set, by this gateway's clock.
+    pub since: Timestamp,
+    /// Its end, by this gateway's clock.
+    pub until: Timestamp,
+    /// The operator who set it.
+    pub operator: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// One override, with the moments by this gateway's clock.
+#[derive(Clone, Debug)]
+pub(crate) struct InForce {
+    pub(crate) entry: Entry,
+    pub(crate) placement: Placement,
+    pub(crate) set: Timestamp,
+    pub(crate) until: Timestamp,
+}
+
+impl std::fmt::Debug for Overrides {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Overrides").finish_non_exhaustive()
+    }
+}
+
+impl Overrides {
+    /// Calls `listener` with each change from now on. It must not wait.
+    pub fn on_change(&self, listener: impl Fn(&Event) + Send + Sync + 'static) {
+        self.0.listeners.lock().push(Box::new(listener));
+    }
+
+    /// The overrides that have not ended, in the order in which they were set.
+    pub(crate) fn list(&self) -> Vec<InForce> {
+        let now = self.0.clock.now();
+        let known = self.0.known.lock();
+        let of = |document: &Document, placement, ahead| {
+            let in_force = |entry: &Entry| InForce {
+                entry: entry.clone(),
+                placement,
+                set: ours(Timestamp::from_micros(entry.set), ahead),
+                until: ours(entry.until(), ahead),
+            };
+            let entries = document.overrides.iter().map(in_force);
+            entries.filter(|one| one.until > now).collect::<Vec<_>>()
+        };
+        let mut list = of(&known.local, Placement::Local, 0);
+        list.extend(of(&known.shared, Placement::Shared, known.ahead));
+        list
+    }
+
+    /// The override in force for the bucket of `limit` for `key`.
+    pub(crate) fn find(&self, limit: &Limit, key: &[u8]) -> Option<InForce> {
+        let bucket = self.0.current.load().limiter.bucket_hash(limit, key)?;
+        let is_of =
+            |one: &InForce| one.placement == limit.placement && one.entry.is_of(limit, bucket);
+        self.list().into_iter().find(is_of)
+    }
+
+    /// How many are in force.
+    pub(crate) fn count(&self) -> usize {
+        self.list().len()
+    }
+}
