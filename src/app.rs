@@ -183,7 +183,7 @@ fn start_with(
     }
     drop(inherited);
     let backend = Arc::new(
-        shared_store::open(config.store.as_ref(), &config.policy.limits, &clock)
+        tollgate_limiter::shared_store::open(config.store.as_ref(), &config.policy.limits, &clock)
             .map_err(StartError::Store)?,
     );
     let (limiter, mark) = match &mut predecessor {

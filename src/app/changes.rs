@@ -195,6 +195,7 @@ fn routes(policy: &Policy) -> Vec<Item> {
         let target = match &route.target {
             Target::Upstream(upstream) => policy.upstreams[*upstream].name.to_string(),
             Target::Echo => "builtin:echo".to_owned(),
+            Target::Service => "the service".to_owned(),
             Target::Fixed { status, .. } => format!("a fixed response {status}"),
             Target::Redirect { status, .. } => format!("a redirect {status}"),
         };

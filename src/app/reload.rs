@@ -10,10 +10,11 @@ use super::changes;
 use super::guard;
 use super::state_file::{self, Mark};
 use super::watch::Watch;
-use super::{Core, Source, mapped, shared_store, snapshot, upstreams};
+use super::{Core, Source, mapped, snapshot, upstreams};
 use crate::admin::Kind;
 use tollgate_config::settings::DecideListener;
 use tollgate_config::{Config, ConfigError};
+use tollgate_limiter::shared_store;
 use tollgate_store::Backend;
 use tollgate_store::local::Carry;
 

@@ -187,7 +187,7 @@ fn one(
                 Target::Fixed { status, .. } | Target::Redirect { status, .. } => {
                     StatusCode::from_u16(*status).ok()
                 }
-                Target::Upstream(_) | Target::Echo => None,
+                Target::Upstream(_) | Target::Echo | Target::Service => None,
             };
             let owed = Owed::new(route.limits.iter().map(|limit| &policy.rules[limit.rule]));
             let response = Response {

@@ -17,7 +17,7 @@ use super::validate::routes::Known;
 use super::validate::together::{self, IdentityPlace, Places};
 use super::validate::upstreams::Upstreams;
 use super::validate::{self, entries_of, names_of};
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, Reader};
 use tollgate_limit::Timestamp;
 use tollgate_policy::address::AddressPolicy;
 use tollgate_policy::{Policy, PolicyParts, Responses};
@@ -28,10 +28,11 @@ pub(crate) fn compile(
     text: String,
     base: &Path,
     files: Vec<PathBuf>,
-    (env, unset): (Env<'_>, Unset),
+    (env, unset, reader): (Env<'_>, Unset, Reader),
     now: Timestamp,
 ) -> Result<Config, ConfigError> {
     let mut context = Context::new(env, Problems::new(unset));
+    context.reader = reader;
     context.files = files;
     let Tree {
         mut raw,
@@ -137,6 +138,9 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
         body: server.bounds.body,
     };
     let routes = validate::routes::routes(raw, &known, &mut upstreams, context);
+    if context.reader == Reader::Service {
+        validate::service::warn(raw, context);
+    }
     together::check_cluster(&routes, &limits, store.as_ref(), context);
 
     // An identity that could not be built shifts the indices of those after it, so that they would

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use super::Reader;
 use super::env::Env;
 use super::flaw::Flaw;
 use super::include::{cannot_read, plain};
@@ -20,6 +21,8 @@ pub(crate) struct Context<'e> {
     /// Files that the configuration depends on.
     pub(crate) files: Vec<PathBuf>,
     pub(crate) env: Env<'e>,
+    /// Who reads the file.
+    pub(crate) reader: Reader,
     /// The parts of the dotted name of what is being read.
     pub(crate) keys: Vec<String>,
     /// The places of values, by dotted name; entries of lists in several files have the same names.
@@ -36,6 +39,7 @@ impl<'e> Context<'e> {
             problems,
             files: Vec::new(),
             env,
+            reader: Reader::Gateway,
             keys: Vec::new(),
             places: HashMap::new(),
             sealed: false,

@@ -52,7 +52,7 @@ pub use env::{Env, Unset};
 pub use error::ConfigError;
 pub use include::matches;
 pub use problem::nearest;
-pub use quick::quick;
+pub use quick::{quick, quoted};
 pub use report::report;
 pub use schema::schema;
 
@@ -165,7 +165,7 @@ pub fn load_with(
         text,
         &base,
         vec![path.to_path_buf()],
-        (env, unset),
+        (env, unset, Reader::Gateway),
         now,
     )
 }
@@ -192,7 +192,54 @@ pub fn parse_with(
     let base = Path::new(name)
         .parent()
         .map_or_else(PathBuf::new, Path::to_path_buf);
-    compile(name, text.to_owned(), &base, Vec::new(), (env, unset), now)
+    let reading = (env, unset, Reader::Gateway);
+    compile(name, text.to_owned(), &base, Vec::new(), reading, now)
+}
+
+/// Reads a file like [`load`], for a service that limits its own requests: its routes need no
+/// upstream, and [`Config::warnings`] says which settings have no effect there.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_for_service(path: &Path, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
+    let text = read_text(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+    let base = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+    let reading = (env, Unset::Refused, Reader::Service);
+    let files = vec![path.to_path_buf()];
+    compile(
+        &path.display().to_string(),
+        text,
+        &base,
+        files,
+        reading,
+        now,
+    )
+}
+
+/// Reads a text like [`parse`], for a service that limits its own requests.
+///
+/// # Errors
+/// As [`load_for_service`].
+pub fn parse_for_service(
+    text: &str,
+    name: &str,
+    env: Env<'_>,
+    now: Timestamp,
+) -> Result<Config, ConfigError> {
+    let base = Path::new(name)
+        .parent()
+        .map_or_else(PathBuf::new, Path::to_path_buf);
+    let reading = (env, Unset::Refused, Reader::Service);
+    compile(name, text.to_owned(), &base, Vec::new(), reading, now)
+}
+
+/// The program that reads a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// A gateway, which forwards requests.
+    Gateway,
+    /// A service, which limits its own requests.
+    Service,
 }
 
 /// Reads a file of callers again ([`Config::caller_files`]), for

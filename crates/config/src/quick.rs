@@ -21,7 +21,7 @@ pub fn quick(upstream: &str, limit: &str, per: &str) -> String {
 
 /// As a TOML string with exactly this value: a JSON string is one, and `${` must not be read as a
 /// variable.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     serde_json::Value::String(text.replace("${", "$${")).to_string()
 }
 

@@ -140,6 +140,7 @@ fn route(index: usize, policy: &Policy, text: &mut String) {
     let target = match &route.target {
         Target::Upstream(upstream) => policy.upstreams[*upstream].name.to_string(),
         Target::Echo => "the built-in echo".to_owned(),
+        Target::Service => "the service".to_owned(),
         Target::Fixed { status, .. } => format!("a fixed {status}"),
         Target::Redirect { status, .. } => format!("a redirect ({status})"),
     };

@@ -421,7 +421,8 @@ fn next(
             let response = own::fixed(*status, content_type.clone(), body.clone());
             Next::Respond(response, Cause::Upstream)
         }
-        Target::Echo => Next::Echo,
+        // A gateway reads no policies for services.
+        Target::Echo | Target::Service => Next::Echo,
     }
 }
 

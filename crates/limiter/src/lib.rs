@@ -6,6 +6,7 @@
 //! settle through the limiter they started with.
 
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 mod cause;
 mod counters;
@@ -24,7 +25,11 @@ mod peek;
 mod permit;
 #[cfg(feature = "http")]
 pub mod settle;
+#[cfg(feature = "config")]
+pub mod shared_store;
 mod shares;
+#[cfg(feature = "tower")]
+pub mod tower;
 #[cfg(feature = "http")]
 mod upstream_quota;
 
@@ -378,6 +383,6 @@ fn allows(verdict: Verdict) -> bool {
 }
 
 /// Runs the README's example as a test.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "tower"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -144,6 +144,11 @@ impl Permit {
         self.unasked & bit(place) != 0
     }
 
+    /// Whether no charge can be corrected any more, and no place is held.
+    pub fn is_settled(&self) -> bool {
+        self.held.is_none()
+    }
+
     /// How long the request must be held before it continues (shaping); zero: it is not held.
     pub fn hold(&self) -> Micros {
         self.hold

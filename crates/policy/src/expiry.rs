@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use x509_cert::der::Decode;
 
 use tollgate_limit::Timestamp;

@@ -73,6 +73,8 @@ pub enum Target {
     Upstream(usize),
     /// `builtin:echo`.
     Echo,
+    /// The service that the policy was read for: it responds to every admitted request itself.
+    Service,
     /// A fixed response.
     Fixed {
         /// Its status.

@@ -1,6 +1,11 @@
 //! Stores buckets. A [`Store`] keeps and serialises them; it does not decide what a refusal means.
 
 #![forbid(unsafe_code)]
+// The parts that all servers have in common are unused in a build without any.
+#![cfg_attr(
+    not(any(feature = "redis", feature = "postgres", feature = "mysql")),
+    allow(dead_code, unused_imports)
+)]
 
 pub mod clock;
 mod atomic;
@@ -12,12 +17,16 @@ pub mod breaker;
 mod bucket_hash;
 pub mod lease;
 pub mod local;
+#[cfg(feature = "mysql")]
 pub mod mysql;
+#[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
 pub mod redis;
 pub mod remote;
 mod wire_form;
 mod simple;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 mod sql;
 mod stand_in;
 pub mod tls;

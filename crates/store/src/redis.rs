@@ -7,6 +7,7 @@
 mod address;
 mod audit;
 mod bucket;
+mod certificates;
 mod cluster;
 mod in_place;
 mod link;
@@ -17,6 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 pub use address::{Address, AddressError};
+pub use certificates::Certificates;
 
 use self::cluster::{Cluster, Nodes, slot};
 use self::in_place::Connections;
@@ -24,6 +26,7 @@ use self::link::RedisLink;
 use super::batch::{ServerPart, Servers, Shared, lane};
 use super::lease::Leases;
 use super::remote::RemoteStore;
+use super::tls::Tls;
 use crate::clock::Clock;
 use tollgate_limit::Micros;
 

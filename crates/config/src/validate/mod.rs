@@ -14,6 +14,7 @@ pub(crate) mod operators;
 pub(crate) mod responses;
 pub(crate) mod routes;
 pub(crate) mod server;
+pub(crate) mod service;
 mod server_url;
 pub(crate) mod store;
 pub(crate) mod test_line;

@@ -105,7 +105,7 @@ fn route(
     if let (Some(pattern), Some(prefix)) = (&pattern, &strip_prefix) {
         edits::check_strip(pattern, prefix, at, context);
     }
-    if !matches!(target, Some(Target::Upstream(_) | Target::Echo)) && target.is_some() {
+    if matches!(target, Some(Target::Fixed { .. } | Target::Redirect { .. })) {
         let fields = [
             ("strip_prefix", at.strip_prefix.place()),
             ("add_prefix", at.add_prefix.place()),

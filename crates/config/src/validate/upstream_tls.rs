@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use rustls::pki_types;
+use rustls_pki_types as pki_types;
 use serde_json::Value;
 
 use crate::context::Context;

@@ -15,7 +15,6 @@ use tokio::sync::{RwLock, oneshot};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 use self::fault::{Fault, obstacle, words};
 use self::transaction::{OpenTransaction, join};
@@ -34,11 +33,12 @@ use crate::sql::{
     ATTEMPTS_MAX, CONNECT_WITHIN, FAREWELL, HOUSEKEEPING, PAGE, SWEEP_WITHIN, SWEEPS, SWEEPS_MAX,
     idle_within, pause_before,
 };
+use crate::tls::Connector;
 use crate::wire_form::signed;
 
 pub(super) struct PostgresLink {
     config: Config,
-    tls: MakeRustlsConnect,
+    tls: Connector,
     options: PostgresOptions,
     shared: Arc<Shared>,
     decider: Decider,
@@ -107,11 +107,11 @@ impl PostgresLink {
         if options.tls.is_said() {
             config.ssl_mode(SslMode::Require);
         }
-        let tls = options.tls.config()?;
+        let tls = options.tls.connector()?;
         let decider = Decider::new(options.pinned.is_some());
         Ok(Self {
             config,
-            tls: MakeRustlsConnect::new(tls),
+            tls,
             options,
             shared,
             decider,

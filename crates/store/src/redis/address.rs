@@ -2,8 +2,9 @@
 
 use redis::io::tcp::TcpSettings;
 use redis::sentinel::Sentinel;
-use redis::{Client, ClientTlsConfig, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+use redis::{Client, ConnectionInfo, IntoConnectionInfo};
 
+use super::certificates::{Certificates, choose_provider};
 use crate::tls::Tls;
 
 /// A parsed address; its credentials are not public.
@@ -22,14 +23,14 @@ pub enum Address {
         /// Whether master and sentinels use TLS.
         tls: bool,
         /// The trusted authorities and our certificate, if configured.
-        certificates: Option<Box<TlsCertificates>>,
+        certificates: Option<Box<Certificates>>,
     },
     /// Some nodes of a cluster: `redis+cluster://a,b,c`.
     Cluster {
         /// The nodes.
         nodes: Vec<ConnectionInfo>,
         /// The trusted authorities and our certificate, if configured.
-        certificates: Option<Box<TlsCertificates>>,
+        certificates: Option<Box<Certificates>>,
     },
 }
 
@@ -115,19 +116,20 @@ impl Address {
             return Ok(self);
         }
         tls.check().map_err(AddressError)?;
-        let certificates = TlsCertificates {
-            root_cert: tls.ca.clone(),
-            client_tls: tls
-                .client
-                .clone()
-                .map(|(client_cert, client_key)| ClientTlsConfig {
-                    client_cert,
-                    client_key,
-                }),
-        };
+        self.dressed(tls)
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn dressed(self, _: &Tls) -> Result<Self, AddressError> {
+        Ok(self)
+    }
+
+    #[cfg(feature = "tls")]
+    fn dressed(self, tls: &Tls) -> Result<Self, AddressError> {
+        let certificates = Certificates::new(tls);
         let dressed = |info: ConnectionInfo| {
-            let client = Client::build_with_tls(info, certificates.clone());
-            client
+            certificates
+                .client(info)
                 .map(|client| client.get_connection_info().clone())
                 .map_err(|error| AddressError(error.to_string()))
         };
@@ -161,8 +163,7 @@ impl Address {
     /// # Errors
     /// Why it cannot be built.
     pub fn check(&self) -> Result<(), AddressError> {
-        // redis-rs uses the process's default; a second call changes nothing.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        choose_provider();
         let built = match self {
             Self::Single(info) => Client::open((**info).clone()).map(drop),
             Self::Sentinel { sentinels, .. } => Sentinel::build(sentinels.clone()).map(drop),
@@ -170,9 +171,7 @@ impl Address {
                 nodes,
                 certificates,
             } => nodes.iter().try_for_each(|node| match certificates {
-                Some(certificates) => {
-                    Client::build_with_tls(node.clone(), (**certificates).clone()).map(drop)
-                }
+                Some(certificates) => certificates.client(node.clone()).map(drop),
                 None => Client::open(node.clone()).map(drop),
             }),
         };

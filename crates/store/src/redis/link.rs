@@ -22,6 +22,7 @@ use self::wire::CONNECT_WITHIN;
 pub(super) use self::wire::open;
 use super::address::Address;
 use super::bucket;
+use super::certificates::choose_provider;
 use super::cluster::{Cluster, slot_of};
 use super::scripts::{DRAW, DRAW_BUCKET};
 use crate::batch::{
@@ -91,8 +92,7 @@ impl RedisLink {
         pinned: Option<Clock>,
         shared: Arc<Shared>,
     ) -> Self {
-        // redis-rs uses the process's default; a second call changes nothing.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        choose_provider();
         Self {
             address,
             clock,

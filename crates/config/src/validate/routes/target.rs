@@ -2,6 +2,7 @@
 
 use super::Known;
 use super::edits::template;
+use crate::Reader;
 use crate::context::Context;
 use crate::lists::ShortOr;
 use crate::raw::{RawFile, RawRedirect, RawRespond, RawRoute};
@@ -29,6 +30,7 @@ pub(super) fn target(
     .map(|(name, _, place)| (name, place))
     .collect();
     match written.as_slice() {
+        [] if context.reader == Reader::Service => return Some(Target::Service),
         [] => {
             let title = "a route does not say where its requests go";
             context.error(title, at.place, "`upstream` is missing").help("upstream = \"http://127.0.0.1:3000\", a name of [upstreams], or \"builtin:echo\"; or `respond`, or `redirect`");

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{Client, ConnectionAddr, ConnectionInfo, RedisError, TlsCertificates, Value};
+use redis::{ConnectionAddr, ConnectionInfo, RedisError, Value};
 use tokio::task::JoinSet;
 
 use super::Cluster;
 use super::slots::{Layout, layout};
 use crate::redis::audit::fields;
+use crate::redis::certificates::Certificates;
 use crate::redis::link::open;
 
 /// The most nodes asked for the slot table at one time.
@@ -25,7 +26,7 @@ const KEPT_MAX: usize = 1024;
 pub(crate) struct Nodes {
     /// The nodes named in the file.
     seeds: Vec<ConnectionInfo>,
-    certificates: Option<Box<TlsCertificates>>,
+    certificates: Option<Box<Certificates>>,
     connections: Mutex<HashMap<String, MultiplexedConnection>>,
 }
 
@@ -34,10 +35,7 @@ pub(crate) struct Nodes {
 type Said = ((bool, u64, usize), Layout);
 
 impl Nodes {
-    pub(crate) fn new(
-        seeds: Vec<ConnectionInfo>,
-        certificates: Option<Box<TlsCertificates>>,
-    ) -> Self {
+    pub(crate) fn new(seeds: Vec<ConnectionInfo>, certificates: Option<Box<Certificates>>) -> Self {
         Self {
             seeds,
             certificates,
@@ -77,7 +75,7 @@ impl Nodes {
         let info = like.clone().set_addr(addr);
         match &self.certificates {
             Some(certificates) => {
-                let client = Client::build_with_tls(info, (**certificates).clone())?;
+                let client = certificates.client(info)?;
                 Ok(client.get_connection_info().clone())
             }
             None => Ok(info),

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{
-    Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, TlsCertificates, Value,
-};
+use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value};
 use tokio::task::JoinSet;
 
 use super::wire::open;
+use crate::redis::certificates::Certificates;
 
 /// How long sentinels have to name the master before the last known one is tried.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -18,7 +17,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 type Place = (String, u16);
 
 /// The connection settings of a master, independent of its address.
-type Like<'l> = (&'l ConnectionInfo, bool, Option<&'l TlsCertificates>);
+type Like<'l> = (&'l ConnectionInfo, bool, Option<&'l Certificates>);
 
 /// Finds the master through sentinels.
 #[derive(Clone, Debug, Default)]
@@ -96,9 +95,7 @@ fn address(
     };
     let info = master.clone().set_addr(addr);
     match certificates {
-        Some(certificates) => Ok(Client::build_with_tls(info, certificates.clone())?
-            .get_connection_info()
-            .clone()),
+        Some(certificates) => Ok(certificates.client(info)?.get_connection_info().clone()),
         None => Ok(info),
     }
 }

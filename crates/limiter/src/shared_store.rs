@@ -1,0 +1,375 @@
+//! Opens and checks the configured store that gateways and services share.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+use tollgate_config::settings::StoreKind;
+use tollgate_config::settings::{Audit, Secret, Store};
+use tollgate_limit::{Algorithm, Limit, Micros, Placement};
+use tollgate_store::audit::Weight;
+use tollgate_store::clock::Clock;
+#[cfg(feature = "mysql")]
+use tollgate_store::mysql::{self, MysqlOptions};
+#[cfg(feature = "postgres")]
+use tollgate_store::postgres::{self, PostgresOptions};
+#[cfg(feature = "redis")]
+use tollgate_store::redis::{Address, RedisOptions};
+use tollgate_store::tls::Tls;
+use tollgate_store::{Backend, RemoteStore};
+
+/// How long a start waits for the audit; `when_down` handles a store that does not respond by then.
+const AUDIT_WITHIN: Duration = Duration::from_secs(3);
+
+/// How long a start, or a reload with another store, waits until the store is connected or has
+/// failed.
+const FIRST_TRY_WITHIN: Duration = Duration::from_secs(1);
+
+/// A store that is checked as far as possible without connecting.
+enum Checked {
+    #[cfg(feature = "redis")]
+    Redis(Address),
+    #[cfg(feature = "postgres")]
+    Postgres(String, Tls),
+    #[cfg(feature = "mysql")]
+    Mysql(String, Tls),
+}
+
+/// Checks the settings as [`open`] does, without connecting.
+///
+/// # Errors
+/// Which settings are invalid, or of a kind that this build does not have.
+pub fn check(store: &Store) -> Result<(), String> {
+    checked(store).map(drop)
+}
+
+fn checked(store: &Store) -> Result<Checked, String> {
+    let (url, tls) = (with_credentials(store), tls(store)?);
+    match store.kind {
+        #[cfg(feature = "redis")]
+        StoreKind::Redis => {
+            let address = Address::parse(&url)
+                .and_then(|address| address.with_tls(&tls))
+                .and_then(|address| {
+                    address.check()?;
+                    Ok(address)
+                });
+            address
+                .map(Checked::Redis)
+                .map_err(|error| error.to_string())
+        }
+        #[cfg(feature = "postgres")]
+        StoreKind::Postgres => {
+            postgres::check_address(&url).map_err(|error| error.to_string())?;
+            Ok(Checked::Postgres(url, tls))
+        }
+        #[cfg(feature = "mysql")]
+        StoreKind::Mysql => {
+            mysql::check_address(&url).map_err(|error| error.to_string())?;
+            Ok(Checked::Mysql(url, tls))
+        }
+        #[cfg(not(all(feature = "redis", feature = "postgres", feature = "mysql")))]
+        kind => {
+            drop((url, tls));
+            Err(format!(
+                "this build has no store of the kind `{}`: enable its feature",
+                kind.word()
+            ))
+        }
+    }
+}
+
+/// Opens the store and waits for its first connection; later it reconnects by itself. `limits` are
+/// those that use the store: the audit checks whether it could lose their state.
+///
+/// # Errors
+/// Which settings are invalid, or of a kind that this build does not have; or why the audit refuses
+/// the store.
+pub fn open(
+    store: Option<&Store>,
+    limits: &[Arc<Limit>],
+    clock: &Clock,
+) -> Result<Backend, String> {
+    let Some(store) = store else {
+        return Ok(Backend::None);
+    };
+    let opened = start(store, has_long_quotas(limits), clock)?;
+    // Otherwise the first requests would be granted from local shares, in addition to the grants of
+    // the store.
+    wait_for(async {
+        opened.tried(FIRST_TRY_WITHIN).await;
+        true
+    })?;
+    if store.audit == Audit::Refuse {
+        refuse_what_loses_buckets(&opened)?;
+    }
+    Ok(Backend::Remote(opened.with_replicas(store.replicas)))
+}
+
+/// Starts the store's thread.
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+fn start(store: &Store, long_quotas: bool, clock: &Clock) -> Result<RemoteStore, String> {
+    let key_secret = store.key_secret.expose().as_bytes().to_vec();
+    let started = match checked(store)? {
+        #[cfg(feature = "redis")]
+        Checked::Redis(address) => RedisOptions {
+            address,
+            answer_within: store.answer_within,
+            key_secret,
+            clock: clock.clone(),
+            pinned: None,
+            local_refusals: true,
+            long_quotas,
+        }
+        .start(),
+        #[cfg(feature = "postgres")]
+        Checked::Postgres(url, tls) => {
+            let options = PostgresOptions {
+                url,
+                answer_within: store.answer_within,
+                key_secret,
+                clock: clock.clone(),
+                pinned: None,
+                local_refusals: true,
+                create: store.create,
+                synchronous_commit: store.synchronous_commit,
+                tls,
+                long_quotas,
+            };
+            options.start()
+        }
+        #[cfg(feature = "mysql")]
+        Checked::Mysql(url, tls) => {
+            let options = MysqlOptions {
+                url,
+                answer_within: store.answer_within,
+                key_secret,
+                clock: clock.clone(),
+                pinned: None,
+                local_refusals: true,
+                create: store.create,
+                tls,
+                long_quotas,
+            };
+            options.start()
+        }
+    };
+    started.map_err(|error| error.to_string())
+}
+
+/// In a build without stores.
+#[cfg(not(any(feature = "redis", feature = "postgres", feature = "mysql")))]
+fn start(store: &Store, _: bool, _: &Clock) -> Result<RemoteStore, String> {
+    match checked(store)? {}
+}
+
+/// Changes the limits while the store stays the same. The audit checks whether limits of a day or
+/// longer are now among them and, if it refuses, whether the store has changed.
+///
+/// # Errors
+/// The refusal of the audit; then nothing has changed.
+pub fn change_limits(
+    settings: Option<&Store>,
+    store: &Backend,
+    before: &[Arc<Limit>],
+    limits: &[Arc<Limit>],
+) -> Result<(), String> {
+    let (Some(settings), Some(store)) = (settings, store.remote()) else {
+        return Ok(());
+    };
+    let (had, has) = (has_long_quotas(before), has_long_quotas(limits));
+    let refuses = settings.audit == Audit::Refuse;
+    if had == has && !refuses {
+        return Ok(());
+    }
+    let audited = wait_for(store.audit_again(has, AUDIT_WITHIN))?;
+    let outcome = if audited {
+        no_refusal(store)
+    } else {
+        let told =
+            "the shared store did not answer: its settings are not audited for the new limits";
+        tracing::warn!("{told}");
+        // `when_down` handles a store that does not respond, and this reload may be meant to repair
+        // it.
+        if has && !had {
+            Err(format!("{told} (audit = \"refuse\")"))
+        } else {
+            Ok(())
+        }
+    };
+    if !refuses {
+        return Ok(());
+    }
+    if outcome.is_err() && had != has {
+        // A store that does not respond is not awaited again; it is audited once it does.
+        let within = if audited {
+            AUDIT_WITHIN
+        } else {
+            Duration::ZERO
+        };
+        wait_for(store.audit_again(had, within))?;
+    }
+    outcome
+}
+
+fn has_long_quotas(limits: &[Arc<Limit>]) -> bool {
+    limits
+        .iter()
+        .any(|limit| limit.placement == Placement::Shared && period(limit) >= DAY)
+}
+
+/// The reason why the store does not respond; `None`: it does.
+pub fn why_not(store: &RemoteStore) -> Option<String> {
+    let health = store.health();
+    match (health.up, health.last_error.is_empty()) {
+        (true, _) => None,
+        (false, false) => Some(health.last_error),
+        (false, true) => Some("not connected yet".to_owned()),
+    }
+}
+
+const DAY: Micros = Micros::from_secs(86_400);
+
+/// The time in which a limit refills completely.
+pub fn period(limit: &Limit) -> Micros {
+    match &limit.algorithm {
+        Algorithm::TokenBucket(bucket) => bucket.quota().time_for(bucket.quota().burst),
+        Algorithm::WarmUp(_) | Algorithm::InFlight(_) => Micros::ZERO,
+        Algorithm::Interval(bucket) | Algorithm::FixedWindow(bucket) => bucket.quota().period,
+        Algorithm::SlidingWindow(window) => window.quota().period,
+        Algorithm::SlidingLog(log) => log.quota().period,
+    }
+}
+
+/// The files of the store's TLS.
+fn tls(store: &Store) -> Result<Tls, String> {
+    let read = |file: &Path| {
+        std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+    };
+    let tls = Tls {
+        ca: store.tls.ca.as_deref().map(read).transpose()?,
+        client: store
+            .tls
+            .client
+            .as_ref()
+            .map(|(chain, key)| Ok::<_, String>((read(chain)?, read(key)?)))
+            .transpose()?,
+    };
+    tls.check()?;
+    Ok(tls)
+}
+
+/// The audit's refusals, as an error; the store's own thread logs the warnings.
+fn refuse_what_loses_buckets(store: &RemoteStore) -> Result<(), String> {
+    if !wait_for(store.ready(AUDIT_WITHIN))? {
+        // If the store was audited and is refused, the audit has given the reason.
+        if store.findings().is_empty() {
+            let error = why_not(store).unwrap_or_default();
+            tracing::warn!(%error, "the shared store did not answer at the start: its settings are not audited");
+        }
+    }
+    no_refusal(store)
+}
+
+/// Waits for work that a store does on its own thread.
+fn wait_for(done: impl Future<Output = bool> + Send) -> Result<bool, String> {
+    // A separate thread, because the calling code may be inside a runtime, where blocking on a
+    // future is not possible.
+    let waited = std::thread::scope(|scope| {
+        let wait = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()?;
+            Ok::<_, std::io::Error>(runtime.block_on(done))
+        });
+        wait.join()
+    });
+    match waited {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("the audit did not end well".to_owned()),
+    }
+}
+
+fn no_refusal(store: &RemoteStore) -> Result<(), String> {
+    let refusals: Vec<String> = store
+        .findings()
+        .into_iter()
+        .filter(|finding| finding.weight == Weight::Refusal)
+        .map(|finding| finding.message)
+        .collect();
+    if refusals.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{} (audit = \"refuse\")", refusals.join("; ")))
+}
+
+/// The URL with the user and password that are configured separately.
+fn with_credentials(store: &Store) -> String {
+    let url = store.url.expose();
+    if store.username.is_none() && store.password.is_none() {
+        return url.to_owned();
+    }
+    if url.starts_with("unix:") || url.starts_with("redis+unix:") {
+        return with_parameters(store, url);
+    }
+    // A URL without a scheme is invalid; its parser reports that.
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let (known, hosts) = rest.split_once('@').unwrap_or(("", rest));
+    let (known_user, known_password) = known.split_once(':').unwrap_or((known, ""));
+    let user = store
+        .username
+        .as_deref()
+        .map_or_else(|| known_user.to_owned(), encoded);
+    let password = store
+        .password
+        .as_ref()
+        .map_or_else(|| known_password.to_owned(), |one| encoded(one.expose()));
+    let password = if password.is_empty() {
+        password
+    } else {
+        format!(":{password}")
+    };
+    format!("{scheme}://{user}{password}@{hosts}")
+}
+
+/// A socket's address has them in its query.
+fn with_parameters(store: &Store, url: &str) -> String {
+    let (path, query) = url.split_once('?').unwrap_or((url, ""));
+    let ours = [
+        ("user", store.username.as_deref()),
+        ("pass", store.password.as_ref().map(Secret::expose)),
+    ];
+    let replaced = |one: &str| {
+        ours.iter()
+            .any(|(name, value)| value.is_some() && one.split('=').next() == Some(name))
+    };
+    let mut parts: Vec<String> = query
+        .split('&')
+        .filter(|one| !one.is_empty() && !replaced(one))
+        .map(str::to_owned)
+        .collect();
+    parts.extend(
+        ours.iter()
+            .filter_map(|(name, value)| Some(format!("{name}={}", encoded((*value)?)))),
+    );
+    format!("{path}?{}", parts.join("&"))
+}
+
+/// `text` with everything but ASCII letters and digits percent-encoded.
+fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}

@@ -1,0 +1,275 @@
+//! Decides about a request: finds its route and caller, and draws from its limits.
+//!
+//! The order is the gateway's. Whatever can be decided without waiting is decided at once.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+
+use super::layer::Shared;
+use super::passage::Passage;
+use crate::{Decision, Denied, Judged, Look, wait_until};
+use tollgate_limit::Timestamp;
+use tollgate_policy::{Claimed, Identified, IdentityRefusal, Peer};
+use tollgate_response::{Problem, Reason, Refusal, challenge};
+use tollgate_store::StoreError;
+
+/// What becomes of a request.
+pub(super) enum Next {
+    /// The service gets it, and no limit applies.
+    Pass,
+    /// The service gets it.
+    Admit(Box<Passage>),
+    Refuse(Box<Response<Bytes>>),
+    /// Neither is known yet.
+    Wait(Work),
+}
+
+/// What has to be waited for.
+pub(super) type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
+
+/// What came of it.
+pub(super) enum Done {
+    /// The limits that need no signature were looked at; the store is not asked again if it did not
+    /// respond.
+    Looked(Box<Passage>, Result<Option<StoreError>, Denied>),
+    Judged(Box<Passage>, Decision, Verdict),
+    /// A held request is due.
+    Due(Box<Passage>, Option<IdentityRefusal>),
+}
+
+/// What the decision depends on, beside the limits.
+pub(super) struct Verdict {
+    /// The identity that refuses the request after it was charged.
+    refusal: Option<IdentityRefusal>,
+    /// When the limits decided.
+    at: Timestamp,
+}
+
+/// Decides about a request that has arrived.
+pub(super) fn start<B: Body>(shared: &Shared, request: &Request<B>) -> Next {
+    let (engine, snapshot) = (&shared.engine, shared.engine.snapshot());
+    let at = engine.clock.now();
+    let mut passage = Box::new(Passage::new(snapshot, Arc::clone(engine), at, request));
+    match claim(shared, &mut passage, request, false) {
+        Found::NoRoute => Next::Pass,
+        Found::Unreadable => Next::Refuse(refuse(
+            &passage,
+            &Refusal::new(Problem::PATH, "bad_path", Reason::Other),
+        )),
+        Found::Claims(Claimed::Complete) if passage.claims.is_empty() => Next::Pass,
+        Found::Claims(Claimed::Complete) => judge(passage, None, None),
+        Found::Claims(Claimed::Refused(refusal)) => judge(passage, Some(refusal), None),
+        Found::Claims(Claimed::Unverified) => Next::Wait(Box::pin(look(passage))),
+    }
+}
+
+/// Goes on with a request that had to wait.
+pub(super) fn resume<B: Body>(shared: &Shared, request: &Request<B>, done: Done) -> Next {
+    match done {
+        Done::Looked(passage, Err(denied)) => denial(passage, denied),
+        Done::Looked(mut passage, Ok(error)) => {
+            match claim(shared, &mut passage, request, true) {
+                Found::Claims(Claimed::Refused(refusal)) => judge(passage, Some(refusal), error),
+                // The same request had a route before.
+                _ => judge(passage, None, error),
+            }
+        }
+        Done::Judged(passage, decision, verdict) => judged(passage, decision, verdict),
+        Done::Due(passage, refusal) => admit(passage, refusal),
+    }
+}
+
+/// What is known of a request's claims.
+enum Found {
+    /// No route matches.
+    NoRoute,
+    /// The request cannot be matched safely.
+    Unreadable,
+    Claims(Claimed),
+}
+
+/// Finds the claims of a request. `verify`: its signature is verified, and the claims replaced.
+fn claim<B: Body>(
+    shared: &Shared,
+    passage: &mut Passage,
+    request: &Request<B>,
+    verify: bool,
+) -> Found {
+    let snapshot = Arc::clone(&passage.snapshot);
+    let policy = &snapshot.policy;
+    let extensions = request.extensions();
+    let peer = Peer {
+        address: (shared.peer)(extensions),
+        port: 0,
+        tls: false,
+        unnamed: false,
+    };
+    if snapshot.needs_address && peer.address.is_none() {
+        shared.engine.warn_unaddressed();
+    }
+    let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+    let subject = (shared.subject)(extensions);
+    let Ok(described) = policy.describe(None, method, uri, headers, peer, subject) else {
+        return Found::Unreadable;
+    };
+    let Some(matched) = policy.route(&described) else {
+        return Found::NoRoute;
+    };
+    passage.route = matched.route;
+    let body = request.body();
+    let length = if body.is_end_stream() {
+        Some(0)
+    } else {
+        body.size_hint().exact()
+    };
+    let mut who = Identified::default();
+    let into = (&mut who, &mut passage.claims);
+    let now = passage.at.as_micros() / 1_000_000;
+    Found::Claims(if verify {
+        match policy.claim_verified(into, &matched, &described, length, now) {
+            Ok(()) => Claimed::Complete,
+            Err(refusal) => Claimed::Refused(refusal),
+        }
+    } else {
+        policy.claim(into, &matched, &described, length, now)
+    })
+}
+
+/// Looks at the limits that need no signature, without charging.
+async fn look(passage: Box<Passage>) -> Done {
+    let snapshot = Arc::clone(&passage.snapshot);
+    let look = {
+        let claims = passage.claims.list(&snapshot.policy);
+        if claims.is_empty() {
+            Look::Open
+        } else {
+            snapshot.limiter.look(&claims, passage.at).await
+        }
+    };
+    let looked = match look {
+        Look::Open => Ok(None),
+        Look::Unavailable(error) => Ok(Some(error)),
+        Look::Denied(denied) => Err(denied),
+    };
+    Done::Looked(passage, looked)
+}
+
+/// Draws all claims or none. `error`: why the shared store is not asked.
+fn judge(
+    passage: Box<Passage>,
+    refusal: Option<IdentityRefusal>,
+    error: Option<StoreError>,
+) -> Next {
+    let at = passage.at;
+    let decision = {
+        let claims = passage.claims.list(&passage.snapshot.policy);
+        passage.snapshot.limiter.try_check(&claims, at)
+    };
+    match decision {
+        Some(decision) => judged(passage, decision, Verdict { refusal, at }),
+        None => Next::Wait(Box::pin(ask(passage, refusal, error))),
+    }
+}
+
+/// Asks the shared store.
+async fn ask(
+    passage: Box<Passage>,
+    refusal: Option<IdentityRefusal>,
+    error: Option<StoreError>,
+) -> Done {
+    let snapshot = Arc::clone(&passage.snapshot);
+    let decision = {
+        let claims = passage.claims.list(&snapshot.policy);
+        snapshot.limiter.ask(&claims, passage.at, error).await
+    };
+    let at = passage.engine.clock.now();
+    Done::Judged(passage, decision, Verdict { refusal, at })
+}
+
+fn judged(mut passage: Box<Passage>, decision: Decision, verdict: Verdict) -> Next {
+    let permit = match decision {
+        Decision::Deny(denied) => return denial(passage, denied),
+        Decision::Unavailable(unavailable) => {
+            let reason = Reason::StoreDown(&unavailable.limit);
+            let refusal = Refusal::new(Problem::STORE_DOWN, "store_down", reason);
+            return Next::Refuse(refuse(&passage, &refusal));
+        }
+        Decision::Allow(permit) => permit,
+    };
+    let hold = permit.hold();
+    passage.judged = Judged::Permitted(permit);
+    if hold.0 == 0 {
+        return admit(passage, verdict.refusal);
+    }
+    let due = verdict.at.after(hold);
+    Next::Wait(Box::pin(async move {
+        wait_until(&passage.engine.clock, due).await;
+        Done::Due(passage, verdict.refusal)
+    }))
+}
+
+/// Admits a request, or refuses it because its identity does: what it was charged stays charged.
+fn admit(mut passage: Box<Passage>, refusal: Option<IdentityRefusal>) -> Next {
+    passage.keep_charges();
+    match refusal {
+        Some(refusal) => unidentified(passage, &refusal),
+        None => {
+            passage.owe();
+            Next::Admit(passage)
+        }
+    }
+}
+
+/// Refuses a request that its identity refuses.
+fn unidentified(passage: Box<Passage>, refusal: &IdentityRefusal) -> Next {
+    let problem = Problem::unidentified(refusal.reason);
+    let identities = &passage.snapshot.policy.identities;
+    let identity = identities.iter().find(|one| one.name == refusal.identity);
+    let challenge = identity
+        .filter(|_| !refusal.reason.is_malformed())
+        .and_then(challenge);
+    let reason = Reason::Unidentified(challenge.as_ref());
+    let refusal = Refusal::new(problem, refusal.reason.label(), reason);
+    Next::Refuse(refuse(&passage, &refusal))
+}
+
+/// Refuses a request that the limits deny.
+fn denial(mut passage: Box<Passage>, denied: Denied) -> Next {
+    let limits = &passage.snapshot.policy.limits;
+    let overload = denied.sheds_load(&passage.claims, limits);
+    let refused = denied.contents(&passage.claims, limits);
+    passage.judged = Judged::Denied(denied);
+    let refusal = if overload {
+        Refusal {
+            retry_after: Some(tollgate_limit::Micros::from_secs(1)),
+            ..Refusal::new(Problem::OVERLOADED, "overloaded", Reason::Other)
+        }
+    } else {
+        Refusal::new(refused.problem(), "denied", Reason::Denied(&refused))
+    };
+    Next::Refuse(refuse(&passage, &refusal))
+}
+
+/// The response of a refusal.
+fn refuse(passage: &Passage, refusal: &Refusal<'_>) -> Box<Response<Bytes>> {
+    let policy = &passage.snapshot.policy;
+    let id = passage.engine.next_id();
+    tracing::debug!(
+        decision_id = id.as_str(),
+        reason = refusal.label,
+        "a request is refused"
+    );
+    let own = policy
+        .routes
+        .get(passage.route)
+        .and_then(|route| route.refusal.as_ref())
+        .or(policy.responses.refusal.as_ref());
+    let mut response = refusal.response(&passage.asked, own, id.as_str());
+    passage.annotate(response.headers_mut());
+    Box::new(response)
+}
