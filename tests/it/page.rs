@@ -129,6 +129,26 @@ fn page_shows_a_refusal_and_an_operator_lets_the_caller_pass() {
     gateway.advance(Duration::from_secs(3));
     browser.until("document.querySelector('#refused-count').textContent === '0' && document.querySelector('#refused-keys').hidden");
     browser.until("document.querySelector('#events').innerText.includes('is admitted again')");
+
+    // No limit until an end, and back.
+    while gateway.get("/a").status == 200 {}
+    browser.until("document.querySelector('#refused-keys tbody tr button')");
+    browser.click("#refused-keys tbody tr button");
+    browser.click("input[value=unlimited]");
+    browser.write("reason", "a migration");
+    browser.click("button[name=do]");
+    browser.until("document.querySelector('#changed').innerText.includes('after: no limit until')");
+    browser.until("document.querySelector('#overrides').innerText.includes('address 127.0.0.1 under per_caller: no limit until')");
+    browser.until(
+        "document.querySelector('#events').innerText.includes('overrode address 127.0.0.1')",
+    );
+    let codes: Vec<u16> = (0..5).map(|_| gateway.get("/a").status).collect();
+    assert_eq!(codes, [200; 5]);
+    browser.click("#overrides button");
+    browser.write("reason", "it is done");
+    browser.click("button[name=do]");
+    browser.until("document.querySelector('#overrides').childElementCount === 0");
+    assert_eq!(gateway.get("/a").status, 429);
     assert_undisturbed(&gateway, &mut browser);
     let kept = browser
         .value("JSON.stringify([localStorage.length, sessionStorage.length, document.cookie])");

@@ -185,6 +185,7 @@ function addEvent(event, name) {
   byId("events-empty").hidden = true;
   if (["reset", "override_set", "override_ended"].includes(name)) {
     loadAudit();
+    loadOverrides();
   }
 }
 

@@ -70,6 +70,7 @@ function connect() {
     byId("gateway").textContent = `${hello.version} at ${location.host}`;
     if (hello.missed) addEvent({ at: hello.at }, "missed");
     loadAudit();
+    loadOverrides();
   });
   on("figures", (figures) => {
     state.offset = Date.parse(figures.at) - Date.now();
