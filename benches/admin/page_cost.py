@@ -80,13 +80,12 @@ class Load:
 
 def cpu(pid, thread):
     """Seconds of CPU of one thread by its name, or of the process."""
-    ticks = 0
+    nanoseconds = 0
     for task in os.listdir(f"/proc/{pid}/task"):
-        name, stat = (open(f"/proc/{pid}/task/{task}/{file}").read() for file in ("comm", "stat"))
+        name, spent = (open(f"/proc/{pid}/task/{task}/{file}").read() for file in ("comm", "schedstat"))
         if thread is None or name.strip() == thread:
-            fields = stat.rsplit(")", 1)[1].split()
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+            nanoseconds += int(spent.split()[0])
+    return nanoseconds / 1e9
 
 
 def read_events(port, stop, counted):
