@@ -42,7 +42,7 @@ use handover::{Predecessor, Relay, Successor};
 use reload::{Reloads, State};
 use tollgate_config::Config;
 use tollgate_config::settings::LogKeys;
-use tollgate_gateway::decide::Decider;
+use tollgate_gateway::decide::{Decider, Permits};
 use tollgate_gateway::forward::UpstreamHealth;
 use tollgate_gateway::gateway::{self, Gateway, Snapshot};
 use tollgate_gateway::recent::Recent;
@@ -97,6 +97,8 @@ struct Core {
     server: Arc<server::Shared>,
     /// The same for the listeners for decisions.
     decide_server: Arc<server::Shared>,
+    /// What other programs have not reported the end of.
+    permits: Arc<Permits>,
     tls: Option<Arc<ServerTls>>,
     readiness: Readiness,
     /// The names of callers' keys in logs and pages.
@@ -216,15 +218,22 @@ fn start_with(
     let fleet = gateway.fleet.clone();
     metrics.source("upstreams", move |samples| fleet.samples(samples));
     let server = Arc::new(server::Shared::new(mapped::server(&config)));
+    let permits = Arc::new(Permits::default());
     let decide_server = Arc::new(server::Shared::new(mapped::decide_server(&config)));
     let serve = {
         let shared = Arc::new(gateway.clone());
         let public = Sockets::new(bound, count, Arc::clone(&server));
+        let decides = config.decide.is_some();
         let deciding = Sockets::new(deciding, count, Arc::clone(&decide_server));
+        let permits = Arc::clone(&permits);
         move |worker: &Rc<Worker>| {
             let gateway = Rc::new(Gateway::new(&shared));
             public.open(worker, &gateway)?;
-            deciding.open(worker, &Rc::new(Decider::new(gateway)))
+            if decides {
+                let decider = Decider::new(gateway, Arc::clone(&permits));
+                deciding.open(worker, &Rc::new(decider))?;
+            }
+            Ok(())
         }
     };
     let workers =
@@ -243,6 +252,7 @@ fn start_with(
         gateway,
         server,
         decide_server,
+        permits,
         tls,
         readiness: Readiness::new(),
         names,
@@ -451,6 +461,8 @@ impl RunningGateway {
             let (config, backend) = (&state.in_force, &state.backend);
             (Arc::clone(config), Arc::clone(backend), mark)
         };
+        // Their places are not held by any process after this.
+        self.core.permits.clear();
         if let Some(store) = backend.remote() {
             store.close();
         }

@@ -53,6 +53,14 @@ impl Core {
                 }
             });
         }
+        let permits = Arc::clone(&self.permits);
+        self.gateway.metrics.source("permits", move |samples| {
+            let help = "Requests admitted for other programs whose end was not reported";
+            let open = u32::try_from(permits.count()).unwrap_or(u32::MAX);
+            samples.gauge("permits_open", help, &[], f64::from(open));
+            let help = "Permits that expired, since no program reported the end of the request";
+            samples.counter("permits_expired", help, &[], permits.expired());
+        });
         let held = Arc::clone(&self.gateway.held);
         self.gateway
             .metrics

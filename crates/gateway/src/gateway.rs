@@ -6,6 +6,7 @@
 //! snapshot it started with until it ends.
 
 mod checks;
+mod decide;
 mod identify;
 mod judge;
 mod own;
@@ -138,20 +139,15 @@ impl Handler for Gateway {
         // read.
         context.set_client(connection.peer.map(|peer| peer.ip()));
         let mut edits = FilledEdits::default();
-        let admitted = match checks::normalise(&snapshot, &mut request, &headers, &mut context) {
-            Ok(target) => self
-                .admit(
-                    &snapshot,
-                    connection,
-                    &target,
-                    &request,
-                    &mut context,
-                    &mut edits,
-                )
-                .await
-                .map(|admitted| (target, admitted)),
-            Err(rejection) => Err(rejection),
-        };
+        let admitted = self
+            .enter(
+                &snapshot,
+                connection,
+                (&mut request, &headers),
+                &mut context,
+                &mut edits,
+            )
+            .await;
         let (target, admitted) = match admitted {
             Ok(admitted) => admitted,
             Err(rejection) => {
@@ -245,15 +241,31 @@ impl Gateway {
         Rc::clone(held)
     }
 
+    /// Normalises the target of a request and admits it, or says why it is refused.
+    async fn enter<'s, B: Body>(
+        &self,
+        snapshot: &'s Snapshot,
+        connection: &ConnInfo,
+        (request, headers): (&mut Request<B>, &RequestHeaders),
+        context: &mut RequestContext,
+        edits: &mut FilledEdits<'s>,
+    ) -> Result<(RequestTarget, Admitted<'s>), Rejection> {
+        let target = checks::normalise(snapshot, request, headers, context)?;
+        let admitted = self
+            .admit(snapshot, connection, &target, request, context, edits)
+            .await?;
+        Ok((target, admitted))
+    }
+
     /// The policy half of the request path: matches the route, identifies the caller, checks the
     /// limits. Each `?` is a point where a request is refused. `edits` receives the route's changes
     /// of the response as far as they are known at that point, because a refusal carries them too.
-    async fn admit<'s>(
+    async fn admit<'s, B: Body>(
         &self,
         snapshot: &'s Snapshot,
         connection: &ConnInfo,
         target: &RequestTarget,
-        request: &Request<Inbound>,
+        request: &Request<B>,
         context: &mut RequestContext,
         edits: &mut FilledEdits<'s>,
     ) -> Result<Admitted<'s>, Rejection> {
@@ -393,13 +405,13 @@ impl<'s> Admitted<'s> {
 }
 
 /// Decides the next step of a request whose route is `matched`.
-fn next(
+fn next<B>(
     policy: &Policy,
     matched: &Match<'_>,
     who: &Identified,
     described: &Descriptor<'_>,
     target: &RequestTarget,
-    request: &Request<Inbound>,
+    request: &Request<B>,
 ) -> Next {
     let route = &policy.routes[matched.route];
     match &route.target {
@@ -441,11 +453,11 @@ fn echo(
 }
 
 /// The properties of a request by which routes and keys are found.
-fn describe<'r>(
+fn describe<'r, B>(
     policy: &Policy,
     connection: &'r ConnInfo,
     target: &'r RequestTarget,
-    request: &'r Request<Inbound>,
+    request: &'r Request<B>,
 ) -> Result<Descriptor<'r>, Rejection> {
     let subject = connection
         .tls

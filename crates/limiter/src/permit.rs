@@ -6,7 +6,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use tollgate_limit::{
-    Change, Claim, KeyBytes, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict,
+    Change, Claim, KeyBytes, Limit, Micros, Placement, Role, Settlement, Standing, Timestamp,
+    Verdict,
 };
 use tollgate_store::Store;
 
@@ -130,6 +131,35 @@ impl Permit {
     /// The standing of each bucket after the draw, in the order of the claims.
     pub fn standings(&self) -> &[Standing] {
         &self.standings
+    }
+
+    /// Takes out the charges that can still be corrected, as a permit of their own. What remains is
+    /// only the proof. `None`: every charge is final.
+    pub fn take_open(&mut self) -> Option<Self> {
+        let held = self.held.take()?;
+        Some(Self {
+            standings: self.standings.clone(),
+            ungoverned: self.ungoverned,
+            unasked: self.unasked,
+            hold: self.hold,
+            held: Some(held),
+        })
+    }
+
+    /// Refunds what can still be corrected, because the request will not be forwarded after all.
+    pub fn revoke(mut self) {
+        if let Some(held) = &mut self.held {
+            held.forwarded = false;
+        }
+    }
+
+    /// The names of the limits whose charges can still be corrected, with these charges. Places of
+    /// concurrency limits are not among them.
+    pub fn open_charges(&self) -> impl Iterator<Item = (&str, u64)> {
+        let charges = self.held.iter().flat_map(|held| &held.charges);
+        charges
+            .filter(|charge| charge.limit.refundable && charge.limit.role == Role::Live)
+            .map(|charge| (&*charge.limit.name, charge.cost))
     }
 
     /// Whether the claim at `place` was decided without its store, which did not respond. Its

@@ -139,6 +139,29 @@ impl Owed {
     }
 }
 
+impl Owed {
+    /// Settles by what a trusted program reports in place of a response: its status, and the cost
+    /// for each limit. Where it reports nothing, what the limit says of responses without a cost
+    /// applies.
+    pub fn on_report(
+        self,
+        permit: &mut Permit,
+        status: Option<StatusCode>,
+        cost: impl Fn(&str) -> Option<u64>,
+    ) {
+        for charge in self.charges {
+            let cost = cost(&charge.name);
+            charge.on_report(permit, status, cost);
+        }
+    }
+
+    /// Whether a report may state a cost for the limit of this name.
+    pub fn is_settled_by_cost(&self, limit: &str) -> bool {
+        let settles = |charge: &Charge| &*charge.name == limit && charge.settle.is_some();
+        self.charges.iter().any(settles)
+    }
+}
+
 /// Removes request headers that could make the response omit its cost: a body that is read must be
 /// complete and plain text.
 pub fn want_readable(method: &Method, headers: &mut HeaderMap) {
@@ -161,11 +184,7 @@ impl Charge {
             unreadable,
         } = head;
         self.credit = cause.credit();
-        let counts =
-            self.count.counts(status) && !self.refund_on.iter().any(|range| range.matches(status));
-        if let (false, Some(credit)) = (counts, self.credit) {
-            let units = permit.charged(&self.name).unwrap_or(0);
-            permit.refund(&self.name, units, credit);
+        if self.refund_uncounted(permit, status) {
             self.reading = Reading::Settled;
             return;
         }
@@ -224,19 +243,51 @@ impl Charge {
                     told.map_or(least, |told| told.max(least)).min(settle.most),
                 );
             }
-            (None, true) if self.priced => {
-                if settle.untold_costs_most {
-                    self.correct(permit, settle.most);
-                } else if permit.unsettled(&self.name) {
-                    let (limit, estimate) = (&*self.name, settle.estimate);
-                    tracing::warn!(
-                        limit,
-                        estimate,
-                        "a response does not state its cost: the estimate stays charged"
-                    );
-                }
-            }
+            (None, true) if self.priced => self.untold(permit, settle),
             (None, true) => {}
+        }
+    }
+
+    fn on_report(mut self, permit: &mut Permit, status: Option<StatusCode>, cost: Option<u64>) {
+        self.credit = Cause::Upstream.credit();
+        if status.is_some_and(|status| self.refund_uncounted(permit, status)) {
+            return;
+        }
+        let Some(settle) = self.settle.take() else {
+            return;
+        };
+        match cost {
+            Some(cost) => self.settle(permit, cost.min(settle.most)),
+            None if status.is_none_or(|status| status.is_success()) => {
+                self.untold(permit, &settle);
+            }
+            None => {}
+        }
+    }
+
+    /// Refunds the charge if a response with this status does not count; returns whether it did.
+    fn refund_uncounted(&self, permit: &mut Permit, status: StatusCode) -> bool {
+        let counts =
+            self.count.counts(status) && !self.refund_on.iter().any(|range| range.matches(status));
+        let (false, Some(credit)) = (counts, self.credit) else {
+            return false;
+        };
+        let units = permit.charged(&self.name).unwrap_or(0);
+        permit.refund(&self.name, units, credit);
+        true
+    }
+
+    /// Settles a response that should state its cost and does not.
+    fn untold(&self, permit: &mut Permit, settle: &Settle) {
+        if settle.untold_costs_most {
+            self.correct(permit, settle.most);
+        } else if permit.unsettled(&self.name) {
+            let (limit, estimate) = (&*self.name, settle.estimate);
+            tracing::warn!(
+                limit,
+                estimate,
+                "a response does not state its cost: the estimate stays charged"
+            );
         }
     }
 

@@ -75,11 +75,20 @@ impl AddressPolicy {
         if !self.trusts(peer) {
             return Ok(peer);
         }
-        let listed =
-            self.header != ForwardingHeader::Forwarded && headers.contains_key(X_FORWARDED_FOR);
-        let forwarded =
-            self.header != ForwardingHeader::XForwardedFor && headers.contains_key(FORWARDED);
-        Ok(match (listed, forwarded) {
+        self.told(peer, headers)
+    }
+
+    /// The client's address as a trusted `peer` tells it by its forwarding headers; `peer` itself if
+    /// they name none.
+    ///
+    /// # Errors
+    /// As [`AddressPolicy::client`].
+    pub fn told(
+        &self,
+        peer: Option<IpAddr>,
+        headers: &HeaderMap,
+    ) -> Result<Option<IpAddr>, Malformed> {
+        Ok(match self.present(headers) {
             (false, false) => peer,
             (true, false) => self.walk(peer, listed_hops(headers)),
             (false, true) => self.walk(peer, forwarded_hops(headers)),
@@ -91,6 +100,20 @@ impl AddressPolicy {
                 client
             }
         })
+    }
+
+    /// Whether a forwarding header is present that names the client.
+    pub fn is_told(&self, headers: &HeaderMap) -> bool {
+        self.present(headers) != (false, false)
+    }
+
+    /// Whether X-Forwarded-For and Forwarded are present, each only if it counts.
+    fn present(&self, headers: &HeaderMap) -> (bool, bool) {
+        let listed =
+            self.header != ForwardingHeader::Forwarded && headers.contains_key(X_FORWARDED_FOR);
+        let forwarded =
+            self.header != ForwardingHeader::XForwardedFor && headers.contains_key(FORWARDED);
+        (listed, forwarded)
     }
 
     /// Follows `hops`, nearest first, while each is trusted.

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::identity::{Caller, Evidence, IdentityRefusal, Resolved};
 use super::plan::Plan;
-use super::{Cost, Policy, Rule};
+use super::{Cost, Policy, Rule, Sought};
 use tollgate_limit::key::is_within_share;
 use tollgate_limit::{Claim, KeyBytes, Limit, Mode};
 
@@ -83,6 +83,59 @@ impl Claims {
     pub fn retain_counting(&mut self, policy: &Policy, status: StatusCode) {
         self.charges
             .retain(|charge| policy.rules[charge.rule].count.counts(status));
+    }
+
+    /// The charges of a request that a caller makes on one limit, by index in [`Policy::rules`];
+    /// none if that is off. `cost`: `None` is what the limit says of a request without headers.
+    pub fn on_limit(policy: &Policy, rule: usize, caller: &Sought, cost: Option<u64>) -> Self {
+        let mut claims = Self::default();
+        let named = &policy.rules[rule];
+        let limit = named.variant(caller.numbers());
+        if limit.mode == Mode::Off {
+            return claims;
+        }
+        claims.keys.push(caller.key.clone());
+        let cost = cost.unwrap_or_else(|| named.price(None, &HeaderMap::new(), None));
+        let charge = Charge {
+            rule,
+            limit: limit.index,
+            cost,
+            enforced: is_enforced(limit, &caller.key),
+            key: 0,
+        };
+        claims.push(named, limit, charge);
+        claims
+    }
+
+    /// Adds the charges of another request, which is decided together with this one. Charges on the
+    /// same bucket become one.
+    pub fn join(&mut self, other: &Self) {
+        for charge in &other.charges {
+            let key = other.key(charge);
+            let same =
+                |known: &&mut Charge| known.limit == charge.limit && self.keys[known.key] == *key;
+            if let Some(known) = self.charges.iter_mut().find(same) {
+                known.cost = known.cost.saturating_add(charge.cost);
+                continue;
+            }
+            self.keys.push(key.clone());
+            let key = self.keys.len() - 1;
+            self.charges.push(Charge { key, ..*charge });
+        }
+    }
+
+    /// Adds `charge` on `limit`, a variant of `rule`, and the same on the candidate.
+    fn push(&mut self, rule: &Rule, limit: &Limit, charge: Charge) {
+        debug_assert_eq!(charge.limit, limit.index);
+        self.charges.push(charge);
+        let candidate = rule.candidate.as_ref();
+        if let Some(candidate) = candidate.filter(|candidate| candidate.mode != Mode::Off) {
+            self.charges.push(Charge {
+                limit: candidate.index,
+                enforced: false,
+                ..charge
+            });
+        }
     }
 
     /// The charges, in the order of the route's limits, each live one before its candidate.
@@ -201,24 +254,18 @@ impl Plan {
                 continue;
             }
             let cost = rule.price(charge.cost.as_ref(), headers, body);
-            let mut push = |limit: &Limit, enforced| {
-                let (rule, key) = (charge.rule, charge.scope);
-                claims.charges.push(Charge {
-                    rule,
+            let enforced = is_enforced(limit, key);
+            claims.push(
+                rule,
+                limit,
+                Charge {
+                    rule: charge.rule,
                     limit: limit.index,
                     cost,
                     enforced,
-                    key,
-                });
-            };
-            push(limit, is_enforced(limit, key));
-            if let Some(candidate) = rule
-                .candidate
-                .as_ref()
-                .filter(|candidate| candidate.mode != Mode::Off)
-            {
-                push(candidate, false);
-            }
+                    key: charge.scope,
+                },
+            );
         }
     }
 }

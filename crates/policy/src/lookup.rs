@@ -69,6 +69,19 @@ impl Policy {
     /// # Errors
     /// [`LookupError`] if there is no such identity, or its keys do not look like that.
     pub fn look_up(&self, identity: &str, values: &[&str]) -> Result<Sought, LookupError> {
+        self.find(identity, values, true)
+    }
+
+    /// Like [`Policy::look_up`], for a key that a client may have chosen: the name of a known caller
+    /// is not its key.
+    ///
+    /// # Errors
+    /// As [`Policy::look_up`].
+    pub fn look_up_key(&self, identity: &str, values: &[&str]) -> Result<Sought, LookupError> {
+        self.find(identity, values, false)
+    }
+
+    fn find(&self, identity: &str, values: &[&str], by_name: bool) -> Result<Sought, LookupError> {
         let mut key = KeyBytes::new();
         let found = |part, caller, key| Sought { key, caller, part };
         match (identity, values) {
@@ -92,10 +105,8 @@ impl Policy {
         let known = identity.callers.as_ref().and_then(|callers| {
             let callers = callers.load();
             let value = values.first()?;
-            callers
-                .named(value)
-                .or_else(|| callers.find(value.as_bytes()))
-                .cloned()
+            let named = callers.named(value).filter(|_| by_name);
+            named.or_else(|| callers.find(value.as_bytes())).cloned()
         });
         if let Some(caller) = known {
             keys::push_caller(&mut key, &caller.name);

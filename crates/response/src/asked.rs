@@ -37,6 +37,24 @@ impl Asked {
         }
     }
 
+    /// For a decision that another program asks for, about a request with this Origin. `head`:
+    /// whether the program asks with HEAD. Never the form of a gRPC call, since the status of that
+    /// is 200, which admits the request.
+    pub fn of_decision(head: bool, origin: Option<HeaderValue>) -> Self {
+        let rare = origin.map(|origin| {
+            Box::new(Rare {
+                grpc: None,
+                origin: Some(origin),
+            })
+        });
+        Self {
+            head,
+            http1: false,
+            takes_lines: false,
+            rare,
+        }
+    }
+
     pub(crate) fn grpc(&self) -> Option<&HeaderValue> {
         self.rare.as_ref()?.grpc.as_ref()
     }

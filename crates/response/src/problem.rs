@@ -69,6 +69,32 @@ impl Problem {
     /// The caller's key is given twice, or cannot be decoded.
     pub const AMBIGUOUS_KEY: Self = Self::MALFORMED
         .saying("The key that identifies the caller is given twice, or cannot be decoded.");
+    /// /check: the method of the original request is not stated once.
+    pub const ASKED_METHOD: Self = Self::MALFORMED.saying(
+        "The method of the original request must be stated once: by X-Original-Method or X-Forwarded-Method.",
+    );
+    /// /check: the target of the original request is not stated once.
+    pub const ASKED_TARGET: Self = Self::MALFORMED.saying(
+        "The target of the original request must be stated once: a path by X-Original-URI or X-Forwarded-Uri, or an http URL by X-Original-URL.",
+    );
+    /// /check: the host of the original request is stated differently, or is none.
+    pub const ASKED_HOST: Self = Self::MALFORMED.saying(
+        "The host of the original request must be stated once: by X-Forwarded-Host or X-Original-URL.",
+    );
+    /// /check: the scheme of the original request is stated differently, or is unknown.
+    pub const ASKED_SCHEME: Self = Self::MALFORMED.saying(
+        "The scheme of the original request must be stated once: `http` or `https` by X-Forwarded-Proto or X-Original-URL.",
+    );
+    /// /check: the client of the original request is not known.
+    pub const ASKED_CLIENT: Self = Self::MALFORMED.saying(
+        "The address of the client must be stated, and not in two ways: by X-Forwarded-For, Forwarded or X-Real-IP, as [address] says.",
+    );
+    /// A resource that takes JSON got another content type.
+    pub const JSON_ONLY: Self =
+        Self::MALFORMED.saying("This resource takes JSON: Content-Type must be application/json.");
+    /// The JSON of a request is not what the resource takes.
+    pub const BAD_JSON: Self =
+        Self::MALFORMED.saying("The JSON document is not what this resource takes.");
     /// The request broke off. The client is gone, so only the log shows this, as 499.
     pub const CLIENT_GONE: Self = Self {
         kind: "urn:problem-type:tollgate:client-gone",
@@ -103,6 +129,17 @@ impl Problem {
         detail: "This listener decides only for the networks in `trusted` of [decide].",
         grpc: PERMISSION_DENIED,
     };
+    /// 403: a web page asks for decisions.
+    pub const WEB_PAGE: Self =
+        Self::UNTRUSTED_PEER.saying("This resource is for programs, and a web page asks for it.");
+    /// 404: there is no such permit.
+    pub const UNKNOWN_PERMIT: Self = Self {
+        status: StatusCode::NOT_FOUND,
+        kind: "urn:problem-type:tollgate:unknown-permit",
+        title: "There is no such permit",
+        detail: "The permit is unknown: it was settled or given back before, has expired, or was made by another process.",
+        grpc: NOT_FOUND,
+    };
     /// 404: the listener for decisions has no such resource.
     pub const NO_RESOURCE: Self = Self {
         status: StatusCode::NOT_FOUND,
@@ -127,6 +164,8 @@ impl Problem {
         detail: "The routes for this path are for other methods.",
         grpc: UNIMPLEMENTED,
     };
+    /// 405: a resource of the listener for decisions takes POST only.
+    pub const POST_ONLY: Self = Self::METHOD.saying("This resource takes POST.");
     /// 405: TRACE, and no route names it.
     pub const TRACE: Self = Self::METHOD.saying(
         "TRACE returns headers that browsers hide from scripts: it is forwarded only if a route names it.",
@@ -153,6 +192,9 @@ impl Problem {
         detail: "The body of the request is larger than this route admits.",
         grpc: RESOURCE_EXHAUSTED,
     };
+    /// 413: the document sent to the listener for decisions is too large.
+    pub const DOCUMENT_TOO_LARGE: Self =
+        Self::BODY_TOO_LARGE.saying("The document is larger than 256 KiB.");
     /// 414: the target is longer than the server allows.
     pub const TARGET_TOO_LONG: Self = Self {
         status: StatusCode::URI_TOO_LONG,
@@ -383,6 +425,7 @@ pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/prob
 // google.rpc.Code
 const CANCELLED: u8 = 1;
 const DEADLINE_EXCEEDED: u8 = 4;
+const NOT_FOUND: u8 = 5;
 const PERMISSION_DENIED: u8 = 7;
 const RESOURCE_EXHAUSTED: u8 = 8;
 const UNIMPLEMENTED: u8 = 12;

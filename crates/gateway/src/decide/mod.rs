@@ -2,17 +2,45 @@
 //!
 //! A [`Decider`] serves one worker beside its [`Gateway`]. It forwards nothing. Only peers in
 //! `trusted` are heard, because they say where a request came from and what became of it.
+//!
+//! | resource | asked by |
+//! |---|---|
+//! | `/check` | a proxy, about one request, which its headers state |
+//! | `/v1/decide` | a program, about several requests |
+//! | `/v1/settle`, `/v1/give-back` | either, when a request has ended |
 
+mod batch;
+mod draw;
+mod json;
+mod original;
+mod permits;
+mod settle;
+
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
-use tollgate_limit::Micros;
-use tollgate_policy::address::NetSet;
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body as _;
+use serde_json::{Map, Value, json};
 
 use crate::body::{Guarded, ResponseBody};
-use crate::gateway::{Closing, Gateway};
+use crate::gateway::{Closing, Gateway, Snapshot};
+use batch::{Batch, Item};
+use json::Refused;
+use settle::{Report, Return};
+use tollgate_limit::Micros;
 use tollgate_net::server::{ConnInfo, Event, Handler, Inbound};
+use tollgate_net::timers;
+use tollgate_net::worker::Worker;
+use tollgate_policy::address::NetSet;
 use tollgate_response::Problem;
+
+pub(crate) use original::Original;
+pub use permits::Permits;
 
 /// The settings of the listeners for decisions. A reload replaces them.
 #[derive(Clone, Debug, Default)]
@@ -30,34 +58,179 @@ pub struct Settings {
 /// Responds to the requests of other proxies and programs, on one worker.
 pub struct Decider {
     gateway: Rc<Gateway>,
+    permits: Arc<Permits>,
 }
 
+type Reply = Response<Guarded<ResponseBody, Closing>>;
+
 impl Decider {
-    /// Creates the decider of the worker that `gateway` serves.
-    pub fn new(gateway: Rc<Gateway>) -> Self {
-        Self { gateway }
+    /// Creates the decider of the worker that `gateway` serves. That of the first worker closes
+    /// permits that expire.
+    pub fn new(gateway: Rc<Gateway>, permits: Arc<Permits>) -> Self {
+        if Worker::current().is_some_and(|worker| worker.index() == 0) {
+            let (gateway, permits) = (Rc::clone(&gateway), Arc::clone(&permits));
+            tokio::task::spawn_local(async move {
+                loop {
+                    timers::pause(EXPIRE_EVERY).await;
+                    permits.expire(gateway.now());
+                }
+            });
+        }
+        Self { gateway, permits }
+    }
+
+    /// `/check`: the decision about the request that a proxy describes.
+    async fn check(
+        &self,
+        snapshot: &Snapshot,
+        connection: &ConnInfo,
+        request: Request<Inbound>,
+    ) -> Reply {
+        let (asked, _) = request.into_parts();
+        let method = asked.method.clone();
+        let address = &snapshot.policy.address;
+        let response = match Original::of_proxy(address, &connection.listener, asked) {
+            Ok(original) => {
+                let head = method == Method::HEAD;
+                self.gateway.decide(original, head, &self.permits).await
+            }
+            Err(problem) => problem.response_to(&method),
+        };
+        in_status_of_peer(&snapshot.deciding, response)
+    }
+
+    /// `/v1/decide`
+    async fn batch(
+        &self,
+        snapshot: &Snapshot,
+        connection: &ConnInfo,
+        request: Request<Inbound>,
+    ) -> Result<Reply, Refused> {
+        let batch: Batch = json::read(request).await?;
+        let together = batch.together;
+        let items = batch.items(&connection.listener)?;
+        if together {
+            let decision = self.gateway.draw(snapshot, items, &self.permits).await?;
+            let allowed = decision["allowed"].clone();
+            return Ok(json::document(
+                &json!({ "allowed": allowed, "together": decision }),
+            ));
+        }
+        let mut decisions = Vec::with_capacity(items.len());
+        for item in items {
+            decisions.push(match item {
+                Item::Request(original) => {
+                    let decided = self.gateway.decide(original, false, &self.permits).await;
+                    decision(decided).await
+                }
+                item => {
+                    let drawn = self.gateway.draw(snapshot, vec![item], &self.permits).await;
+                    drawn.unwrap_or_else(|refused| refused.decision())
+                }
+            });
+        }
+        let allowed = decisions.iter().all(|decision| decision["allowed"] == true);
+        Ok(json::document(
+            &json!({ "allowed": allowed, "decisions": decisions }),
+        ))
     }
 }
 
 impl Handler for Decider {
     type Body = Guarded<ResponseBody, Closing>;
 
-    async fn handle(
-        &self,
-        connection: &Rc<ConnInfo>,
-        request: Request<Inbound>,
-    ) -> Response<Self::Body> {
+    async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Inbound>) -> Reply {
         let snapshot = self.gateway.snapshot();
         // The address of the connection, whatever its headers say. A process that can connect to a
         // Unix socket is trusted.
-        let trusted = |peer: std::net::SocketAddr| snapshot.deciding.trusted.contains(peer.ip());
+        let trusted = |peer: SocketAddr| snapshot.deciding.trusted.contains(peer.ip());
         if !connection.peer.is_none_or(trusted) {
             return Problem::UNTRUSTED_PEER.response_to(request.method());
         }
-        Problem::NO_RESOURCE.response_to(request.method())
+        let outcome = match request.uri().path() {
+            "/check" => Ok(self.check(&snapshot, connection, request).await),
+            "/v1/decide" => self.batch(&snapshot, connection, request).await,
+            "/v1/settle" => json::read::<Report>(request)
+                .await
+                .and_then(|report| report.carry_out(&self.permits))
+                .map(|settled| json::document(&settled)),
+            "/v1/give-back" => json::read::<Return>(request)
+                .await
+                .and_then(|permit| permit.carry_out(&self.permits))
+                .map(|()| json::done()),
+            _ => Ok(Problem::NO_RESOURCE.response_to(request.method())),
+        };
+        outcome.unwrap_or_else(|refused| refused.response())
     }
 
     fn observe(&self, event: Event<'_>) {
         self.gateway.observe(event);
     }
 }
+
+/// The response with the status that the peer's protocol needs.
+fn in_status_of_peer(settings: &Settings, mut response: Reply) -> Reply {
+    let status = response.status();
+    let passes = status.is_success() || status == StatusCode::UNAUTHORIZED;
+    if let Some(other) = settings.refuse_status.filter(|_| !passes) {
+        let original = HeaderValue::from(status.as_u16());
+        response.headers_mut().insert(STATUS, original);
+        *response.status_mut() = other;
+    }
+    response
+}
+
+/// A response to the client of a request as a document for a program.
+async fn decision(response: Reply) -> Value {
+    let (head, mut body) = response.into_parts();
+    let mut text = Vec::new();
+    // Read to its end, with which the request is counted and logged.
+    while let Some(Ok(frame)) =
+        std::future::poll_fn(|context| std::pin::Pin::new(&mut body).poll_frame(context)).await
+    {
+        text.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new()));
+    }
+    let mut members = Map::new();
+    let mut add = |name: &str, value: Value| _ = members.insert(name.to_owned(), value);
+    add("allowed", head.status.is_success().into());
+    add("status", head.status.as_u16().into());
+    let mut headers = Map::new();
+    for name in head.headers.keys() {
+        let lines = head.headers.get_all(name).iter();
+        let lines: Vec<&str> = lines.filter_map(|line| line.to_str().ok()).collect();
+        if name == PERMIT {
+            add("permit", lines.concat().into());
+        } else if ![CONTENT_TYPE, CONTENT_LENGTH, CACHE_CONTROL].contains(name) {
+            headers.insert(name.as_str().to_owned(), lines.join(", ").into());
+        }
+    }
+    let known_wait = head.headers.contains_key(RETRY_AFTER);
+    if !text.is_empty() {
+        match serde_json::from_slice::<Value>(&text) {
+            Ok(document) => {
+                let exact = document.get("retry_after_ms").filter(|_| known_wait);
+                if let Some(wait) = exact {
+                    add("retry_after_ms", wait.clone());
+                }
+                add("body", document);
+            }
+            Err(_) => add("body", String::from_utf8_lossy(&text).into_owned().into()),
+        }
+    }
+    add("headers", headers.into());
+    Value::Object(members)
+}
+
+impl Refused {
+    /// The refusal of one request of a batch.
+    fn decision(&self) -> Value {
+        json!({ "allowed": false, "status": self.status().as_u16(), "body": self.value() })
+    }
+}
+
+/// Names the permit of an admitted request.
+pub(crate) const PERMIT: HeaderName = HeaderName::from_static("x-tollgate-permit");
+/// The status that a refusal has for the client.
+const STATUS: HeaderName = HeaderName::from_static("x-tollgate-status");
+/// How often permits that have expired are closed.
+const EXPIRE_EVERY: Duration = Duration::from_millis(250);

@@ -77,7 +77,7 @@ impl Drop for Waiting<'_> {
 }
 
 /// Waits until `clock` has reached `due`. `held` counts the waiting requests.
-async fn wait_counted(clock: &Clock, due: Timestamp, held: &AtomicUsize) {
+pub(super) async fn wait_counted(clock: &Clock, due: Timestamp, held: &AtomicUsize) {
     held.fetch_add(1, Ordering::Relaxed);
     let _waiting = Waiting(held);
     wait_until(clock, due).await;

@@ -211,6 +211,15 @@ impl RequestContext {
         self.owed = owed;
     }
 
+    /// Takes out the charges that a later report can correct; `None`: all are final.
+    pub(super) fn take_open(&mut self) -> Option<(Permit, Owed)> {
+        let Judged::Permitted(permit) = &mut self.judged else {
+            return None;
+        };
+        let owed = std::mem::take(&mut self.owed);
+        permit.take_open().map(|open| (open, owed))
+    }
+
     /// The proof that every limit admitted the request.
     pub(super) fn permit(&self) -> Option<&Permit> {
         self.judged.permit()

@@ -1,0 +1,142 @@
+//! JSON documents of programs: read within bounds, refused with a problem document.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ORIGIN};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use tollgate_net::server::Inbound;
+use tollgate_net::timers;
+use tollgate_response::Problem;
+
+/// Why a document is refused.
+pub(super) struct Refused {
+    problem: Problem,
+    /// What is wrong with it, where more is known than the problem says.
+    detail: Option<String>,
+}
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Self {
+        let detail = None;
+        Self { problem, detail }
+    }
+}
+
+impl Refused {
+    /// The document is not what the resource takes, for this reason.
+    pub(super) fn bad(detail: impl Into<String>) -> Self {
+        Self {
+            problem: Problem::BAD_JSON,
+            detail: Some(detail.into()),
+        }
+    }
+
+    /// The problem document.
+    pub(super) fn value(&self) -> serde_json::Value {
+        let Problem {
+            status,
+            kind,
+            title,
+            detail,
+            ..
+        } = self.problem;
+        serde_json::json!({
+            "type": kind,
+            "title": title,
+            "status": status.as_u16(),
+            "detail": self.detail.as_deref().unwrap_or(detail),
+        })
+    }
+
+    /// The response with this document.
+    pub(super) fn response<B: From<Bytes>>(&self) -> Response<B> {
+        let mut response = self.problem.response();
+        if self.detail.is_some() {
+            *response.body_mut() = B::from(Bytes::from(format!("{}\n", self.value())));
+        }
+        if self.problem == Problem::POST_ONLY {
+            let post = HeaderValue::from_static("POST");
+            response.headers_mut().insert(ALLOW, post);
+        }
+        response
+    }
+
+    /// The status.
+    pub(super) const fn status(&self) -> StatusCode {
+        self.problem.status
+    }
+}
+
+/// Reads the document of a request for a JSON resource.
+pub(super) async fn read<T: DeserializeOwned>(request: Request<Inbound>) -> Result<T, Refused> {
+    if *request.method() != Method::POST {
+        return Err(Problem::POST_ONLY.into());
+    }
+    let (head, mut body) = request.into_parts();
+    let headers = head.headers;
+    // A page in a browser on this machine connects from a trusted address.
+    if headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site") {
+        return Err(Problem::WEB_PAGE.into());
+    }
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let kind = kind.and_then(|kind| kind.split(|byte| *byte == b';').next());
+    if !kind.is_some_and(|kind| kind.trim_ascii().eq_ignore_ascii_case(b"application/json")) {
+        return Err(Problem::JSON_ONLY.into());
+    }
+    if body.size_hint().lower() > DOCUMENT_MAX {
+        return Err(Problem::DOCUMENT_TOO_LARGE.into());
+    }
+    body.want();
+    let mut document = BytesMut::new();
+    let whole = async {
+        while let Some(frame) = next_frame(&mut body).await {
+            let frame = frame.map_err(|_| Problem::CLIENT_GONE)?;
+            let Some(data) = frame.data_ref() else {
+                continue;
+            };
+            if document.len() as u64 + data.len() as u64 > DOCUMENT_MAX {
+                return Err(Problem::DOCUMENT_TOO_LARGE);
+            }
+            document.extend_from_slice(data);
+        }
+        Ok(())
+    };
+    timers::within(READ_WITHIN, whole)
+        .await
+        .map_err(|_| Problem::BODY_STALLED)??;
+    serde_json::from_slice(&document).map_err(|error| Refused::bad(format!("{error}.")))
+}
+
+async fn next_frame(
+    body: &mut Inbound,
+) -> Option<Result<http_body::Frame<Bytes>, tollgate_net::server::InboundError>> {
+    std::future::poll_fn(|context| std::pin::Pin::new(&mut *body).poll_frame(context)).await
+}
+
+/// A response with this document.
+pub(super) fn document<B: From<Bytes>>(value: &impl Serialize) -> Response<B> {
+    let text = serde_json::to_string(value).unwrap_or_default() + "\n";
+    let mut response = Response::new(B::from(Bytes::from(text)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// A response without a body to a request that was carried out.
+pub(super) fn done<B: From<Bytes>>() -> Response<B> {
+    let mut response = Response::new(B::from(Bytes::new()));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().remove(CONTENT_LENGTH);
+    response
+}
+
+/// The largest document, in bytes.
+const DOCUMENT_MAX: u64 = 256 << 10;
+/// How long a document may take to arrive.
+const READ_WITHIN: Duration = Duration::from_secs(10);

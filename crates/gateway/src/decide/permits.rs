@@ -1,0 +1,202 @@
+//! The permits of requests that other programs forward: open until a report, a return or their
+//! expiry. Bounded; each is closed once.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use tollgate_limit::Timestamp;
+use tollgate_limiter::Permit;
+use tollgate_limiter::settle::Owed;
+
+/// The open permits of all workers.
+#[derive(Debug, Default)]
+pub struct Permits {
+    table: Mutex<Table>,
+    /// Open permits, and slots that are reserved for more.
+    taken: AtomicUsize,
+    expired: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    open: HashMap<PermitId, Open>,
+    /// The same, by the time of their expiry.
+    due: BTreeSet<(Timestamp, PermitId)>,
+}
+
+/// What a report can still correct.
+#[derive(Debug)]
+pub(crate) struct Open {
+    permit: Permit,
+    owed: Owed,
+    expires: Timestamp,
+}
+
+/// The name of a permit: random, so that only the program that was told it can close it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PermitId(u128);
+
+impl PermitId {
+    /// A new one; `None` if the system has no randomness.
+    fn random() -> Option<Self> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).ok()?;
+        Some(Self(u128::from_be_bytes(bytes)))
+    }
+
+    /// Reads what [`fmt::Display`] wrote.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let digits = text.len() == 32
+            && text
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let number = digits.then(|| u128::from_str_radix(text, 16).ok())??;
+        Some(Self(number))
+    }
+}
+
+impl fmt::Display for PermitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl Permits {
+    /// The number of open permits.
+    pub fn count(&self) -> usize {
+        self.table.lock().open.len()
+    }
+
+    /// The number of permits that expired.
+    pub fn expired(&self) -> u64 {
+        self.expired.load(Ordering::Relaxed)
+    }
+
+    /// Reserves a slot; `None`: there are `most` already.
+    pub(crate) fn reserve(&self, most: usize) -> Option<Slot<'_>> {
+        let slot = Slot { permits: self };
+        let free = self.taken.fetch_add(1, Ordering::Relaxed) < most;
+        free.then_some(slot)
+    }
+
+    /// Closes the permit with this id, if `accept` accepts it. `None`: it is not open.
+    pub(crate) fn close<E>(
+        &self,
+        id: PermitId,
+        accept: impl FnOnce(&Open) -> Result<(), E>,
+    ) -> Option<Result<Open, E>> {
+        let mut table = self.table.lock();
+        if let Err(error) = accept(table.open.get(&id)?) {
+            return Some(Err(error));
+        }
+        let open = table.remove(id)?;
+        drop(table);
+        self.taken.fetch_sub(1, Ordering::Relaxed);
+        Some(Ok(open))
+    }
+
+    /// Closes the permits that are due at `now`.
+    pub fn expire(&self, now: Timestamp) {
+        self.close_due(|due| due <= now);
+    }
+
+    /// Closes all permits, because the process ends.
+    pub fn clear(&self) {
+        self.close_due(|_| true);
+    }
+
+    fn close_due(&self, is_due: impl Fn(Timestamp) -> bool) {
+        loop {
+            let mut table = self.table.lock();
+            let first = table.due.first().copied();
+            let Some((_, id)) = first.filter(|(due, _)| is_due(*due)) else {
+                return;
+            };
+            let open = table.remove(id);
+            // Settled without the lock: a settlement may wait for a bucket's lock.
+            drop(table);
+            self.taken.fetch_sub(1, Ordering::Relaxed);
+            self.expired.fetch_add(1, Ordering::Relaxed);
+            if let Some(open) = open {
+                open.expire();
+            }
+        }
+    }
+}
+
+impl Table {
+    fn remove(&mut self, id: PermitId) -> Option<Open> {
+        let open = self.open.remove(&id)?;
+        self.due.remove(&(open.expires, id));
+        Some(open)
+    }
+}
+
+/// A reserved slot; it is free again when dropped.
+pub(crate) struct Slot<'p> {
+    permits: &'p Permits,
+}
+
+impl Slot<'_> {
+    /// Keeps `permit` until `expires`; `None` if the system has no randomness for its name, and then
+    /// what it holds is given back.
+    pub(crate) fn open(
+        self,
+        (permit, owed): (Permit, Owed),
+        expires: Timestamp,
+    ) -> Option<PermitId> {
+        let Some(id) = PermitId::random() else {
+            permit.revoke();
+            return None;
+        };
+        let open = Open {
+            permit,
+            owed,
+            expires,
+        };
+        let mut table = self.permits.table.lock();
+        table.due.insert((expires, id));
+        table.open.insert(id, open);
+        // The slot is taken until the permit is closed.
+        std::mem::forget(self);
+        Some(id)
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.permits.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Open {
+    /// Whether a report may state a cost for the limit of this name.
+    pub(crate) fn is_settled_by_cost(&self, limit: &str) -> bool {
+        self.owed.is_settled_by_cost(limit)
+    }
+
+    /// Settles by a report; returns what the limits are charged now.
+    pub(crate) fn settle(
+        self,
+        status: Option<http::StatusCode>,
+        cost: impl Fn(&str) -> Option<u64>,
+    ) -> Vec<(String, u64)> {
+        let Self {
+            mut permit, owed, ..
+        } = self;
+        owed.on_report(&mut permit, status, cost);
+        let charges = permit.open_charges();
+        charges
+            .map(|(limit, units)| (limit.to_owned(), units))
+            .collect()
+        // Dropping the permit frees its places.
+    }
+
+    /// No program reported the end of the request.
+    fn expire(self) {
+        self.settle(None, |_| None);
+    }
+}

@@ -1,0 +1,94 @@
+//! `/v1/settle` and `/v1/give-back`: what became of a request that another program forwarded.
+
+use std::collections::BTreeMap;
+
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::json::Refused;
+use super::permits::{Open, PermitId, Permits};
+use tollgate_response::Problem;
+
+/// The report of a request's end.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Report {
+    permit: String,
+    /// The status of the response.
+    status: Option<u16>,
+    /// What it cost.
+    units: Option<Units>,
+}
+
+/// Units for every limit that a response settles, or for each by name.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Units {
+    All(u64),
+    Each(BTreeMap<String, u64>),
+}
+
+/// What the limits of a request are charged after its report.
+#[derive(Debug, Serialize)]
+pub(super) struct Settled {
+    charged: BTreeMap<String, u64>,
+}
+
+/// The return of a permit without a report.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Return {
+    permit: String,
+}
+
+impl Report {
+    /// Settles the charges of the permit and closes it.
+    pub(super) fn carry_out(self, permits: &Permits) -> Result<Settled, Refused> {
+        let status = self.status.map(StatusCode::from_u16).transpose();
+        let status = status.map_err(|_| Refused::bad("`status` is not a status of HTTP."))?;
+        if status.is_none() && self.units.is_none() {
+            return Err(Refused::bad(
+                "`status` or `units` is missing: without both, give the permit back.",
+            ));
+        }
+        let known = |open: &Open| match &self.units {
+            Some(Units::Each(units)) => units
+                .keys()
+                .find(|limit| !open.is_settled_by_cost(limit))
+                .map_or(Ok(()), |limit| {
+                    let text =
+                        format!("no charge of the limit `{limit}` is open under this permit.");
+                    Err(Refused::bad(text))
+                }),
+            _ => Ok(()),
+        };
+        let open = close(permits, &self.permit, known)?;
+        let charged = open.settle(status, |limit| match &self.units {
+            Some(Units::All(units)) => Some(*units),
+            Some(Units::Each(units)) => units.get(limit).copied(),
+            None => None,
+        });
+        Ok(Settled {
+            charged: charged.into_iter().collect(),
+        })
+    }
+}
+
+impl Return {
+    /// Frees the places of the permit and closes it. Its charges stay.
+    pub(super) fn carry_out(self, permits: &Permits) -> Result<(), Refused> {
+        let open = close(permits, &self.permit, |_| Ok(()))?;
+        open.settle(None, |_| None);
+        Ok(())
+    }
+}
+
+fn close(
+    permits: &Permits,
+    id: &str,
+    accept: impl FnOnce(&Open) -> Result<(), Refused>,
+) -> Result<Open, Refused> {
+    PermitId::parse(id)
+        .and_then(|id| permits.close(id, accept))
+        .unwrap_or_else(|| Err(Problem::UNKNOWN_PERMIT.into()))
+}

@@ -1,0 +1,361 @@
+//! Real proxies that ask Tollgate about their requests, with the files of the book: NGINX, Caddy, HAProxy.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tollgate::app::{self, Options, RunningGateway, Source};
+use tollgate_store::clock::Clock;
+
+use crate::harness::client::Answer;
+use crate::harness::{Connection, Nginx, Upstream, eventually, repository};
+
+/// A file that the page shows.
+fn shown(name: &str) -> String {
+    let page = repository().join("docs/src/do/auth-request.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let from = page
+        .split_once(&format!("<!-- file {name} -->\n```"))
+        .expect("the page shows it")
+        .1;
+    let text = from.split_once('\n').expect("a language").1;
+    text.split_once("\n```").expect("an end").0.to_owned() + "\n"
+}
+
+fn free_port() -> u16 {
+    let free = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    free.local_addr().expect("its address").port()
+}
+
+fn port_of(upstream: &Upstream) -> u16 {
+    let url = upstream.url();
+    let port = url.rsplit(':').next().and_then(|port| port.parse().ok());
+    port.unwrap_or_else(|| panic!("{url}"))
+}
+
+/// A proxy, and how it is told about.
+#[derive(Clone, Copy)]
+struct Kind {
+    /// The gateway's file.
+    gateway: &'static str,
+    start: fn(Ports) -> Option<Proxy>,
+    /// Its status while Tollgate is down.
+    down: u16,
+    /// Its status while Tollgate does not respond.
+    slow: u16,
+}
+
+#[derive(Clone, Copy)]
+struct Ports {
+    decide: u16,
+    upstream: u16,
+}
+
+impl Ports {
+    fn into(self, text: &str, own: u16) -> String {
+        text.replace(":9190", &format!(":{}", self.decide))
+            .replace(":8082", &format!(":{own}"))
+            .replace(":3000", &format!(":{}", self.upstream))
+    }
+}
+
+/// A running proxy; it ends when dropped.
+enum Proxy {
+    Nginx(Nginx),
+    Other {
+        child: Child,
+        port: u16,
+        _folder: tempfile::TempDir,
+    },
+}
+
+impl Proxy {
+    /// Runs `program` in a folder with these files of the page.
+    fn run(program: &str, arguments: &[&str], files: &[&str], ports: Ports) -> Option<Self> {
+        let known = ["/usr/sbin", "/usr/bin", "/usr/local/bin"]
+            .map(|folder| Path::new(folder).join(program));
+        let Some(program) = known.iter().find(|path| path.exists()) else {
+            assert!(
+                std::env::var_os("CI").is_none(),
+                "{program} is not installed"
+            );
+            eprintln!("!!! SKIPPED: {program} is not installed");
+            return None;
+        };
+        let (folder, port) = (tempfile::tempdir().expect("a folder"), free_port());
+        for name in files {
+            let text = ports.into(&shown(name), port);
+            std::fs::write(folder.path().join(name), text).expect("written");
+        }
+        let child = Command::new(program)
+            .args(arguments)
+            .current_dir(folder.path())
+            .env("HOME", folder.path())
+            .env("XDG_CONFIG_HOME", folder.path())
+            .env("XDG_DATA_HOME", folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let proxy = Self::Other {
+            child,
+            port,
+            _folder: folder,
+        };
+        eventually("the proxy listens", || {
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        Some(proxy)
+    }
+
+    fn address(&self) -> SocketAddr {
+        let port = match self {
+            Self::Nginx(nginx) => nginx.port(),
+            Self::Other { port, .. } => *port,
+        };
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    fn request(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        Connection::open(self.address()).request("GET", path, headers)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Self::Other { child, .. } = self {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+const NGINX: Kind = Kind {
+    gateway: "nginx-gateway.toml",
+    start: |ports| Nginx::start(|own| ports.into(&shown("nginx.conf"), own)).map(Proxy::Nginx),
+    down: 500,
+    slow: 500,
+};
+
+const CADDY: Kind = Kind {
+    gateway: "gateway.toml",
+    start: |ports| {
+        let arguments = ["run", "--config", "Caddyfile", "--adapter", "caddyfile"];
+        Proxy::run("caddy", &arguments, &["Caddyfile"], ports)
+    },
+    down: 502,
+    slow: 504,
+};
+
+const HAPROXY: Kind = Kind {
+    gateway: "gateway.toml",
+    start: |ports| {
+        let files = ["haproxy.cfg", "tollgate.lua"];
+        Proxy::run("haproxy", &["-db", "-f", "haproxy.cfg"], &files, ports)
+    },
+    down: 503,
+    slow: 504,
+};
+
+/// Starts Tollgate with a file of the page, where a rate may be replaced.
+fn tollgate(kind: Kind, ports: Ports, rate: Option<&str>) -> RunningGateway {
+    let mut text = ports.into(&shown(kind.gateway), 0).replace(":8080", ":0");
+    if let Some(rate) = rate {
+        text = text.replace("rate = \"10/second\"\nburst = 10", rate);
+        text.push_str("[[routes]]\nmatch = \"/free\"\nupstream = \"builtin:echo\"\nlimits = []\n");
+    }
+    text.push_str("[admin]\nlisten = \"off\"\n[log]\naccess = \"off\"\n");
+    let source = Source::Text {
+        text,
+        name: "test.toml".to_owned(),
+    };
+    let options = Options {
+        source,
+        environment: Arc::new(|_| None),
+        clock: Clock::system(),
+    };
+    app::start(options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What the limit admits through the proxy: a burst of 10, then 10 each second, to 64 clients for 3 seconds.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what a bucket refills is real time"
+)]
+fn admits_what_the_limit_says(kind: Kind) {
+    let upstream = Upstream::hello();
+    let ports = Ports {
+        decide: free_port(),
+        upstream: port_of(&upstream),
+    };
+    let Some(proxy) = (kind.start)(ports) else {
+        return;
+    };
+    let _gateway = tollgate(kind, ports, None);
+    let (address, admitted, refused) = (proxy.address(), AtomicU64::new(0), AtomicU64::new(0));
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for client in 0..64 {
+            let (admitted, refused) = (&admitted, &refused);
+            scope.spawn(move || {
+                let mut connection = Connection::open(address);
+                let path = format!("/{client}");
+                while begin.elapsed() < Duration::from_secs(3) {
+                    let answer = connection.request("GET", &path, &[]);
+                    match answer.status {
+                        200 => _ = admitted.fetch_add(1, Ordering::Relaxed),
+                        429 => {
+                            refused.fetch_add(1, Ordering::Relaxed);
+                            assert_eq!(answer.header("retry-after"), Some("1"), "{answer:?}");
+                            assert!(answer.header("ratelimit").is_some(), "{answer:?}");
+                        }
+                        _ => panic!("{answer:?}"),
+                    }
+                    if answer
+                        .header("connection")
+                        .is_some_and(|word| word.eq_ignore_ascii_case("close"))
+                    {
+                        connection = Connection::open(address);
+                    }
+                }
+            });
+        }
+    });
+    let most = 10 + u64::try_from(begin.elapsed().as_millis()).expect("short") / 100;
+    let (admitted, refused) = (admitted.into_inner(), refused.into_inner());
+    assert!(
+        (30..=most).contains(&admitted),
+        "{admitted} admitted, at most {most}"
+    );
+    assert!(refused > 64, "{refused} refused");
+    assert_eq!(upstream.seen().len() as u64, admitted);
+}
+
+/// What a client sends of the headers by which a proxy states a request changes nothing.
+fn ignores_forged_headers(kind: Kind) {
+    let upstream = Upstream::hello();
+    let ports = Ports {
+        decide: free_port(),
+        upstream: port_of(&upstream),
+    };
+    let Some(proxy) = (kind.start)(ports) else {
+        return;
+    };
+    let _gateway = tollgate(kind, ports, Some("rate = \"2/hour\""));
+    let mut admitted = 0;
+    let forged = [
+        ("X-Original-Method", "OPTIONS"),
+        ("X-Original-URI", "/free"),
+        ("X-Original-URL", "http://127.0.0.1/free"),
+        ("X-Forwarded-Method", "OPTIONS"),
+        ("X-Forwarded-Uri", "/free"),
+        ("X-Forwarded-Host", "other.example"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Forwarded-For", "203.0.113.7"),
+        ("X-Real-IP", "203.0.113.7"),
+        ("Forwarded", "for=203.0.113.7"),
+        ("X-Tollgate-Status", "200"),
+        ("X_Original_URI", "/free"),
+        ("Content-Type", "application/grpc"),
+        (
+            "Connection",
+            "x-original-uri, x-forwarded-for, x-forwarded-uri",
+        ),
+    ];
+    for header in forged {
+        for _ in 0..2 {
+            let answer = proxy.request("/limited", &[header]);
+            assert!(
+                [200, 429].contains(&answer.status),
+                "{header:?}: {answer:?}"
+            );
+            admitted += u32::from(answer.status == 200);
+        }
+    }
+    let all = proxy.request("/limited", &forged[..11]);
+    assert_eq!((all.status, admitted), (429, 2));
+    // Nor does a path that begins like a free one.
+    for path in ["/free/../limited", "/free%2F..", "/free/..;/x"] {
+        assert_ne!(proxy.request(path, &[]).status, 200, "{path}");
+    }
+    assert_eq!(upstream.seen().len(), 2);
+    assert_eq!(proxy.request("/free", &[]).status, 200);
+}
+
+/// While Tollgate is down, or does not respond, nothing passes; when it is back, it does.
+fn lets_nothing_pass_while_tollgate_is_down(kind: Kind) {
+    let upstream = Upstream::hello();
+    let ports = Ports {
+        decide: free_port(),
+        upstream: port_of(&upstream),
+    };
+    let Some(proxy) = (kind.start)(ports) else {
+        return;
+    };
+    assert_eq!(proxy.request("/", &[]).status, kind.down);
+    {
+        // It accepts connections and says nothing.
+        let _slow = TcpListener::bind(("127.0.0.1", ports.decide)).expect("the port is free");
+        assert_eq!(proxy.request("/", &[]).status, kind.slow);
+    }
+    assert_eq!(upstream.seen().len(), 0);
+    for _ in 0..2 {
+        let gateway = tollgate(kind, ports, Some("rate = \"1/hour\""));
+        eventually("requests pass again", || {
+            proxy.request("/", &[]).status == 200
+        });
+        assert_eq!(proxy.request("/", &[]).status, 429);
+        gateway.shutdown();
+        assert_eq!(proxy.request("/", &[]).status, kind.down);
+    }
+    assert_eq!(upstream.seen().len(), 2);
+}
+
+#[test]
+fn nginx_admits_what_the_limit_says() {
+    admits_what_the_limit_says(NGINX);
+}
+
+#[test]
+fn nginx_ignores_forged_headers() {
+    ignores_forged_headers(NGINX);
+}
+
+#[test]
+fn nginx_lets_nothing_pass_while_tollgate_is_down() {
+    lets_nothing_pass_while_tollgate_is_down(NGINX);
+}
+
+#[test]
+fn caddy_admits_what_the_limit_says() {
+    admits_what_the_limit_says(CADDY);
+}
+
+#[test]
+fn caddy_ignores_forged_headers() {
+    ignores_forged_headers(CADDY);
+}
+
+#[test]
+fn caddy_lets_nothing_pass_while_tollgate_is_down() {
+    lets_nothing_pass_while_tollgate_is_down(CADDY);
+}
+
+#[test]
+fn haproxy_admits_what_the_limit_says() {
+    admits_what_the_limit_says(HAPROXY);
+}
+
+#[test]
+fn haproxy_ignores_forged_headers() {
+    ignores_forged_headers(HAPROXY);
+}
+
+#[test]
+fn haproxy_lets_nothing_pass_while_tollgate_is_down() {
+    lets_nothing_pass_while_tollgate_is_down(HAPROXY);
+}
