@@ -57,7 +57,7 @@ impl Values {
 /// One request to decide about.
 pub(super) enum Item {
     /// By the route that its request matches.
-    Request(Original),
+    Request(Box<Original>),
     /// By one limit.
     Limit(OfLimit),
 }
@@ -139,7 +139,8 @@ impl Written {
                     client: self.client,
                 };
                 let headers = self.headers.map(|headers| headers.0).unwrap_or_default();
-                Ok(Item::Request(Original::new(facts, headers, listener)))
+                let original = Original::new(facts, headers, listener);
+                Ok(Item::Request(Box::new(original)))
             }
         }
     }

@@ -32,7 +32,7 @@ impl Gateway {
         for item in items {
             match item {
                 Item::Limit(asked) => claims.join(&asked.claims(policy)?),
-                Item::Request(original) => match self.claims_of(snapshot, original) {
+                Item::Request(original) => match self.claims_of(snapshot, *original) {
                     Ok(more) => claims.join(&more),
                     Err(rejection) => return Ok(refusal(&rejection).await),
                 },

@@ -120,7 +120,7 @@ impl Decider {
         for item in items {
             decisions.push(match item {
                 Item::Request(original) => {
-                    let decided = self.gateway.decide(original, false, &self.permits).await;
+                    let decided = self.gateway.decide(*original, false, &self.permits).await;
                     decision(decided).await
                 }
                 item => {
