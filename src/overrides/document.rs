@@ -114,7 +114,7 @@ impl Entry {
 
     /// The override for a limiter; `ahead`: by how much the store's clock is ahead of ours. `None`:
     /// another version's, which this one cannot read.
-    fn compiled(&self, placement: Placement, ahead: i64) -> Option<Override> {
+    pub(super) fn compiled(&self, placement: Placement, ahead: i64) -> Option<Override> {
         Some(Override {
             limit: Arc::from(self.limit.as_str()),
             placement,

@@ -7,10 +7,14 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::{Document, Entry, Event, Kept, Known, LocalFile, Overrides, ours};
+use super::{Document, Entry, Event, Kept, Known, LocalFile, OVERRIDES_MAX, Overrides, ours};
 use tollgate_gateway::gateway::Snapshot;
-use tollgate_limit::{Placement, Timestamp};
+use tollgate_limit::{Micros, Placement, Timestamp};
+use tollgate_limiter::{Effect, Override};
 use tollgate_store::{Document as Shared, clock::Clock};
+
+/// How long overrides are remembered after their ends.
+const REMEMBERED: Micros = Micros::from_secs(3_600);
 
 /// How often ends are looked for, and whether a reload has brought another store.
 const TICK: Duration = Duration::from_millis(100);
@@ -101,8 +105,11 @@ impl Kept {
         let mut known = self.known.lock();
         let before = known.of(placement).clone();
         change(&mut known);
-        self.put(&known);
         let after = known.of(placement).clone();
+        if placement == Placement::Shared {
+            known.remember_ended(&before, &after, self.clock.now());
+        }
+        self.put(&known);
         let ahead = known.ahead_of(placement);
         drop(known);
         let changed = |from: &Document, to: &Document| -> Vec<Entry> {
@@ -135,11 +142,18 @@ impl Kept {
 
     /// Puts all overrides in force that have not ended.
     fn put(&self, known: &Known) {
-        let now = self.clock.now();
+        let ended = known.ended.iter().cloned();
         let local = known.local.compiled(Placement::Local, 0);
         let shared = known.shared.compiled(Placement::Shared, known.ahead);
-        let in_force = local.chain(shared).filter(|one| one.until > now);
-        self.current.load().limiter.put_overrides(in_force);
+        // One that is in force takes the place of one of its bucket that has ended.
+        let now = self.clock.now();
+        let matters = |one: &Override| {
+            let has_numbers = matches!(one.effect, Effect::Numbers { .. });
+            let turns = has_numbers && one.placement == Placement::Shared;
+            one.until > now || (turns && now.since(one.until) < REMEMBERED)
+        };
+        let all = ended.chain(local).chain(shared).filter(matters);
+        self.current.load().limiter.put_overrides(all);
     }
 
     /// Gives the leases of these buckets back, and forgets which buckets are exhausted.
@@ -201,6 +215,29 @@ impl Kept {
 }
 
 impl Known {
+    /// Remembers the overrides with numbers that `after` lacks: their buckets in the store have those
+    /// numbers until they are told.
+    fn remember_ended(&mut self, before: &Document, after: &Document, now: Timestamp) {
+        let is_gone = |entry: &&Entry| {
+            let same = |one: &Entry| (&one.limit, &one.bucket) == (&entry.limit, &entry.bucket);
+            !after.overrides.iter().any(same)
+        };
+        let gone = before.overrides.iter().filter(is_gone);
+        let ended = gone.filter_map(|entry| {
+            let own = entry.compiled(Placement::Shared, self.ahead)?;
+            Some(Override {
+                until: own.until.min(now),
+                ..own
+            })
+        });
+        let ended: Vec<Override> = ended.collect();
+        self.ended.extend(ended);
+        self.ended
+            .retain(|one| now.since(one.until) < REMEMBERED && one.until <= now);
+        let too_many = self.ended.len().saturating_sub(OVERRIDES_MAX);
+        self.ended.drain(..too_many);
+    }
+
     fn of(&self, placement: Placement) -> &Document {
         match placement {
             Placement::Local => &self.local,

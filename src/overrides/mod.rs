@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tollgate_limit::{Limit, Placement, Timestamp};
+use tollgate_limiter::Override;
 use tollgate_store::clock::Clock;
 
 pub(crate) use change::{ChangeError, NewOverride};
@@ -47,6 +48,8 @@ struct Known {
     shared: Document,
     /// By how much the store's clock is ahead of ours.
     ahead: i64,
+    /// Overrides of shared limits that have ended of late, with the moment by our clock.
+    ended: Vec<Override>,
 }
 
 /// A change of the overrides in force, wherever it was made.

@@ -25,6 +25,7 @@ mod mysql_gateways;
 mod mysql_losses;
 mod mysql_setup;
 mod outages;
+mod overrides;
 mod parity;
 mod postgres_encrypted;
 mod postgres_faults;

@@ -14,7 +14,7 @@ use tollgate_limit::{Claim, Limit, Micros, Mode, Placement, Standing, Timestamp,
 use tollgate_store::{Store, StoreError};
 
 use super::decision::{self, Standings};
-use super::overrides::{Effect, Found};
+use super::overrides::{Effect, Found, Hit};
 use super::two_stores::{self, Claims, NOT_ASKED};
 use super::{Decision, Denied, Generation};
 
@@ -34,11 +34,19 @@ impl<S: Store + Send + Sync> Generation<S> {
     /// The limits with other numbers. Numbers that the limit cannot have any more, because a reload
     /// has changed it, leave it as it is.
     pub(super) fn limits_under(&self, claims: &[Claim<'_>], found: &Found) -> Limits {
-        let limit = |(claim, found): (&Claim<'_>, &Option<(Effect, Timestamp)>)| {
-            let Some((Effect::Numbers { rate, burst }, until)) = *found else {
+        let limit = |(claim, found): (&Claim<'_>, &Option<Hit>)| {
+            let Some(Hit {
+                effect: Effect::Numbers { rate, burst },
+                until,
+                begins,
+            }) = *found
+            else {
                 return None;
             };
             let limit = claim.limit.with_numbers(rate, burst).ok()?;
+            if begins {
+                self.shared.take_numbers(&limit, claim.key);
+            }
             let here = limit.placement == Placement::Shared
                 || self.handover.is_away()
                 || self.local.set_aside(claim.limit, claim.key, until);
@@ -54,9 +62,11 @@ impl<S: Store + Send + Sync> Generation<S> {
         found: &Found,
         now: Timestamp,
     ) -> Option<Denied> {
-        let block = |(claim, found): (&Claim<'_>, &Option<(Effect, Timestamp)>)| match found {
+        let block = |(claim, found): (&Claim<'_>, &Option<Hit>)| match found {
             // A limit that only counts refuses nothing.
-            Some((Effect::Block, until)) if claim.limit.mode == Mode::Enforce => Some(*until),
+            Some(hit) if hit.effect == Effect::Block && claim.limit.mode == Mode::Enforce => {
+                Some(hit.until)
+            }
             _ => None,
         };
         let mut blocks = claims.iter().zip(found).map(block).peekable();
@@ -104,7 +114,7 @@ pub(super) fn drawn<'c>(
     let (mut left_out, mut drawn) = (0, Claims::new());
     for (place, claim) in claims.iter().enumerate() {
         match (&found[place], limits[place].as_deref()) {
-            (Some((Effect::Unlimited, _)), _) => left_out |= decision::bit(place),
+            (Some(hit), _) if hit.effect == Effect::Unlimited => left_out |= decision::bit(place),
             (_, Some(limit)) => drawn.push(Claim { limit, ..*claim }),
             (_, None) => drawn.push(*claim),
         }

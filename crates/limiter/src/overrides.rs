@@ -62,7 +62,15 @@ pub(super) struct Overrides {
 struct Table {
     /// The limits with overrides. Only keys of these are hashed.
     limits: Vec<(Arc<str>, Placement)>,
-    by_bucket: HashMap<(bool, u128), Override, RandomState>,
+    by_bucket: HashMap<(bool, u128), Entry, RandomState>,
+}
+
+/// An override, and whether its bucket in the shared store has been told of its beginning and end.
+#[derive(Debug)]
+struct Entry {
+    own: Override,
+    begun: AtomicBool,
+    ended: AtomicBool,
 }
 
 impl Default for Overrides {
@@ -75,8 +83,17 @@ impl Default for Overrides {
     }
 }
 
+/// What an override does to a claim.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hit {
+    pub(super) effect: Effect,
+    pub(super) until: Timestamp,
+    /// Whether the bucket in the shared store does not have these numbers yet.
+    pub(super) begins: bool,
+}
+
 /// The override of each claim, in the order of the claims.
-pub(super) type Found = SmallVec<[Option<(Effect, Timestamp)>; 4]>;
+pub(super) type Found = SmallVec<[Option<Hit>; 4]>;
 
 impl Overrides {
     /// Whether there are none.
@@ -96,7 +113,21 @@ impl Overrides {
         let mut any = false;
         let find = |claim: &Claim<'_>| {
             let found = self.of(&table, claim.limit, claim.key, store)?;
-            (found.until > now).then_some((found.effect, found.until))
+            let Override { effect, until, .. } = found.own;
+            let turns =
+                matches!(effect, Effect::Numbers { .. }) && is_shared(claim.limit.placement);
+            if until <= now {
+                if turns && !found.ended.swap(true, Ordering::Relaxed) {
+                    store.take_numbers(claim.limit, claim.key);
+                }
+                return None;
+            }
+            let begins = turns && !found.begun.swap(true, Ordering::Relaxed);
+            Some(Hit {
+                effect,
+                until,
+                begins,
+            })
         };
         let found: Found = claims
             .iter()
@@ -112,7 +143,7 @@ impl Overrides {
         limit: &Limit,
         key: &[u8],
         store: &impl Store,
-    ) -> Option<&'t Override> {
+    ) -> Option<&'t Entry> {
         let is_of = |(name, placement): &(Arc<str>, Placement)| {
             *placement == limit.placement && *name == limit.name
         };
@@ -136,19 +167,32 @@ fn is_shared(placement: Placement) -> bool {
 }
 
 impl<S: Store + Send + Sync> Limiter<S> {
-    /// Puts these overrides in force instead of all earlier ones.
+    /// Puts these overrides in force instead of all earlier ones. Those that have ended of late are
+    /// among them: their buckets still have their numbers.
     pub fn put_overrides(&self, overrides: impl IntoIterator<Item = Override>) {
-        let mut table = Table::default();
+        let own = &self.generation.overrides;
+        let (before, mut table) = (own.table.load(), Table::default());
         for one in overrides {
             let limit = (Arc::clone(&one.limit), one.placement);
             if !table.limits.contains(&limit) {
                 table.limits.push(limit);
             }
             let bucket = (is_shared(one.placement), one.bucket);
-            table.by_bucket.insert(bucket, one);
+            let known = before
+                .by_bucket
+                .get(&bucket)
+                .filter(|known| known.own == one);
+            let flag = |of: fn(&Entry) -> &AtomicBool| {
+                AtomicBool::new(known.is_some_and(|known| of(known).load(Ordering::Relaxed)))
+            };
+            let entry = Entry {
+                begun: flag(|entry| &entry.begun),
+                ended: flag(|entry| &entry.ended),
+                own: one,
+            };
+            table.by_bucket.insert(bucket, entry);
         }
         let any = !table.by_bucket.is_empty();
-        let own = &self.generation.overrides;
         own.table.store(Arc::new(table));
         own.any.store(any, Ordering::Release);
     }
@@ -183,6 +227,6 @@ impl<S: Store + Send + Sync> Limiter<S> {
         }
         let (table, now) = (overrides.table.load(), generation.local.clock().now());
         let found = overrides.of(&table, limit, key, &*generation.shared)?;
-        (found.until > now).then(|| found.clone())
+        (found.own.until > now).then(|| found.own.clone())
     }
 }

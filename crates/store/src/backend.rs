@@ -58,6 +58,12 @@ impl Store for Backend {
         self.remote()?.at_most(claim)
     }
 
+    fn take_numbers(&self, limit: &Limit, key: &[u8]) {
+        if let Self::Remote(store) = self {
+            store.take_numbers(limit, key);
+        }
+    }
+
     fn bucket_hash(&self, limit: &Limit, key: &[u8]) -> Option<u128> {
         Store::bucket_hash(self.remote()?, limit, key)
     }

@@ -103,6 +103,8 @@ pub(crate) enum Adjust {
     Change(Change),
     /// A heartbeat: this gateway holds this many places of a concurrency limit.
     Hold(u64),
+    /// The bucket takes on the numbers of the correction's wire form, as by a draw that is granted.
+    TakeNumbers,
 }
 
 impl Adjust {
@@ -113,6 +115,7 @@ impl Adjust {
             Self::Change(Change::Refund { units } | Change::Withdraw { units, .. }) => (2, units),
             Self::Change(Change::Release { units }) => (3, units),
             Self::Hold(units) => (4, units),
+            Self::TakeNumbers => (5, 0),
         }
     }
 }

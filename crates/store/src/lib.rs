@@ -85,6 +85,11 @@ pub trait Store: 'static {
         None
     }
 
+    /// Has the bucket of `limit` for `key` take on the limit's numbers before the next draw. A store
+    /// that keeps a bucket in the numbers of its last grant would otherwise refill an exhausted one at
+    /// its old rate.
+    fn take_numbers(&self, _limit: &Limit, _key: &[u8]) {}
+
     /// The name by which all gateways know the bucket of `limit` for `key`; `None`: this store has no
     /// such names.
     fn bucket_hash(&self, _limit: &Limit, _key: &[u8]) -> Option<u128> {

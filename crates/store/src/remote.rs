@@ -192,6 +192,11 @@ impl Store for RemoteStore {
         self.servers.at_most(&name, &shape)
     }
 
+    fn take_numbers(&self, limit: &Limit, key: &[u8]) {
+        let name = self.names.name(limit, key);
+        self.servers.take_numbers(name, self.names.shape(limit));
+    }
+
     fn bucket_hash(&self, limit: &Limit, key: &[u8]) -> Option<u128> {
         Some(Self::bucket_hash(self, limit, key))
     }

@@ -293,7 +293,7 @@ async fn fly<L: Link>(
 fn corrections_of(batch: &mut Batch) -> Vec<Correction> {
     let corrections = std::mem::take(&mut batch.corrections).into_iter();
     corrections
-        .filter(|(_, adjust)| matches!(adjust, Adjust::Change(_)))
+        .filter(|(_, adjust)| !matches!(adjust, Adjust::Hold(_)))
         .map(|(bucket, adjust)| {
             let (name, shape) = &batch.buckets[bucket as usize];
             Correction {

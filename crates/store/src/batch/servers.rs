@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 
 use super::counters::{Counters, Health};
 use super::documents::Documents;
-use super::{InPlace, Shared, Wants};
+use super::{Adjust, Correction, InPlace, Shared, Wants};
 use crate::StoreError;
 use crate::audit::Finding;
 use crate::clock::Clock;
@@ -203,6 +203,19 @@ impl Servers {
                 // Kept until its slot has a server again.
                 Err(_) => self.common.settle(name, shape, settlement.change),
             }
+        }
+    }
+
+    /// Has a bucket take on the numbers of `shape`.
+    pub(crate) fn take_numbers(&self, name: Name, shape: Arc<WireForm>) {
+        let correction = Correction {
+            name,
+            shape,
+            adjust: Adjust::TakeNumbers,
+        };
+        match self.cluster.as_ref().map(|_| self.server(&name)) {
+            Some(Ok(server)) => server.shared.correct(correction),
+            None | Some(Err(_)) => self.common.correct(correction),
         }
     }
 

@@ -579,7 +579,9 @@ impl Shared {
                 Adjust::Hold(_) => queue
                     .heartbeats
                     .push_front((correction.name, correction.shape)),
-                Adjust::Change(_) => queue.corrections.push_front(correction),
+                Adjust::Change(_) | Adjust::TakeNumbers => {
+                    queue.corrections.push_front(correction);
+                }
             }
         }
         self.arrived.notify_one();

@@ -116,7 +116,14 @@ impl Decider {
             .map(|(parts, opened)| parts.changed || opened.pulled)
             .collect();
         let until = signed(now.after(self.hold).as_micros());
+        let mut turned = vec![false; opened.len()];
         for (place, adjust) in &batch.corrections {
+            if *adjust == Adjust::TakeNumbers {
+                let at = *place as usize;
+                let is_units = !batch.buckets[at].1.holds() && !opened[at].foreign;
+                turned[at] = is_units && !unreadable.contains(place);
+                continue;
+            }
             let place = *place as usize;
             if parts[place].corrected || opened[place].foreign {
                 continue;
@@ -132,6 +139,7 @@ impl Decider {
                     true
                 }
                 Adjust::Change(change) => bucket.settle(shape, *change, now),
+                Adjust::TakeNumbers => false,
             };
         }
         // Requests are decided in their own numbers; a draw converts the bucket to them.
@@ -166,7 +174,8 @@ impl Decider {
             leased.push(units);
         }
         for (place, (state, found)) in states.into_iter().zip(found).enumerate() {
-            if !costs[place] || state == before[place] {
+            let drawn = costs[place] && state != before[place];
+            if !drawn && !turned[place] {
                 continue;
             }
             written[place] = true;

@@ -157,7 +157,10 @@ end
 place = place + 1
 for _ = 1, input[place - 1] do
   local bucket = buckets[input[place] + 1]
-  if not bucket.foreign then
+  if input[place + 1] == 5 then
+    -- It takes on the numbers of its present shape below.
+    bucket.turned = not bucket.foreign
+  elseif not bucket.foreign then
     bucket.kind.settle(bucket, input[place + 1], input[place + 2])
     bucket.corrected = true
   end
@@ -236,12 +239,12 @@ if short then return pack({ -1, now }) end
 
 for i = 1, total do
   local bucket = buckets[i]
-  if bucket.drawn then bucket.value, bucket.gone = value_of(bucket) end
+  if bucket.drawn or bucket.turned then bucket.value, bucket.gone = value_of(bucket) end
   if bucket.value then
     -- It goes a second after it is full again, so that its going grants nothing.
     local life = quotient_up(max(bucket.gone - now, 1), 1000) + 1000
     redis.call('SET', KEYS[i], bucket.value, 'PX', string.format('%.0f', life))
-  elseif stored[i] and (bucket.drawn or bucket.corrected) then
+  elseif stored[i] and (bucket.drawn or bucket.turned or bucket.corrected) then
     redis.call('DEL', KEYS[i])
   end
 end

@@ -1,0 +1,253 @@
+//! Overrides on one gateway reach the others on the same store, also those without operators, and last as long as they
+//! say.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::gateways::{Gateway, status};
+use crate::servers::{Postgres, Redis, available, wait_until};
+
+/// The SHA-256 of `test`.
+const OPERATORS: &str = "operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n";
+
+fn settings(admin: &str, kind: &str, url: &str, more: &str) -> String {
+    format!(
+        "{admin}[store]\nkind = \"{kind}\"\nurl = \"{url}\"\nwhen_down = \"refuse\"\nanswer_within = \"900ms\"\n\
+         key_secret_file = \"secret\"\n\
+         [limits.total]\nper = \"everyone\"\n{more}\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n"
+    )
+}
+
+/// Asks a gateway until a limit refuses; returns how many it granted. (A store on a busy machine may be late.)
+fn exhaust(port: u16) -> u64 {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut granted = 0;
+    loop {
+        match status(&mut stream, "/") {
+            Some(200) => granted += 1,
+            Some(503) => {}
+            _ => return granted,
+        }
+    }
+}
+
+fn ask(port: u16) -> u16 {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    status(&mut stream, "/").unwrap()
+}
+
+/// The whole response to a request on a connection of its own.
+fn response(port: u16, head: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let head = format!("{head}host: 127.0.0.1\r\nconnection: close\r\n\r\n{body}");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn change(admin: u16, method: &str, body: &str) -> String {
+    let head = format!(
+        "{method} /api/v1/keys/everyone/override HTTP/1.1\r\nauthorization: Bearer test\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n",
+        body.len()
+    );
+    let told = response(admin, &head, body);
+    assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+    told
+}
+
+/// Waits until a gateway responds so, and says how long that took.
+fn reached(what: &str, since: Instant, port: u16, wanted: u16) {
+    wait_until(what, || ask(port) == wanted);
+    println!("{what}: after {:?}", since.elapsed());
+}
+
+/// Two gateways have exhausted the bucket, and the second has no operators. It obeys each change that is made on the
+/// first; no end of an override refills the bucket.
+fn reaches_the_others(kind: &str, url: &str, more: &str) {
+    let first = Gateway::start_on(&settings(OPERATORS, kind, url, more));
+    let second = Gateway::start_on(&settings("", kind, url, more));
+    assert!(exhaust(first.port) + exhaust(second.port) <= 40);
+    let since = Instant::now();
+    change(
+        first.admin,
+        "PUT",
+        "{\"reason\":\"r\",\"unlimited\":true,\"for\":\"1h\"}",
+    );
+    assert_eq!(
+        ask(first.port),
+        200,
+        "the gateway that was asked obeys at once"
+    );
+    reached("an admission by the other gateway", since, second.port, 200);
+    let since = Instant::now();
+    change(first.admin, "DELETE", "{\"reason\":\"r\"}");
+    assert_eq!(ask(first.port), 429);
+    reached("the end on the other gateway", since, second.port, 429);
+    let since = Instant::now();
+    change(
+        first.admin,
+        "PUT",
+        "{\"reason\":\"r\",\"block\":true,\"for\":\"1s\"}",
+    );
+    let blocked = response(first.port, "GET / HTTP/1.1\r\n", "");
+    assert!(
+        blocked.contains("urn:problem-type:tollgate:blocked"),
+        "{blocked}"
+    );
+    wait_until("a block on the other gateway", || {
+        response(second.port, "GET / HTTP/1.1\r\n", "").contains("tollgate:blocked")
+    });
+    println!("a block on the other gateway: after {:?}", since.elapsed());
+    wait_until("its end", || {
+        !response(second.port, "GET / HTTP/1.1\r\n", "").contains("tollgate:blocked")
+    });
+    assert!(
+        since.elapsed() >= Duration::from_secs(1),
+        "it lasts as long as it says"
+    );
+    assert_eq!(ask(second.port), 429, "and refills nothing");
+}
+
+#[test]
+fn override_on_redis_reaches_the_other_gateway() {
+    if available("redis-server") {
+        reaches_the_others("redis", &Redis::start().url(), "rate = \"40/hour\"\n");
+    }
+}
+
+#[test]
+fn override_on_redis_reaches_gateways_that_lease() {
+    if available("redis-server") {
+        reaches_the_others(
+            "redis",
+            &Redis::start().url(),
+            "rate = \"40/hour\"\nlease = true\n",
+        );
+    }
+}
+
+#[test]
+fn override_on_postgres_reaches_the_other_gateway() {
+    if Postgres::available() {
+        reaches_the_others(
+            "postgres",
+            &Postgres::start_with(&[]).url(),
+            "rate = \"40/hour\"\n",
+        );
+    }
+}
+
+/// While the store is away its overrides stay, and a gateway that starts again finds them.
+#[test]
+fn override_stays_while_the_store_is_away_and_after_a_restart() {
+    if !available("redis-server") {
+        return;
+    }
+    let mut server = Redis::start_with(&["--appendonly", "yes"]);
+    let settings = settings(OPERATORS, "redis", &server.url(), "rate = \"40/hour\"\n");
+    let gateway = Gateway::start_on(&settings);
+    change(
+        gateway.admin,
+        "PUT",
+        "{\"reason\":\"r\",\"block\":true,\"for\":\"1h\"}",
+    );
+    assert_eq!(ask(gateway.port), 429);
+    server.kill();
+    wait_until("a gateway that misses its store", || {
+        gateway.metric("store_up") == 0
+    });
+    assert_eq!(ask(gateway.port), 429);
+    drop(gateway);
+    server.run();
+    let gateway = Gateway::start_on(&settings);
+    wait_until("the block", || ask(gateway.port) == 429);
+    change(gateway.admin, "DELETE", "{\"reason\":\"r\"}");
+    assert_eq!(ask(gateway.port), 200);
+}
+
+fn tollgate(arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.args(arguments).env("TOLLGATE_TOKEN", "test");
+    let output = command.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {told}{errors}");
+    told
+}
+
+/// A customer is refused by one gateway at three in the morning: from the decision id to an admission by the other.
+#[test]
+fn override_helps_a_refused_customer_at_night() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let settings = settings(OPERATORS, "redis", &server.url(), "rate = \"40/hour\"\n");
+    let gateways = [Gateway::start_on(&settings), Gateway::start_on(&settings)];
+    let [first, second] = gateways
+        .each_ref()
+        .map(|one| format!("127.0.0.1:{}", one.admin));
+    assert!(exhaust(gateways[0].port) <= 40);
+    let refused = response(gateways[0].port, "GET / HTTP/1.1\r\n", "");
+    let (_, rest) = refused.split_once("\"decision_id\":\"").unwrap();
+    let id = &rest[..16];
+    let since = Instant::now();
+    let why = tollgate(&["why", id, "--admin", &format!("{second},{first}")]);
+    assert!(
+        why.contains("total") && why.contains("refused until"),
+        "{why}"
+    );
+    let raise = [
+        "key",
+        "raise",
+        "everyone",
+        "--limit",
+        "total",
+        "--rate",
+        "1000/second",
+        "--for",
+        "2s",
+        "--reason",
+        "ticket 4711",
+    ];
+    let raised = tollgate(&[&raise[..], &["--admin", &first]].concat());
+    assert!(raised.contains("rate 1000/second until"), "{raised}");
+    reached(
+        "an admission by the other gateway",
+        since,
+        gateways[1].port,
+        200,
+    );
+    let why = tollgate(&["why", id, "--admin", &first]);
+    assert!(why.contains("override: rate 1000/second until"), "{why}");
+    let listed = tollgate(&["overrides", "--admin", &format!("{first},{second}")]);
+    assert_eq!(listed.matches("by ann: ticket 4711").count(), 2, "{listed}");
+    wait_until("its end", || {
+        tollgate(&["overrides", "--admin", &second]).contains("override   none")
+    });
+    assert!(since.elapsed() >= Duration::from_secs(2));
+    exhaust(gateways[0].port);
+    assert_eq!(ask(gateways[1].port), 429, "the limit is as it was");
+    let lift = [
+        "key", "lift", "everyone", "--reason", "r", "--admin", &first,
+    ];
+    let block = [
+        "key", "block", "everyone", "--for", "1h", "--reason", "r", "--admin", &first,
+    ];
+    tollgate(&block);
+    tollgate(&lift);
+    let audit = response(gateways[0].admin, "GET /api/v1/audit HTTP/1.1\r\n", "");
+    for line in [
+        "\"action\": \"override\"",
+        "\"action\": \"lift\"",
+        "\"override_after\"",
+        "ticket 4711",
+    ] {
+        assert!(audit.contains(line), "{line}: {audit}");
+    }
+}
