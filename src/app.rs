@@ -12,6 +12,8 @@ pub(crate) mod key_names;
 mod mapped;
 pub(crate) mod memory;
 mod observe;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod options;
 mod reload;
 mod run;
@@ -54,6 +56,7 @@ use tollgate_net::tls::ServerTls;
 use tollgate_net::worker::{Drain, Worker, Workers};
 use tollgate_store::Backend;
 use tollgate_telemetry::access::KeyNames;
+use tollgate_telemetry::metrics::Samples;
 use tollgate_telemetry::{AccessLog, Metrics};
 use watcher::Watcher;
 
@@ -84,6 +87,9 @@ pub struct RunningGateway {
     handed_over: AtomicBool,
     /// The process that is about to replace it.
     successor: Mutex<Successor>,
+    /// Sends spans to a collector; dropped after the workers.
+    #[cfg(feature = "otlp")]
+    exporter: Option<otlp::Exporter>,
     /// The end of the drain, once one has begun.
     drained_by: OnceLock<Instant>,
 }
@@ -192,6 +198,15 @@ fn start_with(
         Some(predecessor) => predecessor.limiter(&config, Arc::clone(&backend), &clock)?,
         None => state_file::limiter(&config, Arc::clone(&backend), &clock)?,
     };
+    options::check_traces(&config).map_err(StartError::Traces)?;
+    #[cfg(feature = "otlp")]
+    let (exporter, spans) = config
+        .traces
+        .as_ref()
+        .map(otlp::Exporter::start)
+        .transpose()
+        .map_err(system("[traces]: spans cannot be exported"))?
+        .unzip();
     let recent = Recent::default();
     let snapshot = snapshot(&config, limiter, &metrics, &recent);
     let gateway = gateway::Shared {
@@ -204,6 +219,8 @@ fn start_with(
         held: Arc::default(),
         fleet: UpstreamHealth::default(),
         recent,
+        #[cfg(feature = "otlp")]
+        spans,
     };
     let state_file = config.server.state_file.as_deref();
     let overrides = Overrides::start(
@@ -294,6 +311,8 @@ fn start_with(
         overrides: Some(learns),
         handed_over,
         successor: Mutex::default(),
+        #[cfg(feature = "otlp")]
+        exporter,
         drained_by: OnceLock::new(),
     })
 }
@@ -451,6 +470,8 @@ impl RunningGateway {
         }
         self.watcher = None;
         self.overrides = None;
+        #[cfg(feature = "otlp")]
+        drop(self.exporter.take());
         // A process that replaced this one has the buckets and the sockets' files too.
         let handed_over = self.has_handed_over();
         // A reload that still runs puts nothing in force after this.
@@ -515,11 +536,25 @@ impl Core {
     ) -> io::Result<Admin> {
         let (status, reload) = (Arc::clone(self), Arc::clone(self));
         let in_force = self.in_force();
+        let webhook = in_force.admin.webhook.as_ref().map(|settings| {
+            admin::Webhook::new(settings, self.gateway.clock.clone()).map_err(io::Error::other)
+        });
+        let webhook = webhook.transpose()?;
+        if let Some(webhook) = webhook.clone() {
+            let samples = move |samples: &mut Samples| webhook.samples(samples);
+            self.gateway.metrics.source("webhook", samples);
+        }
         let options = admin::Options {
             listen: mapped::admin(listen),
             hosts: in_force.admin.hosts.clone(),
             operators: in_force.admin.operators.clone(),
             audit: admin::Audit::new(in_force.admin.audit.clone()),
+            log_levels: admin::LogLevels::new(
+                in_force.log.level,
+                self.gateway.clock.clone(),
+                run::set_log_level,
+            ),
+            webhook,
             live: admin::Live {
                 current: Arc::clone(&self.gateway.current),
                 clock: self.gateway.clock.clone(),

@@ -30,4 +30,5 @@
 pub mod admin;
 pub mod app;
 pub mod cli;
+mod outbound;
 pub mod overrides;

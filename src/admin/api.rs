@@ -6,18 +6,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::Options;
 use super::limits::Query;
 use super::live::{Live, moment};
 use super::operators::{Peer, authorise};
-use super::resets::{self, By};
+use super::resets::By;
 use super::serve::typed;
-use super::{Options, overrides};
 
 /// An error of the API: a problem document (RFC 9457).
 #[derive(Clone, Debug, Serialize)]
@@ -55,6 +55,8 @@ pub(super) async fn get(
     Some(match *parts.as_slice() {
         ["decisions", id] => decision(id, live).await,
         ["overrides"] => document(StatusCode::OK, &live.overrides()),
+        ["openapi.json"] => typed(StatusCode::OK, "application/json", OPENAPI.to_owned()),
+        ["log-level"] => document(StatusCode::OK, &options.log_levels.level()),
         ["audit"] => document(StatusCode::OK, &options.audit.entries()),
         ["figures"] => document(StatusCode::OK, &options.observe().await.0),
         ["limits"] => document(StatusCode::OK, &live.limits()),
@@ -63,18 +65,6 @@ pub(super) async fn get(
         ["buckets", limit, key] => bucket(limit, key, query, live).await,
         _ => return None,
     })
-}
-
-/// The methods by which `path` changes something; empty: it changes nothing.
-pub(super) fn changes(path: &str) -> &'static [Method] {
-    let last = path
-        .strip_prefix("/api/v1/keys/")
-        .and_then(|rest| rest.rsplit_once('/'));
-    match last {
-        Some((_, "reset")) => &[Method::POST],
-        Some((_, "override")) => &[Method::PUT, Method::DELETE],
-        _ => &[],
-    }
 }
 
 /// Responds to a request that changes something.
@@ -88,13 +78,8 @@ pub(super) async fn change(
         Ok(operator) => operator.clone(),
         Err(problem) => return refused(&problem),
     };
-    let asked: Result<Change, Problem> = match head.method {
-        Method::PUT => asked(&head, body).await.map(Change::Override),
-        Method::DELETE => asked(&head, body).await.map(Change::Lift),
-        _ => asked(&head, body).await.map(Change::Reset),
-    };
-    let asked = match asked {
-        Ok(asked) => asked,
+    let body = match read(&head, body).await {
+        Ok(body) => body,
         Err(problem) => return refused(&problem),
     };
     // A task of its own, so that a client that leaves cannot make a change without its record.
@@ -109,23 +94,30 @@ pub(super) async fn change(
             None => Vec::new(),
         };
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-        let ["keys", identity, ref values @ .., _] = *parts.as_slice() else {
-            let detail = "there is no such resource";
-            return Err(Problem::new(StatusCode::NOT_FOUND, detail));
-        };
         let (live, audit) = (&options.live, &options.audit);
-        match &asked {
-            Change::Reset(asked) => {
-                let done = live.reset(identity, values, asked, &by, audit).await?;
+        match (head.method.as_str(), parts.as_slice()) {
+            ("PUT", ["log-level"]) => {
+                let done = options.log_levels.change(&asked(&body)?, &by, audit)?;
                 Ok(document(StatusCode::OK, &done))
             }
-            Change::Override(asked) => {
-                let done = live.put_override(identity, values, asked, &by, audit);
+            ("POST", ["keys", identity, values @ .., "reset"]) => {
+                let asked = asked(&body)?;
+                let done = live.reset(identity, values, &asked, &by, audit).await?;
+                Ok(document(StatusCode::OK, &done))
+            }
+            ("PUT", ["keys", identity, values @ .., "override"]) => {
+                let asked = asked(&body)?;
+                let done = live.put_override(identity, values, &asked, &by, audit);
                 Ok(document(StatusCode::OK, &done.await?))
             }
-            Change::Lift(asked) => {
-                let done = live.lift_override(identity, values, asked, &by, audit);
+            ("DELETE", ["keys", identity, values @ .., "override"]) => {
+                let lifted = asked(&body)?;
+                let done = live.lift_override(identity, values, &lifted, &by, audit);
                 Ok(document(StatusCode::OK, &done.await?))
+            }
+            _ => {
+                let detail = "there is no such resource";
+                Err(Problem::new(StatusCode::NOT_FOUND, detail))
             }
         }
     });
@@ -139,16 +131,9 @@ pub(super) async fn change(
     }
 }
 
-/// A change that an operator asks for.
-enum Change {
-    Reset(resets::Asked),
-    Override(overrides::Asked),
-    Lift(overrides::Lifted),
-}
-
 /// Reads the body of a change. A page in a browser cannot send this content type elsewhere without
 /// asking first.
-async fn asked<T: DeserializeOwned>(head: &Parts, body: Incoming) -> Result<T, Problem> {
+async fn read(head: &Parts, body: Incoming) -> Result<Bytes, Problem> {
     let wrong = |detail: String| Problem::new(StatusCode::BAD_REQUEST, detail);
     let content_type = head.headers.get(CONTENT_TYPE);
     if content_type.is_none_or(|kind| kind != "application/json") {
@@ -160,7 +145,15 @@ async fn asked<T: DeserializeOwned>(head: &Parts, body: Incoming) -> Result<T, P
         .await
         .map_err(|_| wrong("the body did not end in time".to_owned()))?
         .map_err(|error| wrong(format!("the body: {error}")))?;
-    serde_json::from_slice(&body.to_bytes()).map_err(|error| wrong(format!("the body: {error}")))
+    Ok(body.to_bytes())
+}
+
+/// What the body of a change asks for.
+fn asked<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(body).map_err(|error| {
+        let detail = format!("the body: {error}");
+        Problem::new(StatusCode::BAD_REQUEST, detail)
+    })
 }
 
 /// The segments of a path after `/api/v1/`, percent-decoded; `None`: it is another path.
@@ -293,6 +286,9 @@ fn json(
     let text = serde_json::to_string_pretty(document).expect("text, numbers and lists are JSON");
     typed(status, content_type, text + "\n")
 }
+
+/// The description of the API.
+const OPENAPI: &str = include_str!("../../docs/openapi.json");
 
 /// The largest body of a change.
 const BODY_MAX: usize = 16 << 10;

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::live::{Key, Now};
 use crate::overrides::Setting;
@@ -18,20 +19,20 @@ use crate::overrides::Setting;
 #[derive(Clone, Debug)]
 pub struct Audit {
     file: Option<PathBuf>,
-    entries: Arc<Mutex<VecDeque<Entry>>>,
+    entries: Arc<Mutex<VecDeque<Value>>>,
 }
 
 /// The document of the audit.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Entries {
     /// The version of this document.
     pub format: u32,
     /// The last changes since the gateway started, the newest first.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<Value>,
 }
 
-/// One change.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// A change of one bucket.
+#[derive(Clone, Debug, Serialize)]
 pub struct Entry {
     /// When it was made.
     pub at: String,
@@ -114,8 +115,8 @@ impl Prepared<'_> {
     ///
     /// # Errors
     /// If the file cannot be written. The line is then in the operations log.
-    pub(super) fn record(&mut self, entry: Entry) -> io::Result<()> {
-        let line = serde_json::to_string(&entry).expect("text and numbers are JSON");
+    pub(super) fn record(&mut self, entry: &impl Serialize) -> io::Result<()> {
+        let line = serde_json::to_string(entry).expect("text and numbers are JSON");
         let written = match &mut self.file {
             Some(file) => file.write_all(format!("{line}\n").as_bytes()),
             None => {
@@ -130,7 +131,7 @@ impl Prepared<'_> {
         if entries.len() >= ENTRIES_MAX {
             entries.pop_front();
         }
-        entries.push_back(entry);
+        entries.push_back(serde_json::to_value(entry).expect("text and numbers are JSON"));
         written
     }
 }

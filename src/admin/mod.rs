@@ -7,8 +7,9 @@
 //! - `/readyz`: it accepts requests (503 before that, while it drains, and while a condition fails;
 //!   `?verbose` says which).
 //! - `/metrics`, `/api/v1/status`, `POST /-/reload`.
-//! - `POST /api/v1/keys/{identity}/{value}/reset` and `PUT` or `DELETE …/override`, for operators;
-//!   `/api/v1/overrides`, `/api/v1/audit`.
+//! - `POST /api/v1/keys/{identity}/{value}/reset`, `PUT` or `DELETE …/override`,
+//!   `PUT /api/v1/log-level`, for operators; `/api/v1/overrides`, `/api/v1/audit`.
+//! - `/api/v1/openapi.json`: the description of all this.
 //! - `/api/v1/limits`, `/api/v1/keys`, `/api/v1/decisions`: who is limited now, and why.
 //! - `/api/v1/events`: what changes; `/api/v1/figures`: all counters in one document.
 
@@ -22,14 +23,17 @@ pub mod keys;
 pub mod limits;
 mod listener;
 pub mod live;
+pub mod log_level;
 mod operators;
 mod page;
 pub mod overrides;
 mod readiness;
 pub mod resets;
+pub mod routes;
 mod samples;
 mod serve;
 pub mod status;
+mod webhook;
 #[cfg(test)]
 mod tests;
 
@@ -47,9 +51,11 @@ use tollgate_telemetry::Metrics;
 pub use audit::{Audit, TARGET as AUDIT_TARGET};
 pub use events::{Events, Kind};
 pub use live::Live;
+pub use log_level::LogLevels;
 pub use readiness::{Phase, Readiness, Report, Standing};
 pub use samples::samples as limit_samples;
 pub use status::Status;
+pub use webhook::Webhook;
 
 /// The settings and data sources of the admin listener.
 #[derive(Clone)]
@@ -70,6 +76,10 @@ pub struct Options {
     pub operators: Vec<Operator>,
     /// The record of changes.
     pub audit: Audit,
+    /// The level of the operations log.
+    pub log_levels: LogLevels,
+    /// Where events are sent.
+    pub webhook: Option<Webhook>,
     /// Loads the configuration again, with `true` whatever its effect on recent requests; returns a
     /// summary.
     pub reload: Arc<dyn Fn(bool) -> Result<String, String> + Send + Sync>,

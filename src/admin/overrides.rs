@@ -267,7 +267,7 @@ impl Live {
                 self.overridden(limit, &sought.key),
                 self.level(limit, &sought.key, 1).await,
             );
-            let recorded = audit.record(Entry {
+            let recorded = audit.record(&Entry {
                 at: moment(self.now()),
                 operator: by.operator.name.clone(),
                 from: by.peer.from.clone(),
@@ -283,7 +283,7 @@ impl Live {
                 override_after: one.after.as_ref().map(|after| after.setting.clone()),
                 until: one.after.as_ref().map(|after| after.until.clone()),
             });
-            recorded.map_err(|error| unrecorded(&error))?;
+            recorded.map_err(|error| unrecorded("override", &error))?;
             changed.push(one);
         }
         Ok(Changed {

@@ -127,7 +127,7 @@ impl Live {
                         key: self.key(&sought.key),
                     },
                 );
-                let recorded = audit.record(Entry {
+                let recorded = audit.record(&Entry {
                     at: moment(self.now()),
                     operator: by.operator.name.clone(),
                     from: by.peer.from.clone(),
@@ -143,7 +143,7 @@ impl Live {
                     override_after: None,
                     until: None,
                 });
-                recorded.map_err(|error| unrecorded(&error))?;
+                recorded.map_err(|error| unrecorded("bucket", &error))?;
             }
             buckets.push(bucket);
             if let Some(problem) = failed {
@@ -227,9 +227,9 @@ pub(super) fn prepared(audit: &Audit) -> Result<Prepared<'_>, Problem> {
     })
 }
 
-/// A change was made whose record could not be written.
-pub(super) fn unrecorded(error: &std::io::Error) -> Problem {
-    let detail = format!("the bucket is changed, but the audit cannot be written: {error}");
+/// A change of `what` was made whose record could not be written.
+pub(super) fn unrecorded(what: &str, error: &std::io::Error) -> Problem {
+    let detail = format!("the {what} is changed, but the audit cannot be written: {error}");
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
 }
 

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::listener::Bound;
 use super::operators::Peer;
-use super::{Options, api, events, guard, page};
+use super::{Options, api, events, guard, page, routes};
 use tollgate_telemetry::metrics::Format;
 
 /// Serves until `stopped` is set.
@@ -32,6 +32,9 @@ pub(super) async fn serve(
     };
     // Ends with the runtime, as the connections do.
     tokio::spawn(events::watch(Arc::clone(&options)));
+    if let Some(webhook) = options.webhook.clone() {
+        tokio::spawn(webhook.run(options.live.events.clone()));
+    }
     let mut connections: VecDeque<JoinHandle<()>> = VecDeque::new();
     loop {
         let accepted = tokio::select! {
@@ -107,26 +110,23 @@ async fn respond_whole(
             .split('&')
             .any(|part| part.split('=').next() == Some(word))
     };
-    const READ: &[Method] = &[Method::GET, Method::HEAD];
     let path = request.uri().path();
-    let wanted = match path {
-        "/-/reload" => &[Method::POST],
-        "/" | "/livez" | "/readyz" | "/metrics" | "/api/v1/status" => READ,
-        path if !api::changes(path).is_empty() => api::changes(path),
-        path if path.starts_with("/api/v1/") => READ,
-        _ => return text(StatusCode::NOT_FOUND, INDEX.to_owned()),
+    let Some(methods) = routes::methods(path) else {
+        return text(StatusCode::NOT_FOUND, INDEX.to_owned());
     };
-    if !wanted.contains(request.method()) {
-        let allow: Vec<&str> = wanted.iter().map(Method::as_str).collect();
+    if !routes::allows(methods, request.method()) {
         let mut refusal = text(
             StatusCode::METHOD_NOT_ALLOWED,
-            format!("this takes {}\n", allow.join(" or ")),
+            format!("this takes {}\n", methods.join(" or ")),
         );
-        let allow = HeaderValue::from_str(&allow.join(", ")).expect("methods are visible ASCII");
+        let allow = HeaderValue::from_str(&routes::allow(methods)).expect("methods are ASCII");
         refusal.headers_mut().insert(header::ALLOW, allow);
         return refusal;
     }
-    match request.uri().path() {
+    match path {
+        _ if path != "/-/reload" && !request.method().is_safe() => {
+            api::change(request, Arc::clone(peer), Arc::clone(options)).await
+        }
         "/livez" => text(StatusCode::OK, "ok\n".to_owned()),
         "/readyz" => readyz(options, asks("verbose")),
         "/metrics" => metrics(&request, options),
@@ -139,9 +139,6 @@ async fn respond_whole(
         "/-/reload" => reload(options, asks("force")).await,
         "/" if page::is_wanted(request.headers()) => page::response(),
         "/" => text(StatusCode::OK, INDEX.to_owned()),
-        path if !api::changes(path).is_empty() => {
-            api::change(request, Arc::clone(peer), Arc::clone(options)).await
-        }
         path => api::get(path, query, options)
             .await
             .unwrap_or_else(|| text(StatusCode::NOT_FOUND, INDEX.to_owned())),
@@ -229,6 +226,9 @@ GET  /api/v1/events   what changes, as Server-Sent Events
 GET  /api/v1/figures   all counters, who is refused or close, what is not exact
 GET  /api/v1/overrides   the overrides in force
 GET  /api/v1/audit   what operators changed
+GET  /api/v1/log-level   how much the operations log says
+GET  /api/v1/openapi.json   the description of all this for programs
+PUT  /api/v1/log-level   change it, for a while
 POST /api/v1/keys/IDENTITY/VALUE/reset   fill a caller's buckets
 PUT  /api/v1/keys/IDENTITY/VALUE/override   other numbers, no limit or a block for a while (DELETE lifts them)
 POST /-/reload        load the configuration again (?force whatever its effect on recent requests)

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
+use tollgate_config::settings::LogLevel;
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_gateway::proxy_defaults::ProxyDefaults;
 use tollgate_limiter::Limiter;
@@ -248,6 +249,8 @@ fn start_with_events() -> (Admin, Readiness, Arc<AtomicUsize>, Events) {
         live,
         operators: Vec::new(),
         audit: Audit::new(None),
+        log_levels: LogLevels::new(LogLevel::Info, Clock::system(), |_| Ok(())),
+        webhook: None,
         reload: Arc::new(move |_| match counted.fetch_add(1, Ordering::Relaxed) {
             0 => Ok("reloaded".to_owned()),
             _ => Err("unknown key".to_owned()),

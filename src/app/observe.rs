@@ -61,6 +61,14 @@ impl Core {
             let help = "Permits that expired, since no program reported the end of the request";
             samples.counter("permits_expired", help, &[], permits.expired());
         });
+        #[cfg(feature = "otlp")]
+        if let Some(spans) = self.gateway.spans.clone() {
+            self.gateway.metrics.source("traces", move |samples| {
+                let help =
+                    "Spans that were dropped: too many waited, or the collector did not take them";
+                samples.counter("traces_spans_dropped", help, &[], spans.dropped());
+            });
+        }
         let held = Arc::clone(&self.gateway.held);
         self.gateway
             .metrics

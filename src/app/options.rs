@@ -86,6 +86,7 @@ pub fn preflight(
         shared_store::check(store).map_err(|error| StartError::Store(error).to_string())?;
     }
     upstreams::check(&config.policy)?;
+    check_traces(config)?;
     state_file::settle(config, environment(STATE_DIRECTORY));
     let mut notes = notes(config);
     if let Some(file) = &config.server.state_file
@@ -99,6 +100,14 @@ pub fn preflight(
         notes.push(told);
     }
     Ok(notes)
+}
+
+/// Checks whether this program can export spans, if it is to.
+pub(super) fn check_traces(config: &Config) -> Result<(), String> {
+    if config.traces.is_some() && cfg!(not(feature = "otlp")) {
+        return Err("[traces] needs a program that was built with `--features otlp`".to_owned());
+    }
+    Ok(())
 }
 
 /// Notes on settings that are valid but may surprise, such as a restart that refills buckets.

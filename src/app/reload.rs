@@ -221,6 +221,7 @@ impl Core {
             (kept, in_force) => kept.clone_from(in_force),
         }
         (kept.admin, kept.log) = (in_force.admin.clone(), in_force.log.clone());
+        kept.traces.clone_from(&in_force.traces);
         let config = Arc::new(kept);
 
         let before = self.gateway.current.load_full();
@@ -327,6 +328,7 @@ fn needs_restart(new: &Config, old: &Config) -> Vec<&'static str> {
         ),
         ("admin", new.admin != old.admin),
         ("log", new.log != old.log),
+        ("traces", new.traces != old.traces),
     ]
     .into_iter()
     .filter_map(|(name, differs)| differs.then_some(name))

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::options::notes;
 use super::{Anew, Options, Origin, RunningGateway, StartError, start_with};
+use crate::admin::log_level;
 use tollgate_config::settings::{Log, LogLevel, OperationsFormat};
 use tollgate_telemetry::{AccessLog, log};
 
@@ -253,17 +254,7 @@ fn start_log(settings: &Log) -> Option<log::OperationsLog> {
         },
         OperationsFormat::Json => log::Style::Json,
     };
-    let level = match settings.level {
-        LogLevel::Error => "error",
-        LogLevel::Warn => "warn",
-        LogLevel::Info => "info",
-        LogLevel::Debug => "debug",
-        LogLevel::Trace => "trace",
-    };
-    let started = log::start(
-        style,
-        &format!("{QUIET},{}=info,{level}", crate::admin::AUDIT_TARGET),
-    );
+    let started = log::start(style, &filter(settings.level));
     // Without this hook a panic would write to standard error directly, and block there if nothing
     // reads it.
     if started.is_ok() {
@@ -280,6 +271,20 @@ fn start_log(settings: &Log) -> Option<log::OperationsLog> {
     started
         .inspect_err(|error| eprintln!("tollgate: no operations log: {error}"))
         .ok()
+}
+
+/// The filter of the operations log at a level.
+fn filter(level: LogLevel) -> String {
+    let level = log_level::word(level);
+    format!("{QUIET},{}=info,{level}", crate::admin::AUDIT_TARGET)
+}
+
+/// Puts a level of the operations log in force.
+///
+/// # Errors
+/// If the process has no operations log.
+pub(super) fn set_log_level(level: LogLevel) -> Result<(), String> {
+    log::set_filter(&filter(level))
 }
 
 /// A connection takes one descriptor, and two when it is forwarded, so raise the limit as far as

@@ -32,6 +32,9 @@ pub enum StartError {
     /// An upstream's certificates or keys are invalid.
     #[error("{0}")]
     Upstream(String),
+    /// This program cannot export spans.
+    #[error("{0}")]
+    Traces(String),
     /// The shared store cannot be set up.
     #[error("[store]: {0}")]
     Store(String),

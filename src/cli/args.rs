@@ -44,6 +44,8 @@ pub(super) enum Verb {
     Top(Top),
     /// List the overrides in force on running gateways
     Overrides(ListOverrides),
+    /// Show how much the operations log of running gateways says, or change it for a while
+    LogLevel(LogLevel),
     /// Apply a configuration to an access log in virtual time, and report its refusals
     Replay(Replay),
     /// Compute the numbers of a limit from an access log
@@ -420,6 +422,34 @@ pub(super) struct Top {
         conflicts_with = "once"
     )]
     pub(super) every: u64,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tollgate log-level\n  \
+    tollgate log-level debug --for 10m --reason 'handshakes fail' --token-file token.txt\n\n\
+    Without --for the level stays until the next change or start.\n\n\
+    Exit code: 0 every gateway has told or done it, 1 one has not, 2 wrong use.")]
+pub(super) struct LogLevel {
+    /// The least serious message that is logged: error, warn, info, debug, trace [default: only show the level]
+    #[arg(requires = "reason")]
+    pub(super) level: Option<String>,
+    /// For how long, 30 days at most; then the level of the file is in force again
+    #[arg(long = "for", value_name = "DURATION", requires = "level")]
+    pub(super) lasts: Option<String>,
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT", requires = "level")]
+    pub(super) reason: Option<String>,
+    /// A file with the operator's bearer token [default: the environment variable TOLLGATE_TOKEN; none over a Unix socket]
+    #[arg(long, value_name = "FILE", requires = "level")]
+    pub(super) token_file: Option<PathBuf>,
+    /// Only say what would be changed
+    #[arg(long, requires = "level")]
+    pub(super) dry_run: bool,
+    #[command(flatten)]
+    pub(super) gateways: Gateways,
+    /// The output format
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,7 @@
 //! `tollgate key`: how a caller's buckets stand on running gateways, and changes by an operator.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -108,7 +109,7 @@ impl Asked {
             Ok(gateways) => gateways,
             Err(code) => return code,
         };
-        let token = match token(change) {
+        let token = match token(change.token_file.as_deref()) {
             Ok(token) => token,
             Err(error) => {
                 tell!("tollgate {}: {error}", self.verb);
@@ -167,8 +168,8 @@ fn done_words(to: &mut String, gateway: &str, done: &Reset) -> std::fmt::Result 
 }
 
 /// The operator's token: from a file, or from the environment.
-fn token(change: &Change) -> Result<Option<String>, String> {
-    let token = match &change.token_file {
+pub(super) fn token(file: Option<&Path>) -> Result<Option<String>, String> {
+    let token = match file {
         Some(file) => Some(
             std::fs::read_to_string(file)
                 .map_err(|error| format!("--token-file {}: {error}", file.display()))?,

@@ -25,6 +25,7 @@ mod init;
 mod key;
 mod overrides;
 mod load;
+mod log_level;
 mod manual;
 mod origin;
 mod replay;
@@ -81,6 +82,7 @@ pub fn main() -> ExitCode {
         Some(Verb::Top(args)) => top::top(&args),
         Some(Verb::Overrides(args)) => overrides::list(&args),
         Some(Verb::Why(args)) => why::why(&args),
+        Some(Verb::LogLevel(args)) => log_level::log_level(&args),
         Some(Verb::Replay(args)) => replay::replay(&args),
         Some(Verb::Suggest(args)) => suggest::suggest(&args),
         Some(Verb::Diff(args)) => diff::diff(&args),

@@ -82,7 +82,8 @@ fn documents_reference_of_metrics_follows_a_scrape() {
          `GET /metrics` of the [admin listener](admin.md) shows them: as OpenMetrics where the scraper asks for it, otherwise as \
          Prometheus text. No metric has a label for a caller or a key, so their number does not grow with traffic. Counters \
          start at zero with each process. As OpenMetrics, the counters `tollgate_rejections_total` and `tollgate_limit_decisions_total` of refusals have \
-         the `decision_id` of the last one as an exemplar, and its `trace_id`. `tollgate_connections_refused_total` has the label `reason` once it counts one.\n\n\
+         the `decision_id` of the last one as an exemplar, and its `trace_id`. `tollgate_connections_refused_total` has the label `reason` once it counts one. \
+         With [`[traces]`](file/traces.md) there is `tollgate_traces_spans_dropped_total`: spans that the collector did not take, or that were too many.\n\n\
          | metric | type | labels | meaning |\n|---|---|---|---|\n",
     );
     let mut named = 0;
@@ -110,6 +111,10 @@ const SCRAPED: &str = r#"
 [server]
 listen = ["127.0.0.1:8080", "https://127.0.0.1:8443"]
 certificates = [{ certificate = "site.pem", key = "site.key" }]
+
+[admin]
+listen = "127.0.0.1:9180"
+webhook = { url = "http://127.0.0.1:3000/events", events = ["reload"] }
 
 [store]
 kind = "redis"

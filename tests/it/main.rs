@@ -31,9 +31,13 @@ mod journal;
 mod limits;
 mod listening;
 mod live;
+mod log_level;
 mod matching;
 mod neighbours;
+mod openapi;
 mod operators;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod page;
 mod overrides;
 mod permits;
@@ -64,6 +68,7 @@ mod upgrade;
 mod upstream_http2;
 mod upstream_tls;
 mod upstreams;
+mod webhook;
 mod websocket;
 mod wire;
 

@@ -31,7 +31,7 @@ pub(crate) struct Process {
     pub(crate) child: Child,
     pub(crate) address: SocketAddr,
     log: BufReader<std::process::ChildStderr>,
-    directory: tempfile::TempDir,
+    pub(crate) directory: tempfile::TempDir,
 }
 
 impl Process {

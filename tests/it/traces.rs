@@ -112,7 +112,8 @@ fn access_log_has_the_trace_only_where_traceparent_is_valid() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("access.log");
     let gateway = Gateway::start(&format!(
-        "[log]\naccess = '{}'\n\
+        // Lines of two workers may be out of order.
+        "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\n[log]\naccess = '{}'\n\
          [limits.one]\nrate = \"1/hour\"\nper = \"everyone\"\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"one\"]\n",
         log.display()

@@ -11,7 +11,7 @@ use super::problem::{Mark, Problem, Problems, Severity};
 use super::raw::RawFile;
 use super::reader::{Field, Read, defaults};
 use super::render::render;
-use super::settings::{Admin, Decide, EncodedSlash, Log, Server};
+use super::settings::{Admin, Decide, EncodedSlash, Log, Server, Traces};
 use super::validate::limits::Surroundings;
 use super::validate::routes::Known;
 use super::validate::together::{self, IdentityPlace, Places};
@@ -111,6 +111,7 @@ fn table<K: Read<Value = K> + Clone>(field: &Field<K>) -> K {
 fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<Config> {
     let server: Server = table(&raw.server);
     let admin: Admin = table(&raw.admin);
+    let traces: Option<Traces> = raw.traces.get().map(|at| at.value.clone());
     let decide: Option<Decide> = raw.decide.get().map(|at| at.value.clone());
     let log: Log = table(&raw.log);
     let address: AddressPolicy = table(&raw.address);
@@ -187,6 +188,7 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
         server,
         admin,
         decide,
+        traces,
         log,
         store,
         policy: Arc::new(policy),

@@ -28,7 +28,7 @@ pub(crate) struct Context<'e> {
     /// The places of values, by dotted name; entries of lists in several files have the same names.
     places: HashMap<String, Vec<Place>>,
     /// Whether files are left alone: the text is a default or an example.
-    sealed: bool,
+    pub(crate) sealed: bool,
 }
 
 impl<'e> Context<'e> {

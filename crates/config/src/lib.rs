@@ -60,7 +60,7 @@ use compile::compile;
 use context::Context;
 use include::cannot_read;
 use problem::{Problem, Problems};
-use settings::{Admin, Decide, Log, Server, Store, TestCase};
+use settings::{Admin, Decide, Log, Server, Store, TestCase, Traces};
 
 use tollgate_limit::{Micros, Rate, Timestamp};
 use tollgate_policy::Policy;
@@ -75,6 +75,8 @@ pub struct Config {
     pub admin: Admin,
     /// The listeners for decisions; `None`: there are none.
     pub decide: Option<Decide>,
+    /// Where spans of sampled requests are sent.
+    pub traces: Option<Traces>,
     /// Logs.
     pub log: Log,
     /// The store that gateways share; `None`: all limits are local.

@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 pub use super::raw::{
     Admin, Audit, Bounds, Certificate, ClientCertificates, ColdStart, Decide, EncodedSlash, Expect,
     Log, LogFormat, LogKeys, LogLevel, OperationsFormat, Operator, OperatorLevel, Server,
-    ServerTimeouts, StoreKind,
+    ServerTimeouts, StoreKind, Traces, Webhook, WebhookEvent,
 };
 use tollgate_limit::{Micros, Timestamp, WhenDown};
 

@@ -49,6 +49,14 @@ body_rate = 100
 [admin]
 listen = "127.0.0.1:9180"
 hosts = ["tollgate.internal"]
+webhook = { url = "https://hooks.example.com/tollgate", events = ["reload"], secret = "${TOLLGATE_KEY_SECRET}", timeout = "5s", attempts = 8 }
+
+[traces]
+url = "http://127.0.0.1:4318/v1/traces"
+sample = "1% of requests"
+service = "edge"
+token = "${TOLLGATE_KEY_SECRET}"
+timeout = "5s"
 
 [log]
 access = "stdout"

@@ -74,6 +74,9 @@ pub struct Shared {
     pub fleet: UpstreamHealth,
     /// Recent requests, where reloads are judged by them.
     pub recent: Recent,
+    /// The queue of spans, where traces are exported.
+    #[cfg(feature = "otlp")]
+    pub spans: Option<tollgate_telemetry::spans::Spans>,
 }
 
 /// Responds to the requests of one worker.
@@ -93,6 +96,8 @@ struct Side {
     requests: Arc<AtomicUsize>,
     held: Arc<AtomicUsize>,
     recorder: Recorder,
+    #[cfg(feature = "otlp")]
+    spans: Option<tollgate_telemetry::spans::Spans>,
     /// The decision ids of this worker: a random start, then consecutive numbers.
     ids: Cell<u64>,
     /// The buffer in which quota headers are written before they are copied into a response.
@@ -167,6 +172,7 @@ impl Handler for Gateway {
                 let mut passage = admitted.passage(&snapshot, connection, target, received);
                 passage.verbatim =
                     asked.takes_lines() && edits.is_empty() && context.reads_nothing();
+                context.pass_trace_on(request.headers_mut());
                 self.forward(&snapshot, upstream, passage, request, &mut context)
                     .await
             }
@@ -213,6 +219,8 @@ impl Gateway {
             requests: Arc::clone(&shared.requests),
             held: Arc::clone(&shared.held),
             recorder: shared.recent.recorder(),
+            #[cfg(feature = "otlp")]
+            spans: shared.spans.clone(),
             ids: Cell::new(fastrand::u64(..)),
             quota: RefCell::default(),
         };

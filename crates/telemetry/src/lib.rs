@@ -11,6 +11,8 @@ pub mod access;
 pub mod log;
 pub mod metrics;
 mod outlet;
+#[cfg(feature = "otlp")]
+pub mod spans;
 pub mod text;
 pub mod trace;
 

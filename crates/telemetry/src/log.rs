@@ -5,7 +5,7 @@
 //! fit, because the output is not read, are dropped and counted in the log itself.
 
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -59,25 +59,47 @@ pub fn start(style: Style, filter: &str) -> Result<OperationsLog, String> {
     let builder = fmt()
         .with_env_filter(filter)
         .with_writer(move || Plain(lines.clone()));
-    let done = match style {
-        Style::Human { colour } => builder
-            .with_ansi(colour)
-            .with_target(false)
-            .finish()
-            .try_init(),
-        Style::Json => builder
-            .json()
-            .flatten_event(true)
-            .with_current_span(false)
-            .finish()
-            .try_init(),
+    let (done, replace): (_, Replace) = match style {
+        Style::Human { colour } => {
+            let builder = builder.with_ansi(colour).with_target(false);
+            let builder = builder.with_filter_reloading();
+            let handle = builder.reload_handle();
+            let replace = move |filter| handle.reload(filter).map_err(|error| error.to_string());
+            (builder.finish().try_init(), Box::new(replace))
+        }
+        Style::Json => {
+            let builder = builder.json().flatten_event(true).with_current_span(false);
+            let builder = builder.with_filter_reloading();
+            let handle = builder.reload_handle();
+            let replace = move |filter| handle.reload(filter).map_err(|error| error.to_string());
+            (builder.finish().try_init(), Box::new(replace))
+        }
     };
     done.map_err(|error| error.to_string())?;
+    // The first one: a process has one operations log.
+    let _ = REPLACE.set(replace);
     Ok(OperationsLog {
         queue,
         patience: LAST_WORDS,
     })
 }
+
+/// Replaces the filter of the operations log of this process.
+///
+/// # Errors
+/// If the filter is invalid, or the process has no operations log.
+pub fn set_filter(filter: &str) -> Result<(), String> {
+    let filter = EnvFilter::builder()
+        .parse(filter)
+        .map_err(|error| error.to_string())?;
+    let replace = REPLACE.get().ok_or("this process has no operations log")?;
+    replace(filter)
+}
+
+type Replace = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+
+/// A process has one operations log, so how its filter is replaced is known to the whole process.
+static REPLACE: OnceLock<Replace> = OnceLock::new();
 
 impl OperationsLog {
     /// Sets how long dropping it waits for the last lines.

@@ -1,7 +1,8 @@
 //! The W3C trace context of a request (Trace Context level 2, section 3): which trace it belongs to.
 //!
-//! A gateway that takes no part in traces passes `traceparent` and `tracestate` on as they are, even
-//! if they are malformed; only what it logs must be valid.
+//! A gateway that takes no part in a trace passes `traceparent` and `tracestate` on as they are, even
+//! if they are malformed; only what it logs must be valid. With a span of its own it sends its own
+//! `traceparent`, and `tracestate` only beside a valid one.
 
 use std::num::NonZeroU64;
 
@@ -48,6 +49,13 @@ impl TraceParent {
         self.flags & SAMPLED != 0
     }
 
+    /// The header of a request whose sender takes part in the trace.
+    pub fn header(&self) -> String {
+        let text = |digits: &[u8]| String::from_utf8_lossy(digits).into_owned();
+        let (trace, span) = (text(&self.trace()), text(&self.span()));
+        format!("00-{trace}-{span}-{:02x}", self.flags)
+    }
+
     /// The trace as 32 hexadecimal digits.
     pub fn trace(&self) -> [u8; 32] {
         let mut digits = [0; 32];
@@ -64,6 +72,8 @@ impl TraceParent {
 
 /// The flag of a trace that is recorded.
 pub const SAMPLED: u8 = 1;
+/// The flag of a trace whose number is random.
+pub const RANDOM: u8 = 2;
 
 /// The number that at most 16 hexadecimal digits write, in lower case as the specification demands.
 fn number(digits: &[u8]) -> Option<u64> {
@@ -109,6 +119,7 @@ mod tests {
         ] {
             let parsed = parse(value).expect(value);
             assert_eq!(parsed.is_sampled(), sampled);
+            assert_eq!(parsed.header(), value);
             assert_eq!(std::str::from_utf8(&parsed.trace()), Ok(&value[3..35]));
             assert_eq!(std::str::from_utf8(&parsed.span()), Ok(&value[36..52]));
         }

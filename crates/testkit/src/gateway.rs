@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::admin::Listen;
-use tollgate::app::{self, Options, RunningGateway, Source};
+use tollgate::app::{self, Environment, Options, RunningGateway, Source};
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_net::listener::Address;
 use tollgate_store::clock::Clock;
@@ -31,8 +31,22 @@ impl Gateway {
         Self::try_start(config).unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// As [`Gateway::start`], with variables of the environment.
+    #[track_caller]
+    pub fn start_with_environment(
+        config: &str,
+        environment: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        Self::try_start_with(config, Arc::new(environment))
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
     /// As [`Gateway::start`]; what keeps it from starting otherwise.
     pub fn try_start(config: &str) -> Result<Self, String> {
+        Self::try_start_with(config, Arc::new(|_| None))
+    }
+
+    fn try_start_with(config: &str, environment: Environment) -> Result<Self, String> {
         let clock = Clock::manual(Timestamp::from_micros(START));
         let source = Source::Text {
             text: with_ports(config),
@@ -40,7 +54,7 @@ impl Gateway {
         };
         let options = Options {
             source,
-            environment: Arc::new(|_| None),
+            environment,
             clock: clock.clone(),
         };
         let running = app::start(options).map_err(|error| error.to_string())?;

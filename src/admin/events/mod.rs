@@ -138,6 +138,13 @@ impl Message {
         }
     }
 
+    /// Its id; `None`: it is not kept.
+    pub fn id(&self) -> Option<&str> {
+        let rest = self.wire.strip_prefix(b"id: ")?;
+        let end = rest.iter().position(|byte| *byte == b'\n')?;
+        std::str::from_utf8(&rest[..end]).ok()
+    }
+
     /// The JSON document.
     pub fn data(&self) -> Bytes {
         self.wire.slice(self.data.clone())

@@ -193,7 +193,10 @@ async function loadAudit() {
   try {
     const { entries } = await ask("api/v1/audit");
     const line = (entry) => {
-      const what = `${safe(entry.operator)}: ${safe(entry.action)} ${of(entry)}`;
+      const what =
+        entry.action === "log_level"
+          ? `${safe(entry.operator)}: log level ${safe(entry.after.level)}`
+          : `${safe(entry.operator)}: ${safe(entry.action)} ${of(entry)}`;
       const words = make("div", {}, make("bdi", {}, what), make("small", {}, foreign(entry.reason), ` from ${safe(entry.from)}`));
       return make("li", { class: "event", "data-tone": "act" }, make("time", { datetime: entry.at }, dated(entry.at)), words);
     };

@@ -8,6 +8,7 @@ mod routes;
 mod server;
 mod store;
 mod tests_table;
+mod traces;
 mod upstreams;
 
 pub use decide::*;
@@ -17,6 +18,7 @@ pub(crate) use routes::*;
 pub use server::*;
 pub use store::*;
 pub use tests_table::*;
+pub use traces::*;
 pub(crate) use upstreams::*;
 
 use super::declare::table;
@@ -42,6 +44,8 @@ table! {
         decide: Decide => { listen = "http://127.0.0.1:9190", refuse_status = 403 },
         /// The access log and the operations log.
         log: Log => { access = "stdout", format = "json" },
+        /// Sends spans of sampled requests to a collector of traces.
+        traces: Traces => { url = "http://127.0.0.1:4318/v1/traces" },
         /// How the address of a client is found: the one place that says which proxies are trusted.
         address: AddressPolicy => { trusted_proxies = ["10.0.0.0/8"] },
         /// Ways to identify callers, by name. Limits refer to them in `per`.

@@ -5,15 +5,17 @@ use std::path::PathBuf;
 use crate::declare::{settings, words};
 use crate::files::{Authorities, Chain, PrivateKey, Readable};
 use crate::forms::{Auto, Bytes, SPAN, ShareOfRequests, Size, TIMEOUT};
-use crate::settings::{AccessLog, Listener, ReloadGuard};
+use crate::settings::{AccessLog, Listener, ReloadGuard, Secret};
 use crate::validate::address::{Networks, ProxyNetwork, check_address};
 use crate::validate::listener::{AdminListener, Listeners};
 use crate::validate::operators::{TokenDigest, check_operator};
 use crate::validate::server::{
     AccessLogTarget, HostName, LowerCase, NewlyLimited, Upgrade, ViaName, check_server,
 };
+use crate::validate::services::{ServiceSecret, ServiceUrl};
 use tollgate_limit::Micros;
 use tollgate_policy::address::{AddressPolicy, ForwardingHeader};
+use tollgate_policy::upstream::Server as UpstreamServer;
 
 settings! {
     /// The listeners for clients, with their timeouts and bounds.
@@ -180,6 +182,54 @@ settings! {
         operators: Vec<Operator> => [{ name = "ann", token = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" }],
         /// The file to which every change by an operator is appended, a line of JSON each. Default: the operations log.
         audit: Option<PathBuf> => "/var/log/tollgate/audit.log",
+        /// A service to which events are sent, a JSON document each.
+        webhook: Option<Webhook> => { url = "https://hooks.example.com/tollgate", events = ["store_down", "reload"] },
+    }
+}
+
+settings! {
+    /// A service that is sent events. The documents of the last thousand wait while it does not take them.
+    pub struct Webhook {
+        /// Its URL; the documents are sent by POST.
+        @required("url = \"https://hooks.example.com/tollgate\" names the service") url: UpstreamServer as ServiceUrl => "https://hooks.example.com/tollgate",
+        /// The events that are sent. Default: all.
+        events: Vec<WebhookEvent> => ["store_down", "store_up", "reload"],
+        /// Signs each document (HMAC-SHA256, as Standard Webhooks does). It must come from the environment.
+        secret: Option<Secret> as Option<ServiceSecret> => "${TOLLGATE_WEBHOOK_SECRET}",
+        /// How long the service may take for one document.
+        timeout: Micros [TIMEOUT] = "5s",
+        /// How often a document is sent, at most, with half a second, a second, two seconds and so on between.
+        attempts: u32 [1..=20] = 8,
+    }
+}
+
+words! {
+    /// An event.
+    pub enum WebhookEvent {
+        /// A limit began to refuse a key.
+        RefusalsBegan = "refusals_began",
+        /// A limit ceased to refuse a key.
+        RefusalsEnded = "refusals_ended",
+        /// A key has used four fifths of its units.
+        Near = "near",
+        /// More keys changed at once than there are events for.
+        Omitted = "omitted",
+        /// The shared store does not respond.
+        StoreDown = "store_down",
+        /// The shared store responds again.
+        StoreUp = "store_up",
+        /// A server of an upstream gets no requests.
+        UpstreamOut = "upstream_out",
+        /// A server of an upstream gets requests again.
+        UpstreamBack = "upstream_back",
+        /// A configuration was put in force, or refused.
+        Reload = "reload",
+        /// An operator filled a bucket.
+        Reset = "reset",
+        /// An operator gave a key other numbers for a time.
+        OverrideSet = "override_set",
+        /// That time ended, or an operator ended it.
+        OverrideEnded = "override_ended",
     }
 }
 

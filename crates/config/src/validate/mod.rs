@@ -16,6 +16,7 @@ pub(crate) mod routes;
 pub(crate) mod server;
 pub(crate) mod service;
 mod server_url;
+pub(crate) mod services;
 pub(crate) mod store;
 pub(crate) mod test_line;
 pub(crate) mod tests_table;

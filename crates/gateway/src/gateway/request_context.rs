@@ -4,6 +4,7 @@
 mod fields;
 mod record;
 mod refusal;
+mod span;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -40,6 +41,9 @@ pub(super) struct RequestContext {
     id: u64,
     /// The trace that the request belongs to.
     trace: Option<TraceParent>,
+    /// The gateway's own span in that trace, if the request is sampled.
+    #[cfg(feature = "otlp")]
+    span: Option<span::Own>,
     head: Option<Head>,
     client: Option<IpAddr>,
     route: Option<usize>,
@@ -85,6 +89,8 @@ impl RequestContext {
             at,
             id,
             trace: headers.trace,
+            #[cfg(feature = "otlp")]
+            span: None,
             head: None,
             client: None,
             route: None,
@@ -103,7 +109,8 @@ impl RequestContext {
             placed: false,
             closed: false,
         });
-        if side.access.is_some() {
+        let sampled = context.sample();
+        if side.access.is_some() || sampled {
             // Assigned in place: the value is large, and most gateways without a log do not need
             // it.
             context.head = Some(Head {
@@ -343,6 +350,7 @@ impl RequestContext {
             .finished(self.snapshot.labels.route(self.route), self.status, took);
         let received = self.received.bytes();
         self.side.metrics.bytes(received, sent);
+        self.export([received, sent], took);
         if let (Some(writer), Some(head)) = (&self.side.access, &self.head)
             && writer.enabled(self.turned_away)
         {

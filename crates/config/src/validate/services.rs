@@ -1,0 +1,38 @@
+//! Services that the gateway itself sends documents to.
+
+use crate::context::Context;
+use crate::settings::Secret;
+use crate::source::At;
+use crate::text::{Text, texts};
+use tollgate_policy::upstream::Server;
+
+use super::server_url::server;
+
+texts! {
+    /// `http://HOST[:PORT][/PATH]`, `https://…`, `unix:/PATH`.
+    ServiceUrl -> Server = |text, context| server(text, 1, context);
+    /// A secret, which must come from the environment.
+    ServiceSecret -> Secret = secret;
+}
+
+fn secret(text: &At<Text>, context: &mut Context<'_>) -> Option<Secret> {
+    let written = text.as_str();
+    if !text.is_from_environment(0, written.len()) || text.has_default {
+        let title = "a secret is written in clear in the file";
+        context
+            .in_clear(title, text.place)
+            .help("read it from the environment: secret = \"${TOLLGATE_WEBHOOK_SECRET}\"");
+        return None;
+    }
+    if written.len() < SECRET_LEAST && !context.sealed {
+        let title = format!("`secret` is shorter than {SECRET_LEAST} characters");
+        let label = format!("{} characters", written.len());
+        let problem = context.error(title, text.place, label);
+        problem.help("openssl rand -hex 32 prints a good one");
+        return None;
+    }
+    Some(Secret::new(written))
+}
+
+/// Shorter secrets can be guessed from a signature.
+const SECRET_LEAST: usize = 16;

@@ -1,0 +1,107 @@
+//! The gateway's own span of a sampled request. Without the feature `otlp` there is none.
+
+use http::HeaderMap;
+
+use super::RequestContext;
+
+#[cfg(not(feature = "otlp"))]
+impl RequestContext {
+    /// Whether the request is sampled.
+    #[inline]
+    pub(super) const fn sample(&mut self) -> bool {
+        false
+    }
+
+    /// Makes the gateway the sender of the trace, if it has a span in it.
+    #[inline]
+    pub(in crate::gateway) const fn pass_trace_on(&self, _headers: &mut HeaderMap) {}
+
+    /// Exports the span.
+    #[inline]
+    pub(super) const fn export(&self, _bytes: [u64; 2], _took: u64) {}
+}
+
+/// The span, and who sent the request.
+#[cfg(feature = "otlp")]
+#[derive(Clone, Copy)]
+pub(super) struct Own {
+    /// The sender's span; `None`: the trace begins here.
+    parent: Option<std::num::NonZeroU64>,
+}
+
+#[cfg(feature = "otlp")]
+impl RequestContext {
+    /// Whether the request is sampled; it is then part of a trace with the gateway's own span.
+    pub(super) fn sample(&mut self) -> bool {
+        let Some(spans) = &self.side.spans else {
+            return false;
+        };
+        let Some(trace) = spans.sampled(self.trace, || fastrand::u64(..)) else {
+            return false;
+        };
+        self.span = Some(Own {
+            parent: self.trace.map(|sent| sent.span_id),
+        });
+        self.trace = Some(trace);
+        true
+    }
+
+    /// Makes the gateway the sender of the trace, if it has a span in it. `tracestate` belongs to
+    /// the trace of the sender.
+    pub(in crate::gateway) fn pass_trace_on(&self, headers: &mut HeaderMap) {
+        let (Some(own), Some(trace)) = (self.span, self.trace) else {
+            return;
+        };
+        if own.parent.is_none() {
+            headers.remove("tracestate");
+        }
+        if let Ok(value) = http::HeaderValue::try_from(trace.header()) {
+            headers.insert("traceparent", value);
+        }
+    }
+
+    /// Exports the span.
+    pub(super) fn export(&self, [received, sent]: [u64; 2], took: u64) {
+        let (Some(own), Some(spans), Some(head)) = (self.span, &self.side.spans, &self.head) else {
+            return;
+        };
+        let text = |value: &Option<http::HeaderValue>| {
+            let value = value.as_ref().map_or(&[][..], http::HeaderValue::as_bytes);
+            String::from_utf8_lossy(value).into_owned()
+        };
+        let policy = &self.snapshot.policy;
+        let path = head.path.as_ref().map_or("", |path| path.path());
+        spans.put(tollgate_telemetry::spans::Span {
+            trace: self.trace,
+            parent: own.parent,
+            at_micros: self.at.as_micros(),
+            duration_micros: took,
+            method: head.method.to_string(),
+            path: path.to_owned(),
+            host: text(&head.host),
+            version: match head.version {
+                http::Version::HTTP_10 => "1.0",
+                http::Version::HTTP_2 => "2",
+                _ => "1.1",
+            },
+            route: self
+                .route
+                .map_or_else(String::new, |route| policy.routes[route].name.to_string()),
+            status: self.status,
+            reason: self.reason,
+            refused: self.turned_away,
+            decision: self.id().as_str().to_owned(),
+            received_bytes: received,
+            sent_bytes: sent,
+            client: self.client,
+            caller: self
+                .caller
+                .as_ref()
+                .map_or_else(String::new, |caller| caller.name.to_string()),
+            upstream: self.upstream.map_or_else(String::new, |upstream| {
+                policy.upstreams[upstream].name.to_string()
+            }),
+            user_agent: text(&head.user_agent),
+        });
+    }
+}

@@ -1,0 +1,230 @@
+//! `/api/v1/log-level`: the least serious message of the operations log, changed while the gateway
+//! runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::api::Problem;
+use super::audit::Audit;
+use super::live::moment;
+use super::resets::{By, prepared, reason, unrecorded};
+use tollgate_config::settings::LogLevel;
+use tollgate_limit::{Micros, Timestamp};
+use tollgate_store::clock::Clock;
+
+/// The level of the operations log. Clones share it.
+#[derive(Clone)]
+pub struct LogLevels {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// The level of the file.
+    written: LogLevel,
+    clock: Clock,
+    /// Puts a level in force.
+    apply: Box<dyn Fn(LogLevel) -> Result<(), String> + Send + Sync>,
+    state: Mutex<State>,
+}
+
+struct State {
+    level: LogLevel,
+    until: Option<Timestamp>,
+    /// The number of changes, so that the end of an earlier one does not end a later one.
+    changes: u64,
+}
+
+/// What an operator asks for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    /// The level: `error`, `warn`, `info`, `debug` or `trace`.
+    level: String,
+    /// Why, for the audit.
+    reason: String,
+    /// For how long; without it until the next change, or the end of the process.
+    r#for: Option<String>,
+    /// Only tells what would be changed.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// The document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Level {
+    /// The version of this document.
+    pub format: u32,
+    /// The level in force.
+    pub level: String,
+    /// The level of the file, which is in force again after `until`.
+    pub written: String,
+    /// The end of a change; `null`: there is none.
+    pub until: Option<String>,
+}
+
+/// The entry of the audit.
+#[derive(Serialize)]
+struct Entry<'e> {
+    at: String,
+    operator: &'e str,
+    from: &'e str,
+    action: &'static str,
+    reason: &'e str,
+    before: Level,
+    after: Level,
+}
+
+impl std::fmt::Debug for LogLevels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogLevels").finish_non_exhaustive()
+    }
+}
+
+impl LogLevels {
+    /// The level `written` in the file is in force; `apply` puts another one in force.
+    pub fn new(
+        written: LogLevel,
+        clock: Clock,
+        apply: impl Fn(LogLevel) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        let state = State {
+            level: written,
+            until: None,
+            changes: 0,
+        };
+        Self {
+            shared: Arc::new(Shared {
+                written,
+                clock,
+                apply: Box::new(apply),
+                state: Mutex::new(state),
+            }),
+        }
+    }
+
+    /// The document of the level in force.
+    pub(super) fn level(&self) -> Level {
+        let state = self.shared.state.lock();
+        self.document(state.level, state.until)
+    }
+
+    fn document(&self, level: LogLevel, until: Option<Timestamp>) -> Level {
+        Level {
+            format: FORMAT,
+            level: word(level).to_owned(),
+            written: word(self.shared.written).to_owned(),
+            until: until.map(moment),
+        }
+    }
+
+    /// Changes the level.
+    ///
+    /// # Errors
+    /// Why it is not changed.
+    pub(super) fn change(
+        &self,
+        asked: &Asked,
+        by: &By<'_>,
+        audit: &Audit,
+    ) -> Result<Level, Problem> {
+        let wrong = |detail: String| Problem::new(StatusCode::BAD_REQUEST, detail);
+        let reason = reason(&asked.reason)?;
+        let known = WORDS.iter().find(|(_, word)| *word == asked.level);
+        let (level, _) = known.ok_or_else(|| {
+            let shown = asked.level.escape_default();
+            wrong(format!(
+                "`{shown}` is no level: `error`, `warn`, `info`, `debug`, `trace`"
+            ))
+        })?;
+        let until = match &asked.r#for {
+            None => None,
+            Some(span) => match tollgate_config::duration(span).map_err(wrong)? {
+                span if span == Micros::ZERO || span > LONGEST => {
+                    return Err(wrong("`for` is above 0s and at most 30d".to_owned()));
+                }
+                span => Some(self.shared.clock.now().after(span)),
+            },
+        };
+        let before = self.level();
+        let after = self.document(*level, until);
+        if asked.dry_run {
+            return Ok(after);
+        }
+        let mut audit = prepared(audit)?;
+        (self.shared.apply)(*level).map_err(|error| Problem::new(StatusCode::CONFLICT, error))?;
+        let changes = {
+            let mut state = self.shared.state.lock();
+            (state.level, state.until) = (*level, until);
+            state.changes += 1;
+            state.changes
+        };
+        if let Some(until) = until {
+            tokio::spawn(self.clone().fall_back(until, changes));
+        }
+        let recorded = audit.record(&Entry {
+            at: moment(self.shared.clock.now()),
+            operator: &by.operator.name,
+            from: &by.peer.from,
+            action: "log_level",
+            reason,
+            before,
+            after: after.clone(),
+        });
+        recorded.map_err(|error| unrecorded("log level", &error))?;
+        Ok(after)
+    }
+
+    /// Puts the level of the file in force again at `until`, unless it was changed again.
+    async fn fall_back(self, until: Timestamp, change: u64) {
+        loop {
+            let left = Duration::from(until.since(self.shared.clock.now()));
+            if left.is_zero() {
+                break;
+            }
+            // Clocks are set, so the end is looked for again and again.
+            tokio::time::sleep(left.min(LOOK_EVERY)).await;
+        }
+        let mut state = self.shared.state.lock();
+        if state.changes != change {
+            return;
+        }
+        let level = self.shared.written;
+        match (self.shared.apply)(level) {
+            Ok(()) => {
+                (state.level, state.until) = (level, None);
+                tracing::info!(
+                    level = word(level),
+                    "the log level is that of the file again"
+                );
+            }
+            Err(error) => tracing::error!(%error, "the log level cannot be changed back"),
+        }
+    }
+}
+
+/// The word of a level in the file.
+pub fn word(level: LogLevel) -> &'static str {
+    let known = WORDS.iter().find(|(known, _)| *known == level);
+    known.map_or("info", |(_, word)| word)
+}
+
+const WORDS: [(LogLevel, &str); 5] = [
+    (LogLevel::Error, "error"),
+    (LogLevel::Warn, "warn"),
+    (LogLevel::Info, "info"),
+    (LogLevel::Debug, "debug"),
+    (LogLevel::Trace, "trace"),
+];
+
+/// [`Level::format`] of this version.
+const FORMAT: u32 = 1;
+
+/// The longest time of a change that has an end.
+const LONGEST: Micros = Micros::from_secs(30 * 86_400);
+
+/// How often the end of a change is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -1,0 +1,323 @@
+//! `[admin] webhook`: sends events to a service, as JSON documents.
+//!
+//! It reads the same events as `/api/v1/events`. They wait in a bounded queue; while the service
+//! does not take them they are sent again, and those beyond the queue are dropped and counted. The
+//! signature is that of Standard Webhooks (standardwebhooks.com).
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use hmac::{Hmac, KeyInit, Mac};
+use http::{HeaderName, HeaderValue};
+use parking_lot::Mutex;
+use sha2::Sha256;
+use tokio::sync::Notify;
+
+use super::events::{Events, Kind, Message};
+use crate::outbound::{Failed, Service};
+use tollgate_config::settings::{Webhook as Settings, WebhookEvent};
+use tollgate_store::clock::Clock;
+use tollgate_telemetry::metrics::Samples;
+
+/// The webhook of a gateway. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Webhook(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    service: Service,
+    settings: Settings,
+    clock: Clock,
+    gateway: String,
+    queue: Mutex<VecDeque<Document>>,
+    queued: Notify,
+    delivered: AtomicU64,
+    failed: AtomicU64,
+    dropped: AtomicU64,
+}
+
+/// An event that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Document {
+    id: String,
+    body: Bytes,
+}
+
+impl Webhook {
+    /// The webhook with these settings.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up.
+    pub fn new(settings: &Settings, clock: Clock) -> Result<Self, String> {
+        let service = Service::new(&settings.url, settings.timeout.into())?;
+        let name = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        Ok(Self(Arc::new(Shared {
+            service,
+            settings: settings.clone(),
+            clock,
+            gateway: name,
+            queue: Mutex::default(),
+            queued: Notify::new(),
+            delivered: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        })))
+    }
+
+    /// Its counters.
+    pub fn samples(&self, to: &mut Samples) {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let help = "Events that the webhook's service took";
+        to.counter(
+            "webhook_events_delivered",
+            help,
+            &[],
+            count(&self.0.delivered),
+        );
+        let help = "Requests to the webhook's service that failed; most are sent again";
+        to.counter("webhook_failures", help, &[], count(&self.0.failed));
+        let help =
+            "Events that the webhook dropped: too many waited, or the service did not take them";
+        to.counter("webhook_events_dropped", help, &[], count(&self.0.dropped));
+    }
+
+    /// Sends events as long as it is polled.
+    pub(super) async fn run(self, events: Events) {
+        tokio::join!(self.collect(events), self.deliver());
+    }
+
+    /// Puts events into the queue.
+    async fn collect(&self, events: Events) {
+        let mut last: Option<String> = None;
+        loop {
+            let subscribed = events.subscribe(last.as_deref(), Arc::new(Notify::new()));
+            let Ok(mut subscription) = subscribed else {
+                // Every place of a reader is taken.
+                tokio::time::sleep(BACKOFF).await;
+                continue;
+            };
+            while let Some(message) = poll_fn(|context| subscription.poll_next(context)).await {
+                if let Some(id) = message.id() {
+                    last = Some(id.to_owned());
+                    self.push(&message, id);
+                }
+            }
+            // Too many at once: the next subscription begins with those that are missing.
+        }
+    }
+
+    fn push(&self, message: &Message, id: &str) {
+        let Shared {
+            settings, queue, ..
+        } = &*self.0;
+        let wanted = settings.events.is_empty()
+            || settings
+                .events
+                .iter()
+                .any(|event| kind(*event) == message.kind);
+        if !wanted {
+            return;
+        }
+        let event = message.kind.label();
+        let gateway = serde_json::to_string(&self.0.gateway).expect("text is JSON");
+        let data = message.data();
+        let mut body = format!(
+            "{{\"format\":1,\"event\":\"{event}\",\"id\":\"{id}\",\"gateway\":{gateway},\"data\":"
+        )
+        .into_bytes();
+        body.extend_from_slice(&data);
+        body.push(b'}');
+        let mut queue = queue.lock();
+        if queue.len() >= QUEUE_MAX {
+            self.0.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        queue.push_back(Document {
+            id: id.to_owned(),
+            body: body.into(),
+        });
+        self.0.queued.notify_one();
+    }
+
+    /// Sends what is in the queue, one event after the other.
+    async fn deliver(&self) {
+        loop {
+            let next = self.0.queue.lock().pop_front();
+            match next {
+                Some(document) => self.send(&document).await,
+                None => self.0.queued.notified().await,
+            }
+        }
+    }
+
+    /// Sends one event until it is taken, or too often.
+    async fn send(&self, document: &Document) {
+        let shared = &*self.0;
+        let mut backoff = BACKOFF;
+        for attempt in 1..=shared.settings.attempts {
+            let failed = match shared
+                .service
+                .post(document.body.clone(), &self.signed(document))
+                .await
+            {
+                Ok(()) => {
+                    shared.delivered.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+                Err(failed) => failed,
+            };
+            shared.failed.fetch_add(1, Ordering::Relaxed);
+            let Failed { why, again, wait } = failed;
+            if !again || attempt == shared.settings.attempts {
+                tracing::warn!(
+                    id = document.id,
+                    attempt,
+                    "an event is dropped: the webhook: {why}"
+                );
+                break;
+            }
+            let wait = wait.unwrap_or(backoff.mul_f64(0.75 + fastrand::f64() * 0.5));
+            tokio::time::sleep(wait.min(BACKOFF_MAX)).await;
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+        shared.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The headers by which a receiver knows a document: its id, the time, and the signature of both
+    /// with the body.
+    fn signed(&self, document: &Document) -> Vec<(HeaderName, HeaderValue)> {
+        let seconds = (self.0.clock.now().as_micros() / 1_000_000).to_string();
+        let mut headers = vec![
+            (HeaderName::from_static("webhook-id"), document.id.clone()),
+            (
+                HeaderName::from_static("webhook-timestamp"),
+                seconds.clone(),
+            ),
+        ];
+        if let Some(secret) = &self.0.settings.secret {
+            let signature = signature(secret.expose(), &document.id, &seconds, &document.body);
+            headers.push((HeaderName::from_static("webhook-signature"), signature));
+        }
+        let value = |value: String| HeaderValue::from_str(&value).ok();
+        headers
+            .into_iter()
+            .filter_map(|(name, text)| Some((name, value(text)?)))
+            .collect()
+    }
+}
+
+/// `v1,` and the HMAC-SHA256 in base64. A secret that begins with `whsec_` is in base64.
+fn signature(secret: &str, id: &str, seconds: &str, body: &[u8]) -> String {
+    let decoded = secret
+        .strip_prefix("whsec_")
+        .and_then(|rest| STANDARD.decode(rest).ok());
+    let key = decoded.as_deref().unwrap_or(secret.as_bytes());
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key of any length is taken");
+    for part in [id.as_bytes(), b".", seconds.as_bytes(), b".", body] {
+        mac.update(part);
+    }
+    format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
+}
+
+/// The kind of event that a word of the file names.
+const fn kind(event: WebhookEvent) -> Kind {
+    match event {
+        WebhookEvent::RefusalsBegan => Kind::RefusalsBegan,
+        WebhookEvent::RefusalsEnded => Kind::RefusalsEnded,
+        WebhookEvent::Near => Kind::Near,
+        WebhookEvent::Omitted => Kind::Omitted,
+        WebhookEvent::StoreDown => Kind::StoreDown,
+        WebhookEvent::StoreUp => Kind::StoreUp,
+        WebhookEvent::UpstreamOut => Kind::UpstreamOut,
+        WebhookEvent::UpstreamBack => Kind::UpstreamBack,
+        WebhookEvent::Reload => Kind::Reload,
+        WebhookEvent::Reset => Kind::Reset,
+        WebhookEvent::OverrideSet => Kind::OverrideSet,
+        WebhookEvent::OverrideEnded => Kind::OverrideEnded,
+    }
+}
+
+/// The most events that wait.
+const QUEUE_MAX: usize = 1_000;
+
+/// The wait before an event is sent a second time; it doubles each time.
+const BACKOFF: Duration = Duration::from_millis(500);
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_config::settings::Secret;
+    use tollgate_policy::upstream::{Server, ServerAddress};
+
+    fn webhook(events: Vec<WebhookEvent>) -> Webhook {
+        let settings = Settings {
+            url: Server {
+                address: ServerAddress::Tcp("localhost".to_owned(), 1),
+                tls: None,
+                authority: http::uri::Authority::from_static("localhost:1"),
+                base_path: String::new(),
+                weight: 1,
+            },
+            events,
+            secret: Some(Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")),
+            timeout: tollgate_limit::Micros::from_secs(1),
+            attempts: 1,
+        };
+        Webhook::new(&settings, Clock::system()).expect("no TLS is needed")
+    }
+
+    #[test]
+    fn webhook_signature_is_that_of_standard_webhooks() {
+        // The example of the reference libraries of Standard Webhooks.
+        let signed = signature(
+            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            "1614265330",
+            b"{\"test\": 2432232314}",
+        );
+        assert_eq!(signed, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+    }
+
+    #[test]
+    fn webhook_queue_is_bounded_and_counts_what_it_drops() {
+        let events = Events::new(Clock::system());
+        let webhook = webhook(vec![WebhookEvent::Reset]);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let collects = webhook.collect(events.clone());
+            let tells = async {
+                for number in 0..QUEUE_MAX + 5 {
+                    events.emit(Kind::Reset, &serde_json::json!({ "number": number }));
+                    events.emit(Kind::Reload, &serde_json::json!({}));
+                    tokio::task::yield_now().await;
+                }
+                tokio::task::yield_now().await;
+            };
+            tokio::select! {
+                biased;
+                () = collects => {}
+                () = tells => {}
+            }
+        });
+        assert_eq!(webhook.0.queue.lock().len(), QUEUE_MAX);
+        assert_eq!(webhook.0.dropped.load(Ordering::Relaxed), 5);
+        let first = webhook.0.queue.lock().pop_front().expect("one");
+        let body: serde_json::Value = serde_json::from_slice(&first.body).expect("JSON");
+        assert_eq!(body["event"], "reset");
+        assert_eq!(body["data"]["number"], 0);
+        assert_eq!(body["id"], first.id);
+    }
+}

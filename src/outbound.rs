@@ -1,0 +1,163 @@
+//! Requests of the gateway's own to services that the operator names: a receiver of events, a
+//! collector of traces. Each has a connection of its own, since they are few.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderName, RETRY_AFTER, USER_AGENT};
+use http::{HeaderValue, Request, StatusCode};
+use http_body_util::Full;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+
+use tollgate_gateway::forward::tls::client_config;
+use tollgate_policy::upstream::{Server, ServerAddress, TlsFiles};
+
+/// A service that is sent documents.
+#[derive(Clone)]
+pub(crate) struct Service {
+    server: Server,
+    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    patience: Duration,
+}
+
+/// Why a document was not taken.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    /// What happened, for the log.
+    pub(crate) why: String,
+    /// Whether the same document may be taken later.
+    pub(crate) again: bool,
+    /// The wait that the service asked for.
+    pub(crate) wait: Option<Duration>,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service")
+            .field("server", &self.server)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// The service at `server`, each of whose requests may take `patience`.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up.
+    pub(crate) fn new(server: &Server, patience: Duration) -> Result<Self, String> {
+        let tls = server.tls.as_ref().map(|name| {
+            let name = ServerName::try_from(name.to_string())
+                .map_err(|_| format!("`{name}` is no name that a certificate can have"))?;
+            Ok::<_, String>((client_config(&TlsFiles::default(), false)?, name))
+        });
+        Ok(Self {
+            server: server.clone(),
+            tls: tls.transpose()?,
+            patience,
+        })
+    }
+
+    /// Sends a JSON document, with more headers.
+    ///
+    /// # Errors
+    /// Why it was not taken.
+    pub(crate) async fn post(
+        &self,
+        document: Bytes,
+        more: &[(HeaderName, HeaderValue)],
+    ) -> Result<(), Failed> {
+        let sent = tokio::time::timeout(self.patience, self.sent(document, more)).await;
+        let unreachable = |why: String| Failed {
+            why,
+            again: true,
+            wait: None,
+        };
+        let (status, wait) = sent
+            .map_err(|_| unreachable(format!("no response in {:?}", self.patience)))?
+            .map_err(unreachable)?;
+        if status.is_success() {
+            return Ok(());
+        }
+        let again = status.is_server_error()
+            || matches!(
+                status,
+                StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
+            );
+        Err(Failed {
+            why: format!("it responded with {status}"),
+            again,
+            wait,
+        })
+    }
+
+    async fn sent(
+        &self,
+        document: Bytes,
+        more: &[(HeaderName, HeaderValue)],
+    ) -> Result<(StatusCode, Option<Duration>), String> {
+        let path = match self.server.base_path.as_str() {
+            "" => "/",
+            path => path,
+        };
+        let mut request = Request::post(path)
+            .body(Full::new(document))
+            .map_err(|error| error.to_string())?;
+        let headers = request.headers_mut();
+        let host = HeaderValue::from_str(self.server.authority.as_str())
+            .map_err(|error| error.to_string())?;
+        for (name, value) in [
+            (HOST, host),
+            (CONTENT_TYPE, HeaderValue::from_static("application/json")),
+            (CONNECTION, HeaderValue::from_static("close")),
+            (
+                USER_AGENT,
+                HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION"))),
+            ),
+        ] {
+            headers.insert(name, value);
+        }
+        for (name, value) in more {
+            headers.insert(name.clone(), value.clone());
+        }
+        let stream = self.connected().await.map_err(|error| error.to_string())?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| error.to_string())?;
+        // Ends when it is dropped: the body of the response is not read.
+        let mut carries = JoinSet::new();
+        carries.spawn(connection);
+        let response = sender.send_request(request).await;
+        let response = response.map_err(|error| error.to_string())?;
+        let wait = response.headers().get(RETRY_AFTER);
+        let wait = wait.and_then(|wait| wait.to_str().ok()?.parse().ok());
+        Ok((response.status(), wait.map(Duration::from_secs)))
+    }
+
+    async fn connected(&self) -> std::io::Result<Pin<Box<dyn Duplex>>> {
+        let stream = match &self.server.address {
+            ServerAddress::Unix(path) => return Ok(Box::pin(UnixStream::connect(path).await?)),
+            ServerAddress::Tcp(host, port) => TcpStream::connect((host.as_str(), *port)).await?,
+        };
+        Ok(match &self.tls {
+            None => Box::pin(stream),
+            Some((config, name)) => {
+                let connector = TlsConnector::from(Arc::clone(config));
+                Box::pin(connector.connect(name.clone(), stream).await?)
+            }
+        })
+    }
+}
+
+/// Both directions of a connection.
+trait Duplex: AsyncRead + AsyncWrite + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
