@@ -1,7 +1,9 @@
 //! `/check`: how a proxy states the request it asks about, and what it is told.
 
 use crate::harness::client::Answer;
+use crate::harness::frames::Frames;
 use crate::harness::{Connection, Gateway};
+use crate::servers::{Postgres, Redis, available};
 
 /// A gateway that decides; `more` follows its table.
 pub(crate) fn gateway(decide: &str, more: &str) -> Gateway {
@@ -326,4 +328,49 @@ fn check_head_and_large_heads_are_handled() {
         check(&gateway, &nginx("GET", &path, "192.0.2.2")).status,
         200
     );
+}
+
+#[test]
+fn check_is_decided_over_http2() {
+    let gateway = gateway("", TWO);
+    let mut connection = Frames::open(gateway.deciding(), &[]);
+    let headers = [
+        ("x-original-method", "GET"),
+        ("x-original-uri", "/"),
+        ("x-real-ip", "192.0.2.1"),
+    ];
+    let mut ask = |stream: u32, headers: &[(&str, &str)]| {
+        connection.ask(stream, "GET", "/check", headers);
+        connection.fate(stream).status
+    };
+    assert_eq!([ask(1, &headers), ask(3, &headers)], [Some(200); 2]);
+    assert_eq!(ask(5, &headers), Some(429));
+    assert_eq!(ask(7, &headers[1..]), Some(400));
+}
+
+#[test]
+fn check_counts_in_a_shared_store_with_other_gateways() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "0123456789abcdef0123456789abcdef").expect("written");
+    let shared = |kind: &str, url: &str| {
+        let store = format!(
+            "[store]\nkind = \"{kind}\"\nurl = \"{url}\"\nwhen_down = \"refuse\"\nanswer_within = \"10s\"\n\
+             key_secret_file = '{}'\n{TWO}",
+            secret.display()
+        );
+        let gateways = [gateway("", &store), gateway("", &store)];
+        let ask = |place: usize| check(&gateways[place], &nginx("GET", "/", "127.0.0.1")).status;
+        assert_eq!([ask(0), ask(1)], [200, 200], "{kind}");
+        assert_eq!([ask(0), ask(1)], [429, 429], "{kind}");
+        assert_eq!(gateways[0].get("/").status, 429, "{kind}");
+    };
+    if available("redis-server") {
+        let redis = Redis::start();
+        shared("redis", &format!("redis://127.0.0.1:{}", redis.port));
+    }
+    if Postgres::available() {
+        let postgres = Postgres::start_with(&[]);
+        shared("postgres", &postgres.url());
+    }
 }
