@@ -710,6 +710,7 @@ static POLICY: LazyLock<Policy> = LazyLock::new(|| {
         rules,
         upstreams: Vec::new(),
         routes,
+        domains: tollgate_policy::Domains::default(),
         responses,
         egress: false,
         keeps_slashes: false,

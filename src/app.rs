@@ -54,6 +54,7 @@ use tollgate_net::listener::{self, Address, Bound, Inherited, Kept, Listen};
 use tollgate_net::server::{self, Sockets};
 use tollgate_net::tls::ServerTls;
 use tollgate_net::worker::{Drain, Worker, Workers};
+use tollgate_rls::{Counts, RateLimitService, Serving};
 use tollgate_store::Backend;
 use tollgate_telemetry::access::KeyNames;
 use tollgate_telemetry::metrics::Samples;
@@ -105,6 +106,8 @@ struct Core {
     decide_server: Arc<server::Shared>,
     /// What other programs have not reported the end of.
     permits: Arc<Permits>,
+    /// What gRPC's health service says.
+    serving: Serving,
     tls: Option<Arc<ServerTls>>,
     readiness: Readiness,
     /// The names of callers' keys in logs and pages.
@@ -237,16 +240,28 @@ fn start_with(
     let server = Arc::new(server::Shared::new(mapped::server(&config)));
     let permits = Arc::new(Permits::default());
     let decide_server = Arc::new(server::Shared::new(mapped::decide_server(&config)));
+    let serving = Serving::default();
     let serve = {
         let shared = Arc::new(gateway.clone());
         let public = Sockets::new(bound, count, Arc::clone(&server));
         let decides = config.decide.is_some();
+        let (grpc, deciding) = mapped::by_protocol(deciding, &config);
         let deciding = Sockets::new(deciding, count, Arc::clone(&decide_server));
+        let grpc = Sockets::new(grpc, count, Arc::clone(&decide_server));
         let permits = Arc::clone(&permits);
+        let counts = Arc::new(Counts::default());
+        let counted = Arc::clone(&counts);
+        metrics.source("rate_limit_service", move |samples| {
+            counted.samples(samples)
+        });
+        let serving = serving.clone();
         move |worker: &Rc<Worker>| {
             let gateway = Rc::new(Gateway::new(&shared));
             public.open(worker, &gateway)?;
             if decides {
+                let (serving, counts) = (serving.clone(), Arc::clone(&counts));
+                let service = RateLimitService::new(Rc::clone(&gateway), serving, counts);
+                grpc.open(worker, &Rc::new(service))?;
                 let decider = Decider::new(gateway, Arc::clone(&permits));
                 deciding.open(worker, &Rc::new(decider))?;
             }
@@ -270,6 +285,7 @@ fn start_with(
         server,
         decide_server,
         permits,
+        serving,
         tls,
         readiness: Readiness::new(),
         names,
@@ -420,12 +436,14 @@ impl RunningGateway {
     /// time (`drain_delay`) to notice before [`Self::drain`].
     pub fn announce_drain(&self) -> Duration {
         self.core.readiness.enter(Phase::Draining);
+        self.core.serving.drain();
         self.core.in_force().server.timeouts.drain_delay.into()
     }
 
     /// Accepts nothing new and finishes the requests in progress, within the configured drain time.
     pub fn drain(&self) {
         self.core.readiness.enter(Phase::Draining);
+        self.core.serving.drain();
         let whole = self.core.in_force().server.timeouts.drain.into();
         self.drained_by.get_or_init(|| Instant::now() + whole);
         // Reserve part of the drain time for logging the requests that are cut off.

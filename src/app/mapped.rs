@@ -6,10 +6,12 @@ use http::StatusCode;
 
 use crate::admin;
 use tollgate_config::Config;
-use tollgate_config::settings::{self, ClientCertificates, Listener, LogFormat, LogKeys};
+use tollgate_config::settings::{
+    self, ClientCertificates, DecideProtocol, Listener, LogFormat, LogKeys,
+};
 use tollgate_gateway::decide;
 use tollgate_gateway::proxy_defaults::{BODY_GRACE, ProxyDefaults, Via};
-use tollgate_net::listener::{Address, Listen};
+use tollgate_net::listener::{Address, Bound, Listen};
 use tollgate_net::server;
 use tollgate_net::tls::{CertificateFiles, ServerTls, TlsSettings};
 use tollgate_store::local::ColdStart;
@@ -80,6 +82,15 @@ pub(super) fn decide_server(config: &Config) -> server::Settings {
         trusted_proxies: trusted.unwrap_or_default(),
         ..server(config)
     }
+}
+
+/// The listeners for decisions over gRPC, and those over HTTP.
+pub(super) fn by_protocol(bound: Vec<Bound>, config: &Config) -> (Vec<Bound>, Vec<Bound>) {
+    let listeners = config.decide.iter().flat_map(|decide| &decide.listen);
+    let is_grpc = listeners.map(|one| one.protocol == DecideProtocol::Grpc);
+    let (grpc, http): (Vec<_>, Vec<_>) = bound.into_iter().zip(is_grpc).partition(|one| one.1);
+    let bound = |list: Vec<(Bound, bool)>| list.into_iter().map(|(bound, _)| bound).collect();
+    (bound(grpc), bound(http))
 }
 
 /// The settings of decisions; the defaults where there is no listener for them.

@@ -150,6 +150,7 @@ fn in_file(config: &Config, name: Option<&str>) -> Result<Subject, String> {
                 tollgate_policy::ScopePart::Route => "route".to_owned(),
                 tollgate_policy::ScopePart::Method => "method".to_owned(),
                 tollgate_policy::ScopePart::Host => "host".to_owned(),
+                tollgate_policy::ScopePart::Descriptor => "descriptor".to_owned(),
                 tollgate_policy::ScopePart::Identity(index) => {
                     config.policy.identities[*index].name.to_string()
                 }

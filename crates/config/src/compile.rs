@@ -11,7 +11,9 @@ use super::problem::{Mark, Problem, Problems, Severity};
 use super::raw::RawFile;
 use super::reader::{Field, Read, defaults};
 use super::render::render;
-use super::settings::{Admin, Decide, EncodedSlash, Log, Server, Traces};
+use super::settings::{
+    Admin, Decide, DecideListener, DecideProtocol, EncodedSlash, Log, Server, Traces,
+};
 use super::validate::limits::Surroundings;
 use super::validate::routes::Known;
 use super::validate::together::{self, IdentityPlace, Places};
@@ -109,10 +111,20 @@ fn table<K: Read<Value = K> + Clone>(field: &Field<K>) -> K {
 
 /// Builds a configuration from what was read; `None` if mistakes, which were reported, prevent it.
 fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<Config> {
-    let server: Server = table(&raw.server);
+    let mut server: Server = table(&raw.server);
     let admin: Admin = table(&raw.admin);
     let traces: Option<Traces> = raw.traces.get().map(|at| at.value.clone());
     let decide: Option<Decide> = raw.decide.get().map(|at| at.value.clone());
+    // A gateway that only decides about descriptors needs no routes, and no listener for clients.
+    let grpc = |one: &DecideListener| one.protocol == DecideProtocol::Grpc;
+    let only_decides = raw.routes.is_absent()
+        && context.place("server.listen").is_none()
+        && decide
+            .as_ref()
+            .is_some_and(|decide| decide.listen.iter().all(grpc));
+    if only_decides {
+        server.listen.clear();
+    }
     let log: Log = table(&raw.log);
     let address: AddressPolicy = table(&raw.address);
     let responses: Responses = table(&raw.responses);
@@ -124,19 +136,30 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
     let store = validate::store::store(&raw.store, context);
     let names: Vec<&str> = names_of(&raw.identities);
     let identities = validate::identities::identities(raw, &names, context);
+    let (rules, files, rates) = decide.as_ref().map_or_else(Default::default, |decide| {
+        (&decide.rules[..], &decide.envoy[..], &decide.overrides[..])
+    });
+    let described: Vec<&str> = rules
+        .iter()
+        .flat_map(|rule| rule.limits.iter().map(String::as_str))
+        .collect();
+    let overrides = validate::domains::overrides(rates, context);
     let around = Surroundings {
         identities: &names,
         store: store.as_ref(),
         now,
         egress: server.egress,
         resettable: !admin.operators.is_empty(),
+        described: (&described, &overrides),
     };
-    let limits = validate::limits::limits(raw, &around, context);
+    let mut limits = validate::limits::limits(raw, &around, context);
+    let domains = validate::domains::domains(rules, files, raw, &mut limits, &around, context);
     let mut upstreams = Upstreams::new(raw, server.egress, context);
     let known = Known {
         identities: &names,
         limits: &limits,
         body: server.bounds.body,
+        none: only_decides,
     };
     let routes = validate::routes::routes(raw, &known, &mut upstreams, context);
     if context.reader == Reader::Service {
@@ -171,6 +194,7 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
         rules: limits.rules,
         upstreams: upstreams.list,
         routes: routes.list,
+        domains,
         responses,
         egress: server.egress,
         keeps_slashes: server.encoded_slash == EncodedSlash::Keep,

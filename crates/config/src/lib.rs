@@ -30,6 +30,7 @@ mod problem;
 mod quantity;
 mod quick;
 mod rate;
+pub mod rate_limit_yaml;
 mod raw;
 mod reader;
 mod render;
@@ -41,6 +42,7 @@ pub mod settings;
 mod source;
 mod text;
 mod validate;
+pub mod yaml;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -8,10 +8,12 @@ use std::path::PathBuf;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 pub use super::raw::{
-    Admin, Audit, Bounds, Certificate, ClientCertificates, ColdStart, Decide, EncodedSlash, Expect,
-    Log, LogFormat, LogKeys, LogLevel, OperationsFormat, Operator, OperatorLevel, Server,
-    ServerTimeouts, StoreKind, Traces, Webhook, WebhookEvent,
+    Admin, Audit, Bounds, Certificate, ClientCertificates, ColdStart, Decide, DescriptorEntry,
+    EncodedSlash, Expect, Log, LogFormat, LogKeys, LogLevel, OperationsFormat, Operator,
+    OperatorLevel, RuleOfDescriptors, Server, ServerTimeouts, StoreKind, Traces, Webhook,
+    WebhookEvent,
 };
+pub use super::validate::domains::EnvoyFile;
 use tollgate_limit::{Micros, Timestamp, WhenDown};
 
 /// When a reload is refused because of its effect on recent requests.

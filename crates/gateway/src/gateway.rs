@@ -7,6 +7,7 @@
 
 mod checks;
 mod decide;
+mod descriptors;
 mod identify;
 mod judge;
 mod own;
@@ -49,6 +50,7 @@ use tollgate_store::clock::Clock;
 use tollgate_telemetry::access::{AccessLog, AccessWriter};
 use tollgate_telemetry::metrics::{self, Metrics};
 
+pub use descriptors::{DescriptorAsked, DescriptorStatus, DescriptorsDecided, StatusOfLimit};
 pub use request_context::Closing;
 pub use service::ConnectionService;
 pub use snapshot::{Snapshot, near};
@@ -234,6 +236,19 @@ impl Gateway {
             current: RefCell::new(Current { cache, held }),
             forwarder,
         }
+    }
+
+    /// Whether a peer may ask for decisions: by the address of the connection, whatever its headers
+    /// say. A process that can connect to a Unix socket is trusted.
+    pub fn trusts(&self, connection: &ConnInfo) -> bool {
+        let snapshot = self.snapshot();
+        let trusted = |peer: std::net::SocketAddr| snapshot.deciding.trusted.contains(peer.ip());
+        connection.peer.is_none_or(trusted)
+    }
+
+    /// Whether there are rules for the descriptors of this domain.
+    pub fn has_domain(&self, domain: &str) -> bool {
+        self.snapshot().policy.domains.has(domain)
     }
 
     pub(crate) fn snapshot(&self) -> HeldSnapshot {

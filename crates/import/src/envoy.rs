@@ -1,11 +1,9 @@
 //! The configuration of envoyproxy/ratelimit: descriptors with fixed windows of the clock.
 
 use crate::draft::{Counting, Draft, Limit, Route, Target, clients, either};
-use crate::tree::Node;
-use crate::words::{DAY, HOUR, MINUTE, SECOND};
-
-/// The deepest nesting of descriptors.
-const DEEPEST: usize = 16;
+use crate::yaml::not_read;
+use crate::{ImportError, Place, Source};
+use tollgate_config::rate_limit_yaml::{self, Descriptor, Position, Quota, RateLimit};
 
 /// A limit that was made, and the requests it is for.
 struct Made {
@@ -27,19 +25,30 @@ struct Chain {
 }
 
 /// Reads the files into the draft.
-pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
+pub(crate) fn draft(sources: &[Source], draft: &mut Draft) -> Result<(), ImportError> {
     let mut made = Vec::new();
-    for document in documents {
-        // The service accepts a file of one domain, its chart a map of files.
-        let roots = document.get("domain").map(|_| document).into_iter();
-        let mut count = 0;
-        for root in roots {
-            let descriptors = root.get("descriptors").map_or(&[][..], Node::items);
-            count += descriptors.len();
-            siblings(descriptors, &Chain::default(), 0, draft, &mut made);
+    for source in sources {
+        let (files, mistakes) = rate_limit_yaml::read(&source.name, &source.text)
+            .map_err(|error| not_read(&source.name, error))?;
+        let mut reader = Reader {
+            file: &source.name,
+            draft,
+            made: &mut made,
+        };
+        for mistake in mistakes {
+            let place = reader.place(mistake.place);
+            reader
+                .draft
+                .not_imported(&place, &mistake.what, &mistake.why);
         }
-        if count == 0 {
-            draft.note(format!("{}: there are no descriptors", document.place()));
+        for file in &files {
+            if file.descriptors.is_empty() {
+                let place = reader.place(file.place);
+                reader
+                    .draft
+                    .note(format!("{place}: there are no descriptors"));
+            }
+            reader.siblings(&file.descriptors, &Chain::default());
         }
     }
     routes(&made, draft);
@@ -49,169 +58,165 @@ pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
              for itself",
         );
     }
+    Ok(())
 }
 
-/// Descriptors at one level: one with a value goes before the one of the same key without.
-fn siblings(
-    descriptors: &[Node],
-    above: &Chain,
-    depth: usize,
-    draft: &mut Draft,
-    made: &mut Vec<Made>,
-) {
-    for descriptor in descriptors {
-        let before = made.len();
-        read(descriptor, above, depth, draft, made);
-        let value = |node: &Node| {
-            node.text_at("value")
-                .filter(|value| !value.is_empty())
-                .map(str::to_owned)
-        };
-        if value(descriptor).is_some() {
-            continue;
-        }
-        let key = descriptor.text_at("key");
-        let valued = descriptors
-            .iter()
-            .filter(|other| other.text_at("key") == key)
-            .find_map(value);
-        let (Some(key), Some(value)) = (key, valued) else {
-            continue;
-        };
-        let first = either(format!(
-            "the service does not count `{key}={value}` here, whose descriptor goes before this one; without a route \
-             of its own it is counted here as well"
-        ));
-        for one in made.iter().skip(before) {
-            draft.differ(&one.limit, &first);
-        }
-    }
+/// Reads one file.
+struct Reader<'r> {
+    file: &'r str,
+    draft: &'r mut Draft,
+    made: &'r mut Vec<Made>,
 }
 
-fn read(descriptor: &Node, above: &Chain, depth: usize, draft: &mut Draft, made: &mut Vec<Made>) {
-    let (place, key) = (
-        descriptor.place(),
-        descriptor.text_at("key").unwrap_or_default(),
-    );
-    let value = descriptor
-        .text_at("value")
-        .filter(|value| !value.is_empty());
-    let what = match value {
-        Some(value) => format!("descriptor {key}={value}"),
-        None => format!("descriptor {key}"),
-    };
-    if depth >= DEEPEST || key.is_empty() {
-        let why = if key.is_empty() {
-            "it has no key"
-        } else {
-            "it is nested too deep"
-        };
-        return draft.not_imported(&place, &what, why);
-    }
-    let mut chain = above.clone();
-    chain
-        .names
-        .push(value.map_or_else(|| key.to_owned(), |value| format!("{key}_{value}")));
-    let mut why_not = None;
-    let is_quota = descriptor.is_true("quota_mode")
-        || descriptor
-            .get("rate_limit")
-            .is_some_and(|rate| rate.is_true("quota_mode"));
-    match (key, value) {
-        ("remote_address" | "masked_remote_address", None) => chain.per.push("address".to_owned()),
-        ("remote_address" | "masked_remote_address", Some(_)) => {
-            why_not = Some("a route cannot tell one address from others");
-        }
-        ("generic_key" | "header_match" | "destination_cluster" | "source_cluster", _) => {
-            chain.constant.push(what.clone());
-        }
-        ("path" | ":path", Some(value)) => chain.path = Some(value.to_owned()),
-        ("path" | ":path", None) => chain.per.push("route".to_owned()),
-        ("method" | ":method", Some(_)) => {
-            why_not = Some("a method of its own is not read; write a route with it");
-        }
-        ("method" | ":method", None) => chain.per.push("method".to_owned()),
-        (_, Some(value)) if value.ends_with('*') => {
-            why_not = Some("a route has no values with `*`")
-        }
-        (_, Some(value)) => chain
-            .headers
-            .push((key.to_ascii_lowercase(), value.to_owned())),
-        (_, None) => {
-            chain
-                .per
-                .push(format!("header:{}", key.to_ascii_lowercase()));
-            chain.has_source = true;
+impl Reader<'_> {
+    fn place(&self, at: Position) -> Place {
+        Place {
+            file: self.file.to_owned(),
+            line: at.line,
         }
     }
-    if is_quota && why_not.is_none() {
-        why_not = Some("there is no `quota_mode`");
+
+    /// Descriptors at one level: one with a value goes before the one of the same key without.
+    fn siblings(&mut self, descriptors: &[Descriptor], above: &Chain) {
+        for descriptor in descriptors {
+            let before = self.made.len();
+            self.descriptor(descriptor, above);
+            if descriptor.value.is_some() {
+                continue;
+            }
+            let key = &descriptor.key;
+            let valued = descriptors
+                .iter()
+                .filter(|other| other.key == *key)
+                .find_map(|other| other.value.as_deref());
+            let Some(value) = valued else { continue };
+            let first = either(format!(
+                "the service does not count `{key}={value}` here, whose descriptor goes before this one; without a \
+                 route of its own it is counted here as well"
+            ));
+            for one in self.made.iter().skip(before) {
+                self.draft.differ(&one.limit, &first);
+            }
+        }
     }
-    let is_header = ![
-        "remote_address",
-        "masked_remote_address",
-        "generic_key",
-        "header_match",
-        "path",
-        "method",
-    ]
-    .contains(&key);
-    if is_header && why_not.is_none() {
-        draft.note(format!(
-            "{place}: Envoy's routes say what fills `{key}`; it is taken for the header of that name"
-        ));
-    }
-    if let Some(rate) = descriptor.get("rate_limit") {
-        let unit = rate
-            .text_at("unit")
-            .unwrap_or_default()
-            .to_ascii_lowercase();
-        let count = rate.text_at("requests_per_unit").unwrap_or("0");
-        let words = if rate.is_true("unlimited") {
-            format!("{what}: unlimited")
-        } else {
-            format!("{what}: {count} per {unit}")
-        };
-        let at = rate.place();
+
+    fn descriptor(&mut self, descriptor: &Descriptor, above: &Chain) {
+        let (place, what) = (self.place(descriptor.place), descriptor.words());
+        let (key, value) = (descriptor.key.as_str(), descriptor.value.as_deref());
+        let mut chain = above.clone();
+        chain
+            .names
+            .push(value.map_or_else(|| key.to_owned(), |value| format!("{key}_{value}")));
+        let why_not = chain.add(key, value, &what);
+        let why_not = why_not.or(descriptor.quota_mode.then_some("there is no `quota_mode`"));
+        let is_header = ![
+            "remote_address",
+            "masked_remote_address",
+            "generic_key",
+            "header_match",
+            "path",
+            "method",
+        ]
+        .contains(&key);
+        if is_header && why_not.is_none() {
+            self.draft.note(format!(
+                "{place}: Envoy's routes say what fills `{key}`; it is taken for the header of that name"
+            ));
+        }
+        if let Some(rate) = &descriptor.rate_limit {
+            let at = self.place(rate.place);
+            self.rate_limit(descriptor, rate, &chain, why_not, &at);
+            if !rate.replaces.is_empty() {
+                self.draft.not_imported(
+                    &at,
+                    "replaces",
+                    "limits do not replace each other here: name on each route those that hold",
+                );
+            }
+        }
         match why_not {
-            Some(why) => draft.not_imported(&at, &words, why),
-            None if rate.is_true("unlimited") => draft.nothing(&at, &words, "it is unlimited"),
-            None => {
-                let period = period(&unit);
-                let number = count.parse::<u64>().ok().filter(|number| *number > 0);
-                match (period, number) {
-                    (Some(period), Some(number)) => {
-                        let mut limit = Limit::new(Counting::ClockWindow, number, period);
-                        limit.shadow =
-                            descriptor.is_true("shadow_mode") || rate.is_true("shadow_mode");
-                        let name = rate.text_at("name").unwrap_or_default();
-                        add(&chain, limit, name, &at, &words, draft, made);
-                    }
-                    (None, _) => draft.not_imported(&at, &words, "the unit is not understood"),
-                    (_, None) => draft.not_imported(
-                        &at,
-                        &words,
-                        "a limit admits at least one; to refuse all, write a route with `respond`",
-                    ),
+            Some(why) => {
+                for inner in &descriptor.descriptors {
+                    let what = format!("descriptors within {what}");
+                    let place = self.place(inner.place);
+                    self.draft.not_imported(&place, &what, why);
                 }
             }
-        }
-        if rate.get("replaces").is_some() {
-            draft.not_imported(
-                &at,
-                "replaces",
-                "limits do not replace each other here: name on each route those that hold",
-            );
+            None => self.siblings(&descriptor.descriptors, &chain),
         }
     }
-    let within = descriptor.get("descriptors").map_or(&[][..], Node::items);
-    match why_not {
-        Some(why) => {
-            for inner in within {
-                draft.not_imported(&inner.place(), &format!("descriptors within {what}"), why);
+
+    fn rate_limit(
+        &mut self,
+        descriptor: &Descriptor,
+        rate: &RateLimit,
+        chain: &Chain,
+        why_not: Option<&str>,
+        at: &Place,
+    ) {
+        let what = descriptor.words();
+        let (words, quota) = match rate.quota {
+            Quota::Unlimited => (format!("{what}: unlimited"), None),
+            Quota::Per { requests, period } => {
+                let unit = tollgate_limit::words::period(period);
+                (
+                    format!("{what}: {requests} per {unit}"),
+                    Some((requests, period)),
+                )
+            }
+            // Said among the mistakes.
+            Quota::Broken => return,
+        };
+        match (why_not, quota) {
+            (Some(why), _) => self.draft.not_imported(at, &words, why),
+            (None, None) => self.draft.nothing(at, &words, "it is unlimited"),
+            (None, Some((0, _))) => self.draft.not_imported(
+                at,
+                &words,
+                "a limit admits at least one; to refuse all, write a route with `respond`",
+            ),
+            (None, Some((requests, period))) => {
+                let mut limit = Limit::new(Counting::ClockWindow, requests, period.0);
+                limit.shadow = descriptor.shadow_mode;
+                let name = rate.name.as_deref().unwrap_or_default();
+                add(chain, limit, name, at, &words, self.draft, self.made);
             }
         }
-        None => siblings(within, &chain, depth + 1, draft, made),
+    }
+}
+
+impl Chain {
+    /// Adds an entry, or says why a route cannot stand for it.
+    fn add(&mut self, key: &str, value: Option<&str>, what: &str) -> Option<&'static str> {
+        match (key, value) {
+            ("remote_address" | "masked_remote_address", None) => {
+                self.per.push("address".to_owned());
+            }
+            ("remote_address" | "masked_remote_address", Some(_)) => {
+                return Some("a route cannot tell one address from others");
+            }
+            ("generic_key" | "header_match" | "destination_cluster" | "source_cluster", _) => {
+                self.constant.push(what.to_owned());
+            }
+            ("path" | ":path", Some(value)) => self.path = Some(value.to_owned()),
+            ("path" | ":path", None) => self.per.push("route".to_owned()),
+            ("method" | ":method", Some(_)) => {
+                return Some("a method of its own is not read; write a route with it");
+            }
+            ("method" | ":method", None) => self.per.push("method".to_owned()),
+            (_, Some(value)) if value.ends_with('*') => {
+                return Some("a route has no values with `*`");
+            }
+            (_, Some(value)) => self
+                .headers
+                .push((key.to_ascii_lowercase(), value.to_owned())),
+            (_, None) => {
+                self.per
+                    .push(format!("header:{}", key.to_ascii_lowercase()));
+                self.has_source = true;
+            }
+        }
+        None
     }
 }
 
@@ -259,20 +264,6 @@ fn add(
             path: chain.path.clone(),
         });
     }
-}
-
-/// The service's units: a month has 30 days and a year 365, and all begin at multiples since 1970.
-fn period(unit: &str) -> Option<u64> {
-    Some(match unit {
-        "second" => SECOND,
-        "minute" => MINUTE,
-        "hour" => HOUR,
-        "day" => DAY,
-        "week" => 7 * DAY,
-        "month" => 30 * DAY,
-        "year" => 365 * DAY,
-        _ => return None,
-    })
 }
 
 fn routes(made: &[Made], draft: &mut Draft) {

@@ -2,7 +2,7 @@
 
 use crate::draft::{Counting, Draft, Limit, Place, Route, Target, clients};
 use crate::nginx::numbers::{self, Rate};
-use crate::tree::Node;
+use crate::tree::{Node, Placed as _};
 
 const PREFIX: &str = "nginx.ingress.kubernetes.io/";
 

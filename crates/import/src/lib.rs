@@ -161,7 +161,7 @@ pub fn import(sources: &[Source], peer: Peer, read: Read<'_>) -> Result<Imported
         Peer::Caddy => caddy::draft(sources, read, &mut draft)?,
         Peer::Kong => kong::draft(&yaml::documents(sources)?, &mut draft),
         Peer::Haproxy => haproxy::draft(sources, &mut draft)?,
-        Peer::Envoy => envoy::draft(&yaml::documents(sources)?, &mut draft),
+        Peer::Envoy => envoy::draft(sources, &mut draft)?,
     }
     let toml = write::checked(&mut draft, peer, sources)?;
     draft.sort(sources);

@@ -1,95 +1,24 @@
-//! What YAML and TOML are read into: values that know their lines.
+//! What YAML and TOML are read into: values that know their lines. Here is how TOML is.
 
 use std::rc::Rc;
 
 use toml::de::{DeTable, DeValue};
 
 use crate::{ImportError, Place, Source};
+pub(crate) use tollgate_config::yaml::{Node, Value};
 
-/// A value with its place.
-#[derive(Clone, Debug)]
-pub(crate) struct Node {
-    pub(crate) file: Rc<str>,
-    pub(crate) line: usize,
-    pub(crate) value: Value,
+/// What messages call the place of a node.
+pub(crate) trait Placed {
+    /// Its file and line.
+    fn place(&self) -> Place;
 }
 
-/// A value: all scalars are texts.
-#[derive(Clone, Debug)]
-pub(crate) enum Value {
-    Null,
-    Text(String),
-    List(Vec<Node>),
-    Map(Vec<(String, Node)>),
-}
-
-impl Node {
-    pub(crate) fn place(&self) -> Place {
+impl Placed for Node {
+    fn place(&self) -> Place {
         Place {
             file: self.file.to_string(),
             line: self.line,
         }
-    }
-
-    pub(crate) fn into_map(self) -> Option<Vec<(String, Node)>> {
-        match self.value {
-            Value::Map(map) => Some(map),
-            _ => None,
-        }
-    }
-
-    /// How many values it holds, itself counted.
-    pub(crate) fn size(&self) -> usize {
-        1 + match &self.value {
-            Value::List(list) => list.iter().map(Self::size).sum(),
-            Value::Map(map) => map.iter().map(|(_, node)| node.size()).sum::<usize>(),
-            _ => 0,
-        }
-    }
-
-    /// A member of a map; a member that is null is absent.
-    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
-        let found = self.entries().iter().find(|(known, _)| known == key);
-        found
-            .map(|(_, node)| node)
-            .filter(|node| !matches!(node.value, Value::Null))
-    }
-
-    /// A member of maps within maps.
-    pub(crate) fn at(&self, path: &[&str]) -> Option<&Self> {
-        path.iter().try_fold(self, |node, key| node.get(key))
-    }
-
-    pub(crate) fn entries(&self) -> &[(String, Self)] {
-        match &self.value {
-            Value::Map(map) => map,
-            _ => &[],
-        }
-    }
-
-    /// The items of a list; a scalar is a list of itself.
-    pub(crate) fn items(&self) -> &[Self] {
-        match &self.value {
-            Value::List(list) => list,
-            Value::Text(_) => std::slice::from_ref(self),
-            _ => &[],
-        }
-    }
-
-    pub(crate) fn text(&self) -> Option<&str> {
-        match &self.value {
-            Value::Text(text) => Some(text),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn text_at(&self, key: &str) -> Option<&str> {
-        self.get(key)?.text()
-    }
-
-    pub(crate) fn is_true(&self, key: &str) -> bool {
-        let yes = ["true", "True", "TRUE", "yes", "on"];
-        self.text_at(key).is_some_and(|text| yes.contains(&text))
     }
 }
 
@@ -121,6 +50,7 @@ pub(crate) fn toml(source: &Source) -> Result<Node, ImportError> {
         value: Value::Map(map(table.get_ref(), &file, &lines, 0)),
         file,
         line: 1,
+        column: 1,
     })
 }
 
@@ -147,6 +77,7 @@ fn map(table: &DeTable<'_>, file: &Rc<str>, lines: &Lines, depth: usize) -> Vec<
             Node {
                 file: Rc::clone(file),
                 line,
+                column: 1,
                 value,
             },
         )
@@ -173,6 +104,7 @@ fn value(value: &DeValue<'_>, file: &Rc<str>, lines: &Lines, line: usize, depth:
                 Node {
                     file: Rc::clone(file),
                     line,
+                    column: 1,
                     value,
                 }
             });

@@ -3,6 +3,7 @@
 use tollgate_limit::{Change, Claim, Limit, Placement, Settlement, Standing};
 use tollgate_store::{Store, StoreError};
 
+use super::permit::Settle as _;
 use super::{Limiter, feedback};
 
 /// Why the standing of a bucket is not known.
@@ -44,6 +45,17 @@ impl<S: Store + Send + Sync> Limiter<S> {
         let conditions = generation.feedback.conditions(&claims, now);
         let claims = feedback::under(&claims, &conditions);
         Ok(generation.local.peek_at(&claims, now)[0])
+    }
+
+    /// Gives units back to the bucket of `limit` for `key`, never above its burst. For a correction
+    /// that a trusted peer reports about a request that was charged before. Places of a concurrency
+    /// limit are held by requests and cannot be given back.
+    pub fn give_back(&self, limit: &Limit, key: &[u8], units: u64) {
+        if let Some(depth) = limit.algorithm.depth() {
+            let units = units.min(depth);
+            let refund = Settlement::new(limit, key, Change::Refund { units });
+            self.generation.settle(refund, false);
+        }
     }
 
     /// Fills the bucket of `limit` for `key`; [`Limiter::peek`] says what came of it. A bucket stays

@@ -10,7 +10,7 @@ use super::plan::Plan;
 use super::route::{Route, Target};
 use super::router::{RouteConflict, Router};
 use super::upstream::Upstream;
-use super::{Cost, Guarded, Policy, Responses, Rule};
+use super::{Cost, Domains, Guarded, Policy, Responses, Rule};
 use tollgate_limit::Limit;
 
 /// The parts of a policy, checked one by one but not yet against one another.
@@ -26,6 +26,8 @@ pub struct PolicyParts {
     pub upstreams: Vec<Arc<Upstream>>,
     /// Routes, in the order of the file.
     pub routes: Vec<Route>,
+    /// The rules for descriptors of a rate limit service.
+    pub domains: Domains,
     /// The form of refusals and quota headers.
     pub responses: Responses,
     /// Whether egress mode is on: the gateway forwards only to hosts that routes name.
@@ -154,6 +156,7 @@ impl Policy {
             mut rules,
             upstreams,
             routes,
+            domains,
             responses,
             egress,
             keeps_slashes,
@@ -207,6 +210,7 @@ impl Policy {
             rules,
             upstreams,
             routes,
+            domains,
             responses,
             egress,
             keeps_slashes,

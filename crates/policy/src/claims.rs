@@ -161,6 +161,34 @@ impl Claims {
         bytes
     }
 
+    /// Adds a charge with a key of its own; returns its position.
+    pub(super) fn push_keyed(
+        &mut self,
+        rule: usize,
+        limit: usize,
+        key: KeyBytes,
+        cost: u64,
+        enforced: bool,
+    ) -> usize {
+        self.keys.push(key);
+        let key = self.keys.len() - 1;
+        self.charges.push(Charge {
+            rule,
+            limit,
+            cost,
+            enforced,
+            key,
+        });
+        self.charges.len() - 1
+    }
+
+    /// Adds units to the charge at `place`, which is enforced if either is.
+    pub(super) fn raise(&mut self, place: usize, cost: u64, enforced: bool) {
+        let charge = &mut self.charges[place];
+        charge.cost = charge.cost.saturating_add(cost);
+        charge.enforced |= enforced;
+    }
+
     /// The claims for the store, in the order of [`Claims::charges`].
     pub fn list<'a>(&'a self, policy: &'a Policy) -> SmallVec<[Claim<'a>; 4]> {
         let claim = |charge: &Charge| Claim {

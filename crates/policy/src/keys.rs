@@ -61,6 +61,17 @@ pub(super) fn push_host(key: &mut KeyBytes, host: &HostPattern) {
     }
 }
 
+/// Appends the domain of a descriptor.
+pub(super) fn push_domain(key: &mut KeyBytes, domain: &str) {
+    push_text(key, DOMAIN, domain.as_bytes());
+}
+
+/// Appends an entry of a descriptor.
+pub(super) fn push_entry(key: &mut KeyBytes, name: &str, value: &str) {
+    push_text(key, ENTRY, name.as_bytes());
+    push_value(key, value.as_bytes());
+}
+
 fn push_text(key: &mut KeyBytes, tag: u8, text: &[u8]) {
     if text.len() <= VALUE_MAX {
         key.push(tag);
@@ -114,6 +125,8 @@ fn piece_words<'k>(
         METHOD => write!(text, "method {}", String::from_utf8_lossy(bytes)),
         HOST if bytes.is_empty() => write!(text, "any host"),
         HOST => write!(text, "host {}", String::from_utf8_lossy(bytes)),
+        DOMAIN => write!(text, "domain {}", String::from_utf8_lossy(bytes)),
+        ENTRY => write!(text, "{}", String::from_utf8_lossy(bytes)),
         _ if hidden && tag & !HASHED == VALUE => write!(text, "a key"),
         VALUE => write!(text, "{:?}", String::from_utf8_lossy(bytes)),
         _ if tag & HASHED != 0 => {
@@ -125,7 +138,7 @@ fn piece_words<'k>(
     .ok()?;
     Some((
         rest,
-        if tag & !HASHED == FALLBACK {
+        if matches!(tag & !HASHED, FALLBACK | ENTRY) {
             " "
         } else {
             " + "
@@ -150,6 +163,8 @@ const FALLBACK: u8 = 3;
 const ROUTE: u8 = 4;
 const METHOD: u8 = 5;
 const HOST: u8 = 6;
+const DOMAIN: u8 = 7;
+const ENTRY: u8 = 8;
 /// Added to a tag when the text is replaced by its SHA-256.
 const HASHED: u8 = 0x80;
 /// The longest value that is stored in a key unhashed; it bounds the size of keys.
@@ -189,6 +204,18 @@ mod tests {
         assert_eq!(
             words(&key, true),
             "address 192.0.2.7 + caller acme + anon a key + a key"
+        );
+        let mut descriptor = KeyBytes::new();
+        push_domain(&mut descriptor, "edge");
+        push_entry(&mut descriptor, "path", "/a");
+        push_entry(&mut descriptor, "user", "k1");
+        assert_eq!(
+            &descriptor[..],
+            b"\x07\x04edge\x08\x04path\x01\x02/a\x08\x04user\x01\x02k1"
+        );
+        assert_eq!(
+            words(&descriptor, true),
+            "domain edge + path a key + user a key"
         );
         assert_eq!(words(&[], false), "everyone");
         assert_eq!(words(&[9, 9], false), "?");

@@ -10,6 +10,7 @@ mod build;
 pub mod callers;
 pub mod claims;
 pub mod descriptor;
+pub mod domains;
 mod edits;
 pub mod expiry;
 pub mod explain;
@@ -49,6 +50,7 @@ pub use admission::Claimed;
 pub use build::{BuildError, PolicyParts};
 pub use claims::{Charge, Claims, Identified};
 pub use descriptor::{Descriptor, Peer};
+pub use domains::Domains;
 pub use edits::FilledEdits;
 pub use explain::Explanation;
 pub use identity::{IdentityReason, IdentityRefusal};
@@ -75,6 +77,8 @@ pub struct Policy {
     pub upstreams: Vec<Arc<Upstream>>,
     /// Routes, in the order of the file.
     pub routes: Vec<Route>,
+    /// The rules for descriptors of a rate limit service.
+    pub domains: Domains,
     /// The form of refusals and quota headers.
     pub responses: Responses,
     /// Egress mode: the gateway forwards only to hosts that routes name.

@@ -139,6 +139,7 @@ impl Scope {
                 ScopePart::Route => "route",
                 ScopePart::Method => "method",
                 ScopePart::Host => "host",
+                ScopePart::Descriptor => "descriptor",
                 ScopePart::Identity(index) => &policy.identities[*index].name,
             }
         };

@@ -49,6 +49,8 @@ impl PlannedScope {
                     keys::push_method(&mut key, method);
                 }
                 ScopePart::Host => keys::push_host(&mut key, &evidence.route.pattern.host),
+                // The configuration refuses such a limit on a route.
+                ScopePart::Descriptor => return None,
                 ScopePart::Identity(index) => {
                     let one = resolved.iter().find(|one| one.identity == *index)?;
                     if one.how == How::Skipped {
@@ -151,7 +153,11 @@ impl Plan {
         self.identities
             .extend(parts.iter().filter_map(|part| match part {
                 ScopePart::Identity(identity) => Some(*identity),
-                ScopePart::Address | ScopePart::Route | ScopePart::Method | ScopePart::Host => None,
+                ScopePart::Address
+                | ScopePart::Route
+                | ScopePart::Method
+                | ScopePart::Host
+                | ScopePart::Descriptor => None,
             }));
         self.scopes
             .iter()

@@ -54,6 +54,9 @@ pub enum ScopePart {
     /// The host as the route names it, so that clients cannot invent others: all names below
     /// `*.example.com` are one.
     Host,
+    /// The descriptor with its domain, where a rate limit service is asked. A request of a route
+    /// has none.
+    Descriptor,
 }
 
 /// What a request costs.

@@ -3,7 +3,7 @@
 mod conflicts;
 mod edits;
 mod explained;
-mod fixtures;
+pub(crate) mod fixtures;
 mod preflights;
 mod scopes;
 

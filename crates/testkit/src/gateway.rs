@@ -132,6 +132,11 @@ impl Gateway {
         self.running.reload()
     }
 
+    /// Lets it say that it is about to drain.
+    pub fn announce_drain(&self) {
+        let _ = self.running.announce_drain();
+    }
+
     /// Tells it to take nothing new.
     pub fn drain(&self) {
         self.running.drain();

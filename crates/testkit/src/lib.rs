@@ -6,7 +6,7 @@
 //! | [`front`] | hyper's own server in front of that gateway |
 //! | [`upstream`] | an upstream that records what it gets |
 //! | [`client`], [`frames`] | clients of HTTP/1.1 and HTTP/2 that show the very bytes |
-//! | [`nginx`], [`peers`] | real neighbours: NGINX, clients and servers in Python |
+//! | [`nginx`], [`envoy`], [`peers`] | real neighbours: NGINX, Envoy, clients and servers in Python |
 //! | [`servers`] | Redis, PostgreSQL, MariaDB and their companions on free ports, stopped when the test ends |
 //! | [`random`] | seeded randomness; `SEED=N` replays a failure |
 
@@ -23,6 +23,7 @@
 )]
 
 pub mod client;
+pub mod envoy;
 pub mod frames;
 pub mod front;
 pub mod gateway;
@@ -36,6 +37,7 @@ use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
 pub use client::Connection;
+pub use envoy::Envoy;
 pub use gateway::Gateway;
 pub use nginx::Nginx;
 pub use peers::Peers;

@@ -2,6 +2,7 @@
 //! JSON Schema, so they address authors of files.
 
 mod decide;
+mod domains;
 mod identities;
 mod limits;
 mod routes;
@@ -12,6 +13,7 @@ mod traces;
 mod upstreams;
 
 pub use decide::*;
+pub use domains::*;
 pub(crate) use identities::*;
 pub(crate) use limits::*;
 pub(crate) use routes::*;

@@ -48,7 +48,10 @@ fn decide_listener(text: &At<Text>, context: &mut Context<'_>) -> Option<DecideL
             "decisions are not asked for over TLS",
             "http, grpc or unix were expected",
         ),
-        (_, DecideProtocol::Grpc) => ("`grpc://` is not served yet", "http or unix were expected"),
+        (Listener::Unix(_), DecideProtocol::Grpc) => (
+            "`grpc://` is followed by an address",
+            "grpc://ADDRESS:PORT was expected",
+        ),
         _ => return Some(DecideListener { listener, protocol }),
     };
     context.error(problem.0, text.place, problem.1).help(HELP);

@@ -34,7 +34,14 @@ texts! {
 pub(crate) const WHEN_MISSING: &str = "when_missing = \"refuse\" answers 401, \"skip\" leaves out the limits by this identity, \"use:address\" counts the client's address instead";
 
 /// Words with a meaning of their own in `per`.
-pub(crate) const SCOPES: [&str; 5] = ["address", "everyone", "route", "method", "host"];
+pub(crate) const SCOPES: [&str; 6] = [
+    "address",
+    "everyone",
+    "route",
+    "method",
+    "host",
+    "descriptor",
+];
 
 /// Compiles `[identities]`.
 pub(crate) fn identities(raw: &RawFile, names: &[&str], context: &mut Context<'_>) -> Identities {

@@ -14,13 +14,14 @@ use std::sync::Arc;
 use super::costs::{self, Amounts};
 use super::{check_name, entries_of, leases};
 use crate::context::Context;
-use crate::rate::Rate;
-use crate::raw::{RawFile, RawLimit, RawTier};
+use crate::rate::{Rate, Unit};
+use crate::raw::{RawAlign, RawFile, RawLimit, RawTier, RawWindow};
+use crate::reader::Field;
 use crate::settings::Store;
 use crate::source::At;
 use tiers::Tier;
-use tollgate_limit::{Algorithm, Limit, Micros, Mode, Placement, Role, Timestamp, WhenDown};
-use tollgate_policy::{Count, Rule, Scope};
+use tollgate_limit::{Algorithm, Kind, Limit, Micros, Mode, Placement, Role, Timestamp, WhenDown};
+use tollgate_policy::{Count, Rule, Scope, ScopePart};
 
 /// The limits of a file, compiled.
 #[derive(Debug, Default)]
@@ -53,6 +54,9 @@ pub(crate) struct Surroundings<'s> {
     pub(crate) egress: bool,
     /// Whether operators may fill buckets.
     pub(crate) resettable: bool,
+    /// The limits that decide about descriptors, and the rates that a request may ask for instead
+    /// of theirs.
+    pub(crate) described: (&'s [&'s str], &'s [At<Rate>]),
 }
 
 /// Compiles `[limits]`.
@@ -66,7 +70,10 @@ pub(crate) fn limits(
     for (name, limit) in entries_of(&raw.limits) {
         check_name(name, "limit", context);
         let scope = scope::scope(name, limit, around.identities, context);
-        let tiers = tiers::of_limit(&name.value, raw);
+        let mut tiers = tiers::of_limit(&name.value, raw);
+        if around.described.0.contains(&name.value.as_str()) {
+            tiers.extend(overrides(around));
+        }
         let builder = Builder {
             name,
             raw: limit,
@@ -85,6 +92,58 @@ pub(crate) fn limits(
         });
     }
     made
+}
+
+/// A limit of a descriptor in a file of envoyproxy/ratelimit: a fixed window of the clock, all else
+/// as it is for a limit that says no more.
+pub(crate) fn window_of_clock(
+    name: &At<String>,
+    rate: tollgate_limit::Rate,
+    mode: Mode,
+    around: &Surroundings<'_>,
+    context: &mut Context<'_>,
+) -> Option<(Rule, Vec<Amounts>)> {
+    let window = RawWindow {
+        align: Field::Here(name.with(RawAlign::Clock)),
+        ..RawWindow::default()
+    };
+    let rate = Rate::Per {
+        rate,
+        unit: Unit::Span,
+    };
+    let raw = RawLimit {
+        rate: Field::Here(name.with(rate)),
+        algorithm: Field::Here(name.with(Kind::FixedWindow)),
+        window: Field::Here(name.with(window)),
+        mode: Field::Here(name.with(mode)),
+        ..RawLimit::default()
+    };
+    let builder = Builder {
+        name,
+        raw: &name.with(raw),
+        around,
+    };
+    let scope = Scope::Identities(vec![ScopePart::Descriptor]);
+    let tiers: Vec<Tier> = overrides(around).collect();
+    builder.rule(scope, &tiers, context)
+}
+
+/// The rates that a request may ask for, as tiers that no caller has.
+fn overrides<'a>(around: &'a Surroundings<'_>) -> impl Iterator<Item = Tier> + 'a {
+    around.described.1.iter().map(|rate| {
+        let numbers = RawTier {
+            rate: Field::Here(rate.clone()),
+            ..RawTier::default()
+        };
+        let name = match rate.value {
+            Rate::Per { rate, .. } => {
+                let period = tollgate_limit::words::period(rate.period);
+                format!("override {}/{period}", rate.amount)
+            }
+            Rate::Unlimited => "override unlimited".to_owned(),
+        };
+        (rate.with(name), rate.with(numbers))
+    })
 }
 
 /// The inputs of a rule.

@@ -5,6 +5,7 @@ pub(crate) mod address;
 pub(crate) mod callers;
 pub(crate) mod costs;
 pub(crate) mod decide;
+pub(crate) mod domains;
 pub(crate) mod identities;
 mod jwt;
 mod leases;

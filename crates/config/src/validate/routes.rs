@@ -21,6 +21,7 @@ use crate::raw::{RawDefaults, RawFile, RawRoute, RawRouteLimit};
 use crate::source::{At, Place};
 use crate::text::Text;
 use tollgate_policy::route::{Pattern, Route, RouteLimit, Target};
+use tollgate_policy::{Scope, ScopePart};
 
 /// The routes of a file.
 #[derive(Debug, Default)]
@@ -41,6 +42,8 @@ pub(crate) struct Known<'k> {
     pub(crate) limits: &'k Limits,
     /// The largest body for routes without a setting of their own.
     pub(crate) body: Option<u64>,
+    /// Whether the gateway needs no routes.
+    pub(crate) none: bool,
 }
 
 impl Known<'_> {
@@ -60,7 +63,7 @@ pub(crate) fn routes(
     context: &mut Context<'_>,
 ) -> Routes {
     let mut made = Routes::default();
-    if raw.routes.is_absent() {
+    if raw.routes.is_absent() && !known.none {
         let title = "there are no routes: every request would be answered with 404";
         let help = "add [[routes]] with match = \"/**\" and upstream = \"http://127.0.0.1:3000\"";
         context.problems.push(Problem::error(title)).help(help);
@@ -199,6 +202,13 @@ fn limits(
             }
             continue;
         };
+        if matches!(&known.limits.rules[rule].scope, Scope::Identities(parts) if parts.contains(&ScopePart::Descriptor))
+        {
+            let title = format!("limit `{name}` is for descriptors");
+            context
+                .error(title, place, "a request of a route has no descriptor")
+                .help("its `per` is \"descriptor\": name it in [[decide.rules]], and take another limit here");
+        }
         let cost = table.cost.get();
         if let Some(cost) = cost {
             let amounts = &known.limits.written[rule].amounts;

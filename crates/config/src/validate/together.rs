@@ -220,6 +220,7 @@ fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
                 ScopePart::Identity(at) => Some(*at) == index,
                 ScopePart::Address => false,
                 ScopePart::Route | ScopePart::Method | ScopePart::Host => true,
+                ScopePart::Descriptor => false,
             }) && parts.iter().any(|part| matches!(part, ScopePart::Identity(_)))))
             .map(|rule| &*rule.name)
             .collect();

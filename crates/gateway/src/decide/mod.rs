@@ -16,7 +16,6 @@ mod original;
 mod permits;
 mod settle;
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,10 +140,7 @@ impl Handler for Decider {
 
     async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Inbound>) -> Reply {
         let snapshot = self.gateway.snapshot();
-        // The address of the connection, whatever its headers say. A process that can connect to a
-        // Unix socket is trusted.
-        let trusted = |peer: SocketAddr| snapshot.deciding.trusted.contains(peer.ip());
-        if !connection.peer.is_none_or(trusted) {
+        if !self.gateway.trusts(connection) {
             return Problem::UNTRUSTED_PEER.response_to(request.method());
         }
         let outcome = match request.uri().path() {

@@ -11,6 +11,7 @@ fn policy() -> Arc<Policy> {
         identities: Vec::new(),
         rules: Vec::new(),
         upstreams: Vec::new(),
+        domains: tollgate_policy::Domains::default(),
         routes: Vec::new(),
         responses: Responses {
             headers: Vec::new(),

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::draft::{Caller, Draft, Identity, Place, Route, Target};
-use crate::tree::Node;
+use crate::tree::{Node, Placed as _};
 
 /// A plugin of one kind, and the limits it became.
 pub(super) struct Plugin<'k> {

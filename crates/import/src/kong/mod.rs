@@ -5,7 +5,7 @@ mod entities;
 use std::collections::BTreeSet;
 
 use crate::draft::{Counting, Draft, Limit, clients, either};
-use crate::tree::Node;
+use crate::tree::{Node, Placed as _};
 use crate::words::{DAY, HOUR, MINUTE, SECOND};
 
 use entities::{Plugin, Scope, identity, in_force, plugins, ways};

@@ -1,7 +1,7 @@
 //! Middlewares as limits.
 
 use crate::draft::{Counting, Difference, Draft, Limit, clients, either, name, upstream};
-use crate::tree::Node;
+use crate::tree::{Node, Placed as _};
 
 use super::numbers;
 

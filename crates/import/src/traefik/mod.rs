@@ -5,7 +5,7 @@ mod numbers;
 mod rule;
 
 use crate::draft::{Counting, Draft, Route, Target, clients};
-use crate::tree::{self, Node};
+use crate::tree::{self, Node, Placed as _};
 use crate::{ImportError, Source, yaml};
 
 use limits::make;

@@ -18,16 +18,16 @@ use tollgate_limit::{Limit, Mode, fixtures};
 
 /// SHA-256 of `test`.
 const TEST: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
-pub(super) const NOW: u64 = 1_700_000_000;
+pub(crate) const NOW: u64 = 1_700_000_000;
 
-pub(super) fn limit(name: &str, mode: Mode) -> Arc<Limit> {
+pub(crate) fn limit(name: &str, mode: Mode) -> Arc<Limit> {
     Arc::new(Limit {
         mode,
         ..fixtures::per_minute(name, 10, 10)
     })
 }
 
-pub(super) fn rule(name: &str, scope: Scope) -> Rule {
+pub(crate) fn rule(name: &str, scope: Scope) -> Rule {
     Rule {
         name: name.into(),
         live: limit(name, Mode::Enforce),
@@ -41,15 +41,15 @@ pub(super) fn rule(name: &str, scope: Scope) -> Rule {
     }
 }
 
-pub(super) fn by(identity: usize) -> Scope {
+pub(crate) fn by(identity: usize) -> Scope {
     Scope::Identities(vec![ScopePart::Identity(identity)])
 }
 
-pub(super) fn by_address() -> Scope {
+pub(crate) fn by_address() -> Scope {
     Scope::Identities(vec![ScopePart::Address])
 }
 
-pub(super) fn identity(name: &str, sources: &[&str], when_missing: WhenMissing) -> Identity {
+pub(crate) fn identity(name: &str, sources: &[&str], when_missing: WhenMissing) -> Identity {
     Identity {
         name: name.into(),
         sources: sources
@@ -65,7 +65,7 @@ pub(super) fn identity(name: &str, sources: &[&str], when_missing: WhenMissing) 
     }
 }
 
-pub(super) fn with_callers(mut identity: Identity, when_unknown: WhenUnknown) -> Identity {
+pub(crate) fn with_callers(mut identity: Identity, when_unknown: WhenUnknown) -> Identity {
     identity.when_unknown = when_unknown;
     identity.callers = Some(arc_swap::ArcSwap::from_pointee(acme()));
     identity
@@ -80,7 +80,7 @@ fn acme() -> Callers {
     Callers::new([(parse_digest(TEST).expect("a digest"), acme)]).expect("one caller")
 }
 
-pub(super) fn route(pattern: &str, limits: &[usize]) -> Route {
+pub(crate) fn route(pattern: &str, limits: &[usize]) -> Route {
     Route {
         name: pattern.into(),
         pattern: Pattern::parse(pattern).expect("a pattern"),
@@ -98,7 +98,7 @@ pub(super) fn route(pattern: &str, limits: &[usize]) -> Route {
     }
 }
 
-pub(super) fn parts(
+pub(crate) fn parts(
     identities: Vec<Identity>,
     rules: Vec<Rule>,
     routes: Vec<Route>,
@@ -115,6 +115,7 @@ pub(super) fn parts(
         rules,
         upstreams: Vec::new(),
         routes,
+        domains: crate::Domains::default(),
         responses: Responses {
             headers: Vec::new(),
             reset: Reset::Seconds,
@@ -125,19 +126,19 @@ pub(super) fn parts(
     }
 }
 
-pub(super) fn policy(identities: Vec<Identity>, rules: Vec<Rule>, routes: Vec<Route>) -> Policy {
+pub(crate) fn policy(identities: Vec<Identity>, rules: Vec<Rule>, routes: Vec<Route>) -> Policy {
     Policy::build(parts(identities, rules, routes)).expect("a policy")
 }
 
-pub(super) struct Sent {
-    pub(super) method: Method,
-    pub(super) uri: Uri,
-    pub(super) headers: HeaderMap,
-    pub(super) peer: Peer,
+pub(crate) struct Sent {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) peer: Peer,
 }
 
 /// A request from 192.0.2.1: `GET /x` and headers.
-pub(super) fn send(line: &str, headers: &[(&'static str, &str)]) -> Sent {
+pub(crate) fn send(line: &str, headers: &[(&'static str, &str)]) -> Sent {
     let (method, uri) = line.split_once(' ').expect("METHOD URI");
     let headers = headers.iter().map(|(name, value)| {
         (
@@ -159,12 +160,12 @@ pub(super) fn send(line: &str, headers: &[(&'static str, &str)]) -> Sent {
 }
 
 impl Sent {
-    pub(super) fn from(mut self, address: &str) -> Self {
+    pub(crate) fn from(mut self, address: &str) -> Self {
         self.peer.address = address.parse().ok();
         self
     }
 
-    pub(super) fn describe<'r>(&'r self, policy: &Policy) -> Descriptor<'r> {
+    pub(crate) fn describe<'r>(&'r self, policy: &Policy) -> Descriptor<'r> {
         policy
             .describe(
                 None,
@@ -178,7 +179,7 @@ impl Sent {
     }
 
     /// What it is charged on, as `limit key cost`, shadowed ones in brackets; or why it is refused.
-    pub(super) fn claims(&self, policy: &Policy) -> Vec<String> {
+    pub(crate) fn claims(&self, policy: &Policy) -> Vec<String> {
         let request = self.describe(policy);
         let Some(matched) = policy.route(&request) else {
             return vec!["no route".into()];

@@ -124,7 +124,7 @@ impl Needs {
                     ScopePart::Address => needs.address = true,
                     ScopePart::Method => needs.method = true,
                     // A route says both.
-                    ScopePart::Route | ScopePart::Host => {}
+                    ScopePart::Route | ScopePart::Host | ScopePart::Descriptor => {}
                     ScopePart::Identity(index) => identity_needs(policy, *index, &mut needs, 0),
                 }
             }

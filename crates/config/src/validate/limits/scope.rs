@@ -35,6 +35,7 @@ pub(super) fn scope(
             "route" => ScopePart::Route,
             "method" => ScopePart::Method,
             "host" => ScopePart::Host,
+            "descriptor" => ScopePart::Descriptor,
             _ => {
                 let own = own_name(word, &name.value);
                 let find = |wanted: &str| identities.iter().position(|known| *known == wanted);

@@ -12,13 +12,19 @@ use tollgate_policy::{Policy, Scope, ScopePart};
 
 /// Limits, identities and upstreams that nothing refers to.
 pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
+    let charged: Vec<usize> = (policy.domains.rules())
+        .flat_map(|rule| rule.limits.iter().copied())
+        .collect();
     for (name, _) in entries_of(&raw.limits) {
-        let used = policy.routes.iter().any(|route| {
-            route
-                .limits
-                .iter()
-                .any(|limit| *policy.rules[limit.rule].name == *name.value)
-        });
+        let mut by_descriptors = charged.iter();
+        let used = by_descriptors.any(|rule| *policy.rules[*rule].name == *name.value);
+        let used = used
+            || policy.routes.iter().any(|route| {
+                route
+                    .limits
+                    .iter()
+                    .any(|limit| *policy.rules[limit.rule].name == *name.value)
+            });
         if !used {
             let title = format!("limit `{}` is never used", name.value);
             context.warning(title, name.place, "no route names it");

@@ -1,0 +1,357 @@
+//! The files of envoyproxy/ratelimit: a domain with a tree of descriptors.
+//!
+//! [`read`] returns every mistake with its place. The configuration refuses a file with a mistake;
+//! an import goes on without the part that has it.
+
+use crate::yaml::{self, Node, Value, YamlError, boolean};
+use tollgate_limit::Micros;
+
+/// The deepest nesting of descriptors.
+pub const DEEPEST: usize = 16;
+
+/// One document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateLimitFile {
+    /// The domain.
+    pub domain: String,
+    /// Its place.
+    pub place: Position,
+    /// The descriptors of the first level.
+    pub descriptors: Vec<Descriptor>,
+}
+
+/// A descriptor, and those that are nested in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Its key.
+    pub key: String,
+    /// Its value; `None`: any.
+    pub value: Option<String>,
+    /// Its limit.
+    pub rate_limit: Option<RateLimit>,
+    /// Whether its limit never refuses.
+    pub shadow_mode: bool,
+    /// Whether its limit refuses only together with all other such limits.
+    pub quota_mode: bool,
+    /// Whether all values that it matches share one bucket.
+    pub share_threshold: bool,
+    /// The descriptors nested in it.
+    pub descriptors: Vec<Descriptor>,
+    /// Its place.
+    pub place: Position,
+}
+
+/// The limit of a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Its name, by which other limits replace it.
+    pub name: Option<String>,
+    /// The names of the limits that it replaces.
+    pub replaces: Vec<String>,
+    /// Its quota.
+    pub quota: Quota,
+    /// Its place.
+    pub place: Position,
+}
+
+/// What a limit admits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quota {
+    /// Everything.
+    Unlimited,
+    /// So many in each period; the number may be zero.
+    Per {
+        /// The number.
+        requests: u64,
+        /// The period: months have 30 days and years 365.
+        period: Micros,
+    },
+    /// It has a mistake, which is in the list.
+    Broken,
+}
+
+/// A place in a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column, from 1.
+    pub column: usize,
+}
+
+/// A mistake in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Where.
+    pub place: Position,
+    /// The part of the file that cannot be used.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+/// Reads a text, the file `name`.
+///
+/// # Errors
+/// If it is not YAML.
+pub fn read(name: &str, text: &str) -> Result<(Vec<RateLimitFile>, Vec<Mistake>), YamlError> {
+    let (mut documents, mut left) = (Vec::new(), yaml::MOST);
+    yaml::read(name, text, &mut left, &mut documents)?;
+    Ok(of_documents(&documents))
+}
+
+/// The same of documents that have been parsed; those without a domain are left out, with a
+/// mistake.
+pub fn of_documents(documents: &[Node]) -> (Vec<RateLimitFile>, Vec<Mistake>) {
+    let mut mistakes = Vec::new();
+    let files = documents
+        .iter()
+        .filter(|document| !matches!(document.value, Value::Null))
+        .filter_map(|document| file(document, &mut mistakes))
+        .collect();
+    (files, mistakes)
+}
+
+fn file(document: &Node, mistakes: &mut Vec<Mistake>) -> Option<RateLimitFile> {
+    let place = Position::of(document);
+    check_keys(document, &["domain", "descriptors"], "the file", mistakes);
+    let Some(domain) = text(document, "domain", mistakes) else {
+        mistakes.push(Mistake::new(place, "the file", "it has no `domain`"));
+        return None;
+    };
+    Some(RateLimitFile {
+        domain,
+        place,
+        descriptors: siblings(document, mistakes, 0),
+    })
+}
+
+/// The descriptors within `node`.
+fn siblings(node: &Node, mistakes: &mut Vec<Mistake>, depth: usize) -> Vec<Descriptor> {
+    let within = node.get("descriptors");
+    let Some(list) = within.map(|within| &within.value) else {
+        return Vec::new();
+    };
+    let Value::List(list) = list else {
+        let place = within.map_or_else(Position::default, Position::of);
+        mistakes.push(Mistake::new(place, "descriptors", "a list was expected"));
+        return Vec::new();
+    };
+    let mut made: Vec<Descriptor> = Vec::new();
+    for item in list {
+        let Some(one) = descriptor(item, mistakes, depth) else {
+            continue;
+        };
+        let same = |other: &Descriptor| (&other.key, &other.value) == (&one.key, &one.value);
+        if let Some(first) = made.iter().find(|other| same(other)) {
+            let why = format!("line {} has the same key and value", first.place.line);
+            mistakes.push(Mistake::new(one.place, &one.words(), why));
+            continue;
+        }
+        made.push(one);
+    }
+    made
+}
+
+fn descriptor(node: &Node, mistakes: &mut Vec<Mistake>, depth: usize) -> Option<Descriptor> {
+    let place = Position::of(node);
+    let Some(key) = text(node, "key", mistakes) else {
+        mistakes.push(Mistake::new(place, "descriptor", "it has no key"));
+        return None;
+    };
+    let mut made = Descriptor {
+        key,
+        value: text(node, "value", mistakes),
+        rate_limit: None,
+        shadow_mode: flag(node, "shadow_mode", mistakes),
+        quota_mode: flag(node, "quota_mode", mistakes),
+        share_threshold: flag(node, "share_threshold", mistakes),
+        descriptors: Vec::new(),
+        place,
+    };
+    let what = made.words();
+    // Metrics by value and dynamic metadata change no decision.
+    const KNOWN: [&str; 10] = [
+        "key",
+        "value",
+        "rate_limit",
+        "shadow_mode",
+        "quota_mode",
+        "share_threshold",
+        "descriptors",
+        "detailed_metric",
+        "value_to_metric",
+        "metadata",
+    ];
+    check_keys(node, &KNOWN, &what, mistakes);
+    if depth >= DEEPEST {
+        mistakes.push(Mistake::new(place, &what, "it is nested too deep"));
+        return None;
+    }
+    if made.key.contains('*') {
+        let why = "`*` stands for characters of a value, not of a key";
+        mistakes.push(Mistake::new(place, &what, why));
+        return None;
+    }
+    let pattern = made
+        .value
+        .as_deref()
+        .is_some_and(|value| value.contains('*'));
+    if made.share_threshold && !pattern {
+        let why = "`share_threshold` is for values with `*`";
+        mistakes.push(Mistake::new(place, &what, why));
+    }
+    made.rate_limit = node
+        .get("rate_limit")
+        .map(|limit| rate_limit(limit, &what, mistakes));
+    made.descriptors = siblings(node, mistakes, depth + 1);
+    Some(made)
+}
+
+fn rate_limit(node: &Node, what: &str, mistakes: &mut Vec<Mistake>) -> RateLimit {
+    let place = Position::of(node);
+    const KNOWN: [&str; 5] = ["requests_per_unit", "unit", "unlimited", "name", "replaces"];
+    check_keys(node, &KNOWN, what, mistakes);
+    let name = text(node, "name", mistakes);
+    let mut replaces = Vec::new();
+    for item in node.get("replaces").map_or(&[][..], Node::items) {
+        match item.text_at("name").filter(|other| !other.is_empty()) {
+            Some(other) if name.as_deref() == Some(other) => {
+                let why = "a limit cannot replace itself";
+                mistakes.push(Mistake::new(Position::of(item), what, why));
+            }
+            Some(other) => replaces.push(other.to_owned()),
+            None => {
+                let why = "an entry of `replaces` is `name: NAME`";
+                mistakes.push(Mistake::new(Position::of(item), what, why));
+            }
+        }
+    }
+    RateLimit {
+        name,
+        replaces,
+        quota: quota(node, what, mistakes),
+        place,
+    }
+}
+
+fn quota(node: &Node, what: &str, mistakes: &mut Vec<Mistake>) -> Quota {
+    let place = Position::of(node);
+    let unit = text(node, "unit", mistakes);
+    let number = text(node, "requests_per_unit", mistakes);
+    if flag(node, "unlimited", mistakes) {
+        if unit.is_some() {
+            let why = "an unlimited limit has no unit";
+            mistakes.push(Mistake::new(place, what, why));
+        }
+        return Quota::Unlimited;
+    }
+    let words = format!(
+        "{what}: {} per {}",
+        number.as_deref().unwrap_or("0"),
+        unit.as_deref().unwrap_or_default()
+    );
+    let period = unit.as_deref().and_then(period);
+    let requests = number
+        .as_deref()
+        .and_then(|number| number.parse::<u32>().ok());
+    match (requests, period) {
+        (Some(requests), Some(period)) => Quota::Per {
+            requests: requests.into(),
+            period,
+        },
+        (_, None) => {
+            let why = "the unit is not one of second, minute, hour, day, week, month and year";
+            mistakes.push(Mistake::new(place, &words, why));
+            Quota::Broken
+        }
+        (None, _) => {
+            let why = "`requests_per_unit` is not a number of 32 bits";
+            mistakes.push(Mistake::new(place, &words, why));
+            Quota::Broken
+        }
+    }
+}
+
+/// The units: a month has 30 days and a year 365, and all begin at multiples since 1970.
+fn period(unit: &str) -> Option<Micros> {
+    const DAY: u64 = 86_400;
+    Some(Micros::from_secs(match &*unit.to_ascii_lowercase() {
+        "second" => 1,
+        "minute" => 60,
+        "hour" => 3_600,
+        "day" => DAY,
+        "week" => 7 * DAY,
+        "month" => 30 * DAY,
+        "year" => 365 * DAY,
+        _ => return None,
+    }))
+}
+
+impl Descriptor {
+    /// What messages call it: `descriptor KEY=VALUE`.
+    pub fn words(&self) -> String {
+        match &self.value {
+            Some(value) => format!("descriptor {}={value}", self.key),
+            None => format!("descriptor {}", self.key),
+        }
+    }
+}
+
+impl Position {
+    fn of(node: &Node) -> Self {
+        Self {
+            line: node.line,
+            column: node.column,
+        }
+    }
+}
+
+impl Mistake {
+    fn new(place: Position, what: &str, why: impl Into<String>) -> Self {
+        Self {
+            place,
+            what: what.to_owned(),
+            why: why.into(),
+        }
+    }
+}
+
+/// A scalar that is not empty.
+fn text(node: &Node, key: &str, mistakes: &mut Vec<Mistake>) -> Option<String> {
+    let member = node.get(key)?;
+    if member.text().is_none() {
+        let why = "a single value was expected";
+        mistakes.push(Mistake::new(Position::of(member), key, why));
+    }
+    let text = member.text().filter(|text| !text.is_empty());
+    text.map(str::to_owned)
+}
+
+fn flag(node: &Node, key: &str, mistakes: &mut Vec<Mistake>) -> bool {
+    let Some(member) = node.get(key) else {
+        return false;
+    };
+    let value = member.text().and_then(boolean);
+    if value.is_none() {
+        let why = "`true` or `false` was expected";
+        mistakes.push(Mistake::new(Position::of(member), key, why));
+    }
+    value.unwrap_or_default()
+}
+
+fn check_keys(node: &Node, known: &[&str], what: &str, mistakes: &mut Vec<Mistake>) {
+    if !matches!(node.value, Value::Map(_)) {
+        let why = "a mapping was expected";
+        mistakes.push(Mistake::new(Position::of(node), what, why));
+    }
+    for (key, member) in node.entries() {
+        if !known.contains(&key.as_str()) {
+            let why = match crate::nearest(key, known.iter().copied()) {
+                Some(near) => format!("unknown key `{key}`; did you mean `{near}`?"),
+                None => format!("unknown key `{key}`"),
+            };
+            mistakes.push(Mistake::new(Position::of(member), what, why));
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The rules of a rate limit service: which limits the descriptors of a request are charged on.
+//!
+//! A descriptor is an ordered list of entries, each a key with a value. Rules stand in a tree for
+//! each domain, one entry a level, as in the configuration of envoyproxy/ratelimit. At each level
+//! an equal value goes before a pattern with `*`, a pattern before a rule without a value; patterns
+//! are tried in the order of the file. There is no way back up: a descriptor is charged by the rule
+//! that it reaches with its last entry, or by none.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::claims::{Charge, is_enforced};
+use super::{Claims, Policy, Rule, Scope, ScopePart, keys};
+use tollgate_limit::{CLAIMS_MAX, KeyBytes, Limit, Mode, Rate};
+
+/// One entry of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'e> {
+    /// Its key.
+    pub key: &'e str,
+    /// Its value.
+    pub value: &'e str,
+}
+
+/// One level of a rule: the entries that it matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The key of the entry.
+    pub key: String,
+    /// Its value; `*` in it stands for any characters. `None`: any value.
+    pub value: Option<String>,
+    /// Whether all values that a pattern matches share one bucket.
+    pub shared: bool,
+}
+
+/// What applies to the descriptors that reach a place of the tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescriptorRule {
+    /// Its name, by which another rule of the same request replaces it.
+    pub name: Option<Arc<str>>,
+    /// The names of the rules that it replaces in a request which both match.
+    pub replaces: Vec<Arc<str>>,
+    /// Its limits, by index in [`Policy::rules`]; none: it admits everything.
+    pub limits: Vec<usize>,
+    /// What a refusal calls it if it has neither a name nor limits.
+    pub path: Arc<str>,
+    /// Whether it refuses every request: it was written with a rate of zero.
+    pub refuses: bool,
+    /// Whether it refuses only together with all other such rules of a request.
+    pub quota: bool,
+}
+
+/// The rules of all domains.
+#[derive(Debug, Default)]
+pub struct Domains(HashMap<Box<str>, Level>);
+
+/// The entries that can follow, by key.
+type Level = HashMap<Box<str>, Values>;
+
+#[derive(Debug, Default)]
+struct Values {
+    equal: HashMap<Box<str>, Node>,
+    patterns: Vec<(Pattern, Node)>,
+    any: Option<Box<Node>>,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    rule: Option<DescriptorRule>,
+    below: Level,
+    /// The value that stands for those of all its buckets.
+    shared: Option<Box<str>>,
+}
+
+/// A value with `*`: the texts between.
+#[derive(Debug, PartialEq, Eq)]
+struct Pattern(Vec<Box<str>>);
+
+/// The rule of a descriptor.
+#[derive(Debug)]
+pub struct Found<'d> {
+    /// The rule.
+    pub rule: &'d DescriptorRule,
+    /// The key of the descriptor's bucket under a limit per descriptor.
+    key: KeyBytes,
+    /// The address of the client, if an entry contains it.
+    client: Option<IpAddr>,
+}
+
+impl DescriptorRule {
+    /// Its name, or its path.
+    pub fn called(&self) -> &Arc<str> {
+        self.name.as_ref().unwrap_or(&self.path)
+    }
+}
+
+impl Found<'_> {
+    /// The address of the client, if an entry contains it.
+    pub fn client(&self) -> Option<IpAddr> {
+        self.client
+    }
+}
+
+/// A request would draw from more buckets than one draw supports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the descriptors of a request draw from at most {CLAIMS_MAX} buckets")]
+pub struct TooManyBuckets;
+
+impl Domains {
+    /// Whether there are no rules.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether there are rules for `domain`.
+    pub fn has(&self, domain: &str) -> bool {
+        self.0.contains_key(domain)
+    }
+
+    /// Every rule, in no order.
+    pub fn rules(&self) -> impl Iterator<Item = &DescriptorRule> {
+        let mut rules = Vec::new();
+        self.0.values().for_each(|level| gather(level, &mut rules));
+        rules.into_iter()
+    }
+
+    /// Adds the domain; a domain may have no rules.
+    pub fn add(&mut self, domain: &str) {
+        self.0.entry(domain.into()).or_default();
+    }
+
+    /// Puts a rule at the end of `steps`, of which there is at least one. Returns whether the place
+    /// was free; otherwise nothing is changed.
+    pub fn insert(&mut self, domain: &str, steps: &[Step], rule: DescriptorRule) -> bool {
+        let mut level = self.0.entry(domain.into()).or_default();
+        let Some((last, first)) = steps.split_last() else {
+            return false;
+        };
+        for step in first {
+            level = &mut node(level, step).below;
+        }
+        let place = &mut node(level, last).rule;
+        let free = place.is_none();
+        if free {
+            *place = Some(rule);
+        }
+        free
+    }
+
+    /// The rule of a descriptor; `None`: no rule matches it.
+    pub fn find(&self, domain: &str, entries: &[Entry<'_>]) -> Option<Found<'_>> {
+        let mut level = self.0.get(domain)?;
+        let mut shared: SmallVec<[Option<&str>; 4]> = SmallVec::new();
+        let mut rule = None;
+        for entry in entries {
+            let node = level.get(entry.key)?.find(entry.value)?;
+            shared.push(node.shared.as_deref());
+            (rule, level) = (node.rule.as_ref(), &node.below);
+        }
+        let rule = rule?;
+        let mut key = KeyBytes::new();
+        keys::push_domain(&mut key, domain);
+        for (entry, shared) in entries.iter().zip(shared) {
+            keys::push_entry(&mut key, entry.key, shared.unwrap_or(entry.value));
+        }
+        Some(Found {
+            rule,
+            key,
+            client: entries.iter().find_map(client),
+        })
+    }
+}
+
+fn gather<'d>(level: &'d Level, rules: &mut Vec<&'d DescriptorRule>) {
+    for values in level.values() {
+        let patterns = values.patterns.iter().map(|(_, node)| node);
+        let any = values.any.as_deref();
+        for node in values.equal.values().chain(patterns).chain(any) {
+            rules.extend(&node.rule);
+            gather(&node.below, rules);
+        }
+    }
+}
+
+/// The node of a step, which is made if there is none.
+fn node<'l>(level: &'l mut Level, step: &Step) -> &'l mut Node {
+    let values = level.entry(step.key.as_str().into()).or_default();
+    match &step.value {
+        None => values.any.get_or_insert_default(),
+        Some(value) if value.contains('*') => {
+            let pattern = Pattern::new(value);
+            let known = values.patterns.iter().position(|(one, _)| *one == pattern);
+            let place = known.unwrap_or_else(|| {
+                values.patterns.push((pattern, Node::default()));
+                values.patterns.len() - 1
+            });
+            let node = &mut values.patterns[place].1;
+            if step.shared {
+                node.shared = Some(value.as_str().into());
+            }
+            node
+        }
+        Some(value) => values.equal.entry(value.as_str().into()).or_default(),
+    }
+}
+
+impl Values {
+    fn find(&self, value: &str) -> Option<&Node> {
+        let pattern = || {
+            let mut patterns = self.patterns.iter();
+            patterns.find(|(pattern, _)| pattern.matches(value))
+        };
+        self.equal
+            .get(value)
+            .or_else(|| pattern().map(|(_, node)| node))
+            .or(self.any.as_deref())
+    }
+}
+
+impl Pattern {
+    fn new(value: &str) -> Self {
+        Self(value.split('*').map(Box::from).collect())
+    }
+
+    /// Whether `value` begins with the first text, ends with the last, and has the others between
+    /// them in order.
+    fn matches(&self, value: &str) -> bool {
+        let [first, middle @ .., last] = self.0.as_slice() else {
+            return false;
+        };
+        let inner = value.strip_prefix(&**first);
+        let Some(mut rest) = inner.and_then(|inner| inner.strip_suffix(&**last)) else {
+            return false;
+        };
+        for text in middle {
+            match rest.find(&**text) {
+                Some(at) => rest = &rest[at + text.len()..],
+                None => return false,
+            }
+        }
+        true
+    }
+}
+
+/// The keys of entries in which Envoy sends the address of the client.
+pub const ADDRESS_KEYS: [&str; 2] = ["remote_address", "masked_remote_address"];
+
+/// The address in an entry; of a masked one, the beginning of its network.
+fn client(entry: &Entry<'_>) -> Option<IpAddr> {
+    let address = entry
+        .value
+        .split_once('/')
+        .map_or(entry.value, |(ip, _)| ip);
+    let names = ADDRESS_KEYS.contains(&entry.key);
+    names.then(|| address.parse().ok()).flatten()
+}
+
+impl Policy {
+    /// Adds what a descriptor is charged on to `claims`; returns the positions of the charges of
+    /// its live limits in [`Claims::charges`]. Descriptors with the same bucket have one charge,
+    /// whose cost is the sum of theirs. `numbers`: the rate to take instead of the limit's own, if
+    /// the file lists it. `enforced`: whether its refusals refuse the request.
+    ///
+    /// # Errors
+    /// If the request then draws from more buckets than one draw supports.
+    pub fn charge(
+        &self,
+        claims: &mut Claims,
+        found: &Found<'_>,
+        hits: u64,
+        numbers: Option<Rate>,
+        enforced: bool,
+    ) -> Result<SmallVec<[usize; 2]>, TooManyBuckets> {
+        let mut places = SmallVec::new();
+        if found
+            .client
+            .is_some_and(|client| self.address.exempt.contains(client))
+        {
+            return Ok(places);
+        }
+        for &index in &found.rule.limits {
+            let rule = &self.rules[index];
+            let (limit, units) = (rule.with_rate(numbers), rule.units(hits));
+            if limit.mode == Mode::Off {
+                continue;
+            }
+            let key = self.descriptor_key(rule, found);
+            let enforced = enforced && is_enforced(limit, &key);
+            let candidate = rule.candidate.as_ref();
+            let candidate = candidate.filter(|candidate| candidate.mode != Mode::Off);
+            places.push(claims.add(index, limit, &key, units, enforced)?);
+            if let Some(candidate) = candidate {
+                claims.add(index, candidate, &key, units, false)?;
+            }
+        }
+        Ok(places)
+    }
+
+    /// The buckets of a descriptor: each of its live limits with the key under it, and the units
+    /// that `hits` hits cost.
+    pub fn buckets<'p>(
+        &'p self,
+        found: &Found<'_>,
+        hits: u64,
+    ) -> SmallVec<[(&'p Limit, KeyBytes, u64); 2]> {
+        let rules = found.rule.limits.iter().map(|index| &self.rules[*index]);
+        let on = rules.filter(|rule| rule.live.mode != Mode::Off);
+        on.map(|rule| {
+            (
+                &*rule.live,
+                self.descriptor_key(rule, found),
+                rule.units(hits),
+            )
+        })
+        .collect()
+    }
+
+    fn descriptor_key(&self, rule: &Rule, found: &Found<'_>) -> KeyBytes {
+        let parts = match &rule.scope {
+            Scope::Everyone => &[][..],
+            Scope::Identities(parts) => parts,
+        };
+        let mut key = KeyBytes::new();
+        for part in parts {
+            match part {
+                ScopePart::Descriptor => key.extend_from_slice(&found.key),
+                ScopePart::Address => {
+                    let client = found.client.map(|client| self.address.key(client));
+                    keys::push_address(&mut key, client);
+                }
+                // The configuration refuses such a limit in a rule for descriptors.
+                ScopePart::Identity(_) | ScopePart::Route | ScopePart::Method | ScopePart::Host => {
+                }
+            }
+        }
+        key
+    }
+}
+
+impl Rule {
+    /// The variant with this rate; the limit's own numbers if there is none.
+    fn with_rate(&self, rate: Option<Rate>) -> &Arc<Limit> {
+        let has = |limit: &&Arc<Limit>| {
+            let own = limit.algorithm.quota().map(|quota| quota.rate);
+            rate.is_some() && own == rate
+        };
+        let variants = self.tiers.iter().map(|(_, limit)| limit);
+        std::iter::once(&self.live)
+            .chain(variants)
+            .find(has)
+            .unwrap_or(&self.live)
+    }
+
+    /// What `hits` requests cost.
+    fn units(&self, hits: u64) -> u64 {
+        match &self.cost {
+            super::Cost::Fixed(units) => units.saturating_mul(hits),
+            // The configuration refuses a cost that an HTTP request states.
+            super::Cost::Header { .. } | super::Cost::ContentLength { .. } => hits,
+        }
+    }
+}
+
+impl Claims {
+    /// Adds a charge, or its units to the charge on the same bucket; returns its position.
+    fn add(
+        &mut self,
+        rule: usize,
+        limit: &Limit,
+        key: &[u8],
+        cost: u64,
+        enforced: bool,
+    ) -> Result<usize, TooManyBuckets> {
+        let same = |charge: &Charge| charge.limit == limit.index && self.key(charge)[..] == *key;
+        if let Some(place) = self.charges().iter().position(same) {
+            self.raise(place, cost, enforced);
+            return Ok(place);
+        }
+        if self.charges().len() >= CLAIMS_MAX {
+            return Err(TooManyBuckets);
+        }
+        Ok(self.push_keyed(rule, limit.index, KeyBytes::from_slice(key), cost, enforced))
+    }
+}
+
+#[cfg(test)]
+mod tests;
