@@ -1,9 +1,11 @@
 //! What matching costs: `cargo bench --bench policy`. Prints nanoseconds per call, the best of five runs.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Instant;
 
 use http::{HeaderMap, Method};
+use tollgate_policy::json::{Paths, Reader};
 use tollgate_policy::path::normalise;
 use tollgate_policy::pattern::Pattern;
 use tollgate_policy::router::Router;
@@ -42,12 +44,41 @@ fn main() {
             ));
         });
     }
+    bodies();
     report("normalise a clean path", || {
         black_box(normalise(black_box("/service7/v1/0123456789/items/8"))).ok();
     });
     report("normalise one with an escape", || {
         black_box(normalise(black_box("/service7/v1/01234%2056789/items/8"))).ok();
     });
+}
+
+/// Reads chat requests of 4 KiB for two members, as a client writes them in one message and in many.
+fn bodies() {
+    let paths: Vec<String> = ["model", "max_tokens"].map(str::to_owned).to_vec();
+    let mut wanted = Paths::default();
+    for path in paths {
+        wanted.add(&[path]).expect("two of them");
+    }
+    let wanted = Arc::new(wanted);
+    let text = |messages: usize| {
+        let said = "A sentence that someone says to a model, as long as most. ";
+        let each = said.repeat(1 + 4096 / messages / said.len());
+        let each = &each[..4096 / messages - 40];
+        let list = vec![format!(r#"{{"role":"user","content":"{each}"}}"#); messages];
+        format!(
+            r#"{{"model":"small","messages":[{}],"max_tokens":100}}"#,
+            list.join(",")
+        )
+    };
+    for messages in [1, 16] {
+        let body = text(messages);
+        report(&format!("read a body of {messages} messages"), || {
+            let mut reader = Reader::request(&wanted, wanted.all(), wanted.all());
+            reader.feed(black_box(body.as_bytes()));
+            black_box(reader.finish()).expect("valid");
+        });
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]

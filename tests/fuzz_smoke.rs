@@ -65,6 +65,11 @@ fn tails_of_bodies_hold_their_promises() {
 }
 
 #[test]
+fn bodies_of_requests_hold_their_promises() {
+    smoke("request_json", targets::request_json);
+}
+
+#[test]
 fn log_lines_hold_their_promises() {
     smoke("log", targets::log);
 }

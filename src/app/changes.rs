@@ -159,7 +159,7 @@ fn settle(settle: Option<&Settle>) -> [Part; 6] {
             Some(match &settle.from {
                 SettleFrom::Header(name) => format!("header:{name}"),
                 SettleFrom::Bytes { .. } => "bytes".to_owned(),
-                SettleFrom::Json(path) => format!("json:{}", path.join(".")),
+                SettleFrom::Json(paths) => format!("json:{}", paths.words().join(" + ")),
             })
         }),
         part("settle.per", |settle| match settle.from {
@@ -209,6 +209,7 @@ fn routes(policy: &Policy) -> Vec<Item> {
             opaque("response", own),
             opaque("cost", costs),
             opaque("headers to match", &route.pattern.headers),
+            opaque("body to match", &route.pattern.body),
             opaque("strip_prefix", &route.strip_prefix),
             opaque("add_prefix", &route.add_prefix),
             opaque("request_headers", &route.request_headers),

@@ -173,6 +173,9 @@ pub(super) struct Explain {
     /// A header of the request; may be repeated
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     pub(super) headers: Vec<String>,
+    /// The body of the request
+    #[arg(long, value_name = "TEXT")]
+    pub(super) body: Option<String>,
     /// The client's address
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(super) ip: IpAddr,

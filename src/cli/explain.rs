@@ -17,7 +17,7 @@ use tollgate_config::Unset;
 use tollgate_limit::printable::printable;
 use tollgate_policy::claims::body_length;
 use tollgate_policy::explain::{Explanation, IdentityStory, LimitStory, RouteFate};
-use tollgate_policy::{Peer, Policy};
+use tollgate_policy::{BodyFacts, BodyFlaw, BodyReading, Descriptor, Peer, Policy};
 use tollgate_store::clock::Clock;
 use tollgate_telemetry::access::KeyNames;
 
@@ -107,7 +107,7 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
         tls: request.tls,
         unnamed: false,
     };
-    let described = match policy.describe(
+    let mut described = match policy.describe(
         None,
         &request.method,
         &request.uri,
@@ -121,6 +121,14 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
             return BAD;
         }
     };
+    let facts = match facts(policy, &described, args.body.as_deref()) {
+        Ok(facts) => facts,
+        Err(flaw) => {
+            tell!("tollgate explain: answered {}: {flaw}", flaw.status());
+            return BAD;
+        }
+    };
+    described.body = facts.as_ref();
     let known = match asked(args) {
         Ok(gateway) => Known {
             names: app::key_names::known(&config),
@@ -140,6 +148,26 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
     } else {
         printed
     }
+}
+
+/// What `body` says, as far as the request's route and limits ask for it.
+fn facts(
+    policy: &Policy,
+    described: &Descriptor<'_>,
+    body: Option<&str>,
+) -> Result<Option<BodyFacts>, BodyFlaw> {
+    let Some(body) = body else {
+        return Ok(None);
+    };
+    let length = body.len() as u64;
+    let asked = policy.asked(&policy.find_route(described));
+    let reading = BodyReading::new(&policy.wanted, asked, policy.body, described.headers)?;
+    let unread = || BodyFacts::unread(&policy.wanted, Some(length));
+    let Some(mut reading) = reading.filter(|_| body.len() <= policy.body.most) else {
+        return Ok(Some(unread()));
+    };
+    reading.feed(body.as_bytes())?;
+    reading.finish().map(Some)
 }
 
 /// The text output.
@@ -325,6 +353,7 @@ pub(super) fn fate_words(fate: &RouteFate) -> String {
         RouteFate::Host => "another host".to_owned(),
         RouteFate::Path => "another path".to_owned(),
         RouteFate::Method => "another method".to_owned(),
+        RouteFate::Body(source) => format!("{source} is absent or has another value"),
         RouteFate::Header(name) => format!("header {name} is absent or has another value"),
     }
 }

@@ -4,6 +4,7 @@
 mod adaptive;
 mod admin;
 mod balancing;
+mod bodies;
 mod browser;
 mod causes;
 mod choose_numbers;

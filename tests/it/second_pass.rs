@@ -12,6 +12,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("second_pass::", "this one"),
     ("admin::", "asks the admin listener"),
     ("cli::", "runs the program"),
+    ("bodies::body_over_http2", "HTTP/2"),
     ("container::", "runs the program"),
     ("documents::", "reads documents"),
     ("encrypted::", "TLS and HTTP/2 of our listener"),

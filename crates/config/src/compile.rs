@@ -12,7 +12,8 @@ use super::raw::RawFile;
 use super::reader::{Field, Read, defaults};
 use super::render::render;
 use super::settings::{
-    Admin, Decide, DecideListener, DecideProtocol, EncodedSlash, Log, Server, Traces,
+    Admin, CompressedBodies, Decide, DecideListener, DecideProtocol, EncodedSlash, Log, Server,
+    Traces,
 };
 use super::validate::limits::Surroundings;
 use super::validate::routes::Known;
@@ -22,7 +23,7 @@ use super::validate::{self, entries_of, names_of};
 use super::{Config, ConfigError, Reader};
 use tollgate_limit::Timestamp;
 use tollgate_policy::address::AddressPolicy;
-use tollgate_policy::{Policy, PolicyParts, Responses};
+use tollgate_policy::{BodySettings, Policy, PolicyParts, Responses};
 
 /// Reads a text and what it includes, and builds the configuration.
 pub(crate) fn compile(
@@ -198,6 +199,10 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
         responses,
         egress: server.egress,
         keeps_slashes: server.encoded_slash == EncodedSlash::Keep,
+        body: BodySettings {
+            most: server.body_facts,
+            skips_compressed: server.compressed_bodies == CompressedBodies::Skip,
+        },
     };
     let policy = Policy::build(parts)
         .map_err(|errors| {

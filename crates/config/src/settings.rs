@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 pub use super::raw::{
-    Admin, Audit, Bounds, Certificate, ClientCertificates, ColdStart, Decide, DescriptorEntry,
-    EncodedSlash, Expect, Log, LogFormat, LogKeys, LogLevel, OperationsFormat, Operator,
-    OperatorLevel, RuleOfDescriptors, Server, ServerTimeouts, StoreKind, Traces, Webhook,
+    Admin, Audit, Bounds, Certificate, ClientCertificates, ColdStart, CompressedBodies, Decide,
+    DescriptorEntry, EncodedSlash, Expect, Log, LogFormat, LogKeys, LogLevel, OperationsFormat,
+    Operator, OperatorLevel, RuleOfDescriptors, Server, ServerTimeouts, StoreKind, Traces, Webhook,
     WebhookEvent,
 };
 pub use super::validate::domains::EnvoyFile;

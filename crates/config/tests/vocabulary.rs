@@ -28,6 +28,8 @@ upgrades = ["websocket"]
 egress = false
 via = "edge"
 encoded_slash = "refuse"
+body_facts = "128KiB"
+compressed_bodies = "skip"
 [server.timeouts]
 header_read = "10s"
 body_idle = "30s"
@@ -222,7 +224,7 @@ refusal = { body = "slow down\n", content_type = "text/plain" }
 
 [[routes]]
 name = "by header"
-match = { methods = ["GET", "HEAD"], host = "*.example.com", path = "/x/**", headers = { x-kind = "a", x-any = "*" } }
+match = { methods = ["GET", "HEAD"], host = "*.example.com", path = "/x/**", headers = { x-kind = "a", x-any = "*" }, body = { "json:method" = "tools/call", "form:user" = "*", "graphql:operation" = "Top" } }
 respond = { status = 204, body = "", content_type = "text/plain" }
 
 [[routes]]

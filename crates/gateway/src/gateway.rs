@@ -11,6 +11,7 @@ mod descriptors;
 mod identify;
 mod judge;
 mod own;
+mod read_body;
 mod request_context;
 mod respond;
 mod service;
@@ -38,6 +39,7 @@ use super::headers::RequestHeaders;
 use super::recent::{Drawing, Recent, Recorder};
 use super::refusals::{RefusalWriter, Refusals};
 use super::rejection::Rejection;
+use read_body::ReadAhead;
 use request_context::RequestContext;
 use tollgate_limiter::Cause;
 use tollgate_limiter::settle::Owed;
@@ -265,7 +267,7 @@ impl Gateway {
     }
 
     /// Normalises the target of a request and admits it, or says why it is refused.
-    async fn enter<'s, B: Body>(
+    async fn enter<'s, B: ReadAhead>(
         &self,
         snapshot: &'s Snapshot,
         connection: &ConnInfo,
@@ -283,26 +285,70 @@ impl Gateway {
     /// The policy half of the request path: matches the route, identifies the caller, checks the
     /// limits. Each `?` is a point where a request is refused. `edits` receives the route's changes
     /// of the response as far as they are known at that point, because a refusal carries them too.
-    async fn admit<'s, B: Body>(
+    ///
+    /// The body is read first only where the route or its limits may depend on it.
+    async fn admit<'s, B: ReadAhead>(
         &self,
         snapshot: &'s Snapshot,
         connection: &ConnInfo,
         target: &RequestTarget,
-        request: &Request<B>,
+        request: &mut Request<B>,
         context: &mut RequestContext,
         edits: &mut FilledEdits<'s>,
     ) -> Result<Admitted<'s>, Rejection> {
         let policy = &snapshot.policy;
         let described = describe(policy, connection, target, request)?;
         context.set_client(described.client);
-        let matched = policy
-            .route(&described)
-            .ok_or_else(|| checks::unrouted(policy, &described))?;
+        let found = policy.find_route(&described);
+        let asked = policy.asked(&found);
+        if asked.is_empty() {
+            let matched = found.matched;
+            return self
+                .admit_matched(
+                    snapshot, target, request, &described, matched, context, edits,
+                )
+                .await;
+        }
+        if let Some(matched) = &found.matched {
+            context.set_route(matched.route);
+            checks::check_route(snapshot, &policy.routes[matched.route], target, request)?;
+        }
+        drop(found);
+        Box::pin(async {
+            let facts = self.read_body(snapshot, connection, asked, request).await?;
+            let mut described = describe(policy, connection, target, request)?;
+            described.body = Some(&facts);
+            let matched = policy.route(&described);
+            self.admit_matched(
+                snapshot, target, request, &described, matched, context, edits,
+            )
+            .await
+        })
+        .await
+    }
+
+    /// The rest of [`Gateway::admit`], for a request with this route.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a request, and what is known of it"
+    )]
+    async fn admit_matched<'s, B: Body>(
+        &self,
+        snapshot: &'s Snapshot,
+        target: &RequestTarget,
+        request: &Request<B>,
+        described: &Descriptor<'_>,
+        matched: Option<Match<'_>>,
+        context: &mut RequestContext,
+        edits: &mut FilledEdits<'s>,
+    ) -> Result<Admitted<'s>, Rejection> {
+        let policy = &snapshot.policy;
+        let matched = matched.ok_or_else(|| checks::unrouted(policy, described))?;
         context.set_route(matched.route);
         let route = &policy.routes[matched.route];
         let mut who = Identified::default();
         // A refusal before the caller is identified contains no caller in its edits.
-        *edits = policy.edits(&route.response_headers, &matched, &who, &described);
+        *edits = policy.edits(&route.response_headers, &matched, &who, described);
         checks::check_route(snapshot, route, target, request)?;
         let length = if request.body().is_end_stream() {
             Some(0)
@@ -310,10 +356,10 @@ impl Gateway {
             request.body().size_hint().exact()
         };
         let identified = self
-            .identify(snapshot, &matched, &described, length, &mut who, context)
+            .identify(snapshot, &matched, described, length, &mut who, context)
             .await?;
         context.set_caller(&who);
-        *edits = policy.edits(&route.response_headers, &matched, &who, &described);
+        *edits = policy.edits(&route.response_headers, &matched, &who, described);
         if let Some(numbers) = &snapshot.recorded_as
             && identified.refusal.is_none()
             && !who.exempt
@@ -337,9 +383,9 @@ impl Gateway {
         ));
         Ok(Admitted {
             route,
-            request_edits: policy.edits(&route.request_headers, &matched, &who, &described),
-            next: next(policy, &matched, &who, &described, target, request),
-            caller: balance_hash(policy, route, &who, &described),
+            request_edits: policy.edits(&route.request_headers, &matched, &who, described),
+            next: next(policy, &matched, &who, described, target, request),
+            caller: balance_hash(policy, route, &who, described),
         })
     }
 

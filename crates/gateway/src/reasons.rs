@@ -6,6 +6,7 @@ use crate::framing::Malformed;
 use crate::gateway::{CLIENT_LEFT, PANIC};
 use crate::rejection::Rejection;
 use tollgate_net::server::UnreadReason;
+use tollgate_policy::BodyFlaw;
 use tollgate_policy::identity::IdentityReason;
 use tollgate_policy::jwt::JwtError;
 
@@ -16,6 +17,7 @@ pub fn reasons() -> impl Iterator<Item = &'static str> {
         Rejection::LABELS,
         IdentityReason::LABELS,
         JwtError::LABELS,
+        BodyFlaw::LABELS,
         Malformed::LABELS,
         ForwardError::LABELS,
         BodyError::LABELS,

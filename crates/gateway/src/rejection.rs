@@ -11,8 +11,8 @@ use super::forward::ForwardError;
 use super::framing::Malformed;
 use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
-use tollgate_policy::RefusalBody;
 use tollgate_policy::identity::IdentityRefusal;
+use tollgate_policy::{BodyFlaw, RefusalBody};
 use tollgate_response::{ALLOWED, Asked, Denial, Problem, Reason, Refusal, Refused};
 
 /// A reason for which the gateway refuses a request.
@@ -46,6 +46,10 @@ pub enum Rejection {
     Denied(Refused),
     /// The request's body is larger than the route allows.
     TooBig,
+    /// The request's body is too large to find out which route takes it.
+    TooBigToRoute,
+    /// The body cannot be read for the values that decide about the request.
+    Body(BodyFlaw),
     /// A store did not answer, and its limit is configured to refuse in that case.
     StoreDown {
         /// The limit.
@@ -69,12 +73,13 @@ tollgate_policy::labels! {
         Self::Loop => "loop",
         Self::Denied(Refused { blocked: true, .. }) => "blocked",
         Self::Denied(_) => "denied",
-        Self::TooBig => "too_big",
+        Self::TooBig | Self::TooBigToRoute => "too_big",
         Self::StoreDown { .. } => "store_down",
         Self::Overloaded => "overloaded",
         Self::Internal => "internal",
     } and {
         Self::Malformed(why) => why.label(),
+        Self::Body(why) => why.label(),
         Self::Unidentified { refusal, .. } => refusal.reason.label(),
         Self::Upstream(error) => error.label(),
     }
@@ -156,6 +161,8 @@ impl Rejection {
             | Self::Unidentified { .. }
             | Self::Denied(_)
             | Self::TooBig
+            | Self::TooBigToRoute
+            | Self::Body(_)
             | Self::StoreDown { .. }
             | Self::Overloaded
             | Self::Internal => Cause::Gateway,
@@ -218,6 +225,8 @@ impl Rejection {
             Self::Unidentified { refusal, .. } => Problem::unidentified(refusal.reason),
             Self::Denied(refused) => refused.problem(),
             Self::TooBig => Problem::BODY_TOO_LARGE,
+            Self::TooBigToRoute => Problem::BODY_TOO_LARGE_TO_ROUTE,
+            Self::Body(why) => body(*why),
             Self::StoreDown { .. } => Problem::STORE_DOWN,
             Self::Overloaded => Problem::OVERLOADED,
             Self::Upstream(error) => upstream(error),
@@ -239,6 +248,16 @@ const fn malformed(why: Malformed) -> Problem {
         Malformed::Expectation => Problem::EXPECTATION,
         Malformed::Expectations => Problem::EXPECTATIONS,
         Malformed::FieldValue => Problem::HEADER_VALUE,
+    }
+}
+
+const fn body(why: BodyFlaw) -> Problem {
+    match why {
+        BodyFlaw::Malformed => Problem::BODY_MALFORMED,
+        BodyFlaw::Ambiguous => Problem::BODY_AMBIGUOUS,
+        BodyFlaw::Mixed => Problem::BODY_MIXED,
+        BodyFlaw::Charset => Problem::BODY_CHARSET,
+        BodyFlaw::Compressed => Problem::BODY_COMPRESSED,
     }
 }
 
@@ -275,6 +294,12 @@ const fn upstream(error: &ForwardError) -> Problem {
 impl From<Malformed> for Rejection {
     fn from(why: Malformed) -> Self {
         Self::Malformed(why)
+    }
+}
+
+impl From<BodyFlaw> for Rejection {
+    fn from(why: BodyFlaw) -> Self {
+        Self::Body(why)
     }
 }
 

@@ -63,7 +63,7 @@ enum Reading {
     /// The number of bytes sent.
     Bytes { per: u64 },
     /// A member of the body.
-    Field(FieldScanner),
+    Field(Box<FieldScanner>),
     /// The response does not contain it.
     Missing,
 }
@@ -214,7 +214,7 @@ impl Charge {
                     .and_then(|value| Carrier::of(value.to_str().ok()?));
                 match (plain, kind) {
                     (true, Some(carrier)) => {
-                        Reading::Field(FieldScanner::new(carrier, path.as_slice().into()))
+                        Reading::Field(Box::new(FieldScanner::new(carrier, path)))
                     }
                     _ => Reading::Missing,
                 }
@@ -229,7 +229,7 @@ impl Charge {
             Reading::Bytes { per } => (Some(bytes.div_ceil(per.max(1))), whole),
             Reading::Field(scanner) => {
                 let whole = whole || scanner.is_done();
-                (scanner.finish(), whole)
+                (scanner.finish().first().copied().flatten(), whole)
             }
             Reading::Missing => (None, true),
         };

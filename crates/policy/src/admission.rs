@@ -8,7 +8,7 @@ use http::StatusCode;
 
 use super::identity::{IdentityReason, IdentityRefusal};
 use super::router::Match;
-use super::{Claims, Descriptor, Identified, Policy};
+use super::{BodyFacts, Claims, Descriptor, Identified, Policy, SentBody};
 
 /// How far the claims of a request are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,17 +35,18 @@ impl Policy {
         now: u64,
     ) -> Claimed {
         let headers = request.headers;
+        let body = sent(request, length);
         if self.preflight(request).is_some() && length == Some(0) {
             self.place_into(who, matched, request, now);
-            self.claims_into(claims, matched, who, headers, length);
+            self.claims_into(claims, matched, who, headers, body);
             return Claimed::Complete;
         }
         let Err(refusal) = self.identify_known_into(who, matched, request, now) else {
-            self.claims_into(claims, matched, who, headers, length);
+            self.claims_into(claims, matched, who, headers, body);
             return Claimed::Complete;
         };
         self.place_into(who, matched, request, now);
-        self.claims_into(claims, matched, who, headers, length);
+        self.claims_into(claims, matched, who, headers, body);
         if refusal.reason == IdentityReason::Unverified {
             return Claimed::Unverified;
         }
@@ -73,8 +74,17 @@ impl Policy {
         }
         *who = verified;
         *claims = Claims::default();
-        self.claims_into(claims, matched, who, request.headers, length);
+        let body = sent(request, length);
+        self.claims_into(claims, matched, who, request.headers, body);
         Ok(())
+    }
+}
+
+/// The body of a request: what was read of it, or its announced length.
+fn sent<'r>(request: &Descriptor<'r>, length: Option<u64>) -> SentBody<'r> {
+    SentBody {
+        length: request.body.map_or(length, BodyFacts::length),
+        facts: request.body,
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use super::address::AddressPolicy;
+use super::body::{BodySettings, Wanted};
 use super::identity::{Identity, Source, WhenMissing};
+use super::json::PATHS_MAX;
 use super::plan::Plan;
 use super::route::{Route, Target};
 use super::router::{RouteConflict, Router};
@@ -34,6 +36,8 @@ pub struct PolicyParts {
     pub egress: bool,
     /// Whether an encoded slash is a character of its segment; otherwise such a path is refused.
     pub keeps_slashes: bool,
+    /// How bodies are read for what identities, routes and costs ask.
+    pub body: BodySettings,
 }
 
 /// Why the parts are not a valid policy. Routes, rules and identities are given by index.
@@ -134,6 +138,12 @@ pub enum BuildError {
         /// The identity.
         identity: usize,
     },
+    /// More is asked of bodies than one reader looks for.
+    #[error("with route {route} more than {PATHS_MAX} members or form fields are asked of bodies")]
+    BodyAsked {
+        /// The route.
+        route: usize,
+    },
     /// An index is out of range: a defect in the code that assembled the parts.
     #[error("route {route} refers to {what}, which does not exist")]
     Dangling {
@@ -160,8 +170,10 @@ impl Policy {
             responses,
             egress,
             keeps_slashes,
+            body,
         } = parts;
         let mut errors = Vec::new();
+        let mut wanted = Wanted::default();
         for index in 0..identities.len() {
             check_identity(index, &identities, &mut errors);
         }
@@ -190,7 +202,7 @@ impl Policy {
                 if !keeps_slashes && route.pattern.has_encoded_slash() {
                     errors.push(BuildError::EncodedSlash { route: index });
                 }
-                Plan::new(index, route, &rules, &identities, &mut errors)
+                Plan::new(index, route, &rules, &identities, &mut wanted, &mut errors)
             })
             .collect();
         let router =
@@ -216,6 +228,8 @@ impl Policy {
             keeps_slashes,
             router,
             plans,
+            body,
+            wanted: Arc::new(wanted),
         })
     }
 }

@@ -7,11 +7,12 @@ use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
+use super::body::BodyFacts;
 use super::identity::{Caller, Evidence, IdentityRefusal, Resolved};
 use super::plan::Plan;
 use super::{Cost, Policy, Rule, Sought};
 use tollgate_limit::key::is_within_share;
-use tollgate_limit::{Claim, KeyBytes, Limit, Mode};
+use tollgate_limit::{Algorithm, Claim, KeyBytes, Limit, Mode};
 
 /// The identities of a request, as far as its route needs them.
 #[derive(Clone, Debug, Default)]
@@ -73,6 +74,32 @@ pub struct Charge {
     key: usize,
 }
 
+/// The body of a request, as far as costs depend on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SentBody<'b> {
+    /// Its length in bytes, if known.
+    pub length: Option<u64>,
+    /// What it says, if that was read.
+    pub facts: Option<&'b BodyFacts>,
+}
+
+impl SentBody<'_> {
+    /// The number of calls that it makes: the elements of a batch, otherwise 1.
+    pub fn calls(self) -> u64 {
+        self.facts.map_or(1, BodyFacts::calls)
+    }
+}
+
+/// A body that was not read.
+impl From<Option<u64>> for SentBody<'_> {
+    fn from(length: Option<u64>) -> Self {
+        Self {
+            length,
+            facts: None,
+        }
+    }
+}
+
 impl Claims {
     /// Whether nothing is drawn.
     pub fn is_empty(&self) -> bool {
@@ -95,7 +122,7 @@ impl Claims {
             return claims;
         }
         claims.keys.push(caller.key.clone());
-        let cost = cost.unwrap_or_else(|| named.price(None, &HeaderMap::new(), None));
+        let cost = cost.unwrap_or_else(|| named.price(None, &HeaderMap::new(), None.into()));
         let charge = Charge {
             rule,
             limit: limit.index,
@@ -255,13 +282,13 @@ impl Plan {
         }
     }
 
-    /// Adds the charges of a request with a body of `body` bytes, if that is known.
+    /// Adds the charges of a request with this body.
     pub(super) fn claims(
         &self,
         policy: &Policy,
         who: &Identified,
         headers: &HeaderMap,
-        body: Option<u64>,
+        body: SentBody<'_>,
         claims: &mut Claims,
     ) {
         if who.exempt {
@@ -322,17 +349,25 @@ impl Rule {
 
     /// The cost of a request: the estimate if the response settles it, otherwise the route's cost,
     /// otherwise the limit's.
-    pub fn price(&self, of_route: Option<&Cost>, headers: &HeaderMap, body: Option<u64>) -> u64 {
-        match &self.settle {
-            Some(settle) => settle.estimate,
-            None => of_route.unwrap_or(&self.cost).units(headers, body),
+    ///
+    /// Each call of a batch costs what a request with that call alone would cost. The places of a
+    /// concurrency limit are taken by requests.
+    pub fn price(&self, of_route: Option<&Cost>, headers: &HeaderMap, body: SentBody<'_>) -> u64 {
+        if let Algorithm::InFlight(_) = self.live.algorithm {
+            return of_route.unwrap_or(&self.cost).units(headers, body);
+        }
+        let cost = of_route.unwrap_or(&self.cost);
+        match (&self.settle, cost) {
+            (Some(settle), _) => settle.estimate.saturating_mul(body.calls()),
+            (None, Cost::Body(cost)) => cost.units(body),
+            (None, cost) => cost.units(headers, body).saturating_mul(body.calls()),
         }
     }
 }
 
 impl Cost {
-    /// Units for a request with these headers and a body of this many bytes, if that is known.
-    pub fn units(&self, headers: &HeaderMap, body: Option<u64>) -> u64 {
+    /// Units for a request with these headers and this body.
+    pub fn units(&self, headers: &HeaderMap, body: SentBody<'_>) -> u64 {
         match self {
             Self::Fixed(units) => *units,
             Self::Header {
@@ -352,9 +387,12 @@ impl Cost {
                 given.unwrap_or(*default).clamp(*least, (*most).max(*least))
             }
             Self::ContentLength { per, least, most } => {
-                let units = body.map_or(*most, |bytes| bytes.div_ceil((*per).max(1)));
+                let units = body
+                    .length
+                    .map_or(*most, |bytes| bytes.div_ceil((*per).max(1)));
                 units.clamp(*least, (*most).max(*least))
             }
+            Self::Body(cost) => cost.units(body),
         }
     }
 }

@@ -11,6 +11,7 @@ use http::header::{
 use http::{HeaderMap, Method, Uri};
 
 use super::address::{AddressPolicy, fold, parse_host_address};
+use super::body::BodyFacts;
 use super::method;
 use super::path::{self, Malformed};
 use super::pattern::is_host_character;
@@ -72,6 +73,8 @@ pub struct Descriptor<'r> {
     pub client: Option<IpAddr>,
     /// The subject of the verified client certificate, if there is one.
     pub client_certificate: Option<&'r str>,
+    /// What its body says, if that was read.
+    pub body: Option<&'r BodyFacts>,
 }
 
 impl<'r> Descriptor<'r> {
@@ -107,6 +110,7 @@ impl<'r> Descriptor<'r> {
             peer,
             client: peer.client(address, headers)?,
             client_certificate,
+            body: None,
         })
     }
 

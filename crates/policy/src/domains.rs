@@ -359,7 +359,9 @@ impl Rule {
         match &self.cost {
             super::Cost::Fixed(units) => units.saturating_mul(hits),
             // The configuration refuses a cost that an HTTP request states.
-            super::Cost::Header { .. } | super::Cost::ContentLength { .. } => hits,
+            super::Cost::Header { .. }
+            | super::Cost::ContentLength { .. }
+            | super::Cost::Body(_) => hits,
         }
     }
 }

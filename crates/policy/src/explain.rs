@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use http::{HeaderName, Method};
 
-use super::claims::{Identified, is_enforced};
+use super::body::BodyFacts;
+use super::claims::{Identified, SentBody, is_enforced};
 use super::descriptor::Descriptor;
 use super::identity::{How, IdentityReason, IdentityRefusal, WhenMissing, WhenUnknown};
 use super::pattern::{Pattern, Segment};
-use super::router::{Match, header_matches};
+use super::router::{Match, body_matches, header_matches};
+use super::source::Source;
 use super::{Policy, keys};
 use tollgate_limit::{KeyBytes, Mode};
 
@@ -62,6 +64,8 @@ pub enum RouteFate {
     Method,
     /// A header is missing or has another value.
     Header(HeaderName),
+    /// The body does not say this, or says something else.
+    Body(String),
 }
 
 /// The result of an identity.
@@ -132,8 +136,13 @@ impl SkipReason {
 }
 
 impl Policy {
-    /// Explains one request. `now`: seconds since the Unix epoch; `body`: the length of its body.
+    /// Explains one request. `now`: seconds since the Unix epoch; `body`: the length of its body, if
+    /// the request has none that was read.
     pub fn explain(&self, request: &Descriptor<'_>, now: u64, body: Option<u64>) -> Explanation {
+        let body = SentBody {
+            length: request.body.map_or(body, BodyFacts::length),
+            facts: request.body,
+        };
         let matched = self.route(request);
         let fate =
             |(index, route): (usize, &super::route::Route)| match fate(&route.pattern, request) {
@@ -247,7 +256,7 @@ impl Policy {
         matched: &Match<'_>,
         who: &Identified,
         request: &Descriptor<'_>,
-        body: Option<u64>,
+        body: SentBody<'_>,
     ) -> Vec<LimitStory> {
         let mut stories = Vec::new();
         for of_route in &self.routes[matched.route].limits {
@@ -322,7 +331,16 @@ fn fate(pattern: &Pattern, request: &Descriptor<'_>) -> Option<RouteFate> {
         .headers
         .iter()
         .find(|(name, value)| !header_matches(request.headers, name, value.as_ref()));
-    unmet.map(|(name, _)| RouteFate::Header(name.clone()))
+    if let Some((name, _)) = unmet {
+        return Some(RouteFate::Header(name.clone()));
+    }
+    let holds = |(source, wanted): &&(Source, Option<String>)| {
+        request
+            .body
+            .is_some_and(|body| body_matches(body, source, wanted.as_deref()))
+    };
+    let unmet = pattern.body.iter().find(|condition| !holds(condition));
+    unmet.map(|(source, _)| RouteFate::Body(source.words()))
 }
 
 fn path_meets(pattern: &[Segment], path: &str) -> bool {

@@ -381,6 +381,9 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                     .filter(|subject| !subject.is_empty());
                 Ok(subject.map(|subject| Cow::Borrowed(subject.as_bytes())))
             }
+            Source::Json(_) | Source::Form(_) | Source::GraphqlOperation => {
+                Ok(request.body.and_then(|body| body.value(source)))
+            }
         }
     }
 

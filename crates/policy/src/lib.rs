@@ -6,6 +6,7 @@
 
 pub mod address;
 mod admission;
+pub mod body;
 mod build;
 pub mod callers;
 pub mod claims;
@@ -17,6 +18,7 @@ pub mod explain;
 mod forwarded;
 pub mod identity;
 pub mod jwt;
+pub mod json;
 mod jwt_keys;
 pub mod keys;
 mod labels;
@@ -40,15 +42,16 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, Method, Uri};
 
 use address::AddressPolicy;
-use identity::{Evidence, Identity, Signatures, WhenMissing};
+use identity::{Evidence, Identity, Signatures};
 use plan::Plan;
 use route::{Route, Router};
 use tollgate_limit::Limit;
 use upstream::Upstream;
 
 pub use admission::Claimed;
+pub use body::{Asked, BodyFacts, BodyFlaw, BodyReading, BodySettings, Wanted};
 pub use build::{BuildError, PolicyParts};
-pub use claims::{Charge, Claims, Identified};
+pub use claims::{Charge, Claims, Identified, SentBody};
 pub use descriptor::{Descriptor, Peer};
 pub use domains::Domains;
 pub use edits::FilledEdits;
@@ -58,8 +61,8 @@ pub use lookalikes::{Guarded, drop_lookalikes, has_underscore, looks_like};
 pub use lookup::{LookupError, Sought};
 pub use path::Malformed;
 pub use responses::{Dialect, REFUSAL_PLACEHOLDERS, RefusalBody, Reset, Responses};
-pub use router::Match;
-pub use rule::{Cost, Count, Rule, Scope, ScopePart, Settle, SettleFrom, StatusMatch};
+pub use router::{Found, Match};
+pub use rule::{BodyCost, Cost, Count, Rule, Scope, ScopePart, Settle, SettleFrom, StatusMatch};
 pub use upstream::UpstreamTimeouts;
 
 /// All rules for requests, compiled from the file.
@@ -87,6 +90,10 @@ pub struct Policy {
     pub keeps_slashes: bool,
     /// The headers that decide how a request is limited, routed or served.
     pub guarded: Arc<Guarded>,
+    /// How bodies are read for what identities, routes and costs ask.
+    pub body: BodySettings,
+    /// Everything that is asked of bodies.
+    pub wanted: Arc<Wanted>,
     router: Router,
     plans: Vec<Plan>,
 }
@@ -125,25 +132,42 @@ impl Policy {
     /// A CORS preflight asks about another request, so it takes that request's route, unless a
     /// route lists `OPTIONS`.
     pub fn route<'d>(&self, request: &'d Descriptor<'_>) -> Option<Match<'d>> {
+        self.find_route(request).matched
+    }
+
+    /// Like [`Policy::route`], with the routes that need the body for the decision, if it was not
+    /// read: see [`Policy::asked`].
+    pub fn find_route<'d>(&self, request: &'d Descriptor<'_>) -> Found<'d> {
+        let (host, path) = (&request.host, &request.path);
         let find = |method| {
             self.router
-                .find(method, &request.host, &request.path, request.headers)
+                .look_up(method, host, path, request.headers, request.body)
         };
         let Some(asked) = self.preflight(request) else {
             return find(request.method);
         };
         let own = find(request.method);
-        match own {
-            Some(own)
-                if self.routes[own.route]
-                    .pattern
-                    .methods
-                    .contains(request.method) =>
-            {
-                Some(own)
-            }
-            own => find(&asked).or(own),
+        let listed = |own: &Match<'_>| {
+            self.routes[own.route]
+                .pattern
+                .methods
+                .contains(request.method)
+        };
+        if own.matched.as_ref().is_some_and(listed) {
+            return own;
         }
+        let other = find(&asked);
+        if other.matched.is_some() { other } else { own }
+    }
+
+    /// What is asked of the body of a request with this look-up: by the routes that may take it,
+    /// their limits and their templates.
+    pub fn asked(&self, found: &Found<'_>) -> Asked {
+        let own = found.matched.as_ref().map(|matched| matched.route);
+        let asking = found.asking.iter().fold(Asked::default(), |asked, &route| {
+            asked.and(self.plans[route].asked.for_routes())
+        });
+        own.map_or(asking, |route| asking.and(self.plans[route].asked))
     }
 
     /// The methods with which some route would take an untaken request, in order; empty: no route
@@ -287,13 +311,14 @@ impl Policy {
             .map(|()| who)
     }
 
-    /// What the request draws from. `body`: the length of its body in bytes, if known.
-    pub fn claims(
+    /// What the request draws from. `body`: the length of its body in bytes, if known, or also what
+    /// it says.
+    pub fn claims<'b>(
         &self,
         matched: &Match<'_>,
         who: &Identified,
         headers: &HeaderMap,
-        body: Option<u64>,
+        body: impl Into<SentBody<'b>>,
     ) -> Claims {
         let mut claims = Claims::default();
         self.claims_into(&mut claims, matched, who, headers, body);
@@ -301,31 +326,21 @@ impl Policy {
     }
 
     /// Like [`Policy::claims`], appended to `claims`, to avoid moving the result.
-    pub fn claims_into(
+    pub fn claims_into<'b>(
         &self,
         claims: &mut Claims,
         matched: &Match<'_>,
         who: &Identified,
         headers: &HeaderMap,
-        body: Option<u64>,
+        body: impl Into<SentBody<'b>>,
     ) {
-        self.plans[matched.route].claims(self, who, headers, body, claims);
+        self.plans[matched.route].claims(self, who, headers, body.into(), claims);
     }
 
     /// The identities, by index, that a request of the route with this index may be resolved by:
     /// those its limits and templates name, and their fallbacks.
     pub fn identities_of(&self, route: usize) -> Vec<usize> {
-        let mut reached = self.plans[route].identities.clone();
-        let mut next = 0;
-        while let Some(&index) = reached.get(next) {
-            if let WhenMissing::Use(other) = self.identities[index].when_missing
-                && !reached.contains(&other)
-            {
-                reached.push(other);
-            }
-            next += 1;
-        }
-        reached
+        plan::reached(&self.plans[route].identities, &self.identities).into_vec()
     }
 
     fn evidence<'e, 'r>(

@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue, Method};
 
 use super::method::is_in_capitals;
 use super::path;
+use super::source::Source;
 
 /// The pattern of a route: `[METHOD[|METHOD]] [HOST]/PATH` and headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct Pattern {
     pub path: Vec<Segment>,
     /// Headers that must be present, with a value or with any.
     pub headers: Vec<(HeaderName, Option<HeaderValue>)>,
+    /// What the body must say, with a value or with any.
+    pub body: Vec<(Source, Option<String>)>,
 }
 
 /// The host a route matches.
@@ -74,7 +77,7 @@ impl ParseError {
         }
     }
 
-    fn shifted(mut self, by: usize) -> Self {
+    pub(super) fn shifted(mut self, by: usize) -> Self {
         self.at = self.at.start + by..self.at.end + by;
         self
     }
@@ -127,6 +130,7 @@ impl Pattern {
             host,
             path,
             headers: Vec::new(),
+            body: Vec::new(),
         })
     }
 

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::body::{Asked, Wanted};
 use super::identity::{Evidence, How, Identity, Resolved, Source, WhenMissing};
 use super::route::{Route, Target};
 use super::template::{Placeholder, Template};
@@ -18,6 +19,8 @@ pub(super) struct Plan {
     pub(super) scopes: Vec<PlannedScope>,
     /// Its limits.
     pub(super) charges: Vec<PlannedCharge>,
+    /// What its conditions, identities and costs ask of the body.
+    pub(super) asked: Asked,
 }
 
 /// One scope: the parts of its key.
@@ -76,9 +79,11 @@ impl Plan {
         route: &Route,
         rules: &[Rule],
         identities: &[Identity],
+        wanted: &mut Wanted,
         errors: &mut Vec<BuildError>,
     ) -> Self {
         let mut plan = Self {
+            asked: Asked::default(),
             identities: Vec::new(),
             scopes: Vec::new(),
             charges: Vec::new(),
@@ -142,7 +147,43 @@ impl Plan {
             plan.identities.clear();
         }
         plan.check_captures(index, route, identities, errors);
+        match plan.ask(route, rules, identities, wanted) {
+            Some(asked) => plan.asked = asked,
+            None => errors.push(BuildError::BodyAsked { route: index }),
+        }
         plan
+    }
+
+    /// What is asked of the body of a request on this route; `None`: too much is asked of bodies.
+    fn ask(
+        &self,
+        route: &Route,
+        rules: &[Rule],
+        identities: &[Identity],
+        wanted: &mut Wanted,
+    ) -> Option<Asked> {
+        let mut asked = Asked::default();
+        for (source, _) in &route.pattern.body {
+            asked = asked.and(wanted.ask(source)?);
+        }
+        let mut numbers = Vec::new();
+        for charge in &self.charges {
+            let rule = &rules[charge.rule];
+            if let (Cost::Body(cost), None) =
+                (charge.cost.as_ref().unwrap_or(&rule.cost), &rule.settle)
+            {
+                numbers.extend(cost.members());
+            }
+        }
+        for path in numbers {
+            asked = asked.and(wanted.ask_number(path)?);
+        }
+        for index in reached(&self.identities, identities) {
+            for source in &identities[index].sources {
+                asked = asked.and(wanted.ask(source)?);
+            }
+        }
+        Some(asked)
     }
 
     fn scope(&mut self, scope: &Scope) -> usize {
@@ -177,28 +218,36 @@ impl Plan {
         identities: &[Identity],
         errors: &mut Vec<BuildError>,
     ) {
-        let mut reached: SmallVec<[usize; 8]> = self.identities.iter().copied().collect();
-        let mut next = 0;
-        while let Some(identity) = reached.get(next).and_then(|at| identities.get(*at)) {
-            if let WhenMissing::Use(other) = identity.when_missing
-                && !reached.contains(&other)
-            {
-                reached.push(other);
-            }
-            for source in &identity.sources {
+        for reached in reached(&self.identities, identities) {
+            for source in &identities[reached].sources {
                 if let Source::Path(name) = source
                     && route.pattern.capture(name).is_none()
                 {
                     errors.push(BuildError::UnknownCapture {
                         route: index,
-                        identity: reached[next],
+                        identity: reached,
                         name: name.clone(),
                     });
                 }
             }
-            next += 1;
         }
     }
+}
+
+/// These identities, and those that replace them where their keys are missing.
+pub(super) fn reached(asked: &[usize], identities: &[Identity]) -> SmallVec<[usize; 8]> {
+    let mut reached: SmallVec<[usize; 8]> = asked.iter().copied().collect();
+    let mut next = 0;
+    while let Some(identity) = reached.get(next).and_then(|at| identities.get(*at)) {
+        if let WhenMissing::Use(other) = identity.when_missing
+            && other < identities.len()
+            && !reached.contains(&other)
+        {
+            reached.push(other);
+        }
+        next += 1;
+    }
+    reached
 }
 
 impl Rule {

@@ -6,17 +6,21 @@
 //! 2. *path*, segment by segment from the left: a literal, then a capture, then `**`;
 //! 3. *method*: listed, then any (a route for `GET` also takes `HEAD`, after a route that lists
 //!    `HEAD` itself);
-//! 4. *headers*: more conditions, then more of them with a value.
+//! 4. *headers and body*: more conditions, then more of them with a value.
 //!
 //! A route that this order does not separate from another, or that can never win, is an error when
 //! the router is built. A look-up visits a node of a tree at most once, however the literals and
 //! captures are interleaved: each node has one path from its root, so no branch is searched twice.
 
+use std::cell::RefCell;
+
 use hashbrown::HashMap;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use smallvec::SmallVec;
 
+use super::body::BodyFacts;
 use super::pattern::{HostPattern, Pattern, Segment};
+use super::source::Source;
 
 /// The captured segments of a match, in the order of the pattern.
 pub type Captures<'d> = SmallVec<[&'d str; 4]>;
@@ -115,9 +119,25 @@ impl Router {
         path: &'d str,
         headers: &HeaderMap,
     ) -> (Option<Match<'d>>, usize) {
+        let found = self.look_up(method, host, path, headers, None);
+        (found.matched, found.visited)
+    }
+
+    /// Like `find`, for a request whose body says `body`; `None`: it was not read, and then no
+    /// condition on it holds.
+    pub fn look_up<'d>(
+        &self,
+        method: &Method,
+        host: &str,
+        path: &'d str,
+        headers: &HeaderMap,
+        body: Option<&BodyFacts>,
+    ) -> Found<'d> {
         let mut search = Search {
             method,
             headers,
+            body,
+            asking: RefCell::default(),
             captures: Captures::new(),
             visited: 0,
         };
@@ -125,13 +145,14 @@ impl Router {
         let route = self
             .trees(host)
             .find_map(|tree| tree.walk(ROOT, rest, &mut search));
-        (
-            route.map(|route| Match {
+        Found {
+            matched: route.map(|route| Match {
                 route,
                 captures: search.captures,
             }),
-            search.visited,
-        )
+            asking: search.asking.into_inner(),
+            visited: search.visited,
+        }
     }
 
     /// The methods listed by routes that match everything in a request except its method. Visits
@@ -160,10 +181,22 @@ impl Router {
     }
 }
 
+/// The result of a look-up.
+#[derive(Clone, Debug)]
+pub struct Found<'d> {
+    /// The most specific route, if there is one.
+    pub matched: Option<Match<'d>>,
+    /// Routes that are more specific, and would take the request if its body met their conditions.
+    pub asking: SmallVec<[usize; 2]>,
+    visited: usize,
+}
+
 /// The state of one look-up.
 struct Search<'r, 'd> {
     method: &'r Method,
     headers: &'r HeaderMap,
+    body: Option<&'r BodyFacts>,
+    asking: RefCell<SmallVec<[usize; 2]>>,
     captures: Captures<'d>,
     visited: usize,
 }
@@ -354,9 +387,9 @@ impl Leaf {
             .iter()
             .take_while(|candidate| !candidate.methods.is_empty());
         let by_method = |method: &Method| {
-            listed.clone().find(|candidate| {
-                candidate.methods.contains(method) && candidate.headers_match(search.headers)
-            })
+            listed
+                .clone()
+                .find(|candidate| candidate.methods.contains(method) && candidate.matches(search))
         };
         by_method(search.method)
             .or_else(|| {
@@ -371,7 +404,7 @@ impl Leaf {
                     .0
                     .iter()
                     .filter(|candidate| candidate.methods.is_empty());
-                unlisted.find(|candidate| candidate.headers_match(search.headers))
+                unlisted.find(|candidate| candidate.matches(search))
             })
             .map(|candidate| candidate.route)
     }
@@ -383,6 +416,7 @@ struct Candidate {
     route: usize,
     methods: Vec<Method>,
     headers: Vec<(HeaderName, Option<HeaderValue>)>,
+    body: Vec<(Source, Option<String>)>,
 }
 
 impl Candidate {
@@ -391,6 +425,7 @@ impl Candidate {
             route,
             methods: pattern.methods.clone(),
             headers: pattern.headers.clone(),
+            body: pattern.body.clone(),
         }
     }
 
@@ -401,7 +436,25 @@ impl Candidate {
             .iter()
             .filter(|(_, value)| value.is_some())
             .count();
-        (!self.methods.is_empty(), self.headers.len(), valued)
+        let said = self.body.iter().filter(|(_, value)| value.is_some());
+        let conditions = self.headers.len() + self.body.len();
+        (!self.methods.is_empty(), conditions, valued + said.count())
+    }
+
+    fn matches(&self, search: &Search<'_, '_>) -> bool {
+        if !self.headers_match(search.headers) {
+            return false;
+        }
+        if self.body.is_empty() {
+            return true;
+        }
+        let Some(body) = search.body else {
+            search.asking.borrow_mut().push(self.route);
+            return false;
+        };
+        self.body
+            .iter()
+            .all(|(source, wanted)| body_matches(body, source, wanted.as_deref()))
     }
 
     fn headers_match(&self, headers: &HeaderMap) -> bool {
@@ -426,7 +479,13 @@ impl Candidate {
                     .iter()
                     .any(|(other, wanted)| other == name && wanted.is_some() && wanted != value)
         });
-        self.rank() == other.rank() && methods_meet && headers_meet
+        let bodies_meet = !self.body.iter().any(|(source, value)| {
+            let alternative = |(other, wanted): &(Source, Option<String>)| {
+                other == source && wanted.is_some() && wanted != value
+            };
+            value.is_some() && other.body.iter().any(alternative)
+        });
+        self.rank() == other.rank() && methods_meet && headers_meet && bodies_meet
     }
 
     /// Whether it matches every request that `other` matches, apart from host and path.
@@ -443,8 +502,20 @@ impl Candidate {
                 .iter()
                 .any(|(other, wanted)| other == name && (value.is_none() || value == wanted))
         });
-        methods && headers
+        let body = self.body.iter().all(|(source, value)| {
+            let met = |(other, wanted): &(Source, Option<String>)| {
+                other == source && (value.is_none() || value == wanted)
+            };
+            other.body.iter().any(met)
+        });
+        methods && headers && body
     }
+}
+
+/// Whether a condition on the body holds: the value is there, or it is this one.
+pub(super) fn body_matches(body: &BodyFacts, source: &Source, wanted: Option<&str>) -> bool {
+    let value = body.value(source);
+    value.is_some_and(|value| wanted.is_none_or(|wanted| *value == *wanted.as_bytes()))
 }
 
 /// Whether a header condition holds: present, or with this value on one of its lines.

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
+use super::body::BodyFacts;
+use super::claims::SentBody;
+use super::json::Paths;
 use tollgate_limit::Limit;
 
 /// A limit as the file names it: its variants, how it is split into buckets, and what a request
@@ -86,6 +89,72 @@ pub enum Cost {
         /// The highest cost.
         most: u64,
     },
+    /// Read from the request's body.
+    Body(Box<BodyCost>),
+}
+
+/// A cost that is read from the request's body: the largest of the numbers at `paths`, times the
+/// number at `times`, and a unit for every `plus` bytes of the body. A batch costs the sum of its
+/// calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BodyCost {
+    /// The members, by the names that lead to them.
+    pub paths: Vec<Vec<String>>,
+    /// A member by whose number the cost is multiplied.
+    pub times: Option<Vec<String>>,
+    /// Bytes of the body for each unit that is added.
+    pub plus: Option<u64>,
+    /// The cost where none of the members is present.
+    pub default: u64,
+    /// The lowest cost of a call.
+    pub least: u64,
+    /// The highest cost of a call: also where a member is no number, or the body was not read.
+    pub most: u64,
+}
+
+impl BodyCost {
+    /// Every member that it is read from.
+    pub fn members(&self) -> impl Iterator<Item = &Vec<String>> {
+        self.paths.iter().chain(&self.times)
+    }
+
+    /// Units for a request with this body. A number above `most` costs `most`.
+    pub fn units(&self, body: SentBody<'_>) -> u64 {
+        let calls = body.calls();
+        let most = self.most.max(self.least);
+        let units = self.stated(body, calls).unwrap_or(u64::MAX);
+        units.clamp(self.least.saturating_mul(calls), most.saturating_mul(calls))
+    }
+
+    /// The units that the body states; `None`: it cannot be read.
+    fn stated(&self, body: SentBody<'_>, calls: u64) -> Option<u64> {
+        let bytes = match (self.plus, body.length) {
+            (None, _) => 0,
+            (Some(per), Some(length)) => length.div_ceil(per.max(1)),
+            (Some(_), None) => return None,
+        };
+        let of = |path: &Vec<String>| body.facts.and_then(|facts| facts.member(path));
+        if body.facts.is_some_and(BodyFacts::is_unread) {
+            return None;
+        }
+        let mut largest = None;
+        for member in self.paths.iter().filter_map(of) {
+            if member.unreadable {
+                return None;
+            }
+            if member.stated > 0 {
+                let unsaid = self.default.saturating_mul(calls - member.stated);
+                largest = largest.max(Some(member.sum.saturating_add(unsaid)));
+            }
+        }
+        let units = largest.unwrap_or_else(|| self.default.saturating_mul(calls));
+        let times = match self.times.as_ref().and_then(of) {
+            Some(member) if member.unreadable || member.stated > 1 => return None,
+            Some(member) if member.stated == 1 => member.sum.max(1),
+            _ => 1,
+        };
+        Some(units.saturating_mul(times).saturating_add(bytes))
+    }
 }
 
 /// How a charge is corrected from the response.
@@ -127,7 +196,7 @@ pub enum SettleFrom {
         per: u64,
     },
     /// A number in the JSON (or last SSE `data:`) body, by its path of member names.
-    Json(Vec<String>),
+    Json(Arc<Paths>),
 }
 
 /// Which requests a limit counts.

@@ -39,6 +39,12 @@ pub enum Source {
     JwtClaim(String),
     /// `client_certificate`: the subject of the verified client certificate.
     ClientCertificate,
+    /// `json:PATH`: a member of the JSON body, by the names that lead to it.
+    Json(Vec<String>),
+    /// `form:NAME`: a field of a form in the body.
+    Form(String),
+    /// `graphql:operation`: the name of the operation that a GraphQL request executes.
+    GraphqlOperation,
 }
 
 /// A key that can be read in more than one way.
@@ -63,7 +69,7 @@ impl Source {
             ("address" | "bearer" | "basic" | "client_certificate", Some(_)) => Err(
                 ParseError::new(kind.len()..text.len(), format!("`{kind}` takes no name")),
             ),
-            ("header" | "cookie" | "query" | "path" | "jwt", None | Some("")) => {
+            ("header" | "cookie" | "query" | "path" | "jwt" | "json" | "form", None | Some("")) => {
                 Err(ParseError::new(
                     0..text.len(),
                     format!("`{kind}` needs a name: `{kind}:NAME`"),
@@ -79,9 +85,18 @@ impl Source {
             ("query", Some(name)) => Ok(Self::Query(name.to_owned())),
             ("path", Some(name)) => Ok(Self::Path(name.to_owned())),
             ("jwt", Some(name)) => Ok(Self::JwtClaim(name.to_owned())),
+            ("json", Some(path)) => json_path(path)
+                .map(Self::Json)
+                .map_err(|error| error.shifted(at.start)),
+            ("form", Some(name)) => Ok(Self::Form(name.to_owned())),
+            ("graphql", Some("operation")) => Ok(Self::GraphqlOperation),
+            ("graphql", _) => Err(ParseError::new(
+                0..text.len(),
+                "of a GraphQL request there is `graphql:operation`",
+            )),
             _ => {
                 let what = "a key is `address`, `header:NAME`, `bearer`, `basic`, `cookie:NAME`, `query:NAME`, `path:NAME`, \
-                            `jwt:CLAIM` or `client_certificate`";
+                            `jwt:CLAIM`, `client_certificate`, `json:PATH`, `form:NAME` or `graphql:operation`";
                 Err(ParseError::new(
                     0..kind.len(),
                     format!("`{kind}` is no source of a key: {what}"),
@@ -102,7 +117,15 @@ impl Source {
             Self::Path(name) => format!("path:{name}"),
             Self::JwtClaim(name) => format!("jwt:{name}"),
             Self::ClientCertificate => "client_certificate".into(),
+            Self::Json(path) => format!("json:{}", path.join(".")),
+            Self::Form(name) => format!("form:{name}"),
+            Self::GraphqlOperation => "graphql:operation".into(),
         }
+    }
+
+    /// Whether it is read from the request's body.
+    pub const fn is_of_body(&self) -> bool {
+        matches!(self, Self::Json(_) | Self::Form(_) | Self::GraphqlOperation)
     }
 
     /// Whether a client can invent its value, so that each new value gets a new bucket.
@@ -115,8 +138,32 @@ impl Source {
                 | Self::Cookie(_)
                 | Self::Query(_)
                 | Self::Path(_)
+                | Self::Json(_)
+                | Self::Form(_)
+                | Self::GraphqlOperation
         )
     }
+}
+
+/// The names that lead to a member of a JSON text, as the file writes them: joined by dots.
+///
+/// # Errors
+/// The mistake and its byte range. A name may have any character except the dot; text meant as an
+/// index or a query would never be found.
+pub fn json_path(path: &str) -> Result<Vec<String>, ParseError> {
+    let empty = path.split('.').any(str::is_empty);
+    let rooted = path.starts_with(['$', '/']).then_some(0);
+    let wrong = rooted
+        .or_else(|| path.find(['[', ']', '*', '"', '\'']))
+        .or(empty.then_some(0));
+    let Some(at) = wrong else {
+        return Ok(path.split('.').map(str::to_owned).collect());
+    };
+    let end = if empty { path.len() } else { at + 1 };
+    Err(ParseError::new(
+        at..end,
+        "names joined by dots were expected, like `usage.total_tokens`",
+    ))
 }
 
 /// The value of a header; absent or empty: `None`.
@@ -288,17 +335,23 @@ pub(super) fn query<'r>(
     request: &Descriptor<'r>,
     name: &str,
 ) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
-    let Some(query) = request.query else {
-        return Ok(None);
-    };
+    request
+        .query
+        .map_or(Ok(None), |query| parameter(query.as_bytes(), name))
+}
+
+/// The value of a parameter in the form of a query.
+pub(super) fn parameter<'r>(
+    query: &'r [u8],
+    name: &str,
+) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
     let read = |text: &'r [u8]| {
         let equals = memchr::memchr(b'=', text).unwrap_or(text.len());
         let value = text.get(equals + 1..).unwrap_or_default();
         (*decoded(&text[..equals], true) == *name.as_bytes()).then(|| decoded(value, true))
     };
-    if memchr::memchr(b';', query.as_bytes()).is_some() {
+    if memchr::memchr(b';', query).is_some() {
         let odd = query
-            .as_bytes()
             .split(|byte| *byte == b'&')
             .filter(|parameter| parameter.contains(&b';'));
         if odd
@@ -308,7 +361,7 @@ pub(super) fn query<'r>(
             return Err(Ambiguous);
         }
     }
-    let parameters = || query.as_bytes().split(|byte| *byte == b'&');
+    let parameters = || query.split(|byte| *byte == b'&');
     let named = |text: &[u8]| {
         resembles(
             &decoded(

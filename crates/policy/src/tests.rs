@@ -1,5 +1,6 @@
 //! The whole way from a request to its claims, on policies built by hand.
 
+mod bodies;
 mod conflicts;
 mod edits;
 mod explained;
@@ -279,7 +280,7 @@ fn a_cost_comes_from_where_the_limit_or_route_says() {
     };
     let cost = |values: &[&str]| {
         let headers: Vec<_> = values.iter().map(|value| ("x-cost", *value)).collect();
-        from_header.units(&send("GET /", &headers).headers, None)
+        from_header.units(&send("GET /", &headers).headers, None.into())
     };
     for (values, expected) in [
         (&[][..], 3),
@@ -305,10 +306,10 @@ fn a_cost_comes_from_where_the_limit_or_route_says() {
     let units = |body| by_length.units(&HeaderMap::new(), body);
     assert_eq!(
         [
-            units(Some(0)),
-            units(Some(1001)),
-            units(Some(1 << 40)),
-            units(None)
+            units(Some(0).into()),
+            units(Some(1001).into()),
+            units(Some(1 << 40).into()),
+            units(None.into())
         ],
         [1, 2, 9, 9]
     );

@@ -250,7 +250,7 @@ impl<'p> Subject<'p> {
             let price = rule.price(
                 limit.cost.as_ref(),
                 &http::HeaderMap::new(),
-                record.received,
+                record.received.into(),
             );
             let cost = self.cost(limit.rule, price, record);
             self.variants(side, limit.rule, &rule.live, &key, cost);
@@ -307,7 +307,7 @@ impl<'p> Subject<'p> {
                 key.extend_from_slice(policy.address.key(client).as_bytes());
             }
             let tier: Option<Arc<str>> = (!own.tier.is_empty()).then(|| own.tier.as_str().into());
-            let price = rule.price(limit.cost.as_ref(), &request.headers, request.body);
+            let price = rule.price(limit.cost.as_ref(), &request.headers, request.body.into());
             let is_read = self.needs[limit.rule].price.is_some();
             let cost = logged
                 .filter(|_| is_read)

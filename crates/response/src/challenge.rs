@@ -25,6 +25,9 @@ pub fn challenge(identity: &Identity) -> Option<HeaderValue> {
         Source::Path(name) => api_key(&realm, "path", name),
         Source::ClientCertificate => format!("ClientCertificate realm={realm}"),
         Source::Address => format!("Address realm={realm}"),
+        Source::Json(_) | Source::Form(_) | Source::GraphqlOperation => {
+            api_key(&realm, "body", &source.words())
+        }
         // These sources have registered schemes.
         Source::Bearer | Source::JwtClaim(_) | Source::BasicUser => return None,
     };

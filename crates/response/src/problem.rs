@@ -95,6 +95,15 @@ impl Problem {
     /// The JSON of a request is not what the resource takes.
     pub const BAD_JSON: Self =
         Self::MALFORMED.saying("The JSON document is not what this resource takes.");
+    /// The body is no JSON, and something in it must be known.
+    pub const BODY_MALFORMED: Self =
+        Self::MALFORMED.saying("The body of the request is not valid JSON in UTF-8.");
+    /// The body says something twice, or in a form that servers read differently.
+    pub const BODY_AMBIGUOUS: Self = Self::MALFORMED
+        .saying("A value in the body of the request is given twice, or has no single meaning.");
+    /// The calls of a batch are limited differently.
+    pub const BODY_MIXED: Self = Self::MALFORMED
+        .saying("The calls of the batch are limited differently: send them one by one.");
     /// The request broke off. The client is gone, so only the log shows this, as 499.
     pub const CLIENT_GONE: Self = Self {
         kind: "urn:problem-type:tollgate:client-gone",
@@ -195,6 +204,20 @@ impl Problem {
     /// 413: the document sent to the listener for decisions is too large.
     pub const DOCUMENT_TOO_LARGE: Self =
         Self::BODY_TOO_LARGE.saying("The document is larger than 256 KiB.");
+    /// 413: the route depends on the body, which is too large for that.
+    pub const BODY_TOO_LARGE_TO_ROUTE: Self =
+        Self::BODY_TOO_LARGE.saying("The body of the request is too large to find its route.");
+    /// 415: the charset of the body is not UTF-8, and something in it must be known.
+    pub const BODY_CHARSET: Self = Self {
+        status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        kind: "urn:problem-type:tollgate:unsupported-media-type",
+        title: "The body cannot be read",
+        detail: "The body of the request must be in UTF-8.",
+        grpc: INTERNAL,
+    };
+    /// 415: the body is compressed, and something in it must be known.
+    pub const BODY_COMPRESSED: Self =
+        Self::BODY_CHARSET.saying("The body of the request must not be compressed.");
     /// 414: the target is longer than the server allows.
     pub const TARGET_TOO_LONG: Self = Self {
         status: StatusCode::URI_TOO_LONG,

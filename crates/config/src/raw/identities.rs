@@ -14,7 +14,8 @@ table! {
     RawIdentity {
         /// Where the key is in a request: `header:NAME`, `bearer`, `basic` (the user), `jwt:CLAIM`, `cookie:NAME`, `query:NAME`,
         /// `path:NAME`, `client_certificate` (its subject, or where that is empty its first alternative name as `dns:NAME`, `uri:URI` or
-        /// `email:ADDRESS`) or `address`. A list takes all of them together; `{ first_of = [...] }` takes the first that is present.
+        /// `email:ADDRESS`), `address`, or a part of the body: `json:PATH` (a member of JSON, the names that lead to it joined by dots), `form:NAME`
+        /// or `graphql:operation`. A list takes all of them together; `{ first_of = [...] }` takes the first that is present.
         @required("key = \"header:x-api-key\" says where the key is in a request") key: ShortOr<OneOrMany<KeySource>, RawFirstOf> => "header:x-api-key",
         /// How a request without the key is treated: `refuse` (401), `skip` (limits by this identity are left out), `use:address`
         /// (the address counts instead) or `use:IDENTITY` (another identity counts instead). `{ use = "address", tier = "anonymous" }`

@@ -39,7 +39,7 @@ table! {
         /// How a request without the key is treated, if `per` names a source of a key. As in `[identities]`.
         when_missing: ShortOr<Text, super::RawWhenMissing> => "use:address",
         /// What a request costs. A route may set its own cost.
-        cost: Cost = 1 => { header = "x-cost", default = 1, max = 50 },
+        cost: Cost = 1 => { json = "max_tokens", default = 1000, max = 30000, plus = "body_bytes" },
         /// Charges an estimate, and corrects it to the cost that the response states.
         settle: Settlement => { from = "json:usage.total_tokens", estimate = 500 },
         /// Which requests count: `all`, `failures` (401 and 403), or a list of response statuses like `["401", "5xx"]`. All others are
@@ -179,7 +179,7 @@ words! {
 }
 
 table! {
-    /// A cost that depends on the request: on a header, or on its `Content-Length`.
+    /// A cost that depends on the request: on a header, on its `Content-Length`, or on its body.
     RawCost {
         /// The request header that states the cost.
         header: Text => "x-cost",
@@ -187,7 +187,14 @@ table! {
         content_length: bool = false => true,
         /// Bytes per unit, for `content_length`.
         per: Bytes [1..=1 << 40] = "1KiB",
-        /// The cost of a request without the header. Default: 1. A header with characters other than digits costs `max`.
+        /// The member of the JSON body that states the cost, or several of which the largest number counts. A body that is not read, or
+        /// where it is no number, costs `max`.
+        json: OneOrMany<Text> => ["max_tokens", "max_completion_tokens"],
+        /// For `json`: a member by whose number the cost is multiplied.
+        times: Text => "n",
+        /// For `json`: `body_bytes` adds a unit for each byte of the body, `body_bytes / 4` a unit for every 4 bytes.
+        plus: Text => "body_bytes / 4",
+        /// The cost of a request without the header or the member. Default: 1. A header with characters other than digits costs `max`.
         default: u64 => 1,
         /// The least that a request costs.
         min: u64 = 1,

@@ -8,7 +8,7 @@ use crate::text::Text;
 use crate::validate::responses::{
     HeaderNameText, HeaderText, QuotaHeaders, Refusal, check_responses,
 };
-use crate::validate::routes::{HeaderPattern, MethodText};
+use crate::validate::routes::{BodyPattern, HeaderPattern, MethodText};
 use tollgate_policy::{Cost, Reset, Responses};
 
 table! {
@@ -16,7 +16,7 @@ table! {
     /// `respond` and `redirect` is the target.
     RawRoute {
         /// The requests that match: `[METHOD[|METHOD]] [HOST]/PATH`, where `{name}` is one segment and `**` the rest; or a table, which can
-        /// also name headers. The most specific route takes the request; the order of the routes does not matter.
+        /// also name headers, and members of the body. The most specific route takes the request; the order of the routes does not matter.
         @required("match = \"GET /v1/{id}\" matches one path, match = \"/**\" everything") r#match: ShortOr<Text, RawMatch> => "POST /v1/search/{index}",
         /// The route's name in logs and metrics. Default: what it matches.
         name: Text => "search",
@@ -64,6 +64,8 @@ table! {
         @required("path = \"/v1/**\"") path: Text => "/v1/{name}/**",
         /// Headers that must be present with this value; `*` stands for any value.
         headers: Named<HeaderPattern> => { "x-version" = "2" },
+        /// What the body must say: `json:PATH`, `form:NAME` or `graphql:operation` with this value; `*` stands for any value.
+        body: Named<BodyPattern> => { "json:method" = "tools/call", "json:params.name" = "search" },
     }
 }
 

@@ -52,6 +52,11 @@ settings! {
         via: Option<String> as ViaName = "tollgate" => "edge-1",
         /// How a path with an encoded slash (`%2f`) is treated.
         encoded_slash: EncodedSlash = "keep" => "refuse",
+        /// Bytes of a request's body that are read before the limits decide, 1KiB to 1MiB: only where a route, an identity or a cost is made
+        /// of the body (`json:model`). A longer body counts as one without the key; where a route depends on it, the response is 413.
+        body_facts: usize as Bytes<usize> [1 << 10..=1 << 20] = "64KiB" => "256KiB",
+        /// How a compressed body is treated where a route, an identity or a cost is made of it.
+        compressed_bodies: CompressedBodies = "refuse" => "skip",
         /// Judges a changed file by recent requests before it takes effect, and refuses it where it would newly limit too many
         /// of them. Without this table every valid file is taken.
         reload: Option<ReloadGuard> => { refuse_if_newly_limited = "1% of keys" },
@@ -101,6 +106,16 @@ words! {
         Keep = "keep",
         /// The response is 400: for upstreams that treat it as a slash.
         Refuse = "refuse",
+    }
+}
+
+words! {
+    /// How a compressed body is treated where something in it must be known.
+    pub enum CompressedBodies {
+        /// The response is 415.
+        Refuse = "refuse",
+        /// It counts as a body without the key: a client can then leave the key out by compressing its body.
+        Skip = "skip",
     }
 }
 

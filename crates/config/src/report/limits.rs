@@ -39,7 +39,7 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
         let from = match &settle.from {
             SettleFrom::Header(name) => format!("the response header {name}"),
             SettleFrom::Bytes { per } => format!("the bytes sent, {per} to a unit"),
-            SettleFrom::Json(path) => format!("{} in the response", path.join(".")),
+            SettleFrom::Json(paths) => format!("{} in the response", paths.words().join(" + ")),
         };
         let _ = writeln!(
             text,
@@ -163,6 +163,22 @@ pub(super) fn cost(cost: &Cost) -> Option<String> {
         Cost::ContentLength { per, least, most } => Some(format!(
             "1 for each {per} bytes of its length, {least} to {most}"
         )),
+        Cost::Body(cost) => {
+            let names: Vec<String> = cost.paths.iter().map(|path| path.join(".")).collect();
+            let mut text = format!("what {} in its body says", names.join(" or "));
+            if let Some(times) = &cost.times {
+                text += &format!(", times {}", times.join("."));
+            }
+            match cost.plus {
+                Some(1) => text += ", and 1 for each byte of its body",
+                Some(per) => text += &format!(", and 1 for every {per} bytes of its body"),
+                None => {}
+            }
+            let (least, most, default) = (cost.least, cost.most, cost.default);
+            Some(format!(
+                "{text}, {least} to {most}, {default} where it says nothing"
+            ))
+        }
     }
 }
 

@@ -1,7 +1,12 @@
 //! The cost of a request: constants, headers, lengths, settlements, and which requests count.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
+mod of_body;
+
+use self::of_body::{from_body, member};
 use super::responses::header_name_of;
 use crate::context::Context;
 use crate::lists::{OneOrMany, ShortOr};
@@ -10,6 +15,7 @@ use crate::reader::{Node, Read};
 use crate::schema::Defs;
 use crate::source::{At, Place};
 use crate::text::{Text, texts};
+use tollgate_policy::json::Paths;
 use tollgate_policy::{Cost, Count, Settle, SettleFrom, StatusMatch};
 
 /// What one variant of a limit can pay at once.
@@ -51,6 +57,15 @@ fn from_request(raw: &RawCost, place: Place, context: &mut Context<'_>) -> Optio
         return None;
     }
     let most = most.value;
+    if let Some(json) = raw.json.get() {
+        return from_body(raw, json, least..=most, place, context);
+    }
+    for (key, at) in [("times", raw.times.place()), ("plus", raw.plus.place())] {
+        if let Some(place) = at {
+            let title = format!("`{key}` is for a cost that the body says");
+            context.error(title, place, "`json` is missing");
+        }
+    }
     match (raw.header.get(), raw.content_length().value) {
         (Some(header), true) => {
             let title = "a cost comes from a header or from the length, not from both";
@@ -85,8 +100,8 @@ fn from_request(raw: &RawCost, place: Place, context: &mut Context<'_>) -> Optio
             Some(Cost::ContentLength { per, least, most })
         }
         (None, false) => {
-            context.error("a cost needs `header` or `content_length`", place, "`header` is missing").help(
-                "write { header = \"x-cost\", max = 50 } or { content_length = true, per = \"1KiB\", max = 1000 }",
+            context.error("a cost needs `header`, `json` or `content_length`", place, "`header` is missing").help(
+                "write { header = \"x-cost\", max = 50 }, { json = \"max_tokens\", max = 30000 } or { content_length = true, per = \"1KiB\", max = 1000 }",
             );
             None
         }
@@ -157,32 +172,13 @@ fn settle_from(raw: &RawSettle, context: &mut Context<'_>) -> Option<SettleFrom>
         let place = from.part("header:".len(), written.len());
         return header_name_of(name, place, context).map(SettleFrom::Header);
     }
-    let Some(path) = written.strip_prefix("json:") else {
+    if !written.starts_with("json:") {
         let title = format!("a cost cannot be settled from `{written}`");
         let label = "`header:NAME`, `bytes` or `json:PATH` was expected";
         context.error(title, from.place, label);
         return None;
-    };
-    // A name may have any character except the dot; text meant as an index or a query would never
-    // be found.
-    let empty = path.split('.').any(str::is_empty);
-    let rooted = path.starts_with(['$', '/']).then_some(0);
-    let wrong = rooted
-        .or_else(|| path.find(['[', ']', '*', '"', '\'']))
-        .or(empty.then_some(0));
-    if let Some(at) = wrong {
-        let start = "json:".len() + at;
-        let end = if empty { written.len() } else { start + 1 };
-        let title = format!("`{path}` is not a path into JSON");
-        let label = "names joined by dots were expected, like `usage.total_tokens`";
-        context.error(title, from.part(start, end), label).help(
-            "a path leads through objects by the names of their members; there are no lists, indices or wildcards",
-        );
-        return None;
     }
-    Some(SettleFrom::Json(
-        path.split('.').map(str::to_owned).collect(),
-    ))
+    member(from, "json:".len(), context).map(|path| SettleFrom::Json(Arc::new(Paths::one(path))))
 }
 
 /// `count`.
@@ -246,6 +242,7 @@ pub(crate) fn check_payable(
         Cost::Header { least, most, .. } | Cost::ContentLength { least, most, .. } => {
             (*least, *most)
         }
+        Cost::Body(cost) => (cost.least, cost.most),
     };
     for amount in amounts {
         let whose = match &amount.tier {

@@ -145,7 +145,7 @@ pub(crate) const UNVERIFIED_CLAIM: &str =
 
 /// One source of a key.
 pub(crate) fn source(text: &At<Text>, context: &mut Context<'_>) -> Option<Source> {
-    const KINDS: [&str; 9] = [
+    const KINDS: [&str; 12] = [
         "address",
         "header",
         "bearer",
@@ -155,6 +155,9 @@ pub(crate) fn source(text: &At<Text>, context: &mut Context<'_>) -> Option<Sourc
         "path",
         "jwt",
         "client_certificate",
+        "json",
+        "form",
+        "graphql",
     ];
     let error = match Source::parse(text.as_str()) {
         Ok(source) => return Some(source),
@@ -176,7 +179,7 @@ pub(crate) fn source(text: &At<Text>, context: &mut Context<'_>) -> Option<Sourc
     context
         .error(title, text.part(0, kind.len()), label)
         .maybe_help(header)
-        .note("sources are `address`, `header:NAME`, `bearer`, `basic`, `cookie:NAME`, `query:NAME`, `path:NAME`, `jwt:CLAIM` and `client_certificate`");
+        .note("sources are `address`, `header:NAME`, `bearer`, `basic`, `cookie:NAME`, `query:NAME`, `path:NAME`, `jwt:CLAIM`, `client_certificate`, `json:PATH`, `form:NAME` and `graphql:operation`");
     None
 }
 

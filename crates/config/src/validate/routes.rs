@@ -7,7 +7,7 @@ mod edits;
 mod matching;
 mod target;
 
-pub(crate) use matching::{HeaderPattern, MethodText};
+pub(crate) use matching::{BodyPattern, HeaderPattern, MethodText};
 
 use std::sync::Arc;
 
@@ -140,8 +140,8 @@ fn route(
     })
 }
 
-/// The name of a route without a name in the file: its pattern, and the headers that distinguish it
-/// from another route with that pattern.
+/// The name of a route without a name in the file: its pattern, and the headers and parts of the body
+/// that distinguish it from another route with that pattern.
 fn own_name(pattern: &Pattern) -> String {
     let mut name = pattern.to_string();
     for (header, value) in &pattern.headers {
@@ -149,6 +149,12 @@ fn own_name(pattern: &Pattern) -> String {
         match value.as_ref().and_then(|value| value.to_str().ok()) {
             Some(value) => name.push_str(&format!(" [{header}: {value}]")),
             None => name.push_str(&format!(" [{header}]")),
+        }
+    }
+    for (source, value) in &pattern.body {
+        match value {
+            Some(value) => name.push_str(&format!(" [{}: {value}]", source.words())),
+            None => name.push_str(&format!(" [{}]", source.words())),
         }
     }
     name

@@ -201,6 +201,7 @@ fn returns_to_itself(route: &Route) -> bool {
     same_host
         && rest.iter().all(is_query)
         && pattern.headers.is_empty()
+        && pattern.body.is_empty()
         && (pattern.methods.is_empty() || pattern.methods.contains(&http::Method::GET))
 }
 

@@ -38,7 +38,7 @@ use tollgate_net::worker::Worker;
 use tollgate_policy::address::NetSet;
 use tollgate_response::Problem;
 
-pub(crate) use original::Original;
+pub(crate) use original::{Original, Unread};
 pub use permits::Permits;
 
 /// The settings of the listeners for decisions. A reload replaces them.

@@ -15,7 +15,7 @@ use tollgate_net::timers::Expiry;
 /// count: while the upstream accepts nothing, and while other bodies that the gateway holds back
 /// leave this client no flow-control window.
 #[derive(Debug)]
-pub(super) struct MinimumRate {
+pub(crate) struct MinimumRate {
     idle: Expiry,
     /// The minimum rate in bytes a second; 0: no such bound.
     rate: u64,
@@ -41,7 +41,7 @@ struct Wait {
 impl MinimumRate {
     /// A silence may last `idle`. Over the total time of waiting, beyond `grace`, the body must
     /// arrive at `rate` bytes a second. `window` is the client's flow-control window.
-    pub(super) fn new(idle: Micros, rate: u64, grace: Micros, window: Option<Window>) -> Self {
+    pub(crate) fn new(idle: Micros, rate: u64, grace: Micros, window: Option<Window>) -> Self {
         Self {
             idle: Expiry::after(idle.into()),
             rate,
@@ -56,7 +56,7 @@ impl MinimumRate {
 
     /// Called while the body is awaited; ready with the error if that has lasted too long.
     /// `streams`: the response has begun, and nothing waits for the end of the body.
-    pub(super) fn poll(&mut self, cx: &Context<'_>, streams: bool) -> Poll<BodyError> {
+    pub(crate) fn poll(&mut self, cx: &Context<'_>, streams: bool) -> Poll<BodyError> {
         if self.wait.is_none() {
             self.wait = Some(Wait {
                 since: Instant::now(),
@@ -105,7 +105,7 @@ impl MinimumRate {
     }
 
     /// Ends the wait, with this many bytes received.
-    pub(super) fn came(&mut self, bytes: usize) {
+    pub(crate) fn came(&mut self, bytes: usize) {
         self.idle.reset();
         if let Some(wait) = self.wait.take() {
             let shut = self.shut().saturating_sub(wait.shut);

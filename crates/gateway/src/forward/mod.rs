@@ -45,6 +45,7 @@ use tokio::time::Instant;
 
 pub use error::ForwardError;
 pub use incidents::{ServerHealth, ServerStatus};
+pub(crate) use minimum_rate::MinimumRate;
 pub use request_body::RequestBody;
 pub use response::{UpstreamHttp1, UpstreamHttp2};
 pub use stream::Stream;

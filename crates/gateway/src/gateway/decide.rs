@@ -16,7 +16,7 @@ use crate::headers::{HeaderSet, RequestHeaders};
 use crate::rejection::Rejection;
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_limiter::Cause;
-use tollgate_policy::{Claimed, Claims, FilledEdits, Identified};
+use tollgate_policy::{BodyFacts, Claimed, Claims, FilledEdits, Identified};
 use tollgate_response::Asked;
 
 impl Gateway {
@@ -95,7 +95,16 @@ impl Gateway {
             target.present.has(HeaderSet::UNDERSCORED),
             request.headers_mut(),
         );
-        let described = describe(policy, &connection, &target, &request)?;
+        let mut described = describe(policy, &connection, &target, &request)?;
+        let asked = policy.asked(&policy.find_route(&described));
+        let unread = BodyFacts::unread(&policy.wanted, None);
+        if !asked.is_empty() && !request.body().is_end_stream() {
+            // The program that asks keeps the body.
+            if asked.routes() {
+                return Err(Rejection::TooBigToRoute);
+            }
+            described.body = Some(&unread);
+        }
         let matched = policy
             .route(&described)
             .ok_or_else(|| checks::unrouted(policy, &described))?;

@@ -20,6 +20,7 @@ fn policy() -> Arc<Policy> {
         },
         egress: false,
         keeps_slashes: false,
+        body: tollgate_policy::BodySettings::default(),
     };
     Arc::new(Policy::build(parts).expect("an empty policy is valid"))
 }

@@ -1,10 +1,13 @@
-//! Finds one number in a JSON or server-sent-events body while it streams past, in constant memory.
+//! Finds numbers in a JSON or server-sent-events body while it streams past, in constant memory.
 //!
-//! It does not store the body: a few words of state follow the nesting, and the last number at the
-//! wanted path wins (an event stream repeats the member until its final value). Upstreams send this
-//! input, so malformed text finds nothing and never causes an error.
+//! The last number at each path wins: an event stream repeats a member until its final value.
+//! Upstreams send this input, so malformed text finds nothing and never causes an error.
 
 use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use tollgate_policy::json::{Paths, Reader};
 
 /// The format in which a body contains its JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +36,7 @@ impl Carrier {
     }
 }
 
-/// Scans a body and remembers the last number at one path of member names.
+/// Scans a body and remembers the last number at each path of member names.
 #[derive(Debug)]
 pub struct FieldScanner {
     carrier: Carrier,
@@ -43,7 +46,7 @@ pub struct FieldScanner {
     after_cr: bool,
     /// Whether the event that ends the stream has arrived.
     done: bool,
-    json: Json,
+    json: Reader,
 }
 
 /// The position of the scanner in a line of an event stream.
@@ -58,22 +61,41 @@ enum Line {
 }
 
 impl FieldScanner {
-    /// A scanner for the number at `path`, outermost member first.
-    pub fn new(carrier: Carrier, path: Arc<[String]>) -> Self {
+    /// A scanner for the numbers at `paths`.
+    pub fn new(carrier: Carrier, paths: &Arc<Paths>) -> Self {
         Self {
             carrier,
             line: Line::Start(0),
             after_cr: false,
             done: false,
-            json: Json::new(path),
+            json: Reader::response(paths),
         }
     }
 
     /// Scans the next piece of the body.
     pub fn feed(&mut self, piece: &[u8]) {
         match self.carrier {
-            Carrier::Json => piece.iter().for_each(|byte| self.json.feed(*byte)),
-            Carrier::Events => piece.iter().for_each(|byte| self.feed_event(*byte)),
+            Carrier::Json => self.json.feed(piece),
+            Carrier::Events => {
+                let mut rest = piece;
+                while let Some((&byte, after)) = rest.split_first() {
+                    rest = if self.line == Line::Data(None) {
+                        let end = memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
+                        let (run, after) = rest.split_at(end);
+                        self.json.feed(run);
+                        match after.split_first() {
+                            Some((&byte, after)) => {
+                                self.feed_event(byte);
+                                after
+                            }
+                            None => after,
+                        }
+                    } else {
+                        self.feed_event(byte);
+                        after
+                    };
+                }
+            }
         }
     }
 
@@ -83,10 +105,9 @@ impl FieldScanner {
         self.done
     }
 
-    /// The last number found; to be called when the body has ended.
-    pub fn finish(mut self) -> Option<u64> {
-        self.json.end_number();
-        self.json.found
+    /// The last number at each path; to be called when the body has ended.
+    pub fn finish(self) -> SmallVec<[Option<u64>; 2]> {
+        self.json.numbers()
     }
 
     fn feed_event(&mut self, byte: u8) {
@@ -99,7 +120,7 @@ impl FieldScanner {
             (line, b'\n' | b'\r') => {
                 self.done |= line == Line::Data(Some(DONE_LENGTH));
                 // The data lines of an event are joined by line feeds.
-                self.json.feed(b'\n');
+                self.json.feed(b"\n");
                 self.line = Line::Start(0);
             }
             (Line::Start(matched), byte) if DATA[usize::from(matched)] == byte => {
@@ -118,7 +139,7 @@ impl FieldScanner {
                     Some(at) if DONE.get(usize::from(at)) == Some(&byte) => Some(at + 1),
                     _ => None,
                 });
-                self.json.feed(byte);
+                self.json.feed(&[byte]);
             }
             (Line::Other, _) => {}
         }
@@ -129,297 +150,29 @@ impl FieldScanner {
 const DONE: &[u8] = b"[DONE]";
 const DONE_LENGTH: u8 = 6;
 
-/// Follows the nesting of a JSON text as far as one path of member names requires.
-#[derive(Debug)]
-struct Json {
-    path: Arc<[String]>,
-    /// The nesting depth of objects and arrays.
-    depth: usize,
-    /// The number of path names that the enclosing objects match; never more than `depth - 1`.
-    matched: usize,
-    token: Token,
-    /// Whether the string just read equals the next name of the path, at the right depth.
-    name_fits: bool,
-    /// Whether a colon followed that name: the next value is the wanted one.
-    wanted: bool,
-    found: Option<u64>,
-}
-
-/// The token that is being read.
-#[derive(Clone, Copy, Debug)]
-enum Token {
-    Between,
-    /// A string: the number of bytes that equal the wanted name so far; `None`: it differs.
-    Text {
-        fits: Option<usize>,
-        escape: Escape,
-    },
-    /// The wanted number; a fraction rounds it up.
-    Number {
-        value: u64,
-        fraction: Fraction,
-    },
-    /// The characters of another value.
-    Other,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fraction {
-    None,
-    Zero,
-    Some,
-}
-
-impl Json {
-    fn new(path: Arc<[String]>) -> Self {
-        Self {
-            path,
-            depth: 0,
-            matched: 0,
-            token: Token::Between,
-            name_fits: false,
-            wanted: false,
-            found: None,
-        }
-    }
-
-    fn restart(&mut self) {
-        self.end_number();
-        (self.depth, self.matched, self.name_fits, self.wanted) = (0, 0, false, false);
-        self.token = Token::Between;
-    }
-
-    fn feed(&mut self, byte: u8) {
-        match self.token {
-            Token::Text { fits, escape } => self.token = self.text(byte, fits, escape),
-            Token::Number { value, fraction } => match (byte, fraction) {
-                (b'0'..=b'9', Fraction::None) => {
-                    let value = value
-                        .saturating_mul(10)
-                        .saturating_add(u64::from(byte - b'0'));
-                    self.token = Token::Number { value, fraction };
-                }
-                (b'.', Fraction::None) => {
-                    self.token = Token::Number {
-                        value,
-                        fraction: Fraction::Zero,
-                    }
-                }
-                (b'0', Fraction::Zero) => {}
-                (b'0'..=b'9', _) => {
-                    self.token = Token::Number {
-                        value,
-                        fraction: Fraction::Some,
-                    }
-                }
-                // An exponent: costs are not written with one.
-                (b'e' | b'E' | b'+' | b'-' | b'.', _) => self.token = Token::Other,
-                _ => {
-                    self.end_number();
-                    self.between(byte);
-                }
-            },
-            Token::Other if matches!(byte, b',' | b'}' | b']' | b'\n' | b' ' | b'\t' | b'\r') => {
-                self.token = Token::Between;
-                self.between(byte);
-            }
-            Token::Other => {}
-            Token::Between => self.between(byte),
-        }
-    }
-
-    fn text(&mut self, byte: u8, fits: Option<usize>, escape: Escape) -> Token {
-        if let (b'"', Escape::None | Escape::High(_)) = (byte, escape) {
-            let whole = matches!(escape, Escape::None);
-            self.name_fits =
-                whole && fits.is_some_and(|length| length == self.path[self.matched].len());
-            return Token::Between;
-        }
-        let (escape, character) = escape.next(byte);
-        let fits = match character {
-            Read::Nothing => fits,
-            Read::Byte(byte) => self.extend(fits, &[byte]),
-            Read::Character(character) => {
-                self.extend(fits, character.encode_utf8(&mut [0; 4]).as_bytes())
-            }
-            Read::Unpaired => None,
-        };
-        Token::Text { fits, escape }
-    }
-
-    /// Extends a match of the wanted name by `bytes`.
-    fn extend(&self, fits: Option<usize>, bytes: &[u8]) -> Option<usize> {
-        let at = fits?;
-        let end = at + bytes.len();
-        (self.path[self.matched].as_bytes().get(at..end)? == bytes).then_some(end)
-    }
-
-    fn between(&mut self, byte: u8) {
-        match byte {
-            b' ' | b'\t' | b'\n' | b'\r' => {}
-            b'"' => {
-                // A name of the path counts only in the object to which the preceding names lead.
-                let fits = (!self.wanted && self.depth == self.matched + 1).then_some(0);
-                self.wanted = false;
-                self.token = Token::Text {
-                    fits,
-                    escape: Escape::None,
-                };
-            }
-            b':' => self.wanted = std::mem::take(&mut self.name_fits),
-            b'{' | b'[' => {
-                self.depth += 1;
-                if std::mem::take(&mut self.wanted)
-                    && byte == b'{'
-                    && self.matched + 1 < self.path.len()
-                {
-                    self.matched += 1;
-                }
-                self.name_fits = false;
-            }
-            b'}' | b']' => {
-                self.depth = self.depth.saturating_sub(1);
-                self.matched = self.matched.min(self.depth.saturating_sub(1));
-                (self.wanted, self.name_fits) = (false, false);
-            }
-            b',' => (self.wanted, self.name_fits) = (false, false),
-            b'0'..=b'9'
-                if std::mem::take(&mut self.wanted) && self.matched + 1 == self.path.len() =>
-            {
-                self.token = Token::Number {
-                    value: u64::from(byte - b'0'),
-                    fraction: Fraction::None,
-                };
-            }
-            _ => {
-                self.wanted = false;
-                self.token = Token::Other;
-            }
-        }
-    }
-
-    fn end_number(&mut self) {
-        if let Token::Number { value, fraction } = self.token {
-            self.found = Some(value.saturating_add(u64::from(fraction == Fraction::Some)));
-            self.token = Token::Between;
-        }
-    }
-}
-
-/// The scanner's position in an escape of a string (RFC 8259 section 7).
-#[derive(Clone, Copy, Debug)]
-enum Escape {
-    /// Not in an escape.
-    None,
-    /// After the backslash; `high`: a high surrogate came before it.
-    Backslash { high: Option<u16> },
-    /// After `\u` and this many of its four digits.
-    Unicode {
-        high: Option<u16>,
-        digits: u8,
-        value: u16,
-    },
-    /// After a high surrogate.
-    High(u16),
-}
-
-/// The result of a byte of a string.
-enum Read {
-    Nothing,
-    Byte(u8),
-    Character(char),
-    /// An unpaired surrogate: the string cannot equal a name of the path.
-    Unpaired,
-}
-
-impl Escape {
-    fn next(self, byte: u8) -> (Self, Read) {
-        match (self, byte) {
-            (Self::None, b'\\') => (Self::Backslash { high: None }, Read::Nothing),
-            (Self::None, _) => (Self::None, Read::Byte(byte)),
-            (Self::High(high), b'\\') => (Self::Backslash { high: Some(high) }, Read::Nothing),
-            (Self::High(_), _) => (Self::None, Read::Unpaired),
-            (Self::Backslash { high }, b'u') => (
-                Self::Unicode {
-                    high,
-                    digits: 0,
-                    value: 0,
-                },
-                Read::Nothing,
-            ),
-            (Self::Backslash { high: Some(_) }, _) => (Self::None, Read::Unpaired),
-            (Self::Backslash { high: None }, _) => (Self::None, short_escape(byte)),
-            (
-                Self::Unicode {
-                    high,
-                    digits,
-                    value,
-                },
-                _,
-            ) => match char::from(byte).to_digit(16) {
-                None => (Self::None, Read::Unpaired),
-                Some(digit) => {
-                    let value = value << 4 | u16::try_from(digit).unwrap_or_default();
-                    match (digits, high) {
-                        (0..3, _) => (
-                            Self::Unicode {
-                                high,
-                                digits: digits + 1,
-                                value,
-                            },
-                            Read::Nothing,
-                        ),
-                        (_, None) if matches!(value, 0xD800..=0xDBFF) => {
-                            (Self::High(value), Read::Nothing)
-                        }
-                        _ => (Self::None, character(high, value)),
-                    }
-                }
-            },
-        }
-    }
-}
-
-fn short_escape(byte: u8) -> Read {
-    Read::Byte(match byte {
-        b'"' | b'\\' | b'/' => byte,
-        b'b' => 8,
-        b'f' => 12,
-        b'n' => b'\n',
-        b'r' => b'\r',
-        b't' => b'\t',
-        _ => return Read::Unpaired,
-    })
-}
-
-fn character(high: Option<u16>, value: u16) -> Read {
-    let mut decoded = char::decode_utf16(high.into_iter().chain([value]));
-    match (decoded.next(), decoded.next()) {
-        (Some(Ok(character)), None) => Read::Character(character),
-        _ => Read::Unpaired,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn path(names: &str) -> Arc<[String]> {
-        names.split('.').map(str::to_owned).collect()
+    fn path(names: &str) -> Arc<Paths> {
+        let path: Vec<String> = names.split('.').map(str::to_owned).collect();
+        let mut paths = Paths::default();
+        paths.add(&path).expect("room for one");
+        Arc::new(paths)
     }
 
     /// The number found, whichever way the body is cut into pieces.
     fn scan(carrier: Carrier, names: &str, body: &str) -> Option<u64> {
         let whole = {
-            let mut scanner = FieldScanner::new(carrier, path(names));
+            let mut scanner = FieldScanner::new(carrier, &path(names));
             scanner.feed(body.as_bytes());
-            scanner.finish()
+            scanner.finish()[0]
         };
         for cut in 0..body.len() {
-            let mut scanner = FieldScanner::new(carrier, path(names));
+            let mut scanner = FieldScanner::new(carrier, &path(names));
             scanner.feed(&body.as_bytes()[..cut]);
             scanner.feed(&body.as_bytes()[cut..]);
-            assert_eq!(scanner.finish(), whole, "cut at {cut}");
+            assert_eq!(scanner.finish()[0], whole, "cut at {cut}");
         }
         whole
     }

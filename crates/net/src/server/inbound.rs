@@ -1,13 +1,14 @@
 //! The body of a request, for all versions of HTTP.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http::Extensions;
+use bytes::{Bytes, BytesMut};
+use http::{Extensions, HeaderMap};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
@@ -19,7 +20,48 @@ use tollgate_http1::Malformed;
 
 /// The body of a request. Nothing of it is read before it is polled.
 #[derive(Debug)]
-pub struct Inbound(Kind);
+pub struct Inbound {
+    kind: Kind,
+    /// What was read of it and is to be read again.
+    replay: Option<Box<Replay>>,
+}
+
+/// The beginning of a body, or all of it, that was read and is read again. Small pieces are
+/// gathered, because each piece keeps the buffer alive that it was received into.
+#[derive(Debug, Default)]
+pub struct Replay {
+    pieces: VecDeque<Bytes>,
+    gathered: BytesMut,
+    trailers: Option<HeaderMap>,
+}
+
+impl Replay {
+    /// Adds the frame that was read next.
+    pub fn push(&mut self, frame: Frame<Bytes>) {
+        match frame.into_data() {
+            Ok(piece) if piece.len() < SMALL => self.gathered.extend_from_slice(&piece),
+            Ok(piece) => {
+                self.end();
+                self.pieces.push_back(piece);
+            }
+            Err(frame) => self.trailers = frame.into_trailers().ok(),
+        }
+    }
+
+    fn end(&mut self) {
+        if !self.gathered.is_empty() {
+            let piece = std::mem::take(&mut self.gathered).freeze();
+            self.pieces.push_back(piece);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.pieces.is_empty() && self.trailers.is_none()
+    }
+}
+
+/// Pieces of fewer bytes are copied.
+const SMALL: usize = 4096;
 
 #[derive(Debug)]
 enum Kind {
@@ -47,20 +89,26 @@ pub enum InboundError {
 }
 
 impl Inbound {
-    pub(super) const fn http1(core: Rc<RefCell<Core>>, request: u32) -> Self {
-        Self(Kind::Http1(core, request))
+    pub(super) fn http1(core: Rc<RefCell<Core>>, request: u32) -> Self {
+        Kind::Http1(core, request).into()
     }
 
     /// Must be created in the first turn of its stream.
     pub(super) fn http2(incoming: Incoming, state: &Arc<State>) -> Self {
         let arrived = (!incoming.is_end_stream()).then(|| Arrived::of_stream(state));
-        Self(Kind::Hyper(incoming, arrived))
+        Kind::Hyper(incoming, arrived).into()
+    }
+
+    /// Makes what was read the beginning of what is read next.
+    pub fn replay(&mut self, mut replay: Replay) {
+        replay.end();
+        self.replay = Some(Box::new(replay)).filter(|replay| !replay.is_done());
     }
 
     /// Announces that the body will be read, for a response that begins before it is: a client of
     /// HTTP/1.1 that waits for a `100 Continue` receives it now.
     pub fn want(&self) {
-        if let Kind::Http1(core, request) = &self.0 {
+        if let Kind::Http1(core, request) = &self.kind {
             core.borrow_mut().want(*request);
         }
     }
@@ -70,13 +118,13 @@ impl Inbound {
     ///
     /// [`Payload`]: super::Payload
     pub const fn takes_lines(&self) -> bool {
-        matches!(self.0, Kind::Http1(..))
+        matches!(self.kind, Kind::Http1(..))
     }
 
     /// The client's side of a tunnel, for a request whose response may be a 101 (over HTTP/2: an
     /// extended CONNECT with a 200); `None` if there can be none. `extensions` are the request's.
     pub fn upgrade(&self, extensions: &mut Extensions) -> Option<OnUpgrade> {
-        match &self.0 {
+        match &self.kind {
             Kind::Http1(core, request) => core.borrow_mut().upgrade(*request).map(OnUpgrade::http1),
             Kind::Hyper(..) => extensions
                 .remove::<hyper::upgrade::OnUpgrade>()
@@ -88,13 +136,19 @@ impl Inbound {
 /// The body of a request that hyper's server reads.
 impl From<Incoming> for Inbound {
     fn from(incoming: Incoming) -> Self {
-        Self(Kind::Hyper(incoming, None))
+        Kind::Hyper(incoming, None).into()
+    }
+}
+
+impl From<Kind> for Inbound {
+    fn from(kind: Kind) -> Self {
+        Self { kind, replay: None }
     }
 }
 
 impl Drop for Inbound {
     fn drop(&mut self) {
-        if let Kind::Http1(core, request) = &self.0
+        if let Kind::Http1(core, request) = &self.kind
             && let Ok(mut core) = core.try_borrow_mut()
         {
             core.forsake(*request);
@@ -110,7 +164,21 @@ impl Body for Inbound {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, InboundError>>> {
-        match &mut self.get_mut().0 {
+        let this = self.get_mut();
+        if let Some(replay) = &mut this.replay {
+            if let Some(piece) = replay.pieces.pop_front() {
+                if replay.is_done() {
+                    this.replay = None;
+                }
+                return Poll::Ready(Some(Ok(Frame::data(piece))));
+            }
+            // Trailers were read, so the body has ended.
+            let trailers = this.replay.take().and_then(|replay| replay.trailers);
+            if let Some(trailers) = trailers {
+                return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+            }
+        }
+        match &mut this.kind {
             Kind::Http1(core, request) => core.borrow_mut().poll_frame(*request, cx),
             Kind::Hyper(incoming, arrived) => {
                 let frame = std::task::ready!(Pin::new(incoming).poll_frame(cx));
@@ -123,16 +191,28 @@ impl Body for Inbound {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
+        if self.replay.is_some() {
+            return false;
+        }
+        match &self.kind {
             Kind::Http1(core, request) => core.borrow().is_end(*request),
             Kind::Hyper(incoming, _) => incoming.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        let left = match &self.kind {
             Kind::Http1(core, request) => core.borrow().size_hint(*request),
             Kind::Hyper(incoming, _) => incoming.size_hint(),
+        };
+        match (&self.replay, left.exact()) {
+            (None, _) => left,
+            // Trailers need a body of unknown length.
+            (Some(replay), Some(left)) if replay.trailers.is_none() => {
+                let again: usize = replay.pieces.iter().map(Bytes::len).sum();
+                SizeHint::with_exact(left + again as u64)
+            }
+            (Some(_), _) => SizeHint::default(),
         }
     }
 }

@@ -45,7 +45,7 @@ use tollgate_policy::Peer;
 use tollgate_policy::address::NetSet;
 
 pub use bounds::Bounds;
-pub use inbound::{Inbound, InboundError};
+pub use inbound::{Inbound, InboundError, Replay};
 pub use interim::Interim;
 pub use respond::UnreadReason;
 pub use state::Hold;

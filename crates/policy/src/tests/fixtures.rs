@@ -123,6 +123,7 @@ pub(crate) fn parts(
         },
         egress: false,
         keeps_slashes: false,
+        body: crate::BodySettings::default(),
     }
 }
 

@@ -133,12 +133,14 @@ impl Needs {
             Cost::Fixed(_) => {}
             Cost::Header { name, .. } => needs.price = Some(name.clone()),
             Cost::ContentLength { .. } => needs.length = true,
+            Cost::Body(_) => needs.never = Some(OF_BODY),
         };
         let settled = policy.rules[rule].settle.is_some();
         if !settled {
             price(&policy.rules[rule].cost);
         }
         let mut hosts = Vec::new();
+        let mut by_body = false;
         for route in &policy.routes {
             let Some(limit) = route.limits.iter().find(|limit| limit.rule == rule) else {
                 continue;
@@ -150,6 +152,10 @@ impl Needs {
             needs
                 .conditions
                 .extend(route.pattern.headers.iter().map(|(name, _)| name.clone()));
+            by_body |= !route.pattern.body.is_empty();
+        }
+        if by_body {
+            needs.never = Some(OF_BODY);
         }
         needs.host = !hosts.is_empty() && hosts.iter().all(|named| *named);
         needs.durations = policy.rules[rule].live.algorithm.kind() == Quantity::InFlight;
@@ -175,6 +181,9 @@ fn identity_needs(policy: &Policy, index: usize, needs: &mut Needs, depth: usize
             Source::Query(_) => needs.query = true,
             Source::Path(_) => {}
             Source::JwtClaim(_) => needs.never = Some("a claim of a token"),
+            Source::Json(_) | Source::Form(_) | Source::GraphqlOperation => {
+                needs.never = Some(OF_BODY);
+            }
             Source::ClientCertificate => needs.never = Some("the subject of a client certificate"),
         }
     }
@@ -184,3 +193,6 @@ fn identity_needs(policy: &Policy, index: usize, needs: &mut Needs, depth: usize
         identity_needs(policy, other, needs, depth + 1);
     }
 }
+
+/// What no log has.
+const OF_BODY: &str = "what the body of a request says";

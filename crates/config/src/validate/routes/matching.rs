@@ -12,6 +12,7 @@ use crate::validate::responses::{header_value, headers_of};
 use tollgate_policy::method::is_in_capitals;
 use tollgate_policy::pattern::Segment;
 use tollgate_policy::route::{HostPattern, Pattern};
+use tollgate_policy::source::Source;
 
 /// `match`.
 pub(super) fn pattern(at: &At<RawRoute>, context: &mut Context<'_>) -> Option<Pattern> {
@@ -88,6 +89,21 @@ fn pattern_of(raw: &RawMatch, context: &mut Context<'_>) -> Option<Pattern> {
     for (name, value) in headers_of(entries_of(&raw.headers), context) {
         pattern.headers.push((name, value.value.clone()));
     }
+    for (name, value) in entries_of(&raw.body) {
+        match Source::parse(&name.value) {
+            Ok(source) if source.is_of_body() => {
+                pattern.body.push((source, value.value.clone()));
+            }
+            parsed => {
+                let title = format!("`{}` is no part of a body", name.value);
+                let label = match parsed {
+                    Err(error) if name.value.starts_with("json:") => error.message,
+                    _ => "`json:PATH`, `form:NAME` or `graphql:operation` was expected".to_owned(),
+                };
+                context.error(title, name.place, label);
+            }
+        }
+    }
     Some(pattern)
 }
 
@@ -101,6 +117,10 @@ texts! {
             context.error(title, text.place, "methods are written in capitals, like `GET`");
         }
         method
+    };
+    /// The value that a part of the body must have, or `*`.
+    BodyPattern -> Option<String> = |text, _context| {
+        Some((text.as_str() != "*").then(|| text.as_str().to_owned()))
     };
     /// The value that a header must have, or `*`.
     HeaderPattern -> Option<HeaderValue> = |text, context| match text.as_str() {

@@ -172,6 +172,7 @@ pub(in crate::forward) fn route() -> Route {
             host: HostPattern::Any,
             path: Vec::new(),
             headers: Vec::new(),
+            body: Vec::new(),
         },
         target: Target::Upstream(0),
         limits: Vec::new(),

@@ -1,0 +1,136 @@
+//! Reads the body of a request for the values in it that decide about the request. What was read is
+//! forwarded afterwards, unchanged.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::Request;
+use http_body::{Body, Frame};
+
+use super::Gateway;
+use super::snapshot::Snapshot;
+use crate::body::BodyError;
+use crate::decide::Unread;
+use crate::forward::{ForwardError, MinimumRate};
+use crate::rejection::Rejection;
+use tollgate_net::server::{ConnInfo, Inbound, Replay};
+use tollgate_policy::{Asked, BodyFacts, BodyReading};
+
+/// The body of a request that is decided about.
+pub(super) trait ReadAhead: Body + Unpin {
+    /// Whether it can be read: another program keeps the body of a request that it asks about.
+    const READABLE: bool;
+
+    /// Polls its next frame.
+    fn poll_ahead(&mut self, cx: &mut Context<'_>)
+    -> Poll<Option<Result<Frame<Bytes>, BodyError>>>;
+
+    /// Makes what was read the beginning of what is read next.
+    fn replay(&mut self, replay: Replay);
+}
+
+impl ReadAhead for Inbound {
+    const READABLE: bool = true;
+
+    fn poll_ahead(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = Pin::new(self).poll_frame(cx);
+        frame.map(|frame| frame.map(|frame| frame.map_err(BodyError::Client)))
+    }
+
+    fn replay(&mut self, replay: Replay) {
+        Self::replay(self, replay);
+    }
+}
+
+impl ReadAhead for Unread {
+    const READABLE: bool = false;
+
+    fn poll_ahead(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Poll::Ready(None)
+    }
+
+    fn replay(&mut self, _: Replay) {}
+}
+
+impl Gateway {
+    /// What the body of `request` says, as far as it is `asked`. The body is read to its end, or up
+    /// to the bound of the file; then `request` contains it from its beginning again.
+    pub(super) async fn read_body<B: ReadAhead>(
+        &self,
+        snapshot: &Snapshot,
+        connection: &ConnInfo,
+        asked: Asked,
+        request: &mut Request<B>,
+    ) -> Result<BodyFacts, Rejection> {
+        let policy = &snapshot.policy;
+        let body = request.body();
+        let (ended, announced) = (body.is_end_stream(), body.size_hint().exact());
+        let unread = || BodyFacts::unread(&policy.wanted, announced);
+        if !ended && !B::READABLE {
+            return if asked.routes() {
+                Err(Rejection::TooBigToRoute)
+            } else {
+                Ok(unread())
+            };
+        }
+        let reading = if ended {
+            None
+        } else {
+            BodyReading::new(&policy.wanted, asked, policy.body, request.headers())?
+        };
+        let Some(mut reading) = reading else {
+            return Ok(if ended {
+                BodyFacts::none(&policy.wanted)
+            } else {
+                unread()
+            });
+        };
+        let most = policy.body.most as u64;
+        let conduct = &snapshot.conduct;
+        let mut pace = MinimumRate::new(
+            conduct.body_idle,
+            conduct.body_rate,
+            conduct.body_grace,
+            connection.window.clone(),
+        );
+        let mut replay = Replay::default();
+        let mut length: u64 = 0;
+        let body = request.body_mut();
+        let whole = loop {
+            if length.max(announced.unwrap_or(0)) > most {
+                break false;
+            }
+            let frame = poll_fn(|cx| match body.poll_ahead(cx) {
+                Poll::Ready(frame) => Poll::Ready(frame.transpose()),
+                Poll::Pending => pace.poll(cx, false).map(Err),
+            });
+            let Some(frame) = frame.await.map_err(of_client)? else {
+                break true;
+            };
+            if let Some(piece) = frame.data_ref() {
+                pace.came(piece.len());
+                length += piece.len() as u64;
+                reading.feed(piece)?;
+            }
+            replay.push(frame);
+        };
+        request.body_mut().replay(replay);
+        if whole {
+            return Ok(reading.finish()?);
+        }
+        if asked.routes() {
+            return Err(Rejection::TooBigToRoute);
+        }
+        Ok(unread())
+    }
+}
+
+/// The rejection of a request whose body does not arrive.
+fn of_client(error: BodyError) -> Rejection {
+    ForwardError::Body(error.of_request()).into()
+}

@@ -1,0 +1,449 @@
+//! What the body of a request says: the members and form fields that identities, routes and costs
+//! ask for, read while the body arrives.
+//!
+//! Gateway and upstream must read the same value, or a caller could be limited by one model and
+//! served by another. So a body that two servers could read differently is refused.
+
+mod form;
+mod graphql;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use smallvec::SmallVec;
+
+use super::json::{self, Flaw, Member, Members, PathSet, Paths, Reader, Value};
+use super::source::Source;
+
+/// How bodies are read for what they say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodySettings {
+    /// A body of more bytes says nothing.
+    pub most: usize,
+    /// Whether a compressed body says nothing; otherwise it is refused.
+    pub skips_compressed: bool,
+}
+
+impl Default for BodySettings {
+    fn default() -> Self {
+        Self {
+            most: 64 << 10,
+            skips_compressed: false,
+        }
+    }
+}
+
+/// Everything that a policy may ask of bodies.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    paths: Arc<Paths>,
+    forms: Vec<String>,
+}
+
+/// What one request's body is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Members of JSON.
+    json: PathSet,
+    /// Those of them that make a key or a route, so that all calls of a batch must agree on them.
+    same: PathSet,
+    /// Fields of a form.
+    forms: u64,
+    graphql: bool,
+    /// Whether a route depends on it.
+    routes: bool,
+}
+
+impl Asked {
+    /// Whether nothing is asked.
+    pub const fn is_empty(self) -> bool {
+        self.json == 0 && self.forms == 0
+    }
+
+    /// Whether the choice of a route depends on the body.
+    pub const fn routes(self) -> bool {
+        self.routes
+    }
+
+    /// Both together.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            json: self.json | other.json,
+            same: self.same | other.same,
+            forms: self.forms | other.forms,
+            graphql: self.graphql | other.graphql,
+            routes: self.routes | other.routes,
+        }
+    }
+
+    /// The same, for the choice of a route.
+    #[must_use]
+    pub const fn for_routes(self) -> Self {
+        Self {
+            routes: true,
+            ..self
+        }
+    }
+}
+
+impl Wanted {
+    /// Notes that `source` is asked for; `None`: there are too many. A source that is no part of a
+    /// body asks for nothing.
+    pub(super) fn ask(&mut self, source: &Source) -> Option<Asked> {
+        let mut asked = Asked::default();
+        match source {
+            Source::Json(path) => asked.same = self.path(path)?,
+            Source::Form(name) => {
+                let known = self.forms.iter().position(|known| known == name);
+                let place = known.unwrap_or_else(|| {
+                    self.forms.push(name.clone());
+                    self.forms.len() - 1
+                });
+                asked.forms = 1_u64.checked_shl(u32::try_from(place).ok()?)?;
+            }
+            Source::GraphqlOperation => {
+                for name in GRAPHQL {
+                    asked.same |= self.path(&[name.to_owned()])?;
+                }
+                asked.graphql = true;
+            }
+            _ => {}
+        }
+        asked.json = asked.same;
+        Some(asked)
+    }
+
+    /// Notes that the number at `path` is asked for; `None`: there are too many members.
+    pub(super) fn ask_number(&mut self, path: &[String]) -> Option<Asked> {
+        Some(Asked {
+            json: self.path(path)?,
+            ..Asked::default()
+        })
+    }
+
+    fn path(&mut self, path: &[String]) -> Option<PathSet> {
+        Arc::make_mut(&mut self.paths)
+            .add(path)
+            .map(|place| 1 << place)
+    }
+}
+
+/// Why a request is refused for its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BodyFlaw {
+    /// It is not valid JSON in UTF-8, or nested too deeply: 400.
+    #[error("the body is not valid JSON")]
+    Malformed,
+    /// A value that is asked for can be read in more than one way: 400.
+    #[error("a value in the body can be read in more than one way")]
+    Ambiguous,
+    /// It is a batch of calls that are limited differently: 400.
+    #[error("the calls of the batch differ")]
+    Mixed,
+    /// Its charset is not UTF-8: 415.
+    #[error("the charset of the body is not UTF-8")]
+    Charset,
+    /// It is compressed: 415.
+    #[error("the body is compressed")]
+    Compressed,
+}
+
+impl BodyFlaw {
+    /// The status of the refusal.
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::Malformed | Self::Ambiguous | Self::Mixed => 400,
+            Self::Charset | Self::Compressed => 415,
+        }
+    }
+}
+
+crate::labels! {
+    BodyFlaw {
+        Self::Malformed => "body_malformed",
+        Self::Ambiguous => "body_ambiguous",
+        Self::Mixed => "body_mixed",
+        Self::Charset => "body_charset",
+        Self::Compressed => "body_compressed",
+    }
+}
+
+impl From<Flaw> for BodyFlaw {
+    fn from(flaw: Flaw) -> Self {
+        match flaw {
+            Flaw::Malformed => Self::Malformed,
+            Flaw::Ambiguous => Self::Ambiguous,
+            Flaw::Mixed => Self::Mixed,
+        }
+    }
+}
+
+/// A body that is being read.
+#[derive(Debug)]
+pub struct BodyReading {
+    wanted: Arc<Wanted>,
+    asked: Asked,
+    length: u64,
+    kind: Kind,
+    json: Json,
+    /// The text of a form, if fields of it are asked for.
+    form: Option<Vec<u8>>,
+}
+
+/// The kind of a body, by its Content-Type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// JSON, or no type: many servers then take it for JSON.
+    Json,
+    Form,
+    Other,
+}
+
+#[derive(Debug)]
+enum Json {
+    /// Only blanks have come.
+    Nothing(Reader),
+    Reading(Reader),
+    /// The body is no JSON.
+    Other,
+}
+
+impl BodyReading {
+    /// Reads a body with these headers for what is `asked`. `None`: it is compressed, and such a
+    /// body says nothing.
+    ///
+    /// # Errors
+    /// If it cannot be read by its headers.
+    pub fn new(
+        wanted: &Arc<Wanted>,
+        asked: Asked,
+        settings: BodySettings,
+        headers: &HeaderMap,
+    ) -> Result<Option<Self>, BodyFlaw> {
+        let plain = |coding: &http::HeaderValue| {
+            let coding = coding.as_bytes().trim_ascii();
+            coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")
+        };
+        if !headers.get_all(CONTENT_ENCODING).iter().all(plain) {
+            return if settings.skips_compressed {
+                Ok(None)
+            } else {
+                Err(BodyFlaw::Compressed)
+            };
+        }
+        let kind = kind(headers)?;
+        let reader = Reader::request(&wanted.paths, asked.json, asked.same);
+        Ok(Some(Self {
+            wanted: Arc::clone(wanted),
+            asked,
+            length: 0,
+            kind,
+            json: if asked.json == 0 {
+                Json::Other
+            } else {
+                Json::Nothing(reader)
+            },
+            form: (kind == Kind::Form && asked.forms != 0).then(Vec::new),
+        }))
+    }
+
+    /// Reads the next piece.
+    ///
+    /// # Errors
+    /// If the body is not JSON and should be.
+    pub fn feed(&mut self, piece: &[u8]) -> Result<(), BodyFlaw> {
+        self.length += piece.len() as u64;
+        if let Some(form) = &mut self.form {
+            form.extend_from_slice(piece);
+        }
+        if let Json::Nothing(_) = &self.json {
+            let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+            match piece.iter().find(|byte| !is_blank(byte)) {
+                None => return Ok(()),
+                // A server may take the body for JSON whatever its type is.
+                Some(b'{' | b'[') => {
+                    if let Json::Nothing(reader) = std::mem::replace(&mut self.json, Json::Other) {
+                        self.json = Json::Reading(reader);
+                    }
+                }
+                Some(_) if self.kind == Kind::Json => return Err(BodyFlaw::Malformed),
+                Some(_) => self.json = Json::Other,
+            }
+        }
+        if let Json::Reading(reader) = &mut self.json {
+            reader.feed(piece);
+        }
+        Ok(())
+    }
+
+    /// What the whole body says.
+    ///
+    /// # Errors
+    /// If it can be read in more than one way.
+    pub fn finish(self) -> Result<BodyFacts, BodyFlaw> {
+        let members = match self.json {
+            Json::Reading(reader) => Some(reader.finish()?),
+            Json::Nothing(_) if self.kind == Kind::Json && self.length > 0 => {
+                return Err(BodyFlaw::Malformed);
+            }
+            Json::Nothing(_) | Json::Other => None,
+        };
+        let mut facts = BodyFacts {
+            wanted: self.wanted,
+            length: Some(self.length),
+            unread: false,
+            members,
+            fields: SmallVec::new(),
+            operation: None,
+        };
+        facts.check(self.asked)?;
+        if let Some(text) = &self.form {
+            facts.fields = form::fields(&facts.wanted.forms, self.asked.forms, text)?;
+        }
+        Ok(facts)
+    }
+}
+
+/// The kind of a body with these headers.
+fn kind(headers: &HeaderMap) -> Result<Kind, BodyFlaw> {
+    let mut types = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(given), None) = (types.next(), types.next()) else {
+        return match headers.contains_key(CONTENT_TYPE) {
+            true => Err(BodyFlaw::Ambiguous),
+            false => Ok(Kind::Json),
+        };
+    };
+    let text = given.to_str().map_err(|_| BodyFlaw::Ambiguous)?;
+    let mut parts = text.split(';').map(|part| part.trim().to_ascii_lowercase());
+    let named = parts.next().unwrap_or_default();
+    for part in parts {
+        let charset = part
+            .strip_prefix("charset=")
+            .map(|name| name.trim_matches('"'));
+        if charset.is_some_and(|name| !matches!(name, "utf-8" | "utf8" | "us-ascii")) {
+            return Err(BodyFlaw::Charset);
+        }
+    }
+    Ok(match named.as_str() {
+        "" | "application/json" | "text/json" => Kind::Json,
+        "application/x-www-form-urlencoded" => Kind::Form,
+        _ if named.ends_with("+json") => Kind::Json,
+        _ => Kind::Other,
+    })
+}
+
+/// What the body of one request says.
+#[derive(Clone, Debug)]
+pub struct BodyFacts {
+    wanted: Arc<Wanted>,
+    length: Option<u64>,
+    unread: bool,
+    members: Option<Members>,
+    fields: SmallVec<[(usize, Vec<u8>); 1]>,
+    operation: Option<Vec<u8>>,
+}
+
+impl BodyFacts {
+    /// Of a request without a body.
+    pub fn none(wanted: &Arc<Wanted>) -> Self {
+        Self {
+            unread: false,
+            ..Self::unread(wanted, Some(0))
+        }
+    }
+
+    /// Of a body that is not read: too long, or compressed. `length`: its length, if that is known.
+    pub fn unread(wanted: &Arc<Wanted>, length: Option<u64>) -> Self {
+        Self {
+            wanted: Arc::clone(wanted),
+            length,
+            unread: true,
+            members: None,
+            fields: SmallVec::new(),
+            operation: None,
+        }
+    }
+
+    /// Whether the body was not read, so that costs by it are the highest.
+    pub const fn is_unread(&self) -> bool {
+        self.unread
+    }
+
+    /// The length of the body in bytes.
+    pub const fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// The number of calls that the body makes: the elements of a batch, otherwise 1.
+    pub fn calls(&self) -> u64 {
+        self.members
+            .as_ref()
+            .map_or(1, |members| members.calls.max(1))
+    }
+
+    /// The value of a source, if it is a part of the body.
+    pub fn value(&self, source: &Source) -> Option<Cow<'_, [u8]>> {
+        let value = match source {
+            Source::Json(path) => self.member(path)?.value.as_ref().and_then(words),
+            Source::Form(name) => {
+                let place = self.wanted.forms.iter().position(|known| known == name)?;
+                let mut fields = self.fields.iter();
+                fields
+                    .find(|(field, _)| *field == place)
+                    .map(|(_, value)| Cow::Borrowed(value.as_slice()))
+            }
+            Source::GraphqlOperation => self.operation.as_deref().map(Cow::Borrowed),
+            _ => None,
+        };
+        value.filter(|value| !value.is_empty())
+    }
+
+    /// The member at `path`.
+    pub fn member(&self, path: &[String]) -> Option<&Member> {
+        self.members.as_ref()?.get(self.wanted.paths.place(path)?)
+    }
+
+    /// Refuses values that make no key.
+    fn check(&mut self, asked: Asked) -> Result<(), BodyFlaw> {
+        let Some(members) = &self.members else {
+            return Ok(());
+        };
+        for place in json::places(asked.same) {
+            let value = members.get(place).and_then(|member| member.value.as_ref());
+            if value.is_some_and(|value| words(value).is_none()) {
+                return Err(BodyFlaw::Ambiguous);
+            }
+        }
+        if asked.graphql {
+            let text = |name: &str| self.value(&Source::Json(vec![name.to_owned()]));
+            let [query, operation] = GRAPHQL.map(text);
+            let named = graphql::operation(query.as_deref(), operation.as_deref())
+                .map_err(|graphql::Unclear| BodyFlaw::Ambiguous)?
+                .map(<[u8]>::to_vec);
+            self.operation = named;
+        }
+        Ok(())
+    }
+}
+
+/// A value as a key; `None`: servers could read it as different ones.
+fn words(value: &Value) -> Option<Cow<'_, [u8]>> {
+    match value {
+        Value::Text(text) => Some(Cow::Borrowed(text)),
+        Value::Number { units, whole: true } if *units < u64::MAX => {
+            Some(Cow::Owned(units.to_string().into_bytes()))
+        }
+        Value::Flag(true) => Some(Cow::Borrowed(b"true")),
+        Value::Flag(false) => Some(Cow::Borrowed(b"false")),
+        Value::Number { .. } | Value::Odd => None,
+    }
+}
+
+/// The members of a GraphQL request that name its operation.
+const GRAPHQL: [&str; 2] = ["query", "operationName"];
+
+#[cfg(test)]
+mod tests;

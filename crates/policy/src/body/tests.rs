@@ -1,0 +1,143 @@
+use http::{HeaderMap, HeaderValue};
+
+use super::*;
+
+/// What a body says of these sources, as text.
+fn says(
+    sources: &[&str],
+    kind: &'static str,
+    body: &[u8],
+) -> Result<Vec<Option<String>>, BodyFlaw> {
+    let mut headers = HeaderMap::new();
+    if !kind.is_empty() {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    }
+    let sources: Vec<Source> = sources
+        .iter()
+        .map(|source| Source::parse(source).expect("a source"))
+        .collect();
+    let mut wanted = Wanted::default();
+    let asked = sources.iter().fold(Asked::default(), |asked, source| {
+        asked.and(wanted.ask(source).expect("few"))
+    });
+    let wanted = Arc::new(wanted);
+    let mut reading = BodyReading::new(&wanted, asked, BodySettings::default(), &headers)?
+        .expect("not compressed");
+    for piece in body.chunks(7) {
+        reading.feed(piece)?;
+    }
+    let facts = reading.finish()?;
+    let text = |source: &Source| {
+        let value = facts.value(source)?;
+        Some(String::from_utf8_lossy(&value).into_owned())
+    };
+    Ok(sources.iter().map(text).collect())
+}
+
+fn one(source: &str, kind: &'static str, body: &str) -> Result<Option<String>, BodyFlaw> {
+    says(&[source], kind, body.as_bytes()).map(|mut values| values.remove(0))
+}
+
+#[test]
+fn body_json_is_read_whatever_type_the_client_writes() {
+    let body = r#" {"model":"gpt"}"#;
+    for kind in [
+        "",
+        "application/json",
+        "Application/JSON; charset=UTF-8",
+        "application/vnd.api+json",
+        "text/plain",
+        "application/x-www-form-urlencoded",
+    ] {
+        assert_eq!(
+            one("json:model", kind, body),
+            Ok(Some("gpt".into())),
+            "{kind}"
+        );
+    }
+    assert_eq!(one("json:model", "text/plain", "hello"), Ok(None));
+    assert_eq!(one("json:model", "", ""), Ok(None));
+    assert_eq!(
+        one("json:model", "application/json", "hello"),
+        Err(BodyFlaw::Malformed)
+    );
+    assert_eq!(one("json:model", "", " "), Err(BodyFlaw::Malformed));
+    assert_eq!(
+        one("json:model", "text/plain", "{model:1}"),
+        Err(BodyFlaw::Malformed)
+    );
+}
+
+#[test]
+fn body_in_another_charset_or_compressed_is_refused() {
+    for kind in [
+        "application/json; charset=utf-16",
+        "text/plain;charset=\"latin1\"",
+    ] {
+        assert_eq!(one("json:a", kind, "{}"), Err(BodyFlaw::Charset), "{kind}");
+    }
+    let wanted = Arc::new(Wanted::default());
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    let read = |skips_compressed| {
+        let settings = BodySettings {
+            skips_compressed,
+            ..BodySettings::default()
+        };
+        BodyReading::new(&wanted, Asked::default(), settings, &headers)
+    };
+    assert_eq!(read(false).err(), Some(BodyFlaw::Compressed));
+    assert!(matches!(read(true), Ok(None)));
+    let mut headers = HeaderMap::new();
+    headers.append(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.append(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    assert_eq!(kind(&headers), Err(BodyFlaw::Ambiguous));
+}
+
+#[test]
+fn body_value_that_makes_no_key_is_ambiguous() {
+    let json = |body: &str| one("json:id", "", body);
+    assert_eq!(json(r#"{"id":17}"#), Ok(Some("17".into())));
+    assert_eq!(json(r#"{"id":"17"}"#), Ok(Some("17".into())));
+    assert_eq!(json(r#"{"id":false}"#), Ok(Some("false".into())));
+    assert_eq!(json(r#"{"id":""}"#), Ok(None));
+    for odd in ["1.0", "1e0", "-1", "[1]", "{}", "18446744073709551616"] {
+        assert_eq!(
+            json(&format!(r#"{{"id":{odd}}}"#)),
+            Err(BodyFlaw::Ambiguous),
+            "{odd}"
+        );
+    }
+}
+
+#[test]
+fn body_form_fields_are_decoded_and_must_be_clear() {
+    const FORM: &str = "application/x-www-form-urlencoded";
+    let form = |body: &str| one("form:user", FORM, body);
+    assert_eq!(form("a=1&us%65r=%41nn+B"), Ok(Some("Ann B".into())));
+    assert_eq!(form("a=1"), Ok(None));
+    assert_eq!(form("user=a&user=b"), Err(BodyFlaw::Ambiguous));
+    assert_eq!(form("user=a&User=a"), Err(BodyFlaw::Ambiguous));
+    assert_eq!(one("form:user", "text/plain", "user=a"), Ok(None));
+    let both = says(&["form:user", "json:user"], FORM, b"user=a");
+    assert_eq!(both, Ok(vec![Some("a".into()), None]));
+}
+
+#[test]
+fn body_graphql_operation_is_named_by_the_document() {
+    let operation = |body: &str| one("graphql:operation", "application/json", body);
+    assert_eq!(
+        operation(r#"{"query":"query Top { a }","variables":{"query":1}}"#),
+        Ok(Some("Top".into()))
+    );
+    assert_eq!(operation(r#"{"query":"{ a }"}"#), Ok(None));
+    assert_eq!(
+        operation(r#"{"query":"query Top { a }","operationName":"Cheap"}"#),
+        Err(BodyFlaw::Ambiguous)
+    );
+    assert_eq!(
+        operation(r#"{"operationName":"Saved"}"#),
+        Ok(Some("Saved".into()))
+    );
+    assert_eq!(operation(r#"{"query":["x"]}"#), Err(BodyFlaw::Ambiguous));
+}

@@ -1,0 +1,178 @@
+//! The wanted members of a JSON text, and what was found at them.
+
+use smallvec::SmallVec;
+
+/// The paths of wanted members, each by the names that lead to it, outermost first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Paths {
+    list: Vec<Vec<String>>,
+}
+
+/// Some of the paths, one bit for each.
+pub type PathSet = u64;
+
+/// The most paths of one reader: a [`PathSet`] has a bit for each.
+pub const PATHS_MAX: usize = 64;
+
+impl Paths {
+    /// A single path.
+    pub fn one(path: Vec<String>) -> Self {
+        Self { list: vec![path] }
+    }
+
+    /// The paths, by their places.
+    pub fn list(&self) -> &[Vec<String>] {
+        &self.list
+    }
+
+    /// The names of each path, joined by dots.
+    pub fn words(&self) -> Vec<String> {
+        self.list.iter().map(|path| path.join(".")).collect()
+    }
+
+    /// The place of `path`, which is added if it is new; `None`: there are [`PATHS_MAX`] others.
+    pub fn add(&mut self, path: &[String]) -> Option<usize> {
+        if let Some(place) = self.place(path) {
+            return Some(place);
+        }
+        if self.list.len() == PATHS_MAX {
+            return None;
+        }
+        self.list.push(path.to_vec());
+        Some(self.list.len() - 1)
+    }
+
+    /// The place of `path`.
+    pub fn place(&self, path: &[String]) -> Option<usize> {
+        self.list.iter().position(|known| known == path)
+    }
+
+    /// The number of paths.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// All of them.
+    pub fn all(&self) -> PathSet {
+        (0..self.list.len()).fold(0, |set, place| set | bit(place))
+    }
+
+    /// The paths of `among` whose name at `level` is `name`; or only looks like it to a server that
+    /// ignores case.
+    pub(super) fn named(&self, among: PathSet, level: usize, name: &[u8]) -> (PathSet, bool) {
+        let (mut same, mut alike) = (0, false);
+        for place in places(among) {
+            match self.list[place].get(level) {
+                Some(wanted) if wanted.as_bytes() == name => same |= bit(place),
+                Some(wanted) => alike |= folds_to(name, wanted),
+                None => {}
+            }
+        }
+        (same, alike)
+    }
+
+    /// The paths of `among` that end after `level` names.
+    pub(super) fn ended(&self, among: PathSet, level: usize) -> PathSet {
+        places(among)
+            .filter(|place| self.list[*place].len() == level)
+            .fold(0, |set, place| set | bit(place))
+    }
+
+    /// The length of the longest name, in bytes.
+    pub(super) fn longest_name(&self) -> usize {
+        let names = self.list.iter().flatten();
+        names.map(String::len).max().unwrap_or(0)
+    }
+}
+
+/// The bit of a place.
+pub(super) const fn bit(place: usize) -> PathSet {
+    1 << place
+}
+
+/// The places of a set.
+pub(crate) fn places(mut set: PathSet) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = (set != 0).then(|| set.trailing_zeros() as usize)?;
+        set &= set - 1;
+        Some(place)
+    })
+}
+
+/// Whether a server that ignores the case of member names (Go's, ASP.NET's) reads `name` as
+/// `wanted`. Go folds two letters beyond ASCII to ASCII ones, too.
+fn folds_to(name: &[u8], wanted: &str) -> bool {
+    let Ok(name) = std::str::from_utf8(name) else {
+        return false;
+    };
+    let folded = |letter: char| match letter {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        _ => letter.to_ascii_lowercase(),
+    };
+    name.chars().map(folded).eq(wanted.chars().map(folded))
+}
+
+/// The value of a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A string, decoded.
+    Text(SmallVec<[u8; 24]>),
+    /// A number that is not negative and has no exponent.
+    Number {
+        /// Its value, rounded up; a number that is too large is the maximum.
+        units: u64,
+        /// Whether it is written as a whole number.
+        whole: bool,
+    },
+    /// `true` or `false`.
+    Flag(bool),
+    /// Any other value: a list, an object, a number of another form.
+    Odd,
+}
+
+/// A member that was asked for, over all calls of a body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Member {
+    /// Its value, in the first call; `None`: absent, or `null`.
+    pub value: Option<Value>,
+    /// The sum of its numbers.
+    pub sum: u64,
+    /// The number of calls in which it is a number.
+    pub stated: u64,
+    /// Whether it is something else than a number in some call.
+    pub unreadable: bool,
+}
+
+/// What was found in a text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    /// The elements of the outermost list; 1 if the text is no list.
+    pub calls: u64,
+    /// By the places of the paths.
+    pub(super) list: SmallVec<[Member; 2]>,
+}
+
+impl Members {
+    /// The member at the path with this place.
+    pub fn get(&self, place: usize) -> Option<&Member> {
+        self.list.get(place)
+    }
+}
+
+/// Why a text is not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// It is not JSON in UTF-8, or nested too deeply.
+    Malformed,
+    /// A member that was asked for is there twice, or another differs from it only by case.
+    Ambiguous,
+    /// It is a list whose elements differ in a member that must be the same in all of them, or a
+    /// list of too many.
+    Mixed,
+}

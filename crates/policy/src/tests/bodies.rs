@@ -1,0 +1,155 @@
+//! Routes and costs by what the body of a request says.
+
+use super::fixtures::{by, identity, policy, route, rule, send};
+use crate::identity::WhenMissing;
+use crate::route::Route;
+use crate::source::Source;
+use crate::{
+    BodyCost, BodyFacts, BodyFlaw, BodyReading, Cost, Policy, PolicyParts, Scope, SentBody,
+};
+
+fn said(pattern: &str, limits: &[usize], conditions: &[(&str, Option<&str>)]) -> Route {
+    let mut route = route(pattern, limits);
+    route.pattern.body = conditions
+        .iter()
+        .map(|(source, value)| {
+            let source = Source::parse(source).expect("a source");
+            (source, value.map(str::to_owned))
+        })
+        .collect();
+    route
+}
+
+/// The route that takes a request with this body, and the cost on its first limit.
+fn taken(policy: &Policy, line: &str, body: &str) -> Result<(usize, Option<u64>), BodyFlaw> {
+    let sent = send(line, &[]);
+    let mut request = sent.describe(policy);
+    let asked = policy.asked(&policy.find_route(&request));
+    let facts;
+    if !asked.is_empty() {
+        let mut reading = BodyReading::new(&policy.wanted, asked, policy.body, &sent.headers)?
+            .expect("not compressed");
+        reading.feed(body.as_bytes())?;
+        facts = reading.finish()?;
+        request.body = Some(&facts);
+    }
+    let matched = policy.route(&request).expect("a route");
+    let who = policy.identify(&matched, &request, 0).expect("a key");
+    let body = SentBody {
+        length: Some(body.len() as u64),
+        facts: request.body,
+    };
+    let claims = policy.claims(&matched, &who, &sent.headers, body);
+    Ok((
+        matched.route,
+        claims.charges().first().map(|charge| charge.cost),
+    ))
+}
+
+#[test]
+fn body_conditions_choose_the_most_specific_route_and_ask_only_where_one_fits() {
+    let routes = vec![
+        route("POST /mcp", &[]),
+        said("POST /mcp", &[], &[("json:method", Some("tools/call"))]),
+        said(
+            "POST /mcp",
+            &[],
+            &[
+                ("json:method", Some("tools/call")),
+                ("json:params.name", None),
+            ],
+        ),
+        route("/other", &[]),
+    ];
+    let policy = policy(Vec::new(), Vec::new(), routes);
+    let route = |line, body| taken(&policy, line, body).map(|(route, _)| route);
+    assert_eq!(route("POST /mcp", r#"{"method":"tools/list"}"#), Ok(0));
+    assert_eq!(route("POST /mcp", r#"{"method":"tools/call"}"#), Ok(1));
+    let named = r#"{"params":{"name":"x"},"method":"tools/call"}"#;
+    assert_eq!(route("POST /mcp", named), Ok(2));
+    assert_eq!(route("POST /mcp", "{"), Err(BodyFlaw::Malformed));
+    assert_eq!(route("POST /other", "{"), Ok(3), "nothing is asked there");
+    let asked = |line: &str| {
+        let sent = send(line, &[]);
+        policy.asked(&policy.find_route(&sent.describe(&policy)))
+    };
+    assert!(asked("POST /mcp").routes());
+    assert!(asked("POST /other").is_empty());
+}
+
+#[test]
+fn body_routes_that_tie_or_hide_each_other_are_errors() {
+    let build = |routes| {
+        let parts: PolicyParts = super::fixtures::parts(Vec::new(), Vec::new(), routes);
+        Policy::build(parts).is_ok()
+    };
+    let on = |name, value| said("/x", &[], &[(name, value)]);
+    assert!(build(vec![
+        on("json:a", Some("1")),
+        on("json:a", Some("2"))
+    ]));
+    assert!(build(vec![on("json:a", Some("1")), on("json:a", None)]));
+    assert!(!build(vec![
+        on("json:a", Some("1")),
+        on("json:b", Some("1"))
+    ]));
+    assert!(!build(vec![on("json:a", None), on("json:a", None)]));
+}
+
+#[test]
+fn body_cost_is_the_largest_number_times_another_and_the_bytes() {
+    let mut units = rule("units", Scope::Everyone);
+    units.cost = Cost::Body(Box::new(BodyCost {
+        paths: vec![vec!["max_tokens".into()], vec!["most".into()]],
+        times: Some(vec!["n".into()]),
+        plus: Some(10),
+        default: 7,
+        least: 2,
+        most: 1000,
+    }));
+    let policy = policy(Vec::new(), vec![units], vec![route("/x", &[0])]);
+    let cost = |body| taken(&policy, "POST /x", body).map(|(_, cost)| cost.expect("a limit"));
+    assert_eq!(cost(r#"{"max_tokens":90}"#), Ok(92));
+    assert_eq!(cost(r#"{"max_tokens":90,"most":91}"#), Ok(94));
+    assert_eq!(cost(r#"{"max_tokens":90,"n":3}"#), Ok(273));
+    assert_eq!(cost(r#"{"max_tokens":90,"n":0}"#), Ok(93));
+    assert_eq!(cost("{}"), Ok(8));
+    assert_eq!(cost(r#"[{"max_tokens":90},{}]"#), Ok(100));
+    for most in [
+        r#"{"max_tokens":"90"}"#,
+        r#"{"max_tokens":-90}"#,
+        r#"{"max_tokens":9e9}"#,
+        r#"{"max_tokens":99999999999999999999}"#,
+        r#"{"max_tokens":90,"n":"3"}"#,
+        r#"{"max_tokens":90,"n":99999999999}"#,
+    ] {
+        assert_eq!(cost(most), Ok(1000), "{most}");
+    }
+    assert_eq!(
+        cost(r#"{"max_tokens":1,"max_tokens":2}"#),
+        Err(BodyFlaw::Ambiguous)
+    );
+    let unread = BodyFacts::unread(&policy.wanted, Some(1 << 20));
+    let sent = SentBody {
+        length: unread.length(),
+        facts: Some(&unread),
+    };
+    assert_eq!(
+        policy.rules[0].price(None, &http::HeaderMap::new(), sent),
+        1000
+    );
+}
+
+#[test]
+fn body_key_of_a_fallback_identity_is_asked_for_too() {
+    let identities = vec![
+        identity("tenant", &["header:x-api-key"], WhenMissing::Use(1)),
+        identity("model", &["json:model"], WhenMissing::Skip),
+    ];
+    let policy = policy(identities, vec![rule("a", by(0))], vec![route("/x", &[0])]);
+    assert_eq!(
+        taken(&policy, "POST /x", r#"{"model":"m"}"#),
+        Ok((0, Some(1)))
+    );
+    assert_eq!(taken(&policy, "POST /x", "{}"), Ok((0, None)));
+}
