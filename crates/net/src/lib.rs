@@ -14,7 +14,6 @@
 //! | [`server`] | HTTP/1.1 and HTTP/2 on one port, the PROXY protocol, bounds on connections |
 //! | [`client`] | one HTTP/1.1 connection to a server |
 //! | [`buffer`] | read and write buffers of a connection |
-//! | [`problem`] | every error response, with its status |
 
 #![forbid(unsafe_code)]
 

@@ -3,8 +3,7 @@
 //! A shared store is a separate thread with a queue. Requests on any worker put their claims on the
 //! queue and await a response. A *lane* (one connection, one call in flight) takes everything in
 //! the queue, merges equal requests, sends one call and distributes the results. No timer delays a
-//! request: a single request leaves immediately. (Under load the next call waits for callers that
-//! just got a response and ask again: `gather`.)
+//! request: a single request leaves immediately.
 //!
 //! **Exact.** Each request is decided at the moment of the call, which is between its arrival and
 //! its response, so the guarantees of one decision per call still hold. The server decides and
@@ -23,7 +22,6 @@ mod counters;
 mod deliver;
 pub(crate) mod documents;
 mod flight;
-mod gather;
 mod lane;
 mod outages;
 mod owed;
@@ -33,7 +31,6 @@ pub(crate) mod servers;
 mod shared;
 #[cfg(test)]
 mod tests;
-mod turns;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -279,17 +276,6 @@ pub(crate) trait Link: 'static {
     /// one kind is faster to decide.
     fn lane_of(&self, _wants: &Wants) -> u32 {
         0
-    }
-
-    /// Whether the next call may leave before the results of the last are delivered.
-    fn overlaps(&self) -> bool {
-        false
-    }
-
-    /// Whether a request may be in a call that overlaps another one; a request that holds places
-    /// may not.
-    fn goes_beside(&self, _wants: &Wants) -> bool {
-        false
     }
 
     /// Whether this server keeps the document that all gateways share.

@@ -289,12 +289,6 @@ impl Leases {
         self.counters.out.store(out, Ordering::Relaxed);
     }
 
-    /// Whether there are messages for the store.
-    pub(crate) fn has_errands(&self) -> bool {
-        self.sweep();
-        !self.errands.lock().is_empty()
-    }
-
     /// Messages for the store, at most `most`.
     #[cfg(test)]
     pub(crate) fn errands(&self, most: usize) -> Vec<Errand> {

@@ -13,9 +13,6 @@ use super::{Adjust, Answer, Ask, Batch, Correction, Link, Shared, Trouble};
 use crate::StoreError;
 use tollgate_limit::Timestamp;
 
-/// With fewer requests it cannot be determined whether they draw from many buckets.
-const TELLING: u64 = 8;
-
 /// When a call left, by both of our clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
@@ -98,21 +95,6 @@ impl Departing {
         Self(assemble(shared, link, work))
     }
 
-    /// Whether most of its requests draw from buckets of their own; `None`: too few requests to
-    /// know.
-    pub(super) fn is_spread(&self) -> Option<bool> {
-        let [flight] = self.0.as_slice() else {
-            return Some(false);
-        };
-        let asks: u64 = flight
-            .batch
-            .groups
-            .iter()
-            .map(|group| u64::from(group.count))
-            .sum();
-        (asks >= TELLING).then(|| 2 * flight.batch.groups.len() as u64 >= asks)
-    }
-
     /// Sends all calls at once. [`Flown::settle`] sees to the corrections that were not made.
     pub(super) async fn fly<L: Link>(
         self,
@@ -187,7 +169,6 @@ impl Departing {
 }
 
 /// Sends `work` and waits for the results.
-#[cfg(test)]
 pub(super) async fn flush<L: Link>(
     shared: &Shared,
     link: &L,

@@ -11,10 +11,8 @@ use tokio::time::Instant;
 
 use super::attempts::Attempts;
 use super::documents;
-use super::flight::Failure;
-use super::gather::Gathering;
+use super::flight::{Failure, flush};
 use super::outages::Outages;
-use super::turns::Turns;
 use super::{Link, Obstacle, Shared, Trouble, owed};
 use crate::breaker::{Breaker, Circuit};
 use crate::lease::SWEEP;
@@ -49,8 +47,7 @@ pub(crate) fn start<F: Future<Output = ()> + 'static>(
 }
 
 /// Runs one connection: connects, works, reconnects. Requests that are queued when it ends get an
-/// error. One call is in flight at a time, or two if little merging is lost ([`super::turns`]);
-/// heartbeats of held places depend on the order of calls.
+/// error. One call is in flight at a time; heartbeats of held places depend on the order of calls.
 pub(crate) async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
     keep_connected(&shared, link).await;
     shared.fail_queued();
@@ -180,29 +177,19 @@ async fn work<L: Link>(
     let mut chore = Chore(None);
     let mut sweeping = tokio::time::interval(SWEEP.into());
     sweeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let (mut turns, mut gathering) = (
-        Turns::new(shared, &**link, &connection),
-        Gathering::default(),
-    );
     while breaker.circuit() == Circuit::Closed {
         let suspected = late || shared.suspect.load(Ordering::Acquire);
         if suspected {
             attempts.begin_beside();
             if let Some(replacement) = attempts.ready() {
-                turns.end().await;
-                shared.busy.store(false, Ordering::Release);
                 return Ended::Replaced(replacement);
             }
         }
-        // Checked in every round, because a lane that always has work never waits. (A call that
-        // holds places is never in flight here.)
+        // Checked in every round, because a lane that always has work never waits.
         let outcome = if housekeeping.deadline() <= Instant::now() {
             housekeeping
                 .as_mut()
                 .reset(Instant::now() + link.housekeep_every());
-            // A heartbeat reports the recorded places, and delivery records those of a finished
-            // call.
-            let told = turns.tell();
             shared.heartbeat();
             may_owe = true;
             let begun = {
@@ -211,23 +198,19 @@ async fn work<L: Link>(
                     .begin(async move { link.housekeep(&connection).await })
                     .await
             };
-            match told.and(begun) {
+            match begun {
                 // That a call has started shows nothing about the server.
                 Ok(()) => continue,
                 failed => failed,
             }
-        } else if turns.is_flying() {
-            turns.go_on(&mut gathering).await
-        } else if turns.has_landed() && shared.has_heartbeats() {
-            turns.tell()
         } else if let Some(work) = shared.take() {
             shared.busy.store(true, Ordering::Release);
-            turns
-                .begin(work)
-                .await
-                .and(turns.go_on(&mut gathering).await)
-        } else if turns.has_landed() {
-            turns.tell()
+            let (landed, mut outcome) = flush(shared, &**link, &connection, work).await;
+            for landed in landed {
+                outcome = outcome.and(landed.deliver(shared));
+            }
+            shared.busy.store(false, Ordering::Release);
+            outcome
         } else if shared.closed.load(Ordering::Acquire) {
             return Ended::Closed;
         } else {
@@ -239,9 +222,6 @@ async fn work<L: Link>(
                 () = housekeeping.as_mut() => continue,
             }
         };
-        if !turns.is_flying() {
-            shared.busy.store(false, Ordering::Release);
-        }
         let last_words = match outcome {
             Ok(()) => {
                 breaker.succeeded();
@@ -275,8 +255,6 @@ async fn work<L: Link>(
             }
         };
         if let Some(error) = last_words {
-            turns.end().await;
-            shared.busy.store(false, Ordering::Release);
             return Ended::Down(error);
         }
     }

@@ -5,10 +5,9 @@ use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::counters::{Counters, Health};
@@ -50,9 +49,6 @@ pub(crate) struct Shared {
     pub(super) replicas: Arc<Replicas>,
     pub(super) queue: Mutex<Queue>,
     pub(super) arrived: Notify,
-    /// Notified when the queue has as many requests as a lane gathers, or as a second call needs.
-    gathered: Condvar,
-    pub(super) enough: Notify,
     pub(super) lanes_up: AtomicUsize,
     pub(super) closed: AtomicBool,
     /// Whether a lane has a call in flight.
@@ -100,8 +96,6 @@ pub(super) struct Queue {
     /// Buckets whose held places a heartbeat will report. The number of places is read when it
     /// leaves.
     pub(super) heartbeats: VecDeque<(Name, Arc<WireForm>)>,
-    /// The number of queued requests at which a waiting lane continues; zero: none waits.
-    awaited: usize,
 }
 
 impl Queue {
@@ -128,8 +122,6 @@ impl Shared {
             replicas: Arc::default(),
             queue: Mutex::default(),
             arrived: Notify::new(),
-            gathered: Condvar::new(),
-            enough: Notify::new(),
             lanes_up: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             busy: AtomicBool::new(false),
@@ -234,10 +226,6 @@ impl Shared {
             queue.asks.push_back(ask);
             if queue.asks.len() == 1 {
                 self.arrived.notify_one();
-            }
-            if queue.asks.len() == queue.awaited {
-                self.gathered.notify_one();
-                self.enough.notify_one();
             }
         }
         answer
@@ -497,41 +485,6 @@ impl Shared {
         queue.corrections.len() + queue.redirected.len()
     }
 
-    /// The work of a call in parallel to the one in flight: at least `least` requests that all
-    /// satisfy `fits`, and nothing else. If there are fewer, [`Shared::enough`] is notified when
-    /// there are as many.
-    pub(super) fn take_beside(&self, least: usize, fits: impl Fn(&Ask) -> bool) -> Option<Work> {
-        if self
-            .leases
-            .as_ref()
-            .is_some_and(|leases| leases.has_errands())
-        {
-            return None;
-        }
-        let mut queue = self.queue.lock();
-        queue.awaited = 0;
-        if queue.asks.len() < least {
-            queue.awaited = least;
-            return None;
-        }
-        let taken = queue.asks.len().min(ASKS_MAX);
-        if !queue.corrections.is_empty()
-            || !queue.heartbeats.is_empty()
-            || !queue.asks.iter().take(taken).all(fits)
-        {
-            return None;
-        }
-        let asks = queue.asks.drain(..taken).collect();
-        if !queue.asks.is_empty() {
-            self.arrived.notify_one();
-        }
-        Some(Work {
-            corrections: Vec::new(),
-            asks,
-            errands: Vec::new(),
-        })
-    }
-
     /// Fails queued requests whose deadline has passed; returns the next deadline. (The queue is
     /// ordered by deadline.)
     pub(super) fn tell_late(&self, now: Timestamp) -> Option<Timestamp> {
@@ -547,24 +500,6 @@ impl Shared {
             fail(self, ask, StoreError::Overdue);
         }
         next
-    }
-
-    /// The number of queued requests.
-    pub(super) fn queued(&self) -> usize {
-        self.queue.lock().asks.len()
-    }
-
-    /// Waits until `enough` requests are queued or `slice` has passed; returns their number. It
-    /// blocks the thread.
-    pub(super) fn gather(&self, enough: usize, slice: Duration) -> usize {
-        let mut queue = self.queue.lock();
-        if queue.asks.len() < enough {
-            queue.awaited = enough;
-            // A spurious or early wake-up is harmless: the caller checks the number.
-            let _ = self.gathered.wait_for(&mut queue, slice);
-            queue.awaited = 0;
-        }
-        queue.asks.len()
     }
 
     /// Puts corrections that did not fit back at the front.

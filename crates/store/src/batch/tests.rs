@@ -3,7 +3,6 @@
 mod heartbeats;
 mod leased;
 mod made;
-mod overlapping;
 mod owed;
 mod undone;
 
@@ -12,7 +11,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::flight::flush;
 use super::lane::lane;
@@ -65,10 +64,12 @@ async fn one_own_call_that_fails_sends_the_next_ones_to_the_lane_until_one_of_it
     assert_eq!(shared.counters.own_calls.load(Ordering::Relaxed), 1);
     // It waits for the lane now; the test is the lane.
     let lane = async {
-        while shared.queued() == 0 {
-            tokio::task::yield_now().await;
-        }
-        let work = shared.take().expect("a request");
+        let work = loop {
+            match shared.take() {
+                Some(work) => break work,
+                None => tokio::task::yield_now().await,
+            }
+        };
         let (landed, outcome) = flush(&shared, &granting(), &(), work).await;
         assert!(outcome.is_ok());
         for landed in landed {
@@ -244,36 +245,6 @@ async fn peeks(shared: &Shared) {
     }
 }
 
-#[test]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "how long a thread sleeps is real time"
-)]
-fn a_lane_that_gathers_goes_on_when_enough_are_queued_or_its_time_is_over() {
-    let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
-    shared.lanes_up.store(1, Ordering::Relaxed);
-    let (names, limit) = (Names::new(b"secret"), bucket(10));
-    assert_eq!(
-        shared.gather(3, Duration::from_micros(30)),
-        0,
-        "no request comes"
-    );
-    let start = Instant::now();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for _ in 0..3 {
-                // Asked and left: it stays in the queue.
-                let mut asked = pin!(shared.ask(wants(&names, &limit), false));
-                let polled = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-                assert!(polled.is_pending());
-            }
-        });
-        assert_eq!(shared.gather(3, Duration::from_secs(60)), 3);
-    });
-    assert_eq!(shared.gather(3, Duration::from_secs(60)), 3);
-    assert!(start.elapsed() < Duration::from_secs(50), "it was told");
-}
-
 #[tokio::test]
 async fn who_asks_a_store_that_is_shut_down_is_told_so() {
     let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
@@ -333,23 +304,16 @@ impl Pipe {
     }
 }
 
-/// A server that takes requests beside others where they hold no places.
-fn pipe() -> Made<Pipe, impl AsyncFn(&Pipe, &Batch) -> Answer + 'static> {
-    Made {
-        overlaps: true,
-        goes_beside: |wants| !wants.iter().any(|wanted| wanted.shape.holds()),
-        // A heartbeat would be a call of its own in the same turn.
-        housekeep_every: Duration::from_secs(3600),
-        ..Made::new(Pipe::default(), Pipe::answer)
-    }
-}
-
 #[tokio::test]
-async fn a_second_call_goes_beside_the_first_where_many_buckets_are_asked_and_no_places_are_held() {
+async fn a_lane_has_one_call_in_flight_and_sends_what_waits_together() {
     let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
     let units = bucket(1 << 20);
-    for (limit, keys, most) in [(&units, 64, 2), (&units, 1, 1), (&places, 64, 1)] {
-        let server = Rc::new(pipe());
+    for (limit, keys) in [(&units, 64), (&units, 1), (&places, 64)] {
+        let server = Rc::new(Made {
+            // A heartbeat would be a call of its own in the same turn.
+            housekeep_every: Duration::from_secs(3600),
+            ..Made::new(Pipe::default(), Pipe::answer)
+        });
         let pipe = &server.kept;
         let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
         let names = Names::new(b"secret");
@@ -381,7 +345,7 @@ async fn a_second_call_goes_beside_the_first_where_many_buckets_are_asked_and_no
         };
         let all = tokio::time::timeout(Duration::from_secs(30), local.run_until(all)).await;
         assert!(all.is_ok(), "{} answered", pipe.asked.get());
-        assert_eq!(pipe.most.get(), most, "{keys} keys of {}", limit.name);
+        assert_eq!(pipe.most.get(), 1, "{keys} keys of {}", limit.name);
         let calls = shared.counters.calls.load(Ordering::Relaxed);
         assert!(calls * 8 < 64 * 200, "{calls} calls");
     }

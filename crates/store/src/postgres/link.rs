@@ -329,15 +329,6 @@ impl Link for PostgresLink {
         }
     }
 
-    fn overlaps(&self) -> bool {
-        true
-    }
-
-    fn goes_beside(&self, wants: &Wants) -> bool {
-        // The transaction has the session for itself.
-        self.lane_of(wants) < 2
-    }
-
     fn lane_of(&self, wants: &Wants) -> u32 {
         let leased = |wanted: &Wanted| {
             wanted.shape.lease().is_some()

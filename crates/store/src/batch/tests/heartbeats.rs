@@ -50,71 +50,62 @@ impl Places {
 /// With far more corrections waiting than a call takes, and more buckets held than it can tell of.
 #[tokio::test]
 async fn a_heartbeat_tells_of_exactly_the_places_that_stand_however_much_waits_before_it() {
-    for overlaps in [false, true] {
-        let server = Rc::new(Made {
-            overlaps,
-            ..Made::new(Places::default(), Places::answer)
-        });
-        let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
-        let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
-        let other = Limit {
-            index: 1,
-            ..bucket(1_000_000)
-        };
-        let names = Arc::new(Names::new(b"secret"));
-        let local = tokio::task::LocalSet::new();
-        local.spawn_local(lane(shared.clone(), server.clone()));
-        // Each of these holds one place for good, in a bucket of its own.
-        let wants = |limit: &Limit, key: &[u8]| names.wants(&[Claim::new(limit, key, 1)]);
-        for caller in 0..600_u32 {
-            let (shared, wants) = (shared.clone(), wants(&places, &caller.to_le_bytes()));
-            local.spawn_local(async move {
-                shared.connected().await;
-                assert!(shared.ask(wants, false).await.expect("answered").granted);
-            });
-        }
-        // These come and go, all to one bucket, or stay now and then.
-        for caller in 0..8_u32 {
-            let (shared, wants) = (shared.clone(), wants(&places, b"busy"));
-            local.spawn_local(async move {
-                shared.connected().await;
-                let mut random = fastrand::Rng::with_seed(caller.into());
-                while shared.ask(wants.clone(), false).await.is_ok() {
-                    if random.u8(..8) > 0 {
-                        shared.release(wants[0].name, wants[0].shape.clone(), 1);
-                    }
-                }
-            });
-        }
-        // And this many corrections of another limit always wait.
-        let (flooded, refunded) = (shared.clone(), wants(&other, b"k"));
+    let server = Rc::new(Made::new(Places::default(), Places::answer));
+    let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
+    let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
+    let other = Limit {
+        index: 1,
+        ..bucket(1_000_000)
+    };
+    let names = Arc::new(Names::new(b"secret"));
+    let local = tokio::task::LocalSet::new();
+    local.spawn_local(lane(shared.clone(), server.clone()));
+    // Each of these holds one place for good, in a bucket of its own.
+    let wants = |limit: &Limit, key: &[u8]| names.wants(&[Claim::new(limit, key, 1)]);
+    for caller in 0..600_u32 {
+        let (shared, wants) = (shared.clone(), wants(&places, &caller.to_le_bytes()));
         local.spawn_local(async move {
-            loop {
-                while flooded.corrections_queued() < 3 * CORRECTIONS_MAX {
-                    let adjust = Adjust::Change(Change::Refund { units: 1 });
-                    let (name, shape) = (refunded[0].name, refunded[0].shape.clone());
-                    flooded.correct(Correction {
-                        name,
-                        shape,
-                        adjust,
-                    });
-                }
-                tokio::task::yield_now().await;
-            }
+            shared.connected().await;
+            assert!(shared.ask(wants, false).await.expect("answered").granted);
         });
-        let enough = local.run_until(async {
-            while server.kept.told.get() < 3_000 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        });
-        let enough = tokio::time::timeout(Duration::from_secs(60), enough).await;
-        assert!(enough.is_ok(), "{} heartbeats", server.kept.told.get());
-        assert_eq!(
-            *server.kept.wrong.borrow(),
-            Vec::<String>::new(),
-            "overlaps: {overlaps}"
-        );
     }
+    // These come and go, all to one bucket, or stay now and then.
+    for caller in 0..8_u32 {
+        let (shared, wants) = (shared.clone(), wants(&places, b"busy"));
+        local.spawn_local(async move {
+            shared.connected().await;
+            let mut random = fastrand::Rng::with_seed(caller.into());
+            while shared.ask(wants.clone(), false).await.is_ok() {
+                if random.u8(..8) > 0 {
+                    shared.release(wants[0].name, wants[0].shape.clone(), 1);
+                }
+            }
+        });
+    }
+    // And this many corrections of another limit always wait.
+    let (flooded, refunded) = (shared.clone(), wants(&other, b"k"));
+    local.spawn_local(async move {
+        loop {
+            while flooded.corrections_queued() < 3 * CORRECTIONS_MAX {
+                let adjust = Adjust::Change(Change::Refund { units: 1 });
+                let (name, shape) = (refunded[0].name, refunded[0].shape.clone());
+                flooded.correct(Correction {
+                    name,
+                    shape,
+                    adjust,
+                });
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let enough = local.run_until(async {
+        while server.kept.told.get() < 3_000 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    let enough = tokio::time::timeout(Duration::from_secs(60), enough).await;
+    assert!(enough.is_ok(), "{} heartbeats", server.kept.told.get());
+    assert_eq!(*server.kept.wrong.borrow(), Vec::<String>::new());
 }
 
 /// What a busy server has granted, and the heartbeats it got with what it had granted by then.
@@ -146,47 +137,42 @@ impl Busy {
 
 #[tokio::test]
 async fn a_lane_that_always_has_work_tells_of_every_place_held_and_keeps_house() {
-    for overlaps in [false, true] {
-        let server = Rc::new(Made {
-            overlaps,
-            ..Made::new(Busy::default(), Busy::answer)
-        });
-        let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
-        let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
-        let names = Names::new(b"secret");
-        let wants = names.wants(&[Claim::new(&places, b"k", 1)]);
-        let local = tokio::task::LocalSet::new();
-        local.spawn_local(lane(shared.clone(), server.clone()));
-        for caller in 0..8 {
-            let (shared, wants) = (shared.clone(), wants.clone());
-            local.spawn_local(async move {
-                shared.connected().await;
-                // Half of them begin while the others' call is out: one call or the other is always asked for.
-                while caller >= 4 && shared.counters.calls.load(Ordering::Relaxed) == 0 {
-                    tokio::task::yield_now().await;
-                }
-                while shared.ask(wants.clone(), false).await.is_ok() {}
-            });
-        }
-        let beaten = local.run_until(async {
-            while server.housekeeps.load(Ordering::Relaxed) < 5
-                || server.kept.heartbeats.borrow().len() < 5
-            {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+    let server = Rc::new(Made::new(Busy::default(), Busy::answer));
+    let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
+    let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
+    let names = Names::new(b"secret");
+    let wants = names.wants(&[Claim::new(&places, b"k", 1)]);
+    let local = tokio::task::LocalSet::new();
+    local.spawn_local(lane(shared.clone(), server.clone()));
+    for caller in 0..8 {
+        let (shared, wants) = (shared.clone(), wants.clone());
+        local.spawn_local(async move {
+            shared.connected().await;
+            // Half of them begin while the others' call is out: one call or the other is always asked for.
+            while caller >= 4 && shared.counters.calls.load(Ordering::Relaxed) == 0 {
+                tokio::task::yield_now().await;
             }
+            while shared.ask(wants.clone(), false).await.is_ok() {}
         });
-        let beaten = tokio::time::timeout(Duration::from_secs(10), beaten).await;
-        assert!(
-            beaten.is_ok(),
-            "{} turns of housekeeping",
-            server.housekeeps.load(Ordering::Relaxed)
-        );
-        for (told, granted) in &*server.kept.heartbeats.borrow() {
-            // (No request gives a place back.)
-            assert_eq!(
-                told, granted,
-                "a heartbeat leaves out places that were granted"
-            );
+    }
+    let beaten = local.run_until(async {
+        while server.housekeeps.load(Ordering::Relaxed) < 5
+            || server.kept.heartbeats.borrow().len() < 5
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
+    });
+    let beaten = tokio::time::timeout(Duration::from_secs(10), beaten).await;
+    assert!(
+        beaten.is_ok(),
+        "{} turns of housekeeping",
+        server.housekeeps.load(Ordering::Relaxed)
+    );
+    for (told, granted) in &*server.kept.heartbeats.borrow() {
+        // (No request gives a place back.)
+        assert_eq!(
+            told, granted,
+            "a heartbeat leaves out places that were granted"
+        );
     }
 }

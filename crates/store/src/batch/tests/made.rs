@@ -7,8 +7,6 @@ pub(super) struct Made<K, C> {
     /// What it remembers of its calls.
     pub(super) kept: K,
     pub(super) call: C,
-    pub(super) overlaps: bool,
-    pub(super) goes_beside: fn(&Wants) -> bool,
     /// How long until the next turn of housekeeping.
     pub(super) housekeep_every: Duration,
     /// How often it was kept house for.
@@ -20,8 +18,6 @@ impl<K, C: AsyncFn(&K, &Batch) -> Answer> Made<K, C> {
         Self {
             kept,
             call,
-            overlaps: false,
-            goes_beside: |_| false,
             housekeep_every: Duration::from_millis(20),
             housekeeps: AtomicU64::new(0),
         }
@@ -60,14 +56,6 @@ impl<K: 'static, C: AsyncFn(&K, &Batch) -> Answer + 'static> Link for Made<K, C>
 
     async fn call(&self, (): &(), batch: &Batch) -> Result<Answer, Trouble> {
         Ok((self.call)(&self.kept, batch).await)
-    }
-
-    fn overlaps(&self) -> bool {
-        self.overlaps
-    }
-
-    fn goes_beside(&self, wants: &Wants) -> bool {
-        (self.goes_beside)(wants)
     }
 
     async fn housekeep(&self, (): &()) -> Result<(), Trouble> {
