@@ -1,5 +1,6 @@
 //! Buckets in the process, as those who draw from them see them.
 
+mod overrides;
 mod fixtures;
 mod floods;
 mod reloads;
