@@ -563,11 +563,12 @@ pub(crate) fn request_json(data: &[u8]) {
         let mut reader = json::Reader::request(&paths, paths.all(), paths.all());
         body.chunks(size.max(1))
             .for_each(|piece| reader.feed(piece));
-        reader.finish()
+        // Of several flaws the first that is reached is reported, which depends on the cut.
+        reader.finish().ok()
     };
     let whole = read(body.len());
     assert_eq!(read(usize::from(*cut)), whole);
-    if whole.is_ok() {
+    if whole.is_some() {
         let valid = serde_json::from_slice::<serde::de::IgnoredAny>(body);
         assert!(valid.is_ok(), "{}", String::from_utf8_lossy(body));
     }
