@@ -81,7 +81,7 @@ fn check_is_stated_by_the_headers_of_each_proxy() {
         ("X-Forwarded-For", "192.0.2.2"),
         ("X-Auth-Request-Redirect", "/things/a%20b?c=d"),
     ];
-    // As the source of Traefik writes them (pkg/middlewares/auth/forward.go), after the headers of the request.
+    // As Traefik adds them, after the headers of the request.
     let traefik = [
         ("Host", "127.0.0.1"),
         ("User-Agent", "curl"),
