@@ -262,7 +262,9 @@ pub fn ask(port: u16, command: &str) -> Option<String> {
     use std::io::{Read, Write};
     let mut stream =
         TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_secs(1)).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .ok()?;
     stream.write_all(format!("{command}\r\n").as_bytes()).ok()?;
     let mut answer = vec![0; 65_536];
     let mut length = stream.read(&mut answer).ok()?;
