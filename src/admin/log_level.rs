@@ -181,6 +181,9 @@ impl LogLevels {
     /// Puts the level of the file in force again at `until`, unless it was changed again.
     async fn fall_back(self, until: Timestamp, change: u64) {
         loop {
+            if self.shared.state.lock().changes != change {
+                return;
+            }
             let left = Duration::from(until.since(self.shared.clock.now()));
             if left.is_zero() {
                 break;

@@ -257,16 +257,18 @@ impl Live {
                 changed.push(changed_limit(limit, before, after, level));
                 continue;
             }
-            self.overrides
-                .change(limit, &sought.key, new.as_ref())
-                .await
-                .map_err(|error| problem(limit, &error))?;
-            let one = changed_limit(
-                limit,
-                before,
-                self.overridden(limit, &sought.key),
-                self.level(limit, &sought.key, 1).await,
-            );
+            let made = self.overrides.change(limit, &sought.key, new.as_ref());
+            let (after, unsure) = match made.await {
+                Ok(_) => (self.overridden(limit, &sought.key), None),
+                // It may be in force, so the audit has what was asked for.
+                Err(error @ ChangeError::Unsure(_)) => {
+                    let asked = new.as_ref().map(|new| Overridden::of_new(new, self.now()));
+                    (asked, Some(problem(limit, &error)))
+                }
+                Err(error) => return Err(problem(limit, &error)),
+            };
+            let level_after = self.level(limit, &sought.key, 1).await;
+            let one = changed_limit(limit, before, after, level_after);
             let recorded = audit.record(&Entry {
                 at: moment(self.now()),
                 operator: by.operator.name.clone(),
@@ -284,6 +286,9 @@ impl Live {
                 until: one.after.as_ref().map(|after| after.until.clone()),
             });
             recorded.map_err(|error| unrecorded("override", &error))?;
+            if let Some(problem) = unsure {
+                return Err(problem);
+            }
             changed.push(one);
         }
         Ok(Changed {
@@ -459,7 +464,7 @@ fn why_not(one: &InForce, rules: &[Rule]) -> Option<String> {
 fn problem(limit: &Limit, error: &ChangeError) -> Problem {
     let code = match error {
         ChangeError::TooMany(_) => StatusCode::CONFLICT,
-        ChangeError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        ChangeError::Unavailable(_) | ChangeError::Unsure(_) => StatusCode::SERVICE_UNAVAILABLE,
     };
     Problem::new(code, format!("limit `{}`: {error}", limit.name))
 }

@@ -28,6 +28,9 @@ pub(crate) enum ChangeError {
     /// The document cannot be read or written.
     #[error("{0}")]
     Unavailable(String),
+    /// The store did not say whether it wrote the document.
+    #[error("{0}")]
+    Unsure(String),
 }
 
 /// How often a change is made again after another gateway's.
@@ -143,8 +146,8 @@ impl Kept {
                 }
                 Ok(false) => {}
                 Err(error @ (StoreError::Timeout | StoreError::Lost(_))) => {
-                    let words = format!("{error}; the change may have been made");
-                    return Err(unavailable(words));
+                    let words = format!("the store: {error}; the change may have been made");
+                    return Err(ChangeError::Unsure(words));
                 }
                 Err(error) => return Err(unavailable(error.to_string())),
             }

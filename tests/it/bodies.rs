@@ -253,6 +253,9 @@ limits = ["model"]
         model(&mut gateway.connect(), "Content-Encoding: gzip\r\n", "xx"),
         401
     );
+    // The number of its calls would decide, and a caller would choose that it is not read.
+    let batch = format!(r#"{}[{{"model":"a"}},{{"model":"a"}}]"#, " ".repeat(2000));
+    assert_eq!(model(&mut gateway.connect(), "", &batch), 413);
 
     let mut connection = gateway.connect();
     let mut units = |fields: &str, body: &str| {
@@ -332,12 +335,26 @@ limits = ["operation"]
     assert_eq!(send("/login", form, "password=y&us%65r=%61nn"), 429);
     assert_eq!(send("/login", form, "user=bob"), 200);
     assert_eq!(send("/login", form, "user=ann&user=bob"), 400);
-    assert_eq!(send("/login", "", "user=bob"), 401, "no form");
+    assert_eq!(
+        send("/login", "", "user=bob"),
+        429,
+        "some servers read a form"
+    );
+    assert_eq!(
+        send("/login", "Content-Type: text/plain\r\n", "user=bob"),
+        401,
+        "no form"
+    );
     assert_eq!(send("/graphql", "", r#"{"query":"query Top { a }"}"#), 200);
     assert_eq!(send("/graphql", "", r#"{"query":"query Top { b }"}"#), 429);
     assert_eq!(send("/graphql", "", r#"{"query":"{ b }"}"#), 401);
     let pretended = r#"{"query":"query Top { b }","operationName":"Other"}"#;
     assert_eq!(send("/graphql", "", pretended), 400);
+    // Many servers prefer the target's parameters to the body.
+    let cheap = r#"{"query":"query Cheap { a }"}"#;
+    let beside = "/graphql?query=query+Costly+%7B+a+%7D";
+    assert_eq!(send(beside, "", cheap), 400);
+    assert_eq!(send("/graphql?x=1", "", cheap), 200);
 }
 
 #[test]

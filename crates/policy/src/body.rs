@@ -15,7 +15,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use smallvec::SmallVec;
 
 use super::json::{self, Flaw, Member, Members, PathSet, Paths, Reader, Value};
-use super::source::Source;
+use super::source::{self, Source};
 
 /// How bodies are read for what they say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,7 +246,9 @@ impl BodyReading {
             } else {
                 Json::Nothing(reader)
             },
-            form: (kind == Kind::Form && asked.forms != 0).then(Vec::new),
+            // Some servers take a body without a type for a form.
+            form: ((kind == Kind::Form || !headers.contains_key(CONTENT_TYPE)) && asked.forms != 0)
+                .then(Vec::new),
         }))
     }
 
@@ -270,6 +272,8 @@ impl BodyReading {
                     }
                 }
                 Some(_) if self.kind == Kind::Json => return Err(BodyFlaw::Malformed),
+                // Some servers detect other encodings of JSON.
+                Some(_) if is_encoded_otherwise(piece) => return Err(BodyFlaw::Charset),
                 Some(_) => self.json = Json::Other,
             }
         }
@@ -277,6 +281,17 @@ impl BodyReading {
             reader.feed(piece);
         }
         Ok(())
+    }
+
+    /// Whether it may be a batch of calls, whose number decides the charges: it has begun as one, or
+    /// only blanks have come.
+    pub fn may_be_batch(&self) -> bool {
+        self.is_undecided() || matches!(&self.json, Json::Reading(reader) if reader.is_batch())
+    }
+
+    /// Whether JSON is asked for and only blanks have come.
+    pub const fn is_undecided(&self) -> bool {
+        matches!(self.json, Json::Nothing(_))
     }
 
     /// What the whole body says.
@@ -307,6 +322,34 @@ impl BodyReading {
     }
 }
 
+/// Whether JSON may begin so in UTF-16 or UTF-32, or with a byte order mark.
+fn is_encoded_otherwise(piece: &[u8]) -> bool {
+    let begins = |byte: u8| matches!(byte, b'{' | b'[' | b' ' | b'\t' | b'\n' | b'\r');
+    match piece {
+        [0xEF, 0xBB, ..] | [0xFE, 0xFF, ..] | [0xFF, 0xFE, ..] | [0, 0, 0xFE, 0xFF, ..] => true,
+        [0, 0, 0, byte @ (b'{' | b'['), ..] | [0, byte, ..] if begins(*byte) => true,
+        [0, 0, 0, byte, 0, 0, 0, ..] => begins(*byte),
+        // Too little to tell.
+        [0 | 0xEF | 0xFE | 0xFF] | [0, 0] | [0, 0, _] => true,
+        _ => false,
+    }
+}
+
+/// Refuses a GraphQL request whose target names an operation too: many servers prefer it to the
+/// body's.
+///
+/// # Errors
+/// If the query has such a parameter.
+pub fn check_query(asked: Asked, query: Option<&str>) -> Result<(), BodyFlaw> {
+    let is_said = |name: &str| {
+        query.is_some_and(|query| !matches!(source::parameter(query.as_bytes(), name), Ok(None)))
+    };
+    if asked.graphql && GRAPHQL.into_iter().any(is_said) {
+        return Err(BodyFlaw::Ambiguous);
+    }
+    Ok(())
+}
+
 /// The kind of a body with these headers.
 fn kind(headers: &HeaderMap) -> Result<Kind, BodyFlaw> {
     let mut types = headers.get_all(CONTENT_TYPE).iter();
@@ -321,13 +364,16 @@ fn kind(headers: &HeaderMap) -> Result<Kind, BodyFlaw> {
     let named = parts.next().unwrap_or_default();
     for part in parts {
         let charset = part
-            .strip_prefix("charset=")
-            .map(|name| name.trim_matches('"'));
+            .split_once('=')
+            .filter(|(parameter, _)| parameter.trim() == "charset")
+            .map(|(_, name)| name.trim().trim_matches('"'));
         if charset.is_some_and(|name| !matches!(name, "utf-8" | "utf8" | "us-ascii")) {
             return Err(BodyFlaw::Charset);
         }
     }
-    Ok(match named.as_str() {
+    // Some servers end the type at a comma or a blank.
+    let named = named.split([',', ' ', '\t']).next().unwrap_or_default();
+    Ok(match named {
         "" | "application/json" | "text/json" => Kind::Json,
         "application/x-www-form-urlencoded" => Kind::Form,
         _ if named.ends_with("+json") => Kind::Json,

@@ -49,7 +49,7 @@ use tollgate_limit::Limit;
 use upstream::Upstream;
 
 pub use admission::Claimed;
-pub use body::{Asked, BodyFacts, BodyFlaw, BodyReading, BodySettings, Wanted};
+pub use body::{Asked, BodyFacts, BodyFlaw, BodyReading, BodySettings, Wanted, check_query};
 pub use build::{BuildError, PolicyParts};
 pub use claims::{Charge, Claims, Identified, SentBody};
 pub use descriptor::{Descriptor, Peer};

@@ -144,7 +144,12 @@ impl BodyCost {
             }
             if member.stated > 0 {
                 let unsaid = self.default.saturating_mul(calls - member.stated);
-                largest = largest.max(Some(member.sum.saturating_add(unsaid)));
+                let said = member.sum.saturating_add(unsaid);
+                // The calls of a batch may state it in different members, so these add up.
+                largest = match largest {
+                    Some(so_far) if calls > 1 => Some(said.saturating_add(so_far)),
+                    so_far => so_far.max(Some(said)),
+                };
             }
         }
         let units = largest.unwrap_or_else(|| self.default.saturating_mul(calls));

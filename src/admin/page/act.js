@@ -102,6 +102,8 @@ const METHODS = { reset: "POST", lift: "DELETE" };
 function change(dryRun) {
   const text = (id) => byId(id).value.trim();
   const parts = [text("identity"), ...text("value").split(" / ")].map((part) => part.trim()).filter(Boolean);
+  // A browser takes these for steps between directories, and would name another key.
+  if (parts.some((part) => part === "." || part === "..")) throw new Error("a browser cannot send this key: use `tollgate key`");
   const body = { reason: text("reason"), dry_run: dryRun };
   if (text("limit")) body.limit = text("limit");
   const kind = action();
@@ -147,10 +149,10 @@ async function loadOverrides() {
 byId("change").addEventListener("submit", async (submitted) => {
   submitted.preventDefault();
   const dryRun = submitted.submitter?.name === "try";
-  const { path, method, body } = change(dryRun);
   const buttons = byId("change").querySelectorAll("button");
   for (const button of buttons) button.disabled = true;
   try {
+    const { path, method, body } = change(dryRun);
     // The token is in memory only, and no other site can send it.
     const headers = { "content-type": "application/json", authorization: `Bearer ${byId("token").value.trim()}` };
     const done = await ask(path, { method, headers, body: JSON.stringify(body) });

@@ -164,6 +164,9 @@ impl<'de> Deserialize<'de> for Headers {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Headers, A::Error> {
                 let mut headers = HeaderMap::new();
                 while let Some((name, values)) = map.next_entry::<String, Values>()? {
+                    if headers.keys_len() >= HEADERS_MAX {
+                        return Err(A::Error::custom("too many headers"));
+                    }
                     let name = HeaderName::from_bytes(name.as_bytes()).map_err(A::Error::custom)?;
                     if headers.contains_key(&name) {
                         let twice = format!("the header `{name}` is written twice");
@@ -183,6 +186,9 @@ impl<'de> Deserialize<'de> for Headers {
         deserializer.deserialize_map(Reader)
     }
 }
+
+/// The most headers of one request.
+const HEADERS_MAX: usize = 1_000;
 
 /// The most requests of one batch.
 const REQUESTS_MAX: usize = 100;

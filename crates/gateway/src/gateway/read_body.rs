@@ -16,7 +16,7 @@ use crate::decide::Unread;
 use crate::forward::{ForwardError, MinimumRate};
 use crate::rejection::Rejection;
 use tollgate_net::server::{ConnInfo, Inbound, Replay};
-use tollgate_policy::{Asked, BodyFacts, BodyReading};
+use tollgate_policy::{Asked, BodyFacts, BodyReading, check_query};
 
 /// The body of a request that is decided about.
 pub(super) trait ReadAhead: Body + Unpin {
@@ -78,6 +78,7 @@ impl Gateway {
                 Ok(unread())
             };
         }
+        check_query(asked, request.uri().query())?;
         let reading = if ended {
             None
         } else {
@@ -102,7 +103,8 @@ impl Gateway {
         let mut length: u64 = 0;
         let body = request.body_mut();
         let whole = loop {
-            if length.max(announced.unwrap_or(0)) > most {
+            // The beginning tells a batch from a single call, also of a body that is too long.
+            if length > most || announced.unwrap_or(0) > most && !reading.is_undecided() {
                 break false;
             }
             let frame = poll_fn(|cx| match body.poll_ahead(cx) {
@@ -123,7 +125,7 @@ impl Gateway {
         if whole {
             return Ok(reading.finish()?);
         }
-        if asked.routes() {
+        if asked.routes() || reading.may_be_batch() {
             return Err(Rejection::TooBigToRoute);
         }
         Ok(unread())

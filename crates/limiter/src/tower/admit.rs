@@ -14,7 +14,7 @@ use super::layer::Shared;
 use super::passage::Passage;
 use crate::{Decision, Denied, Judged, Look, wait_until};
 use tollgate_limit::Timestamp;
-use tollgate_policy::{Claimed, Identified, IdentityRefusal, Peer};
+use tollgate_policy::{BodyFacts, Claimed, Identified, IdentityRefusal, Peer};
 use tollgate_response::{Problem, Reason, Refusal, challenge};
 use tollgate_store::StoreError;
 
@@ -114,9 +114,18 @@ fn claim<B: Body>(
     }
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
     let subject = (shared.subject)(extensions);
-    let Ok(described) = policy.describe(None, method, uri, headers, peer, subject) else {
+    let Ok(mut described) = policy.describe(None, method, uri, headers, peer, subject) else {
         return Found::Unreadable;
     };
+    // The body belongs to the service: what it says is not known here, and costs the most.
+    let asked = policy.asked(&policy.find_route(&described));
+    let unread = BodyFacts::unread(&policy.wanted, request.body().size_hint().exact());
+    if !asked.is_empty() && !request.body().is_end_stream() {
+        if asked.routes() {
+            return Found::Unreadable;
+        }
+        described.body = Some(&unread);
+    }
     let Some(matched) = policy.route(&described) else {
         return Found::NoRoute;
     };

@@ -73,8 +73,25 @@ fn body_in_another_charset_or_compressed_is_refused() {
     for kind in [
         "application/json; charset=utf-16",
         "text/plain;charset=\"latin1\"",
+        "application/json; charset =utf-16",
     ] {
         assert_eq!(one("json:a", kind, "{}"), Err(BodyFlaw::Charset), "{kind}");
+    }
+    for text in [
+        &b"\xef\xbb\xbf{\"a\":1}"[..],
+        b"\0{\0}",
+        b"\0 \0{\0}",
+        b"\0\0\0{\0\0\0}",
+        b"\0\0\0 \0\0\0{",
+        b"\xfe\xff\0{\0}",
+        b"\xff\xfe{\0}\0",
+    ] {
+        let said = says(&["json:a"], "text/plain", text);
+        assert_eq!(said, Err(BodyFlaw::Charset), "{text:?}");
+    }
+    for picture in [&b"\xff\xd8\xff\xe0\0"[..], b"\0\0\0\x20ftyp"] {
+        let said = says(&["json:a"], "image/jpeg", picture);
+        assert_eq!(said, Ok(vec![None]), "{picture:?}");
     }
     let wanted = Arc::new(Wanted::default());
     let mut headers = HeaderMap::new();
@@ -119,6 +136,17 @@ fn body_form_fields_are_decoded_and_must_be_clear() {
     assert_eq!(form("user=a&user=b"), Err(BodyFlaw::Ambiguous));
     assert_eq!(form("user=a&User=a"), Err(BodyFlaw::Ambiguous));
     assert_eq!(one("form:user", "text/plain", "user=a"), Ok(None));
+    for kind in [
+        "",
+        "application/x-www-form-urlencoded,x",
+        "application/x-www-form-urlencoded x",
+    ] {
+        assert_eq!(
+            one("form:user", kind, "user=a"),
+            Ok(Some("a".into())),
+            "{kind}"
+        );
+    }
     let both = says(&["form:user", "json:user"], FORM, b"user=a");
     assert_eq!(both, Ok(vec![Some("a".into()), None]));
 }

@@ -103,6 +103,11 @@ enum Next {
 }
 
 impl Reader {
+    /// Whether it reads a batch of calls.
+    pub const fn is_batch(&self) -> bool {
+        self.base == 1
+    }
+
     /// A reader of a request for the members in `wanted`; those in `same` must be the same in all
     /// calls of a batch.
     pub fn request(paths: &Arc<Paths>, wanted: PathSet, same: PathSet) -> Self {

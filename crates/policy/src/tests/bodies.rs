@@ -115,6 +115,11 @@ fn body_cost_is_the_largest_number_times_another_and_the_bytes() {
     assert_eq!(cost(r#"{"max_tokens":90,"n":0}"#), Ok(93));
     assert_eq!(cost("{}"), Ok(8));
     assert_eq!(cost(r#"[{"max_tokens":90},{}]"#), Ok(100));
+    assert_eq!(
+        cost(r#"[{"max_tokens":90},{"most":91}]"#),
+        Ok(90 + 7 + 91 + 7 + 4),
+        "never less than the calls alone would cost"
+    );
     for most in [
         r#"{"max_tokens":"90"}"#,
         r#"{"max_tokens":-90}"#,

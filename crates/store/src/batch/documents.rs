@@ -106,7 +106,8 @@ impl Documents {
         self.arrived.notify_one();
         match tokio::time::timeout(2 * WITHIN, replied).await {
             Ok(Ok(written)) => written,
-            Ok(Err(_)) => Err(StoreError::Unavailable("the store is shut down".into())),
+            // The server may have written it.
+            Ok(Err(_)) => Err(StoreError::Lost("the connection ended".into())),
             Err(_) => Err(StoreError::Timeout),
         }
     }

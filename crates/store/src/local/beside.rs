@@ -110,14 +110,19 @@ impl LocalStore {
             entry.until.fetch_max(until.as_micros(), Ordering::Relaxed);
             return true;
         }
+        let is_full = || self.beside.count.load(Ordering::Relaxed) >= BESIDE_MAX;
+        // Also before the lock: requests of a key without room ask again and again.
+        if limit.role != Role::Live || is_full() {
+            return false;
+        }
         let _changing = self.beside.changing.lock();
         if self.beside.entry(limit, tag).is_some() {
             return true;
         }
-        let mut map = ByTag::clone(&self.beside.by_tag.load());
-        if limit.role != Role::Live || self.beside.count.load(Ordering::Relaxed) >= BESIDE_MAX {
+        if is_full() {
             return false;
         }
+        let mut map = ByTag::clone(&self.beside.by_tag.load());
         let entry = Arc::new(Entry {
             name: Arc::clone(&limit.name),
             tag,

@@ -14,7 +14,7 @@ use super::audit::{Facts, VERSION};
 use super::client::{Client, Sets};
 use super::fault::{Fault, obstacle};
 use super::mark;
-use super::transaction::BEGIN;
+use super::transaction::{BEGIN, OpenTransaction};
 use crate::batch::{Answer, Batch, Link, Obstacle, Shared, Trouble, Wanted, Wants};
 use crate::simple::is_simple;
 use crate::sql::decide::Decider;
@@ -165,11 +165,10 @@ impl MysqlLink {
 
     async fn make_mark(&self, session: &Session) -> Result<Mark, Fault> {
         let _turn = session.turn.lock().await;
+        let mut open = OpenTransaction::new(&session.client);
         let made = mark::make(&session.client, &self.moment()).await;
-        if made.is_err() {
-            // Of a session that is gone the server rolls the transaction back.
-            let _ = session.client.run("ROLLBACK").await;
-        }
+        // Otherwise, or if this is dropped, it is rolled back before the session's next statements.
+        open.closed = made.is_ok();
         made
     }
 
