@@ -95,8 +95,12 @@ impl Sender {
         }
         let rest: Vec<Span> = reader.try_iter().take(BATCH_MAX).collect();
         if !rest.is_empty() {
-            let last = tokio::time::timeout(LAST_WORDS, self.send(&rest, 1));
-            if runtime.block_on(async { last.await }).is_err() {
+            // Its timer has to be made inside the runtime.
+            let last = async {
+                let sent = tokio::time::timeout(LAST_WORDS, self.send(&rest, 1));
+                sent.await
+            };
+            if runtime.block_on(last).is_err() {
                 self.spans.lost(rest.len() as u64);
             }
         }
@@ -126,6 +130,10 @@ impl Sender {
 }
 
 /// The spans of the next moment, at most a batch.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long a thread waits is real time"
+)]
 fn gather(reader: &Receiver<Span>, stop: &AtomicBool) -> Vec<Span> {
     let mut batch = Vec::new();
     let mut until = Instant::now() + LOOK_EVERY;

@@ -12,6 +12,7 @@ pub(crate) fn merge(into: &mut RawFile, from: RawFile, problems: &mut Problems) 
     once("server", &mut into.server, from.server, problems);
     once("admin", &mut into.admin, from.admin, problems);
     once("decide", &mut into.decide, from.decide, problems);
+    once("traces", &mut into.traces, from.traces, problems);
     once("log", &mut into.log, from.log, problems);
     once("address", &mut into.address, from.address, problems);
     once("store", &mut into.store, from.store, problems);
