@@ -325,14 +325,14 @@ fn override_by_whoever_may_not_is_refused_and_changes_nothing() {
         (405, Some("PUT, DELETE"))
     );
     assert_eq!(ask(&gateway), 200);
-    let nobody = start("");
+    let without = start("");
     let answer = put(
-        &nobody,
+        &without,
         &json!({ "reason": "r", "block": true, "for": "1h" }),
     );
     assert_eq!(answer.status, 403);
-    assert_eq!(ask(&nobody), 200);
-    assert_eq!(overrides(&nobody), json!([]));
+    assert_eq!(ask(&without), 200);
+    assert_eq!(overrides(&without), json!([]));
 }
 
 #[test]
@@ -460,7 +460,12 @@ fn override_that_makes_no_sense_is_refused_with_the_reason() {
             409,
             "only counts",
         ),
-        ("nobody/k", numbers(json!({})), 404, "no identity is called"),
+        (
+            "unknown/k",
+            numbers(json!({})),
+            404,
+            "no identity is called",
+        ),
         ("address/k", numbers(json!({})), 404, "not an IP address"),
     ] {
         let path = format!("{path}/override");

@@ -271,13 +271,13 @@ fn batch_decides_each_request_by_itself() {
     let gateway = gateway("", more);
     let request = json!({ "method": "GET", "host": "api.example.com", "path": "/things?x=y", "scheme": "https",
         "headers": { "x-api-key": "k" }, "client": "192.0.2.1" });
-    let mut nobody = request.clone();
-    nobody["headers"] = json!({});
+    let mut anonymous = request.clone();
+    anonymous["headers"] = json!({});
     let answer = post(
         &gateway,
         "/v1/decide",
         &json!({ "requests": [
-        request, { "limit": "it", "key": "k" }, request, nobody,
+        request, { "limit": "it", "key": "k" }, request, anonymous,
         { "limit": "it", "key": "other", "cost": 2 }, { "limit": "all" }, { "limit": "none" },
         { "limit": "both", "key": "k" }, { "limit": "it" }, { "method": "GET", "path": "/other" },
         { "limit": "it", "key": "big", "cost": 3 },

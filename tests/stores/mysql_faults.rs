@@ -50,7 +50,7 @@ pub fn open(url: &str, change: impl FnOnce(&mut MysqlOptions)) -> RemoteStore {
     options.start().unwrap()
 }
 
-/// A session of somebody else.
+/// A session of another program.
 async fn stranger(server: &Maria) -> mysql_async::Conn {
     mysql_async::Conn::from_url(server.url()).await.unwrap()
 }

@@ -165,7 +165,10 @@ async fn classic(url: &str, per_user: bool, tally: &Arc<Tally>) -> f64 {
         connections.push(std::sync::Mutex::new(Some((connection, call))));
     }
     closed_loop(TASKS, SPAN, tally, |task, end| {
-        let taken = connections[task].lock().expect("nobody panics").take();
+        let taken = connections[task]
+            .lock()
+            .expect("no thread panics while it holds the lock")
+            .take();
         let (mut connection, call) = taken.expect("one for each task");
         let tally = tally.clone();
         async move {

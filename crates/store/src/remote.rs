@@ -121,7 +121,7 @@ impl RemoteStore {
 
 /// The document that all gateways of a store share: overrides of operators.
 impl RemoteStore {
-    /// The document as this gateway last heard of it; the receiver is told of changes.
+    /// The document that this gateway read last. The receiver is notified of each change.
     pub fn document(&self) -> tokio::sync::watch::Receiver<Document> {
         self.servers.documents().subscribe()
     }

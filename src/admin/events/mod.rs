@@ -3,7 +3,7 @@
 //! Every event has a number, and the last ones are kept, so that a reader who was away goes on
 //! where it stopped. Readers are few, and one that does not keep up is disconnected. What changes
 //! by itself (refusals, the store, upstreams) is found by comparison (`watch`), and only while
-//! somebody reads.
+//! there is a reader.
 
 pub(in crate::admin) mod changes;
 mod ring;
@@ -281,7 +281,7 @@ impl Events {
         })
     }
 
-    /// Waits until somebody reads.
+    /// Waits until there is a reader.
     async fn read(&self) {
         let mut readers = self.0.readers.subscribe();
         // The sender is here, so this does not fail.

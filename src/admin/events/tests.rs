@@ -62,7 +62,7 @@ fn events_resume_where_a_reader_stopped() {
         );
         assert!(next(&mut reader).is_none(), "{last}");
     }
-    // While nobody read, changes were not looked for.
+    // Without a reader the gateway does not look for changes.
     events.pause();
     events.begin();
     let mut reader = subscribe(&events, Some(&id(2)));

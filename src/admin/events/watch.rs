@@ -1,4 +1,4 @@
-//! Looks for changes a few times a second while somebody reads the events, and makes the figures.
+//! Looks for changes a few times a second while the events have a reader, and makes the figures.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::super::figures::{LimitFigures, PerSecond};
 use super::changes::Changes;
 use tollgate_limit::Timestamp;
 
-/// Looks for changes as long as it is polled, while somebody reads.
+/// Looks for changes as long as it is polled, while there is a reader.
 pub(in crate::admin) async fn watch(options: Arc<Options>) {
     let events = &options.live.events;
     loop {

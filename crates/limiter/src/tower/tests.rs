@@ -462,7 +462,8 @@ async fn layer_waits_for_the_service_before_it_charges_and_gives_up_its_readines
     clock.advance(Micros::from_secs(1));
     assert_eq!(held.await.expect("a response").status(), 200);
     assert_eq!(places.load(Ordering::Relaxed), 1);
-    // Held by nobody: the next two are over the limit and the second is refused.
+    // The next two requests are over the limit: the first waits for its unit, the second would wait
+    // too long and is refused.
     assert!(is_ready(&mut service));
     let due = service.call(request("/"));
     let mut second = service.clone();

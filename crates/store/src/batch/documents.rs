@@ -28,7 +28,7 @@ const DRIFT: u64 = 20_000;
 /// Documents that wait to be written. There are few operators.
 const WAITING_MAX: usize = 16;
 
-/// The document as this gateway last heard of it.
+/// The document that this gateway read last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Document {
     /// Its epoch, which every change raises; zero: there is none.
@@ -95,7 +95,7 @@ impl Documents {
         let (reply, replied) = oneshot::channel();
         {
             let mut waiting = self.waiting.lock();
-            // Those who gave up.
+            // Writers that gave up have closed their channel.
             waiting.retain(|(_, reply)| !reply.is_closed());
             if waiting.len() >= WAITING_MAX {
                 let words = "too many changes wait for the store";

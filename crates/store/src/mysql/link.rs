@@ -30,7 +30,7 @@ use tollgate_limit::Timestamp;
 /// The server's clock: microseconds since the epoch, at the start of the statement. (UTC, which no
 /// time zone shifts.)
 const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
-/// What stands between the schema's statements, and around them all.
+/// The lines that separate the statements of the schema, and enclose all of them.
 const DELIMITER: &str = "DELIMITER ";
 const END: &str = "//\n";
 
