@@ -225,8 +225,11 @@ fn override_helps_a_refused_customer_at_night() {
     );
     let why = tollgate(&["why", id, "--admin", &first]);
     assert!(why.contains("override: rate 1000/second until"), "{why}");
-    let listed = tollgate(&["overrides", "--admin", &format!("{first},{second}")]);
-    assert_eq!(listed.matches("by ann: ticket 4711").count(), 2, "{listed}");
+    // The other gateway may admit before it reads the list: the bucket in the store has the raised rate.
+    wait_until("the override in both lists", || {
+        let listed = tollgate(&["overrides", "--admin", &format!("{first},{second}")]);
+        listed.matches("by ann: ticket 4711").count() == 2
+    });
     wait_until("its end", || {
         tollgate(&["overrides", "--admin", &second]).contains("override   none")
     });

@@ -567,7 +567,6 @@ impl Reader {
         self.depth = self.depth.saturating_sub(1);
         if self.depth < self.base {
             // The end of a batch is no call of its own.
-            self.base = 0;
             self.token = Token::Between;
             self.next = Next::Nothing;
             return;

@@ -163,6 +163,7 @@ fn json_batch_is_counted_by_calls_that_agree() {
     let paths = paths(&["n"]);
     let mut reader = Reader::request(&paths, paths.all(), 0);
     reader.feed(br#"[{"n":3},{},{"n":4},{"n":"x"}]"#);
+    assert!(reader.is_batch(), "after its end too");
     let found = reader.finish().expect("they may differ");
     assert_eq!(
         (found.calls, found.list[0].sum, found.list[0].stated),
