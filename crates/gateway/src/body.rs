@@ -1,26 +1,24 @@
 //! The body type of every response: a closed enum, so that no request pays for a box or a virtual
-//! call.
-//!
-//! [`Guarded`] wraps a body with the actions at its end, complete or not: settle the permit, write
-//! the access log, release the slot of a concurrency limit. It holds its guard inline; dropping it
-//! also counts as an end.
+//! call. [`Guarded`] adds what is done at a body's end.
+
+mod guarded;
 
 use std::cell::Cell;
-use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
 use super::echo::EchoBody;
 use super::forward::{UpstreamHttp1, UpstreamHttp2};
-use tollgate_http1::{Malformed, Verbatim};
+use tollgate_http1::Malformed;
 use tollgate_net::client::Failure;
-use tollgate_net::server::{InboundError, Payload};
+use tollgate_net::server::InboundError;
+
+pub use guarded::{Ended, Guard, Guarded, Outcome};
 
 /// The body of every response. Streaming bodies are boxed, because a response is moved through many
 /// calls and most bodies are not streamed.
@@ -39,6 +37,8 @@ pub enum ResponseBody {
     /// The request's own body, sent back.
     Echo(Box<EchoBody>),
 }
+
+const _: () = assert!(size_of::<ResponseBody>() <= 40);
 
 /// The reason why a body was cut short. The peer notices: HTTP/1 closes the connection, HTTP/2
 /// resets the stream.
@@ -215,219 +215,5 @@ impl Received {
     /// The number of bytes so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.as_ref().map_or(0, |count| count.get())
-    }
-}
-
-/// Receives the pieces of a body as it is sent, and once its end.
-pub trait Guard: Unpin {
-    /// HTTP/1: writes the lines of the head that are not in its header table.
-    fn write_fields(&self, _out: &mut Vec<u8>) {}
-    /// A piece of the body is sent.
-    fn on_data(&mut self, _piece: &Bytes) {}
-    /// The trailers are sent.
-    fn on_trailers(&mut self, _trailers: &HeaderMap) {}
-    /// The body has ended, completely or not. Called exactly once.
-    fn on_end(self, end: Ended<'_>);
-}
-
-/// How a body ended.
-#[derive(Clone, Copy, Debug)]
-pub struct Ended<'e> {
-    /// The number of body bytes handed to the connection.
-    pub bytes: u64,
-    /// Whether that was all of it.
-    pub outcome: Outcome<'e>,
-}
-
-/// Whether a body was sent completely.
-#[derive(Clone, Copy, Debug)]
-pub enum Outcome<'e> {
-    /// It was.
-    Whole,
-    /// It broke off for this reason.
-    Broken(&'e BodyError),
-    /// It was dropped because the client left.
-    Dropped,
-}
-
-/// A body with a guard that is notified of its end, including a drop.
-pub struct Guarded<B: Body, G: Guard> {
-    body: B,
-    guard: Option<G>,
-    bytes: u64,
-    /// Unparsed headers of its head.
-    verbatim: Option<Verbatim>,
-}
-
-impl<B: Body, G: Guard> Guarded<B, G> {
-    /// Wraps `body`, with `guard` observing it.
-    pub const fn new(body: B, guard: G) -> Self {
-        Self {
-            body,
-            guard: Some(guard),
-            bytes: 0,
-            verbatim: None,
-        }
-    }
-
-    /// Wraps `body` without a guard.
-    pub const fn bare(body: B) -> Self {
-        Self {
-            body,
-            guard: None,
-            bytes: 0,
-            verbatim: None,
-        }
-    }
-
-    /// Adds unparsed headers of its head.
-    #[must_use]
-    pub fn with(mut self, verbatim: Option<Verbatim>) -> Self {
-        self.verbatim = verbatim;
-        self
-    }
-
-    fn finish(&mut self, outcome: Outcome<'_>) {
-        if let Some(guard) = self.guard.take() {
-            guard.on_end(Ended {
-                bytes: self.bytes,
-                outcome,
-            });
-        }
-    }
-}
-
-impl<B: Body + From<Bytes>, G: Guard> From<Bytes> for Guarded<B, G> {
-    fn from(bytes: Bytes) -> Self {
-        Self::bare(bytes.into())
-    }
-}
-
-impl<B: Body, G: Guard> Payload for Guarded<B, G> {
-    fn take_verbatim(&mut self) -> Option<Verbatim> {
-        self.verbatim.take()
-    }
-
-    fn write_fields(&self, out: &mut Vec<u8>) {
-        if let Some(guard) = &self.guard {
-            guard.write_fields(out);
-        }
-    }
-}
-
-const _: () = assert!(size_of::<ResponseBody>() <= 40);
-
-impl<B, G> Body for Guarded<B, G>
-where
-    B: Body<Data = Bytes, Error = BodyError> + Unpin,
-    G: Guard,
-{
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = self.get_mut();
-        let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(cx));
-        match &frame {
-            None => this.finish(Outcome::Whole),
-            Some(Err(error)) => this.finish(Outcome::Broken(error)),
-            Some(Ok(frame)) => {
-                if let Some(piece) = frame.data_ref() {
-                    this.bytes += piece.len() as u64;
-                    if let Some(guard) = &mut this.guard {
-                        guard.on_data(piece);
-                    }
-                } else if let (Some(trailers), Some(guard)) =
-                    (frame.trailers_ref(), &mut this.guard)
-                {
-                    guard.on_trailers(trailers);
-                }
-                // A connection does not poll again after the last piece of a body of known length.
-                if this.body.is_end_stream() {
-                    this.finish(Outcome::Whole);
-                }
-            }
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl<B: Body, G: Guard> Drop for Guarded<B, G> {
-    fn drop(&mut self) {
-        // A body without bytes is never polled, but counts as sent completely.
-        self.finish(if self.body.is_end_stream() {
-            Outcome::Whole
-        } else {
-            Outcome::Dropped
-        });
-    }
-}
-
-impl<B: Body + fmt::Debug, G: Guard> fmt::Debug for Guarded<B, G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guarded")
-            .field("body", &self.body)
-            .field("bytes", &self.bytes)
-            .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::RefCell;
-    use std::rc::Rc;
-
-    use http_body_util::BodyExt;
-
-    use super::*;
-
-    #[derive(Clone, Default)]
-    struct Diary(Rc<RefCell<Vec<String>>>);
-
-    impl Guard for Diary {
-        fn on_data(&mut self, piece: &Bytes) {
-            self.0.borrow_mut().push(format!("data {}", piece.len()));
-        }
-        fn on_end(self, end: Ended<'_>) {
-            self.0
-                .borrow_mut()
-                .push(format!("end {} {:?}", end.bytes, end.outcome));
-        }
-    }
-
-    #[tokio::test]
-    async fn a_body_sent_whole_ends_once() {
-        let diary = Diary::default();
-        let body = Guarded::new(ResponseBody::from("hello"), diary.clone());
-        assert_eq!(
-            body.collect().await.expect("bytes at hand").to_bytes(),
-            "hello"
-        );
-        assert_eq!(*diary.0.borrow(), ["data 5", "end 5 Whole"]);
-    }
-
-    #[test]
-    fn a_body_without_a_reader_ends_too() {
-        let diary = Diary::default();
-        drop(Guarded::new(ResponseBody::from("hello"), diary.clone()));
-        assert_eq!(*diary.0.borrow(), ["end 0 Dropped"]);
-    }
-
-    #[test]
-    fn an_empty_body_that_is_never_polled_ended_whole() {
-        let diary = Diary::default();
-        drop(Guarded::new(ResponseBody::Empty, diary.clone()));
-        assert_eq!(*diary.0.borrow(), ["end 0 Whole"]);
     }
 }

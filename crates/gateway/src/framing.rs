@@ -5,20 +5,21 @@
 //! the same way for HTTP/1 and HTTP/2. After [`normalise`] a request has exactly one Host and a
 //! target in origin form.
 
-use std::cell::RefCell;
+mod host;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{EXPECT, HOST, HeaderValue, MAX_FORWARDS, SEC_WEBSOCKET_KEY, TRANSFER_ENCODING};
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::header::{EXPECT, HeaderValue, MAX_FORWARDS, SEC_WEBSOCKET_KEY, TRANSFER_ENCODING};
+use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri, Version};
 use hyper::ext::Protocol;
 
 use super::headers::{HeaderSet, RequestHeaders, announce_upgrade};
 use tollgate_http1::head::Framing;
 use tollgate_http1::{BodyLength, Message, tokens};
-use tollgate_policy::descriptor::plain_host;
 use tollgate_policy::method::is_in_capitals;
+
+pub use host::is_host;
 
 /// The reason why a request is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,8 +82,8 @@ pub struct RequestTarget {
     pub present: HeaderSet,
     /// Its only Host; `None`: HTTP/1.0 without one.
     pub host: Option<HeaderValue>,
-    /// The length of the Host's name if that is in normal form ([`plain_host`]); `None`: it must be
-    /// parsed.
+    /// The length of the Host's name if that is in normal form (`plain_host` in
+    /// `tollgate_policy::descriptor`); `None`: it must be parsed.
     pub plain_host: Option<usize>,
     /// Its absolute form, as sent to a proxy (HTTP/1 only: over HTTP/2 every request names its
     /// authority).
@@ -128,7 +129,7 @@ pub fn normalise<B>(
     if request.version() >= Version::HTTP_2 {
         check_values(request.headers())?;
     }
-    let (host, plain_host) = settle_host(request, seen)?;
+    let (host, plain_host) = host::settle(request, seen)?;
     let via = present.has(HeaderSet::VIA);
     let last_hop = match *request.method() {
         Method::OPTIONS | Method::TRACE => count_hop(request.headers_mut()),
@@ -257,82 +258,6 @@ fn check_expectation(headers: &HeaderMap) -> Result<(), Malformed> {
     }
 }
 
-/// Leaves exactly one checked Host. An authority in the target (absolute form) replaces it (RFC
-/// 9112 3.2.2); HTTP/2's `:authority` must equal it (RFC 9113 8.3.1). Returns the Host, and the
-/// length of its plain name.
-fn settle_host<B>(
-    request: &mut Request<B>,
-    seen: &RequestHeaders,
-) -> Result<(Option<HeaderValue>, Option<usize>), Malformed> {
-    let version = request.version();
-    if seen.present.has(HeaderSet::HOSTS) {
-        return Err(Malformed::Host);
-    }
-    let host = seen.host.as_ref();
-    let plain = match host.map(HeaderValue::as_bytes) {
-        Some(text) => checked_host(text)?,
-        None => None,
-    };
-    match (request.uri().authority(), host) {
-        (None, Some(_)) => Ok((host.cloned(), plain)),
-        // HTTP/1.0 has no Host.
-        (None, None) if version <= Version::HTTP_10 => Ok((None, None)),
-        (None, None) => Err(Malformed::Host),
-        (Some(_), None) if version == Version::HTTP_11 => Err(Malformed::Host),
-        (Some(authority), host) => {
-            let same = host.is_some_and(|host| {
-                host.as_bytes()
-                    .eq_ignore_ascii_case(authority.as_str().as_bytes())
-            });
-            if let (true, Some(host)) = (same, host) {
-                return Ok((Some(host.clone()), plain));
-            }
-            let plain = checked_host(authority.as_str().as_bytes())?;
-            if version >= Version::HTTP_2 && host.is_some() {
-                return Err(Malformed::Host);
-            }
-            let value = host_value(authority)?;
-            request.headers_mut().insert(HOST, value.clone());
-            Ok((Some(value), plain))
-        }
-    }
-}
-
-/// [`plain_host`] of a valid Host. The last host is cached, because most requests name the same one
-/// as the request before.
-fn checked_host(text: &[u8]) -> Result<Option<usize>, Malformed> {
-    LAST_HOST.with_borrow_mut(|(last, length)| {
-        if *length > 0 && last == text {
-            return Ok(Some(*length));
-        }
-        let plain = check_host(text)?;
-        if let Some(found) = plain {
-            last.clear();
-            last.extend_from_slice(text);
-            *length = found;
-        }
-        Ok(plain)
-    })
-}
-
-thread_local! {
-    /// The last plain Host, and the length of its name; 0: there was none yet.
-    static LAST_HOST: RefCell<(Vec<u8>, usize)> = const { RefCell::new((Vec::new(), 0)) };
-}
-
-fn check_host(text: &[u8]) -> Result<Option<usize>, Malformed> {
-    let plain = plain_host(text);
-    if plain.is_some() || is_host(text) {
-        Ok(plain)
-    } else {
-        Err(Malformed::HostSyntax)
-    }
-}
-
-fn host_value(authority: &Authority) -> Result<HeaderValue, Malformed> {
-    HeaderValue::from_str(authority.as_str()).map_err(|_| Malformed::HostSyntax)
-}
-
 /// Converts the target to origin form, or `*`; returns its absolute form, if it had one.
 fn settle_target<B>(request: &mut Request<B>) -> Result<Option<Absolute>, Malformed> {
     let uri = request.uri();
@@ -365,60 +290,6 @@ fn settle_target<B>(request: &mut Request<B>) -> Result<Option<Absolute>, Malfor
     } else {
         Err(Malformed::Target)
     }
-}
-
-/// Whether `text` is `host [":" port]` (RFC 9110 4.2.1, RFC 3986 3.2.2): no user information, no
-/// path, no whitespace.
-pub fn is_host(text: &[u8]) -> bool {
-    let (host, port) = match text {
-        [b'[', rest @ ..] => {
-            let Some(end) = rest.iter().position(|&byte| byte == b']') else {
-                return false;
-            };
-            let literal = std::str::from_utf8(&rest[..end]).ok();
-            if literal.is_none_or(|literal| literal.parse::<std::net::Ipv6Addr>().is_err()) {
-                return false;
-            }
-            match &rest[end + 1..] {
-                [] => return true,
-                [b':', port @ ..] => (None, port),
-                _ => return false,
-            }
-        }
-        _ => match text.iter().position(|&byte| byte == b':') {
-            Some(colon) => (Some(&text[..colon]), &text[colon + 1..]),
-            None => (Some(text), &[][..]),
-        },
-    };
-    let port_holds = port.len() <= 5
-        && port.iter().all(u8::is_ascii_digit)
-        && port
-            .iter()
-            .fold(0_u32, |sum, digit| sum * 10 + u32::from(digit - b'0'))
-            <= 65_535;
-    port_holds && host.is_none_or(is_reg_name)
-}
-
-fn is_reg_name(host: &[u8]) -> bool {
-    if host.is_empty() {
-        return false;
-    }
-    let mut bytes = host.iter();
-    while let Some(byte) = bytes.next() {
-        let fits = match byte {
-            b'%' => {
-                bytes.next().is_some_and(u8::is_ascii_hexdigit)
-                    && bytes.next().is_some_and(u8::is_ascii_hexdigit)
-            }
-            b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+'
-            | b',' | b';' | b'=' => true,
-            other => other.is_ascii_alphanumeric(),
-        };
-        if !fits {
-            return false;
-        }
-    }
-    true
 }
 
 /// The longest registered method has 17 bytes (UPDATEREDIRECTREF).

@@ -1,0 +1,259 @@
+//! Files of envoyproxy/ratelimit: their rules and the limits that these make.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Made;
+use crate::context::Context;
+use crate::include::{cannot_read, matches};
+use crate::lists::OneOrMany;
+use crate::rate_limit_yaml::{self, Descriptor, Position, Quota, RateLimitFile};
+use crate::reader::{Node, Read};
+use crate::schema::Defs;
+use crate::source::{At, Place};
+use crate::text::Text;
+use crate::validate::limits::{Limits, Surroundings, Written, window_of_clock};
+use tollgate_limit::{Micros, Mode, Rate};
+use tollgate_policy::domains::{DescriptorRule, Step};
+
+/// Files of envoyproxy/ratelimit, read.
+pub(crate) enum EnvoyFiles {}
+
+/// The documents of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnvoyFile {
+    /// The number of its text among the sources.
+    text: u32,
+    documents: Vec<RateLimitFile>,
+}
+
+impl EnvoyFile {
+    /// Adds its rules to `made`, and their limits to `limits`.
+    pub(super) fn compile(
+        &self,
+        limits: &mut Limits,
+        made: &mut Made,
+        around: &Surroundings<'_>,
+        context: &mut Context<'_>,
+    ) {
+        for document in &self.documents {
+            made.domains.add(&document.domain);
+            let within = Within {
+                text: self.text,
+                domain: &document.domain,
+                steps: &[],
+                name: document.domain.clone(),
+            };
+            descriptors(
+                &document.descriptors,
+                &within,
+                limits,
+                made,
+                around,
+                context,
+            );
+        }
+    }
+}
+
+impl Read for EnvoyFiles {
+    type Value = Vec<EnvoyFile>;
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Vec<EnvoyFile>> {
+        let patterns = OneOrMany::<Text>::read(node, context)?;
+        let mut files = Vec::new();
+        for pattern in patterns {
+            if context.is_sealed() {
+                continue;
+            }
+            let whole = context.path(&pattern);
+            if pattern.as_str().contains('*') {
+                // Files that match later are watched for.
+                context.files.push(whole.clone());
+            }
+            let paths = match matches(&whole) {
+                Ok(paths) => paths,
+                Err(title) => {
+                    context.error(title, pattern.place, "read here");
+                    continue;
+                }
+            };
+            if paths.is_empty() {
+                let title = format!("no file matches `{}`", whole.display());
+                context.warning(title, pattern.place, "no rules are read here");
+            }
+            for path in paths {
+                context.files.push(path.clone());
+                match crate::read_text(&path) {
+                    Ok(text) => files.extend(file(&path.display().to_string(), text, context)),
+                    Err(error) => {
+                        let title = cannot_read(&path, &error);
+                        context.error(title, pattern.place, "read here");
+                    }
+                }
+            }
+        }
+        Some(files)
+    }
+
+    fn schema(defs: &mut Defs) -> Value {
+        OneOrMany::<Text>::schema(defs)
+    }
+}
+
+fn file(name: &str, text: String, context: &mut Context<'_>) -> Option<EnvoyFile> {
+    let read = rate_limit_yaml::read(name, &text);
+    let number = context.sources.add(name, text, std::path::Path::new(""));
+    match read {
+        Ok((documents, mistakes)) => {
+            for mistake in mistakes {
+                let title = format!("{}: {}", mistake.what, mistake.why);
+                let place = place(number, mistake.place, context);
+                context.error(title, place, "here");
+            }
+            Some(EnvoyFile {
+                text: number,
+                documents,
+            })
+        }
+        Err(error) => {
+            let position = Position {
+                line: error.line,
+                column: error.column,
+            };
+            let place = place(number, position, context);
+            context.error("this is not YAML", place, error.what);
+            None
+        }
+    }
+}
+
+/// The rest of the line at a position.
+fn place(text: u32, at: Position, context: &Context<'_>) -> Place {
+    let source = &context.sources.of(text).text;
+    let mut before = 0;
+    for line in source.split_inclusive('\n').take(at.line.saturating_sub(1)) {
+        before += line.len();
+    }
+    let line = source[before..].lines().next().unwrap_or_default();
+    let skip: usize = line
+        .chars()
+        .take(at.column.saturating_sub(1))
+        .map(char::len_utf8)
+        .sum();
+    let end = line.split(" #").next().unwrap_or(line).trim_end().len();
+    Place::new(text, before + skip..before + end.max(skip))
+}
+
+/// The path to descriptors of a file.
+struct Within<'w> {
+    text: u32,
+    domain: &'w str,
+    steps: &'w [Step],
+    /// The name of a limit here: the domain, keys and values, joined as in the service's metrics.
+    name: String,
+}
+
+fn descriptors(
+    list: &[Descriptor],
+    within: &Within<'_>,
+    limits: &mut Limits,
+    made: &mut Made,
+    around: &Surroundings<'_>,
+    context: &mut Context<'_>,
+) {
+    for descriptor in list {
+        let mut steps = within.steps.to_vec();
+        steps.push(Step {
+            key: descriptor.key.clone(),
+            value: descriptor.value.clone(),
+            shared: descriptor.share_threshold,
+        });
+        let name = match &descriptor.value {
+            Some(value) => format!("{}.{}_{value}", within.name, descriptor.key),
+            None => format!("{}.{}", within.name, descriptor.key),
+        };
+        if let Some(written) = &descriptor.rate_limit {
+            let place = place(within.text, written.place, context);
+            let mut rule = DescriptorRule {
+                name: written.name.as_deref().map(Arc::from),
+                replaces: written
+                    .replaces
+                    .iter()
+                    .map(|name| Arc::from(name.as_str()))
+                    .collect(),
+                quota: descriptor.quota_mode,
+                path: Arc::from(name.as_str()),
+                ..DescriptorRule::default()
+            };
+            match written.quota {
+                Quota::Unlimited | Quota::Broken => {}
+                Quota::Per { requests: 0, .. } => rule.refuses = !descriptor.shadow_mode,
+                Quota::Per { requests, period } => {
+                    let name = At {
+                        value: name.clone(),
+                        place,
+                    };
+                    rule.limits = limit(
+                        name,
+                        (requests, period),
+                        descriptor.shadow_mode,
+                        limits,
+                        around,
+                        context,
+                    );
+                }
+            }
+            made.insert(within.domain, steps.clone(), rule, place, context);
+        }
+        let below = Within {
+            text: within.text,
+            domain: within.domain,
+            steps: &steps,
+            name,
+        };
+        descriptors(
+            &descriptor.descriptors,
+            &below,
+            limits,
+            made,
+            around,
+            context,
+        );
+    }
+}
+
+/// Adds the limit of a descriptor; returns its index.
+fn limit(
+    name: At<String>,
+    (requests, period): (u64, Micros),
+    shadow: bool,
+    limits: &mut Limits,
+    around: &Surroundings<'_>,
+    context: &mut Context<'_>,
+) -> Vec<usize> {
+    if let Some(known) = limits
+        .written
+        .iter()
+        .find(|known| known.name.value == name.value)
+    {
+        let title = format!("two limits would be called `{}`", name.value);
+        context
+            .twice(title, name.place, known.name.place)
+            .note("a limit of a file is called by its domain, keys and values");
+        return Vec::new();
+    }
+    let mode = if shadow { Mode::Shadow } else { Mode::Enforce };
+    let rate = Rate::new(requests, period);
+    let Some((rule, amounts)) = window_of_clock(&name, rate, mode, around, context) else {
+        return Vec::new();
+    };
+    limits.rules.push(rule);
+    limits.written.push(Written {
+        name,
+        per: vec!["descriptor".to_owned()],
+        amounts,
+    });
+    vec![limits.rules.len() - 1]
+}
