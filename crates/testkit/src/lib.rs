@@ -5,6 +5,7 @@
 //! | [`gateway`] | a gateway in this process: inline TOML, free ports, a clock that the test moves |
 //! | [`front`] | hyper's own server in front of that gateway |
 //! | [`upstream`] | an upstream that records what it gets |
+//! | [`llm`] | an upstream that plays a language model in the formats of OpenAI and Anthropic |
 //! | [`client`], [`frames`] | clients of HTTP/1.1 and HTTP/2 that show the very bytes |
 //! | [`nginx`], [`envoy`], [`peers`] | real neighbours: NGINX, Envoy, clients and servers in Python |
 //! | [`servers`] | Redis, PostgreSQL, MariaDB and their companions on free ports, stopped when the test ends |
@@ -27,6 +28,7 @@ pub mod envoy;
 pub mod frames;
 pub mod front;
 pub mod gateway;
+pub mod llm;
 pub mod nginx;
 pub mod peers;
 pub mod random;
@@ -39,6 +41,7 @@ use std::time::{Duration, Instant};
 pub use client::Connection;
 pub use envoy::Envoy;
 pub use gateway::Gateway;
+pub use llm::Llm;
 pub use nginx::Nginx;
 pub use peers::Peers;
 pub use upstream::{Reply, Upstream};

@@ -1,5 +1,6 @@
 //! An upstream that records what it was sent, byte for byte, and answers what the test wants.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -60,6 +61,27 @@ pub enum Reply {
     Close(Vec<u8>),
     /// Says nothing and keeps the connection open.
     Silence,
+    /// Writes a response in its own time and keeps the connection, or closes it after an error.
+    Stream(Stream),
+}
+
+/// What writes a response to the connection.
+#[derive(Clone)]
+pub struct Stream(Arc<WriteResponse>);
+
+type WriteResponse = dyn Fn(&mut dyn Write) -> io::Result<()> + Send + Sync;
+
+impl Stream {
+    /// A response that `write` writes, head and body.
+    pub fn new(write: impl Fn(&mut dyn Write) -> io::Result<()> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(write))
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stream")
+    }
 }
 
 impl Reply {
@@ -182,6 +204,12 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
                 return stream.shutdown(Shutdown::Both);
             }
             Reply::Silence => {}
+            Reply::Stream(write) => {
+                if let Err(error) = (write.0)(&mut stream) {
+                    let _ = stream.shutdown(Shutdown::Both);
+                    return Err(error);
+                }
+            }
         }
     }
 }
