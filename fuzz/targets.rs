@@ -783,6 +783,7 @@ fn rule(identity: usize, names: &[&str]) -> Rule {
         settle: None,
         count: Count::All,
         refund_on: Vec::new(),
+        refuse_status: http::StatusCode::TOO_MANY_REQUESTS,
     }
 }
 

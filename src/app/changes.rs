@@ -137,6 +137,7 @@ fn limits(policy: &Policy) -> Vec<Item> {
             parts.extend(settle(rule.settle.as_ref()));
             parts.push(opaque("count", &rule.count));
             parts.push(opaque("refund_on", &rule.refund_on));
+            parts.push(readable("refuse_status", rule.refuse_status.as_str()));
         }
         Item { name, parts }
     };

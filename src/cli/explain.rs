@@ -308,6 +308,9 @@ fn limit(to: &mut String, policy: &Policy, story: &LimitStory, known: &Known) ->
     };
     writeln!(to, "limit      {}{variant}", limit.name)?;
     writeln!(to, "           {}", limit.algorithm.words())?;
+    if policy.rules[story.rule].is_budget() && !story.candidate {
+        writeln!(to, "           its refusals have status 402")?;
+    }
     if let Some(why) = story.skipped {
         return writeln!(to, "           not looked at: {}", why.words());
     }

@@ -201,15 +201,14 @@ fn one(
         }
         Some(Decision::Deny(denied)) => {
             tally.refused += 1;
-            let overload = denied
-                .refused()
-                .all(|place| list[place].limit.algorithm.sheds_load());
-            tally.status = Some(if overload { 503 } else { 429 });
-            tally.retry_after = denied.retry_after();
-            tally.limit = denied
-                .refused()
-                .next()
-                .map(|place| list[place].limit.name.to_string());
+            let refused = denied.contents(&claims, policy);
+            tally.status = Some(if denied.sheds_load(&claims, &policy.limits) {
+                503
+            } else {
+                refused.problem().status.as_u16()
+            });
+            tally.retry_after = refused.retry_after;
+            tally.limit = refused.violated.first().map(ToString::to_string);
             Ok(())
         }
         Some(Decision::Unavailable(_)) | None => {

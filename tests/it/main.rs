@@ -6,6 +6,7 @@ mod admin;
 mod balancing;
 mod bodies;
 mod browser;
+mod budgets;
 mod causes;
 mod choose_numbers;
 mod cli;

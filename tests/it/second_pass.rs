@@ -12,6 +12,11 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("webhook::", "asks the admin listener"),
     ("second_pass::", "this one"),
     ("admin::", "asks the admin listener"),
+    (
+        "budgets::budget_used_up_is_402",
+        "asks the admin listener and the one for decisions",
+    ),
+    ("budgets::budget_used_up_over_http2", "HTTP/2"),
     ("cli::", "runs the program"),
     ("bodies::body_over_http2", "HTTP/2"),
     ("container::", "runs the program"),

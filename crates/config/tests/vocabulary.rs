@@ -124,6 +124,7 @@ refund_on = ["502", "503"]
 rate = "100000/hour"
 per = ["user", "address"]
 settle = { from = "json:usage.total_tokens", estimate = 500, max = 20000 }
+refuse_status = 402
 
 [limits.login]
 rate = "5/minute"

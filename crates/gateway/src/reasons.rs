@@ -9,12 +9,14 @@ use tollgate_net::server::UnreadReason;
 use tollgate_policy::BodyFlaw;
 use tollgate_policy::identity::IdentityReason;
 use tollgate_policy::jwt::JwtError;
+use tollgate_response::Refused;
 
 /// Every word that the access log and the metrics give as the reason of a rejection, of a failure
 /// of an upstream, or of input that is no request.
 pub fn reasons() -> impl Iterator<Item = &'static str> {
     let lists = [
         Rejection::LABELS,
+        Refused::LABELS,
         IdentityReason::LABELS,
         JwtError::LABELS,
         BodyFlaw::LABELS,

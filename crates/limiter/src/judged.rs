@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{Denied, Permit};
 use tollgate_limit::{Algorithm, Limit, Micros, Role, Standing, Verdict};
-use tollgate_policy::{Charge, Claims};
+use tollgate_policy::{Charge, Claims, Policy};
 use tollgate_response::Refused;
 use tollgate_response::quota_headers::Fact;
 
@@ -130,10 +130,10 @@ impl Judged {
 
 impl Denied {
     /// The contents of the refusal of a request with these `claims`.
-    pub fn contents(&self, claims: &Claims, limits: &[Arc<Limit>]) -> Refused {
+    pub fn contents(&self, claims: &Claims, policy: &Policy) -> Refused {
         let refusing = || {
             self.refused()
-                .map(|place| (place, &limits[claims.charges()[place].limit]))
+                .map(|place| (place, &policy.limits[claims.charges()[place].limit]))
         };
         Refused {
             violated: refusing()
@@ -141,6 +141,9 @@ impl Denied {
                 .collect(),
             retry_after: self.retry_after(),
             blocked: self.is_blocked(),
+            budget: self
+                .refused()
+                .any(|place| policy.rules[claims.charges()[place].rule].is_budget()),
             never_fits: refusing().any(|(place, limit)| {
                 // A concurrency limit has no retry time either, but its slots become free.
                 matches!(

@@ -32,6 +32,24 @@ pub struct Rule {
     pub count: Count,
     /// Response statuses (of the upstream or our own 502/504) after which the charge is given back.
     pub refund_on: Vec<StatusMatch>,
+    /// The status of its refusals: 429, or 402.
+    pub refuse_status: StatusCode,
+}
+
+impl Rule {
+    /// Every variant, in the order in which they are numbered: its own numbers, the tiers, the
+    /// candidate.
+    pub fn variants(&self) -> impl Iterator<Item = &Arc<Limit>> {
+        let tiers = self.tiers.iter().map(|(_, limit)| limit);
+        std::iter::once(&self.live)
+            .chain(tiers)
+            .chain(&self.candidate)
+    }
+
+    /// Whether its refusals say that a budget is used up (402), not that requests come too fast.
+    pub fn is_budget(&self) -> bool {
+        self.refuse_status == StatusCode::PAYMENT_REQUIRED
+    }
 }
 
 /// How a limit is split into buckets.

@@ -130,6 +130,21 @@ impl Problem {
     /// 401: the caller's token is invalid.
     pub const TOKEN: Self =
         Self::KEY_MISSING.saying("The token that identifies the caller is not valid.");
+    /// 402: a limit with `refuse_status = 402` refuses, with a known retry time.
+    pub const BUDGET_EXHAUSTED: Self = Self {
+        status: StatusCode::PAYMENT_REQUIRED,
+        kind: "urn:problem-type:tollgate:budget-exhausted",
+        title: "The budget is used up",
+        detail: "The budget is used up for now. A retry after the time given is admitted.",
+        grpc: RESOURCE_EXHAUSTED,
+    };
+    /// 402: the same, and the largest number of concurrent requests is in progress.
+    pub const BUDGET_AND_CONCURRENCY: Self = Self::BUDGET_EXHAUSTED.saying(
+        "The budget is used up for now, and the largest number of concurrent requests is in progress.",
+    );
+    /// 402: the request costs more than the budget can ever grant.
+    pub const NEVER_IN_BUDGET: Self = Self::BUDGET_EXHAUSTED
+        .saying("This request costs more than the budget can ever grant. A retry will not help.");
     /// 403: the peer may not ask for decisions.
     pub const UNTRUSTED_PEER: Self = Self {
         status: StatusCode::FORBIDDEN,

@@ -31,20 +31,33 @@ pub struct Refused {
     pub never_fits: bool,
     /// Whether an operator's override blocks the caller.
     pub blocked: bool,
+    /// Whether a limit with `refuse_status = 402` refused. That status stands if several limits
+    /// refuse, because a caller that waits only for the others is refused again.
+    pub budget: bool,
 }
 
 impl Refused {
     /// The problem that the caller receives.
     pub fn problem(&self) -> Problem {
         if self.blocked {
-            Problem::BLOCKED
-        } else if self.never_fits {
-            Problem::NEVER_FITS
-        } else if self.retry_after.is_none() {
-            Problem::CONCURRENCY_EXCEEDED
-        } else {
-            Problem::QUOTA_EXCEEDED
+            return Problem::BLOCKED;
         }
+        match (self.never_fits, self.retry_after, self.budget) {
+            (true, _, false) => Problem::NEVER_FITS,
+            (true, _, true) => Problem::NEVER_IN_BUDGET,
+            (false, None, false) => Problem::CONCURRENCY_EXCEEDED,
+            (false, None, true) => Problem::BUDGET_AND_CONCURRENCY,
+            (false, Some(_), false) => Problem::QUOTA_EXCEEDED,
+            (false, Some(_), true) => Problem::BUDGET_EXHAUSTED,
+        }
+    }
+}
+
+tollgate_policy::labels! {
+    Refused {
+        Self { blocked: true, .. } => "blocked",
+        Self { budget: true, .. } => "budget_exhausted",
+        _ => "denied",
     }
 }
 
@@ -263,9 +276,14 @@ impl<'r> Refusal<'r> {
 pub struct Denial(Box<[u8]>);
 
 impl Denial {
-    /// Creates it for the limit of this name.
-    pub fn by(limit: &str) -> Self {
-        let part = constant_part(&Problem::QUOTA_EXCEEDED, &[limit]);
+    /// Creates it for the limit of this name; `budget`: it says `refuse_status = 402`.
+    pub fn by(limit: &str, budget: bool) -> Self {
+        let refused = Refused {
+            retry_after: Some(Micros::ZERO),
+            budget,
+            ..Refused::default()
+        };
+        let part = constant_part(&refused.problem(), &[limit]);
         Self(part.into_bytes().into())
     }
 

@@ -12,7 +12,7 @@ use crate::reader::{Node, Read, mismatch};
 use crate::scalar::from_variable;
 use crate::schema::Defs;
 use crate::text::Text;
-use crate::validate::costs::{Counted, Settlement, Status};
+use crate::validate::costs::{Counted, RefuseStatus, Settlement, Status};
 use tollgate_limit::{Kind, Micros, Mode, OnFailover, Placement, WhenDown};
 use tollgate_policy::Cost;
 
@@ -47,6 +47,9 @@ table! {
         count: Counted = "all" => "failures",
         /// Response statuses after which the charge is given back.
         refund_on: Vec<Status> = [] => ["502", "503"],
+        /// The status of its refusals: 429, or 402 (Payment Required) for a budget. If several limits refuse a request, 402 stands if one
+        /// of them says it. A concurrency limit refuses with 429.
+        refuse_status: RefuseStatus = 429 => 402,
         /// Units that a bucket may go below zero by; the next request waits until they are paid.
         debt: u64 = 0 => 100,
         /// The time that a cold bucket takes to reach its full rate (`token_bucket` in the process only).

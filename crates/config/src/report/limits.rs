@@ -91,6 +91,9 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
             status_words(&rule.refund_on)
         );
     }
+    if rule.is_budget() {
+        text.push_str("    refuses with 402\n");
+    }
     if rule.live.placement == Placement::Shared {
         let _ = writeln!(
             text,

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 mod of_body;
+mod refuse_status;
+
+pub(crate) use self::refuse_status::RefuseStatus;
 
 use self::of_body::{from_body, member};
 use super::responses::header_name_of;

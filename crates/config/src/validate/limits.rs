@@ -240,6 +240,7 @@ impl Builder<'_> {
             settle,
             count,
             refund_on,
+            refuse_status: raw.refuse_status().value,
         };
         leases::check(self.raw, &rule, self.around.store, context);
         Some((rule, amounts))

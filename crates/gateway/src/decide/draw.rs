@@ -151,7 +151,8 @@ impl OfLimit {
 fn denial(judged: Judged, claims: &Claims, policy: &Policy) -> Value {
     let mut document = json!({ "allowed": false, "status": 429 });
     if let Some(denied) = judged.denied() {
-        let contents = denied.contents(claims, &policy.limits);
+        let contents = denied.contents(claims, policy);
+        document["status"] = contents.problem().status.as_u16().into();
         if denied.sheds_load(claims, &policy.limits) {
             document["status"] = 503.into();
         }

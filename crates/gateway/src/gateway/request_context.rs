@@ -188,7 +188,7 @@ impl RequestContext {
 
     /// Records that a limit refuses; returns the contents of the refusal.
     pub(super) fn denied(&mut self, denied: Denied) -> Refused {
-        let refused = denied.contents(&self.claims, &self.snapshot.policy.limits);
+        let refused = denied.contents(&self.claims, &self.snapshot.policy);
         self.judged = Judged::Denied(denied);
         refused
     }

@@ -96,10 +96,12 @@ impl Snapshot {
                 .map(|upstream| Escaped::from(&*upstream.name))
                 .collect(),
         };
+        // The limits are numbered rule by rule (`Policy::build`).
         let denials = policy
-            .limits
+            .rules
             .iter()
-            .map(|limit| Denial::by(&limit.name))
+            .flat_map(|rule| rule.variants().map(|limit| (limit, rule.is_budget())))
+            .map(|(limit, budget)| Denial::by(&limit.name, budget))
             .collect();
         let near = policy.limits.iter().map(|limit| near(limit)).collect();
         Self {

@@ -12,8 +12,7 @@ fn denied() -> Rejection {
             .into_iter()
             .collect(),
         retry_after: Some(Micros(1_234_567)),
-        never_fits: false,
-        blocked: false,
+        ..Refused::default()
     })
 }
 
@@ -66,6 +65,52 @@ async fn a_denial_says_when_to_come_back_and_why() {
     );
     assert_eq!(json["retry_after_ms"], 1235);
     assert_eq!(json["decision_id"], "4f2a");
+}
+
+#[tokio::test]
+async fn refusal_of_a_used_up_budget_is_402_and_resource_exhausted_in_grpc() {
+    let wait = Some(Micros::from_secs(86_400 * 20));
+    for (never_fits, retry_after, words) in [
+        (false, wait, "A retry after the time given is admitted."),
+        (false, None, "the largest number of concurrent requests"),
+        (true, None, "more than the budget can ever grant"),
+    ] {
+        let spent = Rejection::Denied(Refused {
+            never_fits,
+            retry_after,
+            budget: true,
+            ..Refused::default()
+        });
+        assert_eq!(spent.label(), "budget_exhausted");
+        let response = spent.response(&asked(&[]), None, "4f2a");
+        assert_eq!(response.status(), 402);
+        let wait = response.headers().get("retry-after").cloned();
+        assert_eq!(wait.is_some(), retry_after.is_some());
+        assert!(wait.is_none_or(|wait| wait == "1728000"));
+        let json: serde_json::Value = serde_json::from_str(&text(response).await).expect("JSON");
+        assert_eq!(json["type"], "urn:problem-type:tollgate:budget-exhausted");
+        assert_eq!(json["status"], 402);
+        let detail = json["detail"].as_str().expect("a sentence");
+        assert!(detail.contains(words), "{detail}");
+        let grpc = asked(&[("content-type", "application/grpc")]);
+        let response = spent.response(&grpc, None, "");
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["grpc-status"], "8");
+        assert_eq!(response.headers()["grpc-message"], detail);
+    }
+}
+
+#[test]
+fn refusal_of_a_blocked_caller_stays_429_beside_a_used_up_budget() {
+    let refused = Refused {
+        blocked: true,
+        budget: true,
+        ..Refused::default()
+    };
+    assert_eq!(
+        (refused.label(), refused.problem().status.as_u16()),
+        ("blocked", 429)
+    );
 }
 
 #[test]
@@ -271,17 +316,21 @@ async fn every_problem_is_json() {
 
 #[tokio::test]
 async fn without_a_table_a_refusal_is_byte_for_byte_the_same() {
-    let one = |name: &str, retry_after, never_fits| {
+    let of = |name: &str, retry_after, never_fits, budget| {
         let violated = [Arc::from(name)].into_iter().collect();
         Rejection::Denied(Refused {
             violated,
             retry_after,
             never_fits,
-            blocked: false,
+            budget,
+            ..Refused::default()
         })
     };
+    let one = |name: &str, retry_after, never_fits| of(name, retry_after, never_fits, false);
     let mut bare = 0;
     for (rejection, limit) in [
+        (of("month", Some(Micros(7)), false, true), Some("month")),
+        (of("month", Some(Micros(7)), true, true), Some("month")),
         (
             one("minute", Some(Micros(1_234_567)), false),
             Some("minute"),
@@ -305,7 +354,8 @@ async fn without_a_table_a_refusal_is_byte_for_byte_the_same() {
         ),
     ] {
         let asked = asked(&[]);
-        let prepared = limit.map(Denial::by);
+        let budget = matches!(&rejection, Rejection::Denied(refused) if refused.budget);
+        let prepared = limit.map(|limit| Denial::by(limit, budget));
         let general = rejection.response(&asked, None, "00c0ffee00c0ffee");
         let Some(response) =
             rejection.response_without_table(&asked, None, prepared.as_ref(), "00c0ffee00c0ffee")
@@ -329,7 +379,7 @@ async fn without_a_table_a_refusal_is_byte_for_byte_the_same() {
         );
         assert_eq!(text(response).await, text(general).await);
     }
-    assert_eq!(bare, 8);
+    assert_eq!(bare, 10);
     // What has more to say than that keeps its table.
     let own = RefusalBody {
         content_type: HeaderValue::from_static("text/plain"),

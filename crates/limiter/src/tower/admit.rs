@@ -251,7 +251,7 @@ fn unidentified(passage: Box<Passage>, refusal: &IdentityRefusal) -> Next {
 fn denial(mut passage: Box<Passage>, denied: Denied) -> Next {
     let limits = &passage.snapshot.policy.limits;
     let overload = denied.sheds_load(&passage.claims, limits);
-    let refused = denied.contents(&passage.claims, limits);
+    let refused = denied.contents(&passage.claims, &passage.snapshot.policy);
     passage.judged = Judged::Denied(denied);
     let refusal = if overload {
         Refusal {
@@ -259,7 +259,8 @@ fn denial(mut passage: Box<Passage>, denied: Denied) -> Next {
             ..Refusal::new(Problem::OVERLOADED, "overloaded", Reason::Other)
         }
     } else {
-        Refusal::new(refused.problem(), "denied", Reason::Denied(&refused))
+        let reason = Reason::Denied(&refused);
+        Refusal::new(refused.problem(), refused.label(), reason)
     };
     Next::Refuse(refuse(&passage, &refusal))
 }

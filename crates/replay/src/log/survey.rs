@@ -262,7 +262,7 @@ impl Survey {
 /// Whether a limiter had refused it when the log was written.
 pub(crate) fn is_recorded_refusal(record: &Record<'_>) -> bool {
     match &record.own {
-        Some(own) => own.refused && own.reason == "denied",
+        Some(own) => own.refused && matches!(own.reason.as_ref(), "denied" | "budget_exhausted"),
         None => record.status == Some(429),
     }
 }

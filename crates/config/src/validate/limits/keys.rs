@@ -34,6 +34,7 @@ impl Builder<'_> {
             ("count", count),
             ("refund_on", refund_on),
             ("follow_upstream", follow),
+            ("refuse_status", raw.refuse_status.place()),
         ] {
             clash(
                 place,
