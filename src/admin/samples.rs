@@ -93,8 +93,15 @@ pub fn samples(limits: &[Snapshot], latest: &Latest, to: &mut Samples) {
         to.counter("limit_settled", help, &labels, count.settled);
         let help = "Units that responses stated as the cost that `settle` reads";
         to.counter("limit_settled_units", help, &labels, count.settled_units);
-        let help = "Responses (2xx) that did not state the cost that `settle` reads; the estimate stayed charged";
+        let help = "Responses (2xx) that did not state the cost that `settle` reads; the estimate or the reservation stayed charged";
         to.counter("limit_unsettled", help, &labels, count.unsettled);
+        let help = "Units that responses cost above what `settle` had reserved for them";
+        to.counter(
+            "limit_over_reserved_units",
+            help,
+            &labels,
+            count.over_reserved,
+        );
         let help = "Buckets evicted while they had a debt; the debt was kept";
         to.counter(
             "limit_key_evictions",

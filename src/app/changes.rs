@@ -168,17 +168,20 @@ fn settle(settle: Option<&Settle>) -> [Part; 6] {
             _ => None,
         }),
         part("settle.estimate", |settle| {
-            Some(settle.estimate.to_string())
+            let estimate = settle.estimate.map(|units| units.to_string());
+            Some(estimate.unwrap_or_else(|| "the cost is reserved".to_owned()))
         }),
-        part("settle.max", |settle| Some(settle.most.to_string())),
+        part("settle.max", |settle| {
+            (settle.most > 0).then(|| settle.most.to_string())
+        }),
         part("settle.broken_off_per", |settle| {
             settle.broken_off_per.map(|per| format!("{per} bytes"))
         }),
         part("settle.untold", |settle| {
-            let words = if settle.untold_costs_most {
-                "max"
-            } else {
-                "estimate"
+            let words = match (settle.untold_costs_most, settle.estimate) {
+                (true, _) => "max",
+                (false, Some(_)) => "estimate",
+                (false, None) => "the reservation",
             };
             Some(words.to_owned())
         }),

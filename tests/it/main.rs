@@ -50,6 +50,7 @@ mod refusals;
 mod reload;
 mod replay;
 mod report_browser;
+mod reserving;
 mod restart;
 mod rls;
 mod scrape;

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn env_variables_are_replaced_everywhere() {
+    fn variables_are_replaced_wherever_they_stand() {
         assert_eq!(
             with("redis://${HOST}:${PORT:-6379}/0").as_deref(),
             Ok("redis://db:6379/0")

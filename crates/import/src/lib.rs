@@ -31,23 +31,22 @@ pub use finding::{Difference, Favour, Finding, Outcome, Place};
 /// The most bytes of all files together.
 pub const TEXT_MAX: usize = 16 << 20;
 
-/// A gateway whose files can be read. The comments are the help of `tollgate import --from`.
+/// A gateway whose files can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Peer {
-    /// nginx.conf: limit_req, limit_conn
+    /// `nginx.conf`
     Nginx,
-    /// Kubernetes Ingress with annotations of ingress-nginx
+    /// Kubernetes Ingress manifests with annotations of ingress-nginx.
     Ingress,
-    /// Traefik's dynamic configuration or custom resources
+    /// Traefik's dynamic configuration, or its custom resources.
     Traefik,
-    /// A Caddyfile with the rate_limit module
+    /// A Caddyfile with the `rate_limit` module.
     Caddy,
-    /// kong.yml: the rate-limiting plugin
+    /// Kong's declarative configuration.
     Kong,
-    /// haproxy.cfg: stick tables
+    /// `haproxy.cfg`
     Haproxy,
-    /// The configuration of envoyproxy/ratelimit
+    /// The configuration of envoyproxy/ratelimit.
     Envoy,
 }
 

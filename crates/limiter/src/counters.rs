@@ -29,8 +29,28 @@ struct Settling {
     units: AtomicU64,
     /// Responses that did not report their cost.
     unsettled: AtomicU64,
-    /// No log line before this moment, in microseconds.
-    quiet_until: AtomicU64,
+    unsettled_log: Quiet,
+    /// Units that responses cost above their reservations.
+    over_reserved: AtomicU64,
+    over_reserved_log: Quiet,
+}
+
+/// No log line before this moment, in microseconds.
+#[derive(Debug, Default)]
+struct Quiet(AtomicU64);
+
+impl Quiet {
+    /// Whether to log now; then no more for a while.
+    fn is_over(&self, now: Timestamp) -> bool {
+        let until = self.0.load(Ordering::Relaxed);
+        let next = now.after(QUIET).as_micros();
+        // Of two concurrent threads only one logs.
+        let first = || {
+            self.0
+                .compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed)
+        };
+        now.as_micros() >= until && first().is_ok()
+    }
 }
 
 /// One stripe of a limit's counters.
@@ -96,6 +116,8 @@ pub struct Count {
     pub settled_units: u64,
     /// Responses that did not report their cost, so that the estimate stayed charged.
     pub unsettled: u64,
+    /// Units that responses cost above what was reserved for them.
+    pub over_reserved: u64,
     /// Units of the requests above.
     pub units: Units,
 }
@@ -243,18 +265,17 @@ impl Counters {
             return false;
         };
         settling.unsettled.fetch_add(1, Ordering::Relaxed);
-        let quiet_until = settling.quiet_until.load(Ordering::Relaxed);
-        let next = now.after(QUIET).as_micros();
-        // Of two concurrent threads only one logs.
-        let first = || {
-            settling.quiet_until.compare_exchange(
-                quiet_until,
-                next,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            )
+        settling.unsettled_log.is_over(now)
+    }
+
+    /// Counts `units` that a response cost above its reservation; returns whether to log it.
+    pub(super) fn over_reserved(&self, limit: &Limit, units: u64, now: Timestamp) -> bool {
+        let Some(Stripes(_, settling)) = self.limits.get(limit.index).map(|stripes| &**stripes)
+        else {
+            return false;
         };
-        now.as_micros() >= quiet_until && first().is_ok()
+        settling.over_reserved.fetch_add(units, Ordering::Relaxed);
+        settling.over_reserved_log.is_over(now)
     }
 
     pub(super) fn snapshot(
@@ -296,6 +317,7 @@ impl Counters {
                         settled: settling.settled.load(Ordering::Relaxed),
                         settled_units: settling.units.load(Ordering::Relaxed),
                         unsettled: settling.unsettled.load(Ordering::Relaxed),
+                        over_reserved: settling.over_reserved.load(Ordering::Relaxed),
                     },
                     agreement: Agreement {
                         both_allow: sum(|c| &c.both_allow),
@@ -332,7 +354,7 @@ fn live_of<'s>(
     standings.get(live)
 }
 
-/// The minimum time between two log lines about a limit whose responses do not report their cost.
+/// The minimum time between two log lines of one kind about the responses of a limit.
 const QUIET: Micros = Micros::from_secs(60);
 
 /// Copies of each counter: a power of two. More threads than this share a copy.

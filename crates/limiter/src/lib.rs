@@ -323,6 +323,11 @@ impl<S: Store + Send + Sync> Settle for Generation<S> {
         self.counters.unsettled(limit, self.local.clock().now())
     }
 
+    fn over_reserved(&self, limit: &Limit, units: u64) -> bool {
+        self.counters
+            .over_reserved(limit, units, self.local.clock().now())
+    }
+
     fn answered(&self, limit: &Limit, took: Micros, remaining: u64, lost: bool) {
         let now = self.local.clock().now();
         self.feedback

@@ -58,6 +58,8 @@ pub(super) trait Settle: Send + Sync {
     fn settled(&self, limit: &Limit, units: u64);
     /// Counts a charge that nothing corrected; returns whether to log it.
     fn unsettled(&self, limit: &Limit) -> bool;
+    /// Counts `units` that a response cost above its reservation; returns whether to log it.
+    fn over_reserved(&self, limit: &Limit, units: u64) -> bool;
     /// Records an upstream's response after `took`, or its absence (`lost`); the request had left
     /// `remaining` places.
     fn answered(&self, limit: &Limit, took: Micros, remaining: u64, lost: bool);
@@ -213,11 +215,7 @@ impl Permit {
 
     /// What the limit named `rule` was charged, if that can still be corrected.
     pub fn charged(&self, rule: &str) -> Option<u64> {
-        let held = self.held.as_ref()?;
-        held.charges
-            .iter()
-            .find(|charge| &*charge.limit.name == rule)
-            .map(|charge| charge.cost)
+        self.charge_of(rule).map(|(_, charge)| charge.cost)
     }
 
     /// What the claim at `place` is charged so far, if that can be corrected; places of concurrency
@@ -247,14 +245,21 @@ impl Permit {
     /// Records that the response did not report its cost for the limit named `rule`, so the
     /// estimate stays charged. Returns whether to log it: once a minute for each limit.
     pub fn unsettled(&self, rule: &str) -> bool {
-        let charge = |held: &Held| {
-            let charge = held
-                .charges
-                .iter()
-                .find(|charge| &*charge.limit.name == rule)?;
-            Some(held.settler.unsettled(&charge.limit))
-        };
-        self.held.as_deref().and_then(charge).unwrap_or(false)
+        self.charge_of(rule)
+            .is_some_and(|(held, charge)| held.settler.unsettled(&charge.limit))
+    }
+
+    /// Records that the response cost `units` more than was reserved for it by the limit named
+    /// `rule`. Returns whether to log it: once a minute for each limit.
+    pub fn over_reserved(&self, rule: &str, units: u64) -> bool {
+        self.charge_of(rule)
+            .is_some_and(|(held, charge)| held.settler.over_reserved(&charge.limit, units))
+    }
+
+    fn charge_of(&self, rule: &str) -> Option<(&Held, &Charge)> {
+        let held = self.held.as_deref()?;
+        let mut charges = held.charges.iter();
+        Some((held, charges.find(|charge| &*charge.limit.name == rule)?))
     }
 
     /// Charges `more` units to the limit named `rule`, both the live limit and its candidate.

@@ -197,7 +197,7 @@ impl Charge {
             (Cause::Upstream, SettleFrom::Header(name)) => {
                 match headers.get_all(name).iter().filter_map(number).max() {
                     Some(told) => {
-                        self.settle(permit, told.min(settle.most));
+                        self.settle(permit, settle, told);
                         Reading::Settled
                     }
                     None => Reading::Missing,
@@ -234,14 +234,13 @@ impl Charge {
             Reading::Missing => (None, true),
         };
         match (told, whole) {
-            (Some(told), true) => self.settle(permit, told.min(settle.most)),
+            (Some(told), true) => self.settle(permit, settle, told),
             (told, false) => {
                 self.credit = None;
-                let least = settle.broken_off(bytes);
-                self.correct(
-                    permit,
-                    told.map_or(least, |told| told.max(least)).min(settle.most),
-                );
+                let charged = permit.charged(&self.name).unwrap_or(0);
+                let least = settle.broken_off(bytes, charged);
+                let cost = told.map_or(least, |told| told.max(least));
+                self.correct(permit, cost.min(settle.most_after(charged)));
             }
             (None, true) if self.priced => self.untold(permit, settle),
             (None, true) => {}
@@ -257,7 +256,7 @@ impl Charge {
             return;
         };
         match cost {
-            Some(cost) => self.settle(permit, cost.min(settle.most)),
+            Some(cost) => self.settle(permit, &settle, cost),
             None if status.is_none_or(|status| status.is_success()) => {
                 self.untold(permit, &settle);
             }
@@ -279,21 +278,43 @@ impl Charge {
 
     /// Settles a response that should state its cost and does not.
     fn untold(&self, permit: &mut Permit, settle: &Settle) {
+        let limit = &*self.name;
         if settle.untold_costs_most {
             self.correct(permit, settle.most);
-        } else if permit.unsettled(&self.name) {
-            let (limit, estimate) = (&*self.name, settle.estimate);
-            tracing::warn!(
-                limit,
-                estimate,
-                "a response does not state its cost: the estimate stays charged"
-            );
+        } else if permit.unsettled(limit) {
+            let charged = permit.charged(limit);
+            match settle.estimate {
+                Some(_) => tracing::warn!(
+                    limit,
+                    charged,
+                    "a response does not state its cost: the estimate stays charged"
+                ),
+                None => tracing::warn!(
+                    limit,
+                    charged,
+                    "a response does not state its cost: its whole reservation stays charged"
+                ),
+            }
         }
     }
 
-    /// Settles at the cost `actual` that the response states.
-    fn settle(&self, permit: &mut Permit, actual: u64) {
-        permit.settled(&self.name, actual);
+    /// Settles at the cost `told` that the response states.
+    fn settle(&self, permit: &mut Permit, settle: &Settle, told: u64) {
+        let limit = &*self.name;
+        let Some(reserved) = permit.charged(limit) else {
+            return;
+        };
+        let actual = told.min(settle.most_after(reserved));
+        permit.settled(limit, actual);
+        let over = told.saturating_sub(reserved);
+        if settle.estimate.is_none() && over > 0 && permit.over_reserved(limit, over) {
+            tracing::warn!(
+                limit,
+                reserved,
+                over,
+                "a response costs more than was reserved for it: does the upstream obey the maximum that the request states?"
+            );
+        }
         self.correct(permit, actual);
     }
 

@@ -347,8 +347,8 @@ impl Rule {
         place.map_or(&self.live, |place| &self.tiers[place].1)
     }
 
-    /// The cost of a request: the estimate if the response settles it, otherwise the route's cost,
-    /// otherwise the limit's.
+    /// What a request is charged at admission: the estimate of `settle` if it has one, otherwise
+    /// the route's cost, otherwise the limit's.
     ///
     /// Each call of a batch costs what a request with that call alone would cost. The places of a
     /// concurrency limit are taken by requests.
@@ -357,8 +357,8 @@ impl Rule {
             return of_route.unwrap_or(&self.cost).units(headers, body);
         }
         let cost = of_route.unwrap_or(&self.cost);
-        match (&self.settle, cost) {
-            (Some(settle), _) => settle.estimate.saturating_mul(body.calls()),
+        match (self.estimate(), cost) {
+            (Some(estimate), _) => estimate.saturating_mul(body.calls()),
             (None, Cost::Body(cost)) => cost.units(body),
             (None, cost) => cost.units(headers, body).saturating_mul(body.calls()),
         }

@@ -170,7 +170,7 @@ impl Plan {
         for charge in &self.charges {
             let rule = &rules[charge.rule];
             if let (Cost::Body(cost), None) =
-                (charge.cost.as_ref().unwrap_or(&rule.cost), &rule.settle)
+                (charge.cost.as_ref().unwrap_or(&rule.cost), rule.estimate())
             {
                 numbers.extend(cost.members());
             }

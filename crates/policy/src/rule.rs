@@ -52,6 +52,18 @@ impl Rule {
     }
 }
 
+impl Rule {
+    /// Units that a request is charged whatever its cost is; `None`: its cost is charged.
+    pub fn estimate(&self) -> Option<u64> {
+        self.settle.as_ref().and_then(|settle| settle.estimate)
+    }
+
+    /// Whether a request is charged the most that it may come to, until its response is known.
+    pub fn reserves(&self) -> bool {
+        self.settle.is_some() && self.estimate().is_none()
+    }
+}
+
 /// How a limit is split into buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -185,12 +197,14 @@ impl BodyCost {
 pub struct Settle {
     /// The source of the real cost.
     pub from: SettleFrom,
-    /// Units charged at admission.
-    pub estimate: u64,
-    /// The highest cost of a response.
+    /// Units charged at admission; `None`: the cost of the request is reserved, the most that it
+    /// may come to.
+    pub estimate: Option<u64>,
+    /// The highest cost of a response. What was reserved for the response counts instead if it is
+    /// more.
     pub most: u64,
     /// Bytes per unit of a response that the client breaks off; `None`: such a response costs
-    /// `most`.
+    /// `most`, or its reservation.
     pub broken_off_per: Option<u64>,
     /// Whether a complete response (2xx) without a reported cost costs `most`; otherwise the
     /// estimate.
@@ -198,8 +212,20 @@ pub struct Settle {
 }
 
 impl Settle {
-    /// The minimum cost of a response that the client broke off after `bytes` bytes.
-    pub fn broken_off(&self, bytes: u64) -> u64 {
+    /// The highest cost of a response for which `charged` units were charged at admission.
+    pub fn most_after(&self, charged: u64) -> u64 {
+        match self.estimate {
+            Some(_) => self.most,
+            None => self.most.max(charged),
+        }
+    }
+
+    /// The minimum cost of a response that the client broke off after `bytes` bytes. A reservation
+    /// is kept whole: how much of it the upstream had used is not known.
+    pub fn broken_off(&self, bytes: u64, charged: u64) -> u64 {
+        if self.estimate.is_none() {
+            return charged;
+        }
         let per = match self.from {
             SettleFrom::Bytes { per } => Some(per),
             SettleFrom::Header(_) | SettleFrom::Json(_) => self.broken_off_per,

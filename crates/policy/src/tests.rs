@@ -51,7 +51,7 @@ fn each_limit_draws_from_the_bucket_of_its_scope() {
 }
 
 #[test]
-fn identity_missing_key_follows_when_missing() {
+fn a_missing_key_does_what_the_identity_says() {
     let routes = || vec![route("/**", &[0, 1])];
     let rules = || vec![rule("tenant", by(0)), rule("total", Scope::Everyone)];
     let with = |when_missing| {
@@ -75,7 +75,7 @@ fn identity_missing_key_follows_when_missing() {
 }
 
 #[test]
-fn identity_known_callers_have_names_and_tiers_and_unknown_ones_follow_when_unknown() {
+fn known_callers_have_names_and_tiers_and_unknown_ones_what_the_identity_says() {
     let with = |when_unknown| {
         let tenant = with_callers(
             identity("tenant", &["header:x-api-key"], WhenMissing::UseAddress),
@@ -207,7 +207,7 @@ fn a_key_given_twice_is_malformed_not_missing() {
 }
 
 #[test]
-fn exempt_callers_are_not_charged_but_must_be_identified() {
+fn exempt_callers_draw_from_nothing_but_must_still_say_who_they_are() {
     let tenant = identity("tenant", &["header:x-api-key"], WhenMissing::Refuse);
     let policy = policy(
         vec![tenant],
@@ -237,7 +237,7 @@ fn exempt_callers_are_not_charged_but_must_be_identified() {
 }
 
 #[test]
-fn claims_mode_candidate_and_share_decide_enforcement() {
+fn modes_candidates_and_shares_decide_what_is_enforced() {
     let mut rules = vec![
         rule("on", by_address()),
         rule("shadow", by_address()),
@@ -317,7 +317,7 @@ fn a_cost_comes_from_where_the_limit_or_route_says() {
     let mut settled = rule("settled", Scope::Everyone);
     settled.settle = Some(Settle {
         from: SettleFrom::Bytes { per: 1 },
-        estimate: 500,
+        estimate: Some(500),
         most: 1000,
         broken_off_per: None,
         untold_costs_most: false,

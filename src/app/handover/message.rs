@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handover_standing_is_unchanged_by_the_wire_form() {
+    fn handover_standing_survives_the_wire() {
         for verdict in [
             Verdict::Allow { wait: Micros(7) },
             Verdict::Deny {

@@ -40,7 +40,7 @@ table! {
         when_missing: ShortOr<Text, super::RawWhenMissing> => "use:address",
         /// What a request costs. A route may set its own cost.
         cost: Cost = 1 => { json = "max_tokens", default = 1000, max = 30000, plus = "body_bytes" },
-        /// Charges an estimate, and corrects it to the cost that the response states.
+        /// Charges an estimate, or reserves the most that `cost` says, and corrects it to the cost that the response states.
         settle: Settlement => { from = "json:usage.total_tokens", estimate = 500 },
         /// Which requests count: `all`, `failures` (401 and 403), or a list of response statuses like `["401", "5xx"]`. All others are
         /// given back.
@@ -207,21 +207,22 @@ table! {
 }
 
 table! {
-    /// Charges an estimate, and corrects it to the cost that the response states.
+    /// Charges an estimate, or reserves the most that `cost` says, and corrects it to the cost that the response states.
     RawSettle {
         /// The part of the response that states the cost: `header:NAME`, `bytes` (the size of its body), or `json:PATH`, the names of members joined by
         /// dots, in a JSON body or in the data of server-sent events.
-        @required("settle = { from = \"json:usage.total_tokens\", estimate = 500 }") from: Text => "json:usage.total_tokens",
-        /// Units charged when the request is admitted.
-        @required("settle = { from = \"json:usage.total_tokens\", estimate = 500 }") estimate: u64 => 500,
-        /// The highest cost of a response; a higher one is not charged. Default: 100 times the estimate, and no less than the burst.
+        @required("settle = { from = \"json:usage.total_tokens\" }") from: Text => "json:usage.total_tokens",
+        /// Units charged when the request is admitted. Default: what `cost` says of the request is reserved, the most that it may come to.
+        estimate: u64 => 500,
+        /// The highest cost of a response; a higher one is not charged. Default: 100 times the estimate, and no less than the burst; without
+        /// an estimate what was reserved.
         max: u64 => 30000,
         /// Bytes per unit, for `bytes`.
         per: Bytes [1..=1 << 40] = "1KiB",
         /// Bytes per unit of a response that the client breaks off before its cost is known. Default: such a response costs `max`.
-        /// It costs at least the estimate.
+        /// It costs at least the estimate. Without an estimate such a response costs what was reserved.
         broken_off_per: Bytes [1..=1 << 40] => "4B",
-        /// The cost of a complete response (2xx) that does not state its cost.
+        /// The cost of a complete response (2xx) that does not state its cost. Without an estimate it costs what was reserved.
         untold: RawUntold = "estimate" => "max",
     }
 }

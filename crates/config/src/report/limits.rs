@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{per, when_down};
 use tollgate_limit::lease::Terms;
 use tollgate_limit::{Algorithm, Limit, Mode, OnFailover, Placement, WhenDown};
-use tollgate_policy::{Cost, Count, Policy, Rule, SettleFrom, StatusMatch};
+use tollgate_policy::{Cost, Count, Policy, Rule, Settle, SettleFrom, StatusMatch};
 
 pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
     let _ = writeln!(
@@ -41,39 +41,9 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
             SettleFrom::Bytes { per } => format!("the bytes sent, {per} to a unit"),
             SettleFrom::Json(paths) => format!("{} in the response", paths.words().join(" + ")),
         };
-        let _ = writeln!(
-            text,
-            "    a request costs {} at first, then what {from} says, at most {}",
-            settle.estimate, settle.most
-        );
-        if !matches!(settle.from, SettleFrom::Bytes { .. }) {
-            let broken_off = match settle.broken_off_per {
-                Some(per) => format!(
-                    "a unit for every {per} bytes sent, and no less than {}",
-                    settle.estimate
-                ),
-                None => settle.most.to_string(),
-            };
-            let _ = writeln!(
-                text,
-                "    a response that the caller breaks off before its cost is known costs {broken_off}"
-            );
-            let untold = match settle.untold_costs_most {
-                true => settle.most,
-                false => settle.estimate,
-            };
-            let _ = writeln!(
-                text,
-                "    a complete response (2xx) that does not say its cost costs {untold}"
-            );
-        }
-        if settle.most > settle.estimate {
-            let more = settle.most - settle.estimate;
-            let _ = writeln!(
-                text,
-                "    one request after another never uses more than the limit grants; of several responses that settle at the same time, \
-                 each may use {more} more"
-            );
+        match settle.estimate {
+            Some(estimate) => estimated(settle, estimate, &from, text),
+            None => reserved(settle, &from, text),
         }
     }
     if let Count::Statuses(statuses) = &rule.count {
@@ -106,6 +76,59 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
             }
         );
     }
+}
+
+/// A charge that begins with an estimate.
+fn estimated(settle: &Settle, estimate: u64, from: &str, text: &mut String) {
+    let most = settle.most;
+    let _ = writeln!(
+        text,
+        "    a request costs {estimate} at first, then what {from} says, at most {most}"
+    );
+    if !matches!(settle.from, SettleFrom::Bytes { .. }) {
+        let broken_off = match settle.broken_off_per {
+            Some(per) => {
+                format!("a unit for every {per} bytes sent, and no less than {estimate}")
+            }
+            None => most.to_string(),
+        };
+        let _ = writeln!(
+            text,
+            "    a response that the caller breaks off before its cost is known costs {broken_off}"
+        );
+        let untold = if settle.untold_costs_most {
+            most
+        } else {
+            estimate
+        };
+        let _ = writeln!(
+            text,
+            "    a complete response (2xx) that does not say its cost costs {untold}"
+        );
+    }
+    if most > estimate {
+        let more = most - estimate;
+        let _ = writeln!(
+            text,
+            "    one request after another never uses more than the limit grants; of several responses that settle at the same time, \
+             each may use {more} more"
+        );
+    }
+}
+
+/// A charge that begins with a reservation.
+fn reserved(settle: &Settle, from: &str, text: &mut String) {
+    let most = match settle.most {
+        0 => "what was reserved".to_owned(),
+        most => format!("{most}, or what was reserved"),
+    };
+    let _ = writeln!(
+        text,
+        "    that is reserved; the response then costs what {from} says, at most {most}"
+    );
+    text.push_str(
+        "    a response that does not say its cost, or that the caller breaks off, costs what was reserved\n",
+    );
 }
 
 /// What a limit admits during an outage of its store.

@@ -116,7 +116,8 @@ fn from_request(raw: &RawCost, place: Place, context: &mut Context<'_>) -> Optio
 pub(crate) struct Settlement {
     /// As it runs, if the limit holds no more than the default of `max`.
     pub(crate) settle: Settle,
-    /// The place of `max`; `None`: it is not written.
+    /// The places of `estimate` and `max`; `None`: it is not written.
+    pub(crate) estimate: Option<Place>,
     pub(crate) max: Option<Place>,
 }
 
@@ -126,13 +127,20 @@ impl Read for Settlement {
     fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self> {
         let raw = RawSettle::read(node, context)?;
         let from = settle_from(&raw, context);
-        let estimate = raw.estimate.get()?;
-        let most = raw.max.or(estimate.value.saturating_mul(100));
-        if most < estimate.value {
-            let title = "the most a response may cost is below the estimate";
-            context
-                .error(title, raw.max.place().unwrap_or(node.place), "the most")
-                .at(estimate.place, "the estimate");
+        let estimate = raw.estimate.get();
+        let most = match estimate {
+            Some(estimate) => raw.max.or(estimate.value.saturating_mul(100)),
+            None => raw.max.or(0),
+        };
+        match estimate {
+            Some(estimate) if most < estimate.value => {
+                let title = "the most a response may cost is below the estimate";
+                context
+                    .error(title, raw.max.place().unwrap_or(node.place), "the most")
+                    .at(estimate.place, "the estimate");
+            }
+            Some(_) => {}
+            None => keeps_reservations(&raw, context),
         }
         let from = from?;
         if let (Some(place), SettleFrom::Bytes { .. }) = (raw.broken_off_per.place(), &from) {
@@ -143,17 +151,32 @@ impl Read for Settlement {
         Some(Self {
             settle: Settle {
                 from,
-                estimate: estimate.value,
+                estimate: estimate.map(|at| at.value),
                 most,
                 broken_off_per: raw.broken_off_per.get().map(|at| at.value),
                 untold_costs_most: raw.untold().value == RawUntold::Max,
             },
+            estimate: raw.estimate.place(),
             max: raw.max.place(),
         })
     }
 
     fn schema(defs: &mut Defs) -> Value {
         RawSettle::schema(defs)
+    }
+}
+
+/// Reports keys that would charge less than a whole reservation.
+fn keeps_reservations(raw: &RawSettle, context: &mut Context<'_>) {
+    for (key, place) in [
+        ("broken_off_per", raw.broken_off_per.place()),
+        ("untold", raw.untold.place()),
+    ] {
+        if let Some(place) = place {
+            let title = format!("`{key}` needs an `estimate`");
+            let label = "a response that does not state its cost keeps the whole reservation";
+            context.error(title, place, label);
+        }
     }
 }
 
@@ -273,6 +296,32 @@ pub(crate) fn check_payable(
                 )
                 .at(amount.place, held);
         }
+    }
+}
+
+/// A reservation must be computed from the request, and no response may be stopped below it.
+pub(crate) fn check_reservation(
+    settle: &At<Settlement>,
+    cost: &At<Cost>,
+    context: &mut Context<'_>,
+) {
+    let most = match &cost.value {
+        Cost::Fixed(_) => {
+            let title = "`settle` does not say what is charged until the response is known";
+            let label = "neither an `estimate`, nor a `cost` that is computed from the request";
+            let problem = context.error(title, settle.place, label);
+            problem.help("write estimate = 500; or add cost = { json = \"max_tokens\", default = 1000, max = 30000, plus = \"body_bytes\" }, and the most that the request may come to is reserved");
+            return;
+        }
+        Cost::Header { most, .. } | Cost::ContentLength { most, .. } => *most,
+        Cost::Body(body) => body.most,
+    };
+    if let Some(place) = settle.max.filter(|_| settle.settle.most < most) {
+        let title = "the most a response may cost is below the most that is reserved for it";
+        context
+            .error(title, place, "the most a response may cost")
+            .at(cost.place, format!("reserves up to {most}"))
+            .help("leave out `max`: then a response costs no more than was reserved for it");
     }
 }
 

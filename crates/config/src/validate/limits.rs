@@ -164,14 +164,14 @@ impl Builder<'_> {
         let raw = &self.raw.value;
         let settle = raw.settle.get().map(|written| {
             let mut settle = written.settle.clone();
-            if written.max.is_none() {
+            if written.max.is_none() && written.estimate.is_some() {
                 settle.most = settle.most.max(self.at_once());
             }
             settle
         });
-        let settled = settle
-            .as_ref()
-            .map_or(0, |settle| settle.most.saturating_sub(settle.estimate));
+        let settled = settle.as_ref().map_or(0, |settle| {
+            settle.most.saturating_sub(settle.estimate.unwrap_or(0))
+        });
         let mut amounts = Vec::new();
         let numbers = RawTier {
             rate: raw.rate.clone(),
@@ -207,9 +207,11 @@ impl Builder<'_> {
         let (cost, count, refund_on) = (raw.cost(), raw.count().value, raw.refund_on().value);
         let place = raw.cost.place().unwrap_or(self.raw.place);
         costs::check_payable(&self.name.value, &cost, place, &amounts, context);
-        if let Some(settle) = &settle {
-            let place = raw.settle.place().unwrap_or_default();
-            costs::check_estimate(settle.estimate, place, &amounts, context);
+        if let Some(at) = raw.settle.get() {
+            match at.settle.estimate {
+                Some(estimate) => costs::check_estimate(estimate, at.place, &amounts, context),
+                None => costs::check_reservation(at, &cost, context),
+            }
         }
         // A client that disconnects while held in the process gives its place back.
         let held = self.placement() == Placement::Local && raw.max_wait().value > Micros::ZERO;

@@ -21,7 +21,7 @@ use crate::raw::{RawDefaults, RawFile, RawRoute, RawRouteLimit};
 use crate::source::{At, Place};
 use crate::text::Text;
 use tollgate_policy::route::{Pattern, Route, RouteLimit, Target};
-use tollgate_policy::{Scope, ScopePart};
+use tollgate_policy::{Cost, Scope, ScopePart};
 
 /// The routes of a file.
 #[derive(Debug, Default)]
@@ -219,9 +219,14 @@ fn limits(
         if let Some(cost) = cost {
             let amounts = &known.limits.written[rule].amounts;
             costs::check_payable(name, cost, cost.place, amounts, context);
-            if known.limits.rules[rule].settle.is_some() {
+            let settled = &known.limits.rules[rule];
+            if settled.estimate().is_some() {
                 let title = format!("limit `{name}` is settled from the response");
                 context.error(title, cost.place, "a price of its own means nothing here");
+            } else if settled.reserves() && matches!(cost.value, Cost::Fixed(_)) {
+                let title = format!("limit `{name}` reserves the most that a request may come to");
+                let label = "a number is not computed from the request";
+                context.error(title, cost.place, label);
             }
         }
         let cost = cost.map(|cost| cost.value.clone());

@@ -8,7 +8,6 @@ mod http2_pool;
 mod names;
 mod origin;
 mod relay;
-mod retries;
 mod upgrade;
 mod upstreams;
 mod wire;

@@ -7,6 +7,7 @@ use crate::raw::RawLimit;
 use crate::settings::Topology;
 use crate::source::Place;
 use tollgate_limit::{OnFailover, Placement};
+use tollgate_policy::Cost;
 
 impl Builder<'_> {
     /// Reports keys that have no meaning together.
@@ -49,12 +50,6 @@ impl Builder<'_> {
             "`settle` and `count` cannot be combined".to_owned(),
             "both decide after the response what was charged",
         );
-        clash(
-            raw.cost.place(),
-            settle,
-            "`cost` and `settle` cannot be combined".to_owned(),
-            "the estimate is what is charged at first",
-        );
         for (key, place) in [
             ("settle", settle),
             ("count", count),
@@ -67,6 +62,7 @@ impl Builder<'_> {
                 "what was taken at one price would be given back at another",
             );
         }
+        self.check_estimate(context);
         self.check_following(context);
         self.check_store(raw, context);
         if raw.rate.is_absent() && raw.in_flight.is_absent() {
@@ -75,6 +71,24 @@ impl Builder<'_> {
                 .error(title, self.raw.place, "`rate` is missing")
                 .help("write rate = \"100/minute\", or in_flight = 10 for a concurrency limit");
         }
+    }
+
+    /// `cost` and `estimate` would both say what is charged at admission.
+    fn check_estimate(&self, context: &mut Context<'_>) {
+        let raw = &self.raw.value;
+        let estimate = raw.settle.get().and_then(|settle| settle.estimate);
+        let (Some(cost), Some(estimate)) = (raw.cost.get(), estimate) else {
+            return;
+        };
+        let title = "`cost` and the `estimate` of `settle` cannot be combined";
+        let label = "both say what is charged until the response is known";
+        let problem = context
+            .error(title, estimate, label)
+            .at(cost.place, "beside this");
+        match cost.value {
+            Cost::Fixed(_) => problem.help("leave out `cost`"),
+            _ => problem.help("leave out `estimate`: then the cost is reserved, the most that the request may come to, and the response settles it"),
+        };
     }
 
     /// Keys that depend on where the buckets are kept.

@@ -1,0 +1,161 @@
+//! Reservations: a request is charged the most that it may come to, and its response settles it down.
+
+use serde_json::json;
+
+use crate::harness::client::Answer;
+use crate::harness::llm::{End, Tokens};
+use crate::harness::{Connection, Gateway, Llm, eventually};
+
+const BUDGET: u64 = 100_000;
+
+/// A model whose calls use what their bodies say.
+fn obedient() -> Llm {
+    Llm::start(|call| {
+        let number = |name: &str| call.body[name].as_u64().unwrap_or(0);
+        let end = match call.body["end"].as_str() {
+            Some("untold") => End::Untold,
+            Some("cut") => End::Cut,
+            _ => End::Whole,
+        };
+        (Tokens::new(number("input"), number("output")), end)
+    })
+}
+
+fn gateway(model: &Llm, more: &str) -> Gateway {
+    Gateway::start(&format!(
+        "[limits.tokens]\nrate = \"{BUDGET}/day\"\nalgorithm = \"fixed_window\"\nper = \"everyone\"\n\
+         cost = {{ json = \"max_tokens\", default = 500, max = 20000, plus = \"body_bytes\" }}\n\
+         settle = {{ from = \"json:usage.total_tokens\" }}\n{more}\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"tokens\"]\n",
+        model.url()
+    ))
+}
+
+/// The body of a call, and what is reserved for it.
+fn call(most: u64, input: u64, output: u64, end: &str) -> (String, u64) {
+    let body = json!({
+        "model": "m", "max_tokens": most, "input": input, "output": output, "end": end,
+        "stream": true, "stream_options": {"include_usage": true},
+    });
+    let body = body.to_string();
+    let reserved = most + body.len() as u64;
+    (body, reserved)
+}
+
+fn send(connection: &mut Connection, body: &str) {
+    connection.send(format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+}
+
+fn left(answer: &Answer) -> u64 {
+    let told = answer.header("ratelimit").expect("quota headers");
+    let units = told
+        .split("r=")
+        .nth(1)
+        .and_then(|rest| rest.split(';').next());
+    units.expect("units").parse().expect("a number")
+}
+
+/// What is charged so far, as the response to another call says.
+fn charged(gateway: &Gateway) -> u64 {
+    let (body, reserved) = call(1_000, 0, 0, "");
+    let mut connection = gateway.connect();
+    send(&mut connection, &body);
+    let answer = connection.answer("POST");
+    assert_eq!(answer.status, 200);
+    BUDGET - left(&answer) - reserved
+}
+
+/// A sample of the metrics.
+fn metric(gateway: &Gateway, name: &str) -> u64 {
+    let text = gateway.admin_get("/metrics").text();
+    let line = text.lines().find(|line| line.starts_with(name));
+    let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+    value.unwrap_or_else(|| panic!("no {name} in {text}"))
+}
+
+/// Waits until so many requests have ended, and so are settled.
+fn settled(gateway: &Gateway, requests: u64) {
+    eventually("it is settled", || {
+        let text = gateway.admin_get("/metrics").text();
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("tollgate_requests_total{"));
+        let ended: u64 = lines
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+            .sum();
+        ended == requests
+    });
+}
+
+#[test]
+fn reservation_is_held_while_the_response_is_under_way_and_settled_by_it() {
+    let model = obedient();
+    let gateway = gateway(&model, "");
+    model.hold();
+    let (body, reserved) = call(5_000, 300, 700, "");
+    let mut connection = gateway.connect();
+    send(&mut connection, &body);
+    eventually("it is under way", || model.used().len() == 1);
+    model.release();
+    let answer = connection.answer("POST");
+    assert_eq!(
+        (answer.status, left(&answer)),
+        (200, BUDGET - reserved),
+        "what may be used is not there for others"
+    );
+    settled(&gateway, 1);
+    assert_eq!(charged(&gateway), 1_000, "what was used");
+    assert_eq!(
+        metric(&gateway, "tollgate_limit_over_reserved_units_total"),
+        0
+    );
+}
+
+#[test]
+fn reservation_is_kept_whole_where_the_response_does_not_state_its_cost() {
+    for end in ["untold", "cut"] {
+        let model = obedient();
+        let gateway = gateway(&model, "refund_on = [\"503\"]");
+        let (body, reserved) = call(5_000, 300, 700, end);
+        let mut connection = gateway.connect();
+        send(&mut connection, &body);
+        let _ = connection.try_answer("POST");
+        settled(&gateway, 1);
+        assert_eq!(charged(&gateway), reserved, "{end}");
+    }
+}
+
+#[test]
+fn reservation_is_kept_whole_where_the_client_leaves() {
+    let model = obedient();
+    let gateway = gateway(&model, "");
+    model.hold();
+    let (body, reserved) = call(5_000, 300, 700, "");
+    let mut connection = gateway.connect();
+    send(&mut connection, &body);
+    connection.until("data: ");
+    drop(connection);
+    settled(&gateway, 1);
+    model.release();
+    assert_eq!(charged(&gateway), reserved);
+}
+
+#[test]
+fn reservation_exceeded_by_the_response_is_charged_no_more_and_counted() {
+    let model = obedient();
+    let gateway = gateway(&model, "");
+    let (body, reserved) = call(5_000, 300, 49_700, "");
+    let mut connection = gateway.connect();
+    send(&mut connection, &body);
+    assert_eq!(connection.answer("POST").status, 200);
+    settled(&gateway, 1);
+    assert_eq!(charged(&gateway), reserved, "no more than was reserved");
+    assert_eq!(
+        metric(&gateway, "tollgate_limit_over_reserved_units_total"),
+        50_000 - reserved
+    );
+}
