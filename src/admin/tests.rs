@@ -121,7 +121,7 @@ fn a_rebound_name_and_a_web_page_get_nothing() {
 }
 
 #[test]
-fn a_reload_says_what_came_of_it() {
+fn admin_reload_reports_its_result() {
     let (admin, _, reloads) = start();
     let post = "POST /-/reload HTTP/1.1\r\nHost: localhost\r\n";
     assert!(send(&admin, post).ends_with("reloaded\n"));
@@ -133,7 +133,7 @@ fn a_reload_says_what_came_of_it() {
 }
 
 #[test]
-fn unknown_paths_show_what_there_is() {
+fn admin_unknown_path_lists_the_resources() {
     let (admin, ..) = start();
     assert!(get(&admin, "/nothing").starts_with("HTTP/1.1 404"));
     let status = get(&admin, "/api/v1/status");
@@ -147,7 +147,7 @@ fn unknown_paths_show_what_there_is() {
 }
 
 #[test]
-fn connections_held_open_keep_no_probe_from_its_answer() {
+fn admin_idle_connections_do_not_block_a_probe() {
     let (admin, ..) = start();
     let mut held: Vec<TcpStream> = (0..200)
         .map(|_| {

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn webhook_signature_is_that_of_standard_webhooks() {
+    fn webhook_signature_follows_standard_webhooks() {
         // The example of the reference libraries of Standard Webhooks.
         let signed = signature(
             "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",

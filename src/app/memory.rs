@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_beyond_what_the_process_may_have_is_said() {
+    fn memory_beyond_the_limit_of_the_process_is_reported() {
         assert_eq!(note_of(128 << 20, 256 << 20), None);
         assert!(note_of(256 << 20, 256 << 20).is_some_and(|note| note.contains("256 MiB")));
         assert_eq!(

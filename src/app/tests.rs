@@ -293,7 +293,7 @@ fn a_stop_removes_the_file_of_a_unix_socket() {
 }
 
 #[test]
-fn what_cannot_start_says_why() {
+fn start_failure_names_its_reason() {
     let clock = clock();
     let gateway = from_text(&two_per_minute(""), &clock);
     let Address::Tcp(taken) = gateway.addresses()[0] else {

@@ -122,7 +122,7 @@ mod tests {
     use super::{TRIES, Watch};
 
     #[test]
-    fn a_change_is_told_once_whatever_way_it_came() {
+    fn watch_change_is_reported_once_by_any_mechanism() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = |name: &str| directory.path().join(name);
         std::fs::write(path("plain"), "a").expect("written");
@@ -161,7 +161,7 @@ mod tests {
         assert!(watch.changed().is_empty());
     }
     #[test]
-    fn what_is_being_written_is_waited_for_but_not_for_ever() {
+    fn watch_file_being_written_is_awaited_for_a_bounded_time() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("file");
         std::fs::write(&file, "").expect("written");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pattern_names_is_watched() {
+    fn watch_files_of_a_pattern_are_watched() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = |name: &str| directory.path().join(name);
         std::fs::write(path("a.toml"), "").expect("written");

@@ -25,7 +25,7 @@ use tollgate_telemetry::access::KeyNames;
 pub(super) struct Known {
     names: Option<KeyNames>,
     /// The running gateway, if it is to be asked.
-    gateway: Option<fleet::Asked>,
+    gateway: Option<fleet::Gateway>,
 }
 
 impl Known {
@@ -71,7 +71,7 @@ impl Known {
 }
 
 /// The running gateway that `--live` asks.
-fn asked(args: &Explain) -> Result<Option<fleet::Asked>, ExitCode> {
+fn asked(args: &Explain) -> Result<Option<fleet::Gateway>, ExitCode> {
     if !args.live {
         return Ok(None);
     }

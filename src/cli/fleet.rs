@@ -1,20 +1,22 @@
 //! The gateways that a subcommand asks: one, or a fleet given by several addresses.
 
+use std::fmt;
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::BAD;
-use super::args::{ConfigFile, Gateways};
+use super::args::{ConfigFile, Format, Gateways, GatewaysAndFormat};
 use super::gateway::Place;
+use super::{BAD, GOOD, print_out};
 
 /// One gateway as it was given, with the addresses of its name.
-pub(super) struct Asked {
+pub(super) struct Gateway {
     pub(super) name: String,
     places: Vec<Place>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// The response of one gateway.
@@ -31,16 +33,16 @@ pub(super) enum Told<T> {
 ///
 /// # Errors
 /// The exit code, after a message on standard error.
-pub(super) fn asked(verb: &str, args: &Gateways) -> Result<Vec<Asked>, ExitCode> {
-    let patience = Duration::from_millis(args.timeout.max(1));
+pub(super) fn asked(verb: &str, args: &Gateways) -> Result<Vec<Gateway>, ExitCode> {
+    let timeout = Duration::from_millis(args.timeout.max(1));
     let config = ConfigFile::option(args.config.clone());
-    let find = |name: Option<&str>| -> Result<Asked, ExitCode> {
+    let find = |name: Option<&str>| -> Result<Gateway, ExitCode> {
         let places = Place::find(verb, name, &config)?;
         let first = places.first().map(Place::to_string);
-        Ok(Asked {
+        Ok(Gateway {
             name: name.map(str::to_owned).or(first).unwrap_or_default(),
             places,
-            patience,
+            timeout,
         })
     };
     if args.admin.is_empty() {
@@ -49,10 +51,10 @@ pub(super) fn asked(verb: &str, args: &Gateways) -> Result<Vec<Asked>, ExitCode>
     args.admin.iter().map(|name| find(Some(name))).collect()
 }
 
-impl Asked {
+impl Gateway {
     /// Asks for the document at `path`.
     pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Told<T> {
-        self.ask(|place| place.get(path, self.patience))
+        self.ask(|place| place.get(path, self.timeout))
     }
 
     /// Asks for a change.
@@ -63,7 +65,7 @@ impl Asked {
         token: Option<&str>,
         body: &str,
     ) -> Told<T> {
-        self.ask(|place| place.change(method, path, token, body, self.patience))
+        self.ask(|place| place.change(method, path, token, body, self.timeout))
     }
 
     fn ask<T: DeserializeOwned>(
@@ -96,7 +98,7 @@ impl Asked {
 /// The exit code.
 pub(super) fn first<T: DeserializeOwned>(
     verb: &str,
-    gateways: &[Asked],
+    gateways: &[Gateway],
     path: &str,
 ) -> Result<T, ExitCode> {
     let mut reasons = Vec::new();
@@ -110,6 +112,45 @@ pub(super) fn first<T: DeserializeOwned>(
     }
     reasons.iter().for_each(|reason| tell!("{reason}"));
     Err(BAD)
+}
+
+/// Asks every gateway by `ask`, and prints the documents: in the words that `words` writes, or as
+/// JSON with each under `member`. A gateway that has none is named on standard error.
+pub(super) fn ask_each<T: Serialize>(
+    verb: &str,
+    member: &str,
+    asked: &GatewaysAndFormat,
+    ask: impl Fn(&Gateway) -> Told<T>,
+    words: impl Fn(&mut String, &str, &T) -> fmt::Result,
+) -> ExitCode {
+    let gateways = match self::asked(verb, &asked.gateways) {
+        Ok(gateways) => gateways,
+        Err(code) => return code,
+    };
+    let (mut code, mut text, mut documents) = (GOOD, String::new(), Vec::new());
+    for gateway in &gateways {
+        match ask(gateway) {
+            Told::Document(document) => {
+                words(&mut text, &gateway.name, &document)
+                    .expect("writing into a String cannot fail");
+                documents.push(serde_json::json!({ "gateway": gateway.name, member: document }));
+            }
+            Told::Refused(why) | Told::Silent(why) => {
+                tell!("tollgate {verb}: {}: {why}", gateway.name);
+                code = BAD;
+            }
+        }
+    }
+    let text = match asked.format {
+        Format::Human => text,
+        Format::Json => {
+            serde_json::to_string_pretty(&documents).expect("text, numbers and lists are JSON")
+        }
+    };
+    if !text.is_empty() {
+        print_out(&text);
+    }
+    code
 }
 
 /// A part of a path, percent-encoded.

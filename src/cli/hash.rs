@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn hash_what_no_request_can_send_is_refused() {
+    fn hash_key_that_no_request_can_send_is_refused() {
         for input in ["", "\n", "a\nb\n", " a", "a \n"] {
             assert!(key_of(input.as_bytes()).is_err(), "{input:?}");
         }

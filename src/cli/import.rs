@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use tollgate_import::{Peer, Source, detect, import as translate};
 
-use super::args::{Format, From, Import};
+use super::args::{Format, Import};
 use super::{BAD, GOOD, create_file, load, print_out, wrong_use};
 
 pub(super) fn import(args: &Import) -> ExitCode {
@@ -68,18 +68,10 @@ pub(super) fn import(args: &Import) -> ExitCode {
     if made.is_whole() { printed } else { BAD }
 }
 
-/// Whose configuration it is: as it was said, or as the first file looks.
+/// The gateway that the files configure: the one that `--from` names, or the one that a file is recognised as.
 fn peer(args: &Import, sources: &[Source]) -> Result<Peer, String> {
     if let Some(from) = args.from {
-        return Ok(match from {
-            From::Nginx => Peer::Nginx,
-            From::Ingress => Peer::Ingress,
-            From::Traefik => Peer::Traefik,
-            From::Caddy => Peer::Caddy,
-            From::Kong => Peer::Kong,
-            From::Haproxy => Peer::Haproxy,
-            From::Envoy => Peer::Envoy,
-        });
+        return Ok(from);
     }
     let found = sources
         .iter()

@@ -1,4 +1,4 @@
-//! `tollgate key`: how a caller's buckets stand on running gateways, and changes by an operator.
+//! `tollgate key`: the levels of a caller's buckets on running gateways, and changes by an operator.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::args::{Change, Format, Gateways, KeyReset, KeyShow, KeyVerb};
-use super::fleet::{self, Told};
-use super::{BAD, GOOD, load, overrides, print_out, why, wrong_use};
+use super::args::{Caller, Change, ChangedKey, GatewaysAndFormat, KeyReset, KeyShow, KeyVerb};
+use super::fleet::{self, Gateway};
+use super::{load, overrides, why, wrong_use};
 use crate::admin::keys::CallerBuckets;
 use crate::admin::resets::Reset;
 
@@ -24,42 +24,15 @@ pub(super) fn key(verb: &KeyVerb) -> ExitCode {
 }
 
 fn show(args: &KeyShow) -> ExitCode {
-    let gateways = match fleet::asked("key show", &args.gateways) {
-        Ok(gateways) => gateways,
-        Err(code) => return code,
-    };
-    let path = path(&args.identity, &args.values);
-    let mut code = GOOD;
-    let mut documents = Vec::new();
-    for gateway in &gateways {
-        match gateway.get::<CallerBuckets>(&path) {
-            Told::Document(document) => documents.push((gateway.name.clone(), document)),
-            Told::Refused(why) | Told::Silent(why) => {
-                eprintln!("tollgate key show: {}: {why}", gateway.name);
-                code = BAD;
-            }
-        }
-    }
-    let text = match args.format {
-        Format::Human => words(&documents),
-        Format::Json => {
-            let told: Vec<_> = documents
-                .iter()
-                .map(|(gateway, document)| serde_json::json!({ "gateway": gateway, "caller": document }))
-                .collect();
-            serde_json::to_string_pretty(&told).expect("text, numbers and lists are JSON")
-        }
-    };
-    if !text.is_empty() {
-        print_out(&text);
-    }
-    code
+    let path = path(&args.caller);
+    let ask = |gateway: &Gateway| gateway.get::<CallerBuckets>(&path);
+    fleet::ask_each("key show", "caller", &args.asked, ask, words)
 }
 
 /// The path of a caller's buckets.
-pub(super) fn path(identity: &str, values: &[String]) -> String {
-    let mut path = format!("/api/v1/keys/{}", fleet::encoded(identity));
-    for value in values {
+fn path(caller: &Caller) -> String {
+    let mut path = format!("/api/v1/keys/{}", fleet::encoded(&caller.identity));
+    for value in &caller.values {
         path.push('/');
         path.push_str(&fleet::encoded(value));
     }
@@ -67,28 +40,27 @@ pub(super) fn path(identity: &str, values: &[String]) -> String {
 }
 
 fn reset(args: &KeyReset) -> ExitCode {
-    let mut body = change_body(&args.change);
-    if let Some(limit) = &args.limit {
-        body["limit"] = limit.as_str().into();
-    }
-    let asked = Asked {
+    let change = ChangeRequest {
         verb: "key reset",
         method: "POST",
-        path: path(&args.identity, &args.values) + "/reset",
-        body,
+        action: "reset",
         member: "reset",
+        key: &args.key,
+        body: change_body(&args.change),
     };
-    asked.of_each(&args.gateways, &args.change, args.format, done_words)
+    change.ask_each(&args.asked, &args.change, reset_words)
 }
 
-/// A change that each gateway is asked for.
-pub(super) struct Asked {
+/// A change of a caller's buckets or limits that each gateway is asked for.
+pub(super) struct ChangeRequest<'c> {
     pub(super) verb: &'static str,
     pub(super) method: &'static str,
-    pub(super) path: String,
-    pub(super) body: serde_json::Value,
+    /// The last part of the path.
+    pub(super) action: &'static str,
     /// The member of a JSON output that has a gateway's response.
     pub(super) member: &'static str,
+    pub(super) key: &'c ChangedKey,
+    pub(super) body: serde_json::Value,
 }
 
 /// The members that every change has.
@@ -96,56 +68,29 @@ pub(super) fn change_body(change: &Change) -> serde_json::Value {
     serde_json::json!({ "reason": change.reason, "dry_run": change.dry_run })
 }
 
-impl Asked {
-    /// Asks each gateway for the change; `words` says what one has done.
-    pub(super) fn of_each<T: DeserializeOwned + Serialize>(
-        &self,
-        gateways: &Gateways,
+impl ChangeRequest<'_> {
+    /// Asks each gateway for the change; `words` writes what one has done.
+    pub(super) fn ask_each<T: DeserializeOwned + Serialize>(
+        mut self,
+        asked: &GatewaysAndFormat,
         change: &Change,
-        format: Format,
         words: impl Fn(&mut String, &str, &T) -> std::fmt::Result,
     ) -> ExitCode {
-        let gateways = match fleet::asked(self.verb, gateways) {
-            Ok(gateways) => gateways,
+        let token = match token(self.verb, change.token_file.as_deref()) {
+            Ok(token) => token,
             Err(code) => return code,
         };
-        let token = match token(change.token_file.as_deref()) {
-            Ok(token) => token,
-            Err(error) => {
-                tell!("tollgate {}: {error}", self.verb);
-                return wrong_use();
-            }
-        };
-        let (mut code, mut text, mut documents) = (GOOD, String::new(), Vec::new());
+        if let Some(limit) = &self.key.limit {
+            self.body["limit"] = limit.as_str().into();
+        }
+        let path = format!("{}/{}", path(&self.key.caller), self.action);
         let body = self.body.to_string();
-        for gateway in &gateways {
-            match gateway.change::<T>(self.method, &self.path, token.as_deref(), &body) {
-                Told::Document(done) => {
-                    words(&mut text, &gateway.name, &done)
-                        .expect("writing into a String cannot fail");
-                    documents
-                        .push(serde_json::json!({ "gateway": gateway.name, self.member: done }));
-                }
-                Told::Refused(why) | Told::Silent(why) => {
-                    tell!("tollgate {}: {}: {why}", self.verb, gateway.name);
-                    code = BAD;
-                }
-            }
-        }
-        let text = match format {
-            Format::Human => text,
-            Format::Json => {
-                serde_json::to_string_pretty(&documents).expect("text, numbers and lists are JSON")
-            }
-        };
-        if !text.is_empty() {
-            print_out(&text);
-        }
-        code
+        let ask = |gateway: &Gateway| gateway.change(self.method, &path, token.as_deref(), &body);
+        fleet::ask_each(self.verb, self.member, asked, ask, words)
     }
 }
 
-fn done_words(to: &mut String, gateway: &str, done: &Reset) -> std::fmt::Result {
+fn reset_words(to: &mut String, gateway: &str, done: &Reset) -> std::fmt::Result {
     let verb = if done.dry_run {
         "would be filled"
     } else {
@@ -168,32 +113,32 @@ fn done_words(to: &mut String, gateway: &str, done: &Reset) -> std::fmt::Result 
 }
 
 /// The operator's token: from a file, or from the environment.
-pub(super) fn token(file: Option<&Path>) -> Result<Option<String>, String> {
+///
+/// # Errors
+/// The exit code, after a message on standard error.
+pub(super) fn token(verb: &str, file: Option<&Path>) -> Result<Option<String>, ExitCode> {
+    let wrong = |error: String| {
+        tell!("tollgate {verb}: {error}");
+        wrong_use()
+    };
     let token = match file {
-        Some(file) => Some(
-            std::fs::read_to_string(file)
-                .map_err(|error| format!("--token-file {}: {error}", file.display()))?,
-        ),
+        Some(file) => {
+            let unread = |error| wrong(format!("--token-file {}: {error}", file.display()));
+            Some(std::fs::read_to_string(file).map_err(unread)?)
+        }
         None => load::environment("TOLLGATE_TOKEN"),
     };
     let token = token.map(|token| token.trim().to_owned());
     match token {
         Some(token) if token.is_empty() || token.bytes().any(|byte| !byte.is_ascii_graphic()) => {
-            Err("the token is empty, or has characters that no header takes".to_owned())
+            let error = "the token is empty, or has characters that a header cannot contain";
+            Err(wrong(error.to_owned()))
         }
         token => Ok(token),
     }
 }
 
-fn words(documents: &[(String, CallerBuckets)]) -> String {
-    let mut text = String::new();
-    for (gateway, told) in documents {
-        tell(&mut text, gateway, told).expect("writing into a String cannot fail");
-    }
-    text
-}
-
-fn tell(to: &mut String, gateway: &str, told: &CallerBuckets) -> std::fmt::Result {
+fn words(to: &mut String, gateway: &str, told: &CallerBuckets) -> std::fmt::Result {
     let tier = told
         .tier
         .as_ref()

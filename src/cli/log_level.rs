@@ -1,23 +1,17 @@
-//! `tollgate log-level`: how much the operations log of running gateways says.
+//! `tollgate log-level`: the level of the operations log of running gateways.
 
+use std::fmt::Write;
 use std::process::ExitCode;
 
-use super::args::{Format, LogLevel};
-use super::fleet::{self, Told};
-use super::{BAD, GOOD, key, print_out, wrong_use};
+use super::args::LogLevel;
+use super::fleet::{self, Gateway};
+use super::key;
 use crate::admin::log_level::Level;
 
 pub(super) fn log_level(args: &LogLevel) -> ExitCode {
-    let gateways = match fleet::asked("log-level", &args.gateways) {
-        Ok(gateways) => gateways,
-        Err(code) => return code,
-    };
-    let token = match key::token(args.token_file.as_deref()) {
+    let token = match key::token("log-level", args.token_file.as_deref()) {
         Ok(token) => token,
-        Err(error) => {
-            tell!("tollgate log-level: {error}");
-            return wrong_use();
-        }
+        Err(code) => return code,
     };
     let change = args.level.as_ref().map(|level| {
         let mut body = serde_json::json!({
@@ -30,33 +24,14 @@ pub(super) fn log_level(args: &LogLevel) -> ExitCode {
         }
         body.to_string()
     });
-    let (mut code, mut text, mut documents) = (GOOD, String::new(), Vec::new());
-    for gateway in &gateways {
-        let told = match &change {
-            None => gateway.get::<Level>(PATH),
-            Some(body) => gateway.change("PUT", PATH, token.as_deref(), body),
-        };
-        match told {
-            Told::Document(level) => {
-                text.push_str(&words(&gateway.name, &level, args.dry_run));
-                documents.push(serde_json::json!({ "gateway": gateway.name, "log_level": level }));
-            }
-            Told::Refused(why) | Told::Silent(why) => {
-                tell!("tollgate log-level: {}: {why}", gateway.name);
-                code = BAD;
-            }
-        }
-    }
-    let text = match args.format {
-        Format::Human => text,
-        Format::Json => {
-            serde_json::to_string_pretty(&documents).expect("text, numbers and lists are JSON")
-        }
+    let ask = |gateway: &Gateway| match &change {
+        None => gateway.get::<Level>(PATH),
+        Some(body) => gateway.change("PUT", PATH, token.as_deref(), body),
     };
-    if !text.is_empty() {
-        print_out(&text);
-    }
-    code
+    let words = |to: &mut String, gateway: &str, level: &Level| {
+        to.write_str(&words(gateway, level, args.dry_run))
+    };
+    fleet::ask_each("log-level", "log_level", &args.asked, ask, words)
 }
 
 fn words(gateway: &str, level: &Level, dry_run: bool) -> String {

@@ -4,10 +4,10 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use super::args::{ChangedKey, Format, KeyBlock, KeyLift, KeyRaise, Lasts, ListOverrides};
-use super::fleet::{self, Told};
-use super::key::{Asked, change_body, path};
-use super::{BAD, GOOD, print_out, why};
+use super::args::{ChangedKey, KeyBlock, KeyLift, KeyRaise, Lasts, ListOverrides};
+use super::fleet::{self, Gateway};
+use super::key::{ChangeRequest, change_body};
+use super::why;
 use crate::admin::overrides::{Changed, List};
 
 pub(super) fn raise(args: &KeyRaise) -> ExitCode {
@@ -22,34 +22,19 @@ pub(super) fn raise(args: &KeyRaise) -> ExitCode {
         body["unlimited"] = true.into();
     }
     lasting(&mut body, &args.lasts);
-    asked("key raise", "PUT", &args.key, body).of_each(
-        &args.gateways,
-        &args.change,
-        args.format,
-        words,
-    )
+    change("key raise", "PUT", &args.key, body).ask_each(&args.asked, &args.change, words)
 }
 
 pub(super) fn block(args: &KeyBlock) -> ExitCode {
     let mut body = change_body(&args.change);
     body["block"] = true.into();
     lasting(&mut body, &args.lasts);
-    asked("key block", "PUT", &args.key, body).of_each(
-        &args.gateways,
-        &args.change,
-        args.format,
-        words,
-    )
+    change("key block", "PUT", &args.key, body).ask_each(&args.asked, &args.change, words)
 }
 
 pub(super) fn lift(args: &KeyLift) -> ExitCode {
     let body = change_body(&args.change);
-    asked("key lift", "DELETE", &args.key, body).of_each(
-        &args.gateways,
-        &args.change,
-        args.format,
-        words,
-    )
+    change("key lift", "DELETE", &args.key, body).ask_each(&args.asked, &args.change, words)
 }
 
 fn lasting(body: &mut serde_json::Value, lasts: &Lasts) {
@@ -61,21 +46,19 @@ fn lasting(body: &mut serde_json::Value, lasts: &Lasts) {
     }
 }
 
-fn asked(
+fn change<'c>(
     verb: &'static str,
     method: &'static str,
-    key: &ChangedKey,
-    mut body: serde_json::Value,
-) -> Asked {
-    if let Some(limit) = &key.limit {
-        body["limit"] = limit.as_str().into();
-    }
-    Asked {
+    key: &'c ChangedKey,
+    body: serde_json::Value,
+) -> ChangeRequest<'c> {
+    ChangeRequest {
         verb,
         method,
-        path: path(&key.identity, &key.values) + "/override",
-        body,
+        action: "override",
         member: "changed",
+        key,
+        body,
     }
 }
 
@@ -102,34 +85,8 @@ fn words(to: &mut String, gateway: &str, done: &Changed) -> std::fmt::Result {
 }
 
 pub(super) fn list(args: &ListOverrides) -> ExitCode {
-    let gateways = match fleet::asked("overrides", &args.gateways) {
-        Ok(gateways) => gateways,
-        Err(code) => return code,
-    };
-    let (mut code, mut text, mut documents) = (GOOD, String::new(), Vec::new());
-    for gateway in &gateways {
-        match gateway.get::<List>("/api/v1/overrides") {
-            Told::Document(list) => {
-                list_words(&mut text, &gateway.name, &list)
-                    .expect("writing into a String cannot fail");
-                documents.push(serde_json::json!({ "gateway": gateway.name, "list": list }));
-            }
-            Told::Refused(why) | Told::Silent(why) => {
-                tell!("tollgate overrides: {}: {why}", gateway.name);
-                code = BAD;
-            }
-        }
-    }
-    let text = match args.format {
-        Format::Human => text,
-        Format::Json => {
-            serde_json::to_string_pretty(&documents).expect("text, numbers and lists are JSON")
-        }
-    };
-    if !text.is_empty() {
-        print_out(&text);
-    }
-    code
+    let ask = |gateway: &Gateway| gateway.get::<List>("/api/v1/overrides");
+    fleet::ask_each("overrides", "list", &args.asked, ask, list_words)
 }
 
 fn list_words(to: &mut String, gateway: &str, list: &List) -> std::fmt::Result {

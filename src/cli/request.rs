@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_told_why() {
+    fn request_line_invalid_names_the_reason() {
         for bad in ["", "GET", "GET host", "G(T /x", "GET /a b"] {
             assert!(Request::parse(bad, &[]).is_err(), "{bad}");
         }

@@ -15,11 +15,11 @@ pub(super) fn why(args: &Why) -> ExitCode {
         return super::wrong_use();
     }
     let path = format!("/api/v1/decisions/{}", id.to_ascii_lowercase());
-    let told = fleet::asked("why", &args.gateways)
+    let told = fleet::asked("why", &args.asked.gateways)
         .and_then(|gateways| fleet::first::<Decision>("why", &gateways, &path));
     match told {
         Err(code) => code,
-        Ok(decision) => match args.format {
+        Ok(decision) => match args.asked.format {
             Format::Human => print_out(&words(&decision)),
             Format::Json => print_out(
                 &serde_json::to_string_pretty(&decision).expect("text, numbers and lists are JSON"),
@@ -108,7 +108,7 @@ fn judged(to: &mut String, limit: &Judged) -> std::fmt::Result {
     }
 }
 
-/// How a bucket stands now, in words.
+/// The level of a bucket now, in words.
 pub(super) fn now(now: &Now) -> String {
     let Some(level) = &now.level else {
         let why = now.why_not.as_deref().unwrap_or("not known");

@@ -208,7 +208,7 @@ fn adaptive_concurrency_keeps_to_the_files_bounds_and_outlives_a_reload() {
 }
 
 #[test]
-fn what_a_caller_does_wrong_lowers_nothing() {
+fn adaptive_errors_of_callers_lower_no_limit() {
     let upstream = moody();
     let numbers = "in_flight = { adaptive = true, least = 3, most = 12 }";
     let config =

@@ -4,7 +4,7 @@ use crate::forwarding::open;
 use crate::harness::{Gateway, Upstream};
 
 #[test]
-fn probes_metrics_and_status_tell_of_the_gateway() {
+fn admin_probes_metrics_and_status_describe_the_gateway() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&open(&upstream));
     assert_eq!(gateway.admin_get("/livez").status, 200);

@@ -141,7 +141,7 @@ impl Holder {
 }
 
 #[test]
-fn least_requests_weights_are_shares_of_what_is_under_way() {
+fn least_requests_weights_are_shares_of_requests_in_progress() {
     let holder = Arc::new(Holder::default());
     let servers = [1, 2, 5].map(|weight| (holder.server(), weight));
     let listed: Vec<(&Upstream, u32)> = servers

@@ -123,7 +123,7 @@ fn upstream_refusing_connections_is_logged_with_its_cause_and_each_change_of_sta
 }
 
 #[test]
-fn upstream_state_and_last_error_stand_in_the_status_and_in_readyz() {
+fn upstream_state_and_last_error_are_in_status_and_readyz() {
     let address = closed_address();
     let well = Upstream::hello();
     let gateway = Gateway::start(&format!(
@@ -171,7 +171,7 @@ fn upstream_state_and_last_error_stand_in_the_status_and_in_readyz() {
 }
 
 #[test]
-fn upstream_failing_health_checks_is_told_with_their_cause() {
+fn upstream_failing_health_checks_is_reported_with_the_cause() {
     let ill = Upstream::start(|_| Reply::new(500, &[], "no"));
     let gateway = Gateway::start(&format!(
         "[upstreams.app]\nservers = [\"{}\"]\n\
@@ -190,7 +190,7 @@ fn upstream_failing_health_checks_is_told_with_their_cause() {
 }
 
 #[test]
-fn upstream_certificate_that_cannot_be_trusted_is_told_why() {
+fn upstream_certificate_untrusted_is_reported_with_the_reason() {
     for (name, year, words) in [
         ("elsewhere.example", 2100, "not valid for name"),
         ("localhost", 2001, "expired"),
@@ -209,7 +209,7 @@ fn upstream_certificate_that_cannot_be_trusted_is_told_why() {
 }
 
 #[test]
-fn upstream_server_name_is_what_its_certificate_is_verified_for() {
+fn upstream_server_name_is_verified_in_its_certificate() {
     let folder = tempfile::tempdir().expect("a folder");
     certify(folder.path(), "app.internal", 2100);
     let origin = encrypted(folder.path());

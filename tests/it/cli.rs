@@ -202,7 +202,7 @@ fn requests_of_a_test_are_over_at_once_unless_it_says_how_long_they_take() {
 }
 
 #[test]
-fn a_test_says_what_the_upstream_answers_and_when_it_begins() {
+fn check_test_states_upstream_response_and_start() {
     let folder = folder(
         r#"
         [limits.logins]
@@ -262,7 +262,7 @@ fn a_candidate_and_a_tier_have_the_burst_of_their_limit() {
 }
 
 #[test]
-fn a_test_of_the_file_that_fails_says_what_it_got_and_exits_1() {
+fn check_test_failed_prints_the_result_and_exits_1() {
     let tests = "[[tests]]\nsend = \"3 x GET /v1/a as tenant:small at 0s\"\nexpect = { allowed = 3, refused = 0 }\n";
     let folder = folder(&format!("{GOOD}{tests}"));
     let output = tollgate(folder.path(), &["check"]);
@@ -305,7 +305,7 @@ fn a_broken_file_shows_every_mistake_in_its_place_and_exits_1() {
 }
 
 #[test]
-fn explain_tells_the_route_the_caller_and_the_buckets() {
+fn explain_prints_route_caller_and_buckets() {
     let folder = folder(GOOD);
     let output = tollgate(
         folder.path(),
@@ -390,7 +390,7 @@ fn wrong_use_exits_2() {
 }
 
 #[test]
-fn what_the_check_finds_good_the_start_does_too() {
+fn check_accepts_only_files_that_start() {
     for (kind, store, word) in [
         ("redis", "url = \"redis://h:notaport\"", "Redis"),
         ("redis", "url = \"unix:relative.sock\"", "whole path"),
@@ -516,7 +516,7 @@ fn folder(config: &str) -> tempfile::TempDir {
 }
 
 #[test]
-fn controls_in_what_the_command_line_is_given_are_escaped() {
+fn cli_control_characters_in_arguments_are_escaped() {
     let hostile = "\u{1b}[31m\u{9b}2J\u{202e}x\r";
     let file = format!("{hostile}.toml");
     let folder = folder(GOOD);

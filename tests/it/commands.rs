@@ -10,7 +10,7 @@ const GOOD: &str = "[limits.a]\nrate = \"2/minute\"\nper = \"address\"\n\n\
     [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"a\"]\n";
 
 #[test]
-fn command_without_a_file_says_what_to_do() {
+fn command_without_a_file_prints_the_next_step() {
     let folder = tempfile::tempdir().expect("a folder");
     let output = tollgate(folder.path(), &[], "");
     assert_eq!(output.status.code(), Some(2));
@@ -73,7 +73,7 @@ fn configuration_is_an_argument_an_option_or_standard_input() {
 }
 
 #[test]
-fn verb_misspelt_is_told_the_nearest() {
+fn command_verb_misspelt_suggests_the_nearest() {
     let folder = tempfile::tempdir().expect("a folder");
     for (word, verb) in [("chekc", "check"), ("explian", "explain")] {
         let output = tollgate(folder.path(), &[word], "");

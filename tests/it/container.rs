@@ -48,7 +48,7 @@ fn health(folder: &Path, words: &[&str]) -> Option<i32> {
 }
 
 #[test]
-fn as_process_1_it_serves_says_that_it_is_well_and_ends_when_it_is_told() {
+fn container_process_1_serves_is_healthy_and_ends_on_sigterm() {
     let namespace = ["--pid", "--fork", "--kill-child"];
     let tried = Command::new("unshare")
         .args(namespace)

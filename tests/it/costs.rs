@@ -139,7 +139,7 @@ fn telling() -> Upstream {
 }
 
 #[test]
-fn an_estimate_is_corrected_by_what_the_answer_says() {
+fn settle_estimate_is_corrected_by_the_response() {
     for (from, path, left) in [
         // 100, less the actual cost, less the estimate of the request that looks.
         ("header:x-units", "/header", 100 - 12 - 5),
@@ -179,7 +179,7 @@ fn an_estimate_is_corrected_by_what_the_answer_says() {
 }
 
 #[test]
-fn a_debt_from_an_answer_is_bounded_and_paid_by_waiting() {
+fn settle_debt_is_bounded_and_paid_by_waiting() {
     let upstream = telling();
     let settle = "settle = { from = \"header:x-units\", estimate = 5, max = 300 }";
     let gateway = Gateway::start(&one_limit(

@@ -210,7 +210,7 @@ fn upload_over_http2(gateway: &Gateway, pause: Duration) -> String {
 }
 
 #[test]
-fn an_upload_goes_on_while_its_caller_takes_nothing_of_the_answer() {
+fn upload_continues_while_its_client_reads_no_response() {
     for (upstream, http2) in [(full_duplex(), false), (full_duplex_over_http2(), true)] {
         let gateway = in_front_of(upstream, http2);
         for _ in 0..2 {
@@ -229,7 +229,7 @@ fn an_upload_goes_on_while_its_caller_takes_nothing_of_the_answer() {
 }
 
 #[test]
-fn a_caller_that_uploads_for_longer_than_it_may_stand_still_is_not_cut_off_for_taking_nothing() {
+fn upload_longer_than_the_idle_timeout_is_not_cut_off() {
     let pause = Duration::from_millis(500);
     for (upstream, http2) in [(full_duplex(), false), (full_duplex_over_http2(), true)] {
         let gateway = in_front_of(upstream, http2);

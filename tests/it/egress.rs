@@ -172,7 +172,7 @@ const HOST: [(&str, &str); 1] = [("Host", "api.partner.example")];
 const PLENTY: &str = "rate = \"1000/second\"\n";
 
 #[test]
-fn a_partner_is_asked_in_its_own_name_over_tls_and_told_of_no_caller() {
+fn egress_upstream_gets_its_own_host_and_no_client_headers() {
     let folder = tempfile::tempdir().expect("a folder");
     let partner = Partner::start(folder.path(), |_| ok(""));
     let gateway = Gateway::start(&out(&partner, folder.path(), PLENTY));
@@ -371,7 +371,7 @@ fn curl_goes_through_it_as_through_any_proxy() {
 }
 
 #[test]
-fn what_the_partner_says_of_its_quota_is_obeyed() {
+fn egress_quota_of_the_upstream_is_obeyed() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = [
         "HTTP/1.1 429 Too Many\r\nretry-after: 5\r\ncontent-length: 0\r\n\r\n",
@@ -557,7 +557,7 @@ fn a_fleet_keeps_to_the_partners_quota() {
 
 /// What an answer of a plain upstream that hides its quota says is seen before it is hidden.
 #[test]
-fn a_route_may_hide_what_is_obeyed() {
+fn egress_route_may_hide_the_obeyed_quota() {
     let upstream = Upstream::start(|_| Reply::new(200, &[("ratelimit", "\"a\";r=0;t=7")], "ok"));
     let gateway = Gateway::start(&format!(
         "[limits.it]\nrate = \"10/second\"\nper = \"everyone\"\nfollow_upstream = {{ least = \"1/s\", obey_quota = true }}\n\
@@ -571,7 +571,7 @@ fn a_route_may_hide_what_is_obeyed() {
 }
 
 #[test]
-fn check_and_explain_say_what_is_not_listed() {
+fn egress_check_and_explain_name_hosts_that_are_not_listed() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("gateway.toml");
     let config = "[server]\negress = true\n[[routes]]\nmatch = \"api.partner.example/v1/**\"\nupstream = \"https://api.partner.example\"\n\

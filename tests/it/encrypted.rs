@@ -118,7 +118,7 @@ fn callers_are_known_by_their_certificates_on_both_versions_of_http() {
 }
 
 #[test]
-fn a_certificate_that_ends_soon_is_told_of_and_measured() {
+fn tls_certificate_near_its_end_is_logged_and_measured() {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |year: i32, month: u8, day: u8| {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");

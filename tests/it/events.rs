@@ -68,7 +68,7 @@ fn ask(gateway: &Gateway, key: &str) -> u16 {
 }
 
 #[test]
-fn events_tell_when_refusals_begin_and_end_and_a_reader_resumes() {
+fn events_report_begin_and_end_of_refusals_and_a_reader_resumes() {
     let gateway = Gateway::start(LIMITS);
     let mut reader = Reader::ready(&gateway);
     for _ in 0..4 {
@@ -113,7 +113,7 @@ fn events_tell_when_refusals_begin_and_end_and_a_reader_resumes() {
 }
 
 #[test]
-fn figures_are_those_of_the_api_and_have_rates() {
+fn figures_equal_the_api_and_have_rates() {
     let gateway = Gateway::start(LIMITS);
     let mut reader = Reader::ready(&gateway);
     for _ in 0..8 {
@@ -148,7 +148,7 @@ fn figures_are_those_of_the_api_and_have_rates() {
 }
 
 #[test]
-fn events_tell_a_reset_and_a_reload_and_the_key_is_not_refused_any_more() {
+fn events_report_reset_and_reload_and_the_key_is_admitted() {
     let gateway = Gateway::start(&format!("{OPERATOR}{LIMITS}"));
     let mut reader = Reader::ready(&gateway);
     for _ in 0..6 {
@@ -197,7 +197,7 @@ fn events_tell_a_reset_and_a_reload_and_the_key_is_not_refused_any_more() {
 }
 
 #[test]
-fn events_of_a_store_and_of_an_upstream_tell_when_they_fail_and_return() {
+fn events_report_failure_and_return_of_store_and_upstream() {
     if !servers::available("redis-server") {
         return;
     }

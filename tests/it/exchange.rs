@@ -260,7 +260,7 @@ fn an_encoded_slash_is_refused_or_kept_and_never_a_slash() {
 }
 
 #[test]
-fn interim_answers_are_passed_on_where_that_is_wanted() {
+fn interim_responses_pass_where_configured() {
     let upstream = Upstream::start(|_| {
         let hints =
             "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nConnection: X-Hop\r\nX-Hop: 1\r\n\r\n";

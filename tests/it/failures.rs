@@ -20,7 +20,7 @@ fn an_upstream_that_cannot_be_reached_is_502_with_a_problem_body() {
 }
 
 #[test]
-fn an_upstream_that_closes_without_an_answer_is_502() {
+fn upstream_closing_without_a_response_is_502() {
     let upstream = Upstream::start(|_| Reply::Close(Vec::new()));
     let gateway = Gateway::start(&open(&upstream));
     assert_eq!(
@@ -44,7 +44,7 @@ fn an_upstream_that_is_too_slow_is_504() {
 }
 
 #[test]
-fn an_answer_that_breaks_off_is_seen_to_break_off() {
+fn response_that_breaks_off_is_visibly_truncated() {
     let upstream = Upstream::start(|_| {
         Reply::Close(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nonly this".to_vec())
     });
@@ -54,7 +54,7 @@ fn an_answer_that_breaks_off_is_seen_to_break_off() {
 }
 
 #[test]
-fn what_cannot_be_a_request_is_400_and_the_gateway_serves_on() {
+fn malformed_request_is_400_and_the_gateway_serves_on() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&open(&upstream));
     for bad in [

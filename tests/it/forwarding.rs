@@ -3,7 +3,7 @@
 use crate::harness::{Gateway, Reply, Upstream};
 
 #[test]
-fn a_request_arrives_as_it_was_sent_but_for_what_ends_at_each_hop() {
+fn request_arrives_unchanged_except_hop_by_hop_headers() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&open(&upstream));
     let answer = gateway.request(
@@ -106,7 +106,7 @@ fn the_most_specific_route_wins_and_none_is_404() {
 }
 
 #[test]
-fn the_echo_answers_by_itself() {
+fn echo_responds_without_an_upstream() {
     let gateway = Gateway::start("[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n");
     let answer = gateway.get("/hello");
     assert_eq!(answer.status, 200);
@@ -114,7 +114,7 @@ fn the_echo_answers_by_itself() {
 }
 
 #[test]
-fn the_echo_asks_for_a_body_whose_caller_waits_to_be_asked() {
+fn echo_sends_100_continue_to_a_client_that_waits_for_it() {
     let gateway = Gateway::start("[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n");
     let mut connection = gateway.connect();
     for _ in 0..2 {
@@ -139,7 +139,7 @@ pub(crate) fn open(upstream: &Upstream) -> String {
 }
 
 #[test]
-fn upstream_connection_ends_with_an_answer_that_announces_a_body_it_cannot_have() {
+fn upstream_connection_ends_after_a_response_that_announces_a_body_it_cannot_have() {
     let upstream = Upstream::start(|seen| {
         let path = seen.line().split(' ').nth(1).unwrap_or_default().to_owned();
         let odd = match &path[..] {

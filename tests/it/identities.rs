@@ -18,7 +18,7 @@ fn one_each(identity: &str, upstream: &Upstream) -> String {
 }
 
 #[test]
-fn every_source_tells_callers_apart() {
+fn identity_every_source_distinguishes_callers() {
     let upstream = Upstream::hello();
     // The key, two requests of different callers, and one without any key.
     let basic = ["Basic YWxhZGRpbjpvcGVuc2VzYW1l", "Basic Ym9iOng="];
@@ -284,7 +284,7 @@ fn a_token_is_verified_and_its_keys_are_read_again_when_they_change() {
 }
 
 #[test]
-fn identity_401_says_what_would_satisfy_it() {
+fn identity_401_names_the_missing_credential() {
     for (key, expected) in [
         (
             "header:x-api-key",

@@ -49,7 +49,7 @@ fn import_writes_a_file_that_check_accepts_and_never_overwrites_one() {
 }
 
 #[test]
-fn import_exits_by_what_could_be_imported() {
+fn import_exit_code_follows_the_result() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("written");
     file(

@@ -17,7 +17,7 @@ fn lines(log: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn the_log_tells_the_bytes_of_both_bodies() {
+fn access_log_has_the_bytes_of_both_bodies() {
     let upstream = Upstream::hello();
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("access.log");
@@ -69,7 +69,7 @@ fn the_log_tells_the_bytes_of_both_bodies() {
 }
 
 #[test]
-fn a_refusal_is_told_with_its_id_its_limits_and_no_key_in_clear() {
+fn access_log_refusal_has_id_and_limits_and_no_plain_key() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("access.log");
     let gateway = Gateway::start(&format!(
@@ -96,7 +96,7 @@ fn a_refusal_is_told_with_its_id_its_limits_and_no_key_in_clear() {
 }
 
 #[test]
-fn every_malformed_request_is_answered_with_a_problem_and_counted() {
+fn malformed_request_gets_a_problem_and_is_counted() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&format!(
         "[server.bounds]\nheaders = 20\nheader_bytes = \"32KiB\"\nbody = \"1KiB\"\n\
@@ -159,7 +159,7 @@ fn every_malformed_request_is_answered_with_a_problem_and_counted() {
 }
 
 #[test]
-fn access_log_has_a_line_for_what_was_no_request() {
+fn access_log_has_a_line_for_input_that_is_no_request() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("access.log");
     let gateway = Gateway::start(&format!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::harness::{Gateway, Reply, Upstream};
 
 #[test]
-fn a_refused_request_is_admitted_exactly_when_it_was_told() {
+fn limit_refused_request_is_admitted_at_its_retry_time() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&one_limit("rate = \"2/minute\"\nburst = 2", &upstream));
     assert_eq!(gateway.get("/").status, 200);
@@ -29,7 +29,7 @@ fn a_refused_request_is_admitted_exactly_when_it_was_told() {
 }
 
 #[test]
-fn a_refusal_says_what_was_violated_and_is_not_cached() {
+fn limit_refusal_names_the_limit_and_is_not_cached() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&one_limit("rate = \"1/minute\"\nburst = 1", &upstream));
     let first = gateway.get("/");
@@ -127,7 +127,7 @@ fn shadow_counts_and_never_refuses() {
 }
 
 #[test]
-fn a_concurrency_limit_frees_its_place_when_the_answer_ends() {
+fn limit_in_flight_place_is_free_at_the_end_of_the_response() {
     let upstream = Upstream::start(|seen| match seen.line().contains("/slow") {
         true => Reply::Silence,
         false => Reply::ok("done"),
@@ -154,7 +154,7 @@ fn a_concurrency_limit_frees_its_place_when_the_answer_ends() {
 }
 
 #[test]
-fn an_adaptive_limit_sheds_with_503_what_a_failing_upstream_cannot_take() {
+fn limit_adaptive_refuses_with_503_while_the_upstream_fails() {
     let upstream = Upstream::start(|seen| match seen.line().split(' ').nth(1) {
         Some("/slow") => Reply::Silence,
         Some("/sick") => Reply::new(503, &[], "no"),

@@ -60,7 +60,7 @@ fn port_that_gateways_begin_on_at_once_is_given_to_one_of_them() {
 }
 
 #[test]
-fn proxy_header_that_names_no_address_lets_no_field_name_one() {
+fn proxy_header_without_an_address_lets_no_header_name_one() {
     let upstream = Upstream::hello();
     let gateway = || {
         Gateway::start(&format!(

@@ -95,7 +95,7 @@ fn decision_survives_a_reload_and_says_when_its_limit_is_gone() {
 }
 
 #[test]
-fn why_prints_what_the_gateway_knows() {
+fn why_prints_the_recorded_refusal() {
     let gateway = Gateway::start(TENANTS);
     let key = [("x-api-key", "k"), ("x-cost", "2")];
     gateway.request("GET", "/v1/a", &key);
@@ -177,7 +177,7 @@ fn names_of_keys_are_the_same_after_a_restart_and_in_explain() {
 }
 
 #[test]
-fn keys_refused_now_are_listed_with_what_they_lost_until_they_are_admitted() {
+fn live_refused_keys_are_listed_with_lost_requests_until_admitted() {
     let gateway = Gateway::start(TENANTS);
     for (key, requests) in [("a", 5), ("b", 3), ("c", 1)] {
         for _ in 0..requests {
@@ -271,7 +271,7 @@ fn limits_are_listed_with_their_counts() {
 }
 
 #[test]
-fn callers_buckets_are_told_by_key_name_or_address() {
+fn live_buckets_of_a_caller_are_found_by_key_name_or_address() {
     let listed = "[identities.tenant.callers]\n\
         \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" = { name = \"acme\", tier = \"pro\" }\n\
         [tiers.pro]\nsearch = { rate = \"1/minute\", burst = 10 }\n\

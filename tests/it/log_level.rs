@@ -132,7 +132,7 @@ fn log_level_for_a_while_falls_back_by_itself() {
 }
 
 #[test]
-fn log_level_changes_nothing_for_what_is_no_level_and_no_operator() {
+fn log_level_invalid_or_without_an_operator_changes_nothing() {
     let running = Running::start();
     for (words, says) in [
         (&["loud", "--reason", "r"][..], "`loud` is no level"),

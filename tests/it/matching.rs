@@ -90,7 +90,7 @@ fn a_preflight_needs_no_key_and_finds_the_route_it_asks_about() {
 }
 
 #[test]
-fn what_no_browser_would_ask_is_charged_as_any_request() {
+fn preflight_no_browser_would_send_is_charged() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&format!(
         "[identities.tenant]\nkey = [\"header:x-api-key\"]\nwhen_missing = \"use:address\"\n\

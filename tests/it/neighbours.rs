@@ -316,7 +316,7 @@ fn lets_nothing_pass_while_tollgate_is_down(kind: Kind) {
 }
 
 #[test]
-fn nginx_admits_what_the_limit_says() {
+fn nginx_admits_as_many_as_the_limit() {
     admits_what_the_limit_says(NGINX);
 }
 
@@ -331,7 +331,7 @@ fn nginx_lets_nothing_pass_while_tollgate_is_down() {
 }
 
 #[test]
-fn caddy_admits_what_the_limit_says() {
+fn caddy_admits_as_many_as_the_limit() {
     admits_what_the_limit_says(CADDY);
 }
 
@@ -346,7 +346,7 @@ fn caddy_lets_nothing_pass_while_tollgate_is_down() {
 }
 
 #[test]
-fn haproxy_admits_what_the_limit_says() {
+fn haproxy_admits_as_many_as_the_limit() {
     admits_what_the_limit_says(HAPROXY);
 }
 

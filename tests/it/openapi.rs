@@ -267,7 +267,7 @@ fn exchanges(gateway: &Gateway) -> Vec<Exchange> {
 }
 
 #[test]
-fn openapi_is_what_a_running_gateway_responds_with() {
+fn openapi_describes_the_responses_of_a_running_gateway() {
     let path = repository().join("docs/openapi.json");
     let Some(mut checker) =
         Peers::start("jsonschema", "tests/it/openapi_check.py", &[path.as_path()])

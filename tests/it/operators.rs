@@ -120,7 +120,7 @@ fn reset_by_an_operator_fills_the_bucket_and_is_audited() {
 }
 
 #[test]
-fn reset_by_whoever_may_not_is_refused_and_changes_nothing() {
+fn reset_without_permission_is_refused_and_changes_nothing() {
     let gateway = start(OPERATORS);
     exhaust(&gateway);
     let good = json!({ "reason": "r" }).to_string();

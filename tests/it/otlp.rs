@@ -134,7 +134,7 @@ fn otlp_span_of_a_sampled_request_makes_the_gateway_the_sender() {
 }
 
 #[test]
-fn otlp_share_of_requests_begins_traces_and_replaces_what_is_malformed() {
+fn otlp_share_of_requests_begins_traces_and_replaces_malformed_ones() {
     let Some(mut definitions) = definitions() else {
         return;
     };

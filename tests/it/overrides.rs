@@ -291,7 +291,7 @@ fn override_of_a_local_limit_outlives_a_restart_and_refills_nothing() {
 }
 
 #[test]
-fn override_by_whoever_may_not_is_refused_and_changes_nothing() {
+fn override_without_permission_is_refused_and_changes_nothing() {
     let gateway = start(OPERATORS);
     let good = json!({ "reason": "r", "block": true, "for": "1h" }).to_string();
     for method in ["PUT", "DELETE"] {

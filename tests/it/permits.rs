@@ -147,7 +147,7 @@ fn settle_corrects_the_estimate_upwards_and_downwards() {
 }
 
 #[test]
-fn settle_status_decides_what_counts() {
+fn settle_status_decides_the_charge() {
     let gateway = gateway(
         "",
         &limited("rate = \"2/hour\"\nalgorithm = \"fixed_window\"\ncount = \"failures\""),

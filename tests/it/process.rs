@@ -179,7 +179,7 @@ fn a_hang_up_reloads_and_a_bad_file_changes_nothing() {
 }
 
 #[test]
-fn what_vanished_and_comes_again_is_a_change() {
+fn reload_file_that_vanished_and_returned_is_read() {
     let mut process = Process::start(1024);
     let mut stream = process.connect();
     let path = |name: &str| process.directory.path().join(name);
@@ -241,7 +241,7 @@ fn it_starts_without_a_file() {
 }
 
 #[test]
-fn what_keeps_it_from_starting_is_said_with_its_place_and_exits_1() {
+fn start_error_is_printed_with_its_place_and_exits_1() {
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let port = taken.local_addr().expect("its address").to_string();
     for (listener, words) in [("admin", "the admin listener"), ("server", "")] {
@@ -273,7 +273,7 @@ fn what_keeps_it_from_starting_is_said_with_its_place_and_exits_1() {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
-fn sigterm_and_sigint_while_a_reload_hangs_save_the_buckets_and_the_status_is_answered() {
+fn sigterm_and_sigint_while_a_reload_hangs_save_the_buckets_and_status_responds() {
     for (first, last) in [(Some("HUP"), "TERM"), (Some("HUP"), "INT"), (None, "TERM")] {
         let config = FILE.replace("workers = 1", "workers = 1\nstate_file = \"state\"");
         let mut process = Process::with(&config, 1024);

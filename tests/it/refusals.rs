@@ -19,7 +19,7 @@ fn gateway(upstream: &Upstream, responses: &str) -> Gateway {
 }
 
 #[test]
-fn the_policy_names_every_limit_of_the_route_and_the_state_only_what_refused() {
+fn ratelimit_policy_names_every_limit_and_ratelimit_only_those_that_refused() {
     let upstream = Upstream::hello();
     let gateway = gateway(&upstream, "headers = [\"ratelimit\", \"x-ratelimit\"]");
     let admitted = gateway.get("/");
@@ -71,7 +71,7 @@ fn refusal_body_example_of_the_schema_is_json_with_and_without_a_time() {
 }
 
 #[test]
-fn a_refused_head_has_the_fields_and_no_body() {
+fn refusal_of_head_has_the_headers_and_no_body() {
     let upstream = Upstream::hello();
     let gateway = gateway(&upstream, "");
     assert_eq!(gateway.get("/").status, 200);

@@ -59,7 +59,7 @@ fn a_connection_lives_through_a_reload_and_sees_the_new_routes() {
 }
 
 #[test]
-fn a_changed_limit_or_algorithm_keeps_what_is_left() {
+fn reload_changed_limit_or_algorithm_keeps_remaining_units() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&limited("5/minute", 5, &upstream));
     let left = || {
@@ -156,7 +156,7 @@ fn a_tier_that_gets_or_loses_numbers_of_its_own_refills_no_bucket() {
 }
 
 #[test]
-fn reload_says_what_changed() {
+fn reload_prints_the_changes() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&limited("5/minute", 5, &upstream));
     let same = gateway

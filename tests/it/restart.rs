@@ -132,7 +132,7 @@ fn a_clean_restart_refills_no_bucket_and_a_crash_starts_as_the_file_says() {
 }
 
 #[test]
-fn what_was_learnt_of_an_upstream_is_known_after_a_clean_restart() {
+fn restart_keeps_learnt_limits_of_upstreams() {
     let upstream = Upstream::start(|seen| match seen.line().split(' ').nth(1) {
         Some("/later") => Reply::new(503, &[("retry-after", "60")], "later"),
         _ => Reply::ok("done"),
@@ -253,7 +253,7 @@ fn a_state_file_that_cannot_be_written_keeps_a_gateway_from_starting() {
 }
 
 #[test]
-fn what_a_restart_refills_is_told_by_the_check_and_the_start() {
+fn restart_refilled_limits_are_named_by_check_and_start() {
     let here = folder("full");
     let file = here.path().join("gateway.toml");
     let text = std::fs::read_to_string(&file).expect("written");

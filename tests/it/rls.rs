@@ -207,7 +207,7 @@ fn rls_refusal_has_the_headers_and_the_body_of_a_route() {
 }
 
 #[test]
-fn rls_hits_are_added_looked_at_and_given_back() {
+fn rls_hits_are_added_peeked_and_given_back() {
     let gateway = Gateway::start(CONFIG);
     let Some(mut client) = Client::of(&gateway) else {
         return;
@@ -354,7 +354,7 @@ fn rls_untrusted_peer_may_not_ask_and_sees_the_health() {
 }
 
 #[test]
-fn rls_health_and_reflection_are_those_of_grpc() {
+fn rls_health_and_reflection_follow_grpc() {
     let gateway = Gateway::start(CONFIG);
     let Some(mut client) = Client::of(&gateway) else {
         return;

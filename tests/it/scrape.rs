@@ -261,7 +261,7 @@ fn metrics_exemplars_of_refusals_name_their_decision() {
 }
 
 #[test]
-fn metrics_units_of_limits_are_what_requests_cost() {
+fn metrics_units_of_limits_equal_the_costs() {
     let gateway = Gateway::start(
         "[limits.paid]\nrate = \"10/day\"\nper = \"everyone\"\ncost = 4\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"paid\"]\n",

@@ -64,7 +64,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ),
     ("exchange::an_extended_connect", "HTTP/2"),
     (
-        "exchange::interim_answers",
+        "exchange::interim_responses",
         "hyper's server has no call for a 103",
     ),
     (
@@ -72,15 +72,15 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "bounds on a head are our server's",
     ),
     (
-        "forwarding::the_echo_asks_for_a_body",
+        "forwarding::echo_sends_100_continue",
         "hyper's server sends 100 Continue only when the body is read",
     ),
     (
-        "journal::every_malformed_request",
+        "journal::malformed_request",
         "what our server refuses before it is a request",
     ),
     (
-        "journal::access_log_has_a_line_for_what_was_no_request",
+        "journal::access_log_has_a_line_for_input_that_is_no_request",
         "what our server refuses before it is a request",
     ),
     ("journal::access_log_names_the_host_of_an_http2", "HTTP/2"),
@@ -93,15 +93,18 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "hyper's server does not see a client leave while no task reads its body",
     ),
     (
-        "smuggling::nothing_behind_what_is_refused",
+        "smuggling::smuggling_bytes_after_a_refused_request",
         "hyper's server takes a bare LF for the end of a line",
     ),
-    ("spellings::expect_that_stands_twice", "sends HTTP/2 too"),
+    ("spellings::expect_repeated", "sends HTTP/2 too"),
     ("spellings::method_not_in_capitals", "sends HTTP/2 too"),
     ("spending::refund_of_a_tunnel", "HTTP/2"),
     ("spending::settle_stream_reset_over_http2", "HTTP/2"),
     ("traces::trace_context_over_http2", "HTTP/2"),
-    ("websocket::a_websocket_is_told", "drains our connections"),
+    (
+        "websocket::websocket_gets_a_close_frame",
+        "drains our connections",
+    ),
     (
         "websocket::a_websocket_lives_through_a_reload",
         "counts our connections",

@@ -50,7 +50,7 @@ fn only_failures_count_where_that_is_asked() {
 }
 
 #[test]
-fn what_the_upstream_failed_to_answer_is_given_back() {
+fn settle_failure_of_the_upstream_is_given_back() {
     let upstream = statuses();
     let dead = std::net::TcpListener::bind(("127.0.0.1", 0))
         .expect("a port")
@@ -83,7 +83,7 @@ fn what_the_upstream_failed_to_answer_is_given_back() {
 }
 
 #[test]
-fn an_estimate_is_corrected_from_what_the_answer_says() {
+fn settle_estimate_is_corrected_from_the_body_of_the_response() {
     let upstream = Upstream::start(|_| {
         let body = format!(
             "{{\"id\":1,\"usage\":{{\"total_tokens\":400}},\"text\":\"{}\"}}",
@@ -123,7 +123,7 @@ fn an_estimate_is_corrected_from_what_the_answer_says() {
 /// One caller, one request after the other, is forgiven nothing: 100 a second and answers of 1000 once let 6000 through in six
 /// seconds.
 #[test]
-fn answers_dearer_than_the_limit_are_paid_for_by_those_who_come_next() {
+fn settle_response_dearer_than_the_limit_is_paid_by_later_requests() {
     let upstream = Upstream::start(|_| Reply::new(200, &[("x-units", "1000")], "said"));
     for algorithm in [
         "token_bucket",
@@ -203,7 +203,7 @@ fn settled_cost_is_logged_and_counted() {
 }
 
 #[test]
-fn an_answer_that_does_not_say_what_it_cost_is_counted() {
+fn settle_response_without_a_cost_is_counted() {
     let upstream = statuses();
     for from in ["header:x-units", "json:usage.total"] {
         let settle =

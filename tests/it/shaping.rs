@@ -119,7 +119,7 @@ fn leaves_while_held(gateway: &Gateway, upstream: &Upstream, head: &str) {
     clippy::disallowed_methods,
     reason = "the worker's wheel turns in real time"
 )]
-fn who_leaves_while_held_gives_the_place_back_if_no_request_waits_behind() {
+fn max_wait_client_gone_gives_its_place_back_unless_a_later_request_waits() {
     let upstream = Upstream::hello();
     let gateway = shaped(&upstream);
     leaves_while_held(

@@ -28,7 +28,7 @@ fn default_limits_hold_on_every_route_that_has_none_of_its_own() {
 }
 
 #[test]
-fn per_source_counts_each_key_and_without_one_does_what_the_limit_says() {
+fn per_source_counts_each_key_and_a_missing_key_follows_when_missing() {
     let with = |when_missing: &str| {
         Gateway::start(&format!(
             "[limits.a]\nrate = \"3/hour\"\nper = \"header:x-api-key\"\nwhen_missing = \"{when_missing}\"\n\

@@ -4,7 +4,7 @@ use crate::forwarding::open;
 use crate::harness::{Gateway, Reply, Upstream, eventually};
 
 #[test]
-fn a_drain_finishes_what_is_under_way_and_takes_nothing_new() {
+fn drain_finishes_requests_in_progress_and_accepts_none() {
     let (release, held) = std::sync::mpsc::channel::<()>();
     let held = std::sync::Mutex::new(held);
     let upstream = Upstream::start(move |_| {

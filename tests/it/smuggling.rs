@@ -61,7 +61,7 @@ fn post(fields: &str, body: &str) -> String {
 }
 
 #[test]
-fn what_is_read_in_one_way_only_passes_and_the_next_request_begins_where_it_ends() {
+fn smuggling_unambiguous_request_passes_and_the_next_begins_at_its_end() {
     let upstream = telling();
     let gateway = in_front_of(&upstream);
     let chunks = "5\r\nhello\r\n0\r\n\r\n";
@@ -222,7 +222,7 @@ fn what_is_read_in_one_way_only_passes_and_the_next_request_begins_where_it_ends
 }
 
 #[test]
-fn nothing_behind_what_is_refused_is_a_request() {
+fn smuggling_bytes_after_a_refused_request_are_no_request() {
     let upstream = telling();
     let gateway = in_front_of(&upstream);
     let chunked = |body: &str| post("Transfer-Encoding: chunked", body);
@@ -463,7 +463,7 @@ fn nothing_behind_what_is_refused_is_a_request() {
 }
 
 #[test]
-fn whatever_comes_the_upstream_sees_what_is_answered_and_nothing_else() {
+fn smuggling_upstream_sees_exactly_the_requests_that_get_a_response() {
     let upstream = telling();
     let gateway = with_patience(&upstream, "100ms");
     let chunks = "5\r\nhello\r\n3;x=y\r\nhey\r\n0\r\nX-T: 1\r\n\r\n";

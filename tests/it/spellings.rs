@@ -250,7 +250,7 @@ fn field_that_looks_like_one_that_decides_is_not_passed_on() {
 }
 
 #[test]
-fn trailer_named_like_a_field_that_decides_is_not_passed_on() {
+fn trailer_named_like_a_deciding_header_is_not_passed_on() {
     let upstream = Upstream::start(|_| crate::harness::Reply::ok("ok"));
     let gateway = Gateway::start(&format!(
         "[identities.who]\nkey = \"header:x-api-key\"\nwhen_missing = \"use:address\"\n\
@@ -290,7 +290,7 @@ fn trailer_named_like_a_field_that_decides_is_not_passed_on() {
 }
 
 #[test]
-fn expect_that_stands_twice_is_refused() {
+fn expect_repeated_is_refused() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&format!(
         "[[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\n",

@@ -156,7 +156,7 @@ fn refund_after_a_total_that_the_upload_took_part_of_is_not_made() {
 }
 
 #[test]
-fn refund_of_what_the_upstream_alone_failed_at_is_made() {
+fn refund_for_failures_of_the_upstream_alone_is_made() {
     let silent = Upstream::start(|_| Reply::Silence);
     let dead = std::net::TcpListener::bind(("127.0.0.1", 0))
         .expect("a port")
@@ -271,7 +271,7 @@ fn charged_for_leaving(settle: &str, method: &str, path: &str, seen: &str) -> u6
 }
 
 #[test]
-fn settle_stream_broken_off_costs_the_most_unless_it_was_told_and_done() {
+fn settle_stream_broken_off_costs_the_most_unless_its_cost_had_arrived() {
     for (path, seen, cost, why) in [
         ("/whole", "0\r\n\r\n", 200, "who stays pays what it cost"),
         ("/silent", "", 300, "before the head"),

@@ -78,7 +78,7 @@ fn events_pass_one_by_one_as_they_come() {
 }
 
 #[test]
-fn an_early_answer_passes_while_the_body_streams_and_the_stream_is_then_closed() {
+fn http2_early_response_passes_while_the_body_streams_and_closes_the_stream() {
     let url = scripted(|mut stream| {
         until(&mut stream, "first\r\n");
         stream
@@ -158,7 +158,7 @@ fn answered_early(fields: &str, behind: impl FnOnce(&mut Connection)) -> Fate {
 }
 
 #[test]
-fn what_an_upstream_that_answered_early_still_reads_is_the_whole_body_or_no_end_of_it() {
+fn http2_early_response_leaves_the_upstream_the_whole_body_or_no_end() {
     let fate = answered_early("", |connection| {
         assert_eq!(
             connection.request("GET", "/next", &[]).status,
@@ -171,7 +171,7 @@ fn what_an_upstream_that_answered_early_still_reads_is_the_whole_body_or_no_end_
 }
 
 #[test]
-fn an_early_answer_to_the_last_request_of_a_connection_cuts_no_upload_short() {
+fn http2_early_response_to_the_last_request_cuts_no_upload_short() {
     let fate = answered_early("Connection: close\r\n", |connection| {
         assert!(
             connection.is_closed(),
@@ -220,7 +220,7 @@ fn trailers_of_http1_reach_an_http2_client() {
 }
 
 #[test]
-fn fields_that_claim_an_address_are_replaced_and_cookies_are_joined() {
+fn http2_headers_that_claim_an_address_are_replaced_and_cookies_joined() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&open(&upstream));
     let mut frames = Frames::open(gateway.address(), &[]);
@@ -307,7 +307,7 @@ fn a_connection_that_is_stale_at_reuse_costs_a_get_nothing_and_a_post_is_never_s
 }
 
 #[test]
-fn http2_trailers_with_a_pseudo_field_reset_their_stream_and_no_other() {
+fn http2_trailers_with_a_pseudo_header_reset_only_their_stream() {
     let upstream = Upstream::hello();
     for target in ["builtin:echo", &upstream.url()] {
         let gateway = in_front_of(target);
@@ -429,7 +429,7 @@ const TRAILED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\
                        4\r\nbody\r\n0\r\nx-sum: 1\r\n\r\n";
 
 #[test]
-fn an_answer_that_keeps_coming_is_not_cut_off_after_a_request_whose_end_came_by_itself() {
+fn http2_response_in_progress_survives_a_late_end_of_its_request() {
     for (upstream, http2) in [(slowly(), false), (slowly_over_http2(), true)] {
         let gateway = timed(
             &format!("http://{upstream}"),
@@ -482,7 +482,7 @@ fn the_response_timeout_holds_after_a_request_with_trailers() {
 }
 
 #[test]
-fn an_answer_of_the_gateway_that_is_head_alone_has_no_data() {
+fn http2_own_response_to_head_has_no_data() {
     let log = tempfile::NamedTempFile::new().expect("a file");
     let gateway = Gateway::start(&format!(
         "[log]\naccess = {:?}\n\

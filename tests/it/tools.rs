@@ -106,7 +106,7 @@ fn h2load_is_served_whole() {
 }
 
 #[test]
-fn openssl_speaks_to_it_and_is_told_what_it_may_not() {
+fn tls_openssl_connects_and_old_versions_are_refused() {
     if !installed("openssl") {
         return;
     }

@@ -145,7 +145,7 @@ fn webhook_service_that_does_not_respond_delays_no_request_and_costs_the_event()
 }
 
 #[test]
-fn webhook_tells_of_refusals_while_no_page_is_open() {
+fn webhook_reports_refusals_while_no_page_is_open() {
     let service = Upstream::hello();
     let limited = "limits = [\"one\"]\n[limits.one]\nrate = \"1/hour\"\nper = \"header:x-api-key\"\nwhen_missing = \"refuse\"\n";
     let config = config(&service, "events = [\"refusals_began\"]", limited);

@@ -72,7 +72,7 @@ fn a_websocket_lives_through_a_reload_and_is_counted_to_its_end() {
 }
 
 #[test]
-fn a_websocket_is_told_that_the_gateway_goes_away() {
+fn websocket_gets_a_close_frame_when_the_gateway_drains() {
     let Some((mut peers, gateway, _)) = open() else {
         return;
     };

@@ -459,7 +459,7 @@ fn trailers_of_http2_that_forge_framing_or_routing_are_not_forwarded() {
 }
 
 #[test]
-fn an_answer_cannot_be_split_whichever_version_the_client_speaks() {
+fn response_splitting_is_502_over_both_versions() {
     for (what, head) in [
         (
             "a bare CR in a value",
@@ -525,7 +525,7 @@ fn an_answer_cannot_be_split_whichever_version_the_client_speaks() {
 }
 
 #[test]
-fn a_truncated_answer_looks_truncated_over_both_versions() {
+fn truncated_response_is_visible_over_both_versions() {
     for head in [
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n",
         "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf",
@@ -545,7 +545,7 @@ fn a_truncated_answer_looks_truncated_over_both_versions() {
 }
 
 #[test]
-fn answers_without_a_body_have_none_over_both_versions() {
+fn bodyless_responses_have_no_body_over_both_versions() {
     let upstream = Upstream::start(|seen| match seen.line().split(' ').nth(1) {
         Some("/204") => Reply::Bytes(b"HTTP/1.1 204 No\r\n\r\n".to_vec()),
         Some("/304") => {
@@ -628,7 +628,7 @@ fn an_http2_client_that_resets_its_stream_takes_its_request_along() {
 }
 
 #[test]
-fn a_client_that_leaves_pipelined_requests_behind_frees_its_place() {
+fn client_gone_after_pipelined_requests_frees_its_place() {
     let upstream = Upstream::start(|_| Reply::Silence);
     let gateway = Gateway::start(&format!(
         "[limits.places]\nin_flight = 1\nper = \"everyone\"\n\

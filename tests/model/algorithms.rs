@@ -254,6 +254,6 @@ fn a_sliding_log_is_its_definition() {
 }
 
 #[test]
-fn a_clock_that_steps_back_stands_still_for_token_buckets() {
+fn token_bucket_clock_stepping_back_adds_nothing() {
     random::seeds(300, |rng| trace(rng, Kind::TokenBucket, true));
 }

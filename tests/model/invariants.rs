@@ -100,7 +100,7 @@ fn i1_a_greedy_caller_gets_burst_and_rate_and_not_a_unit_more_or_less() {
 
 /// The estimate's bound is reached, and not passed: 2 Q - 1 in one period.
 #[test]
-fn i1w_the_estimate_is_off_by_what_its_words_say_and_no_more() {
+fn i1w_estimate_error_stays_within_its_stated_bound() {
     let terms = Terms {
         kind: Kind::SlidingWindow,
         burst: None,

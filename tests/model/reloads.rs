@@ -137,7 +137,7 @@ fn a_burst_of_1000_lowered_to_100_and_raised_again_gives_no_key_a_second_one() {
 /// All is taken of the large burst, and under the small one the caller keeps asking for long; when it rests for as long
 /// as the small burst takes, that is what it has.
 #[test]
-fn what_was_taken_of_a_larger_burst_is_not_forgotten_in_a_full_small_one() {
+fn reload_units_taken_of_a_larger_burst_are_not_forgotten() {
     for (large, small) in kinds(1000).into_iter().zip(kinds(100)).take(4) {
         let mut gateway = Gateway::new(&large);
         gateway.draw(b"k", 2000);

@@ -294,7 +294,7 @@ fn one_that_leases_is_killed(kind: &str, url: &str) {
 }
 
 #[test]
-fn a_gateway_that_is_told_to_stop_gives_its_leases_back() {
+fn lease_gateway_stopped_returns_units() {
     if available("redis-server") {
         let server = Redis::start();
         one_that_leases_stops("redis", &server.url());

@@ -50,7 +50,7 @@ async fn each_gets_its_own<S: Store>(store: S) -> S {
 }
 
 #[tokio::test]
-async fn redis_tells_many_callers_apart() {
+async fn redis_keeps_many_callers_apart() {
     if !available("redis-server") {
         return;
     }
@@ -170,7 +170,7 @@ async fn redis_charges_all_or_none_of_many_requests_with_several_limits() {
 }
 
 #[tokio::test]
-async fn postgres_tells_many_callers_apart() {
+async fn postgres_keeps_many_callers_apart() {
     if !Postgres::available() {
         return;
     }

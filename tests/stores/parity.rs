@@ -208,7 +208,7 @@ fn seeds() -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn redis_says_what_the_pure_core_says() {
+async fn redis_decides_as_the_pure_core() {
     if !available("redis-server") {
         return;
     }
@@ -237,7 +237,7 @@ async fn redis_says_what_the_pure_core_says() {
 }
 
 #[tokio::test]
-async fn postgres_says_what_the_pure_core_says() {
+async fn postgres_decides_as_the_pure_core() {
     if !Postgres::available() {
         return;
     }
@@ -282,7 +282,7 @@ async fn postgres_says_what_the_pure_core_says() {
 }
 
 #[tokio::test]
-async fn mysql_says_what_the_pure_core_says() {
+async fn mysql_decides_as_the_pure_core() {
     if !Maria::available() {
         return;
     }

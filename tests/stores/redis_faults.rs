@@ -145,7 +145,7 @@ async fn a_frozen_server_is_answered_for_in_time_and_found_again() {
 }
 
 #[tokio::test]
-async fn a_restart_with_data_keeps_buckets_and_an_empty_one_does_what_is_written() {
+async fn redis_restart_with_data_keeps_buckets_and_an_empty_one_follows_on_failover() {
     if !available("redis-server") {
         return;
     }

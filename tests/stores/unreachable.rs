@@ -74,7 +74,7 @@ fn get(port: u16, path: &str) -> (u16, String) {
 }
 
 #[test]
-fn a_wrong_password_is_told_of_and_so_is_its_end() {
+fn store_wrong_password_is_logged_and_so_is_its_end() {
     if !available("redis-server") {
         return;
     }
@@ -147,7 +147,7 @@ fn a_wrong_password_is_told_of_and_so_is_its_end() {
 }
 
 #[test]
-fn a_socket_takes_the_user_and_password_that_stand_beside_its_url() {
+fn store_socket_takes_user_and_password_from_the_settings() {
     if !available("redis-server") {
         return;
     }
@@ -175,7 +175,7 @@ fn a_socket_takes_the_user_and_password_that_stand_beside_its_url() {
 }
 
 #[test]
-fn a_database_that_is_not_there_is_told_of() {
+fn store_database_missing_is_logged() {
     if Postgres::available() {
         let server = Postgres::start_with(&[]);
         let url = format!("postgres://postgres@127.0.0.1:{}/nowhere", server.port);

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_replaced_wherever_they_stand() {
+    fn env_variables_are_replaced_everywhere() {
         assert_eq!(
             with("redis://${HOST}:${PORT:-6379}/0").as_deref(),
             Ok("redis://db:6379/0")

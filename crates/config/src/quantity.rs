@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_pointed_at() {
+    fn duration_invalid_is_pointed_at() {
         for (text, start, end) in [
             ("10", 0, 2),
             ("10x", 2, 3),

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rate_is_pointed_at() {
+    fn rate_invalid_is_pointed_at() {
         for (text, start, end) in [
             ("100", 0, 3),
             ("100/", 4, 5),

@@ -54,7 +54,7 @@ fn said(file: &Path) -> String {
 }
 
 #[test]
-fn every_mistake_is_told_in_its_golden_words() {
+fn config_mistakes_print_their_golden_messages() {
     let mut wrong = Vec::new();
     for file in golden() {
         let said = said(&file);

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_read_and_what_follows_is_left() {
+    fn chunked_body_is_read_and_later_bytes_are_left() {
         let whole = |text: &str| read(&[text.as_bytes()]).expect(text).expect(text);
         assert_eq!(whole("0\r\n\r\nnext"), (Vec::new(), None, b"next".to_vec()));
         assert_eq!(

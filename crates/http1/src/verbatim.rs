@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn framing_and_what_ends_at_a_hop_is_taken_out_wherever_it_stands() {
+    fn verbatim_framing_and_hop_by_hop_headers_are_removed() {
         let mut lines = Lines::new();
         let plain = [
             "Server: a",
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_out_of_the_ordinary_is_looked_at_closer() {
+    fn verbatim_unusual_head_is_parsed_line_by_line() {
         let mut lines = Lines::new();
         // Names that were met before are looked at as closely as new ones.
         for _ in 0..2 {

@@ -31,22 +31,23 @@ pub use finding::{Difference, Favour, Finding, Outcome, Place};
 /// The most bytes of all files together.
 pub const TEXT_MAX: usize = 16 << 20;
 
-/// A gateway whose files can be read.
+/// A gateway whose files can be read. The comments are the help of `tollgate import --from`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Peer {
-    /// `nginx.conf`
+    /// nginx.conf: limit_req, limit_conn
     Nginx,
-    /// Kubernetes Ingress manifests with annotations of ingress-nginx.
+    /// Kubernetes Ingress with annotations of ingress-nginx
     Ingress,
-    /// Traefik's dynamic configuration, or its custom resources.
+    /// Traefik's dynamic configuration or custom resources
     Traefik,
-    /// A Caddyfile with the `rate_limit` module.
+    /// A Caddyfile with the rate_limit module
     Caddy,
-    /// Kong's declarative configuration.
+    /// kong.yml: the rate-limiting plugin
     Kong,
-    /// `haproxy.cfg`
+    /// haproxy.cfg: stick tables
     Haproxy,
-    /// The configuration of envoyproxy/ratelimit.
+    /// The configuration of envoyproxy/ratelimit
     Envoy,
 }
 

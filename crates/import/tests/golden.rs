@@ -56,7 +56,7 @@ fn import_of_whole_files_is_as_written_down() {
 }
 
 #[test]
-fn detect_tells_every_file_by_its_contents_too() {
+fn detect_recognises_every_file_by_its_contents() {
     for (name, peer, _) in FILES {
         let known = source(name);
         assert_eq!(detect(&known).map(|(peer, _)| peer), Some(peer), "{name}");

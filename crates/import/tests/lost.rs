@@ -101,7 +101,7 @@ fn import_of_an_empty_key_limits_no_request() {
 }
 
 #[test]
-fn import_says_what_values_and_zones_of_one_name_change() {
+fn import_reports_changes_by_values_and_zones_of_one_name() {
     for (name, peer) in [
         ("e_one.yml", Peer::Envoy),
         ("e_unl.yml", Peer::Envoy),
@@ -124,7 +124,7 @@ fn import_says_what_values_and_zones_of_one_name_change() {
 }
 
 #[test]
-fn import_bounds_what_merges_and_anchors_hold() {
+fn import_bounds_merges_and_anchors() {
     let read = |text: String| {
         let name = "kong.yml".to_owned();
         import(&[Source { name, text }], Peer::Kong, &|_| Ok(Vec::new()))

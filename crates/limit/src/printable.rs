@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn printable_escapes_what_a_terminal_obeys_and_nothing_else() {
+    fn printable_escapes_control_characters_only() {
         let hostile = "a\u{1b}[2J\u{9b}\u{7f}\u{202e}\u{2066}\u{200f}\u{61c}\u{2028}\r\0b ü\\\"";
         let safe = r#"a\u001b[2J\u009b\u007f\u202e\u2066\u200f\u061c\u2028\u000d\u0000b ü\""#;
         assert_eq!(printable(hostile), safe);

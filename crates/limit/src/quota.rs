@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_and_giants_are_errors_that_name_their_field() {
+    fn quota_zero_or_too_large_is_an_error_that_names_its_key() {
         let fields = |amount, period, burst| -> Vec<_> {
             Quota::new(Rate::new(amount, period), burst)
                 .expect_err("not representable")

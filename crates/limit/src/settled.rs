@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn many_answers_at_once_are_forgiven_what_lies_beyond_the_dearest_one() {
+    fn settled_responses_at_once_are_charged_up_to_the_dearest() {
         for kind in KINDS {
             let limit =
                 Algorithm::new(&terms(kind, 100)).and_then(|limit| limit.settling(1_000, false));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_pays_for_what_an_answer_cost_as_the_whole_does() {
+    fn settled_share_pays_for_a_response_like_the_whole() {
         for kind in KINDS {
             let limit =
                 Algorithm::new(&terms(kind, 100)).and_then(|limit| limit.settling(1_000, true));

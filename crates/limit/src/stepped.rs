@@ -368,7 +368,7 @@ mod tests {
     use crate::quota::Rate;
 
     #[test]
-    fn a_debt_that_takes_more_windows_than_a_store_is_told_of_is_refused_where_it_is_shared() {
+    fn debt_of_more_windows_than_a_store_knows_is_refused_where_shared() {
         let boundaries = (1..100)
             .map(|day| Timestamp::from_micros(day * 86_400_000_000))
             .collect();

@@ -279,7 +279,7 @@ mod tests {
     use tollgate_store::local::ColdStart;
 
     #[test]
-    fn a_refund_while_buckets_are_frozen_gives_back_what_its_grant_took() {
+    fn handover_refund_while_frozen_gives_back_its_grant() {
         let start = Timestamp::from_micros(1_700_000_000_000_000);
         let terms = Terms {
             burst: Some(100),

@@ -375,7 +375,7 @@ fn the_local_part_is_given_back_when_the_shared_one_refuses_or_the_caller_leaves
 }
 
 #[test]
-fn without_its_store_a_shared_limit_does_what_it_says() {
+fn shared_limit_without_its_store_follows_when_down() {
     let limits = vec![
         shared(0, "open", WhenDown::Allow),
         shared(1, "share", WhenDown::LocalShare),

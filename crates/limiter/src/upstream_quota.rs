@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_date_is_reckoned_by_the_answers_own_date_within_bounds() {
+    fn retry_after_date_is_relative_to_the_date_header_within_bounds() {
         // Ours is 08:00:00 on 15 January 2027, a Friday.
         let on = |time: &str| format!("Fri, 15 Jan 2027 {time} GMT");
         let wait = |after: &str, fields: &[(&'static str, &str)]| {

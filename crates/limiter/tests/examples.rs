@@ -226,23 +226,23 @@ async fn check_tonic(store: Option<Store>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn axum_64_clients_on_local_buckets_get_what_is_written() {
+async fn axum_64_clients_on_local_buckets_get_the_documented_counts() {
     check_axum(None).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tonic_64_clients_on_local_buckets_get_what_is_written() {
+async fn tonic_64_clients_on_local_buckets_get_the_documented_counts() {
     check_tonic(None).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn axum_64_clients_on_redis_get_what_is_written() {
+async fn axum_64_clients_on_redis_get_the_documented_counts() {
     let redis = Redis::start();
     check_axum(in_redis(&redis)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tonic_64_clients_on_redis_get_what_is_written() {
+async fn tonic_64_clients_on_redis_get_the_documented_counts() {
     let redis = Redis::start();
     check_tonic(in_redis(&redis)).await;
 }

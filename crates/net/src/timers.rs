@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn set_to_what_is_left_it_passes_when_it_would_have() {
+    async fn timer_reset_to_its_rest_passes_at_the_same_time() {
         let start = tokio::time::Instant::now();
         let mut deadline = Deadline::after(millis(1000));
         while !deadline.passed() {

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_server_is_called_is_refused() {
+    fn descriptor_invalid_host_is_refused() {
         for text in [
             "a b", "a/b", "a?b", "a\\b", "user@a", "a:x", "a:+80", "a:99999", "a..b", ".a", ".",
             ":80", "[::1", "[::1]x", "ä",

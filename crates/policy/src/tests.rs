@@ -51,7 +51,7 @@ fn each_limit_draws_from_the_bucket_of_its_scope() {
 }
 
 #[test]
-fn a_missing_key_does_what_the_identity_says() {
+fn identity_missing_key_follows_when_missing() {
     let routes = || vec![route("/**", &[0, 1])];
     let rules = || vec![rule("tenant", by(0)), rule("total", Scope::Everyone)];
     let with = |when_missing| {
@@ -75,7 +75,7 @@ fn a_missing_key_does_what_the_identity_says() {
 }
 
 #[test]
-fn known_callers_have_names_and_tiers_and_unknown_ones_what_the_identity_says() {
+fn identity_known_callers_have_names_and_tiers_and_unknown_ones_follow_when_unknown() {
     let with = |when_unknown| {
         let tenant = with_callers(
             identity("tenant", &["header:x-api-key"], WhenMissing::UseAddress),
@@ -207,7 +207,7 @@ fn a_key_given_twice_is_malformed_not_missing() {
 }
 
 #[test]
-fn exempt_callers_draw_from_nothing_but_must_still_say_who_they_are() {
+fn exempt_callers_are_not_charged_but_must_be_identified() {
     let tenant = identity("tenant", &["header:x-api-key"], WhenMissing::Refuse);
     let policy = policy(
         vec![tenant],
@@ -237,7 +237,7 @@ fn exempt_callers_draw_from_nothing_but_must_still_say_who_they_are() {
 }
 
 #[test]
-fn modes_candidates_and_shares_decide_what_is_enforced() {
+fn claims_mode_candidate_and_share_decide_enforcement() {
     let mut rules = vec![
         rule("on", by_address()),
         rule("shadow", by_address()),

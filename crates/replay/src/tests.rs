@@ -55,7 +55,7 @@ fn suggested(text: &str, rates: &[(u64, u64)]) -> Suggestion {
 }
 
 #[test]
-fn replay_counts_what_a_bucket_refuses_in_any_order_of_lines() {
+fn replay_counts_refusals_in_any_order_of_lines() {
     // Five at once, then one each second: a bucket of 3 with one every two seconds.
     let mut lines: Vec<String> = (0..5).map(|_| line(1, 0)).collect();
     lines.extend((1..=4).map(|second| line(1, second)));

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn three_failures_in_a_row_open_the_circuit_and_an_answer_between_them_does_not() {
+    fn circuit_opens_after_three_failures_in_a_row_only() {
         let mut breaker = Breaker::new(at(0));
         breaker.probe_succeeded();
         assert!(!breaker.failed(at(1)));

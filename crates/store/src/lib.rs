@@ -158,7 +158,7 @@ mod tests {
     use super::StoreError;
 
     #[test]
-    fn a_look_that_failed_has_charged_nothing_and_is_counted_as_what_it_was() {
+    fn peek_failed_charges_nothing_and_is_counted_as_a_peek() {
         for error in [
             StoreError::Timeout,
             StoreError::Overdue,

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transaction_may_stand_idle_for_as_long_as_its_requests_wait() {
+    fn sql_transaction_may_be_idle_as_long_as_its_requests_wait() {
         for (answer_within, idle) in [
             (Micros(50_000), Micros::from_secs(1)),
             (Micros(2_500_000), Micros(2_500_000)),

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_made_of_what_the_sender_samples_or_of_a_share() {
+    fn spans_follow_the_senders_sampling_or_a_share() {
         let (none, _reader) = Spans::new(1, 0);
         let parent = TraceParent::parse(SAMPLED);
         let trace = none

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn ring_gives_what_came_since_and_says_when_it_forgot() {
+    fn ring_returns_later_events_and_reports_lost_ones() {
         let ring = filled(EVENTS_MAX + 10, 1);
         assert_eq!(ring.next(), 1_010);
         assert_eq!(ring.since(1_010).map(|all| all.len()), Some(0));

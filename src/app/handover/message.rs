@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handover_standing_survives_the_wire() {
+    fn handover_standing_is_unchanged_by_the_wire_form() {
         for verdict in [
             Verdict::Allow { wait: Micros(7) },
             Verdict::Deny {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::args::Top;
-use super::fleet::{self, Asked, Told};
+use super::fleet::{self, Gateway, Told};
 use super::{BAD, GOOD, print_out, wrong_use};
 use crate::admin::figures::{Figures, PerSecond};
 use frame::Frame;
@@ -49,7 +49,7 @@ pub(super) fn top(args: &Top) -> ExitCode {
 }
 
 /// Shows one frame after the other, until `q`, Ctrl-C or a signal.
-fn watch(gateways: &[Asked], every: Duration) -> io::Result<()> {
+fn watch(gateways: &[Gateway], every: Duration) -> io::Result<()> {
     let mut terminal = Terminal::open()?;
     let mut seen: Vec<Seen> = Vec::new();
     loop {
@@ -69,7 +69,7 @@ fn watch(gateways: &[Asked], every: Duration) -> io::Result<()> {
 }
 
 /// Asks every gateway at the same time; with what each told before, for rates.
-fn look(gateways: &[Asked], before: &[Seen]) -> Vec<Seen> {
+fn look(gateways: &[Gateway], before: &[Seen]) -> Vec<Seen> {
     std::thread::scope(|scope| {
         let asked: Vec<_> = gateways
             .iter()

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_pointed_at() {
+    fn test_line_invalid_is_pointed_at() {
         for (text, start, end) in [
             ("", 0, 0),
             ("21 x", 0, 4),

@@ -349,7 +349,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_name_is_looked_up_again_and_the_last_good_answer_stands() {
+    async fn name_is_looked_up_again_and_its_last_addresses_stay_on_failure() {
         let (old, new) = (
             SocketAddr::from(([192, 0, 2, 1], 80)),
             SocketAddr::from(([192, 0, 2, 2], 80)),

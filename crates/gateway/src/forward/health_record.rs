@@ -354,7 +354,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_of_what_was_under_way_do_not_lengthen_the_pause() {
+    async fn failures_of_requests_in_progress_do_not_lengthen_the_pause() {
         let server = record(Duration::ZERO);
         for _ in 0..50 {
             server.failed();

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_with_its_causes() {
+    fn error_is_printed_with_its_causes() {
         let refused =
             std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "connection refused");
         assert_eq!(

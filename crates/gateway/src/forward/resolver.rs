@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn name_last_answer_is_kept_while_it_is_in_use_and_forgotten_afterwards() {
+    async fn name_last_addresses_are_kept_while_in_use_and_forgotten_afterwards() {
         let (answers, every) = (Answers::default(), Duration::from_secs(5));
         let [old, new] = [1, 2].map(|last| SocketAddr::from(([127, 0, 0, last], 80)));
         answers.answered("app.test", &[new], every);

@@ -8,6 +8,7 @@ mod http2_pool;
 mod names;
 mod origin;
 mod relay;
+mod retries;
 mod upgrade;
 mod upstreams;
 mod wire;

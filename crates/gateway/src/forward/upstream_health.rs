@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn workers_share_what_they_know_until_it_is_judged_differently() {
+    async fn upstream_health_is_shared_between_workers() {
         let (fleet, upstream) = (UpstreamHealth::default(), judged(Duration::ZERO));
         let one = fleet.record(&upstream, &upstream.servers[0], false);
         let two = fleet.record(&upstream, &upstream.servers[0], false);

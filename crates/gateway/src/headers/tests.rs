@@ -20,7 +20,7 @@ fn peer(address: &str) -> Peer {
 }
 
 #[test]
-fn what_connection_lists_goes_over_all_its_lines() {
+fn connection_header_removes_listed_headers_on_all_lines() {
     let mut headers = map(&[
         ("connection", "close, X-One"),
         ("connection", ",x-two,,"),
@@ -78,7 +78,7 @@ fn an_upgrade_is_asked_for_by_connection_and_names_one_protocol() {
 }
 
 #[test]
-fn a_strangers_forwarding_fields_are_replaced() {
+fn forwarding_headers_of_untrusted_peers_are_replaced() {
     let mut headers = map(&[
         ("x-forwarded-for", "1.1.1.1"),
         ("x-forwarded-proto", "https"),
@@ -132,7 +132,7 @@ fn a_strangers_forwarding_fields_are_replaced() {
 }
 
 #[test]
-fn all_that_says_whom_a_request_comes_from_can_be_dropped() {
+fn forwarding_headers_can_all_be_dropped() {
     let mut headers = map(&[
         ("x-forwarded-for", "1.1.1.1"),
         ("x-forwarded-for", "2.2.2.2"),
@@ -151,7 +151,7 @@ fn all_that_says_whom_a_request_comes_from_can_be_dropped() {
 }
 
 #[test]
-fn a_trusted_proxys_forwarding_fields_are_extended() {
+fn forwarding_headers_of_trusted_peers_are_extended() {
     let mut headers = map(&[
         ("x-forwarded-for", "1.1.1.1"),
         ("x-forwarded-for", "2.2.2.2, 3.3.3.3"),
@@ -187,7 +187,7 @@ fn cookies_are_joined() {
 }
 
 #[test]
-fn trailers_hold_no_framing_and_no_pseudo_fields() {
+fn trailers_have_no_framing_and_no_pseudo_headers() {
     let mut trailers = map(&[
         ("grpc-status", "0"),
         ("content-length", "5"),
@@ -199,7 +199,7 @@ fn trailers_hold_no_framing_and_no_pseudo_fields() {
 }
 
 #[test]
-fn trailers_say_nothing_of_whom_a_request_comes_from() {
+fn trailers_have_no_forwarding_headers() {
     let says = ["forwarded", "via", "x-real-ip"];
     let forwarded = [
         "x-forwarded-for",
@@ -215,7 +215,7 @@ fn trailers_say_nothing_of_whom_a_request_comes_from() {
 }
 
 #[test]
-fn what_a_pass_over_the_fields_finds() {
+fn headers_one_pass_finds_the_known_ones() {
     let seen = RequestHeaders::of(&map(&[
         ("host", "a"),
         ("te", "x"),
@@ -246,7 +246,7 @@ fn what_a_pass_over_the_fields_finds() {
 }
 
 #[test]
-fn what_a_connection_line_takes_away_is_told() {
+fn connection_header_reports_removed_headers() {
     let mut headers = map(&[
         ("connection", "expect, close"),
         ("expect", "100-continue"),

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn busiest_counts_are_never_too_small_and_errors_are_told() {
+    fn busiest_counts_are_never_too_small_and_carry_their_error() {
         let limit = Arc::new(fixtures::per_minute("search", 10, 10));
         let mut busiest = Busiest::default();
         let mut truth: HashMap<u32, u64> = HashMap::new();

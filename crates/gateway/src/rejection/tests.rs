@@ -144,7 +144,7 @@ fn retry_after_is_never_zero_and_absent_where_no_time_is_known() {
 }
 
 #[tokio::test]
-async fn a_grpc_call_gets_a_status_it_understands() {
+async fn rejection_of_a_grpc_call_has_a_grpc_status() {
     let grpc = asked(&[("content-type", "application/grpc+proto")]);
     let response = denied().response(&grpc, None, "");
     assert_eq!(response.status(), 200);

@@ -18,7 +18,7 @@ fn parse(text: &str) -> Result<(Vec<u8>, HeaderMap), Malformed> {
 }
 
 #[test]
-fn fields_are_what_stands_in_their_lines() {
+fn headers_have_the_values_of_their_lines() {
     let (first, headers) =
         parse("HTTP/1.1 200 OK\r\nA: 1\r\nb:\t two \r\nA:3\r\nEmpty:\r\n\r\nrest").expect("a head");
     assert_eq!(first, b"HTTP/1.1 200 OK");
@@ -33,7 +33,7 @@ fn fields_are_what_stands_in_their_lines() {
 }
 
 #[test]
-fn remembered_values_are_what_was_sent_and_hold_on_to_nothing_else() {
+fn cached_values_equal_the_input_and_keep_no_buffer() {
     let (mut lines, mut dice) = (Lines::new(), fastrand::Rng::with_seed(5));
     for round in 0..2000 {
         let value = |dice: &mut fastrand::Rng| "v".repeat(dice.usize(..3) * dice.usize(..70));
@@ -156,7 +156,7 @@ fn remembered_names_are_never_taken_for_others() {
 }
 
 #[test]
-fn what_two_readers_could_read_in_two_ways_is_refused() {
+fn ambiguous_head_is_refused() {
     for (bad, why) in [
         ("S\r\nA : 1\r\n\r\n", Malformed::FieldName),
         ("S\r\nA: 1\r\n folded\r\n\r\n", Malformed::FieldName),

@@ -153,7 +153,7 @@ fn a_head_is_the_same_however_its_bytes_are_cut() {
 }
 
 #[test]
-fn what_two_readers_could_read_in_two_ways_is_refused() {
+fn ambiguous_head_is_refused() {
     let (mut good, mut bad) = (0, 0);
     for text in corpus() {
         match whole(&text) {

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn nginx_rate_per_minute_is_told_apart_from_what_nginx_keeps() {
+    fn nginx_rate_per_minute_differs_from_the_rate_nginx_keeps() {
         let words = |amount| {
             let (_, differences) = limit(
                 Rate {

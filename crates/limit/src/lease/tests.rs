@@ -50,7 +50,7 @@ fn a_tenth_of_the_burst_may_be_out_for_a_tenth_of_a_second() {
 }
 
 #[test]
-fn what_cannot_be_counted_in_parts_is_refused_by_the_key_that_says_so() {
+fn limit_that_cannot_be_divided_is_refused() {
     let field = |change: fn(&mut LimitTerms)| terms_of(change).expect_err("not leased").field;
     assert_eq!(field(|terms| terms.kind = Kind::FixedWindow), "algorithm");
     assert_eq!(field(|terms| terms.debt = 5), "debt");

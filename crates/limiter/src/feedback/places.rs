@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn it_finds_about_what_the_upstream_can_take() {
+    fn adaptive_finds_the_capacity_of_the_upstream() {
         for capacity in [10, 50, 200] {
             let mut controller = Adaptive::new(1, 1_000, 20);
             let found = settle_against(capacity, &mut controller, 20_000);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_gone_on_from() {
+    fn adaptive_continues_from_the_found_capacity() {
         let mut found = Adaptive::new(1, 1_000, 20);
         settle_against(50, &mut found, 20_000);
         let learnt = found.learnt();

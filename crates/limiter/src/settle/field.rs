@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_content_type_says_what_carries_the_json() {
+    fn settle_json_is_read_by_content_type() {
         assert_eq!(
             Carrier::of("application/json; charset=utf-8"),
             Some(Carrier::Json)

@@ -129,7 +129,7 @@ fn drain(limiter: &Limiter<Gone>, limit: &Limit, key: &[u8]) -> u64 {
 }
 
 #[test]
-fn share_begins_with_its_part_of_what_the_store_has_at_most() {
+fn share_begins_with_at_most_its_part_of_the_store() {
     let (limiter, clock, limit) = limiter(Gone::default());
     let known = &limiter.shared().known;
     assert_eq!(drain(&limiter, &limit, b"unknown"), 20, "it may be full");
@@ -194,7 +194,7 @@ fn share_grants_of_requests_that_were_sent_are_not_owed() {
 }
 
 #[test]
-fn share_grants_after_a_look_that_got_no_answer_are_owed() {
+fn share_grants_after_a_peek_without_a_response_are_owed() {
     let (limiter, _, limit) = limiter(Gone::default());
     let claim = [Claim::new(&limit, b"k", 1)];
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -225,7 +225,7 @@ fn share_grants_are_owed_after_a_reload_too_and_not_to_another_store() {
 }
 
 #[test]
-fn share_grants_beyond_the_room_for_debts_are_told_to_the_stores_queue() {
+fn share_grants_beyond_the_room_for_debts_go_to_the_queue_of_the_store() {
     let (limiter, _, limit) = limiter(Gone::default());
     let shares = &limiter.generation.shares;
     for key in 0..100_000_u32 {
@@ -265,7 +265,7 @@ fn share_tables_are_divided_before_an_outage_and_never_by_a_request() {
 }
 
 #[test]
-fn shares_whose_buckets_went_to_the_next_policy_are_divided_no_more() {
+fn shares_whose_buckets_went_to_the_next_policy_are_not_divided() {
     let (limiter, _, limit) = limiter(Gone::default());
     assert_eq!(drain(&limiter, &limit, b"k"), 20);
     let (next, _) = limiter.next(&[Arc::clone(&limit)], Arc::clone(limiter.shared()));

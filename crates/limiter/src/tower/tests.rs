@@ -269,7 +269,7 @@ async fn left(layer: &RateLimitLayer) -> u64 {
 }
 
 #[tokio::test]
-async fn layer_settle_charges_what_the_response_states_and_nothing_less_if_it_breaks_off() {
+async fn layer_settle_charges_the_stated_cost_and_the_most_if_the_response_breaks_off() {
     let limit = || {
         Limit::token_bucket(Rate::per_day(1), 2_000).set(
             "settle",

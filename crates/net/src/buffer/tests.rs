@@ -50,7 +50,7 @@ impl AsyncWrite for Slow {
 }
 
 #[test]
-fn what_is_written_comes_in_its_order_however_little_is_taken() {
+fn output_arrives_in_order_for_any_write_size() {
     let mut dice = fastrand::Rng::with_seed(6);
     for round in 0..300 {
         let (mut buffer, mut expected) = (Output::new(), Vec::new());
@@ -81,7 +81,7 @@ fn what_is_written_comes_in_its_order_however_little_is_taken() {
 }
 
 #[test]
-fn what_is_kept_can_be_written_again() {
+fn output_kept_can_be_written_again() {
     let mut cx = Context::from_waker(Waker::noop());
     let mut socket = Slow(Vec::new(), fastrand::Rng::with_seed(1));
     let mut buffer = Output::new();
@@ -105,7 +105,7 @@ fn what_is_kept_can_be_written_again() {
 }
 
 #[test]
-fn buffers_that_share_read_into_the_same_memory_and_never_over_what_is_in_use() {
+fn buffer_shared_memory_is_never_overwritten_while_in_use() {
     let mut cx = Context::from_waker(Waker::noop());
     let mut buffers = [ReadBuffer::shared(), ReadBuffer::shared()];
     let mut kept = VecDeque::new();
@@ -152,7 +152,7 @@ fn buffers_that_share_read_into_the_same_memory_and_never_over_what_is_in_use() 
 }
 
 #[test]
-fn a_buffer_uses_its_room_again_and_grows_with_what_comes() {
+fn buffer_reuses_its_room_and_grows_with_input() {
     let mut cx = Context::from_waker(Waker::noop());
     let mut buffer = ReadBuffer::new();
     let text = [b'x'; 300];

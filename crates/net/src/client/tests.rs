@@ -161,7 +161,7 @@ fn once(said: &str) -> Came {
 }
 
 #[test]
-fn a_request_is_written_as_it_is_and_an_answer_read_in_any_pieces() {
+fn client_writes_the_request_unchanged_and_reads_a_response_in_any_pieces() {
     let answers = [
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
@@ -285,7 +285,7 @@ fn one_connection_carries_many_exchanges() {
 }
 
 #[test]
-fn fields_are_taken_apart_where_that_was_not_forgone_or_they_say_something() {
+fn client_headers_are_parsed_unless_verbatim_suffices() {
     let usual = "HTTP/1.1 200 OK\r\nServer: a\r\nContent-Length: 0\r\n\r\n";
     for (said, method, forgone, kept) in [
         (usual, Method::GET, true, Some("Server: a\r\n")),
@@ -336,7 +336,7 @@ fn fields_are_taken_apart_where_that_was_not_forgone_or_they_say_something() {
 }
 
 #[test]
-fn what_is_no_answer_is_none_and_its_connection_of_no_more_use() {
+fn client_malformed_response_ends_its_connection() {
     let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(64 * 1024));
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: y\r\n".repeat(101));
     let interim = format!(
@@ -435,7 +435,7 @@ fn what_is_no_answer_is_none_and_its_connection_of_no_more_use() {
 }
 
 #[test]
-fn what_stands_behind_an_answer_is_never_the_next_one() {
+fn client_bytes_after_a_response_are_never_the_next_one() {
     for said in [
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
@@ -470,7 +470,7 @@ fn what_stands_behind_an_answer_is_never_the_next_one() {
 }
 
 #[test]
-fn a_switch_hands_over_the_socket_and_what_came_behind_it() {
+fn client_101_hands_over_the_socket_and_later_bytes() {
     let mut link = link(&[b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nearly"]);
     ask(&mut link, Method::GET);
     let Poll::Ready(Ok(head)) = link.poll_answer(&mut context(), |_, _| ()) else {
@@ -501,7 +501,7 @@ fn a_switch_before_the_request_has_gone_is_none() {
 }
 
 #[test]
-fn only_silence_leaves_a_request_unanswered() {
+fn client_only_a_silent_server_leaves_a_request_unprocessed() {
     let mut silent = link(&[]);
     silent.socket.stays = false;
     assert!(matches!(exchange(&mut silent, Method::HEAD), Some(Err(word)) if word == "silent"));
@@ -528,7 +528,7 @@ fn only_silence_leaves_a_request_unanswered() {
 }
 
 #[test]
-fn an_answer_counts_though_the_server_takes_no_more_of_the_request() {
+fn client_response_counts_though_the_server_reads_no_more() {
     let mut link = link(&[b"HTTP/1.1 413 No\r\nContent-Length: 3\r\n\r\nbig"]);
     link.socket.takes = Some(100);
     let body = Full::new(Bytes::from(vec![b'x'; 10_000]));

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_addresses_is_one_and_a_mapped_address_is_what_it_stands_for() {
+    fn bounds_ipv6_network_counts_as_one_and_a_mapped_address_as_ipv4() {
         let settings = Settings {
             connections_per_address: Some(1),
             ..Settings::default()

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_is_heard_however_the_bytes_are_cut() {
+    fn frames_are_read_with_any_cut_of_the_bytes() {
         let mut wire = vec![0, 0, 3, 0, 0, 0, 0, 0, 1, 9, 9, 9];
         wire.extend([0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 1]);
         wire.extend([0, 0, 0, 4, 1, 0, 0, 0, 0]);

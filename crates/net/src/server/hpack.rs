@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn hpack_names_are_told_in_every_representation() {
+    fn hpack_names_are_read_in_every_representation() {
         for (block, expected) in [
             (&[0x82][..], Some(true)),
             (&[0x8f], Some(false)),

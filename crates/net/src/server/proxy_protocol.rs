@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_header_is_refused() {
+    async fn proxy_protocol_invalid_header_is_refused() {
         let endless = [b"PROXY TCP4 ".as_slice(), &[b'1'; 200]].concat();
         let huge = [super::SIGNATURE, &[0x21, 0x11, 0xff, 0xff], &[0; 70_000]].concat();
         for bytes in [

@@ -132,7 +132,7 @@ fn oversized_heads_are_refused() {
 }
 
 #[test]
-fn a_refusal_arrives_whatever_comes_behind_the_head_it_is_of() {
+fn refusal_of_a_head_arrives_whatever_bytes_follow() {
     let server = start(Settings::default());
     let mut stream = server.connect();
     stream
@@ -168,7 +168,7 @@ fn a_client_that_leaves_while_no_task_reads_or_writes_is_seen_to_leave() {
 }
 
 #[test]
-fn a_handlers_empty_answer_is_left_as_it_is() {
+fn empty_response_of_the_handler_is_not_changed() {
     let server = start(Settings::default());
     let answer = server.talk(b"GET /empty HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
     assert!(
@@ -178,7 +178,7 @@ fn a_handlers_empty_answer_is_left_as_it_is() {
 }
 
 #[test]
-fn an_early_answer_reaches_a_caller_that_goes_on_sending() {
+fn early_response_reaches_a_client_that_continues_sending() {
     let server = start(Settings::default());
     let mut stream = server.connect();
     write!(

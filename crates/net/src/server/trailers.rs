@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_with_a_pseudo_field_do_not_end_their_stream_however_the_bytes_are_cut() {
+    fn trailers_with_a_pseudo_header_do_not_end_their_stream_with_any_cut() {
         let mut wire = vec![b'x'; PREFACE];
         // `:path: /a` goes into the table; trailers then say it by index, in a second fragment.
         wire.extend(frame(

@@ -256,7 +256,7 @@ async fn http2_is_agreed_on_in_the_handshake() {
 }
 
 #[tokio::test]
-async fn what_is_no_part_of_a_request_keeps_no_connection() {
+async fn idle_connection_is_closed_despite_bytes_of_no_request() {
     let world = World::new();
     let settings = TlsSettings {
         certificates: vec![world.files("one", &["one.test"])],

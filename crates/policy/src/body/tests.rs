@@ -128,7 +128,7 @@ fn body_value_that_makes_no_key_is_ambiguous() {
 }
 
 #[test]
-fn body_form_fields_are_decoded_and_must_be_clear() {
+fn body_form_parameters_are_decoded_and_must_be_unambiguous() {
     const FORM: &str = "application/x-www-form-urlencoded";
     let form = |body: &str| one("form:user", FORM, body);
     assert_eq!(form("a=1&us%65r=%41nn+B"), Ok(Some("Ann B".into())));

@@ -173,7 +173,7 @@ fn only_listed_algorithms_count_and_none_never() {
 }
 
 #[test]
-fn what_is_remembered_is_bounded() {
+fn jwt_cache_is_bounded() {
     let policy = policy(accepting(&[Algorithm::HS256]));
     for n in 0..(SETS * WAYS + 500) {
         assert!(

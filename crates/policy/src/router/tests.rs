@@ -95,7 +95,7 @@ fn a_more_specific_path_without_the_method_falls_back_to_a_less_specific_one() {
 }
 
 #[test]
-fn get_answers_head_unless_a_route_lists_head() {
+fn route_for_get_takes_head_unless_a_route_lists_head() {
     let router = router(&["GET /a", "HEAD /a", "GET /b", "/b"]);
     assert_eq!(find(&router, "HEAD", "", "/a", &[]), Some(1));
     assert_eq!(find(&router, "HEAD", "", "/b", &[]), Some(2));

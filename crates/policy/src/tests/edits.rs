@@ -7,7 +7,7 @@ use crate::identity::{WhenMissing, WhenUnknown};
 use crate::route::Template;
 
 #[test]
-fn what_looks_like_a_key_or_an_edited_field_goes() {
+fn edits_remove_headers_spelt_like_keys_or_edited_headers() {
     let tenant = identity("tenant", &["header:x-api-key"], WhenMissing::Refuse);
     let mut edited = route("/**", &[0]);
     edited.request_headers.remove = vec![HeaderName::from_static("x-internal")];

@@ -7,7 +7,7 @@ use crate::{IdentityReason, Scope};
 use tollgate_limit::Mode;
 
 #[test]
-fn an_explanation_tells_the_whole_story() {
+fn explanation_has_every_step() {
     let tenant = with_callers(
         identity("tenant", &["header:x-api-key"], WhenMissing::Use(1)),
         WhenUnknown::Refuse,

@@ -33,7 +33,7 @@ fn a_preflight_takes_the_route_of_the_request_it_asks_about() {
 }
 
 #[test]
-fn only_what_a_browser_would_ask_is_a_preflight() {
+fn preflight_is_only_a_request_a_browser_would_send() {
     let tenant = identity("tenant", &["header:x-api-key"], WhenMissing::Refuse);
     let policy = policy(
         vec![tenant],

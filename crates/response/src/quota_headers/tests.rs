@@ -52,7 +52,7 @@ fn standing(remaining: u64, effective: u64, reset: u64) -> Standing {
 const NOW: Timestamp = Timestamp::from_micros(1_000_000_500_000);
 
 #[test]
-fn an_admitted_request_is_told_of_every_limit() {
+fn quota_headers_of_an_admitted_request_name_every_limit() {
     let (burst, daily) = (standing(80, 48, 48), standing(4100, 36_000, 36_000));
     let facts = [
         Fact {
@@ -91,7 +91,7 @@ fn an_admitted_request_is_told_of_every_limit() {
 }
 
 #[test]
-fn a_refusal_tells_only_of_what_refused_and_never_contradicts_retry_after() {
+fn quota_headers_of_a_refusal_name_only_limits_that_refused_and_agree_with_retry_after() {
     let (burst, daily) = (standing(0, 9, 48), standing(4100, 36_000, 36_000));
     let facts = [
         Fact {
@@ -128,7 +128,7 @@ fn a_refusal_tells_only_of_what_refused_and_never_contradicts_retry_after() {
 }
 
 #[test]
-fn the_older_drafts_tell_of_the_scarcest() {
+fn quota_headers_of_older_drafts_name_the_scarcest_limit() {
     let (burst, daily) = (standing(80, 48, 48), standing(100, 36_000, 36_000));
     let facts = [
         Fact {
@@ -231,7 +231,7 @@ fn milliseconds_of_the_epoch_and_one_prepared_policy() {
 }
 
 #[test]
-fn without_limits_the_upstreams_fields_pass() {
+fn quota_headers_of_the_upstream_pass_without_limits() {
     let mut headers = HeaderMap::new();
     headers.insert("ratelimit", HeaderValue::from_static("\"theirs\";r=1"));
     fields(&[Dialect::Draft11], Reset::Seconds).annotate(
@@ -254,7 +254,7 @@ fn lines(headers: &HeaderMap) -> String {
 }
 
 #[test]
-fn as_lines_the_fields_are_what_they_are_in_a_table() {
+fn quota_headers_are_the_same_as_lines_and_as_a_table() {
     let all = [
         Dialect::Draft11,
         Dialect::DraftNext,

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outage_is_told_once_then_now_and_then_and_a_flapping_server_does_not_fill_the_log() {
+    fn outage_is_logged_once_and_then_at_intervals() {
         let mut outages = Outages::default();
         let at = |millis: u64| Timestamp::from_micros(1_760_000_000_000_000 + millis * 1_000);
         assert!(

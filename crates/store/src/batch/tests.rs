@@ -207,7 +207,7 @@ async fn where_all_buckets_lie_on_one_server_no_request_waits_for_a_lease() {
 }
 
 #[tokio::test]
-async fn who_would_wait_for_a_lease_of_a_store_that_is_down_is_told_so_at_once() {
+async fn lease_wait_fails_at_once_while_the_store_is_down() {
     let mut shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
     shared.leases = Some(Arc::new(Leases::new(shared.clock.clone(), true)));
     let names = Names::new(b"secret");
@@ -246,7 +246,7 @@ async fn peeks(shared: &Shared) {
 }
 
 #[tokio::test]
-async fn who_asks_a_store_that_is_shut_down_is_told_so() {
+async fn request_to_a_store_that_is_shut_down_is_an_error() {
     let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
     // Its thread has gone, having answered what was queued, and this one has not seen that no lane is up.
     shared.lanes_up.store(1, Ordering::Relaxed);

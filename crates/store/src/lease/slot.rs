@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_emptied_and_what_was_taken_is_the_lease() {
+    fn slot_emptied_and_taken_units_are_the_lease() {
         loom::model(|| {
             let slot = leased(2);
             let other = Arc::clone(&slot);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_back_goes_to_its_own_lease_or_nowhere() {
+    fn slot_units_put_back_go_to_their_own_lease_or_nowhere() {
         loom::model(|| {
             let slot = leased(2);
             let turn = slot.take_at(1, now).expect("one of two");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_while_a_lease_comes_is_missing_from_it() {
+    fn slot_units_taken_while_a_lease_arrives_are_missing_from_it() {
         loom::model(|| {
             let slot = leased(1);
             let other = Arc::clone(&slot);

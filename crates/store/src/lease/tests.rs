@@ -169,7 +169,7 @@ fn a_wish_is_as_large_as_the_demand_and_is_made_once() {
 }
 
 #[test]
-fn what_is_left_goes_back_at_the_end_and_is_lost_when_that_is_late() {
+fn lease_rest_goes_back_at_its_end_and_is_lost_when_late() {
     let clock = Clock::manual(START);
     let (leases, names, total) = (
         Arc::new(Leases::new(clock.clone(), false)),
@@ -237,7 +237,7 @@ fn lease_return_that_comes_too_late_or_never_is_counted_as_forfeited() {
 }
 
 #[test]
-fn a_wish_that_is_not_answered_lets_the_next_one_go_and_tells_who_waits() {
+fn lease_request_without_a_response_releases_the_next_and_wakes_waiters() {
     let clock = Clock::manual(START);
     let (leases, names, total) = (
         Arc::new(Leases::new(clock.clone(), true)),
@@ -274,7 +274,7 @@ fn a_wish_that_is_not_answered_lets_the_next_one_go_and_tells_who_waits() {
 }
 
 #[test]
-fn units_are_wished_for_those_who_still_wait() {
+fn lease_is_requested_for_waiters_that_remain() {
     let clock = Clock::manual(START);
     let (leases, names, total) = (
         Arc::new(Leases::new(clock.clone(), true)),
@@ -295,7 +295,7 @@ fn units_are_wished_for_those_who_still_wait() {
 }
 
 #[test]
-fn who_waits_is_told_when_there_are_units_and_no_lease_of_them() {
+fn lease_waiters_learn_of_units_without_a_lease() {
     let clock = Clock::manual(START);
     let (leases, names, total) = (
         Arc::new(Leases::new(clock.clone(), true)),
@@ -315,7 +315,7 @@ fn who_waits_is_told_when_there_are_units_and_no_lease_of_them() {
 }
 
 #[test]
-fn an_answer_that_took_long_is_believed_as_long_as_a_quick_one() {
+fn lease_response_that_took_long_lasts_as_long_as_a_quick_one() {
     let clock = Clock::manual(START);
     let (leases, names, total) = (
         Arc::new(Leases::new(clock.clone(), false)),
@@ -462,7 +462,7 @@ fn a_store_that_leased_nothing_is_left_alone_for_a_quarter_of_a_life() {
 }
 
 #[test]
-fn a_wish_is_for_what_was_asked_in_a_life_however_long_ago_it_began() {
+fn lease_request_covers_the_demand_of_its_lifetime() {
     let clock = Clock::manual(START);
     let (leases, held, _) = place(&clock);
     for _ in 0..39 {
@@ -482,7 +482,7 @@ fn a_wish_is_for_what_was_asked_in_a_life_however_long_ago_it_began() {
 }
 
 #[test]
-fn callers_are_told_of_the_stores_units_and_of_those_that_are_held() {
+fn lease_remaining_includes_units_of_the_store_and_held_ones() {
     let clock = Clock::manual(START);
     let (_leases, held, lease) = place(&clock);
     let told = || held.standing(1, true, clock.boot()).remaining;
@@ -498,7 +498,7 @@ fn callers_are_told_of_the_stores_units_and_of_those_that_are_held() {
 }
 
 #[test]
-fn who_could_be_served_alone_is_told_that_there_is_no_lease() {
+fn lease_refused_request_that_fits_alone_learns_there_is_no_lease() {
     let clock = Clock::manual(START);
     let (leases, held, _) = place(&clock);
     let mut waits = [900, 5].map(|cost| held.wait(cost, &leases));
@@ -515,7 +515,7 @@ fn who_could_be_served_alone_is_told_that_there_is_no_lease() {
 }
 
 #[test]
-fn what_is_held_under_other_numbers_goes_back_when_they_change() {
+fn lease_of_other_numbers_goes_back_when_they_change() {
     let clock = Clock::manual(START);
     let (leases, names, total) = (
         Arc::new(Leases::new(clock.clone(), false)),
@@ -583,7 +583,7 @@ fn a_full_table_leases_no_more_until_some_buckets_have_stood_idle() {
 }
 
 #[test]
-fn errands_beyond_what_a_call_takes_wait_for_the_next() {
+fn lease_errands_beyond_one_call_wait_for_the_next() {
     let clock = Clock::manual(START);
     let (leases, _held, lease) = place(&clock);
     for _ in 0..5 {

@@ -16,7 +16,7 @@ pub(super) use fixtures::{draw_one, limit, terms};
 use tollgate_limit::{Claim, Kind, Limit, Micros, Verdict};
 
 #[test]
-fn a_refused_request_is_allowed_exactly_when_told() {
+fn local_refused_request_is_admitted_at_its_retry_time() {
     let limits = [bucket(0, "a", 100, 60, 20)];
     let store = store(&limits);
     for left in (0..20).rev() {
@@ -83,7 +83,7 @@ fn a_refusal_by_one_limit_leaves_the_others_as_they_were() {
 }
 
 #[test]
-fn a_reload_never_adds_a_token_and_says_what_it_did() {
+fn local_reload_never_adds_a_token_and_reports_its_work() {
     let before = [
         bucket(0, "kept", 10, 60, 10),
         bucket(1, "changed", 10, 60, 10),

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn mysql_audit_refuses_what_cannot_work() {
+    fn mysql_audit_refuses_settings_that_cannot_work() {
         let with = |change: fn(&mut Facts)| {
             let mut facts = fine();
             change(&mut facts);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn mysql_audit_warns_of_what_a_crash_would_lose() {
+    fn mysql_audit_warns_of_losses_by_a_crash() {
         for flush in [0, 2] {
             let facts = Facts { flush, ..fine() };
             assert_eq!(weights(&facts, true), [Weight::Warning]);

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused() {
+    fn audit_refuses_settings_that_cannot_work() {
         for broken in [
             Facts {
                 standby: true,
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_would_lose_is_warned_of() {
+    fn audit_warns_of_losses_by_a_crash() {
         for (facts, synchronous, long) in [
             (fine(), true, true),
             (

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_and_a_password_is_never_repeated() {
+    fn address_invalid_is_refused_and_a_password_never_repeated() {
         for url in [
             "127.0.0.1",
             "http://x",

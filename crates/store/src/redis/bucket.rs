@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_another_length_is_none() {
+    fn bucket_response_of_another_length_is_invalid() {
         for reply in [&b""[..], b"1234567", b"\0\0\0\0\0\0\0\0\0"] {
             assert!(read(&Batch::default(), reply).is_none(), "{reply:?}");
         }

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_array_of_integers_is_refused_without_allocating_for_its_claims() {
+    fn pack_other_than_an_array_of_integers_is_refused_without_allocating() {
         for bytes in [
             &b""[..],
             b"\xc0",

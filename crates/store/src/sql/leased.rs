@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_keep_what_the_core_has() {
+    fn sql_rows_keep_the_state_of_the_core() {
         let (names, mark) = (
             Names::new(b"a secret of sixteen"),
             Mark { print: 7, since: 0 },

@@ -73,7 +73,7 @@ fn access_log_record_of_a_trace_has_its_ids() {
 }
 
 #[test]
-fn every_byte_is_escaped_wherever_it_stands() {
+fn access_log_every_byte_is_escaped_in_any_position() {
     for byte in 0..=u8::MAX {
         for place in 0..20 {
             let mut bytes = [b'a'; 20];
@@ -134,7 +134,7 @@ fn keys_are_hashed_unless_asked_for() {
 }
 
 #[test]
-fn the_combined_format_is_what_log_readers_expect() {
+fn access_log_combined_format_is_the_common_one() {
     let record = Record {
         at_micros: 1_700_000_000_000_042,
         method: "GET",

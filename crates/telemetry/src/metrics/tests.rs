@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_scrape_sums_what_the_workers_counted() {
+fn metrics_scrape_sums_the_counts_of_workers() {
     let metrics = Metrics::new(1_000_000);
     let labels = metrics.resolve(&["GET /a", "/b"], &["app"]);
     let (one, two) = (metrics.worker(), metrics.worker());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::origin::{OK, Origin};
 use super::relay::{conduct, gateway, gateway_on, gateway_with, route, upstream};
-use super::wire::{DEADLINE, read_answer, read_head};
+use super::wire::{DEADLINE, read_head, read_response};
 use crate::proxy_defaults::ProxyDefaults;
 use tollgate_limit::Micros;
 use tollgate_policy::route::Template;
@@ -13,7 +13,7 @@ use tollgate_policy::route::Template;
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[test]
-fn a_truncated_answer_looks_truncated() {
+fn truncated_response_is_visible() {
     for sent in [
         "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
@@ -23,17 +23,17 @@ fn a_truncated_answer_looks_truncated() {
             conn.request()?;
             conn.send(sent)
         });
-        let answer = gateway(upstream(origin.address)).ask(GET);
-        assert_eq!(answer.status, 200);
+        let response = gateway(upstream(origin.address)).ask(GET);
+        assert_eq!(response.status, 200);
         assert!(
-            answer.body.contains("half") && !answer.whole,
-            "{sent:?}: {answer:?}"
+            response.body.contains("half") && !response.whole,
+            "{sent:?}: {response:?}"
         );
     }
 }
 
 #[test]
-fn an_answer_that_stalls_is_cut() {
+fn response_that_stalls_is_cut_off() {
     let origin = Origin::start(|conn| {
         conn.request()?;
         conn.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")?;
@@ -41,27 +41,27 @@ fn an_answer_that_stalls_is_cut() {
     });
     let mut impatient = upstream(origin.address);
     impatient.timeouts.idle = Micros(100_000);
-    let answer = gateway(impatient).ask(GET);
-    assert!(answer.body == "half" && !answer.whole, "{answer:?}");
+    let response = gateway(impatient).ask(GET);
+    assert!(response.body == "half" && !response.whole, "{response:?}");
     origin.wait_closed();
 }
 
 #[test]
-fn an_answer_ends_with_its_connection_where_nothing_else_ends_it() {
+fn response_without_length_ends_with_its_connection() {
     let origin = Origin::start(|conn| {
         conn.request()?;
         conn.send("HTTP/1.0 200 OK\r\n\r\nall of it")
     });
-    let answer = gateway(upstream(origin.address)).ask(GET);
+    let response = gateway(upstream(origin.address)).ask(GET);
     assert!(
-        answer.whole && answer.body.contains("all of it"),
-        "{answer:?}"
+        response.whole && response.body.contains("all of it"),
+        "{response:?}"
     );
 }
 
 /// A slow reader holds the upstream back: what is in between is bounded, and all of it arrives.
 #[test]
-fn a_large_answer_streams_in_bounded_memory() {
+fn large_response_streams_in_bounded_memory() {
     const SIZE: u64 = 192 << 20;
     let (blocked, stands_still) = std::sync::mpsc::channel();
     let origin = Origin::start(move |conn| {
@@ -133,7 +133,7 @@ fn a_large_request_streams_and_is_held_back() {
     for _ in 0..SIZE >> 16 {
         client.write_all(&piece).expect("sent");
     }
-    assert_eq!(read_answer(&mut client).body, SIZE.to_string());
+    assert_eq!(read_response(&mut client).body, SIZE.to_string());
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn pieces_pass_as_they_come() {
 }
 
 #[test]
-fn an_early_answer_passes_while_the_request_still_streams() {
+fn early_response_passes_while_the_request_streams() {
     let origin = Origin::start(|conn| {
         conn.until("\r\n\r\n")?;
         conn.send(
@@ -181,13 +181,13 @@ fn an_early_answer_passes_while_the_request_still_streams() {
     client
         .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
         .expect("sent");
-    let answer = read_answer(&mut client);
-    assert_eq!((answer.status, answer.body.as_str()), (413, "early"));
+    let response = read_response(&mut client);
+    assert_eq!((response.status, response.body.as_str()), (413, "early"));
 }
 
 #[test]
 fn a_body_beyond_the_bound_is_413() {
-    let origin = Origin::answering(OK);
+    let origin = Origin::responding(OK);
     let mut route = route();
     route.body_max = Some(8);
     let gateway = gateway_on(upstream(origin.address), route);
@@ -225,7 +225,7 @@ fn requests_keep_their_framing() {
             "content-length: 2",
         ),
     ] {
-        let origin = Origin::answering(OK);
+        let origin = Origin::responding(OK);
         assert_eq!(
             gateway(upstream(origin.address)).ask(request).status,
             200,
@@ -240,22 +240,22 @@ fn requests_keep_their_framing() {
 }
 
 #[test]
-fn trailers_pass_both_ways_without_what_trailers_may_not_hold() {
-    let origin = Origin::answering(
+fn trailers_pass_both_ways_without_forbidden_headers() {
+    let origin = Origin::responding(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, Set-Cookie\r\n\r\n2\r\nok\r\n0\r\nX-Sum: 42\r\nSet-Cookie: a=b\r\n\r\n",
     );
     let gateway = gateway(upstream(origin.address));
-    let answer = gateway.ask(
+    let response = gateway.ask(
         "POST / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\nTrailer: X-Check, Authorization\r\n\r\n\
          2\r\nhi\r\n0\r\nX-Check: 7\r\nAuthorization: x\r\n\r\n",
     );
     assert!(
-        answer.body.to_ascii_lowercase().contains("x-sum: 42\r\n"),
-        "{answer:?}"
+        response.body.to_ascii_lowercase().contains("x-sum: 42\r\n"),
+        "{response:?}"
     );
     assert!(
-        !answer.body.to_ascii_lowercase().contains("set-cookie"),
-        "{answer:?}"
+        !response.body.to_ascii_lowercase().contains("set-cookie"),
+        "{response:?}"
     );
     let seen = origin.records()[0].to_ascii_lowercase();
     assert!(seen.contains("0\r\nx-check: 7\r\n\r\n"), "{seen}");
@@ -287,7 +287,7 @@ fn a_body_waits_for_the_upstreams_continue() {
             .starts_with("HTTP/1.1 100 ")
     );
     client.write_all(b"hello").expect("sent");
-    assert_eq!(read_answer(&mut client).status, 200);
+    assert_eq!(read_response(&mut client).status, 200);
 }
 
 #[test]
@@ -312,16 +312,16 @@ fn a_refused_expectation_never_asks_for_the_body() {
 }
 
 #[test]
-fn other_informational_answers_are_not_the_answer() {
-    let origin = Origin::answering(
+fn interim_response_is_not_the_final_one() {
+    let origin = Origin::responding(
         "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
     );
     assert_eq!(gateway(upstream(origin.address)).ask(GET).body, "ok");
 }
 
 #[test]
-fn what_a_route_takes_from_an_answer_is_in_no_interim_answer_either() {
-    let origin = Origin::answering(
+fn header_removed_by_the_route_is_in_no_interim_response() {
+    let origin = Origin::responding(
         "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\nX-Internal: 1\r\nServer: that\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
     );
     let mut hinting = upstream(origin.address);
@@ -338,9 +338,9 @@ fn what_a_route_takes_from_an_answer_is_in_no_interim_answer_either() {
         .push(("server".parse().expect("a name"), other));
     let said =
         gateway_on(hinting, route).talk("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    let (hints, answer) = said.split_once("\r\n\r\n").expect("two heads");
+    let (hints, response) = said.split_once("\r\n\r\n").expect("two heads");
     assert_eq!(hints, "HTTP/1.1 103 Early Hints\r\nlink: </x>");
-    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    assert!(response.starts_with("HTTP/1.1 200 OK"), "{response}");
 }
 
 #[test]
@@ -352,18 +352,18 @@ fn a_body_that_comes_too_slowly_is_408_and_the_end_of_its_connection() {
         ..conduct()
     };
     let relay = gateway_with(upstream(origin.address), route(), strict);
-    let answer = relay.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nslow");
+    let response = relay.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nslow");
     assert_eq!(
-        (answer.status, answer.field("connection")),
+        (response.status, response.header("connection")),
         (408, Some("close"))
     );
-    assert!(answer.body.contains("too slowly"), "{}", answer.body);
+    assert!(response.body.contains("too slowly"), "{}", response.body);
     origin.wait_closed();
 }
 
 #[test]
-fn a_stream_and_a_body_whose_answer_has_begun_may_come_as_they_like() {
-    // Answers at once where there is no stream; the body goes on.
+fn minimum_rate_ignores_streams_and_bodies_with_a_response() {
+    // The upstream responds at once where there is no stream; the body continues.
     let origin = Origin::start(|conn| {
         let head = conn.until("\r\n\r\n")?;
         if !head.contains("grpc") {

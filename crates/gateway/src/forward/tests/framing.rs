@@ -2,18 +2,18 @@
 
 use super::origin::{OK, Origin};
 use super::relay::{gateway, gateway_on, route, upstream};
-use super::wire::{DEADLINE, field};
+use super::wire::{DEADLINE, header};
 
 #[test]
 fn the_upstream_sees_a_clean_request() {
-    let origin = Origin::answering(OK);
+    let origin = Origin::responding(OK);
     let gateway = gateway(upstream(origin.address));
-    let answer = gateway.ask(
+    let response = gateway.ask(
         "GET /%2e/a%2Fb//c;d?x=%20&y HTTP/1.1\r\nHost: api.example\r\nConnection: X-Gone, keep-alive, X-Forwarded-For\r\n\
          X-Gone: 1\r\nKeep-Alive: 5\r\nProxy-Connection: x\r\nUpgrade: h2c\r\nHTTP2-Settings: AAA\r\n\
          X-Forwarded-For: 1.2.3.4\r\nForwarded: for=1.2.3.4\r\nAccept: */*\r\n\r\n",
     );
-    assert_eq!((answer.status, answer.body.as_str()), (200, "ok"));
+    assert_eq!((response.status, response.body.as_str()), (200, "ok"));
     let seen = &origin.records()[0];
     assert_eq!(
         seen.to_ascii_lowercase(),
@@ -28,7 +28,7 @@ fn the_upstream_sees_a_clean_request() {
 
 #[test]
 fn smuggling_is_refused_and_reaches_no_upstream() {
-    let origin = Origin::answering(OK);
+    let origin = Origin::responding(OK);
     let gateway = gateway(upstream(origin.address));
     let smuggled = "0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
     let mut cases = vec![
@@ -87,7 +87,7 @@ fn smuggling_is_refused_and_reaches_no_upstream() {
 
 #[test]
 fn both_length_and_chunks_are_framed_by_the_chunks_alone() {
-    let origin = Origin::answering(OK);
+    let origin = Origin::responding(OK);
     let gateway = gateway(upstream(origin.address));
     let text = gateway.talk(
         "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n\
@@ -108,7 +108,7 @@ fn both_length_and_chunks_are_framed_by_the_chunks_alone() {
 
 #[test]
 fn an_absolute_target_names_the_host() {
-    let origin = Origin::answering(OK);
+    let origin = Origin::responding(OK);
     let gateway = gateway(upstream(origin.address));
     assert_eq!(
         gateway
@@ -137,7 +137,7 @@ fn an_absolute_target_names_the_host() {
 }
 
 #[test]
-fn answers_that_are_no_http_become_502() {
+fn response_that_is_not_http_becomes_502() {
     for bad in [
         "garbage\r\n\r\n",
         "HTTP/1.1 abc OK\r\n\r\n",
@@ -165,15 +165,15 @@ fn answers_that_are_no_http_become_502() {
             conn.request()?;
             conn.send(bad)
         });
-        let answer = gateway(upstream(origin.address)).ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert_eq!(answer.status, 502, "{bad:?}: {answer:?}");
-        assert!(answer.body.contains("upstream-answer"), "{answer:?}");
+        let response = gateway(upstream(origin.address)).ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(response.status, 502, "{bad:?}: {response:?}");
+        assert!(response.body.contains("upstream-answer"), "{response:?}");
     }
 }
 
 /// Whatever an upstream says wrongly on a connection: the bytes after it, which would be a response, go to no request.
 #[test]
-fn a_malformed_answer_poisons_no_request_after_it() {
+fn malformed_response_affects_no_later_request() {
     const EVIL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
     for (bad, status) in [
         (
@@ -189,7 +189,7 @@ fn a_malformed_answer_poisons_no_request_after_it() {
             "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
             502,
         ),
-        // These are answers; what follows them is not.
+        // These are responses; the bytes after them are not.
         ("HTTP/1.1 204 No Content\r\nContent-Length: 43\r\n\r\n", 204),
         (
             "HTTP/1.1 304 Not Modified\r\nContent-Length: 43\r\n\r\n",
@@ -235,7 +235,7 @@ fn a_malformed_answer_poisons_no_request_after_it() {
 }
 
 #[test]
-fn what_comes_on_an_idle_connection_is_no_response() {
+fn bytes_on_an_idle_connection_are_no_response() {
     let (sent, wait) = std::sync::mpsc::channel();
     let origin = Origin::start(move |conn| {
         conn.request()?;
@@ -249,11 +249,11 @@ fn what_comes_on_an_idle_connection_is_no_response() {
     let gateway = gateway(upstream(origin.address));
     for method in ["GET", "POST"] {
         let ask = format!("{method} / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
-        let answer = gateway.ask(&ask);
+        let response = gateway.ask(&ask);
         assert_eq!(
-            (answer.status, answer.body.as_str()),
+            (response.status, response.body.as_str()),
             (200, "ok"),
-            "{method}: {answer:?}"
+            "{method}: {response:?}"
         );
         if method == "GET" {
             wait.recv_timeout(DEADLINE).expect("it was sent");
@@ -263,14 +263,14 @@ fn what_comes_on_an_idle_connection_is_no_response() {
 }
 
 #[test]
-fn the_client_sees_a_clean_answer() {
-    let origin = Origin::answering(
+fn response_has_no_hop_by_hop_headers() {
+    let origin = Origin::responding(
         "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nConnection: X-Gone, keep-alive\r\nX-Gone: 1\r\n\
          Keep-Alive: 5\r\nProxy-Connection: x\r\nUpgrade: h2c\r\nServer: theirs\r\nX-Kept: 1\r\n\r\n2\r\nok\r\n0\r\n\r\n",
     );
-    let answer = gateway(upstream(origin.address)).ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(answer.status, 200);
-    assert_eq!(answer.body, "2\r\nok\r\n0\r\n\r\n");
+    let response = gateway(upstream(origin.address)).ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(response.status, 200);
+    assert_eq!(response.body, "2\r\nok\r\n0\r\n\r\n");
     for gone in [
         "content-length",
         "x-gone",
@@ -278,16 +278,16 @@ fn the_client_sees_a_clean_answer() {
         "proxy-connection",
         "upgrade",
     ] {
-        assert_eq!(answer.field(gone), None, "{gone}: {}", answer.head);
+        assert_eq!(response.header(gone), None, "{gone}: {}", response.head);
     }
-    assert_eq!(answer.field("x-kept"), Some("1"));
-    assert_eq!(answer.field("server"), Some("theirs"));
+    assert_eq!(response.header("x-kept"), Some("1"));
+    assert_eq!(response.header("server"), Some("theirs"));
 }
 
 #[test]
-fn answers_without_a_body_have_none() {
+fn bodyless_responses_have_no_body() {
     for (request, sent, status, length, connections) in [
-        // An upstream that sends that body all the same would have it taken for the next answer.
+        // If the upstream sends that body nevertheless, it would be read as the next response.
         (
             "HEAD",
             "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
@@ -318,7 +318,7 @@ fn answers_without_a_body_have_none() {
             1,
         ),
     ] {
-        let origin = Origin::answering(sent);
+        let origin = Origin::responding(sent);
         let gateway = gateway(upstream(origin.address));
         let ask = format!("{request} / HTTP/1.1\r\nHost: a\r\n\r\n");
         // Twice on one connection: a body that is not there must not be waited for.
@@ -330,7 +330,7 @@ fn answers_without_a_body_have_none() {
             2,
             "{text}"
         );
-        assert_eq!(field(&text, "content-length"), length, "{text}");
+        assert_eq!(header(&text, "content-length"), length, "{text}");
         assert_eq!(
             origin.records().len(),
             connections,
@@ -341,7 +341,7 @@ fn answers_without_a_body_have_none() {
 
 #[test]
 fn a_route_rewrites_the_path_and_nothing_else_of_it() {
-    let origin = Origin::answering(OK);
+    let origin = Origin::responding(OK);
     let mut route = route();
     route.strip_prefix = Some("/v1".into());
     route.add_prefix = Some("/api".into());
@@ -361,7 +361,7 @@ fn a_route_rewrites_the_path_and_nothing_else_of_it() {
 
 #[test]
 fn no_spelling_climbs_out_of_the_prefix_it_is_put_under() {
-    let origin = Origin::answering(OK);
+    let origin = Origin::responding(OK);
     let mut route = route();
     route.strip_prefix = Some("/v1".into());
     route.add_prefix = Some("/api".into());

@@ -1,142 +1,17 @@
 //! HTTP/2 on either side.
 
-use std::convert::Infallible;
-use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+mod peers;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::Response;
 use http_body_util::BodyExt;
-use hyper::body::{Body, Frame, Incoming};
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use super::origin::{OK, Origin};
-use super::relay::{Gateway, conduct, gateway, gateway_with, route, upstream};
+use super::relay::{conduct, gateway, gateway_with, route, upstream};
 use super::wire::{DEADLINE, read_head};
 use crate::proxy_defaults::ProxyDefaults;
+use peers::{Message, client, mirror, run, to};
 use tollgate_limit::Micros;
-
-/// A body with trailers.
-#[derive(Debug, Default)]
-struct Message {
-    data: Option<Bytes>,
-    trailers: Option<HeaderMap>,
-}
-
-impl Message {
-    fn new(data: &'static str, trailers: &[(&'static str, &'static str)]) -> Self {
-        let data = (!data.is_empty()).then(|| Bytes::from_static(data.as_bytes()));
-        let trailers = trailers
-            .iter()
-            .map(|(name, value)| {
-                (
-                    http::HeaderName::from_static(name),
-                    HeaderValue::from_static(value),
-                )
-            })
-            .collect::<HeaderMap>();
-        Self {
-            data,
-            trailers: (!trailers.is_empty()).then_some(trailers),
-        }
-    }
-}
-
-impl Body for Message {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let this = self.get_mut();
-        let data = this.data.take().map(Frame::data);
-        Poll::Ready(
-            data.or_else(|| this.trailers.take().map(Frame::trailers))
-                .map(Ok),
-        )
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.data.is_none() && self.trailers.is_none()
-    }
-}
-
-/// An HTTP/2 upstream without TLS: the body and the headers sent back, the trailers with a status.
-fn mirror() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.set_nonblocking(true).expect("set");
-    let address = listener.local_addr().expect("bound");
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        runtime.block_on(async move {
-            let listener = tokio::net::TcpListener::from_std(listener).expect("registered");
-            while let Ok((stream, _)) = listener.accept().await {
-                let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                let service = hyper::service::service_fn(reflect);
-                tokio::spawn(server.serve_connection(TokioIo::new(stream), service));
-            }
-        });
-    });
-    address
-}
-
-async fn reflect(request: Request<Incoming>) -> Result<Response<Message>, Infallible> {
-    let (head, body) = request.into_parts();
-    let collected = body.collect().await.expect("a whole body");
-    let mut trailers = collected.trailers().cloned().unwrap_or_default();
-    trailers.insert("grpc-status", HeaderValue::from_static("0"));
-    let mut response = Response::new(Message {
-        data: Some(collected.to_bytes()),
-        trailers: Some(trailers),
-    });
-    let seen = format!("{:?} {} {}", head.version, head.method, head.uri);
-    for (name, value) in head
-        .headers
-        .iter()
-        .filter(|(name, _)| *name != "content-length")
-    {
-        response.headers_mut().append(name, value.clone());
-    }
-    if let Some(te) = head.headers.get("te") {
-        response.headers_mut().insert("x-te", te.clone());
-    }
-    response
-        .headers_mut()
-        .insert("x-seen", HeaderValue::from_str(&seen).expect("visible"));
-    Ok(response)
-}
-
-fn run<F: Future>(test: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(async { tokio::time::timeout(DEADLINE, test).await.expect("in time") })
-}
-
-async fn client(gateway: &Gateway) -> http2::SendRequest<Message> {
-    let stream = tokio::net::TcpStream::connect(gateway.address)
-        .await
-        .expect("connected");
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-        .await
-        .expect("an HTTP/2 server");
-    tokio::spawn(connection);
-    sender
-}
-
-fn to(gateway: &Gateway, path: &str) -> http::request::Builder {
-    Request::builder()
-        .method("POST")
-        .uri(format!("http://{}{path}", gateway.address))
-}
 
 #[test]
 fn a_grpc_call_passes_with_its_trailers() {
@@ -157,7 +32,7 @@ fn a_grpc_call_passes_with_its_trailers() {
             let (head, body) = client
                 .send_request(call)
                 .await
-                .expect("an answer")
+                .expect("a response")
                 .into_parts();
             assert_eq!(head.status, 200);
             let seen = head.headers["x-seen"].to_str().expect("text");
@@ -184,20 +59,20 @@ fn an_http1_client_reaches_an_http2_upstream() {
     let mut upstream = upstream(mirror());
     upstream.http2 = true;
     let gateway = gateway(upstream);
-    let answer = gateway.ask(
+    let response = gateway.ask(
         "POST /x HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi",
     );
-    assert_eq!(answer.status, 200);
+    assert_eq!(response.status, 200);
     assert_eq!(
-        answer.field("x-seen"),
+        response.header("x-seen"),
         Some("HTTP/2.0 POST http://api.example/x")
     );
-    assert!(answer.body.contains("hi"), "{answer:?}");
+    assert!(response.body.contains("hi"), "{response:?}");
 }
 
 #[test]
 fn an_http2_client_reaches_an_http1_upstream() {
-    let origin = Origin::answering(OK);
+    let origin = Origin::responding(OK);
     let gateway = gateway(upstream(origin.address));
     run(async {
         let mut client = client(&gateway).await;
@@ -206,7 +81,7 @@ fn an_http2_client_reaches_an_http1_upstream() {
             .header("cookie", "b=2")
             .body(Message::new("hello", &[]))
             .expect("a request");
-        let response = client.send_request(request).await.expect("an answer");
+        let response = client.send_request(request).await.expect("a response");
         assert_eq!(
             response
                 .into_body()
@@ -231,9 +106,9 @@ fn an_http2_client_reaches_an_http1_upstream() {
 }
 
 #[test]
-fn an_answer_without_a_body_has_no_length_that_http2_would_wait_for() {
+fn http2_bodyless_response_has_no_content_length() {
     let origin =
-        Origin::answering("HTTP/1.1 204 No Content\r\nContent-Length: 2\r\nX-Some: thing\r\n\r\n");
+        Origin::responding("HTTP/1.1 204 No Content\r\nContent-Length: 2\r\nX-Some: thing\r\n\r\n");
     let gateway = gateway(upstream(origin.address));
     run(async {
         let mut client = client(&gateway).await;
@@ -255,7 +130,7 @@ fn an_answer_without_a_body_has_no_length_that_http2_would_wait_for() {
 }
 
 #[test]
-fn a_truncated_answer_is_reset_over_http2() {
+fn http2_truncated_response_is_reset() {
     let origin = Origin::start(|conn| {
         conn.request()?;
         conn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n")
@@ -276,7 +151,7 @@ fn a_truncated_answer_is_reset_over_http2() {
 }
 
 #[test]
-fn pseudo_fields_in_trailers_are_not_forwarded() {
+fn pseudo_headers_in_trailers_are_not_forwarded() {
     let origin = Origin::start(|conn| {
         while conn.receive().is_ok() {}
         Ok(())
@@ -328,7 +203,7 @@ fn streams_are_cancelled_one_by_one() {
         let request = to(&gateway, "/kept")
             .body(Message::default())
             .expect("a request");
-        let response = client.send_request(request).await.expect("an answer");
+        let response = client.send_request(request).await.expect("a response");
         assert_eq!(response.status(), 200);
     });
     origin.wait_closed();
@@ -368,7 +243,7 @@ fn a_body_that_others_leave_no_room_for_is_not_held_against_its_caller() {
                 .body(())
                 .expect("a request")
         };
-        let (answer, mut body) = client.send_request(post("2097153"), false).expect("sent");
+        let (response, mut body) = client.send_request(post("2097153"), false).expect("sent");
         body.send_data(Bytes::from_static(b"a"), false)
             .expect("taken");
         tokio::task::spawn_blocking(move || told.recv_timeout(DEADLINE).expect("it arrives"))
@@ -378,22 +253,22 @@ fn a_body_that_others_leave_no_room_for_is_not_held_against_its_caller() {
         let mut held = Vec::new();
         for _ in 0..5 {
             client = client.ready().await.expect("open");
-            let (answer, mut body) = client.send_request(post("262144"), false).expect("sent");
+            let (response, mut body) = client.send_request(post("262144"), false).expect("sent");
             body.send_data(Bytes::from_static(&[0; 262_144]), true)
                 .expect("taken");
-            held.push(answer);
+            held.push(response);
         }
         // More than they leave of it, however the client shares it out.
         body.send_data(Bytes::from_static(&[0; 2 << 20]), true)
             .expect("taken");
-        assert_eq!(answer.await.expect("an answer").status(), 200);
+        assert_eq!(response.await.expect("a response").status(), 200);
         drop(held);
     });
 }
 
-/// Interim answers of an HTTP/2 upstream are not the answer: they are passed over (the protocol library cannot send them on).
+/// Interim responses of an HTTP/2 upstream are skipped, because the protocol library cannot send them on.
 #[test]
-fn interim_answers_are_passed_over() {
+fn http2_interim_responses_are_skipped() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.set_nonblocking(true).expect("set");
     let mut upstream = upstream(listener.local_addr().expect("bound"));
@@ -422,12 +297,12 @@ fn interim_answers_are_passed_over() {
     });
     let gateway = gateway(upstream);
     for _ in 0..2 {
-        let answer = gateway.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let response = gateway.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(
             (
-                answer.status,
-                answer.body.contains("ok"),
-                answer.field("link")
+                response.status,
+                response.body.contains("ok"),
+                response.header("link")
             ),
             (200, true, None)
         );

@@ -1,5 +1,7 @@
 //! HTTP/2 upstreams that misbehave, frame by frame.
 
+mod resends;
+
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -7,7 +9,7 @@ use std::time::Duration;
 
 use super::origin::{Conn, Origin};
 use super::relay::{Gateway, gateway, server, upstream};
-use super::wire::{DEADLINE, read_answer, read_head};
+use super::wire::{DEADLINE, read_head, read_response};
 use tollgate_limit::Micros;
 use tollgate_policy::upstream::{Balance, Upstream};
 
@@ -63,7 +65,7 @@ fn ok(conn: &mut Conn, stream: u32) -> io::Result<()> {
     write(conn, &frame(HEADERS, 0x5, stream, &[0x88]))
 }
 
-fn answer_all(conn: &mut Conn) -> io::Result<()> {
+fn respond_to_all(conn: &mut Conn) -> io::Result<()> {
     loop {
         let stream = request(conn)?;
         ok(conn, stream)?;
@@ -85,7 +87,7 @@ fn half_dead() -> Origin {
             while read_frame(conn).is_ok() {}
             return Ok(());
         }
-        answer_all(conn)
+        respond_to_all(conn)
     })
 }
 
@@ -104,7 +106,7 @@ fn a_stuck_connection_gets_no_more_requests() {
 }
 
 #[test]
-fn a_connection_that_answers_no_ping_is_given_up() {
+fn http2_connection_without_ping_acknowledgement_is_closed() {
     let origin = half_dead();
     let mut upstream = http2(&origin);
     upstream.timeouts.response = Micros::from_secs(3600);
@@ -125,7 +127,7 @@ fn a_request_the_leaving_server_did_not_look_at_goes_to_a_new_connection() {
             while read_frame(conn).is_ok() {}
             return Ok(());
         }
-        answer_all(conn)
+        respond_to_all(conn)
     });
     let mut upstream = http2(&origin);
     upstream.attempts = 2;
@@ -156,7 +158,7 @@ fn a_connection_that_has_gone_in_order_is_replaced_without_a_failure() {
 fn a_request_that_finds_its_connection_gone_and_no_other_goes_to_another_server() {
     let stays = Origin::start(|conn| {
         greet(conn, b"")?;
-        answer_all(conn)
+        respond_to_all(conn)
     });
     for _ in 0..30 {
         let leaving = Origin::leaving(|conn| {
@@ -217,7 +219,7 @@ fn more_requests_than_a_connection_takes_open_another() {
     );
     let gateway: &Gateway = &gateway;
     std::thread::scope(|scope| {
-        // Neither is answered before both have come.
+        // The server responds to neither before both have come.
         let both = [
             scope.spawn(|| gateway.ask(GET).status),
             scope.spawn(|| gateway.ask(GET).status),
@@ -267,7 +269,7 @@ fn connections_on_which_the_server_takes_nothing_are_not_kept() {
 fn an_idle_connection_is_closed() {
     let origin = Origin::start(|conn| {
         greet(conn, b"")?;
-        answer_all(conn)
+        respond_to_all(conn)
     });
     let mut upstream = http2(&origin);
     upstream.timeouts.idle = Micros::from_secs(1);
@@ -293,7 +295,7 @@ fn a_callers_short_deadline_costs_no_connection() {
     let gateway = gateway(http2(&origin));
     assert_eq!(gateway.ask(GET).status, 200);
     for _ in 0..2 {
-        assert_eq!(gateway.ask(HASTY).field("grpc-status"), Some("4"));
+        assert_eq!(gateway.ask(HASTY).header("grpc-status"), Some("4"));
     }
     assert_eq!(gateway.ask(GET).status, 200);
     assert_eq!(origin.records().len(), 1, "a healthy connection goes on");
@@ -303,7 +305,7 @@ const HASTY: &str = "POST /pkg.Service/Slow HTTP/1.1\r\nHost: a\r\nConnection: c
                      grpc-timeout: 20m\r\nContent-Length: 0\r\n\r\n";
 
 #[test]
-fn a_grpc_callers_deadline_is_kept_and_told_in_its_words() {
+fn grpc_timeout_of_the_call_is_kept_and_forwarded() {
     let (tell, told) = std::sync::mpsc::channel();
     let origin = Origin::start(move |conn| {
         greet(conn, b"")?;
@@ -311,260 +313,18 @@ fn a_grpc_callers_deadline_is_kept_and_told_in_its_words() {
         // RST_STREAM
         while read_frame(conn)?.0 != 3 {}
         let _ = tell.send(());
-        answer_all(conn)
+        respond_to_all(conn)
     });
     let mut upstream = http2(&origin);
     upstream.timeouts.response = Micros::from_secs(3600);
     let call = "POST /pkg.Service/Method HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/grpc\r\n\
                 grpc-timeout: 200m\r\nContent-Length: 0\r\n\r\n";
-    let answer = gateway(upstream).ask(call);
+    let response = gateway(upstream).ask(call);
     assert_eq!(
-        (answer.status, answer.field("grpc-status")),
+        (response.status, response.header("grpc-status")),
         (200, Some("4")),
-        "DEADLINE_EXCEEDED: {answer:?}"
+        "DEADLINE_EXCEEDED: {response:?}"
     );
     told.recv_timeout(Duration::from_secs(10))
         .expect("the call is cancelled upstream");
-}
-
-/// The bodies of the requests on a connection, stream by stream; `act` is told of each frame of DATA: its stream, what
-/// came on it so far, and whether that is all.
-fn bodies(
-    conn: &mut Conn,
-    mut act: impl FnMut(&mut Conn, u32, &[u8], bool) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut came = std::collections::HashMap::<u32, Vec<u8>>::new();
-    loop {
-        let mut head = [0; 9];
-        conn.stream.read_exact(&mut head)?;
-        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
-        conn.stream.read_exact(&mut payload)?;
-        let stream = u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]);
-        match head[3] {
-            DATA => {
-                let body = came.entry(stream).or_default();
-                body.extend_from_slice(&payload);
-                act(conn, stream, body, head[4] & 1 != 0)?;
-            }
-            SETTINGS if head[4] & ACK == 0 => write(conn, &frame(SETTINGS, ACK, 0, b""))?,
-            _ => {}
-        }
-    }
-}
-
-const DATA: u8 = 0;
-const RST_STREAM: u8 = 3;
-const WINDOW_UPDATE: u8 = 8;
-const REFUSED: [u8; 4] = [0, 0, 0, 7];
-
-fn post(length: usize, body: &str) -> String {
-    format!(
-        "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
-    )
-}
-
-#[test]
-fn http2_post_on_a_refused_stream_is_sent_again_with_its_body() {
-    let (tell, told) = std::sync::mpsc::channel();
-    let origin = Origin::start(move |conn| {
-        greet(conn, b"")?;
-        bodies(conn, |conn, stream, body, whole| {
-            if stream == 1 {
-                return write(conn, &frame(RST_STREAM, 0, stream, &REFUSED));
-            }
-            if whole {
-                let _ = tell.send(body.to_vec());
-                ok(conn, stream)?;
-            }
-            Ok(())
-        })
-    });
-    let mut twice = http2(&origin);
-    twice.attempts = 2;
-    assert_eq!(gateway(twice).ask(&post(5, "hello")).status, 200);
-    assert_eq!(told.recv_timeout(DEADLINE).expect("it comes"), b"hello");
-    let refusing = Origin::start(move |conn| {
-        greet(conn, b"")?;
-        bodies(conn, |conn, stream, _, _| {
-            write(conn, &frame(RST_STREAM, 0, stream, &REFUSED))
-        })
-    });
-    assert_eq!(
-        gateway(http2(&refusing)).ask(&post(5, "hello")).status,
-        502,
-        "one attempt is one"
-    );
-}
-
-#[test]
-fn http2_post_half_sent_to_a_leaving_server_goes_whole_to_a_new_connection() {
-    let (tell, told) = std::sync::mpsc::channel();
-    let origin = Origin::start(move |conn| {
-        greet(conn, b"")?;
-        let (index, tell) = (conn.index, tell.clone());
-        bodies(conn, |conn, stream, body, whole| {
-            if index == 0 {
-                let _ = tell.send(body.to_vec());
-                // Last stream 0, no error: nothing was processed.
-                return write(conn, &frame(GOAWAY, 0, 0, &[0; 8]));
-            }
-            if whole {
-                let _ = tell.send(body.to_vec());
-                ok(conn, stream)?;
-            }
-            Ok(())
-        })
-    });
-    let gateway = gateway(http2(&origin));
-    let mut client = gateway.connect();
-    io::Write::write_all(&mut client, post(11, "hello").as_bytes()).expect("sent");
-    assert_eq!(told.recv_timeout(DEADLINE).expect("it comes"), b"hello");
-    io::Write::write_all(&mut client, b" world").expect("sent");
-    assert_eq!(read_answer(&mut client).status, 200);
-    assert_eq!(
-        told.recv_timeout(DEADLINE).expect("it comes"),
-        b"hello world"
-    );
-}
-
-#[test]
-fn http2_post_that_a_leaving_server_may_have_processed_is_not_sent_again() {
-    let origin = Origin::start(move |conn| {
-        greet(conn, b"")?;
-        bodies(conn, |conn, stream, _, whole| {
-            if !whole {
-                return Ok(());
-            }
-            // It has taken up this stream, and goes without an answer.
-            write(
-                conn,
-                &frame(GOAWAY, 0, 0, &[&stream.to_be_bytes()[..], &[0; 4]].concat()),
-            )?;
-            Err(io::ErrorKind::Other.into())
-        })
-    });
-    let mut three = http2(&origin);
-    three.attempts = 3;
-    assert_eq!(gateway(three).ask(&post(5, "hello")).status, 502);
-    assert_eq!(origin.records().len(), 1, "on one connection");
-}
-
-#[test]
-fn http2_post_of_which_more_was_sent_than_is_kept_is_not_sent_again() {
-    let length = 300_000;
-    let origin = Origin::start(move |conn| {
-        greet(conn, b"")?;
-        // WINDOW_UPDATE of the connection, and as soon as there is one of the stream.
-        write(conn, &frame(8, 0, 0, &[0, 0x10, 0, 0]))?;
-        let stream = request(conn)?;
-        write(conn, &frame(8, 0, stream, &[0, 0x10, 0, 0]))?;
-        bodies(conn, |conn, _, body, _| {
-            if body.len() > 100_000 {
-                write(conn, &frame(GOAWAY, 0, 0, &[0; 8]))
-            } else {
-                Ok(())
-            }
-        })
-    });
-    let mut three = http2(&origin);
-    three.attempts = 3;
-    let gateway = gateway(three);
-    let mut client = gateway.connect();
-    let answer = std::thread::scope(|scope| {
-        let mut writes = client.try_clone().expect("cloned");
-        scope.spawn(move || {
-            io::Write::write_all(&mut writes, post(length, &"x".repeat(length)).as_bytes())
-        });
-        read_answer(&mut client)
-    });
-    assert_eq!(answer.status, 502);
-    assert_eq!(origin.records().len(), 1, "on one connection");
-}
-
-/// Refuses a stream, answers the one on which the request comes again before there is room for its
-/// body, and makes room once the head of the answer has arrived; that stream.
-fn answered_before_its_body(
-    conn: &mut Conn,
-    refused: u32,
-    opened: &Mutex<std::sync::mpsc::Receiver<()>>,
-) -> io::Result<u32> {
-    // SETTINGS_INITIAL_WINDOW_SIZE = 0: what is sent again finds no room.
-    write(conn, &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]))?;
-    write(conn, &frame(RST_STREAM, 0, refused, &REFUSED))?;
-    let stream = request(conn)?;
-    write(conn, &frame(HEADERS, 0x4, stream, &[0x88]))?;
-    let arrived = opened.lock().expect("not poisoned").recv_timeout(DEADLINE);
-    arrived.expect("the head has arrived");
-    write(conn, &frame(WINDOW_UPDATE, 0, stream, &[0, 0, 0x10, 0]))?;
-    Ok(stream)
-}
-
-/// The server answers before it has room for the body that is sent again.
-#[test]
-fn http2_body_sent_again_after_the_answer_has_begun_is_whole() {
-    for later in ["", " world"] {
-        let (tell, told) = std::sync::mpsc::channel();
-        let (open, opened) = std::sync::mpsc::channel();
-        let opened = Mutex::new(opened);
-        let origin = Origin::start(move |conn| {
-            greet(conn, b"")?;
-            let refused = request(conn)?;
-            while read_frame(conn)?.0 != DATA {}
-            answered_before_its_body(conn, refused, &opened)?;
-            bodies(conn, |conn, stream, body, whole| {
-                if whole {
-                    let _ = tell.send(body.to_vec());
-                    write(conn, &frame(DATA, 1, stream, b""))?;
-                }
-                Ok(())
-            })
-        });
-        let mut twice = http2(&origin);
-        twice.attempts = 2;
-        let gateway = gateway(twice);
-        let mut client = gateway.connect();
-        io::Write::write_all(&mut client, post(5 + later.len(), "hello").as_bytes()).expect("sent");
-        let head = read_head(&mut client).expect("a head");
-        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-        io::Write::write_all(&mut client, later.as_bytes()).expect("sent");
-        open.send(()).expect("the server waits");
-        let body = told.recv_timeout(DEADLINE).expect("it comes");
-        assert_eq!(String::from_utf8_lossy(&body), format!("hello{later}"));
-    }
-}
-
-#[test]
-fn http2_trailers_sent_again_after_the_answer_has_begun_arrive() {
-    let (tell, told) = std::sync::mpsc::channel();
-    let (open, opened) = std::sync::mpsc::channel();
-    let opened = Mutex::new(opened);
-    let origin = Origin::start(move |conn| {
-        greet(conn, b"")?;
-        let refused = request(conn)?;
-        // The body and the trailers have gone out once.
-        while read_frame(conn)?.0 != HEADERS {}
-        let stream = answered_before_its_body(conn, refused, &opened)?;
-        loop {
-            let (kind, flags, of) = read_frame(conn)?;
-            if of == stream && flags & 1 != 0 {
-                let _ = tell.send(kind);
-                write(conn, &frame(DATA, 1, stream, b""))?;
-            }
-        }
-    });
-    let mut twice = http2(&origin);
-    twice.attempts = 2;
-    let gateway = gateway(twice);
-    let mut client = gateway.connect();
-    let call = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n\
-                5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n";
-    io::Write::write_all(&mut client, call.as_bytes()).expect("sent");
-    let head = read_head(&mut client).expect("a head");
-    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-    open.send(()).expect("the server waits");
-    assert_eq!(
-        told.recv_timeout(DEADLINE).expect("it comes"),
-        HEADERS,
-        "the stream ends with its trailers"
-    );
 }

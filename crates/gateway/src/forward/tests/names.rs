@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::origin::{Conn, Origin};
 use super::relay::{Gateway, conduct, gateway_of, route, server, upstream};
-use super::wire::{read_answer, wait_until};
+use super::wire::{read_response, wait_until};
 use crate::forward::UpstreamHealth;
 use crate::forward::members::{Members, bit};
 use crate::forward::resolver::{SILENT, Table};
@@ -63,14 +63,14 @@ fn name_whose_address_changed_is_followed_while_connections_to_the_old_one_live(
     let gateway = gateway(named(old.address), UpstreamHealth::with_names(&table));
     let mut client = gateway.connect();
     client.write_all(GET.as_bytes()).expect("sent");
-    assert_eq!(read_answer(&mut client).body, "old");
+    assert_eq!(read_response(&mut client).body, "old");
     resolve(&table, &[new.address]);
     assert_eq!(old.wait_closed(), 0, "its idle connection is closed");
     client.write_all(GET.as_bytes()).expect("sent");
-    assert_eq!(read_answer(&mut client).body, "new");
+    assert_eq!(read_response(&mut client).body, "new");
     // A resolver that fails, or knows nothing, changes nothing.
     table.lock().addresses.clear();
-    // The one worker asks again once it has taken in the answer before.
+    // The only worker asks again once it has processed the previous response.
     wait_until("lookups fail", || table.lock().failures >= 2);
     let asked = gateway.ask(GET);
     assert_eq!(asked.body, "new");
@@ -91,7 +91,7 @@ fn name_with_several_addresses_is_several_servers() {
     let gateway = gateway(upstream.clone(), fleet.clone());
     let bodies: Vec<String> = (0..30)
         .map(|_| gateway.ask(POST))
-        .map(|answer| answer.body)
+        .map(|response| response.body)
         .collect();
     let of = |body: &str| bodies.iter().filter(|known| *known == body).count();
     assert!(of("one") >= 10 && of("other") >= 10, "{bodies:?}");
@@ -147,10 +147,10 @@ fn name_that_is_unknown_is_502_until_it_is_known() {
     let mut upstream = named(one.address);
     upstream.resolve_every = Micros::from_secs(3600);
     let gateway = gateway(upstream, UpstreamHealth::with_names(&table));
-    let answer = gateway.ask(GET);
+    let response = gateway.ask(GET);
     assert!(
-        answer.status == 502 && answer.body.contains("upstream-unreachable"),
-        "{answer:?}"
+        response.status == 502 && response.body.contains("upstream-unreachable"),
+        "{response:?}"
     );
     resolve(&table, &[one.address]);
     assert_eq!(
@@ -161,7 +161,7 @@ fn name_that_is_unknown_is_502_until_it_is_known() {
 }
 
 #[test]
-fn name_last_good_answer_outlives_a_reload_while_the_resolver_fails() {
+fn name_last_addresses_outlive_a_reload_while_the_resolver_fails() {
     let (one, _, _) = two("one", "other");
     let table = Table::default();
     resolve(&table, &[one.address]);
@@ -184,7 +184,7 @@ fn name_last_good_answer_outlives_a_reload_while_the_resolver_fails() {
 }
 
 #[test]
-fn name_that_is_answered_slowly_does_not_hold_up_the_other_servers() {
+fn name_resolved_slowly_does_not_hold_up_the_other_servers() {
     let (one, _, _) = two("one", "other");
     let table = Table::default();
     resolve(&table, &[one.address]);

@@ -4,9 +4,9 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, mpsc};
 
-use super::wire::{DEADLINE, field, is_end_with_trailers};
+use super::wire::{DEADLINE, header, is_end_with_trailers};
 
-/// A plain answer.
+/// A plain response.
 pub(super) const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 /// An upstream that plays a script on each connection and records every byte it receives.
@@ -100,12 +100,12 @@ impl Origin {
         }
     }
 
-    /// Answers every request with the same bytes, connections kept.
-    pub(super) fn answering(answer: &'static str) -> Self {
+    /// Sends the same bytes for every request, and keeps connections open.
+    pub(super) fn responding(response: &'static str) -> Self {
         Self::start(move |conn| {
             loop {
                 conn.request()?;
-                conn.send(answer)?;
+                conn.send(response)?;
             }
         })
     }
@@ -162,11 +162,12 @@ impl Conn {
             let Some((head, body)) = text.split_once("\r\n\r\n") else {
                 continue;
             };
-            let whole = if field(head, "transfer-encoding").is_some() {
+            let whole = if header(head, "transfer-encoding").is_some() {
                 body.ends_with("0\r\n\r\n") || is_end_with_trailers(body.as_bytes())
             } else {
                 body.len()
-                    >= field(head, "content-length").map_or(0, |length| length.parse().unwrap_or(0))
+                    >= header(head, "content-length")
+                        .map_or(0, |length| length.parse().unwrap_or(0))
             };
             if whole {
                 return Ok(text);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 
-use super::wire::{Answer, DEADLINE, dial, read_answer};
+use super::wire::{DEADLINE, RawResponse, dial, read_response};
 use crate::body::{Ended, Guard, Guarded, Received, ResponseBody};
 use crate::forward::{ForwardContext, Forwarder, UpstreamHealth};
 use crate::framing;
@@ -266,11 +266,11 @@ impl Gateway {
         dial(self.address)
     }
 
-    /// The answer to `request`, on a connection of its own.
-    pub(super) fn ask(&self, request: &str) -> Answer {
+    /// The response to `request`, on a connection of its own.
+    pub(super) fn ask(&self, request: &str) -> RawResponse {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).expect("sent");
-        read_answer(&mut stream)
+        read_response(&mut stream)
     }
 
     /// Everything sent back until the connection closes.
@@ -278,7 +278,7 @@ impl Gateway {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).expect("sent");
         let mut out = Vec::new();
-        // A reset after the answer is an end too.
+        // A reset after the response is an end too.
         let _ = stream.read_to_end(&mut out);
         String::from_utf8_lossy(&out).into_owned()
     }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use super::origin::{OK, Origin};
 use super::relay::{conduct, gateway, gateway_with, route, upstream};
-use super::wire::{DEADLINE, read_answer, read_head};
+use super::wire::{DEADLINE, read_head, read_response};
 use crate::proxy_defaults::ProxyDefaults;
 use tollgate_limit::Micros;
 
@@ -63,7 +63,7 @@ fn a_websocket_passes_both_ways() {
 }
 
 #[test]
-fn what_a_client_says_right_behind_its_request_is_carried() {
+fn upgrade_bytes_right_after_the_request_are_forwarded() {
     let origin = echo();
     let gateway = gateway(upstream(origin.address));
     let mut client = gateway.connect();
@@ -114,7 +114,7 @@ fn the_end_of_one_side_is_the_others_at_once() {
 
 /// The gateway goes away while a message of each side is under way: both arrive whole, then the word of farewell.
 #[test]
-fn a_farewell_stands_between_two_messages() {
+fn upgrade_close_frame_is_sent_between_two_messages() {
     let (drained, go) = std::sync::mpsc::channel::<()>();
     let (told, heard) = std::sync::mpsc::channel();
     let go = std::sync::Mutex::new(go);
@@ -166,7 +166,7 @@ fn a_farewell_stands_between_two_messages() {
 }
 
 #[test]
-fn what_is_no_websocket_is_left_alone() {
+fn upgrade_other_than_websocket_is_not_changed() {
     let origin = Origin::start(|conn| {
         conn.until("\r\n\r\n")?;
         conn.send(
@@ -203,17 +203,17 @@ fn what_is_no_websocket_is_left_alone() {
 }
 
 #[test]
-fn an_upgrade_the_upstream_ignores_is_an_ordinary_answer() {
-    let origin = Origin::answering(OK);
+fn upgrade_ignored_by_the_upstream_is_an_ordinary_response() {
+    let origin = Origin::responding(OK);
     let gateway = gateway(upstream(origin.address));
     let mut client = gateway.connect();
     client.write_all(UPGRADE).expect("sent");
-    assert_eq!(read_answer(&mut client).body, "ok");
+    assert_eq!(read_response(&mut client).body, "ok");
 }
 
 #[test]
 fn other_protocols_are_not_passed_on() {
-    let origin = Origin::answering(OK);
+    let origin = Origin::responding(OK);
     let gateway = gateway(upstream(origin.address));
     let asked = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAA\r\n\r\n";
     assert_eq!(gateway.ask(asked).status, 200);
@@ -233,7 +233,7 @@ fn a_switch_to_something_else_is_502() {
     let gateway = gateway(upstream(origin.address));
     let mut client = gateway.connect();
     client.write_all(UPGRADE).expect("sent");
-    assert_eq!(read_answer(&mut client).status, 502);
+    assert_eq!(read_response(&mut client).status, 502);
 }
 
 /// An HTTP/2 client's WebSocket (RFC 8441), which the upstream gets as HTTP/1.1.
@@ -257,7 +257,7 @@ mod over_http2 {
         runtime.block_on(async { tokio::time::timeout(DEADLINE, test).await.expect("in time") })
     }
 
-    /// A client that has heard that it may: an answer comes behind the server's settings.
+    /// A client that knows that it may: a response comes after the server's settings.
     async fn client(gateway: &Gateway) -> http2::SendRequest<Empty<Bytes>> {
         let stream = tokio::net::TcpStream::connect(gateway.address)
             .await
@@ -267,11 +267,11 @@ mod over_http2 {
             .expect("an HTTP/2 server");
         tokio::spawn(connection);
         let plain = Request::builder().uri(format!("http://{}/", gateway.address));
-        let answer = sender
+        let response = sender
             .send_request(plain.body(Empty::new()).expect("a request"))
             .await
-            .expect("an answer");
-        assert_eq!(answer.status(), StatusCode::OK);
+            .expect("a response");
+        assert_eq!(response.status(), StatusCode::OK);
         sender
     }
 
@@ -287,7 +287,7 @@ mod over_http2 {
             .await
             .send_request(request)
             .await
-            .expect("an answer")
+            .expect("a response")
     }
 
     #[test]
@@ -340,8 +340,8 @@ mod over_http2 {
     }
 
     #[test]
-    fn what_is_no_tunnel_is_not_taken_for_one() {
-        let origin = Origin::answering(OK);
+    fn upgrade_without_101_is_no_tunnel() {
+        let origin = Origin::responding(OK);
         let gateway = gateway(upstream(origin.address));
         run(async {
             assert_eq!(
@@ -358,11 +358,11 @@ mod over_http2 {
             let plain = Request::builder()
                 .method(Method::CONNECT)
                 .uri("elsewhere.example:443");
-            let answer = client
+            let response = client
                 .send_request(plain.body(Empty::new()).expect("a request"))
                 .await
-                .expect("an answer");
-            assert_eq!(answer.status(), 501, "no tunnel to anywhere");
+                .expect("a response");
+            assert_eq!(response.status(), 501, "no tunnel to anywhere");
         });
     }
 }

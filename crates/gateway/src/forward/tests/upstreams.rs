@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::origin::{OK, Origin};
 use super::relay::{conduct, gateway, gateway_of, route, server, upstream};
-use super::wire::{read_answer, read_head, wait_until};
+use super::wire::{read_head, read_response, wait_until};
 use crate::forward::{ServerHealth, UpstreamHealth};
 use tollgate_limit::Micros;
 use tollgate_policy::upstream::{
@@ -19,8 +19,8 @@ const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
 const UNAVAILABLE: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
 
 #[test]
-fn a_status_is_retried_elsewhere_for_what_may_be_repeated() {
-    let (ill, well) = (Origin::answering(UNAVAILABLE), Origin::answering(OK));
+fn retry_on_status_goes_to_another_server_for_repeatable_requests() {
+    let (ill, well) = (Origin::responding(UNAVAILABLE), Origin::responding(OK));
     let mut two = upstream(ill.address);
     two.servers.push(server(well.address));
     two.balance = Balance::RoundRobin;
@@ -40,7 +40,7 @@ fn a_status_is_retried_elsewhere_for_what_may_be_repeated() {
 
 #[test]
 fn a_server_that_keeps_failing_is_left_out() {
-    let (ill, well) = (Origin::answering(UNAVAILABLE), Origin::answering(OK));
+    let (ill, well) = (Origin::responding(UNAVAILABLE), Origin::responding(OK));
     let mut two = upstream(ill.address);
     two.servers.push(server(well.address));
     two.balance = Balance::RoundRobin;
@@ -64,7 +64,7 @@ fn a_callers_own_deadline_speaks_against_no_server() {
             }
         }
     });
-    let well = Origin::answering(OK);
+    let well = Origin::responding(OK);
     let mut two = upstream(slow.address);
     two.servers.push(server(well.address));
     two.balance = Balance::RoundRobin;
@@ -76,7 +76,7 @@ fn a_callers_own_deadline_speaks_against_no_server() {
     let hasty = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/grpc\r\ngrpc-timeout: 200m\r\n\
                  Content-Length: 0\r\n\r\n";
     let told: Vec<_> = (0..4)
-        .map(|_| gateway.ask(hasty).field("grpc-status").map(str::to_owned))
+        .map(|_| gateway.ask(hasty).header("grpc-status").map(str::to_owned))
         .collect();
     assert_eq!(
         told.iter()
@@ -107,7 +107,7 @@ fn a_server_that_fails_its_health_checks_gets_no_requests() {
             }
         }
     });
-    let well = Origin::answering(OK);
+    let well = Origin::responding(OK);
     let mut two = upstream(ill.address);
     two.servers.push(server(well.address));
     two.balance = Balance::RoundRobin;
@@ -137,7 +137,7 @@ fn health_checks_count_a_redirection_as_good_and_silence_as_bad() {
             ))?;
         }
     });
-    // It listens, and answers nothing.
+    // It listens and never responds.
     let silent = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let mut two = upstream(moved.address);
     two.servers
@@ -162,7 +162,7 @@ fn health_checks_count_a_redirection_as_good_and_silence_as_bad() {
 }
 
 #[test]
-fn the_total_bound_cuts_an_answer_that_trickles() {
+fn total_timeout_cuts_off_a_slow_response() {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let origin = Origin::start(move |conn| {
@@ -176,18 +176,18 @@ fn the_total_bound_cuts_an_answer_that_trickles() {
     });
     let mut bounded = upstream(origin.address);
     bounded.timeouts.total = Some(Micros(200_000));
-    let answer = gateway(bounded).ask(GET);
+    let response = gateway(bounded).ask(GET);
     stop.store(true, Ordering::Relaxed);
     assert!(
-        answer.status == 200 && !answer.whole && answer.body.starts_with('x'),
+        response.status == 200 && !response.whole && response.body.starts_with('x'),
         "{}",
-        answer.head
+        response.head
     );
 }
 
 #[test]
 fn the_proxy_protocol_names_the_client_on_a_connection_of_its_own() {
-    let origin = Origin::answering(OK);
+    let origin = Origin::responding(OK);
     let mut told = upstream(origin.address);
     told.proxy_protocol = ProxyProtocol::V1;
     let gateway = gateway(told);
@@ -195,7 +195,7 @@ fn the_proxy_protocol_names_the_client_on_a_connection_of_its_own() {
         let mut client = gateway.connect();
         let from = client.local_addr().expect("connected");
         client.write_all(GET.as_bytes()).expect("sent");
-        assert_eq!(read_answer(&mut client).status, 200);
+        assert_eq!(read_response(&mut client).status, 200);
         let seen = origin.records().pop().expect("a connection");
         let expected = format!(
             "PROXY TCP4 127.0.0.1 127.0.0.1 {} {}\r\nGET / ",

@@ -1,4 +1,4 @@
-//! A raw client: its connections, and answers as they stand on the wire.
+//! A raw client: its connections, and responses as they are on the wire.
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -14,9 +14,9 @@ pub(super) fn dial(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// An answer as it stood on the wire.
+/// A response as it was on the wire.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct RawResponse {
     pub(super) status: u16,
     pub(super) head: String,
     pub(super) body: String,
@@ -24,13 +24,13 @@ pub(super) struct Answer {
     pub(super) whole: bool,
 }
 
-impl Answer {
-    pub(super) fn field(&self, name: &str) -> Option<&str> {
-        field(&self.head, name)
+impl RawResponse {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        header(&self.head, name)
     }
 }
 
-pub(super) fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
+pub(super) fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
     head.lines().find_map(|line| {
         let (left, right) = line.split_once(':')?;
         left.eq_ignore_ascii_case(name).then(|| right.trim())
@@ -48,8 +48,8 @@ pub(super) fn read_head(stream: &mut impl Read) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
-/// Reads one answer, leaving the connection behind it.
-pub(super) fn read_answer(stream: &mut impl Read) -> Answer {
+/// Reads one response, and leaves later bytes on the connection.
+pub(super) fn read_response(stream: &mut impl Read) -> RawResponse {
     let head = read_head(stream).expect("a head");
     let status = head
         .split(' ')
@@ -58,13 +58,13 @@ pub(super) fn read_answer(stream: &mut impl Read) -> Answer {
         .expect("a status");
     let (body, whole) = if status == 204 || status == 304 || status == 101 {
         (Vec::new(), true)
-    } else if let Some(length) = field(&head, "content-length") {
+    } else if let Some(length) = header(&head, "content-length") {
         let length = length.parse().expect("a length");
         let mut body = Vec::new();
         let _ = stream.take(length).read_to_end(&mut body);
         let whole = body.len() as u64 == length;
         (body, whole)
-    } else if field(&head, "transfer-encoding").is_some() {
+    } else if header(&head, "transfer-encoding").is_some() {
         let mut body = Vec::new();
         let mut byte = [0];
         let mut whole = true;
@@ -81,7 +81,7 @@ pub(super) fn read_answer(stream: &mut impl Read) -> Answer {
         let whole = stream.read_to_end(&mut body).is_ok();
         (body, whole)
     };
-    Answer {
+    RawResponse {
         status,
         head,
         body: String::from_utf8_lossy(&body).into_owned(),
@@ -93,7 +93,7 @@ pub(super) fn is_end_with_trailers(body: &[u8]) -> bool {
     body.ends_with(b"\r\n\r\n") && body.windows(5).any(|window| window == b"\r\n0\r\n")
 }
 
-/// Waits for what another thread does, at most [`DEADLINE`].
+/// Waits for an event of another thread, at most [`DEADLINE`].
 #[track_caller]
 pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let step = Duration::from_millis(5);

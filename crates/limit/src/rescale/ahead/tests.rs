@@ -32,7 +32,7 @@ fn draw(kept: &mut Kept, limit: &Algorithm, cost: u64, now: Timestamp) -> bool {
 
 /// However the clock steps, no key has more than the burst and what its forward movement brings.
 #[test]
-fn a_clock_that_steps_about_brings_what_it_has_moved_forward_and_no_more() {
+fn clock_that_jumps_adds_only_its_progress() {
     for seed in 0..400 {
         let mut rng = Rng::with_seed(seed);
         let (amount, burst) = (rng.u64(1..50), rng.u64(1..50));
@@ -61,7 +61,7 @@ fn a_clock_that_steps_about_brings_what_it_has_moved_forward_and_no_more() {
 }
 
 #[test]
-fn a_bucket_a_second_ahead_stands_still_and_one_further_ahead_is_pulled_with_what_it_has() {
+fn bucket_a_second_ahead_stays_and_one_further_ahead_is_pulled_back() {
     let now = Timestamp::from_micros(1_760_000_000_000_000);
     for kind in [
         Kind::TokenBucket,

@@ -18,7 +18,7 @@ pub(super) fn whole(span: Duration) -> Drain {
 }
 
 #[test]
-fn a_drain_finishes_what_is_under_way_and_then_ends() {
+fn drain_finishes_requests_in_progress_and_then_ends() {
     let server = start(Settings::default());
     let mut held = server.connect();
     held.write_all(b"GET /hold HTTP/1.1\r\nhost: a\r\n\r\n")
@@ -45,7 +45,7 @@ fn a_drain_finishes_what_is_under_way_and_then_ends() {
 }
 
 #[test]
-fn a_drain_leaves_a_moment_to_who_asks_at_that_moment_and_no_longer() {
+fn drain_grants_a_grace_period_to_a_client_that_begins_a_request() {
     for awake in [Duration::from_secs(60), Duration::from_millis(20)] {
         let rests = awake < Duration::from_secs(1);
         let asked = |grace: Duration| {
@@ -92,7 +92,7 @@ fn a_drain_leaves_a_moment_to_who_asks_at_that_moment_and_no_longer() {
 }
 
 #[test]
-fn what_came_behind_the_last_answer_of_a_drain_does_not_take_that_back() {
+fn drain_bytes_after_the_last_request_do_not_lose_its_response() {
     for round in 0..20 {
         let server = start(Settings::default());
         let mut held = server.connect();

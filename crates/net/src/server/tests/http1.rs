@@ -24,7 +24,7 @@ fn undated(text: &str) -> String {
 }
 
 #[test]
-fn requests_are_answered_in_their_order_wherever_their_bytes_are_cut() {
+fn http1_responses_come_in_order_with_any_cut_of_the_bytes() {
     let server = start(Settings::default());
     let expected = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nGET /1\
         HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\ntwo\
@@ -82,7 +82,7 @@ fn an_unread_body_is_skipped_where_it_is_there_and_ends_its_connection_where_not
 }
 
 #[test]
-fn an_answer_is_as_long_as_it_says_or_the_last_on_its_connection() {
+fn http1_response_unlike_its_length_is_the_last_on_its_connection() {
     let server = start(Settings::default());
     let ask = |path: &str| {
         let last = "GET /last HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
@@ -115,7 +115,7 @@ fn an_answer_is_as_long_as_it_says_or_the_last_on_its_connection() {
 }
 
 #[test]
-fn a_client_of_http_1_0_is_not_told_to_continue() {
+fn http1_0_client_gets_no_100_continue() {
     let server = start(Settings::default());
     let mut stream = server.connect();
     stream
@@ -135,7 +135,7 @@ fn a_client_of_http_1_0_is_not_told_to_continue() {
 }
 
 #[test]
-fn an_early_answer_to_a_last_request_ends_before_its_body_does() {
+fn http1_early_response_to_the_last_request_ends_before_its_body() {
     // Only the body's own deadline would end it otherwise.
     let server = start(Settings {
         body_idle: Duration::from_secs(600),
@@ -186,7 +186,7 @@ fn a_body_read_after_an_early_response_has_time_as_long_as_it_arrives() {
 }
 
 #[test]
-fn what_follows_a_refused_head_is_never_a_request() {
+fn http1_bytes_after_a_refused_head_are_never_a_request() {
     let server = start(Settings::default());
     for bad in [
         "GET /\r\n\r\n",
@@ -283,7 +283,7 @@ fn garbage_is_refused_or_ends_its_connection() {
 }
 
 #[test]
-fn what_a_caller_asks_ahead_is_bounded() {
+fn http1_pipelined_requests_are_bounded() {
     let server = start(Settings::default());
     let mut stream = server.connect();
     stream
@@ -308,7 +308,7 @@ fn what_a_caller_asks_ahead_is_bounded() {
 }
 
 #[test]
-fn an_answer_without_its_end_is_no_whole_answer_even_over_http10() {
+fn http1_0_response_without_its_end_is_visibly_truncated() {
     let server = start(Settings::default());
     let answer = server.talk(b"GET /broken HTTP/1.1\r\nhost: a\r\n\r\n");
     assert!(answer.ends_with("3\r\nabc\r\n"), "no last chunk: {answer}");

@@ -13,7 +13,7 @@ use crate::server::Settings;
 use crate::worker::AWAKE_MAX;
 
 #[test]
-fn a_head_that_does_not_end_is_answered_408_in_time() {
+fn timeout_head_that_does_not_end_gets_408() {
     let server = start(Settings {
         header_read: Duration::from_secs(1),
         ..Settings::default()
@@ -171,7 +171,7 @@ fn a_connection_whose_last_request_had_a_body_rests_too() {
 }
 
 #[test]
-fn a_request_that_is_being_answered_is_not_idle() {
+fn timeout_request_in_progress_is_not_idle() {
     let settings = Settings {
         keep_alive: Duration::from_millis(500),
         header_read: Duration::from_millis(500),
@@ -239,7 +239,7 @@ fn a_caller_whose_streams_have_no_window_is_cut_off() {
 }
 
 #[test]
-fn http2_answer_that_is_not_taken_is_asked_for_one_piece_and_no_more() {
+fn http2_response_not_read_is_polled_for_one_piece_only() {
     let server = start(Settings::default());
     run(async {
         let stream = tokio::net::TcpStream::connect(server.address)

@@ -88,7 +88,7 @@ fn answered(client: &mut Client) {
 }
 
 #[test]
-fn a_caller_that_asked_nothing_is_told_nothing_but_goodbye_in_a_drain_and_one_that_began_408() {
+fn tls_drain_sends_close_notify_to_an_idle_client_and_408_to_one_that_began() {
     let (server, config) = encrypted(Settings {
         header_read: Duration::from_secs(1),
         ..Settings::default()
@@ -118,7 +118,7 @@ fn a_caller_that_asked_nothing_is_told_nothing_but_goodbye_in_a_drain_and_one_th
 }
 
 #[test]
-fn a_caller_that_asks_nothing_in_time_is_told_nothing_but_goodbye() {
+fn tls_idle_client_gets_close_notify_only() {
     let (server, config) = encrypted(Settings {
         header_read: Duration::from_millis(300),
         ..Settings::default()

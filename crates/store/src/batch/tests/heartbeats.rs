@@ -49,7 +49,7 @@ impl Places {
 
 /// With far more corrections waiting than a call takes, and more buckets held than it can tell of.
 #[tokio::test]
-async fn a_heartbeat_tells_of_exactly_the_places_that_stand_however_much_waits_before_it() {
+async fn heartbeat_reports_exactly_the_held_places_in_any_queue() {
     let server = Rc::new(Made::new(Places::default(), Places::answer));
     let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
     let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));
@@ -136,7 +136,7 @@ impl Busy {
 }
 
 #[tokio::test]
-async fn a_lane_that_always_has_work_tells_of_every_place_held_and_keeps_house() {
+async fn lane_always_busy_reports_every_held_place_and_keeps_house() {
     let server = Rc::new(Made::new(Busy::default(), Busy::answer));
     let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
     let places = limit("places", &terms(Kind::InFlight, 1 << 40, Micros::ZERO));

@@ -100,7 +100,7 @@ pub(super) fn owing() -> (Arc<Shared>, Arc<Owes>) {
 }
 
 #[tokio::test]
-async fn charges_whose_answer_is_lost_are_not_sent_again_and_the_others_are() {
+async fn owed_charges_with_a_lost_response_are_not_sent_again() {
     let (shared, owes) = owing();
     let never = Made::new((), async |(), _: &Batch| std::future::pending().await);
     let charged = super::super::owed::charge(&shared, &never, &()).await;
@@ -231,7 +231,7 @@ async fn corrections_that_were_not_made_are_put_back_as_far_as_there_is_room() {
 }
 
 #[tokio::test]
-async fn requests_that_did_not_fit_in_a_call_are_told_by_their_own_deadline() {
+async fn requests_that_did_not_fit_in_a_call_fail_by_their_own_deadline() {
     let clock = Clock::system();
     let shared = Shared::new(clock.clone(), Micros::from_secs(60), true);
     shared.lanes_up.store(1, Ordering::Relaxed);
@@ -329,7 +329,7 @@ impl StandIn for Told {
 }
 
 #[test]
-fn substitute_named_while_a_heartbeat_counts_is_told_the_new_count() {
+fn substitute_named_while_a_heartbeat_counts_gets_the_new_count() {
     let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
     shared.shared_by(2);
     let told = Arc::new(Told {
@@ -345,7 +345,7 @@ fn substitute_named_while_a_heartbeat_counts_is_told_the_new_count() {
 }
 
 #[tokio::test]
-async fn requests_of_a_call_that_failed_are_told_whether_they_may_have_been_charged() {
+async fn requests_of_a_failed_call_know_whether_they_may_have_been_charged() {
     type Fails = fn(String) -> Trouble;
     let troubles: [(Fails, bool); 6] = [
         (Trouble::Lost, true),

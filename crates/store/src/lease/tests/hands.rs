@@ -49,7 +49,7 @@ fn units_in_hand_for_too_long_are_forfeited_and_the_rest_of_their_lease_is_not()
 }
 
 #[test]
-fn a_return_that_is_lost_is_told_again_as_long_as_it_matters() {
+fn lease_return_lost_is_sent_again_as_long_as_it_matters() {
     let clock = Clock::manual(START);
     let (leases, held, lease) = place(&clock);
     let id = lease(5, None);

@@ -45,7 +45,7 @@ fn owing(table: &Table, whose: Whose) -> Moving {
 
 /// A caller that uses the successor while a table moves has its debt there, even if only one other caller has moved.
 #[test]
-fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_owes_what_the_rest_has_not_brought_yet() {
+fn moved_key_redirected_during_a_move_owes_the_units_not_yet_moved() {
     let last = Whose::Floor {
         first: u64::MAX - 1,
         last: u64::MAX,

@@ -216,7 +216,7 @@ fn where_debts_shrink_a_word_is_the_tags_own_even_if_it_is_locked() {
 }
 
 #[test]
-fn where_debts_shrink_who_came_only_after_a_word_was_read_is_not_told_that_word() {
+fn shrinking_debts_newcomer_after_the_read_gets_no_old_value() {
     explore(|| {
         let words = full_from_first();
         let shared = Arc::clone(&words);
@@ -236,7 +236,7 @@ fn where_debts_shrink_who_came_only_after_a_word_was_read_is_not_told_that_word(
 }
 
 #[test]
-fn where_debts_shrink_who_is_being_forgotten_owes_its_own_or_what_it_will_inherit() {
+fn shrinking_debts_forgotten_key_owes_its_own_or_the_inherited() {
     explore(|| {
         let words = full();
         let shared = Arc::clone(&words);
@@ -438,7 +438,7 @@ fn a_look_at_every_slot_while_grants_go_on_shows_each_debt_as_it_was_or_is() {
 
 /// As several limits are drawn from: the slot is scanned for, not peeked at.
 #[test]
-fn a_scan_finds_what_a_peek_finds() {
+fn local_scan_finds_the_same_as_a_peek() {
     explore(|| {
         let words = full();
         let shared = Arc::clone(&words);

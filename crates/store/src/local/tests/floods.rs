@@ -39,7 +39,7 @@ fn a_flood_of_keys_into_a_small_table_grants_no_key_a_second_burst() {
 
 /// Ten new keys in the time of a unit for each slot there is, and among them callers who ask as much as they may.
 #[test]
-fn a_flood_of_keys_refuses_few_of_those_who_behave_and_grants_none_too_much() {
+fn local_flood_of_keys_refuses_few_other_callers_and_grants_none_too_much() {
     const CALLERS: usize = 1000;
     let (interval, burst) = (60_000_000, 10);
     let terms = terms(Kind::TokenBucket, 1, Micros(interval), burst);

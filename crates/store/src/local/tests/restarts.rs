@@ -177,7 +177,7 @@ fn a_damaged_snapshot_is_an_error_and_never_a_panic() {
 
 /// One whose sum is right and whose numbers are not: it may hold too much or too little, and nothing fails by it.
 #[test]
-fn a_forged_snapshot_is_an_error_or_a_store_that_answers() {
+fn snapshot_forged_is_an_error_or_a_working_store() {
     use std::hash::Hasher;
     let limits = one_of_each();
     let clock = Clock::manual(START);

@@ -121,7 +121,7 @@ fn under_contention_three_limits_are_charged_together_or_not_at_all() {
 }
 
 #[test]
-fn several_buckets_answer_as_locked_ones_do() {
+fn local_several_buckets_decide_as_if_locked() {
     // Known ones, and in a table of one set keys that come and go.
     for (keys, memory) in [(6, 1 << 20), (24, 128)] {
         let limits = [(1, 7, 9), (3, 60, 5), (1, 86_400, 30)];

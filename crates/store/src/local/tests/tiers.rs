@@ -61,7 +61,7 @@ fn tier_of_a_caller_changed_carries_units_over_and_adds_none() {
 }
 
 #[test]
-fn tier_changed_keeps_places_held_and_what_is_given_back() {
+fn tier_changed_keeps_places_held_and_refunds() {
     let [own, pro] = tiers(Kind::InFlight, 1, 3, 1 << 20);
     let places = store(&[Arc::clone(&own), Arc::clone(&pro)]);
     assert_eq!(granted(&places, &pro, b"k"), 3);

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cluster_slot_of_a_tag_is_what_redis_says_it_is() {
+    fn cluster_slot_of_a_tag_equals_that_of_redis() {
         // Results of CLUSTER KEYSLOT for each.
         for (tag, slot) in [
             ("123456789", 12_739),

@@ -59,7 +59,7 @@ async fn a_socket_is_no_tunnel_before_the_body_has_been_read() {
 }
 
 #[tokio::test]
-async fn what_was_read_behind_a_request_is_the_first_of_its_tunnel() {
+async fn upgrade_bytes_read_after_the_request_are_first_in_the_tunnel() {
     let (near, mut far) = UnixStream::pair().expect("sockets");
     let mut core = Core::new(
         Transport::Plain(Plain::Unix(near)),

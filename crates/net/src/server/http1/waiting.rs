@@ -1,0 +1,144 @@
+//! Between two requests: reads the next head, with its deadlines, and frees the memory of an idle
+//! connection.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::{Connection, Stop};
+use crate::server::Handler;
+use crate::timers::pause;
+use crate::worker::Task;
+
+/// The event that is awaited between two requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// The rest of a head.
+    Head,
+    /// A request's first byte.
+    Idle,
+    /// None so far.
+    Unset,
+}
+
+impl<H: Handler> Connection<H> {
+    /// Reads until a head is complete and stored in [`Connection::head`].
+    pub(super) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
+        let mut core = self.core.borrow_mut();
+        loop {
+            if !core.input.is_empty() {
+                match core.read_head(self.limits) {
+                    Ok(Some(head)) => {
+                        self.head = Some(head);
+                        return Poll::Ready(Ok(()));
+                    }
+                    Ok(None) => {}
+                    Err(bad) => return Poll::Ready(Err(Stop::Bad(bad))),
+                }
+            }
+            match core.poll_fill(cx, 0) {
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Stop::Done)),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Pending => break,
+            }
+        }
+        let has_begun = !core.input.is_empty();
+        drop(core);
+        self.poll_time(cx, has_begun).map(Err)
+    }
+
+    /// Called while a head is awaited; `has_begun` says whether part of it has arrived. Ready when that
+    /// has lasted too long.
+    fn poll_time(&mut self, cx: &mut Context<'_>, has_begun: bool) -> Poll<Stop> {
+        let waits = if has_begun || (self.fresh && !self.draining) {
+            Waits::Head
+        } else {
+            Waits::Idle
+        };
+        if waits != self.waits {
+            self.waits = waits;
+            if self.wait(waits) {
+                return Poll::Ready(Stop::Rest);
+            }
+        }
+        if !self.draining && self.task.poll_drain(cx).is_ready() {
+            self.draining = true;
+            if !has_begun {
+                // A request that has not begun has only a short time to begin.
+                self.keep_no_longer();
+                self.waits = Waits::Idle;
+                self.deadline.reset(self.task.worker().grace());
+            }
+        }
+        std::task::ready!(self.deadline.poll_passed(cx));
+        Poll::Ready(match self.waits {
+            _ if self.resting => Stop::Rest,
+            _ if self.draining && !has_begun => Stop::Done,
+            Waits::Head => Stop::TooSlow,
+            Waits::Idle | Waits::Unset => Stop::Idle,
+        })
+    }
+
+    /// Sets the deadline for the awaited event; returns whether the connection should rest at once.
+    fn wait(&mut self, waits: Waits) -> bool {
+        self.keep_no_longer();
+        let settings = &self.served.settings;
+        if waits == Waits::Head {
+            self.deadline.reset(settings.header_read);
+        } else if self.draining {
+            self.deadline.reset(self.task.worker().grace());
+        } else if self.idle_left <= settings.awake {
+            self.deadline.reset(self.idle_left);
+        } else {
+            // If many other idle connections have kept their memory, this one does not.
+            self.awake = self.task.worker().stay_awake();
+            self.resting = true;
+            self.deadline.reset(settings.awake);
+            return self.awake.is_none();
+        }
+        false
+    }
+
+    fn keep_no_longer(&mut self) {
+        (self.resting, self.awake) = (false, None);
+    }
+
+    /// Waits, without memory, for the next request to begin; `false`: close the connection.
+    pub(super) async fn rest(&mut self) -> bool {
+        self.resting = false;
+        let kept = self
+            .awake
+            .take()
+            .map_or(Duration::ZERO, |_| self.served.settings.awake);
+        {
+            let mut core = self.core.borrow_mut();
+            core.input.release();
+            core.output.release();
+            core.requests.release();
+        }
+        let stats = &self.served.shared.stats;
+        stats.rested.add();
+        self.deadline.reset(self.idle_left.saturating_sub(kept));
+        tokio::select! {
+            biased;
+            () = std::future::poll_fn(|cx| self.core.borrow_mut().poll_readable(cx)) => {
+                // TLS has records that are not part of a request: a client that sends only those
+                // stays idle.
+                self.idle_left = self.deadline.left();
+                self.waits = Waits::Unset;
+                true
+            }
+            () = drained(&self.task) => false,
+            () = &mut self.deadline => {
+                stats.idle_closed.add();
+                false
+            }
+        }
+    }
+}
+
+/// Ready once the worker drains and the grace period has passed in which a client may still be
+/// sending a request.
+async fn drained(task: &Task) {
+    std::future::poll_fn(|context| task.poll_drain(context)).await;
+    pause(task.worker().grace()).await;
+}

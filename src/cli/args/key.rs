@@ -1,0 +1,159 @@
+//! Arguments of `tollgate key`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::GatewaysAndFormat;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Key {
+    #[command(subcommand)]
+    pub(in crate::cli) verb: KeyVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum KeyVerb {
+    /// Show how each bucket of a caller stands; nothing is charged
+    Show(KeyShow),
+    /// Fill a caller's buckets; an operator's change, which the gateway records
+    Reset(KeyReset),
+    /// Give a caller other numbers, or no limit, for a while
+    Raise(KeyRaise),
+    /// Refuse every request of a caller for a while
+    Block(KeyBlock),
+    /// End a caller's overrides before their time
+    Lift(KeyLift),
+}
+
+/// The operator who asks for a change, and the reason.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Change {
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT")]
+    pub(in crate::cli) reason: String,
+    /// A file with the operator's bearer token [default: the environment variable TOLLGATE_TOKEN; none over a Unix socket]
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) token_file: Option<PathBuf>,
+    /// Only say what would be changed
+    #[arg(long)]
+    pub(in crate::cli) dry_run: bool,
+}
+
+/// How long an override lasts.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(in crate::cli) struct Lasts {
+    /// How long, 30 days at most
+    #[arg(long = "for", value_name = "DURATION")]
+    pub(in crate::cli) lasts: Option<String>,
+    /// Until when, in RFC 3339 form
+    #[arg(long, value_name = "TIME")]
+    pub(in crate::cli) until: Option<String>,
+}
+
+/// A caller, by its key.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Caller {
+    /// The identity as the file names it, `address`, or `everyone`
+    pub(in crate::cli) identity: String,
+    /// The caller: its name in the list of callers, or its key; a key of several parts has a value for each
+    pub(in crate::cli) values: Vec<String>,
+}
+
+/// The caller whose limits are changed.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ChangedKey {
+    #[command(flatten)]
+    pub(in crate::cli) caller: Caller,
+    /// The limit [default: every limit that the identity alone decides]
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) limit: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tollgate key raise tenant acme --limit search --rate 1000/minute --for 1h --reason 'ticket 4711'\n  \
+    tollgate key raise address 192.0.2.7 --unlimited --until 2030-01-31T18:00:00Z --reason 'load test'\n\n\
+    Numbers are for one limit: name it, if the caller has several. They may also be lower. Nothing is refilled, neither then nor at the end.\n\n\
+    Exit code: 0 every gateway has done it, 1 one has not, 2 wrong use."
+)]
+pub(in crate::cli) struct KeyRaise {
+    #[command(flatten)]
+    pub(in crate::cli) key: ChangedKey,
+    /// The rate, such as 1000/minute
+    #[arg(long, value_name = "RATE", required_unless_present_any = ["burst", "unlimited"])]
+    pub(in crate::cli) rate: Option<String>,
+    /// The most at once [default: the limit's own, or the number of the rate where the limit has none]
+    #[arg(long, value_name = "UNITS")]
+    pub(in crate::cli) burst: Option<u64>,
+    /// No limit at all
+    #[arg(long, conflicts_with_all = ["rate", "burst"])]
+    pub(in crate::cli) unlimited: bool,
+    #[command(flatten)]
+    pub(in crate::cli) lasts: Lasts,
+    #[command(flatten)]
+    pub(in crate::cli) change: Change,
+    #[command(flatten)]
+    pub(in crate::cli) asked: GatewaysAndFormat,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  tollgate key block address 192.0.2.7 --for 10m --reason 'scans the API'\n\n\
+    Requests get 429 with a Retry-After until the end, and charge nothing. Without --limit every limit of the caller blocks.\n\n\
+    Exit code: 0 every gateway has done it, 1 one has not, 2 wrong use."
+)]
+pub(in crate::cli) struct KeyBlock {
+    #[command(flatten)]
+    pub(in crate::cli) key: ChangedKey,
+    #[command(flatten)]
+    pub(in crate::cli) lasts: Lasts,
+    #[command(flatten)]
+    pub(in crate::cli) change: Change,
+    #[command(flatten)]
+    pub(in crate::cli) asked: GatewaysAndFormat,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  tollgate key lift tenant acme --reason 'their job is done'\n\n\
+    Exit code: 0 every gateway has done it, 1 one has not, 2 wrong use."
+)]
+pub(in crate::cli) struct KeyLift {
+    #[command(flatten)]
+    pub(in crate::cli) key: ChangedKey,
+    #[command(flatten)]
+    pub(in crate::cli) change: Change,
+    #[command(flatten)]
+    pub(in crate::cli) asked: GatewaysAndFormat,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tollgate key reset tenant acme --reason 'their job ran twice' --token-file token.txt\n  \
+    tollgate key reset address 192.0.2.7 --limit search --reason 'ticket 4711' --admin unix:/run/tollgate/admin.sock\n\n\
+    Of several gateways each is asked: local buckets are in every gateway, shared ones are in their store.\n\n\
+    Exit code: 0 every gateway has done it, 1 one has not, 2 wrong use."
+)]
+pub(in crate::cli) struct KeyReset {
+    #[command(flatten)]
+    pub(in crate::cli) key: ChangedKey,
+    #[command(flatten)]
+    pub(in crate::cli) change: Change,
+    #[command(flatten)]
+    pub(in crate::cli) asked: GatewaysAndFormat,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tollgate key show tenant acme\n  tollgate key show address 192.0.2.7\n  \
+    tollgate key show everyone --admin 10.0.0.1:9180,10.0.0.2:9180\n\n\
+    Exit code: 0 every gateway has told, 1 one has not, 2 wrong use."
+)]
+pub(in crate::cli) struct KeyShow {
+    #[command(flatten)]
+    pub(in crate::cli) caller: Caller,
+    #[command(flatten)]
+    pub(in crate::cli) asked: GatewaysAndFormat,
+}

@@ -1,0 +1,125 @@
+//! Arguments of the verbs that ask running gateways.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{ConfigFile, Format};
+
+/// The running gateways that a verb asks.
+#[derive(Clone, Debug, Args)]
+pub(in crate::cli) struct Gateways {
+    /// The admin listeners of the gateways, separated by commas [default: the one in the configuration, else 127.0.0.1:9180]
+    #[arg(
+        long,
+        value_name = "ADDRESSES",
+        env = "TOLLGATE_ADMIN",
+        value_delimiter = ','
+    )]
+    pub(in crate::cli) admin: Vec<String>,
+    /// The configuration that names the admin listener [env: TOLLGATE_CONFIG] [default: gateway.toml]
+    #[arg(short, long, value_name = "FILE")]
+    pub(in crate::cli) config: Option<PathBuf>,
+    /// The time limit for one gateway, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 2_000)]
+    pub(in crate::cli) timeout: u64,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tollgate overrides\n  tollgate overrides --admin 10.0.0.1:9180,10.0.0.2:9180 --format json\n\n\
+    Exit code: 0 every gateway has told, 1 one has not, 2 wrong use."
+)]
+pub(in crate::cli) struct ListOverrides {
+    #[command(flatten)]
+    pub(in crate::cli) asked: GatewaysAndFormat,
+}
+
+/// The running gateways that a verb asks, and the form of its output.
+#[derive(Clone, Debug, Args)]
+pub(in crate::cli) struct GatewaysAndFormat {
+    #[command(flatten)]
+    pub(in crate::cli) gateways: Gateways,
+    /// The output format
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(in crate::cli) format: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tollgate why 911ebf3367ebd001\n  \
+    tollgate why 911ebf3367ebd001 --admin 10.0.0.1:9180,10.0.0.2:9180\n\n\
+    A gateway keeps its last refusals by limits in 8 MiB.\n\n\
+    Exit code: 0 the refusal is explained, 1 no gateway knows it or responds, 2 wrong use.")]
+pub(in crate::cli) struct Why {
+    /// The decision id: `decision_id` of a refusal's body, `id` of the access log
+    #[arg(value_name = "DECISION-ID")]
+    pub(in crate::cli) id: String,
+    #[command(flatten)]
+    pub(in crate::cli) asked: GatewaysAndFormat,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tollgate top\n  \
+    tollgate top --admin 10.0.0.1:9180,10.0.0.2:9180\n  tollgate top --once | head\n\n\
+    It shows who is refused and until when, who has used four fifths, every limit with its rates, and whether the limits are exact. \
+    `q` ends it.\n\n\
+    Exit code: 0 good, 1 no gateway responds (--once), 2 wrong use.")]
+pub(in crate::cli) struct Top {
+    #[command(flatten)]
+    pub(in crate::cli) gateways: Gateways,
+    /// Print one frame without colours, and end
+    #[arg(long)]
+    pub(in crate::cli) once: bool,
+    /// The time between two looks, in milliseconds
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 1_000,
+        conflicts_with = "once"
+    )]
+    pub(in crate::cli) every: u64,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tollgate log-level\n  \
+    tollgate log-level debug --for 10m --reason 'handshakes fail' --token-file token.txt\n\n\
+    Without --for the level stays until the next change or start.\n\n\
+    Exit code: 0 every gateway has told or done it, 1 one has not, 2 wrong use.")]
+pub(in crate::cli) struct LogLevel {
+    /// The least serious message that is logged: error, warn, info, debug, trace [default: only show the level]
+    #[arg(requires = "reason")]
+    pub(in crate::cli) level: Option<String>,
+    /// For how long, 30 days at most; then the level of the file is in force again
+    #[arg(long = "for", value_name = "DURATION", requires = "level")]
+    pub(in crate::cli) lasts: Option<String>,
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT", requires = "level")]
+    pub(in crate::cli) reason: Option<String>,
+    /// A file with the operator's bearer token [default: the environment variable TOLLGATE_TOKEN; none over a Unix socket]
+    #[arg(long, value_name = "FILE", requires = "level")]
+    pub(in crate::cli) token_file: Option<PathBuf>,
+    /// Only say what would be changed
+    #[arg(long, requires = "level")]
+    pub(in crate::cli) dry_run: bool,
+    #[command(flatten)]
+    pub(in crate::cli) asked: GatewaysAndFormat,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tollgate health\n  tollgate health --live --admin 127.0.0.1:9180\n\n\
+    Exit code: 0 the gateway is ready, 1 it is not or does not respond, 2 wrong use or an unknown admin listener."
+)]
+pub(in crate::cli) struct Health {
+    /// The gateway's admin listener [default: the one in the configuration, else 127.0.0.1:9180]
+    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_ADMIN")]
+    pub(in crate::cli) admin: Option<String>,
+    #[command(flatten)]
+    pub(in crate::cli) config: ConfigFile,
+    /// Ask whether the process is alive, not whether it is ready
+    #[arg(long)]
+    pub(in crate::cli) live: bool,
+    /// The time limit, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 2_000)]
+    pub(in crate::cli) timeout: u64,
+}
