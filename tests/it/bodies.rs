@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use tollgate_testkit::eventually;
+
 use crate::harness::client::Answer;
 use crate::harness::{Connection, Gateway, Upstream};
 
@@ -189,8 +191,8 @@ fn body_that_servers_could_read_differently_is_refused() {
     let answer = post(&mut connection, "/mcp", "", &call("a"));
     assert_eq!(
         left(&answer, "total"),
-        Some(99),
-        "a refused body is charged on nothing"
+        Some(100 - 11 - 1),
+        "a refused body is charged for everyone"
     );
 }
 
@@ -358,6 +360,48 @@ limits = ["operation"]
 }
 
 #[test]
+fn body_that_is_refused_is_charged_by_address_and_for_everyone() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        r#"
+[limits.model]
+rate = "100/day"
+per = "json:model"
+when_missing = "refuse"
+
+[limits.client]
+rate = "3/day"
+per = "address"
+
+[limits.errors]
+rate = "2/day"
+per = "everyone"
+count = ["415"]
+
+[[routes]]
+match = "/**"
+upstream = "{}"
+limits = ["model", "client", "errors"]
+"#,
+        upstream.url()
+    ));
+    let ask = |fields: &str, body: &str| post(&mut gateway.connect(), "/", fields, body).status;
+    assert_eq!(ask("", "{"), 400);
+    assert_eq!(ask("Content-Encoding: gzip\r\n", "xx"), 415);
+    assert_eq!(ask("", r#"{"model":"a","model":"b"}"#), 400);
+    let refused = post(&mut gateway.connect(), "/", "", "{");
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    assert_eq!(left(&refused, "client"), Some(0));
+    assert_eq!(left(&refused, "errors"), None, "400 is not counted there");
+    assert_eq!(
+        ask("", r#"{"model":"a"}"#),
+        429,
+        "the same for a body that is read"
+    );
+    assert!(upstream.seen().is_empty());
+}
+
+#[test]
 fn body_that_stalls_before_the_decision_is_refused_in_time() {
     let (upstream, searches) = (Upstream::hello(), Upstream::hello());
     let config = format!(
@@ -368,11 +412,15 @@ fn body_that_stalls_before_the_decision_is_refused_in_time() {
     let mut connection = gateway.connect();
     connection.send("POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{");
     assert_eq!(connection.answer("POST").status, 408);
-    // A client that leaves meanwhile is charged on nothing.
     let mut gone = gateway.connect();
     gone.send("POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{");
     drop(gone);
-    let answer = post(&mut gateway.connect(), "/mcp", "", &call("a"));
-    assert_eq!(left(&answer, "total"), Some(99));
-    assert_eq!(upstream.seen().len(), 1);
+    let mut connection = gateway.connect();
+    let mut seen = 0;
+    eventually("the charge for the client that left", || {
+        let answer = post(&mut connection, "/mcp", "", &call(&format!("tool-{seen}")));
+        seen += 1;
+        left(&answer, "total") == Some(100 - 2 - seen)
+    });
+    assert_eq!(upstream.seen().len() as u64, seen);
 }

@@ -315,7 +315,16 @@ impl Gateway {
         }
         drop(found);
         Box::pin(async {
-            let facts = self.read_body(snapshot, connection, asked, request).await?;
+            let facts = match self.read_body(snapshot, connection, asked, request).await {
+                Ok(facts) => facts,
+                Err(rejection) => {
+                    let described = describe(policy, connection, target, request)?;
+                    let found = policy.find_route(&described).matched;
+                    return Err(self
+                        .charge_unread(snapshot, &described, found, context, rejection)
+                        .await);
+                }
+            };
             let mut described = describe(policy, connection, target, request)?;
             described.body = Some(&facts);
             let matched = policy.route(&described);
@@ -325,6 +334,30 @@ impl Gateway {
             .await
         })
         .await
+    }
+
+    /// Charges a request that is refused for its body to the limits by address and for everyone of
+    /// the route that it would have without its body: a caller that sends such requests is limited
+    /// too. Returns the refusal.
+    async fn charge_unread(
+        &self,
+        snapshot: &Snapshot,
+        described: &Descriptor<'_>,
+        matched: Option<Match<'_>>,
+        context: &mut RequestContext,
+        rejection: Rejection,
+    ) -> Rejection {
+        if let Some(matched) = matched {
+            let (status, now) = (rejection.status(), context.seconds());
+            let claims = context.claims_mut();
+            snapshot
+                .policy
+                .claim_refused(claims, &matched, described, status, now);
+            if let Err(denied) = self.judge(snapshot, context, None).await {
+                return denied;
+            }
+        }
+        rejection
     }
 
     /// The rest of [`Gateway::admit`], for a request with this route.

@@ -205,7 +205,7 @@ impl Charge {
             }
             (Cause::Upstream, SettleFrom::Bytes { per }) => Reading::Bytes { per: *per },
             (Cause::Upstream, SettleFrom::Json(_)) if unreadable && answered => Reading::BrokenOff,
-            (Cause::Upstream, SettleFrom::Json(usage)) => {
+            (Cause::Upstream, SettleFrom::Json(path)) => {
                 let plain = headers
                     .get(CONTENT_ENCODING)
                     .is_none_or(|coding| coding.as_bytes() == b"identity");
@@ -214,8 +214,7 @@ impl Charge {
                     .and_then(|value| Carrier::of(value.to_str().ok()?));
                 match (plain, kind) {
                     (true, Some(carrier)) => {
-                        let (paths, ends) = (usage.paths(), usage.last_events());
-                        Reading::Field(Box::new(FieldScanner::new(carrier, paths, ends)))
+                        Reading::Field(Box::new(FieldScanner::new(carrier, path)))
                     }
                     _ => Reading::Missing,
                 }
@@ -224,20 +223,13 @@ impl Charge {
     }
 
     fn on_end(mut self, permit: &mut Permit, settle: &Settle, bytes: u64, whole: bool) {
-        let mut streamed = false;
         let (told, whole) = match std::mem::replace(&mut self.reading, Reading::Settled) {
             Reading::Settled => return,
             Reading::BrokenOff => (None, false),
             Reading::Bytes { per } => (Some(bytes.div_ceil(per.max(1))), whole),
             Reading::Field(scanner) => {
-                streamed = scanner.is_stream();
-                let done = scanner.is_done();
-                let told = settle.stated(&scanner.finish());
-                // What an unfinished stream has stated is less than the cost.
-                if streamed && !done && settle.ends_streams() {
-                    self.credit = None;
-                }
-                (told, whole || done)
+                let whole = whole || scanner.is_done();
+                (scanner.finish().first().copied().flatten(), whole)
             }
             Reading::Missing => (None, true),
         };
@@ -250,7 +242,7 @@ impl Charge {
                 let cost = told.map_or(least, |told| told.max(least));
                 self.correct(permit, cost.min(settle.most_after(charged)));
             }
-            (None, true) if self.priced => self.untold(permit, settle, streamed),
+            (None, true) if self.priced => self.untold(permit, settle),
             (None, true) => {}
         }
     }
@@ -266,7 +258,7 @@ impl Charge {
         match cost {
             Some(cost) => self.settle(permit, &settle, cost),
             None if status.is_none_or(|status| status.is_success()) => {
-                self.untold(permit, &settle, false);
+                self.untold(permit, &settle);
             }
             None => {}
         }
@@ -285,26 +277,24 @@ impl Charge {
     }
 
     /// Settles a response that should state its cost and does not.
-    fn untold(&self, permit: &mut Permit, settle: &Settle, streamed: bool) {
+    fn untold(&self, permit: &mut Permit, settle: &Settle) {
         let limit = &*self.name;
         if settle.untold_costs_most {
             self.correct(permit, settle.most);
         } else if permit.unsettled(limit) {
             let charged = permit.charged(limit);
-            let kept = match settle.estimate {
-                Some(_) => "the estimate",
-                None => "its whole reservation",
-            };
-            let hint = if streamed {
-                ": OpenAI's streams state it where the request says \"stream_options\": {\"include_usage\": true}"
-            } else {
-                ""
-            };
-            tracing::warn!(
-                limit,
-                charged,
-                "a response does not state its cost: {kept} stays charged{hint}"
-            );
+            match settle.estimate {
+                Some(_) => tracing::warn!(
+                    limit,
+                    charged,
+                    "a response does not state its cost: the estimate stays charged"
+                ),
+                None => tracing::warn!(
+                    limit,
+                    charged,
+                    "a response does not state its cost: its whole reservation stays charged"
+                ),
+            }
         }
     }
 

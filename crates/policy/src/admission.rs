@@ -54,6 +54,23 @@ impl Policy {
         Claimed::Refused(refusal)
     }
 
+    /// Adds what a request draws from that is refused with `status` before it is identified: limits
+    /// by address and for everyone that count such refusals. A body that was not read costs the
+    /// most.
+    pub fn claim_refused(
+        &self,
+        claims: &mut Claims,
+        matched: &Match<'_>,
+        request: &Descriptor<'_>,
+        status: StatusCode,
+        now: u64,
+    ) {
+        let mut who = Identified::default();
+        self.place_into(&mut who, matched, request, now);
+        self.claims_into(claims, matched, &who, request.headers, None);
+        claims.retain_counting(self, status);
+    }
+
     /// Verifies the signature of a request whose claims are [`Claimed::Unverified`], and completes
     /// its claims.
     ///

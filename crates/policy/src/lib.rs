@@ -36,7 +36,6 @@ mod rule;
 pub mod source;
 pub mod template;
 pub mod upstream;
-pub mod usage;
 
 use std::sync::Arc;
 
