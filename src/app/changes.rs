@@ -160,7 +160,7 @@ fn settle(settle: Option<&Settle>) -> [Part; 6] {
             Some(match &settle.from {
                 SettleFrom::Header(name) => format!("header:{name}"),
                 SettleFrom::Bytes { .. } => "bytes".to_owned(),
-                SettleFrom::Json(paths) => format!("json:{}", paths.words().join(" + ")),
+                SettleFrom::Json(usage) => format!("json:{}", usage.words()),
             })
         }),
         part("settle.per", |settle| match settle.from {

@@ -33,6 +33,7 @@ mod import;
 mod journal;
 mod limits;
 mod listening;
+mod llm_clients;
 mod live;
 mod log_level;
 mod matching;

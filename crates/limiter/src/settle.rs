@@ -205,7 +205,7 @@ impl Charge {
             }
             (Cause::Upstream, SettleFrom::Bytes { per }) => Reading::Bytes { per: *per },
             (Cause::Upstream, SettleFrom::Json(_)) if unreadable && answered => Reading::BrokenOff,
-            (Cause::Upstream, SettleFrom::Json(path)) => {
+            (Cause::Upstream, SettleFrom::Json(usage)) => {
                 let plain = headers
                     .get(CONTENT_ENCODING)
                     .is_none_or(|coding| coding.as_bytes() == b"identity");
@@ -214,7 +214,8 @@ impl Charge {
                     .and_then(|value| Carrier::of(value.to_str().ok()?));
                 match (plain, kind) {
                     (true, Some(carrier)) => {
-                        Reading::Field(Box::new(FieldScanner::new(carrier, path)))
+                        let (paths, ends) = (usage.paths(), usage.last_events());
+                        Reading::Field(Box::new(FieldScanner::new(carrier, paths, ends)))
                     }
                     _ => Reading::Missing,
                 }
@@ -223,13 +224,20 @@ impl Charge {
     }
 
     fn on_end(mut self, permit: &mut Permit, settle: &Settle, bytes: u64, whole: bool) {
+        let mut streamed = false;
         let (told, whole) = match std::mem::replace(&mut self.reading, Reading::Settled) {
             Reading::Settled => return,
             Reading::BrokenOff => (None, false),
             Reading::Bytes { per } => (Some(bytes.div_ceil(per.max(1))), whole),
             Reading::Field(scanner) => {
-                let whole = whole || scanner.is_done();
-                (scanner.finish().first().copied().flatten(), whole)
+                streamed = scanner.is_stream();
+                let done = scanner.is_done();
+                let told = settle.stated(&scanner.finish());
+                // What an unfinished stream has stated is less than the cost.
+                if streamed && !done && settle.ends_streams() {
+                    self.credit = None;
+                }
+                (told, whole || done)
             }
             Reading::Missing => (None, true),
         };
@@ -242,7 +250,7 @@ impl Charge {
                 let cost = told.map_or(least, |told| told.max(least));
                 self.correct(permit, cost.min(settle.most_after(charged)));
             }
-            (None, true) if self.priced => self.untold(permit, settle),
+            (None, true) if self.priced => self.untold(permit, settle, streamed),
             (None, true) => {}
         }
     }
@@ -258,7 +266,7 @@ impl Charge {
         match cost {
             Some(cost) => self.settle(permit, &settle, cost),
             None if status.is_none_or(|status| status.is_success()) => {
-                self.untold(permit, &settle);
+                self.untold(permit, &settle, false);
             }
             None => {}
         }
@@ -277,24 +285,26 @@ impl Charge {
     }
 
     /// Settles a response that should state its cost and does not.
-    fn untold(&self, permit: &mut Permit, settle: &Settle) {
+    fn untold(&self, permit: &mut Permit, settle: &Settle, streamed: bool) {
         let limit = &*self.name;
         if settle.untold_costs_most {
             self.correct(permit, settle.most);
         } else if permit.unsettled(limit) {
             let charged = permit.charged(limit);
-            match settle.estimate {
-                Some(_) => tracing::warn!(
-                    limit,
-                    charged,
-                    "a response does not state its cost: the estimate stays charged"
-                ),
-                None => tracing::warn!(
-                    limit,
-                    charged,
-                    "a response does not state its cost: its whole reservation stays charged"
-                ),
-            }
+            let kept = match settle.estimate {
+                Some(_) => "the estimate",
+                None => "its whole reservation",
+            };
+            let hint = if streamed {
+                ": OpenAI's streams state it where the request says \"stream_options\": {\"include_usage\": true}"
+            } else {
+                ""
+            };
+            tracing::warn!(
+                limit,
+                charged,
+                "a response does not state its cost: {kept} stays charged{hint}"
+            );
         }
     }
 

@@ -36,6 +36,7 @@ mod rule;
 pub mod source;
 pub mod template;
 pub mod upstream;
+pub mod usage;
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use http::StatusCode;
 
 use super::body::BodyFacts;
 use super::claims::SentBody;
-use super::json::Paths;
+use super::usage::Usage;
 use tollgate_limit::Limit;
 
 /// A limit as the file names it: its variants, how it is split into buckets, and what a request
@@ -212,6 +212,20 @@ pub struct Settle {
 }
 
 impl Settle {
+    /// The cost that the body states by these numbers at the paths of its [`Usage`]; `None`: it
+    /// states none.
+    pub fn stated(&self, numbers: &[Option<u64>]) -> Option<u64> {
+        match &self.from {
+            SettleFrom::Json(usage) => usage.units(numbers),
+            SettleFrom::Header(_) | SettleFrom::Bytes { .. } => None,
+        }
+    }
+
+    /// Whether a stream is complete only with the last event of its format.
+    pub fn ends_streams(&self) -> bool {
+        matches!(&self.from, SettleFrom::Json(usage) if !usage.last_events().is_empty())
+    }
+
     /// The highest cost of a response for which `charged` units were charged at admission.
     pub fn most_after(&self, charged: u64) -> u64 {
         match self.estimate {
@@ -244,8 +258,8 @@ pub enum SettleFrom {
         /// Bytes per unit.
         per: u64,
     },
-    /// A number in the JSON (or last SSE `data:`) body, by its path of member names.
-    Json(Arc<Paths>),
+    /// Numbers in the JSON body, or in the data of its server-sent events.
+    Json(Arc<Usage>),
 }
 
 /// Which requests a limit counts.

@@ -12,9 +12,10 @@ use crate::reader::{Node, Read, mismatch};
 use crate::scalar::from_variable;
 use crate::schema::Defs;
 use crate::text::Text;
-use crate::validate::costs::{Counted, RefuseStatus, Settlement, Status};
+use crate::validate::costs::{Counted, RefuseStatus, SettleSource, Settlement, Status};
 use tollgate_limit::{Kind, Micros, Mode, OnFailover, Placement, WhenDown};
 use tollgate_policy::Cost;
+use tollgate_policy::usage::{Preset, TokenKind};
 
 table! {
     /// A limit: its numbers, the owners of its buckets, and its behaviour when a bucket is used up. Exactly one of `rate` and `in_flight` is written.
@@ -211,7 +212,13 @@ table! {
     RawSettle {
         /// The part of the response that states the cost: `header:NAME`, `bytes` (the size of its body), or `json:PATH`, the names of members joined by
         /// dots, in a JSON body or in the data of server-sent events.
-        @required("settle = { from = \"json:usage.total_tokens\" }") from: Text => "json:usage.total_tokens",
+        /// Or a list of such members, whose sum is the cost: each with a `weight`. One that a response does not state counts zero.
+        from: SettleSource => "json:usage.total_tokens",
+        /// Instead of `from`: the format in which a language model states its tokens, `openai` (chat completions and responses),
+        /// `anthropic` (messages), or a list of both. Every token is counted once, by its kind.
+        usage: OneOrMany<Preset> => ["openai", "anthropic"],
+        /// Units for a token of each kind, for `usage`.
+        weights: RawWeights => { output = 4 },
         /// Units charged when the request is admitted. Default: what `cost` says of the request is reserved, the most that it may come to.
         estimate: u64 => 500,
         /// The highest cost of a response; a higher one is not charged. Default: 100 times the estimate, and no less than the burst; without
@@ -224,6 +231,60 @@ table! {
         broken_off_per: Bytes [1..=1 << 40] => "4B",
         /// The cost of a complete response (2xx) that does not state its cost. Without an estimate it costs what was reserved.
         untold: RawUntold = "estimate" => "max",
+    }
+}
+
+table! {
+    /// A number of a response, and what it counts.
+    RawNumber {
+        /// The member of the JSON body that states the number, or several of which the largest counts.
+        @required("{ json = \"usage.completion_tokens\", weight = 4 }") json: OneOrMany<Text> => "usage.completion_tokens",
+        /// Units for each.
+        weight: u64 [0..=1_000_000] = 1 => 4,
+        /// The kind of tokens that it counts.
+        kind: TokenKind = "input" => "output",
+        /// The `kind` of another number of the list that contains this one: it is counted here only.
+        inside: TokenKind => "output",
+    }
+}
+
+table! {
+    /// Units for a token of each kind.
+    RawWeights {
+        /// Tokens read from the request.
+        input: u64 [0..=1_000_000] = 1 => 1,
+        /// Tokens read from a cache. Default: as `input`.
+        cached_input: u64 [0..=1_000_000] => 1,
+        /// Tokens written into a cache. Default: as `input`.
+        cache_write: u64 [0..=1_000_000] => 1,
+        /// Tokens that the model wrote.
+        output: u64 [0..=1_000_000] = 1 => 4,
+        /// Tokens of reasoning. Default: as `output`.
+        reasoning: u64 [0..=1_000_000] => 4,
+    }
+}
+
+words! {
+    for Preset {
+        /// OpenAI's chat completions and responses.
+        OpenAi = "openai",
+        /// Anthropic's messages.
+        Anthropic = "anthropic",
+    }
+}
+
+words! {
+    for TokenKind {
+        /// Read from the request, neither from a cache nor into one.
+        Input = "input",
+        /// Read from a cache.
+        CachedInput = "cached_input",
+        /// Written into a cache.
+        CacheWrite = "cache_write",
+        /// Written by the model, without reasoning.
+        Output = "output",
+        /// Thought by the model, and not shown.
+        Reasoning = "reasoning",
     }
 }
 

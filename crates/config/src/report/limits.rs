@@ -39,7 +39,7 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
         let from = match &settle.from {
             SettleFrom::Header(name) => format!("the response header {name}"),
             SettleFrom::Bytes { per } => format!("the bytes sent, {per} to a unit"),
-            SettleFrom::Json(paths) => format!("{} in the response", paths.words().join(" + ")),
+            SettleFrom::Json(usage) => format!("{} in the response", usage.words()),
         };
         match settle.estimate {
             Some(estimate) => estimated(settle, estimate, &from, text),

@@ -1,15 +1,16 @@
 //! The cost of a request: constants, headers, lengths, settlements, and which requests count.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 
 mod of_body;
+mod of_response;
 mod refuse_status;
 
 pub(crate) use self::refuse_status::RefuseStatus;
 
-use self::of_body::{from_body, member};
+use self::of_body::from_body;
+pub(crate) use self::of_response::SettleSource;
+use self::of_response::settle_from;
 use super::responses::header_name_of;
 use crate::context::Context;
 use crate::lists::{OneOrMany, ShortOr};
@@ -18,7 +19,6 @@ use crate::reader::{Node, Read};
 use crate::schema::Defs;
 use crate::source::{At, Place};
 use crate::text::{Text, texts};
-use tollgate_policy::json::Paths;
 use tollgate_policy::{Cost, Count, Settle, SettleFrom, StatusMatch};
 
 /// What one variant of a limit can pay at once.
@@ -126,7 +126,7 @@ impl Read for Settlement {
 
     fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self> {
         let raw = RawSettle::read(node, context)?;
-        let from = settle_from(&raw, context);
+        let from = settle_from(&raw, node.place, context);
         let estimate = raw.estimate.get();
         let most = match estimate {
             Some(estimate) => raw.max.or(estimate.value.saturating_mul(100)),
@@ -178,33 +178,6 @@ fn keeps_reservations(raw: &RawSettle, context: &mut Context<'_>) {
             context.error(title, place, label);
         }
     }
-}
-
-fn settle_from(raw: &RawSettle, context: &mut Context<'_>) -> Option<SettleFrom> {
-    let from = raw.from.get()?;
-    let written = from.as_str();
-    if written == "bytes" {
-        let per = raw.per().value;
-        return Some(SettleFrom::Bytes { per });
-    }
-    if let Some(place) = raw.per.place() {
-        context.error(
-            "`per` is for bytes",
-            place,
-            "the response says units, not bytes",
-        );
-    }
-    if let Some(name) = written.strip_prefix("header:") {
-        let place = from.part("header:".len(), written.len());
-        return header_name_of(name, place, context).map(SettleFrom::Header);
-    }
-    if !written.starts_with("json:") {
-        let title = format!("a cost cannot be settled from `{written}`");
-        let label = "`header:NAME`, `bytes` or `json:PATH` was expected";
-        context.error(title, from.place, label);
-        return None;
-    }
-    member(from, "json:".len(), context).map(|path| SettleFrom::Json(Arc::new(Paths::one(path))))
 }
 
 /// `count`.

@@ -44,6 +44,10 @@ pub struct FieldScanner {
     /// Whether the previous byte was a CR that ended a line; a LF directly after it belongs to the
     /// same line end.
     after_cr: bool,
+    /// The names of events that end a stream, beside `data: [DONE]`.
+    last_events: &'static [&'static str],
+    /// The name of the event that is being read, as far as it can be one of them.
+    event: SmallVec<[u8; 24]>,
     /// Whether the event that ends the stream has arrived.
     done: bool,
     json: Reader,
@@ -56,15 +60,22 @@ enum Line {
     Start(u8),
     /// In a `data:` line that matches this many bytes of [`DONE`]; `None`: it has other text.
     Data(Option<u8>),
+    /// This many bytes of `event:` have matched.
+    EventStart(u8),
+    /// In an `event:` line.
+    Event,
     /// In any other line.
     Other,
 }
 
 impl FieldScanner {
-    /// A scanner for the numbers at `paths`.
-    pub fn new(carrier: Carrier, paths: &Arc<Paths>) -> Self {
+    /// A scanner for the numbers at `paths`. A stream ends with `data: [DONE]` or with one of these
+    /// events.
+    pub fn new(carrier: Carrier, paths: &Arc<Paths>, last_events: &'static [&'static str]) -> Self {
         Self {
             carrier,
+            last_events,
+            event: SmallVec::new(),
             line: Line::Start(0),
             after_cr: false,
             done: false,
@@ -99,10 +110,15 @@ impl FieldScanner {
         }
     }
 
-    /// Whether the event that ends a stream (`data: [DONE]`) has arrived: the cost is final, and
-    /// many clients disconnect there.
+    /// Whether the event that ends a stream has arrived: the cost is final, and many clients
+    /// disconnect there.
     pub fn is_done(&self) -> bool {
         self.done
+    }
+
+    /// Whether the body is an event stream.
+    pub fn is_stream(&self) -> bool {
+        self.carrier == Carrier::Events
     }
 
     /// The last number at each path; to be called when the body has ended.
@@ -112,11 +128,17 @@ impl FieldScanner {
 
     fn feed_event(&mut self, byte: u8) {
         const DATA: &[u8] = b"data:";
+        const EVENT: &[u8] = b"event:";
         let after_cr = std::mem::replace(&mut self.after_cr, byte == b'\r');
         match (self.line, byte) {
             (_, b'\n') if after_cr => {}
             // A blank line ends the event, and discards its unfinished JSON.
-            (Line::Start(0), b'\n' | b'\r') => self.json.restart(),
+            (Line::Start(0), b'\n' | b'\r') => {
+                self.json.restart();
+                // Its name may stand before its numbers: only here it is complete.
+                self.done |= self.is_last_event();
+                self.event.clear();
+            }
             (line, b'\n' | b'\r') => {
                 self.done |= line == Line::Data(Some(DONE_LENGTH));
                 // The data lines of an event are joined by line feeds.
@@ -131,7 +153,21 @@ impl FieldScanner {
                     Line::Start(matched)
                 };
             }
-            (Line::Start(_), _) => self.line = Line::Other,
+            (Line::Start(0), b'e') if !self.last_events.is_empty() => {
+                self.event.clear();
+                self.line = Line::EventStart(1);
+            }
+            (Line::EventStart(matched), byte) if EVENT[usize::from(matched)] == byte => {
+                let matched = matched + 1;
+                self.line = if usize::from(matched) == EVENT.len() {
+                    Line::Event
+                } else {
+                    Line::EventStart(matched)
+                };
+            }
+            // A longer name is none of them: one byte too many is kept.
+            (Line::Event, byte) if self.event.len() <= NAME_MAX => self.event.push(byte),
+            (Line::Start(_) | Line::EventStart(_), _) => self.line = Line::Other,
             (Line::Data(said), byte) => {
                 self.line = Line::Data(match said {
                     // One space after the colon does not belong to the text.
@@ -141,11 +177,20 @@ impl FieldScanner {
                 });
                 self.json.feed(&[byte]);
             }
-            (Line::Other, _) => {}
+            (Line::Event | Line::Other, _) => {}
         }
+    }
+
+    /// Whether the event that is being read ends the stream.
+    fn is_last_event(&self) -> bool {
+        // One space after the colon does not belong to the name.
+        let name = self.event.strip_prefix(b" ").unwrap_or(&self.event);
+        self.last_events.iter().any(|last| last.as_bytes() == name)
     }
 }
 
+/// The bytes of an event's name that are kept, with the space before it.
+const NAME_MAX: usize = 64;
 /// The text of the event that ends a stream.
 const DONE: &[u8] = b"[DONE]";
 const DONE_LENGTH: u8 = 6;
@@ -164,12 +209,12 @@ mod tests {
     /// The number found, whichever way the body is cut into pieces.
     fn scan(carrier: Carrier, names: &str, body: &str) -> Option<u64> {
         let whole = {
-            let mut scanner = FieldScanner::new(carrier, &path(names));
+            let mut scanner = FieldScanner::new(carrier, &path(names), &[]);
             scanner.feed(body.as_bytes());
             scanner.finish()[0]
         };
         for cut in 0..body.len() {
-            let mut scanner = FieldScanner::new(carrier, &path(names));
+            let mut scanner = FieldScanner::new(carrier, &path(names), &[]);
             scanner.feed(&body.as_bytes()[..cut]);
             scanner.feed(&body.as_bytes()[cut..]);
             assert_eq!(scanner.finish()[0], whole, "cut at {cut}");
@@ -320,6 +365,46 @@ mod tests {
                 None,
                 "{end:?}: two events are two texts"
             );
+        }
+    }
+
+    #[test]
+    fn settle_stream_is_done_with_the_event_that_its_format_ends_with() {
+        let done = |body: &str| {
+            let mut done = None;
+            for cut in 0..body.len() {
+                let ends = &["message_stop", "response.completed"];
+                let mut scanner = FieldScanner::new(Carrier::Events, &path("n"), ends);
+                scanner.feed(&body.as_bytes()[..cut]);
+                scanner.feed(&body.as_bytes()[cut..]);
+                let now = scanner.is_done();
+                assert_eq!(*done.get_or_insert(now), now, "{body:?} cut at {cut}");
+                assert_eq!(
+                    scanner.finish()[0].is_some(),
+                    body.contains(":5"),
+                    "{body:?}"
+                );
+            }
+            done
+        };
+        for (name, end) in [
+            ("event: message_stop", "\n"),
+            ("event:response.completed", "\r\n"),
+        ] {
+            let last = format!("data: 1{end}{end}{name}{end}data: {{\"n\":5}}{end}");
+            assert_eq!(done(&last), Some(false), "its number may still come");
+            assert_eq!(done(&format!("{last}{end}")), Some(true), "{name}");
+        }
+        for body in [
+            "event: message_stopped\ndata: {\"n\":5}\n\n",
+            "event: x\ndata: event: message_stop\n\n",
+            "data: {\"text\":\"event: message_stop\"}\n\n",
+            ": event: message_stop\n\n",
+            "event: message_stop\nevent: ping\n\n",
+            " event: message_stop\n\n",
+            "event: message_stop\ndata: {\"n\":5}\n",
+        ] {
+            assert_eq!(done(body), Some(false), "{body:?}");
         }
     }
 
