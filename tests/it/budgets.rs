@@ -1,11 +1,12 @@
-//! Limits that are budgets: refusals with status 402, in every form that a client can ask for.
+//! Refusals of budgets (status 402) and of JSON-RPC calls, in every form that a client can ask for.
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use crate::harness::frames::Frames;
-use crate::harness::{Connection, Gateway};
+use crate::harness::client::Answer;
+use crate::harness::frames::{Frames, frame, request};
+use crate::harness::{Connection, Gateway, eventually};
 
 /// A budget of two requests a month beside a rate of one a second.
 const MONTH: &str = "[limits.month]\nrate = \"2/month\"\nalgorithm = \"fixed_window\"\nper = \"everyone\"\n\
@@ -123,4 +124,118 @@ fn budget_status_changes_by_a_reload_and_nothing_is_refilled() {
         .expect("a good configuration");
     assert!(said.contains("refuse_status: 402 -> 429"), "{said}");
     assert_eq!(gateway.get("/").status, 429, "an edit refills no budget");
+}
+
+/// One call a day, refused as JSON-RPC.
+const CALLS: &str = "[limits.calls]\nrate = \"1/day\"\nburst = 1\nper = \"everyone\"\n\
+    [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"calls\"]\nrefusal = \"json-rpc\"\n";
+
+/// The response to a POST of this body.
+fn post(gateway: &Gateway, path: &str, kind: &str, body: &str) -> Answer {
+    let mut connection = gateway.connect();
+    connection.send(format!(
+        "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    connection.answer("POST")
+}
+
+#[test]
+fn json_rpc_refusal_repeats_the_id_of_each_call() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("access.log");
+    let gateway = Gateway::start(&format!("[log]\naccess = '{}'\n{CALLS}", log.display()));
+    let json = "application/json";
+    let call = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call"}}"#);
+    let admitted = post(&gateway, "/", json, &call("0"));
+    assert_eq!(admitted.status, 200);
+    assert!(admitted.text().contains("tools/call"), "{admitted:?}");
+    for (id, sent) in [
+        ("7", json!(7)),
+        ("\"a\\u00e4\\\"\"", json!("a\u{e4}\"")),
+        ("null", json!(null)),
+        ("-1.5e3", json!(-1.5e3)),
+    ] {
+        let refused = post(&gateway, "/", json, &call(id));
+        assert_eq!(refused.status, 200, "{refused:?}");
+        assert_eq!(refused.header("content-type"), Some(json));
+        assert!(refused.header("retry-after").is_some(), "{refused:?}");
+        assert!(
+            refused
+                .header("ratelimit")
+                .is_some_and(|quota| quota.starts_with("\"calls\";r=0")),
+            "{refused:?}"
+        );
+        let document = refused.json();
+        assert_eq!(document["id"], sent);
+        assert_eq!(document["error"]["code"], 429);
+        assert_eq!(
+            document["error"]["data"]["violated-policies"],
+            json!(["calls"])
+        );
+    }
+    let batch = format!("[{},{}]", call("1"), call("\"b\""));
+    let refused = post(&gateway, "/", json, &batch).json();
+    let ids: Vec<_> = refused
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| one["id"].clone())
+        .collect();
+    assert_eq!(ids, [json!(1), json!("b")]);
+    // Nothing here waits for a JSON-RPC response.
+    let long = format!(
+        r#"{{"id":1,"method":"m","params":"{}"}}"#,
+        "x".repeat(70_000)
+    );
+    for body in [
+        r#"{"jsonrpc":"2.0","method":"notifications/progress"}"#,
+        r#"{"jsonrpc":"2.0","id":4,"result":{}}"#,
+        r#"{"id":[4],"method":"m"}"#,
+        &long,
+    ] {
+        let refused = post(&gateway, "/", json, body);
+        assert_eq!(refused.status, 429, "{refused:?}");
+        assert_eq!(
+            refused.header("content-type"),
+            Some("application/problem+json")
+        );
+    }
+    assert_eq!(gateway.get("/").status, 429);
+    let twice = post(&gateway, "/", json, r#"{"id":1,"id":2,"method":"m"}"#);
+    assert_eq!(twice.status, 400, "servers read a repeated id differently");
+    // In the log and the metrics these are refusals like others, with the HTTP status that was sent.
+    eventually("the log has the five JSON-RPC errors", || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let lines = text.lines().filter(|line| {
+            line.contains("\"status\":200") && line.contains("\"reason\":\"denied\"")
+        });
+        lines.count() == 5
+    });
+}
+
+#[test]
+fn json_rpc_refusal_over_http2_and_none_where_another_program_asks() {
+    let gateway = Gateway::start(&format!("[decide]\nlisten = \"127.0.0.1:0\"\n{CALLS}"));
+    assert_eq!(gateway.get("/").status, 200);
+    let body = br#"{"jsonrpc":"2.0","id":"x","method":"m"}"#;
+    let mut frames = Frames::open(gateway.address(), &[]);
+    let kind = [("content-type", "application/json")];
+    frames.send(frame(1, 4, 1, request("POST", "/", &kind)));
+    frames.send(frame(0, 1, 1, body));
+    let refused = frames.fate(1);
+    assert_eq!(refused.status, Some(200));
+    assert_eq!(refused.json()["id"], "x");
+    assert_eq!(refused.json()["error"]["data"]["status"], 429);
+    // A 200 would admit the request.
+    let headers = [
+        ("X-Original-Method", "POST"),
+        ("X-Original-URI", "/"),
+        ("X-Forwarded-Host", "x"),
+        ("X-Forwarded-Proto", "http"),
+        ("X-Forwarded-For", "192.0.2.1"),
+        ("Content-Type", "application/json"),
+    ];
+    let check = Connection::open(gateway.deciding()).request("GET", "/check", &headers);
+    assert_eq!(check.status, 429);
 }

@@ -37,6 +37,7 @@ mod llm_clients;
 mod live;
 mod log_level;
 mod matching;
+mod mcp;
 mod neighbours;
 mod openapi;
 mod operators;

@@ -17,6 +17,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "asks the admin listener and the one for decisions",
     ),
     ("budgets::budget_used_up_over_http2", "HTTP/2"),
+    ("budgets::json_rpc_refusal_over_http2", "HTTP/2"),
     ("cli::", "runs the program"),
     ("bodies::body_over_http2", "HTTP/2"),
     ("container::", "runs the program"),

@@ -315,7 +315,7 @@ impl Gateway {
         }
         drop(found);
         Box::pin(async {
-            let facts = match self.read_body(snapshot, connection, asked, request).await {
+            let mut facts = match self.read_body(snapshot, connection, asked, request).await {
                 Ok(facts) => facts,
                 Err(rejection) => {
                     let described = describe(policy, connection, target, request)?;
@@ -325,6 +325,7 @@ impl Gateway {
                         .await);
                 }
             };
+            context.set_calls(facts.take_calls());
             let mut described = describe(policy, connection, target, request)?;
             described.body = Some(&facts);
             let matched = policy.route(&described);

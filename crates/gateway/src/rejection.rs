@@ -11,9 +11,9 @@ use super::forward::ForwardError;
 use super::framing::Malformed;
 use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
+use tollgate_policy::BodyFlaw;
 use tollgate_policy::identity::IdentityRefusal;
-use tollgate_policy::{BodyFlaw, RefusalBody};
-use tollgate_response::{ALLOWED, Asked, Denial, Problem, Reason, Refusal, Refused};
+use tollgate_response::{ALLOWED, Asked, Denial, Form, Problem, Reason, Refusal, Refused};
 
 /// A reason for which the gateway refuses a request.
 #[derive(Debug)]
@@ -86,12 +86,12 @@ tollgate_policy::labels! {
 
 impl Rejection {
     /// The response, without quota headers. `id` is the id of the decision, which is also in the
-    /// log; `own` is the refusal body of the route or the file, used if a limit or its store
+    /// log; `own` is the form that the route or the file chooses, used if a limit or its store
     /// refuses.
     pub fn response(
         &self,
         asked: &Asked,
-        own: Option<&RefusalBody>,
+        own: Option<Form<'_>>,
         id: &str,
     ) -> Response<ResponseBody> {
         self.refusal()
@@ -107,7 +107,7 @@ impl Rejection {
     pub fn response_without_table(
         &self,
         asked: &Asked,
-        own: Option<&RefusalBody>,
+        own: Option<Form<'_>>,
         prepared: Option<&Denial>,
         id: &str,
     ) -> Option<Response<ResponseBody>> {

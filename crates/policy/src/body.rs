@@ -14,7 +14,7 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use smallvec::SmallVec;
 
-use super::json::{self, Flaw, Member, Members, PathSet, Paths, Reader, Value};
+use super::json::{self, Calls, Flaw, Member, Members, PathSet, Paths, Reader, Value};
 use super::source::{self, Source};
 
 /// How bodies are read for what they say.
@@ -52,6 +52,8 @@ pub struct Asked {
     /// Fields of a form.
     forms: u64,
     graphql: bool,
+    /// The ids of JSON-RPC calls.
+    calls: bool,
     /// Whether a route depends on it.
     routes: bool,
 }
@@ -75,6 +77,7 @@ impl Asked {
             same: self.same | other.same,
             forms: self.forms | other.forms,
             graphql: self.graphql | other.graphql,
+            calls: self.calls | other.calls,
             routes: self.routes | other.routes,
         }
     }
@@ -120,6 +123,19 @@ impl Wanted {
     pub(super) fn ask_number(&mut self, path: &[String]) -> Option<Asked> {
         Some(Asked {
             json: self.path(path)?,
+            ..Asked::default()
+        })
+    }
+
+    /// Notes that the ids of JSON-RPC calls are asked for; `None`: there are too many members.
+    pub(super) fn ask_calls(&mut self) -> Option<Asked> {
+        let mut json = 0;
+        for name in RPC {
+            json |= self.path(&[name.to_owned()])?;
+        }
+        Some(Asked {
+            json,
+            calls: true,
             ..Asked::default()
         })
     }
@@ -235,7 +251,14 @@ impl BodyReading {
             };
         }
         let kind = kind(headers)?;
-        let reader = Reader::request(&wanted.paths, asked.json, asked.same);
+        let mut reader = Reader::request(&wanted.paths, asked.json, asked.same);
+        if asked.calls {
+            let [id, method] = RPC.map(|name| {
+                let place = wanted.paths.place(&[name.to_owned()]);
+                place.map_or(0, |place| 1 << place)
+            });
+            reader = reader.with_calls(id, method);
+        }
         Ok(Some(Self {
             wanted: Arc::clone(wanted),
             asked,
@@ -430,6 +453,11 @@ impl BodyFacts {
             .map_or(1, |members| members.calls.max(1))
     }
 
+    /// Takes out the JSON-RPC calls that get a response, where the route asks for them.
+    pub fn take_calls(&mut self) -> Option<Calls> {
+        self.members.as_mut().and_then(Members::take_calls)
+    }
+
     /// The value of a source, if it is a part of the body.
     pub fn value(&self, source: &Source) -> Option<Cow<'_, [u8]>> {
         let value = match source {
@@ -490,6 +518,8 @@ fn words(value: &Value) -> Option<Cow<'_, [u8]>> {
 
 /// The members of a GraphQL request that name its operation.
 const GRAPHQL: [&str; 2] = ["query", "operationName"];
+/// The members of a JSON-RPC call by which it is refused: its id, and what makes it a call.
+const RPC: [&str; 2] = ["id", "method"];
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use super::body::{Asked, Wanted};
 use super::identity::{Evidence, How, Identity, Resolved, Source, WhenMissing};
 use super::route::{Route, Target};
 use super::template::{Placeholder, Template};
-use super::{BuildError, Cost, Rule, Scope, ScopePart, keys};
+use super::{BuildError, Cost, RefusalBody, Rule, Scope, ScopePart, keys};
 use tollgate_limit::{CLAIMS_MAX, KeyBytes, Mode};
 
 /// The compiled half of a route.
@@ -174,6 +174,9 @@ impl Plan {
             {
                 numbers.extend(cost.members());
             }
+        }
+        if route.refusal == Some(RefusalBody::JsonRpc) {
+            asked = asked.and(wanted.ask_calls()?);
         }
         for path in numbers {
             asked = asked.and(wanted.ask_number(path)?);

@@ -51,11 +51,17 @@ pub const REFUSAL_PLACEHOLDERS: [&str; 9] = [
     "limits",
 ];
 
-/// A refusal body from the file; `{…}` placeholders are filled from the refusal.
+/// How refusals are written in place of problem documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusalBody {
-    /// Its content type.
-    pub content_type: http::HeaderValue,
-    /// The template.
-    pub template: String,
+pub enum RefusalBody {
+    /// As a text whose `{…}` placeholders are filled from the refusal.
+    Template {
+        /// Its content type.
+        content_type: http::HeaderValue,
+        /// The text.
+        template: String,
+    },
+    /// As the JSON-RPC errors of the calls that are refused, where the body of the request was read
+    /// and makes such calls; otherwise as a problem document.
+    JsonRpc,
 }

@@ -8,6 +8,7 @@
 mod asked;
 mod challenge;
 mod decision_id;
+mod json_rpc;
 pub mod problem;
 pub mod quota_headers;
 mod refusal;
@@ -16,7 +17,9 @@ pub use asked::Asked;
 pub use challenge::challenge;
 pub use decision_id::DecisionId;
 pub use problem::Problem;
-pub use refusal::{ALLOWED, Denial, Reason, Refusal, Refused, escape_json_char, write_headers};
+pub use refusal::{
+    ALLOWED, Denial, Form, Reason, Refusal, Refused, escape_json_char, write_headers,
+};
 
 /// Runs the README's example as a test.
 #[cfg(doctest)]

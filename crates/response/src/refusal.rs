@@ -14,11 +14,12 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use smallvec::SmallVec;
 
-use super::Asked;
 use super::problem::{END, PROBLEM_JSON, Problem};
 use super::quota_headers::{EXPOSED, retry_after_secs};
+use super::{Asked, json_rpc};
 use tollgate_limit::Micros;
 use tollgate_policy::RefusalBody;
+use tollgate_policy::json::Calls;
 
 /// The contents of a refusal by limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,6 +92,28 @@ pub enum Reason<'r> {
     Other,
 }
 
+/// A form of refusals in place of a problem document.
+#[derive(Clone, Copy, Debug)]
+pub enum Form<'f> {
+    /// A text with placeholders, and its content type.
+    Template(&'f HeaderValue, &'f str),
+    /// Errors for these JSON-RPC calls.
+    Calls(&'f Calls),
+}
+
+impl<'f> Form<'f> {
+    /// The form that a route or the file chooses, for a request that makes these JSON-RPC calls.
+    pub fn of(body: &'f RefusalBody, calls: Option<&'f Calls>) -> Option<Self> {
+        match body {
+            RefusalBody::Template {
+                content_type,
+                template,
+            } => Some(Self::Template(content_type, template)),
+            RefusalBody::JsonRpc => calls.map(Self::Calls),
+        }
+    }
+}
+
 impl<'r> Refusal<'r> {
     /// A refusal with this problem; its retry time is that of the reason.
     pub fn new(problem: Problem, label: &'static str, reason: Reason<'r>) -> Self {
@@ -110,7 +133,7 @@ impl<'r> Refusal<'r> {
     }
 
     /// The names of the limits that cause it.
-    fn limits(&self) -> &'r [Arc<str>] {
+    pub(super) fn limits(&self) -> &'r [Arc<str>] {
         match self.reason {
             Reason::Denied(refused) => &refused.violated,
             Reason::StoreDown(limit) => std::slice::from_ref(limit),
@@ -118,9 +141,9 @@ impl<'r> Refusal<'r> {
         }
     }
 
-    /// The response, without quota headers. `own` is the refusal body of the route or the file,
+    /// The response, without quota headers. `own` is the form that the route or the file chooses,
     /// used if a limit or its store refuses; `id` is the id of the decision.
-    pub fn response(&self, asked: &Asked, own: Option<&RefusalBody>, id: &str) -> Response<Bytes> {
+    pub fn response(&self, asked: &Asked, own: Option<Form<'_>>, id: &str) -> Response<Bytes> {
         let mut response = match asked.grpc() {
             Some(content_type) => self.grpc(content_type),
             None => self.body(asked, own, id),
@@ -158,18 +181,27 @@ impl<'r> Refusal<'r> {
         response
     }
 
-    /// A problem document, or the configured body if a limit or its store refuses.
-    fn body(&self, asked: &Asked, own: Option<&RefusalBody>, id: &str) -> Response<Bytes> {
+    /// A problem document, or the configured form if a limit or its store refuses.
+    fn body(&self, asked: &Asked, own: Option<Form<'_>>, id: &str) -> Response<Bytes> {
         let refuses = matches!(self.reason, Reason::Denied(_) | Reason::StoreDown(_));
-        let (content_type, body) = match own.filter(|_| refuses) {
-            Some(own) => (own.content_type.clone(), self.fill(own, id).into()),
-            None => (PROBLEM_JSON, self.document(id)),
+        let mut status = self.problem.status;
+        let (content_type, body) = match own {
+            Some(Form::Template(content_type, template)) if refuses => (
+                content_type.clone(),
+                self.fill(content_type, template, id).into(),
+            ),
+            Some(Form::Calls(calls)) if refuses || self.problem == Problem::OVERLOADED => {
+                // Clients take a JSON-RPC response only from a successful response of HTTP.
+                status = StatusCode::OK;
+                (JSON, json_rpc::errors(self, calls, id))
+            }
+            _ => (PROBLEM_JSON, self.document(id)),
         };
         // The encoder knows the length of a body that it sends; it must be given the length of a
         // body that HEAD omits.
         let length = asked.is_head().then(|| HeaderValue::from(body.len()));
         let mut response = Response::new(if asked.is_head() { Bytes::new() } else { body });
-        *response.status_mut() = self.problem.status;
+        *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, content_type);
         if let Some(length) = length {
             response.headers_mut().insert(CONTENT_LENGTH, length);
@@ -218,13 +250,12 @@ impl<'r> Refusal<'r> {
     /// Fills the placeholders of a configured body; a brace that opens no known placeholder is
     /// copied. An unknown time is `null` in JSON, so that the body stays valid; in a string or
     /// another format it is empty.
-    fn fill(&self, own: &RefusalBody, id: &str) -> String {
-        let json = own
-            .content_type
+    fn fill(&self, content_type: &HeaderValue, template: &str, id: &str) -> String {
+        let json = content_type
             .to_str()
             .is_ok_and(|kind| kind.contains("json"));
-        let mut out = String::with_capacity(own.template.len() + 64);
-        let mut rest = own.template.as_str();
+        let mut out = String::with_capacity(template.len() + 64);
+        let mut rest = template;
         while let Some(open) = rest.find('{') {
             out.push_str(&rest[..open]);
             rest = &rest[open..];
@@ -365,7 +396,7 @@ fn ends_in_string(json: &str) -> bool {
     inside
 }
 
-fn escape_json(out: &mut String, text: &str) {
+pub(super) fn escape_json(out: &mut String, text: &str) {
     if text
         .bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
@@ -416,6 +447,7 @@ fn number(number: u64) -> HeaderValue {
 /// The methods that are served if a route lists none.
 pub static ALLOWED: HeaderValue =
     HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_RETRY_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");

@@ -38,7 +38,9 @@ table! {
         /// Changes to the headers of the response, also of redirects and other responses of the gateway itself. To a refusal they add
         /// only headers that it does not have.
         response_headers: RawHeaders => { set = { "x-served-by" = "{route}" } },
-        /// The body of refusals on this route.
+        /// The body of refusals on this route: a table, or `json-rpc`. Then a refused JSON-RPC call (of an MCP client, for example) gets a JSON-RPC
+        /// error with its `id` and HTTP status 200, and other requests get a problem document. The body of each request of the route is read, up to
+        /// `server.body_facts`.
         refusal: Refusal => { body = "slow down\n", content_type = "text/plain" },
         /// The most bytes of a request's body. Default: `server.bounds.body`.
         body: Size => "1MiB",
@@ -110,6 +112,14 @@ table! {
         set: Named<Text> => { "x-tier" = "{tier}" },
         /// Headers that are removed.
         remove: OneOrMany<HeaderNameText> => ["x-internal"],
+    }
+}
+
+words! {
+    /// A form of refusals that needs no text of its own.
+    pub(crate) enum RawRefusalForm {
+        /// JSON-RPC errors.
+        JsonRpc = "json-rpc",
     }
 }
 

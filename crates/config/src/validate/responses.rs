@@ -4,9 +4,9 @@ use http::{HeaderName, HeaderValue};
 use serde_json::Value;
 
 use crate::context::Context;
-use crate::lists::OneOrMany;
+use crate::lists::{OneOrMany, ShortOr};
 use crate::problem::suggestion;
-use crate::raw::{RawDialect, RawRefusal};
+use crate::raw::{RawDialect, RawRefusal, RawRefusalForm};
 use crate::reader::{Node, Read, Table};
 use crate::schema::Defs;
 use crate::source::{At, Place};
@@ -101,8 +101,14 @@ impl Read for QuotaHeaders {
     }
 }
 
-/// `reset` is for some of the dialects.
+/// `reset` is for some of the dialects, and JSON-RPC for some of the routes.
 pub(crate) fn check_responses(made: &Responses, table: &Table<'_>, context: &mut Context<'_>) {
+    if let (Some(place), Some(RefusalBody::JsonRpc)) = (table.place("refusal"), &made.refusal) {
+        let label = "the ids of calls are read from the body, which costs every request";
+        context
+            .error("refusals as JSON-RPC errors are for a route", place, label)
+            .help("write refusal = \"json-rpc\" on the routes that take JSON-RPC");
+    }
     let mut dialects = made.headers.iter();
     let legacy = dialects.any(|dialect| matches!(dialect, Dialect::XRateLimit | Dialect::Draft06));
     if let (Some(place), false) = (table.place("reset"), legacy) {
@@ -120,7 +126,10 @@ impl Read for Refusal {
     type Value = RefusalBody;
 
     fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<RefusalBody> {
-        let raw = RawRefusal::read(node, context)?;
+        let raw = match ShortOr::<RawRefusalForm, RawRefusal>::read(node, context)? {
+            ShortOr::Short(RawRefusalForm::JsonRpc) => return Some(RefusalBody::JsonRpc),
+            ShortOr::Table(raw) => raw,
+        };
         let (template, place) = match (raw.body.get(), raw.body_file.get()) {
             (Some(body), Some(file)) => {
                 let title = "`body` and `body_file` are both written";
@@ -145,14 +154,14 @@ impl Read for Refusal {
             context.error(title, place, label);
         }
         let content_type = raw.content_type.get()?.value.clone();
-        Some(RefusalBody {
+        Some(RefusalBody::Template {
             content_type,
             template,
         })
     }
 
     fn schema(defs: &mut Defs) -> Value {
-        RawRefusal::schema(defs)
+        ShortOr::<RawRefusalForm, RawRefusal>::schema(defs)
     }
 }
 

@@ -28,6 +28,7 @@ use tollgate_limit::{Micros, Timestamp};
 use tollgate_limiter::settle::{self, Owed};
 use tollgate_limiter::{Cause, Denied, Judged, Permit};
 use tollgate_policy::identity::Caller;
+use tollgate_policy::json::Calls;
 use tollgate_policy::{Claims, Identified};
 use tollgate_response::{DecisionId, Refused};
 use tollgate_telemetry::TraceParent;
@@ -49,6 +50,8 @@ pub(super) struct RequestContext {
     route: Option<usize>,
     caller: Option<Arc<Caller>>,
     claims: Claims,
+    /// The JSON-RPC calls that a refusal must answer one by one.
+    calls: Option<Box<Calls>>,
     judged: Judged,
     store_micros: Option<u64>,
     upstream: Option<usize>,
@@ -96,6 +99,7 @@ impl RequestContext {
             route: None,
             caller: None,
             claims: Claims::default(),
+            calls: None,
             judged: Judged::Not,
             store_micros: None,
             upstream: None,
@@ -157,6 +161,11 @@ impl RequestContext {
 
     pub(super) fn set_caller(&mut self, who: &Identified) {
         self.caller.clone_from(&who.caller);
+    }
+
+    /// Keeps the JSON-RPC calls of the request, where its route refuses them one by one.
+    pub(super) fn set_calls(&mut self, calls: Option<Calls>) {
+        self.calls = calls.map(Box::new);
     }
 
     /// Returns the counter to which the reader of the request's body adds.

@@ -233,11 +233,12 @@ fn a_browser_may_read_a_refusal() {
 
 #[tokio::test]
 async fn a_body_of_the_files_own_is_filled_and_escaped() {
-    let own = RefusalBody {
-        content_type: HeaderValue::from_static("application/json"),
-        template: "{\"error\": \"{limits}\", \"wait\": {retry_after}, \"x\": \"{odd}\"}".to_owned(),
-    };
-    let response = denied().response(&asked(&[]), Some(&own), "");
+    let content_type = HeaderValue::from_static("application/json");
+    let own = Form::Template(
+        &content_type,
+        "{\"error\": \"{limits}\", \"wait\": {retry_after}, \"x\": \"{odd}\"}",
+    );
+    let response = denied().response(&asked(&[]), Some(own), "");
     assert_eq!(response.headers()["content-type"], "application/json");
     let json: serde_json::Value = serde_json::from_str(&text(response).await).expect("JSON");
     assert_eq!(
@@ -245,7 +246,7 @@ async fn a_body_of_the_files_own_is_filled_and_escaped() {
         serde_json::json!({"error": "per \"minute\", daily", "wait": 2, "x": "{odd}"})
     );
     // What no limit refuses keeps its problem document.
-    let missing = Rejection::NoRoute.response(&asked(&[]), Some(&own), "");
+    let missing = Rejection::NoRoute.response(&asked(&[]), Some(own), "");
     assert_eq!(
         missing.headers()["content-type"],
         "application/problem+json"
@@ -255,20 +256,17 @@ async fn a_body_of_the_files_own_is_filled_and_escaped() {
 #[tokio::test]
 async fn refusal_body_json_unknown_time_is_null_or_an_empty_string() {
     let busy = Rejection::Denied(Refused::default());
-    let body = |content_type: &'static str, template: &str| RefusalBody {
-        content_type: HeaderValue::from_static(content_type),
-        template: template.to_owned(),
-    };
+    let [json_type, plain_type] = ["application/json", "text/plain"].map(HeaderValue::from_static);
     let json = r#"{"s": {retry_after}, "ms": {retry_after_ms}, "say\"s": "in {retry_after} s"}"#;
-    let own = body("application/json", json);
-    let busy_json = text(busy.response(&asked(&[]), Some(&own), "")).await;
+    let own = Form::Template(&json_type, json);
+    let busy_json = text(busy.response(&asked(&[]), Some(own), "")).await;
     assert_eq!(busy_json, r#"{"s": null, "ms": null, "say\"s": "in  s"}"#);
     serde_json::from_str::<serde_json::Value>(&busy_json).expect("JSON");
-    let known = text(denied().response(&asked(&[]), Some(&own), "")).await;
+    let known = text(denied().response(&asked(&[]), Some(own), "")).await;
     assert_eq!(known, r#"{"s": 2, "ms": 1235, "say\"s": "in 2 s"}"#);
-    let plain = body("text/plain", "wait {retry_after}");
+    let plain = Form::Template(&plain_type, "wait {retry_after}");
     assert_eq!(
-        text(busy.response(&asked(&[]), Some(&plain), "")).await,
+        text(busy.response(&asked(&[]), Some(plain), "")).await,
         "wait "
     );
 }
@@ -381,16 +379,14 @@ async fn without_a_table_a_refusal_is_byte_for_byte_the_same() {
     }
     assert_eq!(bare, 10);
     // What has more to say than that keeps its table.
-    let own = RefusalBody {
-        content_type: HeaderValue::from_static("text/plain"),
-        template: "no".to_owned(),
-    };
+    let plain = HeaderValue::from_static("text/plain");
+    let own = Form::Template(&plain, "no");
     let mut head = Request::new(());
     *head.method_mut() = Method::HEAD;
     let mut second = Request::new(());
     *second.version_mut() = Version::HTTP_2;
     for (asked, own) in [
-        (asked(&[]), Some(&own)),
+        (asked(&[]), Some(own)),
         (asked(&[("origin", "https://a.example")]), None),
         (asked(&[("content-type", "application/grpc")]), None),
         (asked_of(&head), None),

@@ -15,7 +15,7 @@ use super::passage::Passage;
 use crate::{Decision, Denied, Judged, Look, wait_until};
 use tollgate_limit::Timestamp;
 use tollgate_policy::{BodyFacts, Claimed, Identified, IdentityRefusal, Peer};
-use tollgate_response::{Problem, Reason, Refusal, challenge};
+use tollgate_response::{Form, Problem, Reason, Refusal, challenge};
 use tollgate_store::StoreError;
 
 /// What becomes of a request.
@@ -278,7 +278,8 @@ fn refuse(passage: &Passage, refusal: &Refusal<'_>) -> Box<Response<Bytes>> {
         .routes
         .get(passage.route)
         .and_then(|route| route.refusal.as_ref())
-        .or(policy.responses.refusal.as_ref());
+        .or(policy.responses.refusal.as_ref())
+        .and_then(|body| Form::of(body, None));
     let mut response = refusal.response(&passage.asked, own, id.as_str());
     passage.annotate(response.headers_mut());
     Box::new(response)

@@ -1,6 +1,7 @@
 use http::{HeaderMap, HeaderValue};
 
 use super::*;
+use crate::json::CallId;
 
 /// What a body says of these sources, as text.
 fn says(
@@ -168,4 +169,81 @@ fn body_graphql_operation_is_named_by_the_document() {
         Ok(Some("Saved".into()))
     );
     assert_eq!(operation(r#"{"query":["x"]}"#), Err(BodyFlaw::Ambiguous));
+}
+
+/// The JSON-RPC calls that a body makes, where they are asked for.
+fn calls(body: &str, piece: usize) -> Option<Calls> {
+    let mut wanted = Wanted::default();
+    let asked = wanted.ask_calls().expect("room");
+    let settings = BodySettings::default();
+    let wanted = Arc::new(wanted);
+    let mut reading = BodyReading::new(&wanted, asked, settings, &HeaderMap::new())
+        .expect("a body without headers")
+        .expect("it is read");
+    for piece in body.as_bytes().chunks(piece) {
+        reading.feed(piece).expect("JSON");
+    }
+    reading.finish().expect("one meaning").take_calls()
+}
+
+#[test]
+fn body_ids_of_calls_are_kept_as_they_were_sent() {
+    let one = |id: CallId| {
+        Some(Calls {
+            batch: false,
+            ids: std::iter::once(id).collect(),
+        })
+    };
+    let number = |text: &str| CallId::Number(text.into());
+    let text = |text: &str| CallId::Text(text.into());
+    for (id, expected) in [
+        ("1", number("1")),
+        ("-7", number("-7")),
+        ("1.50e+3", number("1.50e+3")),
+        ("12345678901234567890123", number("12345678901234567890123")),
+        ("null", CallId::Null),
+        ("\"\"", text("")),
+        ("\"a\\\"\\u00e4\\n\"", text("a\"\u{e4}\n")),
+    ] {
+        let bodies = [
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"m\",\"params\":{{\"id\":9}}}}"),
+            format!(" {{\"method\":\"m\",\"params\":[{{\"id\":3}}],\"id\" : {id} }}\n"),
+        ];
+        for body in bodies {
+            for piece in [1, 2, 5, body.len()] {
+                assert_eq!(calls(&body, piece), one(expected.clone()), "{body}");
+            }
+        }
+    }
+}
+
+#[test]
+fn body_without_a_call_that_gets_a_response_has_no_ids() {
+    let long = format!("{{\"id\":\"{}\",\"method\":\"m\"}}", "x".repeat(257));
+    let many = format!("[{}]", vec!["{\"id\":1,\"method\":\"m\"}"; 65].join(","));
+    for body in [
+        "{\"method\":\"notifications/initialized\"}",
+        "{\"id\":1,\"result\":{}}",
+        "{\"id\":[1],\"method\":\"m\"}",
+        "{\"id\":{\"id\":1},\"method\":\"m\"}",
+        "{\"id\":true,\"method\":\"m\"}",
+        "{\"id\":1,\"method\":7}",
+        "[]",
+        "[{\"method\":\"m\"},7]",
+        &long,
+        &many,
+    ] {
+        assert_eq!(calls(body, 3), None, "{body}");
+    }
+}
+
+#[test]
+fn body_batch_has_the_ids_of_its_calls_in_their_order() {
+    let body = "[{\"id\":2,\"method\":\"m\"},{\"method\":\"n\"},{\"id\":\"b\",\"method\":\"m\"},{\"id\":5,\"result\":1}]";
+    let found = calls(body, 4).expect("two calls");
+    assert!(found.batch);
+    assert_eq!(
+        found.ids[..],
+        [CallId::Number("2".into()), CallId::Text("b".into())]
+    );
 }

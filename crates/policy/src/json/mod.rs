@@ -7,6 +7,7 @@
 //! *response* comes from an upstream: the last number at each path counts, and malformed text
 //! finds nothing.
 
+mod calls;
 mod escape;
 mod paths;
 mod tokens;
@@ -15,8 +16,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+pub use calls::{CallId, Calls};
 pub use paths::{Flaw, Member, Members, PATHS_MAX, PathSet, Paths, Value};
 
+use calls::CallReader;
 use escape::{Escape, Read};
 use paths::bit;
 pub(crate) use paths::places;
@@ -56,6 +59,8 @@ pub struct Reader {
     /// The wanted values of this call.
     values: SmallVec<[Option<Value>; 2]>,
     found: Members,
+    /// Reads the ids of JSON-RPC calls, where they are asked for.
+    calls: Option<Box<CallReader>>,
 }
 
 /// An open object that wanted paths lead through.
@@ -142,7 +147,18 @@ impl Reader {
             found: Members {
                 calls: 0,
                 list: SmallVec::from_elem(Member::default(), count),
+                calls_of_rpc: None,
             },
+            calls: None,
+        }
+    }
+
+    /// The same reader, which also reads the ids of JSON-RPC calls: the paths of `id` and `method`.
+    #[must_use]
+    pub fn with_calls(self, id: PathSet, method: PathSet) -> Self {
+        Self {
+            calls: Some(Box::new(CallReader::new(id, method))),
+            ..self
         }
     }
 
@@ -164,6 +180,9 @@ impl Reader {
                 Token::Text(role, escape) => self.read_text(role, escape, rest),
                 Token::Number(number, paths) => match number.next(byte) {
                     Some(number) => {
+                        if let Some(calls) = &mut self.calls {
+                            calls.digit(paths, byte);
+                        }
                         self.token = Token::Number(number, paths);
                         after
                     }
@@ -199,7 +218,10 @@ impl Reader {
             && self.utf8.is_whole();
         match self.flaw {
             Some(flaw) => Err(flaw),
-            None if whole => Ok(self.found),
+            None if whole => {
+                self.found.calls_of_rpc = self.calls.and_then(|calls| calls.finish());
+                Ok(self.found)
+            }
             None => Err(Flaw::Malformed),
         }
     }
@@ -275,6 +297,9 @@ impl Reader {
             b'-' | b'0'..=b'9' => {
                 if self.takes_value() {
                     let paths = self.ended();
+                    if let Some(calls) = &mut self.calls {
+                        calls.digit(paths, byte);
+                    }
                     self.token = Token::Number(Number::new(byte), paths);
                 }
             }
@@ -420,6 +445,9 @@ impl Reader {
             }
             Role::Value(paths) => {
                 let text = std::mem::take(&mut self.text);
+                if let Some(calls) = &mut self.calls {
+                    calls.text(paths, &text);
+                }
                 self.found(paths, Some(Value::Text(text)));
                 self.end_value();
             }
@@ -432,7 +460,11 @@ impl Reader {
         match literal.next(byte) {
             Ok(Some(literal)) => self.token = Token::Literal(literal, paths),
             Ok(None) => {
-                self.found(paths, literal.value());
+                let value = literal.value();
+                if let Some(calls) = &mut self.calls {
+                    calls.literal(paths, value.is_none());
+                }
+                self.found(paths, value);
                 self.end_value();
             }
             Err(()) if self.is_strict() => self.fail(Flaw::Malformed),
@@ -450,6 +482,9 @@ impl Reader {
         };
         if self.is_strict() && !number.is_whole() {
             return self.fail(Flaw::Malformed);
+        }
+        if let Some(calls) = &mut self.calls {
+            calls.number(paths);
         }
         self.found(paths, Some(number.value()));
         self.end_value();
@@ -480,6 +515,10 @@ impl Reader {
 
     /// A call of a batch, or the only one, has ended.
     fn end_call(&mut self) {
+        let batch = self.is_batch();
+        if let Some(calls) = &mut self.calls {
+            calls.end_message(batch);
+        }
         let first = self.found.calls == 0;
         self.found.calls += 1;
         let mut mixed = self.found.calls > CALLS_MAX;
@@ -525,6 +564,9 @@ impl Reader {
             let lead = self.lead;
             let ended = self.ended();
             let (paths, seen) = (lead & !ended, 0);
+            if let Some(calls) = &mut self.calls {
+                calls.open(ended);
+            }
             self.found(ended, Some(Value::Odd));
             if object && paths != 0 {
                 self.matched.push(Matched { paths, seen });

@@ -2,6 +2,8 @@
 
 use smallvec::SmallVec;
 
+use super::calls::Calls;
+
 /// The paths of wanted members, each by the names that lead to it, outermost first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Paths {
@@ -156,12 +158,19 @@ pub struct Members {
     pub calls: u64,
     /// By the places of the paths.
     pub(super) list: SmallVec<[Member; 2]>,
+    /// The JSON-RPC calls, where they are asked for and get a response.
+    pub(super) calls_of_rpc: Option<Calls>,
 }
 
 impl Members {
     /// The member at the path with this place.
     pub fn get(&self, place: usize) -> Option<&Member> {
         self.list.get(place)
+    }
+
+    /// Takes out the JSON-RPC calls, where they were asked for and get a response.
+    pub fn take_calls(&mut self) -> Option<Calls> {
+        self.calls_of_rpc.take()
     }
 }
 

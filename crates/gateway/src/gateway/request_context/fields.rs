@@ -7,7 +7,7 @@ use crate::body::ResponseBody;
 use crate::rejection::Rejection;
 use tollgate_limit::Micros;
 use tollgate_response::quota_headers::{Fact, QuotaFields, make_room};
-use tollgate_response::{Asked, write_headers};
+use tollgate_response::{Asked, Form, write_headers};
 
 /// The headers of a response that are not in its header table but are written after it.
 #[derive(Clone, Copy)]
@@ -29,7 +29,9 @@ impl RequestContext {
         edited: bool,
     ) -> Response<ResponseBody> {
         let (snapshot, id) = (&self.snapshot, self.id());
-        let own = snapshot.refusal_body(self.route);
+        let own = snapshot
+            .refusal_body(self.route)
+            .and_then(|body| Form::of(body, self.calls.as_deref()));
         let prepared = self.judged.denied().and_then(|denied| {
             let mut refusing = denied.refused();
             let only = refusing.next().filter(|_| refusing.next().is_none())?;
