@@ -3,7 +3,7 @@
 use crate::harness::client::Answer;
 use crate::harness::frames::Frames;
 use crate::harness::{Connection, Gateway};
-use crate::servers::{Postgres, Redis, available};
+use crate::servers::{Maria, Postgres, Redis, available};
 
 /// A gateway that decides; `more` follows its table.
 pub(crate) fn gateway(decide: &str, more: &str) -> Gateway {
@@ -372,5 +372,9 @@ fn check_counts_in_a_shared_store_with_other_gateways() {
     if Postgres::available() {
         let postgres = Postgres::start_with(&[]);
         shared("postgres", &postgres.url());
+    }
+    if Maria::available() {
+        let maria = Maria::start();
+        shared("mysql", &maria.url());
     }
 }

@@ -1,5 +1,7 @@
 //! The real Envoy in front: its rate limit filter asks the gateway, which decides and forwards nothing.
 
+mod page;
+
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
@@ -8,27 +10,29 @@ use crate::harness::{Connection, Gateway, Upstream, eventually};
 
 /// How the filter treats a service that does not respond.
 #[derive(Clone, Copy)]
-struct Filter {
-    domain: &'static str,
-    failure_mode_deny: bool,
-    timeout: &'static str,
+pub(crate) struct Filter {
+    pub(crate) domain: &'static str,
+    pub(crate) failure_mode_deny: bool,
+    pub(crate) timeout: &'static str,
 }
 
-const FILTER: Filter = Filter {
+pub(crate) const FILTER: Filter = Filter {
     domain: "edge",
     failure_mode_deny: false,
     timeout: "5s",
 };
 
-/// An Envoy with the filter, in front of `upstream`. A descriptor has the header `x-user`; `/back` gives a hit back.
-fn envoy(service: SocketAddr, upstream: &Upstream, filter: Filter) -> Option<Envoy> {
-    let app = upstream.url();
-    let app = app
-        .rsplit(':')
-        .next()
-        .expect("a port")
-        .trim_end_matches('/');
-    let rls = service.port();
+/// An Envoy with the filter, in front of `upstream`; it asks `services` in turn. A descriptor has the header `x-user`; `/back` gives a hit back.
+pub(crate) fn envoy(services: &[SocketAddr], upstream: &Upstream, filter: Filter) -> Option<Envoy> {
+    let app = upstream.port();
+    let endpoint = |service: &SocketAddr| {
+        let port = service.port();
+        format!(
+            "{{ endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {port} }} }} }} }}"
+        )
+    };
+    let services: Vec<String> = services.iter().map(endpoint).collect();
+    let services = services.join(", ");
     let Filter {
         domain,
         failure_mode_deny,
@@ -92,7 +96,7 @@ static_resources:
           explicit_http_config: {{ http2_protocol_options: {{}} }}
       load_assignment:
         cluster_name: tollgate
-        endpoints: [{{ lb_endpoints: [{{ endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {rls} }} }} }} }}] }}]
+        endpoints: [{{ lb_endpoints: [{services}] }}]
 "#
         )
     })
@@ -120,7 +124,7 @@ fn envoy_client_over_its_limit_gets_our_429_and_does_not_reach_the_upstream() {
         Gateway::start(&config(anywhere(), "2/hour", 2)),
         Upstream::hello(),
     );
-    let Some(envoy) = envoy(gateway.deciding(), &upstream, FILTER) else {
+    let Some(envoy) = envoy(&[gateway.deciding()], &upstream, FILTER) else {
         return;
     };
     for left in [1, 0] {
@@ -169,7 +173,7 @@ fn envoy_with_an_unknown_domain_admits_every_request() {
         failure_mode_deny: true,
         ..FILTER
     };
-    let Some(envoy) = envoy(gateway.deciding(), &upstream, filter) else {
+    let Some(envoy) = envoy(&[gateway.deciding()], &upstream, filter) else {
         return;
     };
     for _ in 0..3 {
@@ -181,6 +185,39 @@ fn envoy_with_an_unknown_domain_admits_every_request() {
 }
 
 #[test]
+fn envoy_outside_the_trusted_networks_decides_by_its_failure_mode_and_charges_nothing() {
+    let upstream = Upstream::hello();
+    let trusting = config(anywhere(), "1/hour", 1);
+    let gateway =
+        Gateway::start(&trusting.replace("\n[limits", "\ntrusted = [\"192.0.2.0/24\"]\n[limits"));
+    for (deny, status) in [(false, 200), (true, 500)] {
+        let filter = Filter {
+            failure_mode_deny: deny,
+            ..FILTER
+        };
+        let Some(envoy) = envoy(&[gateway.deciding()], &upstream, filter) else {
+            return;
+        };
+        for _ in 0..2 {
+            let forged = [("x-user", "ann"), ("x-forwarded-for", "192.0.2.1")];
+            let answer = Connection::open(envoy.address()).request("GET", "/", &forged);
+            assert_eq!((answer.status, answer.header("ratelimit")), (status, None));
+        }
+    }
+    let Some(envoy) = envoy(&[gateway.deciding()], &upstream, FILTER) else {
+        return;
+    };
+    gateway.reload(&trusting).expect("valid");
+    assert_eq!(
+        get(&envoy, "/", "ann")
+            .header("ratelimit")
+            .map(|told| told.contains("r=0")),
+        Some(true)
+    );
+    assert_eq!(get(&envoy, "/", "ann").status, 429);
+}
+
+#[test]
 fn envoy_decides_by_its_failure_mode_while_the_service_is_down_and_limits_when_it_is_back() {
     let upstream = Upstream::hello();
     let at = free_address();
@@ -189,7 +226,7 @@ fn envoy_decides_by_its_failure_mode_while_the_service_is_down_and_limits_when_i
             failure_mode_deny: deny,
             ..FILTER
         };
-        let Some(envoy) = envoy(at, &upstream, filter) else {
+        let Some(envoy) = envoy(&[at], &upstream, filter) else {
             return;
         };
         let without = if deny { 500 } else { 200 };
@@ -219,7 +256,7 @@ fn envoy_decides_by_its_failure_mode_while_the_service_is_slow() {
             timeout: "0.1s",
             ..FILTER
         };
-        let Some(envoy) = envoy(at, &upstream, filter) else {
+        let Some(envoy) = envoy(&[at], &upstream, filter) else {
             return;
         };
         assert_eq!(get(&envoy, "/", "ann").status, status);
@@ -238,7 +275,7 @@ fn envoy_admits_exactly_the_burst_and_the_rate_of_64_clients() {
         timeout: "30s",
         ..FILTER
     };
-    let Some(envoy) = envoy(gateway.deciding(), &upstream, filter) else {
+    let Some(envoy) = envoy(&[gateway.deciding()], &upstream, filter) else {
         return;
     };
     let mut admitted = 0;

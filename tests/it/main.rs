@@ -16,6 +16,7 @@ mod costs;
 mod deciding;
 mod decisions;
 mod documents;
+mod draws;
 mod duplex;
 mod egress;
 mod encrypted;
@@ -40,6 +41,7 @@ mod matching;
 mod mcp;
 mod neighbours;
 mod openapi;
+mod openapi_decide;
 mod operators;
 #[cfg(feature = "otlp")]
 mod otlp;

@@ -1,39 +1,26 @@
 //! Real proxies that ask Tollgate about their requests, with the files of the book: NGINX, Caddy, HAProxy.
 
+mod nginx;
+
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use tollgate::app::{self, Options, RunningGateway, Source};
 use tollgate_store::clock::Clock;
 
 use crate::harness::client::Answer;
-use crate::harness::{Connection, Nginx, Upstream, eventually, repository};
+use crate::harness::{self, Connection, Nginx, Upstream, eventually, load};
 
 /// A file that the page shows.
 fn shown(name: &str) -> String {
-    let page = repository().join("docs/src/do/auth-request.md");
-    let page = std::fs::read_to_string(page).expect("the page is there");
-    let from = page
-        .split_once(&format!("<!-- file {name} -->\n```"))
-        .expect("the page shows it")
-        .1;
-    let text = from.split_once('\n').expect("a language").1;
-    text.split_once("\n```").expect("an end").0.to_owned() + "\n"
+    harness::shown("do/auth-request.md", name)
 }
 
 fn free_port() -> u16 {
     let free = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     free.local_addr().expect("its address").port()
-}
-
-fn port_of(upstream: &Upstream) -> u16 {
-    let url = upstream.url();
-    let port = url.rsplit(':').next().and_then(|port| port.parse().ok());
-    port.unwrap_or_else(|| panic!("{url}"))
 }
 
 /// A proxy, and how it is told about.
@@ -182,91 +169,57 @@ fn tollgate(kind: Kind, ports: Ports, rate: Option<&str>) -> RunningGateway {
 }
 
 /// What the limit admits through the proxy: a burst of 10, then 10 each second, to 64 clients for 3 seconds.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "what a bucket refills is real time"
-)]
 fn admits_what_the_limit_says(kind: Kind) {
     let upstream = Upstream::hello();
     let ports = Ports {
         decide: free_port(),
-        upstream: port_of(&upstream),
+        upstream: upstream.port(),
     };
     let Some(proxy) = (kind.start)(ports) else {
         return;
     };
     let _gateway = tollgate(kind, ports, None);
-    let (address, admitted, refused) = (proxy.address(), AtomicU64::new(0), AtomicU64::new(0));
-    let begin = Instant::now();
-    std::thread::scope(|scope| {
-        for client in 0..64 {
-            let (admitted, refused) = (&admitted, &refused);
-            scope.spawn(move || {
-                let mut connection = Connection::open(address);
-                let path = format!("/{client}");
-                while begin.elapsed() < Duration::from_secs(3) {
-                    let answer = connection.request("GET", &path, &[]);
-                    match answer.status {
-                        200 => _ = admitted.fetch_add(1, Ordering::Relaxed),
-                        429 => {
-                            refused.fetch_add(1, Ordering::Relaxed);
-                            assert_eq!(answer.header("retry-after"), Some("1"), "{answer:?}");
-                            assert!(answer.header("ratelimit").is_some(), "{answer:?}");
-                        }
-                        _ => panic!("{answer:?}"),
-                    }
-                    if answer
-                        .header("connection")
-                        .is_some_and(|word| word.eq_ignore_ascii_case("close"))
-                    {
-                        connection = Connection::open(address);
-                    }
-                }
-            });
-        }
+    let admitted = load::ten_a_second(proxy.address(), &[], |refused| {
+        assert_eq!(refused.header("retry-after"), Some("1"), "{refused:?}");
+        assert!(refused.header("ratelimit").is_some(), "{refused:?}");
     });
-    let most = 10 + u64::try_from(begin.elapsed().as_millis()).expect("short") / 100;
-    let (admitted, refused) = (admitted.into_inner(), refused.into_inner());
-    assert!(
-        (30..=most).contains(&admitted),
-        "{admitted} admitted, at most {most}"
-    );
-    assert!(refused > 64, "{refused} refused");
     assert_eq!(upstream.seen().len() as u64, admitted);
 }
 
-/// What a client sends of the headers by which a proxy states a request changes nothing.
+/// Headers by which a proxy states a request, from a client.
+const FORGED: [(&str, &str); 14] = [
+    ("X-Original-Method", "OPTIONS"),
+    ("X-Original-URI", "/free"),
+    ("X-Original-URL", "http://127.0.0.1/free"),
+    ("X-Forwarded-Method", "OPTIONS"),
+    ("X-Forwarded-Uri", "/free"),
+    ("X-Forwarded-Host", "other.example"),
+    ("X-Forwarded-Proto", "https"),
+    ("X-Forwarded-For", "203.0.113.7"),
+    ("X-Real-IP", "203.0.113.7"),
+    ("Forwarded", "for=203.0.113.7"),
+    ("X-Tollgate-Status", "200"),
+    ("X_Original_URI", "/free"),
+    ("Content-Type", "application/grpc"),
+    (
+        "Connection",
+        "x-original-uri, x-forwarded-for, x-forwarded-uri",
+    ),
+];
+
+/// What a client sends of these headers changes nothing.
 fn ignores_forged_headers(kind: Kind) {
     let upstream = Upstream::hello();
     let ports = Ports {
         decide: free_port(),
-        upstream: port_of(&upstream),
+        upstream: upstream.port(),
     };
     let Some(proxy) = (kind.start)(ports) else {
         return;
     };
     let _gateway = tollgate(kind, ports, Some("rate = \"2/hour\""));
     let mut admitted = 0;
-    let forged = [
-        ("X-Original-Method", "OPTIONS"),
-        ("X-Original-URI", "/free"),
-        ("X-Original-URL", "http://127.0.0.1/free"),
-        ("X-Forwarded-Method", "OPTIONS"),
-        ("X-Forwarded-Uri", "/free"),
-        ("X-Forwarded-Host", "other.example"),
-        ("X-Forwarded-Proto", "https"),
-        ("X-Forwarded-For", "203.0.113.7"),
-        ("X-Real-IP", "203.0.113.7"),
-        ("Forwarded", "for=203.0.113.7"),
-        ("X-Tollgate-Status", "200"),
-        ("X_Original_URI", "/free"),
-        ("Content-Type", "application/grpc"),
-        (
-            "Connection",
-            "x-original-uri, x-forwarded-for, x-forwarded-uri",
-        ),
-    ];
-    for header in forged {
+    for header in FORGED {
         for _ in 0..2 {
             let answer = proxy.request("/limited", &[header]);
             assert!(
@@ -276,7 +229,7 @@ fn ignores_forged_headers(kind: Kind) {
             admitted += u32::from(answer.status == 200);
         }
     }
-    let all = proxy.request("/limited", &forged[..11]);
+    let all = proxy.request("/limited", &FORGED[..11]);
     assert_eq!((all.status, admitted), (429, 2));
     // Nor does a path that begins like a free one.
     for path in ["/free/../limited", "/free%2F..", "/free/..;/x"] {
@@ -291,7 +244,7 @@ fn lets_nothing_pass_while_tollgate_is_down(kind: Kind) {
     let upstream = Upstream::hello();
     let ports = Ports {
         decide: free_port(),
-        upstream: port_of(&upstream),
+        upstream: upstream.port(),
     };
     let Some(proxy) = (kind.start)(ports) else {
         return;

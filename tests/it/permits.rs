@@ -8,7 +8,7 @@ use crate::decisions::{check, gateway};
 use crate::harness::client::Answer;
 use crate::harness::{Connection, Gateway, eventually};
 
-fn headers<'a>(uri: &'a str, client: &'a str) -> [(&'a str, &'a str); 3] {
+pub(crate) fn headers<'a>(uri: &'a str, client: &'a str) -> [(&'a str, &'a str); 3] {
     [
         ("X-Original-Method", "GET"),
         ("X-Original-URI", uri),
@@ -17,7 +17,7 @@ fn headers<'a>(uri: &'a str, client: &'a str) -> [(&'a str, &'a str); 3] {
 }
 
 /// Asks for one client; the permit.
-fn admitted(gateway: &Gateway, uri: &str) -> String {
+pub(crate) fn admitted(gateway: &Gateway, uri: &str) -> String {
     let answer = check(gateway, &headers(uri, "192.0.2.1"));
     assert_eq!(answer.status, 200, "{answer:?}");
     answer
@@ -30,7 +30,7 @@ fn status(gateway: &Gateway, uri: &str) -> u16 {
     check(gateway, &headers(uri, "192.0.2.1")).status
 }
 
-fn send(gateway: &Gateway, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+pub(crate) fn send(gateway: &Gateway, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     let mut connection = Connection::open(gateway.deciding());
     let length = body.len().to_string();
     let length = [("Content-Length", length.as_str())];
@@ -39,14 +39,19 @@ fn send(gateway: &Gateway, path: &str, headers: &[(&str, &str)], body: &str) -> 
     connection.answer("POST")
 }
 
-fn post(gateway: &Gateway, path: &str, body: &Value) -> Answer {
+pub(crate) fn post(gateway: &Gateway, path: &str, body: &Value) -> Answer {
     let kind = [("Content-Type", "application/json")];
     send(gateway, path, &kind, &body.to_string())
 }
 
 /// What is left of the limit `it` for the client, without drawing.
 fn left(gateway: &Gateway) -> u64 {
-    let document = json!({ "requests": [{ "limit": "it", "key": "192.0.2.1", "cost": 0 }] });
+    left_of(gateway, "it")
+}
+
+/// The same, of another limit.
+pub(crate) fn left_of(gateway: &Gateway, limit: &str) -> u64 {
+    let document = json!({ "requests": [{ "limit": limit, "key": "192.0.2.1", "cost": 0 }] });
     let answer = post(gateway, "/v1/decide", &document).json();
     answer["decisions"][0]["limits"][0]["remaining"]
         .as_u64()

@@ -1,6 +1,8 @@
 //! Envoy's rate limit service, asked by grpcio: descriptors, hits, shadow, quotas, overrides, the store down, health and
 //! reflection.
 
+pub(crate) mod stores;
+
 use std::path::Path;
 
 use serde_json::{Value, json};

@@ -52,6 +52,7 @@ use tollgate_store::clock::Clock;
 use tollgate_telemetry::access::{AccessLog, AccessWriter};
 use tollgate_telemetry::metrics::{self, Metrics};
 
+pub(crate) use decide::RecordedDraw;
 pub use descriptors::{DescriptorAsked, DescriptorStatus, DescriptorsDecided, StatusOfLimit};
 pub use request_context::Closing;
 pub use service::ConnectionService;
@@ -119,7 +120,7 @@ impl Side {
 
 /// A snapshot as the requests of one worker hold it. Counted per worker, because an atomic count
 /// would be another cache line that all cores write.
-type HeldSnapshot = Rc<Arc<Snapshot>>;
+pub(crate) type HeldSnapshot = Rc<Arc<Snapshot>>;
 
 /// The snapshot in force, as this worker last loaded it.
 struct Current {

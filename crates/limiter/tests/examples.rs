@@ -18,7 +18,7 @@ use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tollgate_limiter::tower::{Key, Limit, Rate, RateLimitLayer, Store, WhenDown};
-use tollgate_testkit::servers::Redis;
+use tollgate_testkit::servers::{Maria, Redis};
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -239,6 +239,16 @@ async fn tonic_64_clients_on_local_buckets_get_the_documented_counts() {
 async fn axum_64_clients_on_redis_get_the_documented_counts() {
     let redis = Redis::start();
     check_axum(in_redis(&redis)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn axum_64_clients_on_mariadb_get_the_documented_counts() {
+    if !Maria::available() {
+        return;
+    }
+    let server = Maria::start();
+    let store = Store::mysql(&server.url(), "a secret of this test", WhenDown::Refuse);
+    check_axum(Some(store.answer_within(Duration::from_secs(5)))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,9 @@
 //! gRPC over HTTP/2: messages with their lengths, and the status at the end.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HeaderName};
@@ -9,10 +11,13 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Versio
 use http_body::{Body, Frame};
 use prost::Message;
 use tollgate_net::server::{Inbound, Payload};
+use tollgate_net::timers::Deadline;
 
 use crate::health::Watching;
 use crate::reflection;
 
+/// How long a message may take to arrive.
+const READ_WITHIN: Duration = Duration::from_secs(10);
 /// The largest message that is read.
 const MESSAGE_MAX: usize = 64 * 1024;
 /// The flag and the length before each message.
@@ -37,6 +42,10 @@ impl Status {
 
     pub(crate) const fn not_found(message: &'static str) -> Self {
         Self { code: 5, message }
+    }
+
+    pub(crate) const fn deadline_exceeded(message: &'static str) -> Self {
+        Self { code: 4, message }
     }
 
     pub(crate) const fn permission_denied(message: &'static str) -> Self {
@@ -111,20 +120,23 @@ pub(crate) fn check<B>(request: &Request<B>) -> Result<(), Response<ReplyBody>> 
     Err(response)
 }
 
-/// The messages of a request.
+/// The messages of a request. Each must arrive within [`READ_WITHIN`].
 #[derive(Debug)]
-pub(crate) struct Requests {
-    body: Inbound,
+pub(crate) struct Requests<B = Inbound> {
+    body: B,
     buffer: BytesMut,
     ended: bool,
+    /// When the next message must be whole; `None`: no reader has had to wait for it.
+    due: Option<Deadline>,
 }
 
-impl Requests {
-    pub(crate) fn new(body: Inbound) -> Self {
+impl<B: Body<Data = Bytes> + Unpin> Requests<B> {
+    pub(crate) fn new(body: B) -> Self {
         Self {
             body,
             buffer: BytesMut::new(),
             ended: false,
+            due: None,
         }
     }
 
@@ -149,25 +161,35 @@ impl Requests {
                 }
                 Ok(None) => {}
                 Ok(Some(bytes)) => {
+                    self.due = None;
                     let message = M::decode(bytes);
                     let wrong = |_| Status::invalid("the message cannot be decoded");
                     return Poll::Ready(Some(message.map_err(wrong)));
                 }
-                Err(status) => {
-                    self.buffer.clear();
-                    self.ended = true;
-                    return Poll::Ready(Some(Err(status)));
-                }
+                Err(status) => return Poll::Ready(Some(Err(self.fail(status)))),
             }
-            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                Some(Ok(frame)) => {
+            match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {
                         self.buffer.extend_from_slice(&data);
                     }
                 }
-                Some(Err(_)) | None => self.ended = true,
+                Poll::Ready(Some(Err(_)) | None) => self.ended = true,
+                Poll::Pending => {
+                    let due = self.due.get_or_insert_with(|| Deadline::after(READ_WITHIN));
+                    ready!(Pin::new(due).poll(cx));
+                    let late = Status::deadline_exceeded("no message arrived within 10 seconds");
+                    return Poll::Ready(Some(Err(self.fail(late))));
+                }
             }
         }
+    }
+
+    /// Ends the messages.
+    fn fail(&mut self, status: Status) -> Status {
+        self.buffer.clear();
+        self.ended = true;
+        status
     }
 
     /// Takes a whole message out of the buffer.
@@ -281,3 +303,6 @@ impl From<Bytes> for ReplyBody {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -46,8 +46,19 @@ impl Gateway {
         Self::try_start_with(config, Arc::new(|_| None))
     }
 
+    /// As [`Gateway::start`], with the clock of the system.
+    #[track_caller]
+    pub fn start_in_real_time(config: &str) -> Self {
+        Self::try_start_by(config, Arc::new(|_| None), Clock::system())
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
     fn try_start_with(config: &str, environment: Environment) -> Result<Self, String> {
         let clock = Clock::manual(Timestamp::from_micros(START));
+        Self::try_start_by(config, environment, clock)
+    }
+
+    fn try_start_by(config: &str, environment: Environment, clock: Clock) -> Result<Self, String> {
         let source = Source::Text {
             text: with_ports(config),
             name: "test.toml".to_owned(),

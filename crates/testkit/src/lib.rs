@@ -7,6 +7,7 @@
 //! | [`upstream`] | an upstream that records what it gets |
 //! | [`llm`] | an upstream that plays a language model in the formats of OpenAI and Anthropic |
 //! | [`client`], [`frames`] | clients of HTTP/1.1 and HTTP/2 that show the very bytes |
+//! | [`load`] | 64 clients at once, and what a limit may admit to them |
 //! | [`nginx`], [`envoy`], [`peers`] | real neighbours: NGINX, Envoy, clients and servers in Python |
 //! | [`servers`] | Redis, PostgreSQL, MariaDB and their companions on free ports, stopped when the test ends |
 //! | [`random`] | seeded randomness; `SEED=N` replays a failure |
@@ -29,6 +30,7 @@ pub mod frames;
 pub mod front;
 pub mod gateway;
 pub mod llm;
+pub mod load;
 pub mod nginx;
 pub mod peers;
 pub mod random;
@@ -78,6 +80,20 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]
 struct Readme;
+
+/// The file of this name that a page of the book shows below `<!-- file NAME -->`.
+///
+/// # Panics
+/// If the page shows no such file.
+#[must_use]
+pub fn shown(page: &str, name: &str) -> String {
+    let page = std::fs::read_to_string(repository().join("docs/src").join(page));
+    let page = page.expect("the page is there");
+    let mark = format!("<!-- file {name} -->\n```");
+    let from = page.split_once(&mark).expect("the page shows it").1;
+    let text = from.split_once('\n').expect("a language").1;
+    text.split_once("\n```").expect("an end").0.to_owned() + "\n"
+}
 
 /// The root of the repository: tests read its files and scripts from there.
 #[must_use]

@@ -161,6 +161,11 @@ impl Upstream {
         format!("http://{}", self.address)
     }
 
+    /// Its port of this machine.
+    pub const fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     /// Every request so far.
     pub fn seen(&self) -> Vec<Seen> {
         self.shared.seen.lock().expect("no panic").clone()

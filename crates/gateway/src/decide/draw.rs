@@ -1,79 +1,81 @@
 //! One draw for requests that are decided together, and for a request by limit: all are charged or
 //! none.
 
+use http::{Request, StatusCode};
 use serde_json::{Value, json};
 
 use super::batch::{Item, OfLimit};
 use super::json::Refused;
 use super::permits::Permits;
 use crate::body::Guarded;
-use crate::gateway::{Gateway, Snapshot};
+use crate::gateway::{Gateway, HeldSnapshot, RecordedDraw, Snapshot};
 use crate::rejection::Rejection;
 use tollgate_limit::CLAIMS_MAX;
-use tollgate_limiter::settle::{Owed, is_open};
-use tollgate_limiter::{Decision, Judged};
+use tollgate_limiter::settle::is_open;
 use tollgate_policy::identity::WhenUnknown;
 use tollgate_policy::{Claims, Policy, Scope, ScopePart};
-use tollgate_response::{Asked, Problem};
+use tollgate_response::{Asked, DecisionId, Problem};
 
 impl Gateway {
-    /// Decides about `items` by one draw.
+    /// Decides about `items` by one draw. `asked`: the request of the program.
     ///
     /// # Errors
     /// If they cannot be decided: a limit is unknown, or there are too many.
     pub(super) async fn draw(
         &self,
-        snapshot: &Snapshot,
+        snapshot: &HeldSnapshot,
+        asked: &Request<()>,
         items: Vec<Item>,
         permits: &Permits,
     ) -> Result<Value, Refused> {
         let policy = &snapshot.policy;
+        let claims = match self.claims_of_all(snapshot, items)? {
+            Ok(claims) => claims,
+            Err(rejection) => {
+                let recorded = self.open_draw(snapshot, asked, Claims::default());
+                let document = refusal(&rejection, recorded.id()).await;
+                recorded.close(Some(&rejection), asked);
+                return Ok(document);
+            }
+        };
+        check(&claims, policy)?;
+        let mut recorded = self.open_draw(snapshot, asked, claims);
+        let drawn = recorded.draw(self, snapshot, permits).await;
+        let document = match &drawn {
+            Ok(permit) => {
+                let mut document = json!({ "allowed": true, "status": 200 });
+                if let Some(id) = permit {
+                    document["permit"] = id.to_string().into();
+                }
+                document["limits"] = limits(&recorded, policy);
+                document
+            }
+            Err(rejection) => match denial(&recorded, rejection.status(), policy) {
+                Some(document) => document,
+                None => refusal(rejection, recorded.id()).await,
+            },
+        };
+        recorded.close(drawn.err().as_ref(), asked);
+        Ok(document)
+    }
+
+    /// What `items` draw from together, or why one of them is refused before anything is drawn.
+    fn claims_of_all(
+        &self,
+        snapshot: &Snapshot,
+        items: Vec<Item>,
+    ) -> Result<Result<Claims, Rejection>, Refused> {
         let mut claims = Claims::default();
         for item in items {
             match item {
-                Item::Limit(asked) => claims.join(&asked.claims(policy)?),
+                Item::Limit(asked) => claims.join(&asked.claims(&snapshot.policy)?),
                 Item::Request(original) => match self.claims_of(snapshot, *original) {
                     Ok(more) => claims.join(&more),
-                    Err(rejection) => return Ok(refusal(&rejection).await),
+                    Err(rejection) => return Ok(Err(rejection)),
                 },
             }
         }
-        check(&claims, policy)?;
-        let deciding = &snapshot.deciding;
-        let slot = permits.reserve(deciding.permits);
-        let list = claims.list(policy);
-        let decision = snapshot.limiter.check(&list, self.now()).await;
-        drop(list);
-        let mut permit = match decision {
-            Decision::Allow(permit) => permit,
-            Decision::Deny(denied) => return Ok(denial(Judged::Denied(denied), &claims, policy)),
-            Decision::Unavailable(down) => {
-                let limit = down.limit;
-                return Ok(refusal(&Rejection::StoreDown { limit }).await);
-            }
-        };
-        // Until then, a program that leaves gets the charges back.
-        self.hold(permit.hold()).await;
-        permit.forwarded();
-        let mut document = json!({ "allowed": true, "status": 200 });
-        // A request of no units only asks how the limits stand: nothing is reported of it later.
-        let is_look = claims.charges().iter().all(|charge| charge.cost == 0);
-        if let Some(open) = permit.take_open().filter(|_| !is_look) {
-            let charged = |rule: &usize| claims.charges().iter().any(|one| one.rule == *rule);
-            let rules = (0..policy.rules.len()).filter(charged);
-            let owed = Owed::new(rules.map(|rule| &policy.rules[rule]));
-            let Some(slot) = slot else {
-                open.revoke();
-                return Ok(refusal(&Rejection::Overloaded).await);
-            };
-            let expires = self.now().after(deciding.permit_expiry);
-            let Some(id) = slot.open((open, owed), expires) else {
-                return Ok(refusal(&Rejection::Internal).await);
-            };
-            document["permit"] = id.to_string().into();
-        }
-        document["limits"] = limits(&Judged::Permitted(permit), &claims, policy);
-        Ok(document)
+        Ok(Ok(claims))
     }
 }
 
@@ -147,28 +149,29 @@ impl OfLimit {
     }
 }
 
-/// A refusal by limits.
-fn denial(judged: Judged, claims: &Claims, policy: &Policy) -> Value {
-    let mut document = json!({ "allowed": false, "status": 429 });
-    if let Some(denied) = judged.denied() {
-        let contents = denied.contents(claims, policy);
-        document["status"] = contents.problem().status.as_u16().into();
-        if denied.sheds_load(claims, &policy.limits) {
-            document["status"] = 503.into();
-        }
-        let violated: Vec<&str> = contents.violated.iter().map(|name| &**name).collect();
-        document["violated"] = violated.into();
-        if let Some(wait) = contents.retry_after.filter(|_| !contents.never_fits) {
-            document["retry_after_ms"] = wait.ceil_millis().into();
-        }
+/// A refusal by limits; `None`: no limit refuses.
+fn denial(recorded: &RecordedDraw, status: StatusCode, policy: &Policy) -> Option<Value> {
+    let denied = recorded.judged().denied()?;
+    let contents = denied.contents(recorded.claims(), policy);
+    let violated: Vec<&str> = contents.violated.iter().map(|name| &**name).collect();
+    let mut document = json!({
+        "allowed": false,
+        "status": status.as_u16(),
+        "decision_id": recorded.id().as_str(),
+        "violated": violated,
+        "limits": limits(recorded, policy),
+    });
+    if let Some(wait) = contents.retry_after.filter(|_| !contents.never_fits) {
+        document["retry_after_ms"] = wait.ceil_millis().into();
     }
-    document["limits"] = limits(&judged, claims, policy);
-    document
+    Some(document)
 }
 
 /// How the limits stand, those that the quota headers would have.
-fn limits(judged: &Judged, claims: &Claims, policy: &Policy) -> Value {
-    let limits = judged.reported(claims, &policy.limits);
+fn limits(recorded: &RecordedDraw, policy: &Policy) -> Value {
+    let limits = recorded
+        .judged()
+        .reported(recorded.claims(), &policy.limits);
     limits
         .map(|(_, charge, standing)| {
             json!({
@@ -182,7 +185,7 @@ fn limits(judged: &Judged, claims: &Claims, policy: &Policy) -> Value {
 }
 
 /// A refusal for another reason.
-async fn refusal(rejection: &Rejection) -> Value {
-    let response = rejection.response(&Asked::default(), None, "");
+async fn refusal(rejection: &Rejection, id: DecisionId) -> Value {
+    let response = rejection.response(&Asked::default(), None, id.as_str());
     super::decision(response.map(Guarded::bare)).await
 }

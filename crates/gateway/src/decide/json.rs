@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ORIGIN};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode, request};
 use http_body::Body;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -74,11 +74,19 @@ impl Refused {
 
 /// Reads the document of a request for a JSON resource.
 pub(super) async fn read<T: DeserializeOwned>(request: Request<Inbound>) -> Result<T, Refused> {
-    if *request.method() != Method::POST {
+    let (head, body) = request.into_parts();
+    read_body(&head, body).await
+}
+
+/// The same, from the parts of the request.
+pub(super) async fn read_body<T: DeserializeOwned>(
+    head: &request::Parts,
+    mut body: Inbound,
+) -> Result<T, Refused> {
+    if head.method != Method::POST {
         return Err(Problem::POST_ONLY.into());
     }
-    let (head, mut body) = request.into_parts();
-    let headers = head.headers;
+    let headers = &head.headers;
     // A page in a browser on this machine connects from a trusted address.
     if headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site") {
         return Err(Problem::WEB_PAGE.into());

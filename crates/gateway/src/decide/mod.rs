@@ -27,7 +27,7 @@ use http_body::Body as _;
 use serde_json::{Map, Value, json};
 
 use crate::body::{Guarded, ResponseBody};
-use crate::gateway::{Closing, Gateway, Snapshot};
+use crate::gateway::{Closing, Gateway, HeldSnapshot, Snapshot};
 use batch::{Batch, Item};
 use json::Refused;
 use settle::{Report, Return};
@@ -40,6 +40,7 @@ use tollgate_response::Problem;
 
 pub(crate) use original::{Original, Unread};
 pub use permits::Permits;
+pub(crate) use permits::{PermitId, Slot};
 
 /// The settings of the listeners for decisions. A reload replaces them.
 #[derive(Clone, Debug, Default)]
@@ -101,15 +102,18 @@ impl Decider {
     /// `/v1/decide`
     async fn batch(
         &self,
-        snapshot: &Snapshot,
+        snapshot: &HeldSnapshot,
         connection: &ConnInfo,
         request: Request<Inbound>,
     ) -> Result<Reply, Refused> {
-        let batch: Batch = json::read(request).await?;
+        let (head, body) = request.into_parts();
+        let batch: Batch = json::read_body(&head, body).await?;
+        let asked = Request::from_parts(head, ());
         let together = batch.together;
         let items = batch.items(&connection.listener)?;
         if together {
-            let decision = self.gateway.draw(snapshot, items, &self.permits).await?;
+            let drawn = self.gateway.draw(snapshot, &asked, items, &self.permits);
+            let decision = drawn.await?;
             let allowed = decision["allowed"].clone();
             return Ok(json::document(
                 &json!({ "allowed": allowed, "together": decision }),
@@ -123,7 +127,8 @@ impl Decider {
                     decision(decided).await
                 }
                 item => {
-                    let drawn = self.gateway.draw(snapshot, vec![item], &self.permits).await;
+                    let (gateway, permits) = (&self.gateway, &self.permits);
+                    let drawn = gateway.draw(snapshot, &asked, vec![item], permits).await;
                     drawn.unwrap_or_else(|refused| refused.decision())
                 }
             });
@@ -144,13 +149,13 @@ impl Handler for Decider {
             return Problem::UNTRUSTED_PEER.response_to(request.method());
         }
         let outcome = match request.uri().path() {
-            "/check" => Ok(self.check(&snapshot, connection, request).await),
-            "/v1/decide" => self.batch(&snapshot, connection, request).await,
-            "/v1/settle" => json::read::<Report>(request)
+            CHECK => Ok(self.check(&snapshot, connection, request).await),
+            DECIDE => self.batch(&snapshot, connection, request).await,
+            SETTLE => json::read::<Report>(request)
                 .await
                 .and_then(|report| report.carry_out(&self.permits))
                 .map(|settled| json::document(&settled)),
-            "/v1/give-back" => json::read::<Return>(request)
+            GIVE_BACK => json::read::<Return>(request)
                 .await
                 .and_then(|permit| permit.carry_out(&self.permits))
                 .map(|()| json::done()),
@@ -224,6 +229,18 @@ impl Refused {
     }
 }
 
+const CHECK: &str = "/check";
+const DECIDE: &str = "/v1/decide";
+const SETTLE: &str = "/v1/settle";
+const GIVE_BACK: &str = "/v1/give-back";
+
+/// The resources, each with a method that it takes; `docs/openapi-decide.json` describes them.
+pub const RESOURCES: [(&str, &str); 4] = [
+    ("GET", CHECK),
+    ("POST", DECIDE),
+    ("POST", SETTLE),
+    ("POST", GIVE_BACK),
+];
 /// Names the permit of an admitted request.
 pub(crate) const PERMIT: HeaderName = HeaderName::from_static("x-tollgate-permit");
 /// The status that a refusal has for the client.

@@ -2,22 +2,23 @@
 //! is not forwarded.
 
 use http::header::ORIGIN;
-use http::{HeaderMap, HeaderValue, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 
 use http_body::Body as _;
 
 use super::request_context::{Closing, RequestContext};
-use super::{Gateway, Snapshot, checks, describe, judge, respond};
+use super::{Gateway, HeldSnapshot, Snapshot, checks, describe, respond};
 use crate::body::{Guarded, ResponseBody};
-use crate::decide::{Original, PERMIT, Permits};
+use crate::decide::{Original, PERMIT, PermitId, Permits, Slot};
 use crate::forward::Forwarded;
 use crate::framing;
 use crate::headers::{HeaderSet, RequestHeaders};
 use crate::rejection::Rejection;
 use tollgate_limit::{Micros, Timestamp};
-use tollgate_limiter::Cause;
+use tollgate_limiter::settle::Owed;
+use tollgate_limiter::{Cause, Judged};
 use tollgate_policy::{BodyFacts, Claimed, Claims, FilledEdits, Identified};
-use tollgate_response::Asked;
+use tollgate_response::{Asked, DecisionId};
 
 impl Gateway {
     /// Decides about `original`: 200 with quota headers, or the refusal that its client would get.
@@ -48,19 +49,8 @@ impl Gateway {
             .enter(&snapshot, &connection, parts, &mut context, &mut edits)
             .await
             .map(drop);
-        let permitted = admitted.and_then(|()| match (context.take_open(), slot) {
-            (None, _) => Ok(None),
-            (Some(open), Some(slot)) => {
-                let expires = self.side.clock.now().after(deciding.permit_expiry);
-                slot.open(open, expires)
-                    .map(Some)
-                    .ok_or(Rejection::Internal)
-            }
-            (Some((permit, _)), None) => {
-                permit.revoke();
-                Err(Rejection::Overloaded)
-            }
-        });
+        let permitted =
+            admitted.and_then(|()| self.keep_open(&mut context, slot, deciding.permit_expiry));
         match permitted {
             Ok(permit) => {
                 let mut response = Response::new(ResponseBody::Empty);
@@ -78,7 +68,44 @@ impl Gateway {
         }
     }
 
-    /// What a request draws from that is decided together with others. It is not in the access log.
+    /// Keeps the charges of an admitted request that a later report can correct; returns the name of
+    /// their permit.
+    fn keep_open(
+        &self,
+        context: &mut RequestContext,
+        slot: Option<Slot<'_>>,
+        expiry: Micros,
+    ) -> Result<Option<PermitId>, Rejection> {
+        match (context.take_open(), slot) {
+            (None, _) => Ok(None),
+            (Some(open), Some(slot)) => {
+                let expires = self.side.clock.now().after(expiry);
+                slot.open(open, expires)
+                    .map(Some)
+                    .ok_or(Rejection::Internal)
+            }
+            (Some((permit, _)), None) => {
+                permit.revoke();
+                Err(Rejection::Overloaded)
+            }
+        }
+    }
+
+    /// Begins a decision about claims that a program names. `asked`: the request of the program.
+    pub(crate) fn open_draw(
+        &self,
+        snapshot: &HeldSnapshot,
+        asked: &Request<()>,
+        claims: Claims,
+    ) -> RecordedDraw {
+        let now = self.side.clock.now();
+        let mut headers = RequestHeaders::of(asked.headers());
+        let mut context = RequestContext::open(&self.side, snapshot, asked, &mut headers, now);
+        *context.claims_mut() = claims;
+        RecordedDraw(context)
+    }
+
+    /// What a request draws from that is decided together with others.
     pub(crate) fn claims_of(
         &self,
         snapshot: &Snapshot,
@@ -130,16 +157,64 @@ impl Gateway {
         }
     }
 
-    /// Waits until the token of requests that were decided together is due.
-    pub(crate) async fn hold(&self, span: Micros) {
-        if span.0 > 0 {
-            let due = self.now().after(span);
-            judge::wait_counted(&self.side.clock, due, &self.side.held).await;
-        }
-    }
-
     /// The present moment.
     pub(crate) fn now(&self) -> Timestamp {
         self.side.clock.now()
+    }
+}
+
+/// A decision about claims that a program names, by their limit or together. It is counted and
+/// logged as the request of the program, with the status of the decision.
+pub(crate) struct RecordedDraw(Box<RequestContext>);
+
+impl RecordedDraw {
+    /// Draws all claims or none. Charges that a report can still correct are kept in `permits`;
+    /// returns the name of their permit.
+    pub(crate) async fn draw(
+        &mut self,
+        gateway: &Gateway,
+        snapshot: &Snapshot,
+        permits: &Permits,
+    ) -> Result<Option<PermitId>, Rejection> {
+        let Self(context) = self;
+        let (deciding, policy) = (&snapshot.deciding, &snapshot.policy);
+        // Reserved before anything is charged.
+        let slot = permits.reserve(deciding.permits);
+        gateway.judge(snapshot, context, None).await?;
+        let charges = context.claims().charges();
+        // A request of no units only asks how the limits stand: nothing is reported of it later.
+        if charges.iter().all(|charge| charge.cost == 0) {
+            return Ok(None);
+        }
+        let charged = |rule: &usize| charges.iter().any(|one| one.rule == *rule);
+        let rules = (0..policy.rules.len()).filter(charged);
+        let owed = Owed::new(rules.map(|rule| &policy.rules[rule]));
+        context.owes(owed);
+        gateway.keep_open(context, slot, deciding.permit_expiry)
+    }
+
+    /// The decision's id, as it appears in the log.
+    pub(crate) fn id(&self) -> DecisionId {
+        self.0.id()
+    }
+
+    pub(crate) fn claims(&self) -> &Claims {
+        self.0.claims()
+    }
+
+    pub(crate) fn judged(&self) -> &Judged {
+        self.0.judged()
+    }
+
+    /// Counts and logs the decision.
+    pub(crate) fn close(mut self, rejection: Option<&Rejection>, asked: &Request<()>) {
+        let context = &mut self.0;
+        let mut response = Response::new(());
+        if let Some(rejection) = rejection {
+            context.keep_refusal(rejection, asked);
+            *response.status_mut() = context.turned_away(rejection);
+        }
+        context.answered(&response, None, Cause::Gateway, false);
+        self.0.close(0, None);
     }
 }

@@ -241,6 +241,11 @@ impl RequestContext {
         self.judged.permit()
     }
 
+    /// What the limits decided.
+    pub(super) fn judged(&self) -> &Judged {
+        &self.judged
+    }
+
     /// Whether no decision here depends on the upstream's response.
     pub(super) fn reads_nothing(&self) -> bool {
         self.owed.is_empty() && !self.snapshot.follows

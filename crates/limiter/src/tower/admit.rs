@@ -100,7 +100,13 @@ fn claim<B: Body>(
     request: &Request<B>,
     verify: bool,
 ) -> Found {
-    let snapshot = Arc::clone(&passage.snapshot);
+    let Passage {
+        snapshot,
+        at,
+        route,
+        claims,
+        ..
+    } = passage;
     let policy = &snapshot.policy;
     let extensions = request.extensions();
     let peer = Peer {
@@ -114,31 +120,36 @@ fn claim<B: Body>(
     }
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
     let subject = (shared.subject)(extensions);
+    let unread;
     let Ok(mut described) = policy.describe(None, method, uri, headers, peer, subject) else {
         return Found::Unreadable;
     };
-    // The body belongs to the service: what it says is not known here, and costs the most.
-    let asked = policy.asked(&policy.find_route(&described));
-    let unread = BodyFacts::unread(&policy.wanted, request.body().size_hint().exact());
-    if !asked.is_empty() && !request.body().is_end_stream() {
-        if asked.routes() {
-            return Found::Unreadable;
-        }
-        described.body = Some(&unread);
-    }
-    let Some(matched) = policy.route(&described) else {
-        return Found::NoRoute;
-    };
-    passage.route = matched.route;
     let body = request.body();
     let length = if body.is_end_stream() {
         Some(0)
     } else {
         body.size_hint().exact()
     };
+    let found = policy.find_route(&described);
+    let asked = policy.asked(&found);
+    let matched = if asked.is_empty() || body.is_end_stream() {
+        found.matched
+    } else if asked.routes() {
+        return Found::Unreadable;
+    } else {
+        // The body belongs to the service: what it says is not known here, and costs the most.
+        drop(found);
+        unread = BodyFacts::unread(&policy.wanted, length);
+        described.body = Some(&unread);
+        policy.route(&described)
+    };
+    let Some(matched) = matched else {
+        return Found::NoRoute;
+    };
+    *route = matched.route;
     let mut who = Identified::default();
-    let into = (&mut who, &mut passage.claims);
-    let now = passage.at.as_micros() / 1_000_000;
+    let into = (&mut who, claims);
+    let now = at.as_micros() / 1_000_000;
     Found::Claims(if verify {
         match policy.claim_verified(into, &matched, &described, length, now) {
             Ok(()) => Claimed::Complete,
