@@ -535,9 +535,9 @@ pub(crate) fn tail(data: &[u8]) {
     };
     let path = Arc::new(Paths::one(vec!["usage".to_owned(), "total".to_owned()]));
     for carrier in [Carrier::Json, Carrier::Events] {
-        let mut whole = FieldScanner::new(carrier, &path);
+        let mut whole = FieldScanner::new(carrier, &path, &[]);
         whole.feed(body);
-        let mut pieces = FieldScanner::new(carrier, &path);
+        let mut pieces = FieldScanner::new(carrier, &path, &[]);
         body.chunks(usize::from(*cut).max(1))
             .for_each(|piece| pieces.feed(piece));
         let found = whole.finish()[0];
@@ -768,6 +768,7 @@ fn rule(identity: usize, names: &[&str]) -> Rule {
         memory: 1 << 20,
         refundable: false,
         resettable: false,
+        penalty: None,
     };
     Rule {
         name: names[identity].into(),

@@ -581,6 +581,7 @@ impl Core {
                 names: self.names,
                 plain_keys: in_force.log.keys == LogKeys::Plain,
                 overrides: self.overrides.clone(),
+                penalties: admin::Penalties::default(),
             },
             metrics: self.gateway.metrics.clone(),
             readiness: self.readiness.clone(),

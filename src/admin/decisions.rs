@@ -103,7 +103,7 @@ impl Live {
                     .standing(place)
                     .map(|standing| Level::new(standing, refusal.at)),
                 now: self.level(limit, key, charge.cost).await,
-                overridden: self.overridden(limit, key),
+                overridden: self.overridden(limit, key).await,
             });
         }
         Some(decision(id, &refusal, limits))

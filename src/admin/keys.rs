@@ -81,7 +81,7 @@ impl Live {
                     words: limit.algorithm.words(),
                     store: store(limit).to_owned(),
                     now: self.level(limit, &sought.key, 1).await,
-                    overridden: self.overridden(limit, &sought.key),
+                    overridden: self.overridden(limit, &sought.key).await,
                 });
             } else if sought.is_part_of(&rule.scope) {
                 let mut refused = Vec::new();
@@ -137,7 +137,7 @@ impl Live {
             words: limit.algorithm.words(),
             store: store(limit).to_owned(),
             now: self.level(limit, key, cost).await,
-            overridden: self.overridden(limit, key),
+            overridden: self.overridden(limit, key).await,
         })
     }
 }

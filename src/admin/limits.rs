@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::figures::{is_admitted, is_refused};
 use super::live::{Key, Live, Now, moment};
+use super::overrides::Overridden;
 use tollgate_gateway::gateway::near;
 use tollgate_gateway::refusals::{Busy, Counted, Counts};
 use tollgate_limit::{Limit, Mode, Placement, Role, Timestamp};
@@ -105,6 +106,9 @@ pub struct KeyCount {
     pub until: Option<String>,
     /// How the bucket stands now, for a request like the last one.
     pub now: Now,
+    /// The override or the penalty in force; `null`: none. Absent where it was not looked for.
+    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    pub overridden: Option<Option<Overridden>>,
 }
 
 /// Which keys are asked for, and how many.
@@ -220,7 +224,10 @@ impl Live {
                 _ => {}
             }
             found += 1;
-            keys.push(self.key_count(&one, level));
+            keys.push(KeyCount {
+                overridden: Some(self.overridden(limit, &one.key).await),
+                ..self.key_count(&one, level)
+            });
         }
         Some(Keys {
             format: FORMAT,
@@ -258,6 +265,7 @@ impl Live {
             last: moment(busy.last),
             until: busy.until.map(moment),
             now,
+            overridden: None,
         }
     }
 }

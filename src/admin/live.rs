@@ -6,6 +6,7 @@ use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 
 use super::events::Events;
+use super::penalties::Penalties;
 use crate::overrides::Overrides;
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_gateway::refusals::Refusals;
@@ -31,6 +32,8 @@ pub struct Live {
     pub plain_keys: bool,
     /// The overrides of operators.
     pub overrides: Overrides,
+    /// The penalties in force that were told.
+    pub penalties: Penalties,
 }
 
 /// The key of a bucket.

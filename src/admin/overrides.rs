@@ -11,8 +11,8 @@ use super::limits::store;
 use super::live::{Key, Live, Now, moment};
 use super::resets::{By, chosen, prepared, reason, unrecorded};
 use crate::overrides::{ChangeError, Event, InForce, NewOverride, OVERRIDES_MAX, Setting};
-use tollgate_limit::{Limit, Micros, Mode, Timestamp};
-use tollgate_limiter::Effect;
+use tollgate_limit::{Limit, Micros, Mode, Placement, QuotaError, Timestamp};
+use tollgate_limiter::{Effect, Limiter};
 use tollgate_policy::{Rule, keys};
 
 /// What an operator asks for.
@@ -25,6 +25,7 @@ pub(super) struct Asked {
     limit: Option<String>,
     rate: Option<String>,
     burst: Option<u64>,
+    in_flight: Option<u64>,
     #[serde(default)]
     unlimited: bool,
     #[serde(default)]
@@ -138,7 +139,8 @@ impl Live {
                 key: one.entry.key.clone(),
                 name: one.entry.name.clone(),
             },
-            why_not: why_not(&one, &snapshot.policy.rules),
+            why_not: why_not(&one, &snapshot.policy.rules)
+                .or_else(|| no_room(&one, &snapshot.limiter)),
             overridden: Overridden::from(&one),
         };
         List {
@@ -146,12 +148,6 @@ impl Live {
             most: OVERRIDES_MAX,
             overrides: self.overrides.list().into_iter().map(listed).collect(),
         }
-    }
-
-    /// The override in force for the bucket of `limit` for `key`.
-    pub(super) fn overridden(&self, limit: &Limit, key: &[u8]) -> Option<Overridden> {
-        let found = self.overrides.find(limit, key)?;
-        Some(Overridden::from(&found))
     }
 
     /// Sets an override.
@@ -170,6 +166,7 @@ impl Live {
         let setting = Setting {
             rate: asked.rate.clone(),
             burst: asked.burst,
+            in_flight: asked.in_flight,
             unlimited: asked.unlimited,
             block: asked.block,
         };
@@ -233,9 +230,15 @@ impl Live {
         .map(|rule| &**rule.variant(sought.numbers()))
         .collect();
         if wanted.set.is_none() {
-            limits.retain(|limit| self.overrides.find(limit, &sought.key).is_some());
+            let mut in_force = Vec::new();
+            for limit in limits {
+                if self.overridden(limit, &sought.key).await.is_some() {
+                    in_force.push(limit);
+                }
+            }
+            limits = in_force;
             if limits.is_empty() {
-                let detail = "no override of this caller is in force";
+                let detail = "no override and no penalty of this caller is in force";
                 return Err(Problem::new(StatusCode::NOT_FOUND, detail));
             }
         }
@@ -243,7 +246,7 @@ impl Live {
         let mut audit = prepared(audit)?;
         let mut changed = Vec::new();
         for limit in limits {
-            let before = self.overridden(limit, &sought.key);
+            let before = self.overridden(limit, &sought.key).await;
             let level = self.level(limit, &sought.key, 1).await;
             let new = wanted.set.as_ref().map(|(setting, _, until)| NewOverride {
                 key: (keys::words(&sought.key, true), self.names.text(&sought.key)),
@@ -257,9 +260,9 @@ impl Live {
                 changed.push(changed_limit(limit, before, after, level));
                 continue;
             }
-            let made = self.overrides.change(limit, &sought.key, new.as_ref());
-            let (after, unsure) = match made.await {
-                Ok(_) => (self.overridden(limit, &sought.key), None),
+            let made = self.set_or_lift(limit, &sought.key, new.as_ref()).await;
+            let (after, unsure) = match made {
+                Ok(()) => (self.overridden(limit, &sought.key).await, None),
                 // It may be in force, so the audit has what was asked for.
                 Err(error @ ChangeError::Unsure(_)) => {
                     let asked = new.as_ref().map(|new| Overridden::of_new(new, self.now()));
@@ -297,6 +300,26 @@ impl Live {
             key: self.key(&sought.key),
             limits: changed,
         })
+    }
+
+    /// Sets an override, or lifts one with the penalty of the key.
+    async fn set_or_lift(
+        &self,
+        limit: &Limit,
+        key: &[u8],
+        new: Option<&NewOverride>,
+    ) -> Result<(), ChangeError> {
+        let has_override = self.overrides.find(limit, key).is_some();
+        if new.is_some() || has_override {
+            self.overrides.change(limit, key, new).await?;
+        }
+        if new.is_none() && limit.penalty.is_some() {
+            let lifted = self.lift_penalty(limit, key).await;
+            return lifted.map_err(|why| {
+                ChangeError::Unsure(format!("{why}; the penalty may be lifted later"))
+            });
+        }
+        Ok(())
     }
 
     /// The end that is asked for, by this gateway's clock.
@@ -385,7 +408,10 @@ fn refuses(rule: &Rule, effect: Option<Effect>) -> Option<&'static str> {
     match effect {
         _ if rule.is_off() => Some("is off: it has nothing to override"),
         Some(Effect::Numbers { .. }) if rule.live.algorithm.depth().is_none() => {
-            Some("has places, not a rate: they can be blocked or unlimited")
+            Some("has places, not a rate: override `in_flight`")
+        }
+        Some(Effect::Places(_)) if rule.live.algorithm.quota().is_some() => {
+            Some("has a rate, not places: override `rate` or `burst`")
         }
         Some(Effect::Block) if rule.live.mode != Mode::Enforce => {
             Some("only counts (mode = \"shadow\"): it refuses nothing, and blocks nothing")
@@ -396,9 +422,9 @@ fn refuses(rule: &Rule, effect: Option<Effect>) -> Option<&'static str> {
 
 /// Checks other numbers against the limits that are to have them.
 fn checked(limits: &[&Limit], effect: Option<Effect>) -> Result<(), Problem> {
-    let Some(Effect::Numbers { rate, burst }) = effect else {
+    if !matches!(effect, Some(Effect::Numbers { .. } | Effect::Places(_))) {
         return Ok(());
-    };
+    }
     if let [first, second, ..] = limits {
         let detail = format!(
             "numbers are for one limit: name it with `limit`; this caller has `{}`, `{}`{}",
@@ -409,7 +435,7 @@ fn checked(limits: &[&Limit], effect: Option<Effect>) -> Result<(), Problem> {
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
     for limit in limits {
-        if let Err(errors) = limit.with_numbers(rate, burst) {
+        if let Some(Err(errors)) = effect.and_then(|effect| under(limit, effect)) {
             let errors: Vec<String> = errors
                 .into_iter()
                 .map(|error| format!("`{}`: {}", error.field, error.message))
@@ -419,6 +445,15 @@ fn checked(limits: &[&Limit], effect: Option<Effect>) -> Result<(), Problem> {
         }
     }
     Ok(())
+}
+
+/// The limit with the numbers of an override; `None`: it has none.
+fn under(limit: &Limit, effect: Effect) -> Option<Result<Limit, Vec<QuotaError>>> {
+    match effect {
+        Effect::Numbers { rate, burst } => Some(limit.with_numbers(rate, burst)),
+        Effect::Places(places) => Some(limit.with_places(places)),
+        Effect::Unlimited | Effect::Block => None,
+    }
 }
 
 fn changed_limit(
@@ -452,13 +487,21 @@ fn why_not(one: &InForce, rules: &[Rule]) -> Option<String> {
     if let Some(why) = refuses(rule, effect.ok()) {
         return Some(format!("the limit {why}"));
     }
-    let Ok(Effect::Numbers { rate, burst }) = one.entry.setting.effect() else {
-        return None;
-    };
-    let taken = rule.live.with_numbers(rate, burst);
+    let taken = under(&rule.live, one.entry.setting.effect().ok()?)?;
     taken
         .err()
         .map(|_| "the limit cannot have these numbers any more".to_owned())
+}
+
+/// Why other numbers of a local limit may change nothing: buckets with other numbers than their
+/// table's are kept beside it, and there are few such places.
+fn no_room(one: &InForce, limiter: &Limiter) -> Option<String> {
+    let numbers = matches!(one.entry.setting.effect(), Ok(Effect::Numbers { .. }));
+    let is_full = one.placement == Placement::Local && !limiter.local().has_room_aside();
+    (numbers && is_full).then(|| {
+        "there may be no room for it: too many keys have had other numbers of late, and their buckets are not full again"
+            .to_owned()
+    })
 }
 
 fn problem(limit: &Limit, error: &ChangeError) -> Problem {

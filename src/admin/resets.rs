@@ -216,6 +216,10 @@ pub(super) fn reason(text: &str) -> Result<&str, Problem> {
         let detail = format!("`reason` has 1 to {REASON_MAX} characters");
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
+    if reason.chars().any(char::is_control) {
+        let detail = "`reason` has no control characters";
+        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+    }
     Ok(reason)
 }
 

@@ -12,12 +12,15 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::listener::Bound;
-use super::operators::Peer;
-use super::{Options, api, events, guard, page, routes};
+use super::live::moment;
+use super::operators::{Peer, authorise};
+use super::resets::{prepared, unrecorded};
+use super::{Options, api, events, guard, page, penalties, routes};
 use tollgate_telemetry::metrics::Format;
 
 /// Serves until `stopped` is set.
@@ -32,8 +35,11 @@ pub(super) async fn serve(
     };
     // Ends with the runtime, as the connections do.
     tokio::spawn(events::watch(Arc::clone(&options)));
-    if let Some(webhook) = options.webhook.clone() {
-        tokio::spawn(webhook.run(options.live.events.clone()));
+    tokio::spawn(penalties::watch(Arc::clone(&options)));
+    if let Some(webhook) = options.webhook.clone()
+        && let Err(error) = webhook.start(&options.live.events, stopped.clone())
+    {
+        tracing::error!(%error, "the thread of the webhook cannot be started: no event is sent");
     }
     let mut connections: VecDeque<JoinHandle<()>> = VecDeque::new();
     loop {
@@ -136,7 +142,8 @@ async fn respond_whole(
             StatusCode::BAD_REQUEST,
             "`force` takes no value: ?force\n".to_owned(),
         ),
-        "/-/reload" => reload(options, asks("force")).await,
+        "/-/reload" if asks("force") => forced_reload(options, &request, peer).await,
+        "/-/reload" => reload(options, false).await,
         "/" if page::is_wanted(request.headers()) => page::response(),
         "/" => text(StatusCode::OK, INDEX.to_owned()),
         path => api::get(path, query, options)
@@ -189,6 +196,49 @@ async fn reload(options: &Arc<Options>, force: bool) -> Response<Full<Bytes>> {
             "the reload broke off\n".to_owned(),
         ),
     }
+}
+
+/// A reload whatever its effect on recent requests is a change by an operator, where there are some.
+async fn forced_reload(
+    options: &Arc<Options>,
+    request: &Request<Incoming>,
+    peer: &Peer,
+) -> Response<Full<Bytes>> {
+    if options.operators.is_empty() {
+        return reload(options, true).await;
+    }
+    let operator = match authorise(&options.operators, request.headers(), peer) {
+        Ok(operator) => operator,
+        Err(problem) => return api::refused(&problem),
+    };
+    // What cannot be recorded is not done.
+    let mut audit = match prepared(&options.audit) {
+        Ok(audit) => audit,
+        Err(problem) => return api::refused(&problem),
+    };
+    let done = reload(options, true).await;
+    let line = ForcedReload {
+        at: moment(options.live.now()),
+        operator: &operator.name,
+        from: &peer.from,
+        action: "forced_reload",
+        status: done.status().as_u16(),
+    };
+    match audit.record(&line) {
+        Ok(()) => done,
+        Err(error) => api::refused(&unrecorded("configuration", &error)),
+    }
+}
+
+/// The line of the audit.
+#[derive(Serialize)]
+struct ForcedReload<'r> {
+    at: String,
+    operator: &'r str,
+    from: &'r str,
+    action: &'static str,
+    /// The status of the response.
+    status: u16,
 }
 
 fn text(status: StatusCode, words: String) -> Response<Full<Bytes>> {

@@ -284,6 +284,7 @@ fn live() -> Live {
         refusals: None,
         names: KeyNames::new([7; 16]),
         plain_keys: false,
+        penalties: Default::default(),
     }
 }
 

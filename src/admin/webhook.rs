@@ -1,11 +1,10 @@
 //! `[admin] webhook`: sends events to a service, as JSON documents.
 //!
-//! It reads the same events as `/api/v1/events`. They wait in a bounded queue; while the service
+//! It is sent the same events as readers of `/api/v1/events`, and takes the place of none. They wait in a bounded queue; while the service
 //! does not take them they are sent again, and those beyond the queue are dropped and counted. The
 //! signature is that of Standard Webhooks (standardwebhooks.com).
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use sha2::Sha256;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::events::{Events, Kind, Message};
 use crate::outbound::{Failed, Service};
@@ -90,29 +89,44 @@ impl Webhook {
         to.counter("webhook_events_dropped", help, &[], count(&self.0.dropped));
     }
 
-    /// Sends events as long as it is polled.
-    pub(super) async fn run(self, events: Events) {
-        tokio::join!(self.collect(events), self.deliver());
+    /// Sends events from now on, on a thread of its own: a name that is slow to look up takes no
+    /// time from the admin listener. Ends when `stopped` is set.
+    ///
+    /// # Errors
+    /// When no thread or runtime can be made.
+    pub(super) fn start(
+        &self,
+        events: &Events,
+        mut stopped: watch::Receiver<bool>,
+    ) -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(1)
+            .build()?;
+        let webhook = self.clone();
+        std::thread::Builder::new()
+            .name("webhook".to_owned())
+            .spawn(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        () = webhook.deliver() => {}
+                        _ = stopped.wait_for(|stopped| *stopped) => {}
+                    }
+                });
+                runtime.shutdown_background();
+            })?;
+        self.follow(events);
+        Ok(())
     }
 
-    /// Puts events into the queue.
-    async fn collect(&self, events: Events) {
-        let mut last: Option<String> = None;
-        loop {
-            let subscribed = events.subscribe(last.as_deref(), Arc::new(Notify::new()));
-            let Ok(mut subscription) = subscribed else {
-                // Every place of a reader is taken.
-                tokio::time::sleep(BACKOFF).await;
-                continue;
-            };
-            while let Some(message) = poll_fn(|context| subscription.poll_next(context)).await {
-                if let Some(id) = message.id() {
-                    last = Some(id.to_owned());
-                    self.push(&message, id);
-                }
+    /// Puts events into the queue, each as it happens.
+    fn follow(&self, events: &Events) {
+        let webhook = self.clone();
+        events.forward(move |message| {
+            if let Some(id) = message.id() {
+                webhook.push(message, id);
             }
-            // Too many at once: the next subscription begins with those that are missing.
-        }
+        });
     }
 
     fn push(&self, message: &Message, id: &str) {
@@ -256,6 +270,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(60);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::events::READERS_MAX;
     use tollgate_config::settings::Secret;
     use tollgate_policy::upstream::{Server, ServerAddress};
 
@@ -292,26 +307,12 @@ mod tests {
     fn webhook_queue_is_bounded_and_counts_what_it_drops() {
         let events = Events::new(Clock::system());
         let webhook = webhook(vec![WebhookEvent::Reset]);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        runtime.block_on(async {
-            let collects = webhook.collect(events.clone());
-            let tells = async {
-                for number in 0..QUEUE_MAX + 5 {
-                    events.emit(Kind::Reset, &serde_json::json!({ "number": number }));
-                    events.emit(Kind::Reload, &serde_json::json!({}));
-                    tokio::task::yield_now().await;
-                }
-                tokio::task::yield_now().await;
-            };
-            tokio::select! {
-                biased;
-                () = collects => {}
-                () = tells => {}
-            }
-        });
+        webhook.follow(&events);
+        // All at once: more than wait for a reader.
+        for number in 0..QUEUE_MAX + 5 {
+            events.emit(Kind::Reset, &serde_json::json!({ "number": number }));
+            events.emit(Kind::Reload, &serde_json::json!({}));
+        }
         assert_eq!(webhook.0.queue.lock().len(), QUEUE_MAX);
         assert_eq!(webhook.0.dropped.load(Ordering::Relaxed), 5);
         let first = webhook.0.queue.lock().pop_front().expect("one");
@@ -319,5 +320,10 @@ mod tests {
         assert_eq!(body["event"], "reset");
         assert_eq!(body["data"]["number"], 0);
         assert_eq!(body["id"], first.id);
+        // It takes the place of no reader.
+        let readers: Vec<_> = (0..READERS_MAX)
+            .map(|_| events.subscribe(None, Arc::new(Notify::new())))
+            .collect();
+        assert!(readers.iter().all(Result::is_ok));
     }
 }

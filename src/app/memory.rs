@@ -9,10 +9,11 @@ use std::sync::Arc;
 use tollgate_config::Config;
 use tollgate_gateway::refusals;
 use tollgate_limit::{Limit, Mode, Placement, Role, WhenDown};
+use tollgate_limiter::PENALTY_TABLE;
 
 /// The bytes that all tables of the process take when they are full. The system allocates memory
 /// when a table is written, so an unused table takes almost none. A shared limit has a table for
-/// its local share.
+/// its local share; limits with a penalty share one that counts refusals.
 pub(crate) fn of_tables(limits: &[Arc<Limit>]) -> u64 {
     let mut tables: BTreeMap<(&str, bool), u64> = BTreeMap::new();
     for limit in limits {
@@ -25,7 +26,9 @@ pub(crate) fn of_tables(limits: &[Arc<Limit>]) -> u64 {
             *bytes = (*bytes).max(limit.memory as u64);
         }
     }
-    tables.values().sum()
+    let penalties = limits.iter().any(|limit| limit.penalty.is_some());
+    let refused = if penalties { PENALTY_TABLE as u64 } else { 0 };
+    tables.values().sum::<u64>() + refused
 }
 
 /// The bytes that connections take when as many are open as `server.bounds.connections` allows.

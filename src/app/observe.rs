@@ -24,6 +24,16 @@ impl Core {
             let count = u32::try_from(overrides.count()).unwrap_or(u32::MAX);
             samples.gauge("overrides", help, &[], f64::from(count));
         });
+        let current = Arc::clone(&self.gateway.current);
+        self.gateway.metrics.source("penalties", move |samples| {
+            let counts = current.load().limiter.penalty_counts();
+            let help = "Keys that this gateway has blocked by a limit's penalty";
+            samples.counter("penalties", help, &[], counts.imposed);
+            let help = "Refusals that count towards no penalty, because the table of refused keys had no room";
+            samples.counter("penalty_refusals_uncounted", help, &[], counts.uncounted);
+            let help = "Penalties without an event and a line of the audit, because too many came at once";
+            samples.counter("penalties_untold", help, &[], counts.untold);
+        });
         if let Some(access) = self.gateway.access.clone() {
             self.gateway.metrics.source("access_log", move |samples| {
                 let help = "Records of the access log that were dropped: it could not keep up, or writing failed";

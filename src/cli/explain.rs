@@ -329,6 +329,9 @@ fn limit(to: &mut String, policy: &Policy, story: &LimitStory, known: &Known) ->
         story.cost,
         key(&story.key)
     )?;
+    if let Some(penalty) = limit.penalty {
+        writeln!(to, "           penalty: {}", penalty.words())?;
+    }
     match known.now(policy, story) {
         Some((now, overridden)) => {
             writeln!(to, "           now: {}", why::now(&now))?;

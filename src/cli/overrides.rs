@@ -18,6 +18,9 @@ pub(super) fn raise(args: &KeyRaise) -> ExitCode {
     if let Some(burst) = args.burst {
         body["burst"] = burst.into();
     }
+    if let Some(places) = args.in_flight {
+        body["in_flight"] = places.into();
+    }
     if args.unlimited {
         body["unlimited"] = true.into();
     }

@@ -52,6 +52,9 @@ pub struct Setting {
     /// The burst; `null`: the limit's own.
     #[serde(default)]
     pub burst: Option<u64>,
+    /// The places of a concurrency limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<u64>,
     /// Whether the limit does not apply.
     #[serde(default)]
     pub unlimited: bool,
@@ -67,10 +70,11 @@ impl Setting {
     /// Why it is not one setting.
     pub(crate) fn effect(&self) -> Result<Effect, String> {
         let numbers = self.rate.is_some() || self.burst.is_some();
-        match (numbers, self.unlimited, self.block) {
-            (false, true, false) => Ok(Effect::Unlimited),
-            (false, false, true) => Ok(Effect::Block),
-            (true, false, false) => Ok(Effect::Numbers {
+        match (numbers, self.in_flight, self.unlimited, self.block) {
+            (false, None, true, false) => Ok(Effect::Unlimited),
+            (false, None, false, true) => Ok(Effect::Block),
+            (false, Some(places), false, false) => Ok(Effect::Places(places)),
+            (true, None, false, false) => Ok(Effect::Numbers {
                 rate: self
                     .rate
                     .as_deref()
@@ -79,7 +83,7 @@ impl Setting {
                 burst: self.burst,
             }),
             _ => Err(
-                "an override has exactly one of: `rate` or `burst` (or both), `unlimited`, `block`"
+                "an override has exactly one of: `rate` or `burst` (or both), `in_flight`, `unlimited`, `block`"
                     .to_owned(),
             ),
         }
@@ -92,6 +96,10 @@ impl Setting {
             Self {
                 unlimited: true, ..
             } => "unlimited".to_owned(),
+            Self {
+                in_flight: Some(places),
+                ..
+            } => format!("in_flight {places}"),
             Self { rate, burst, .. } => {
                 let rate = rate.as_ref().map(|rate| format!("rate {rate}"));
                 let burst = burst.map(|burst| format!("burst {burst}"));

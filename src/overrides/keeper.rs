@@ -120,6 +120,9 @@ impl Kept {
             others.cloned().collect()
         };
         let (gone, new) = (changed(&before, &after), changed(&after, &before));
+        if placement == Placement::Shared && before.resets != after.resets {
+            self.current.load().limiter.ask_again();
+        }
         if placement == Placement::Shared
             && (before.resets != after.resets || !gone.is_empty() || !new.is_empty())
         {

@@ -20,6 +20,8 @@ macro_rules! suite {
                 several_limits_are_charged_all_or_none,
                 settlements_land_as_in_the_core,
                 a_reset_fills_a_bucket_by_every_algorithm,
+                a_penalty_blocks_a_key_exactly_until_its_end,
+                overrides_grant_no_more_than_their_numbers,
                 generations_and_tiers_of_a_limit_share_its_buckets,
                 calendar_windows_are_the_cores_however_deep_the_debt_and_long_the_wait,
                 a_refused_request_passes_exactly_when_told,

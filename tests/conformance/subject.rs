@@ -89,6 +89,7 @@ pub(crate) fn limit<S: Subject>(index: usize, algorithm: Algorithm) -> Arc<Limit
         memory: 1 << 20,
         refundable: true,
         resettable: false,
+        penalty: None,
     })
 }
 

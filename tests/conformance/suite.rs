@@ -1,6 +1,7 @@
 //! The suite: each test is a promise of [`Store`], held against the core.
 
 mod edits;
+mod overrides;
 mod put_back;
 mod reloads;
 mod resets;
@@ -18,6 +19,9 @@ use tollgate_store::Store;
 use crate::random::{self, START};
 use crate::subject::{Subject, caller, claim, limit, terms};
 pub(crate) use edits::no_edit_of_a_limit_refills_a_bucket;
+pub(crate) use overrides::{
+    a_penalty_blocks_a_key_exactly_until_its_end, overrides_grant_no_more_than_their_numbers,
+};
 pub(crate) use put_back::{
     a_clock_put_back_by_an_hour_delays_no_caller_for_it,
     a_clock_that_steps_back_and_forward_finds_buckets_as_the_core_does,

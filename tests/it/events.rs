@@ -20,10 +20,10 @@ const LIMITS: &str = "[identities.tenant]\nkey = [\"header:x-api-key\"]\nwhen_mi
 const OPERATOR: &str = "[admin]\nlisten = \"127.0.0.1:0\"\noperators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n";
 
 /// One reader.
-struct Reader(BufReader<TcpStream>);
+pub(crate) struct Reader(BufReader<TcpStream>);
 
 impl Reader {
-    fn open(gateway: &Gateway, headers: &[(&str, &str)]) -> Self {
+    pub(crate) fn open(gateway: &Gateway, headers: &[(&str, &str)]) -> Self {
         let mut stream = TcpStream::connect(gateway.admin()).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let head = head("GET", "/api/v1/events", headers);
@@ -32,14 +32,14 @@ impl Reader {
     }
 
     /// A reader that has seen the first figures: changes from now on are events.
-    fn ready(gateway: &Gateway) -> Self {
+    pub(crate) fn ready(gateway: &Gateway) -> Self {
         let mut reader = Self::open(gateway, &[]);
         reader.next("figures");
         reader
     }
 
     /// The next event of this name, and its id.
-    fn next(&mut self, name: &str) -> (String, Value) {
+    pub(crate) fn next(&mut self, name: &str) -> (String, Value) {
         let (mut id, mut event) = (String::new(), String::new());
         loop {
             let mut line = String::new();

@@ -47,6 +47,8 @@ mod operators;
 mod otlp;
 mod page;
 mod overrides;
+mod overrides_hostile;
+mod penalties;
 mod permits;
 mod process;
 mod redirects;

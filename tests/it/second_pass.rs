@@ -9,6 +9,8 @@ use tollgate_testkit::front::FRONT;
 /// reason.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("overrides::", "asks the admin listener"),
+    ("overrides_hostile::", "asks the admin listener"),
+    ("penalties::", "asks the admin listener"),
     ("webhook::", "asks the admin listener"),
     ("second_pass::", "this one"),
     ("admin::", "asks the admin listener"),

@@ -35,6 +35,7 @@ pub(crate) fn limit(index: usize, algorithm: Algorithm) -> Limit {
         memory: 1 << 20,
         refundable: true,
         resettable: false,
+        penalty: None,
     }
 }
 

@@ -12,7 +12,13 @@ pub struct Gateway {
     pub port: u16,
     pub admin: u16,
     pub process: Process,
-    _home: tempfile::TempDir,
+    home: tempfile::TempDir,
+}
+
+fn file_with(port: u16, admin: u16, settings: &str) -> String {
+    format!(
+        "[server]\nlisten = \"127.0.0.1:{port}\"\nworkers = 1\n[admin]\nlisten = \"127.0.0.1:{admin}\"\n{settings}"
+    )
 }
 
 impl Gateway {
@@ -33,11 +39,8 @@ impl Gateway {
     /// The same, on this port.
     pub fn start_at(port: u16, settings: &str) -> Self {
         let (admin, home) = (free_port(), tempfile::tempdir().unwrap());
-        let text = format!(
-            "[server]\nlisten = \"127.0.0.1:{port}\"\nworkers = 1\n[admin]\nlisten = \"127.0.0.1:{admin}\"\n{settings}"
-        );
         let file = home.path().join("gateway.toml");
-        std::fs::write(&file, text).unwrap();
+        std::fs::write(&file, file_with(port, admin, settings)).unwrap();
         std::fs::write(home.path().join("secret"), "a secret that gateways share").unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
         command.arg("run").arg("--config").arg(&file);
@@ -46,7 +49,7 @@ impl Gateway {
             port,
             admin,
             process,
-            _home: home,
+            home,
         };
         wait_until("ready gateway", || {
             let Ok(mut stream) = TcpStream::connect(("127.0.0.1", admin)) else {
@@ -55,6 +58,12 @@ impl Gateway {
             status(&mut stream, "/readyz").is_some_and(|status| status == 200)
         });
         gateway
+    }
+
+    /// Writes other settings into its file; it has to be told to reload.
+    pub fn rewrite(&self, settings: &str) {
+        let file = self.home.path().join("gateway.toml");
+        std::fs::write(file, file_with(self.port, self.admin, settings)).unwrap();
     }
 
     pub fn metric(&self, name: &str) -> u64 {

@@ -38,6 +38,7 @@ pub fn limit(name: &str, index: usize, terms: &Terms) -> Arc<Limit> {
         memory: 1 << 20,
         refundable: false,
         resettable: false,
+        penalty: None,
     })
 }
 

@@ -27,6 +27,7 @@ mod mysql_setup;
 mod outages;
 mod overrides;
 mod parity;
+mod penalties;
 mod postgres_encrypted;
 mod postgres_faults;
 mod postgres_gateways;

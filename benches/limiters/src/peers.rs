@@ -71,6 +71,7 @@ pub fn limit(index: usize, amount: u64, period: Micros, burst: u64, memory: usiz
         memory,
         refundable: false,
         resettable: false,
+        penalty: None,
     })
 }
 

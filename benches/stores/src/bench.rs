@@ -99,6 +99,7 @@ pub fn limit(amount: u64, burst: u64) -> Arc<Limit> {
         memory: 1 << 20,
         refundable: false,
         resettable: false,
+        penalty: None,
     })
 }
 

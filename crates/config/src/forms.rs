@@ -8,7 +8,7 @@ use toml::de::DeValue;
 
 use super::context::Context;
 use super::flaw::Flaw;
-use super::quantity::{bytes_words, duration, share, size};
+use super::quantity::{bytes_words, duration, refusals, share, size};
 use super::reader::{Node, Read};
 use super::scalar::outside;
 use super::schema::Defs;
@@ -62,9 +62,14 @@ impl Read for Micros {
 
     fn outside(value: &Self, range: &RangeInclusive<u64>) -> Option<String> {
         if value.0 < *range.start() {
-            Some("zero is not \"off\": nothing would ever be in time".to_owned())
+            Some(if *range == BLOCK {
+                "the shortest is one second".to_owned()
+            } else {
+                "zero is not \"off\": nothing would ever be in time".to_owned()
+            })
         } else {
-            (value.0 > *range.end()).then(|| "more than a year".to_owned())
+            let most = if *range == BLOCK { "30 days" } else { "a year" };
+            (value.0 > *range.end()).then(|| format!("more than {most}"))
         }
     }
 }
@@ -138,6 +143,29 @@ impl Read for ShareOfKeys {
         })
     }
 }
+
+/// Refusals within a span: `"20 refusals in 1m"`.
+pub(crate) struct Refusals;
+
+impl Read for Refusals {
+    type Value = (u32, Micros);
+
+    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<(u32, Micros)> {
+        let wanted = "a number of refusals like \"20 refusals in 1m\"";
+        parsed(node, context, wanted, refusals)
+    }
+
+    fn schema(_: &mut Defs) -> Value {
+        json!({
+            "type": "string",
+            "pattern": "^[0-9]+ +refusals? +in +[0-9a-z]+$",
+            "examples": ["20 refusals in 1m"],
+        })
+    }
+}
+
+/// The range of a block: a second to 30 days.
+pub(crate) const BLOCK: RangeInclusive<u64> = 1_000_000..=30 * 86_400_000_000;
 
 /// A share of requests: `"1% of requests"`, in hundredths of a percent.
 pub(crate) struct ShareOfRequests;

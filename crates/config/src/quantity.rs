@@ -127,6 +127,48 @@ pub(crate) fn bytes_words(bytes: u64) -> String {
         )
 }
 
+/// Parses a number of refusals within a span.
+pub(crate) fn refusals(text: &str) -> Result<(u32, Micros), Flaw> {
+    const HELP: &str = "\"20 refusals in 1m\" is a number of refusals";
+    let flaw = |start, end, label: String| {
+        let title = format!("`{text}` is not a number of refusals in a span");
+        Flaw::new(start, end, title, label).help(HELP)
+    };
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let most = REFUSALS_MAX;
+    let count = text[..digits].parse::<u32>().ok();
+    let Some(count) = count.filter(|count| (1..=most).contains(count)) else {
+        let label = format!("a number from 1 to {most} was expected here");
+        return Err(flaw(0, digits.max(1), label));
+    };
+    let rest = text[digits..].trim_start();
+    let after = rest
+        .strip_prefix("refusals")
+        .or_else(|| rest.strip_prefix("refusal"))
+        .and_then(|rest| rest.trim_start().strip_prefix("in "));
+    let Some(span) = after.map(str::trim) else {
+        let label = "`refusals in` and a duration were expected here".to_owned();
+        return Err(flaw(digits, text.len().max(digits + 1), label));
+    };
+    let start = text.len() - after.map_or(0, |after| after.trim_start().len());
+    let span = duration(span).map_err(|flaw| Flaw {
+        start: start + flaw.start,
+        end: start + flaw.end,
+        ..flaw
+    })?;
+    if !(1_000_000..=SPAN_MAX).contains(&span.0) {
+        let label = "the span is a second at least and a day at most".to_owned();
+        return Err(flaw(start, text.len(), label));
+    }
+    Ok((count, span))
+}
+
+/// The most refusals that a penalty counts.
+const REFUSALS_MAX: u32 = 1_000_000;
+
+/// The longest span in which a penalty counts, in microseconds.
+const SPAN_MAX: u64 = 86_400_000_000;
+
 /// Parses a share of something: a percentage with at most two decimals.
 pub(crate) fn share(text: &str, of: &str) -> Result<u16, Flaw> {
     let help = format!("\"25% {of}\" and \"0.5% {of}\" are shares");
@@ -203,6 +245,29 @@ mod tests {
                 && size("KiB").is_err()
                 && size("99999999999GiB").is_err()
         );
+    }
+
+    #[test]
+    fn refusals_are_a_number_in_a_span() {
+        let minute = Micros::from_secs(60);
+        assert_eq!(refusals("20 refusals in 1m"), Ok((20, minute)));
+        assert_eq!(refusals("1 refusal in 60s"), Ok((1, minute)));
+        for bad in [
+            "",
+            "20",
+            "20 in 1m",
+            "0 refusals in 1m",
+            "-1 refusals in 1m",
+            "1000001 refusals in 1m",
+            "20 refusals",
+            "20 refusals in",
+            "20 refusals in 1",
+            "20 refusals in 1ms",
+            "20 refusals in 2d",
+            "20 refusals in1m",
+        ] {
+            assert!(refusals(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

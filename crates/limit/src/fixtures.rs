@@ -24,6 +24,7 @@ pub fn limit(name: &str, terms: &Terms) -> Limit {
         memory: 1 << 20,
         refundable: false,
         resettable: false,
+        penalty: None,
     }
 }
 

@@ -26,6 +26,7 @@ pub mod key;
 pub mod lease;
 mod other_numbers;
 pub mod packed;
+mod penalty;
 pub mod printable;
 pub mod quota;
 mod settled;
@@ -49,6 +50,7 @@ pub use draw::draw_all;
 pub use key::KeyBytes;
 pub use limit_spec::{Align, Kind, Terms};
 pub use packed::Packed;
+pub use penalty::Penalty;
 pub use quota::{Quota, QuotaError, Rate, UNITS_MAX};
 pub use rescale::Kept;
 pub use time::{Micros, Timestamp};
@@ -89,6 +91,8 @@ pub struct Limit {
     /// Whether operators may fill buckets. The tables of such limits keep a floor, and gateways look
     /// again soon at shared buckets that they found exhausted.
     pub resettable: bool,
+    /// Blocks a key that is refused too often; live limits only.
+    pub penalty: Option<Penalty>,
 }
 
 /// A live limit, or a candidate: judged on the same traffic and only counted.

@@ -1,6 +1,7 @@
 //! The same limit with other numbers, for one key and a while: what an operator's override makes of
 //! it.
 
+use super::in_flight::InFlight;
 use super::limit_spec::{Align, Kind, Terms};
 use super::quota::{QuotaError, Rate};
 use super::time::Micros;
@@ -25,6 +26,23 @@ impl Limit {
             algorithm,
             // Leases are of the numbers that all callers share.
             lease: false,
+            ..self.clone()
+        })
+    }
+}
+
+impl Limit {
+    /// The concurrency limit with so many places.
+    ///
+    /// # Errors
+    /// Why it cannot have so many, or that it has no places.
+    pub fn with_places(&self, places: u64) -> Result<Self, Vec<QuotaError>> {
+        if self.algorithm.kind() != Kind::InFlight {
+            let error = QuotaError::new("in_flight", "a rate has no places");
+            return Err(vec![error]);
+        }
+        Ok(Self {
+            algorithm: Algorithm::InFlight(InFlight::new(places)?),
             ..self.clone()
         })
     }
@@ -127,6 +145,9 @@ mod tests {
         assert!(!other.lease);
         let places = fixtures::limit("p", &fixtures::terms(Kind::InFlight, 3, Micros::ZERO));
         assert!(places.with_numbers(None, Some(5)).is_err());
+        let more = places.with_places(5).expect("places");
+        assert_eq!(more.algorithm.burst(), 5);
+        assert!(places.with_places(0).is_err() && limit.with_places(5).is_err());
     }
 
     fn burst(limit: &Result<Limit, Vec<QuotaError>>) -> u64 {

@@ -26,13 +26,16 @@ pub enum Decision {
 }
 
 /// A refusal by the buckets; nothing was charged.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Denied {
     standings: Standings,
     unasked: u16,
     refused: u16,
     retry_after: Option<Micros>,
+    /// Bit i: claim i was decided without its store.
+    ungoverned: u16,
     blocked: bool,
+    penalty: bool,
 }
 
 /// A refusal because a store did not respond and its limit says `when_down = "refuse"`; nothing was
@@ -49,24 +52,53 @@ impl Denied {
     /// Bit i of `unasked`: no bucket decided about claim i.
     pub(super) fn new(claims: &[Claim<'_>], standings: Standings, unasked: u16) -> Self {
         let mut refused = 0;
-        let mut retry_after = Some(Micros::ZERO);
         for (place, (claim, standing)) in claims.iter().zip(&standings).enumerate() {
-            if let (true, Verdict::Deny { retry_after: wait }) = (claim.enforced, standing.verdict)
-            {
+            if claim.enforced && !standing.verdict.is_allow() {
                 refused |= bit(place);
-                // Every refusing bucket must be able to pay, so the longest wait counts. There is
-                // none if one bucket can never pay.
-                retry_after = retry_after
-                    .zip(wait)
-                    .map(|(longest, wait)| longest.max(wait));
             }
         }
-        Self {
+        let denied = Self {
             standings,
             unasked,
             refused,
-            retry_after,
+            retry_after: None,
+            ungoverned: 0,
             blocked: false,
+            penalty: false,
+        };
+        denied.waiting()
+    }
+
+    /// With the wait of the claims that refuse. Every refusing bucket must be able to pay, so the
+    /// longest wait counts. There is none if one bucket can never pay.
+    fn waiting(self) -> Self {
+        let mut longest = Some(Micros::ZERO);
+        for place in self.refused() {
+            longest = longest
+                .zip(self.wait_of(place))
+                .map(|(longest, wait)| longest.max(wait));
+        }
+        Self {
+            retry_after: longest,
+            ..self
+        }
+    }
+
+    /// Bit i of `ungoverned`: claim i was decided without its store.
+    pub(super) fn without_store(self, ungoverned: u16) -> Self {
+        Self { ungoverned, ..self }
+    }
+
+    /// Whether the claim at `place` was decided without its store.
+    pub(super) fn is_ungoverned(&self, place: usize) -> bool {
+        self.ungoverned & bit(place) != 0
+    }
+
+    /// The wait that the bucket at `place` said; `None`: it can pay, or can never pay.
+    pub(super) fn wait_of(&self, place: usize) -> Option<Micros> {
+        match self.standings.get(place)?.verdict {
+            Verdict::Deny { retry_after } => retry_after,
+            Verdict::Allow { .. } => None,
         }
     }
 
@@ -78,19 +110,55 @@ impl Denied {
         }
     }
 
+    /// The same, by a penalty.
+    pub(super) fn by_a_penalty(self) -> Self {
+        Self {
+            penalty: true,
+            ..self.by_a_block()
+        }
+    }
+
+    /// The key of the claim at `place` is blocked for `left` by a penalty.
+    pub(super) fn penalize(&mut self, place: usize, left: Micros) {
+        let left = self.wait_of(place).map_or(left, |own| own.max(left));
+        if let Some(standing) = self.standings.get_mut(place) {
+            *standing = overridden::standing(left);
+        }
+        self.refused |= bit(place);
+        self.unasked &= !bit(place);
+        *self = std::mem::take(self).waiting().by_a_penalty();
+    }
+
+    /// Forgets the last `count` claims, which are none of the request's.
+    pub(super) fn remove_last(&mut self, count: usize) {
+        let left = self.standings.len().saturating_sub(count);
+        self.standings.truncate(left);
+        let places = (0..left).fold(0, |bits, place| bits | bit(place));
+        self.refused &= places;
+        self.unasked &= places;
+        self.ungoverned &= places;
+        *self = std::mem::take(self).waiting();
+    }
+
     /// The refusal with places for the claims that were not drawn.
     pub(super) fn spread(self, left_out: u16) -> Self {
         Self {
             standings: overridden::spread_standings(&self.standings, left_out),
             unasked: overridden::spread_bits(self.unasked, left_out) | left_out,
             refused: overridden::spread_bits(self.refused, left_out),
+            ungoverned: overridden::spread_bits(self.ungoverned, left_out),
             ..self
         }
     }
 
-    /// Whether an operator's override blocks the key; no bucket was asked.
+    /// Whether an operator's override or a penalty blocks a key of the request.
     pub fn is_blocked(&self) -> bool {
         self.blocked
+    }
+
+    /// Whether a penalty blocks a key of the request.
+    pub fn is_penalty(&self) -> bool {
+        self.penalty
     }
 
     /// The standing of each bucket, in the order of the claims.

@@ -162,7 +162,8 @@ impl Taught {
 /// `claims` with `conditions`, one for each claim.
 pub(super) fn under<'a>(claims: &[Claim<'a>], conditions: &'a ByClaim) -> Claims<'a> {
     let under = |(claim, conditions): (&Claim<'a>, &'a Option<Conditions>)| Claim {
-        conditions: conditions.as_ref(),
+        // What an operator has set for a key comes before what was learnt.
+        conditions: claim.conditions.or(conditions.as_ref()),
         ..*claim
     };
     claims.iter().zip(conditions).map(under).collect()

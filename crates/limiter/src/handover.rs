@@ -256,10 +256,7 @@ impl Limiter<Backend> {
         let claims: SmallVec<[Claim<'_>; 4]> = claims
             .iter()
             .zip(&limits)
-            .map(|(claim, limit)| Claim {
-                limit: limit.as_deref().unwrap_or(claim.limit),
-                ..*claim
-            })
+            .map(|(claim, own)| own.as_deref().map_or(*claim, |own| own.of(claim)))
             .collect();
         self.generation.draw_here(&claims, now)
     }

@@ -144,6 +144,7 @@ impl Denied {
             budget: self
                 .refused()
                 .any(|place| policy.rules[claims.charges()[place].rule].is_budget()),
+            by_penalty: self.is_penalty(),
             never_fits: refusing().any(|(place, limit)| {
                 // A concurrency limit has no retry time either, but its slots become free.
                 matches!(

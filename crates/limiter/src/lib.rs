@@ -20,8 +20,11 @@ mod judged;
 mod look;
 mod overridden;
 mod overrides;
+mod penalized;
+mod penalties;
 mod two_stores;
 mod peek;
+mod renumbered;
 mod permit;
 #[cfg(feature = "http")]
 pub mod settle;
@@ -57,13 +60,16 @@ pub use judged::{Judged, denied_outcome};
 pub use look::Look;
 pub use overrides::{Effect, Override};
 pub use peek::PeekError;
+pub use penalties::{Imposed, PENALTY_TABLE, PenaltyCounts};
 pub use permit::Permit;
 
 use counters::Counters;
 use feedback::Feedback;
 use handover::Handover;
-use overrides::Overrides;
+use overrides::{Found, Overrides};
+use penalties::Penalties;
 use permit::Settle;
+use renumbered::Renumbered;
 use shares::Shares;
 
 /// Decides about requests under one compiled policy. Clones share the buckets.
@@ -83,6 +89,12 @@ struct Generation<S> {
     feedback: Feedback,
     handover: Arc<Handover>,
     overrides: Arc<Overrides>,
+    penalties: Arc<Penalties>,
+    renumbered: Renumbered,
+    /// Whether a limit has a penalty.
+    has_penalties: bool,
+    /// For each limit, the bucket in the shared store that says whether a key is blocked.
+    penalty_buckets: Box<[Option<Limit>]>,
 }
 
 impl<S: Store + Send + Sync> Limiter<S> {
@@ -141,6 +153,10 @@ impl<S: Store + Send + Sync> Limiter<S> {
                 feedback: Feedback::new(limits),
                 handover: Arc::default(),
                 overrides: Arc::default(),
+                penalties: Arc::default(),
+                renumbered: Renumbered::default(),
+                has_penalties: has_penalties(limits),
+                penalty_buckets: penalized::buckets(limits),
             }),
         }
     }
@@ -157,6 +173,8 @@ impl<S: Store + Send + Sync> Limiter<S> {
             Arc::ptr_eq(&before.shared, &shared),
         );
         substitute(&*shared, &shares);
+        let now = before.local.clock().now();
+        let renumbered = Renumbered::new(&before.renumbered, &before.limits, limits, now);
         let generation = Generation {
             limits: limits.into(),
             local,
@@ -166,6 +184,10 @@ impl<S: Store + Send + Sync> Limiter<S> {
             feedback: before.feedback.next(&before.limits, limits),
             handover: Arc::clone(&before.handover),
             overrides: Arc::clone(&before.overrides),
+            penalties: Arc::clone(&before.penalties),
+            renumbered,
+            has_penalties: has_penalties(limits),
+            penalty_buckets: penalized::buckets(limits),
         };
         (
             Self {
@@ -192,7 +214,12 @@ impl<S: Store + Send + Sync> Limiter<S> {
         now: Timestamp,
         without: Option<StoreError>,
     ) -> Decision {
-        if let Some(found) = self.generation.found(claims, now) {
+        let found = self.generation.found(claims, now);
+        if self.generation.penalizes(claims) {
+            let decided = penalized::check(&self.generation, claims, found, now, without);
+            return Box::pin(decided).await;
+        }
+        if let Some(found) = found {
             let decided = overridden::check(&self.generation, claims, &found, now, without);
             return Box::pin(decided).await;
         }
@@ -209,19 +236,12 @@ impl<S: Store + Send + Sync> Limiter<S> {
         {
             return None;
         }
-        if let Some(found) = self.generation.found(claims, now) {
-            return Some(overridden::check_here(
-                &self.generation,
-                claims,
-                &found,
-                now,
-            ));
+        let found = self.generation.found(claims, now);
+        if self.generation.penalizes(claims) {
+            let found = found.as_ref();
+            return Some(penalized::check_here(&self.generation, claims, found, now));
         }
-        let draw = self.generation.draw_here(claims, now);
-        Some(
-            self.generation
-                .decide(claims, draw.granted, draw.standings, 0, now),
-        )
+        Some(self.generation.check_here(claims, found.as_ref(), now))
     }
 
     /// What the limit at `index` has learnt from its upstream, if its rate follows that upstream.
@@ -276,6 +296,26 @@ impl<S: Store + Send + Sync> Generation<S> {
             .draw_at(&feedback::under(claims, &conditions), now)
     }
 
+    /// Decides immediately; `found`: the overrides of the claims.
+    #[inline]
+    fn check_here(
+        self: &Arc<Self>,
+        claims: &[Claim<'_>],
+        found: Option<&Found>,
+        now: Timestamp,
+    ) -> Decision {
+        match found {
+            Some(found) => overridden::check_here(self, claims, found, now),
+            None => self.draw_and_decide(claims, now),
+        }
+    }
+
+    #[inline]
+    fn draw_and_decide(self: &Arc<Self>, claims: &[Claim<'_>], now: Timestamp) -> Decision {
+        let draw = self.draw_here(claims, now);
+        self.decide(claims, draw.granted, draw.standings, 0, now)
+    }
+
     /// Turns the buckets' decisions into a decision about the request. Bit i of `ungoverned`: claim
     /// i was decided without its store.
     fn decide(
@@ -291,7 +331,8 @@ impl<S: Store + Send + Sync> Generation<S> {
         if granted {
             return Decision::Allow(Permit::new(self, claims, standings, ungoverned, now));
         }
-        Decision::Deny(Denied::new(claims, standings, unasked(claims, ungoverned)))
+        let denied = Denied::new(claims, standings, unasked(claims, ungoverned));
+        Decision::Deny(denied.without_store(ungoverned))
     }
 }
 
@@ -337,6 +378,10 @@ impl<S: Store + Send + Sync> Settle for Generation<S> {
     fn now(&self) -> Timestamp {
         self.local.clock().now()
     }
+}
+
+fn has_penalties(limits: &[Arc<Limit>]) -> bool {
+    limits.iter().any(|limit| limit.penalty.is_some())
 }
 
 /// Makes `shares` decide while `store` does not respond.

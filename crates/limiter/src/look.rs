@@ -6,8 +6,9 @@ use std::sync::Arc;
 use tollgate_limit::{Claim, Placement, Timestamp};
 use tollgate_store::{Store, StoreError};
 
+use super::overrides::Found;
 use super::two_stores::{Claims, NOT_ASKED, merge, places};
-use super::{Denied, Generation, Limiter, allows, feedback, overridden};
+use super::{Denied, Generation, Limiter, allows, feedback, overridden, penalized};
 
 /// What the limits would decide about a request.
 #[derive(Debug)]
@@ -26,14 +27,38 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// checked, because the level in the store does not include the units this gateway holds.
     pub async fn look(&self, claims: &[Claim<'_>], now: Timestamp) -> Look {
         let generation = &self.generation;
-        let Some(found) = generation.found(claims, now) else {
+        let found = generation.found(claims, now);
+        if generation.penalizes(claims) {
+            if let Some(denied) = penalized::look(generation, claims, found.as_ref(), now) {
+                return Look::Denied(denied);
+            }
+            let mut looked = Box::pin(self.look_under(claims, found.as_ref(), now)).await;
+            if let Look::Denied(denied) = &mut looked {
+                let counted =
+                    penalized::after_look(generation, claims, found.as_ref(), denied, now);
+                Box::pin(counted).await;
+            }
+            return looked;
+        }
+        self.look_under(claims, found.as_ref(), now).await
+    }
+
+    /// `found`: the overrides of the claims.
+    async fn look_under(
+        &self,
+        claims: &[Claim<'_>],
+        found: Option<&Found>,
+        now: Timestamp,
+    ) -> Look {
+        let generation = &self.generation;
+        let Some(found) = found else {
             return look(generation, claims, now).await;
         };
-        if let Some(denied) = generation.blocked(claims, &found, now) {
+        if let Some(denied) = generation.blocked(claims, found, now) {
             return Look::Denied(denied);
         }
-        let limits = generation.limits_under(claims, &found);
-        let (drawn, left_out) = overridden::drawn(claims, &found, &limits);
+        let limits = generation.limits_under(claims, found);
+        let (drawn, left_out) = overridden::drawn(claims, found, &limits);
         match Box::pin(look(generation, &drawn, now)).await {
             Look::Denied(denied) => Look::Denied(denied.spread(left_out)),
             open => open,

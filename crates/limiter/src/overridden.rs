@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use tollgate_limit::{Claim, Limit, Micros, Mode, Placement, Standing, Timestamp, Verdict};
+use tollgate_limit::{
+    Claim, Conditions, Limit, Micros, Mode, Placement, Standing, Timestamp, Verdict,
+};
 use tollgate_store::{Store, StoreError};
 
 use super::decision::{self, Standings};
@@ -18,8 +20,27 @@ use super::overrides::{Effect, Found, Hit};
 use super::two_stores::{self, Claims, NOT_ASKED};
 use super::{Decision, Denied, Generation};
 
-/// The limits of a request's claims under their overrides; `None`: the claim's own.
-pub(super) type Limits = SmallVec<[Option<Box<Limit>>; 4]>;
+/// The numbers of a request's claims under their overrides; `None`: the claim's own.
+pub(super) type Limits = SmallVec<[Option<Box<Numbers>>; 4]>;
+
+/// A limit with the numbers of an override.
+#[derive(Debug)]
+pub(super) struct Numbers {
+    pub(super) limit: Limit,
+    /// The places of a concurrency limit, as its table in the process is told them.
+    pub(super) conditions: Option<Conditions>,
+}
+
+impl Numbers {
+    /// The claim under these numbers.
+    pub(super) fn of<'c>(&'c self, claim: &Claim<'c>) -> Claim<'c> {
+        Claim {
+            limit: &self.limit,
+            conditions: self.conditions.as_ref().or(claim.conditions),
+            ..*claim
+        }
+    }
+}
 
 impl<S: Store + Send + Sync> Generation<S> {
     /// The overrides of `claims`; `None`: none has one.
@@ -34,23 +55,35 @@ impl<S: Store + Send + Sync> Generation<S> {
     /// The limits with other numbers. Numbers that the limit cannot have any more, because a reload
     /// has changed it, leave it as it is.
     pub(super) fn limits_under(&self, claims: &[Claim<'_>], found: &Found) -> Limits {
+        // A bucket stays beside its table while requests come, so one whose override is lifted long
+        // before its end takes no place until then.
+        let stays = self.local.clock().now().after(STAYS);
         let limit = |(claim, found): (&Claim<'_>, &Option<Hit>)| {
-            let Some(Hit {
-                effect: Effect::Numbers { rate, burst },
-                until,
-                begins,
-            }) = *found
-            else {
+            let hit = (*found)?;
+            if let Effect::Places(places) = hit.effect {
+                let limit = claim.limit.with_places(places).ok()?;
+                return Some(Box::new(Numbers {
+                    limit,
+                    conditions: Some(Conditions::Set(places)),
+                }));
+            }
+            let Effect::Numbers { rate, burst } = hit.effect else {
                 return None;
             };
             let limit = claim.limit.with_numbers(rate, burst).ok()?;
-            if begins {
+            if hit.begins {
                 self.shared.take_numbers(&limit, claim.key);
             }
+            let until = hit.until.min(stays);
             let here = limit.placement == Placement::Shared
                 || self.handover.is_away()
                 || self.local.set_aside(claim.limit, claim.key, until);
-            here.then(|| Box::new(limit))
+            here.then(|| {
+                Box::new(Numbers {
+                    limit,
+                    conditions: None,
+                })
+            })
         };
         claims.iter().zip(found).map(limit).collect()
     }
@@ -65,36 +98,44 @@ impl<S: Store + Send + Sync> Generation<S> {
         let block = |(claim, found): (&Claim<'_>, &Option<Hit>)| match found {
             // A limit that only counts refuses nothing.
             Some(hit) if hit.effect == Effect::Block && claim.limit.mode == Mode::Enforce => {
-                Some(hit.until)
+                Some(hit.until.since(now))
             }
             _ => None,
         };
-        let mut blocks = claims.iter().zip(found).map(block).peekable();
+        let blocks: SmallVec<[Option<Micros>; 4]> = claims.iter().zip(found).map(block).collect();
+        self.refused_by_blocks(claims, &blocks)
+            .map(Denied::by_a_block)
+    }
+
+    /// The refusal of a request of which these claims are blocked for these spans; no bucket is
+    /// asked. `None`: none is blocked.
+    pub(super) fn refused_by_blocks(
+        &self,
+        claims: &[Claim<'_>],
+        blocks: &[Option<Micros>],
+    ) -> Option<Denied> {
+        if blocks.iter().all(Option::is_none) {
+            return None;
+        }
         let mut unasked = 0;
         let (mut refused, mut standings) = (Claims::new(), Standings::new());
-        let mut any = false;
-        for (place, claim) in claims.iter().enumerate() {
-            let until = blocks.next().flatten();
-            any |= until.is_some();
-            if until.is_none() {
+        for (place, (claim, left)) in claims.iter().zip(blocks).enumerate() {
+            if left.is_none() {
                 unasked |= decision::bit(place);
             }
-            standings.push(until.map_or(NOT_ASKED, |until| standing(until.since(now))));
+            standings.push(left.map_or(NOT_ASKED, standing));
             refused.push(Claim {
-                enforced: until.is_some(),
+                enforced: left.is_some(),
                 ..*claim
             });
         }
-        if !any {
-            return None;
-        }
         self.counters.count(&refused, &standings, false, 0, unasked);
-        Some(Denied::new(&refused, standings, unasked).by_a_block())
+        Some(Denied::new(&refused, standings, unasked))
     }
 }
 
 /// The standing of a blocked key.
-fn standing(left: Micros) -> Standing {
+pub(super) fn standing(left: Micros) -> Standing {
     Standing {
         verdict: Verdict::Deny {
             retry_after: Some(left),
@@ -115,7 +156,7 @@ pub(super) fn drawn<'c>(
     for (place, claim) in claims.iter().enumerate() {
         match (&found[place], limits[place].as_deref()) {
             (Some(hit), _) if hit.effect == Effect::Unlimited => left_out |= decision::bit(place),
-            (_, Some(limit)) => drawn.push(Claim { limit, ..*claim }),
+            (_, Some(numbers)) => drawn.push(numbers.of(claim)),
             (_, None) => drawn.push(*claim),
         }
     }
@@ -135,10 +176,7 @@ pub(super) fn check_here<S: Store + Send + Sync>(
     }
     let limits = generation.limits_under(claims, found);
     let (drawn, left_out) = drawn(claims, found, &limits);
-    let draw = generation.draw_here(&drawn, now);
-    generation
-        .decide(&drawn, draw.granted, draw.standings, 0, now)
-        .spread(left_out)
+    generation.draw_and_decide(&drawn, now).spread(left_out)
 }
 
 /// Decides about claims of which some are in the shared store.
@@ -195,3 +233,9 @@ pub(super) fn spread_standings(standings: &Standings, left_out: u16) -> Standing
     };
     (0..count).map(standing).collect()
 }
+
+/// How long a bucket stays beside its table after a request under an override.
+const STAYS: Micros = Micros::from_secs(10);
+
+#[cfg(test)]
+mod tests;

@@ -43,6 +43,8 @@ pub enum Effect {
         /// The burst; `None`: see [`Limit::with_numbers`].
         burst: Option<u64>,
     },
+    /// The concurrency limit has so many places.
+    Places(u64),
     /// The limit does not apply.
     Unlimited,
     /// Every request is refused.
@@ -154,9 +156,14 @@ impl Overrides {
         table.by_bucket.get(&(is_shared(limit.placement), bucket))
     }
 
+    /// The name of a bucket in the process, also of one in the shared store.
+    pub(super) fn name(&self, limit: &Limit, key: &[u8]) -> u128 {
+        self.local.load().bucket(limit, key)
+    }
+
     fn hash(&self, limit: &Limit, key: &[u8], store: &impl Store) -> Option<u128> {
         match limit.placement {
-            Placement::Local => Some(self.local.load().bucket(limit, key)),
+            Placement::Local => Some(self.name(limit, key)),
             Placement::Shared => store.bucket_hash(limit, key),
         }
     }

@@ -29,10 +29,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         let found = generation.found(&[claim], generation.local.clock().now());
         let limits = found.map(|found| generation.limits_under(&[claim], &found));
         let own = limits.as_ref().and_then(|limits| limits[0].as_deref());
-        let claims = [Claim {
-            limit: own.unwrap_or(claim.limit),
-            ..claim
-        }];
+        let claims = [own.map_or(claim, |own| own.of(&claim))];
         if claim.limit.placement == Placement::Shared {
             let standings = generation.shared.peek(&claims).await?;
             let none = || StoreError::Garbled("no standing for the bucket".to_owned());
@@ -69,7 +66,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
             .found(&claims, self.generation.local.clock().now());
         let limits = found.map(|found| self.generation.limits_under(&claims, &found));
         let own = limits.as_ref().and_then(|limits| limits[0].as_deref());
-        let limit = own.unwrap_or(limit);
+        let limit = own.map_or(limit, |own| &own.limit);
         let Some(units) = limit.algorithm.depth() else {
             return false;
         };

@@ -130,6 +130,13 @@ impl Permit {
         self
     }
 
+    /// Without the last `count` claims, which are none of the request's.
+    pub(super) fn without_last(mut self, count: usize) -> Self {
+        let left = self.standings.len().saturating_sub(count);
+        self.standings.truncate(left);
+        self
+    }
+
     /// The standing of each bucket after the draw, in the order of the claims.
     pub fn standings(&self) -> &[Standing] {
         &self.standings

@@ -151,7 +151,8 @@ impl Shares {
         let index = claim.limit.index;
         let share = divided.shares.get(index)?.as_deref()?;
         let algorithm = &claim.limit.algorithm;
-        let is_own = self.limits[index].algorithm == *algorithm;
+        // The places of an outage are those of the limit, also for a key with an override.
+        let is_own = is_in_flight(claim.limit) || self.limits[index].algorithm == *algorithm;
         if is_own || !divided.store.set_aside(share, claim.key, now) {
             return Some(Cow::Borrowed(share));
         }

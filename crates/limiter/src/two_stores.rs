@@ -67,7 +67,13 @@ where
         }),
     };
     let (answer, ungoverned) = match told {
-        Ok(answer) => ((answer.granted, answer.standings), 0),
+        Ok(answer) => {
+            if !answer.granted {
+                let (renumbered, store) = (&generation.renumbered, &*generation.shared);
+                renumbered.refused(&shared, &answer.standings, store, now);
+            }
+            ((answer.granted, answer.standings), 0)
+        }
         Err((error, charged)) => match without_store(generation, &shared, &error, charged) {
             Ok((granted, standings)) => ((granted, standings), places(claims, Placement::Shared)),
             Err(unavailable) => return Decision::Unavailable(unavailable),

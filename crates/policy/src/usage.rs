@@ -219,8 +219,7 @@ impl Usage {
             if let Some(whole) = part.inside {
                 let within = counts[place];
                 if let Some(whole) = counts.get_mut(whole) {
-                    // Some servers state a part beside its whole: then it may be the larger.
-                    *whole = whole.checked_sub(within).unwrap_or(*whole);
+                    *whole = whole.saturating_sub(within);
                 }
             }
         }

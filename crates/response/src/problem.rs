@@ -279,6 +279,11 @@ impl Problem {
         detail: "An operator has blocked this caller for a while. A retry after the time given is not blocked any more.",
         ..Self::QUOTA_EXCEEDED
     };
+    /// 429: a penalty blocks the caller.
+    pub const PENALTY: Self = Self {
+        detail: "The caller is blocked for a while because it was refused too often. A retry after the time given is not blocked any more.",
+        ..Self::BLOCKED
+    };
     /// 431: the head is larger than the server allows.
     pub const HEAD_TOO_LARGE: Self = Self {
         status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,

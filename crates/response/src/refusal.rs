@@ -30,16 +30,21 @@ pub struct Refused {
     pub retry_after: Option<Micros>,
     /// Whether the request costs more than a limit can ever grant.
     pub never_fits: bool,
-    /// Whether an operator's override blocks the caller.
+    /// Whether an operator's override or a penalty blocks the caller.
     pub blocked: bool,
     /// Whether a limit with `refuse_status = 402` refused. That status stands if several limits
     /// refuse, because a caller that waits only for the others is refused again.
     pub budget: bool,
+    /// Whether it is a penalty.
+    pub by_penalty: bool,
 }
 
 impl Refused {
     /// The problem that the caller receives.
     pub fn problem(&self) -> Problem {
+        if self.by_penalty {
+            return Problem::PENALTY;
+        }
         if self.blocked {
             return Problem::BLOCKED;
         }
@@ -56,6 +61,7 @@ impl Refused {
 
 tollgate_policy::labels! {
     Refused {
+        Self { by_penalty: true, .. } => "penalty",
         Self { blocked: true, .. } => "blocked",
         Self { budget: true, .. } => "budget_exhausted",
         _ => "denied",

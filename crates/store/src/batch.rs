@@ -278,6 +278,11 @@ pub(crate) trait Link: 'static {
         0
     }
 
+    /// Whether a correction that met a conflict is sent again, after the requests of its call.
+    fn sends_again(&self) -> bool {
+        false
+    }
+
     /// Whether this server keeps the document that all gateways share.
     fn has_document(&self, _connection: &Self::Connection) -> bool {
         false

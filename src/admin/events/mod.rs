@@ -44,6 +44,7 @@ struct Shared {
 struct State {
     ring: Ring,
     readers: Vec<Reader>,
+    forwards: Vec<Forward>,
     next_reader: u64,
     /// The last figures, while they are made.
     figures: Option<Arc<Message>>,
@@ -58,6 +59,15 @@ struct Reader {
     number: u64,
     messages: mpsc::Sender<Arc<Message>>,
     cut: Arc<Notify>,
+}
+
+/// Takes each event as it happens. It must not wait.
+struct Forward(Box<dyn Fn(&Message) + Send + Sync>);
+
+impl std::fmt::Debug for Forward {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Forward(..)")
+    }
 }
 
 /// What happened.
@@ -222,6 +232,7 @@ impl Events {
     }
 
     fn send(&self, state: &mut State, message: &Arc<Message>) {
+        state.forwards.iter().for_each(|forward| forward.0(message));
         state.readers.retain(|reader| {
             let sent = reader.messages.try_send(Arc::clone(message)).is_ok();
             if !sent {
@@ -233,7 +244,7 @@ impl Events {
     }
 
     fn count_readers(&self, state: &State) {
-        let count = state.readers.len();
+        let count = state.readers.len() + state.forwards.len();
         self.0
             .readers
             .send_if_modified(|known| std::mem::replace(known, count) != count);
@@ -279,6 +290,14 @@ impl Events {
             kept: kept.into_iter(),
             messages,
         })
+    }
+
+    /// Passes every event from now on to `forward`, which must not wait. It counts as a reader, and
+    /// takes the place of none.
+    pub(super) fn forward(&self, forward: impl Fn(&Message) + Send + Sync + 'static) {
+        let mut state = self.0.state.lock();
+        state.forwards.push(Forward(Box::new(forward)));
+        self.count_readers(&state);
     }
 
     /// Waits until there is a reader.

@@ -82,13 +82,16 @@ pub(in crate::cli) struct KeyRaise {
     #[command(flatten)]
     pub(in crate::cli) key: ChangedKey,
     /// The rate, such as 1000/minute
-    #[arg(long, value_name = "RATE", required_unless_present_any = ["burst", "unlimited"])]
+    #[arg(long, value_name = "RATE", required_unless_present_any = ["burst", "in_flight", "unlimited"])]
     pub(in crate::cli) rate: Option<String>,
     /// The most at once [default: the limit's own, or the number of the rate where the limit has none]
     #[arg(long, value_name = "UNITS")]
     pub(in crate::cli) burst: Option<u64>,
+    /// The places of a concurrency limit
+    #[arg(long, value_name = "PLACES", conflicts_with_all = ["rate", "burst"])]
+    pub(in crate::cli) in_flight: Option<u64>,
     /// No limit at all
-    #[arg(long, conflicts_with_all = ["rate", "burst"])]
+    #[arg(long, conflicts_with_all = ["rate", "burst", "in_flight"])]
     pub(in crate::cli) unlimited: bool,
     #[command(flatten)]
     pub(in crate::cli) lasts: Lasts,

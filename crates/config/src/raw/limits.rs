@@ -5,7 +5,7 @@ use toml::de::DeValue;
 
 use crate::context::Context;
 use crate::declare::{table, words};
-use crate::forms::{Bytes, ShareOfKeys};
+use crate::forms::{BLOCK, Bytes, Refusals, ShareOfKeys};
 use crate::lists::{OneOrMany, ShortOr};
 use crate::rate::Rate;
 use crate::reader::{Node, Read, mismatch};
@@ -13,7 +13,7 @@ use crate::scalar::from_variable;
 use crate::schema::Defs;
 use crate::text::Text;
 use crate::validate::costs::{Counted, RefuseStatus, SettleSource, Settlement, Status};
-use tollgate_limit::{Kind, Micros, Mode, OnFailover, Placement, WhenDown};
+use tollgate_limit::{Kind, Micros, Mode, OnFailover, Penalty, Placement, WhenDown};
 use tollgate_policy::Cost;
 use tollgate_policy::usage::{Preset, TokenKind};
 
@@ -72,6 +72,8 @@ table! {
         enforce_for: ShareOfKeys = "100% of keys" => "25% of keys",
         /// Other numbers, judged beside the live ones on the same traffic and only counted.
         candidate: RawTier => { rate = "60/minute" },
+        /// Blocks a key that the limit refuses too often.
+        penalty: RawPenalty => { after = "20 refusals in 1m", block = "10m" },
         /// Where its buckets are kept. Default: `shared` where there is a `[store]`, otherwise `local`.
         store: Placement => "local",
         /// How requests are treated while the store does not respond. Default: `store.when_down`.
@@ -88,6 +90,29 @@ table! {
         burst: u64 => 100,
         /// The most requests in progress at the same time, where the limit is a concurrency limit.
         in_flight: InFlight => 50,
+    }
+}
+
+table! {
+    /// Blocks a key that the limit refuses too often. All requests of the key under this limit are then refused, until the block ends.
+    RawPenalty {
+        /// The refusals by one gateway, within a span from the first of them, after which the key is blocked.
+        @required("penalty = { after = \"20 refusals in 1m\", block = \"10m\" }") after: Refusals => "20 refusals in 1m",
+        /// How long the key is blocked. Requests during the block neither shorten nor prolong it.
+        @required("penalty = { after = \"20 refusals in 1m\", block = \"10m\" }") block: Micros [BLOCK] => "10m",
+    }
+}
+
+impl RawPenalty {
+    /// The penalty; `None`: a key is missing, which was reported.
+    pub(crate) fn built(&self) -> Option<Penalty> {
+        let (refusals, span) = self.after.get()?.value;
+        let block = self.block.get()?.value;
+        Some(Penalty {
+            refusals,
+            span,
+            block,
+        })
     }
 }
 

@@ -64,6 +64,9 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
     if rule.is_budget() {
         text.push_str("    refuses with 402\n");
     }
+    if let Some(penalty) = rule.live.penalty {
+        let _ = writeln!(text, "    penalty: {}", penalty.words());
+    }
     if rule.live.placement == Placement::Shared {
         let _ = writeln!(
             text,

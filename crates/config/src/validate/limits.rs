@@ -216,9 +216,11 @@ impl Builder<'_> {
         // A client that disconnects while held in the process gives its place back.
         let held = self.placement() == Placement::Local && raw.max_wait().value > Micros::ZERO;
         let refundable = settle.is_some() || count != Count::All || !refund_on.is_empty() || held;
+        let penalty = raw.penalty.get().and_then(|penalty| penalty.value.built());
         let keep = |limit: Limit| {
             Arc::new(Limit {
                 refundable,
+                penalty: penalty.filter(|_| limit.role == Role::Live),
                 ..limit
             })
         };
@@ -308,6 +310,7 @@ impl Builder<'_> {
             memory: raw.memory().value,
             refundable: false,
             resettable: self.around.resettable,
+            penalty: None,
         }
     }
 }

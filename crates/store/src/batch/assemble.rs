@@ -9,7 +9,9 @@ use tokio::sync::oneshot;
 
 use super::deliver::fail;
 use super::shared::Work;
-use super::{Ask, Batch, Correction, GROUPS_MAX, Group, Link, Part, Shared, Wants, answer};
+use super::{
+    Adjust, Ask, Batch, Correction, GROUPS_MAX, Group, Link, Part, Shared, Wanted, Wants, answer,
+};
 use crate::StoreError;
 use crate::lease::{Errand, Held, Leases, Return, Wishing};
 use crate::wire_form::{Name, WireForm};
@@ -34,6 +36,16 @@ pub(super) fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Fl
     let now = shared.clock.now();
     let mut flights: SmallVec<[((u32, u32), Flight); 1]> = SmallVec::new();
     let (mut later, mut corrections_later) = (Vec::new(), Vec::<Correction>::new());
+    // A heartbeat that is sent again after a conflict would report the places of before a grant in
+    // its own call, and so free a place that was just granted.
+    let holds = work
+        .corrections
+        .iter()
+        .any(|correction| matches!(correction.adjust, Adjust::Hold(_)));
+    let waits = |ask: &Ask| {
+        let takes_place = |wanted: &Wanted| wanted.shape.holds() && wanted.cost > 0;
+        holds && link.sends_again() && !ask.peek && ask.wants.iter().any(takes_place)
+    };
     for correction in work.corrections {
         // Corrections of one bucket keep their order: one that frees places must not overtake a
         // heartbeat that reports them.
@@ -79,6 +91,10 @@ pub(super) fn assemble<L: Link>(shared: &Shared, link: &L, work: Work) -> Vec<Fl
         }
         if ask.deadline <= now {
             fail(shared, ask, StoreError::Overdue);
+            continue;
+        }
+        if waits(&ask) {
+            later.push(ask);
             continue;
         }
         let Some(first) = ask.wants.first() else {

@@ -141,6 +141,11 @@ impl LocalStore {
         true
     }
 
+    /// Whether there is room for one more bucket beside the tables.
+    pub fn has_room_aside(&self) -> bool {
+        self.beside.count.load(Ordering::Relaxed) < BESIDE_MAX
+    }
+
     /// Moves buckets back to their tables whose time here is over. An operator's change and a
     /// second's delay are no matter: a bucket is decided in the same way here and there.
     pub fn bring_back(&self) {

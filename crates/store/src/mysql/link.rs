@@ -307,6 +307,10 @@ impl Link for MysqlLink {
         u32::from(!is_simple(wants) || wants.iter().any(elsewhere))
     }
 
+    fn sends_again(&self) -> bool {
+        true
+    }
+
     async fn housekeep(&self, session: &Session) -> Result<(), Trouble> {
         let housekeeping = async {
             self.beat(session).await?;

@@ -370,6 +370,10 @@ impl Link for PostgresLink {
             .map_err(|fault| session.trouble(fault))
     }
 
+    fn sends_again(&self) -> bool {
+        true
+    }
+
     async fn housekeep(&self, session: &Session) -> Result<(), Trouble> {
         let housekeeping = async {
             let beat = "WITH beat AS (

@@ -256,6 +256,7 @@ mod tests {
             memory: 1 << 20,
             refundable: false,
             resettable: false,
+            penalty: None,
         }
     }
 

@@ -62,6 +62,13 @@ impl Builder<'_> {
                 "what was taken at one price would be given back at another",
             );
         }
+        let leases = raw.lease.get().is_some_and(|lease| lease.value);
+        clash(
+            raw.penalty.place(),
+            raw.lease.place().filter(|_| leases),
+            "`penalty` and `lease` cannot be combined".to_owned(),
+            "every request asks the store whether another gateway has blocked its key",
+        );
         self.check_estimate(context);
         self.check_following(context);
         self.check_store(raw, context);

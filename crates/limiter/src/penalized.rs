@@ -1,0 +1,404 @@
+//! Decides about requests under limits with a penalty.
+//!
+//! A key that this gateway knows to be blocked is refused before anything is drawn. Otherwise the
+//! request is decided as any other, and a refusal is counted. Where the limit is shared, the bucket
+//! that says whether the key is blocked ([`Limit::penalty_bucket`]) is asked in the same call as the
+//! limit's own, so that a block by one gateway is one by all. An operator's override that lifts the
+//! limit lifts its penalty.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use tollgate_limit::{Claim, Limit, Micros, Penalty, Placement, Settlement, Timestamp, Verdict};
+use tollgate_store::{Store, StoreError};
+
+use super::overridden;
+use super::overrides::{Effect, Found};
+use super::penalties::{Block, Imposed, KNOWN_FOR, PenaltyCounts};
+use super::two_stores::{self, Claims};
+use super::{Decision, Denied, Generation, Limiter, PeekError, is_in_flight};
+
+/// The penalty that applies to a claim.
+struct Watched<'g> {
+    place: usize,
+    /// The name of its key in the process.
+    bucket: u128,
+    penalty: Penalty,
+    /// The bucket in the shared store; `None`: the limit is local.
+    shared: Option<&'g Limit>,
+}
+
+/// The claims to which a penalty applies.
+type Watch<'g> = SmallVec<[Watched<'g>; 2]>;
+
+impl<S: Store + Send + Sync> Generation<S> {
+    /// Whether one of these claims is of a limit with a penalty.
+    #[inline(always)]
+    pub(super) fn penalizes(&self, claims: &[Claim<'_>]) -> bool {
+        self.has_penalties && claims.iter().any(|claim| claim.limit.penalty.is_some())
+    }
+
+    fn watched(&self, claims: &[Claim<'_>], found: Option<&Found>) -> Watch<'_> {
+        let watched = |(place, claim): (usize, &Claim<'_>)| {
+            let hit = found.and_then(|found| found[place]);
+            let free = hit.is_some_and(|hit| hit.effect == Effect::Unlimited);
+            // A claim that is not enforced is never refused.
+            let penalty = claim.limit.penalty.filter(|_| claim.enforced && !free)?;
+            Some(Watched {
+                place,
+                bucket: self.overrides.name(claim.limit, claim.key),
+                penalty,
+                shared: self.penalty_buckets.get(claim.limit.index)?.as_ref(),
+            })
+        };
+        claims.iter().enumerate().filter_map(watched).collect()
+    }
+
+    /// The refusal of a request of which a key is known to be blocked. `trusted`: whether a block is
+    /// obeyed without asking the store.
+    fn penalized(
+        &self,
+        claims: &[Claim<'_>],
+        watched: &[Watched<'_>],
+        now: Timestamp,
+        trusted: impl Fn(&Block) -> bool,
+    ) -> Option<Denied> {
+        let mut blocks: SmallVec<[Option<Micros>; 4]> = SmallVec::from_elem(None, claims.len());
+        for one in watched {
+            let block = self.penalties.block(one.bucket, now);
+            blocks[one.place] = block
+                .filter(&trusted)
+                .map(|block| block.admits.max(block.until).since(now));
+        }
+        self.refused_by_blocks(claims, &blocks)
+            .map(Denied::by_a_penalty)
+    }
+
+    /// The bucket in the shared store that says whether keys of `limit` are blocked.
+    fn penalty_bucket(&self, limit: &Limit) -> Option<&Limit> {
+        let same = |one: &&Arc<Limit>| one.name == limit.name && one.penalty.is_some();
+        let own = self.limits.iter().find(same)?;
+        self.penalty_buckets.get(own.index)?.as_ref()
+    }
+
+    /// Counts the refusals of claims by their own buckets; returns the places of keys that are to
+    /// be blocked now.
+    fn count_refusals(
+        &self,
+        denied: &Denied,
+        watched: &[Watched<'_>],
+        now: Timestamp,
+    ) -> SmallVec<[usize; 2]> {
+        watched
+            .iter()
+            // An outage of the store is not the caller's fault.
+            .filter(|one| denied.is_refused_by(one.place) && !denied.is_ungoverned(one.place))
+            .filter(|one| self.penalties.refused(one.bucket, one.penalty, now))
+            .map(|one| one.place)
+            .collect()
+    }
+
+    /// Records a block, and says so in the refusal that caused it.
+    fn impose(
+        &self,
+        denied: &mut Denied,
+        claim: &Claim<'_>,
+        watched: &Watched<'_>,
+        now: Timestamp,
+        left: Micros,
+    ) {
+        let until = now.after(left);
+        let waits = denied.wait_of(watched.place);
+        let own = waits.unwrap_or_default();
+        let shared = watched.shared.is_some();
+        let block = Block {
+            until,
+            admits: until.max(now.after(own)),
+            ask_again: if shared { now.after(KNOWN_FOR) } else { until },
+            shared,
+        };
+        self.penalties.put(watched.bucket, block, now);
+        self.penalties.record(claim.limit, claim.key, now, until);
+        // A request that costs more than the limit can ever grant is told so, also this time.
+        if waits.is_some() || is_in_flight(claim.limit) {
+            denied.penalize(watched.place, left);
+        }
+    }
+}
+
+/// Decides immediately about claims whose buckets are all in the process.
+#[cold]
+pub(super) fn check_here<S: Store + Send + Sync>(
+    generation: &Arc<Generation<S>>,
+    claims: &[Claim<'_>],
+    found: Option<&Found>,
+    now: Timestamp,
+) -> Decision {
+    let watched = generation.watched(claims, found);
+    if let Some(denied) = generation.penalized(claims, &watched, now, |_| true) {
+        return Decision::Deny(denied);
+    }
+    let mut denied = match generation.check_here(claims, found, now) {
+        Decision::Deny(denied) => denied,
+        other => return other,
+    };
+    if !denied.is_blocked() {
+        for place in generation.count_refusals(&denied, &watched, now) {
+            let Some(one) = watched.iter().find(|one| one.place == place) else {
+                continue;
+            };
+            generation.impose(&mut denied, &claims[place], one, now, one.penalty.block);
+        }
+    }
+    Decision::Deny(denied)
+}
+
+/// Decides about claims of which some are in the shared store.
+pub(super) async fn check<S: Store + Send + Sync>(
+    generation: &Arc<Generation<S>>,
+    claims: &[Claim<'_>],
+    found: Option<Found>,
+    now: Timestamp,
+    without: Option<StoreError>,
+) -> Decision {
+    let watched = generation.watched(claims, found.as_ref());
+    if without.is_none() {
+        generation.confirm(claims, &watched, now).await;
+    }
+    if let Some(denied) = generation.penalized(claims, &watched, now, |_| true) {
+        return Decision::Deny(denied);
+    }
+    let asked: SmallVec<[&Watched<'_>; 2]> =
+        watched.iter().filter(|one| one.shared.is_some()).collect();
+    let mut all: Claims<'_> = claims.iter().copied().collect();
+    for one in &asked {
+        if let Some(bucket) = one.shared {
+            all.push(Claim::new(bucket, claims[one.place].key, 0));
+        }
+    }
+    let decision = match found {
+        Some(mut found) => {
+            found.resize(all.len(), None);
+            overridden::check(generation, &all, &found, now, without).await
+        }
+        None => two_stores::check(generation, &all, now, without).await,
+    };
+    let mut denied = match decision {
+        Decision::Deny(denied) => denied,
+        Decision::Allow(permit) => return Decision::Allow(permit.without_last(asked.len())),
+        Decision::Unavailable(unavailable) => return Decision::Unavailable(unavailable),
+    };
+    if denied.is_blocked() {
+        denied.remove_last(asked.len());
+        return Decision::Deny(denied);
+    }
+    let told = generation.local.clock().now();
+    let blocks: SmallVec<[Option<Micros>; 2]> = (claims.len()..all.len())
+        .map(|place| denied.wait_of(place))
+        .collect();
+    denied.remove_last(asked.len());
+    let counted = not_blocked(&watched, &asked, &blocks);
+    for (one, left) in asked.iter().zip(&blocks) {
+        let Some(left) = *left else { continue };
+        let until = told.after(left);
+        let own = denied.wait_of(one.place).unwrap_or_default();
+        let block = Block {
+            until,
+            admits: until.max(told.after(own)),
+            ask_again: told.after(KNOWN_FOR),
+            shared: true,
+        };
+        generation.penalties.put(one.bucket, block, told);
+        denied.penalize(one.place, left);
+    }
+    generation.count(claims, &counted, &mut denied, now).await;
+    Decision::Deny(denied)
+}
+
+/// Looks whether a key is known to be blocked.
+pub(super) fn look<S: Store + Send + Sync>(
+    generation: &Arc<Generation<S>>,
+    claims: &[Claim<'_>],
+    found: Option<&Found>,
+    now: Timestamp,
+) -> Option<Denied> {
+    let watched = generation.watched(claims, found);
+    generation.penalized(claims, &watched, now, |block| block.ask_again > now)
+}
+
+/// Counts a refusal that a look has found, and blocks keys because of it.
+pub(super) async fn after_look<S: Store + Send + Sync>(
+    generation: &Arc<Generation<S>>,
+    claims: &[Claim<'_>],
+    found: Option<&Found>,
+    denied: &mut Denied,
+    now: Timestamp,
+) {
+    if !denied.is_blocked() {
+        let watched = generation.watched(claims, found);
+        generation.count(claims, &watched, denied, now).await;
+    }
+}
+
+/// The watched claims whose keys the store does not block.
+fn not_blocked<'g>(
+    watched: &[Watched<'g>],
+    asked: &[&Watched<'g>],
+    blocks: &[Option<Micros>],
+) -> Watch<'g> {
+    let is_blocked = |one: &Watched<'_>| {
+        let mut told = asked.iter().zip(blocks);
+        told.any(|(asked, block)| asked.place == one.place && block.is_some())
+    };
+    watched
+        .iter()
+        .filter(|one| !is_blocked(one))
+        .map(|one| Watched { ..*one })
+        .collect()
+}
+
+impl<S: Store + Send + Sync> Generation<S> {
+    /// Asks the store whether blocks of which this gateway knows are still in force, if it has not
+    /// asked of late. While the store does not respond they are.
+    async fn confirm(&self, claims: &[Claim<'_>], watched: &[Watched<'_>], now: Timestamp) {
+        for one in watched {
+            let known = self.penalties.block(one.bucket, now);
+            let (Some(block), Some(bucket)) = (known, one.shared) else {
+                continue;
+            };
+            if block.ask_again > now {
+                continue;
+            }
+            let asked = [Claim::new(bucket, claims[one.place].key, 0)];
+            let told = self.shared.peek(&asked).await;
+            let is_lifted = told.is_ok_and(|told| {
+                let standing = told.first();
+                standing.is_some_and(|standing| standing.verdict.is_allow())
+            });
+            if is_lifted {
+                self.penalties.forget(one.bucket);
+            } else {
+                let ask_again = self.local.clock().now().after(KNOWN_FOR);
+                let block = Block { ask_again, ..block };
+                self.penalties.put(one.bucket, block, now);
+            }
+        }
+    }
+
+    /// Counts the refusals of `watched`, and blocks keys because of them.
+    async fn count(
+        &self,
+        claims: &[Claim<'_>],
+        watched: &[Watched<'_>],
+        denied: &mut Denied,
+        now: Timestamp,
+    ) {
+        for place in self.count_refusals(denied, watched, now) {
+            let Some(one) = watched.iter().find(|one| one.place == place) else {
+                continue;
+            };
+            let claim = &claims[place];
+            let left = match one.shared {
+                Some(bucket) => self.block_shared(bucket, claim.key, one.penalty).await,
+                None => one.penalty.block,
+            };
+            let now = self.local.clock().now();
+            self.impose(denied, claim, one, now, left);
+        }
+    }
+
+    /// Blocks a key in the shared store; returns how long. Asking for the end costs a call, once for
+    /// each block: then its Retry-After is as exact as any other.
+    async fn block_shared(&self, bucket: &Limit, key: &[u8], penalty: Penalty) -> Micros {
+        self.shared
+            .settle(&[Settlement::new(bucket, key, Penalty::BLOCK)]);
+        let told = self.shared.peek(&[Claim::new(bucket, key, 0)]).await;
+        let verdict = told.ok().and_then(|told| Some(told.first()?.verdict));
+        match verdict {
+            Some(Verdict::Deny {
+                retry_after: Some(left),
+            }) => left,
+            _ => penalty.block,
+        }
+    }
+}
+
+impl<S: Store + Send + Sync> Limiter<S> {
+    /// The end of the penalty of `key` under `limit`, by the store that keeps it; `None`: it has
+    /// none.
+    ///
+    /// # Errors
+    /// When the store does not respond and this gateway knows of no penalty.
+    pub async fn penalty(&self, limit: &Limit, key: &[u8]) -> Result<Option<Timestamp>, PeekError> {
+        let generation = &self.generation;
+        let now = generation.local.clock().now();
+        if limit.penalty.is_none() {
+            return Ok(None);
+        }
+        let known = || {
+            let bucket = generation.overrides.name(limit, key);
+            generation.penalties.block(bucket, now)
+        };
+        let Some(bucket) = generation.penalty_bucket(limit) else {
+            return Ok(known().map(|block| block.until));
+        };
+        match generation.shared.peek(&[Claim::new(bucket, key, 0)]).await {
+            Ok(told) => Ok(match told.first().map(|standing| standing.verdict) {
+                Some(Verdict::Deny {
+                    retry_after: Some(left),
+                }) => Some(generation.local.clock().now().after(left)),
+                _ => None,
+            }),
+            Err(error) => match known() {
+                Some(block) => Ok(Some(block.until)),
+                None => Err(error.into()),
+            },
+        }
+    }
+
+    /// Lifts the penalty of `key` under `limit`. Other gateways learn of it by asking the store,
+    /// which they do again after a second, and at once after [`Limiter::ask_again`].
+    pub fn lift_penalty(&self, limit: &Limit, key: &[u8]) {
+        let generation = &self.generation;
+        if let Some(bucket) = generation.penalty_bucket(limit) {
+            self.reset(bucket, key);
+        }
+        let name = generation.overrides.name(limit, key);
+        generation.penalties.forget(name);
+    }
+
+    /// Has the shared store asked about every block there, because one was lifted.
+    pub fn ask_again(&self) {
+        self.generation.penalties.ask_again();
+    }
+
+    /// The blocks that this gateway has imposed since the last call.
+    pub fn take_penalties(&self) -> Vec<Imposed> {
+        self.generation.penalties.take()
+    }
+
+    /// Counters of penalties.
+    pub fn penalty_counts(&self) -> PenaltyCounts {
+        self.generation.penalties.counts()
+    }
+}
+
+/// The buckets in the shared store of the limits that have a penalty, by the limits' index. Their
+/// own indices follow those of the limits.
+pub(super) fn buckets(limits: &[Arc<Limit>]) -> Box<[Option<Limit>]> {
+    let bucket = |limit: &Arc<Limit>| {
+        if limit.placement != Placement::Shared {
+            return None;
+        }
+        let base = limits.iter().position(|one| one.name == limit.name)?;
+        Some(Limit {
+            index: limits.len() + base,
+            ..limit.penalty_bucket()?
+        })
+    };
+    limits.iter().map(bucket).collect()
+}
+
+#[cfg(test)]
+mod tests;

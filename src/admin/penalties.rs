@@ -1,0 +1,234 @@
+//! Tells of the keys that penalties block: as events, and in the audit.
+//!
+//! They are told one by one as long as there are few. A flood of blocked keys costs one line each
+//! time it is looked at, so that no caller fills the disk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use tollgate_limit::{Limit, Placement, Timestamp};
+use tollgate_limiter::{Effect, Imposed};
+use tollgate_policy::keys;
+
+use super::Options;
+use super::audit::{Audit, Entry, Prepared};
+use super::live::{Live, Now, moment};
+use super::overrides::{Overridden, emit};
+use crate::overrides::{Event, Setting};
+
+/// The penalties that were told and have not ended. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Penalties(Arc<Mutex<Vec<Event>>>);
+
+/// More penalties than are told one by one.
+#[derive(Serialize)]
+struct More {
+    at: String,
+    operator: &'static str,
+    action: &'static str,
+    more: usize,
+}
+
+/// Tells of penalties as long as it is polled.
+pub(super) async fn watch(options: Arc<Options>) {
+    let mut tick = tokio::time::interval(EVERY);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let imposed = options.live.current.load().limiter.take_penalties();
+        options.live.tell_penalties(&imposed, &options.audit);
+        options.live.tell_ends();
+    }
+}
+
+impl Live {
+    fn tell_penalties(&self, imposed: &[Imposed], audit: &Audit) {
+        if imposed.is_empty() {
+            return;
+        }
+        // A block is in force whether or not it can be recorded; the operations log then has it.
+        let mut audit = match audit.prepare() {
+            Ok(audit) => Some(audit),
+            Err(error) => {
+                tracing::error!(%error, "the audit cannot be written: {} penalties", imposed.len());
+                None
+            }
+        };
+        for one in imposed.iter().take(ONE_BY_ONE) {
+            let event = self.penalty_event(one);
+            emit(&self.events, &event);
+            record(&mut audit, &entry(one, &event));
+            let mut told = self.penalties.0.lock();
+            if told.len() < TOLD_MAX {
+                told.push(event);
+            }
+        }
+        let more = imposed.len().saturating_sub(ONE_BY_ONE);
+        if more > 0 {
+            let line = More {
+                at: moment(self.now()),
+                operator: OPERATOR,
+                action: "penalty",
+                more,
+            };
+            record(&mut audit, &line);
+        }
+    }
+
+    fn tell_ends(&self) {
+        let now = self.now();
+        let mut ended = Vec::new();
+        self.penalties.0.lock().retain(|event| {
+            let ends = event.until <= now;
+            if ends {
+                ended.push(event.clone());
+            }
+            !ends
+        });
+        for mut event in ended {
+            event.set = false;
+            emit(&self.events, &event);
+        }
+    }
+
+    fn penalty_event(&self, one: &Imposed) -> Event {
+        let key = self.key(&one.key);
+        Event {
+            set: true,
+            lifted: false,
+            limit: one.limit.to_string(),
+            key: keys::words(&one.key, true),
+            name: key.name,
+            setting: blocked(),
+            since: one.since,
+            until: one.until,
+            operator: OPERATOR.to_owned(),
+            reason: one.penalty.after(),
+        }
+    }
+
+    /// The override in force for the bucket of `limit` for `key`, or its penalty.
+    pub(super) async fn overridden(&self, limit: &Limit, key: &[u8]) -> Option<Overridden> {
+        let found = self.overrides.find(limit, key);
+        let decides = found.as_ref().is_some_and(|found| {
+            let effect = found.entry.setting.effect();
+            matches!(effect, Ok(Effect::Unlimited | Effect::Block))
+        });
+        let own = found.as_ref().map(Overridden::from);
+        if decides {
+            return own;
+        }
+        match self.penalty(limit, key).await {
+            Some(penalty) => Some(penalty),
+            None => own,
+        }
+    }
+
+    /// The penalty in force for the bucket of `limit` for `key`.
+    pub(super) async fn penalty(&self, limit: &Limit, key: &[u8]) -> Option<Overridden> {
+        let numbers = limit.penalty?;
+        let limiter = self.current.load().limiter.clone();
+        let until = limiter.penalty(limit, key).await.ok().flatten()?;
+        let since = Timestamp::from_micros(until.as_micros().saturating_sub(numbers.block.0));
+        Some(Overridden {
+            setting: blocked(),
+            since: moment(since),
+            until: moment(until),
+            operator: OPERATOR.to_owned(),
+            reason: numbers.after(),
+        })
+    }
+
+    /// Lifts the penalty of a key, on all gateways of its store; the words say why it is not
+    /// confirmed.
+    pub(super) async fn lift_penalty(&self, limit: &Limit, key: &[u8]) -> Result<(), String> {
+        let limiter = self.current.load().limiter.clone();
+        limiter.lift_penalty(limit, key);
+        // Gateways that are not told ask the store again within a second.
+        let _ = self.overrides.was_reset(limit).await;
+        let name = self.names.text(key);
+        let mut lifted = Vec::new();
+        self.penalties.0.lock().retain(|event| {
+            let is_it = event.limit == *limit.name && event.name == name;
+            if is_it {
+                lifted.push(event.clone());
+            }
+            !is_it
+        });
+        for mut event in lifted {
+            (event.set, event.lifted) = (false, true);
+            emit(&self.events, &event);
+        }
+        for _ in 0..LOOKS {
+            match limiter.penalty(limit, key).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(_)) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        Err("its store has not confirmed it".to_owned())
+    }
+}
+
+fn record(audit: &mut Option<Prepared<'_>>, line: &impl Serialize) {
+    if let Some(audit) = audit {
+        // A line that cannot be written is in the operations log.
+        let _ = audit.record(line);
+    }
+}
+
+/// The line of the audit.
+fn entry(one: &Imposed, event: &Event) -> Entry {
+    let unknown = || Now {
+        level: None,
+        why_not: Some("a penalty looks at no bucket".to_owned()),
+    };
+    Entry {
+        at: moment(event.since),
+        operator: OPERATOR.to_owned(),
+        from: "this gateway".to_owned(),
+        action: "penalty".to_owned(),
+        reason: event.reason.clone(),
+        limit: event.limit.clone(),
+        tier: None,
+        key: super::live::Key {
+            key: event.key.clone(),
+            name: event.name.clone(),
+        },
+        store: match one.placement {
+            Placement::Local => "local".to_owned(),
+            Placement::Shared => "shared".to_owned(),
+        },
+        before: unknown(),
+        after: unknown(),
+        override_before: None,
+        override_after: Some(event.setting.clone()),
+        until: Some(moment(event.until)),
+    }
+}
+
+fn blocked() -> Setting {
+    Setting {
+        block: true,
+        ..Setting::default()
+    }
+}
+
+/// Who sets a penalty, as documents, events and the audit have it.
+const OPERATOR: &str = "penalty";
+
+/// How often it is looked for penalties.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// Penalties of one look that are told one by one.
+const ONE_BY_ONE: usize = 8;
+
+/// Penalties whose ends are told.
+const TOLD_MAX: usize = 1_024;
+
+/// How often, and after what time, the store is asked whether a penalty is lifted.
+const LOOKS: u32 = 40;
+const LOOK_AGAIN: Duration = Duration::from_millis(5);

@@ -1,0 +1,124 @@
+//! Hostile use of overrides: each gets a clear no, and nothing grows.
+
+use serde_json::{Value, json};
+
+use crate::harness::client::Answer;
+use crate::harness::{Connection, Gateway};
+
+/// The SHA-256 of `test`, and a limit of which any key is taken.
+const CONFIG: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n\
+    operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n\
+    [identities.tenant]\nkey = [\"header:x-api-key\"]\nwhen_missing = \"refuse\"\n\
+    [limits.search]\nrate = \"2/hour\"\nper = \"tenant\"\n\
+    [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"search\"]\n";
+
+fn send(connection: &mut Connection, method: &str, path: &str, body: &str) -> Answer {
+    connection.send(format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer test\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    connection.answer(method)
+}
+
+fn block(connection: &mut Connection, key: &str) -> Answer {
+    let body = json!({ "reason": "r", "block": true, "for": "1h" }).to_string();
+    send(
+        connection,
+        "PUT",
+        &format!("/api/v1/keys/tenant/{key}/override"),
+        &body,
+    )
+}
+
+/// Overrides in thousands: beyond the bound each is refused by its number, none that is in force is lost, and the list does
+/// not grow. The first is still replaced and lifted, which makes room for one.
+#[test]
+fn overrides_beyond_the_bound_are_refused_by_its_number_and_displace_none() {
+    let gateway = Gateway::start(CONFIG);
+    let mut connection = Connection::open(gateway.admin());
+    for number in 0..1_000 {
+        let set = block(&mut connection, &format!("key-{number}"));
+        assert_eq!(set.status, 200, "{number}: {}", set.text());
+    }
+    for number in 1_000..1_500 {
+        let refused = block(&mut connection, &format!("key-{number}"));
+        assert_eq!(refused.status, 409, "{number}: {}", refused.text());
+        assert!(
+            refused
+                .text()
+                .contains("1000 overrides are in force already"),
+            "{}",
+            refused.text()
+        );
+    }
+    let listed = gateway.admin_get("/api/v1/overrides").json();
+    assert_eq!(listed["overrides"].as_array().map(Vec::len), Some(1_000));
+    assert_eq!(listed["most"], 1_000);
+    let status = |key: &str| gateway.request("GET", "/", &[("x-api-key", key)]).status;
+    assert_eq!([status("key-0"), status("key-999")], [429, 429]);
+    assert_eq!(status("key-1000"), 200);
+    assert_eq!(block(&mut connection, "key-0").status, 200, "replaced");
+    let lift = json!({ "reason": "r" }).to_string();
+    let lifted = send(
+        &mut connection,
+        "DELETE",
+        "/api/v1/keys/tenant/key-0/override",
+        &lift,
+    );
+    assert_eq!(lifted.status, 200, "{}", lifted.text());
+    assert_eq!(
+        block(&mut connection, "key-1000").status,
+        200,
+        "there is room"
+    );
+}
+
+#[test]
+fn override_with_a_body_or_a_reason_of_an_attacker_is_refused() {
+    let gateway = Gateway::start(CONFIG);
+    let path = "/api/v1/keys/tenant/k/override";
+    let with = |reason: &str| json!({ "reason": reason, "block": true, "for": "1h" }).to_string();
+    for (body, words) in [
+        (with("a\nforged line"), "control characters"),
+        (with("\u{1b}[2J"), "control characters"),
+        (with("a\u{85}b"), "control characters"),
+        (with(&"x".repeat(201)), "1 to 200 characters"),
+        (with(&"x".repeat(64 << 10)), "the body"),
+        (with("r").replace("}", ",\"more\":1}"), "unknown field"),
+        ("[".repeat(10_000), "the body"),
+    ] {
+        let answer = send(&mut Connection::open(gateway.admin()), "PUT", path, &body);
+        assert_eq!(answer.status, 400, "{}", answer.text());
+        assert!(answer.text().contains(words), "{words}: {}", answer.text());
+    }
+    assert_eq!(
+        gateway.admin_get("/api/v1/overrides").json()["overrides"],
+        json!([])
+    );
+    assert_eq!(
+        gateway.admin_get("/api/v1/audit").json()["entries"],
+        json!([])
+    );
+}
+
+/// Where operators are configured, a reload whatever its effect needs one, and is recorded.
+#[test]
+fn reload_by_force_needs_an_operator_and_is_audited() {
+    let gateway = Gateway::start(CONFIG);
+    let post = |path: &str, headers: &[(&str, &str)]| {
+        Connection::open(gateway.admin()).request("POST", path, headers)
+    };
+    assert_eq!(post("/-/reload?force", &[]).status, 401);
+    let wrong = [("authorization", "Bearer wrong")];
+    assert_eq!(post("/-/reload?force", &wrong).status, 401);
+    let entries = || gateway.admin_get("/api/v1/audit").json()["entries"].clone();
+    assert_eq!(entries(), json!([]));
+    let without = post("/-/reload", &[]).status;
+    let forced = post("/-/reload?force", &[("authorization", "Bearer test")]);
+    assert_eq!(forced.status, without, "{}", forced.text());
+    let line = entries()[0].clone();
+    assert_eq!(line["action"], "forced_reload");
+    assert_eq!(line["operator"], "ann");
+    assert_eq!(line["status"], Value::from(without));
+}

@@ -1,0 +1,212 @@
+//! Penalties: a key that a limit refuses too often is blocked, and says so everywhere.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tollgate_testkit::servers::wait_until;
+
+use crate::events::Reader;
+use crate::harness::client::Answer;
+use crate::harness::{Connection, Gateway};
+
+/// The SHA-256 of `test`.
+const OPERATORS: &str = "operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n";
+
+const LIMITS: &str = "[identities.tenant]\nkey = [\"header:x-api-key\"]\nwhen_missing = \"refuse\"\n\
+    [limits.search]\nrate = \"2/minute\"\nper = \"tenant\"\npenalty = { after = \"3 refusals in 1m\", block = \"10m\" }\n\
+    [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"search\"]\n";
+
+fn start(more: &str) -> Gateway {
+    Gateway::start(&format!(
+        "{more}[admin]\nlisten = \"127.0.0.1:0\"\n{OPERATORS}{LIMITS}"
+    ))
+}
+
+fn ask_as(gateway: &Gateway, key: &str) -> Answer {
+    gateway.request("GET", "/", &[("x-api-key", key)])
+}
+
+/// Two admissions, two refusals, and the one that blocks the key.
+fn provoke(gateway: &Gateway) -> Answer {
+    let first = [(); 4].map(|()| ask_as(gateway, "k").status);
+    assert_eq!(first, [200, 200, 429, 429]);
+    ask_as(gateway, "k")
+}
+
+fn change(gateway: &Gateway, method: &str, body: &Value) -> Answer {
+    let mut connection = Connection::open(gateway.admin());
+    let body = body.to_string();
+    connection.send(format!(
+        "{method} /api/v1/keys/tenant/k/override HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer test\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    connection.answer(method)
+}
+
+/// The lines of the audit, the oldest first, once there are so many.
+fn audit(gateway: &Gateway, count: usize) -> Vec<Value> {
+    let read = || {
+        let told = gateway.admin_get("/api/v1/audit").json();
+        told["entries"].as_array().expect("a list").clone()
+    };
+    wait_until("lines of the audit", || read().len() >= count);
+    let mut lines = read();
+    lines.reverse();
+    lines
+}
+
+#[test]
+fn penalty_blocks_a_key_says_so_everywhere_and_ends_when_it_said() {
+    let gateway = start("");
+    let blocked = provoke(&gateway);
+    assert_eq!(blocked.status, 429);
+    assert_eq!(blocked.header("retry-after"), Some("600"));
+    let document = blocked.json();
+    assert_eq!(document["type"], "urn:problem-type:tollgate:blocked");
+    assert_eq!(document["violated-policies"], json!(["search"]));
+    let detail = document["detail"].as_str().expect("words");
+    assert!(detail.contains("refused too often"), "{detail}");
+    assert_eq!(ask_as(&gateway, "other").status, 200);
+
+    gateway.advance(Duration::from_secs(100));
+    let later = ask_as(&gateway, "k");
+    assert_eq!(later.header("retry-after"), Some("500"));
+    let id = later.json()["decision_id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    let why = gateway.admin_get(&format!("/api/v1/decisions/{id}")).json();
+    assert_eq!(why["reason"], "penalty", "{why}");
+    assert_eq!(why["retry_after_ms"], 500_000);
+    assert_eq!(why["limits"][0]["outcome"], "deny");
+    assert_eq!(why["limits"][0]["override"]["block"], true);
+    assert_eq!(why["limits"][0]["override"]["operator"], "penalty");
+    assert_eq!(
+        why["limits"][0]["override"]["reason"],
+        "3 refusals in 1 minute"
+    );
+    let shown = gateway.admin_get("/api/v1/keys/tenant/k").json();
+    assert_eq!(shown["buckets"][0]["override"]["block"], true, "{shown}");
+    let other = gateway.admin_get("/api/v1/keys/tenant/other").json();
+    assert_eq!(other["buckets"][0]["override"], Value::Null, "{other}");
+    let busy = gateway
+        .admin_get("/api/v1/limits/search/keys?refused")
+        .json();
+    assert_eq!(busy["keys"][0]["override"]["block"], true, "{busy}");
+    let metrics = gateway.admin_get("/metrics").text();
+    assert!(metrics.contains("tollgate_penalties_total 1"), "{metrics}");
+    assert!(metrics.contains("reason=\"penalty\"} 2"), "{metrics}");
+    let lines = audit(&gateway, 1);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert_eq!(lines[0]["operator"], "penalty");
+    assert_eq!(lines[0]["action"], "penalty");
+    assert_eq!(lines[0]["limit"], "search");
+    assert_eq!(lines[0]["reason"], "3 refusals in 1 minute");
+    assert!(lines[0]["until"].is_string());
+
+    gateway.advance(Duration::from_secs(499));
+    assert_eq!(ask_as(&gateway, "k").header("retry-after"), Some("1"));
+    gateway.advance(Duration::from_secs(1));
+    let again = provoke(&gateway);
+    assert_eq!(again.header("retry-after"), Some("600"));
+}
+
+#[test]
+fn penalty_is_lifted_by_an_operator_and_by_an_override_without_a_limit() {
+    let gateway = start("");
+    provoke(&gateway);
+    let free = json!({ "reason": "r", "unlimited": true, "for": "1m" });
+    assert_eq!(change(&gateway, "PUT", &free).status, 200);
+    assert_eq!(ask_as(&gateway, "k").status, 200);
+    let lifted = change(&gateway, "DELETE", &json!({ "reason": "a ticket" }));
+    assert_eq!(lifted.status, 200, "{}", lifted.text());
+    assert_eq!(lifted.json()["limits"][0]["after"], Value::Null);
+    let refused = ask_as(&gateway, "k").json();
+    assert!(
+        !refused["detail"]
+            .as_str()
+            .expect("words")
+            .contains("too often")
+    );
+    assert_eq!(
+        change(&gateway, "DELETE", &json!({ "reason": "r" })).status,
+        404
+    );
+
+    // A penalty alone is lifted too.
+    gateway.advance(Duration::from_secs(60));
+    provoke(&gateway);
+    let dry = json!({ "reason": "r", "dry_run": true });
+    let tried = change(&gateway, "DELETE", &dry);
+    assert_eq!(tried.status, 200, "{}", tried.text());
+    assert_eq!(
+        ask_as(&gateway, "k").json()["type"],
+        "urn:problem-type:tollgate:blocked"
+    );
+    let lifted = change(&gateway, "DELETE", &json!({ "reason": "r" }));
+    assert_eq!(lifted.json()["limits"][0]["before"]["operator"], "penalty");
+    let lines = audit(&gateway, 5);
+    let actions: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line["action"].as_str())
+        .collect();
+    assert_eq!(
+        actions.iter().filter(|action| **action == "lift").count(),
+        2
+    );
+    assert_eq!(
+        actions
+            .iter()
+            .filter(|action| **action == "penalty")
+            .count(),
+        2
+    );
+}
+
+#[test]
+fn penalty_is_an_event_when_it_begins_and_when_it_ends() {
+    let gateway = start("");
+    let mut events = Reader::ready(&gateway);
+    provoke(&gateway);
+    let (_, began) = events.next("override_set");
+    assert_eq!(began["operator"], "penalty", "{began}");
+    assert_eq!(began["limit"], "search");
+    gateway.advance(Duration::from_secs(600));
+    let (_, ended) = events.next("override_ended");
+    assert_eq!(
+        (&ended["operator"], &ended["lifted"]),
+        (&json!("penalty"), &json!(false))
+    );
+}
+
+/// `check` says the penalty, and plays it in the tests of the file: 300 seconds later the bucket is full, and the key is still
+/// blocked.
+#[test]
+fn penalty_is_said_and_played_by_check_and_said_by_explain() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("gateway.toml");
+    let tests = "[[tests]]\nsend = [\"5 x GET / as tenant:k at 0s\", \"2 x GET / as tenant:k at 300s\", \"2 x GET / as tenant:k at 600s\"]\n\
+                 expect = { allowed = 4, refused = 5 }\n";
+    std::fs::write(&file, format!("{LIMITS}{tests}")).expect("written");
+    let run = |words: &[&str]| {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .args(words)
+            .arg("--config")
+            .arg(&file)
+            .output()
+            .expect("it runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let told = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.success(), "{told}");
+        told
+    };
+    let words = "3 refusals in 1 minute block the key for 10 minutes";
+    let checked = run(&["check"]);
+    assert!(
+        checked.contains(words) && checked.contains("0 failed"),
+        "{checked}"
+    );
+    let explained = run(&["explain", "GET /", "-H", "x-api-key: k"]);
+    assert!(explained.contains(words), "{explained}");
+}

@@ -1,0 +1,159 @@
+//! A penalty that one gateway imposes is obeyed by the others on the same store, until it ends or is lifted. A reload that
+//! raises a rate reaches buckets that are used up.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Instant;
+
+use crate::gateways::{Gateway, status};
+use crate::servers::{Maria, Postgres, Redis, available, wait_until};
+
+/// The SHA-256 of `test`.
+const OPERATORS: &str = "operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n";
+
+fn settings(admin: &str, kind: &str, url: &str, limit: &str) -> String {
+    format!(
+        "{admin}[store]\nkind = \"{kind}\"\nurl = \"{url}\"\nwhen_down = \"refuse\"\nanswer_within = \"900ms\"\n\
+         key_secret_file = \"secret\"\n\
+         [limits.total]\nper = \"everyone\"\n{limit}\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n"
+    )
+}
+
+/// The whole response to a request on a connection of its own.
+fn response(port: u16, head: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let head = format!("{head}host: 127.0.0.1\r\nconnection: close\r\n\r\n{body}");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn is_blocked(port: u16) -> bool {
+    response(port, "GET / HTTP/1.1\r\n", "").contains("refused too often")
+}
+
+/// Asks a gateway until it blocks, and no oftener than that takes.
+fn provoke(port: u16) {
+    // Two admissions and three refusals; a store on a busy machine may be late.
+    wait_until("a penalty", || is_blocked(port));
+}
+
+fn lift(admin: u16) {
+    let body = "{\"reason\":\"a test\"}";
+    let head = format!(
+        "DELETE /api/v1/keys/everyone/override HTTP/1.1\r\nauthorization: Bearer test\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n",
+        body.len()
+    );
+    let told = response(admin, &head, body);
+    assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+}
+
+/// The second gateway has no operators; neither refuses by a penalty before one is provoked.
+fn is_obeyed_by_all(kind: &str, url: &str) {
+    let of = |block: &str| {
+        format!(
+            "rate = \"2/hour\"\npenalty = {{ after = \"3 refusals in 1h\", block = \"{block}\" }}\n"
+        )
+    };
+    let first = Gateway::start_on(&settings(OPERATORS, kind, url, &of("1h")));
+    let second = Gateway::start_on(&settings("", kind, url, &of("1h")));
+    assert!(!is_blocked(second.port));
+    provoke(first.port);
+    let since = Instant::now();
+    wait_until("the penalty on the other gateway", || {
+        is_blocked(second.port)
+    });
+    println!(
+        "a penalty on the other gateway: after {:?}",
+        since.elapsed()
+    );
+    let refused = response(second.port, "GET / HTTP/1.1\r\n", "").to_ascii_lowercase();
+    let retry = refused.split("retry-after: ").nth(1).unwrap();
+    let seconds: u64 = retry.split("\r\n").next().unwrap().parse().unwrap();
+    assert!((3_300..=3_600).contains(&seconds), "{refused}");
+    assert_eq!(first.metric("penalties"), 1);
+    assert_eq!(second.metric("penalties"), 0);
+    let shown = response(first.admin, "GET /api/v1/keys/everyone HTTP/1.1\r\n", "");
+    assert!(shown.contains("\"operator\": \"penalty\""), "{shown}");
+    let since = Instant::now();
+    lift(first.admin);
+    assert!(!is_blocked(first.port));
+    wait_until("its end on the other gateway", || !is_blocked(second.port));
+    println!("its end on the other gateway: after {:?}", since.elapsed());
+    // One that ends by itself, by the store's clock.
+    drop((first, second));
+    let [first, second] = [(); 2].map(|()| Gateway::start_on(&settings("", kind, url, &of("2s"))));
+    let since = Instant::now();
+    provoke(second.port);
+    wait_until("the end of a penalty", || !is_blocked(second.port));
+    assert!(
+        since.elapsed().as_secs() >= 2,
+        "it lasts as long as it says"
+    );
+    drop(first);
+}
+
+#[test]
+fn penalty_on_redis_is_obeyed_by_the_other_gateway() {
+    if available("redis-server") {
+        is_obeyed_by_all("redis", &Redis::start().url());
+    }
+}
+
+#[test]
+fn penalty_on_postgres_is_obeyed_by_the_other_gateway() {
+    if Postgres::available() {
+        is_obeyed_by_all("postgres", &Postgres::start_with(&[]).url());
+    }
+}
+
+#[test]
+fn penalty_on_mysql_is_obeyed_by_the_other_gateway() {
+    if Maria::available() {
+        is_obeyed_by_all("mysql", &Maria::start().url());
+    }
+}
+
+/// A bucket that is used up refills at the new rate after the first refusal: at the old one it would take an hour.
+fn reload_reaches_exhausted_buckets(kind: &str, url: &str) {
+    let gateway = Gateway::start_on(&settings("", kind, url, "rate = \"1/hour\"\n"));
+    let mut stream = TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
+    wait_until("a refusal", || status(&mut stream, "/") == Some(429));
+    gateway.rewrite(&settings(
+        "",
+        kind,
+        url,
+        "rate = \"3600/hour\"\nburst = 1\n",
+    ));
+    let reloaded = response(
+        gateway.admin,
+        "POST /-/reload HTTP/1.1\r\ncontent-length: 0\r\n",
+        "",
+    );
+    assert!(reloaded.starts_with("HTTP/1.1 200"), "{reloaded}");
+    wait_until("an admission", || status(&mut stream, "/") == Some(200));
+}
+
+#[test]
+fn reload_on_redis_raises_the_rate_of_buckets_that_are_used_up() {
+    if available("redis-server") {
+        reload_reaches_exhausted_buckets("redis", &Redis::start().url());
+    }
+}
+
+#[test]
+fn reload_on_postgres_raises_the_rate_of_buckets_that_are_used_up() {
+    if Postgres::available() {
+        reload_reaches_exhausted_buckets("postgres", &Postgres::start_with(&[]).url());
+    }
+}
+
+#[test]
+fn reload_on_mysql_raises_the_rate_of_buckets_that_are_used_up() {
+    if Maria::available() {
+        reload_reaches_exhausted_buckets("mysql", &Maria::start().url());
+    }
+}
