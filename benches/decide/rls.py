@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What decisions of Envoy's rate limit service cost: store calls on Redis, and CPU beside a proxied refusal.
 
-    benches/decide/rls.py BINARY      needs h2load (nghttp2), redis-server and redis-cli; loopback only
+    benches/decide/rls.py BINARY [COUNT]      COUNT: decisions of the first part (64000); needs h2load (nghttp2), redis-server and redis-cli; loopback only
 
 Store calls: 64 connections ask about callers that are within their limits, so that every decision is one of the store. The
 script counts the calls of scripts by Redis' own INFO commandstats. CPU: the same program refuses requests to a route, and
@@ -100,14 +100,14 @@ def finished(run):
     return [int(count) for count in counts.groups()]
 
 
-def store_calls(binary, count):
+def store_calls(binary, count, lease):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         port = free_port()
         redis = Proxy("redis", ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", name], port)
         (folder / "secret").write_text("0123456789abcdef0123456789abcdef")
         store = f'[store]\nkind = "redis"\nurl = "redis://127.0.0.1:{port}/0"\nwhen_down = "refuse"\nanswer_within = "2s"\nkey_secret_file = "secret"\n'
-        gateway, _, decide, admin = start(binary, folder, 'rate = "1000000/second"\nburst = 1000000', store)
+        gateway, _, decide, admin = start(binary, folder, f'rate = "1000000/second"\nburst = 1000000\nlease = {lease}', store)
         try:
             ask = lambda command: subprocess.run(["redis-cli", "-p", str(port), *command.split()], capture_output=True, text=True, check=True).stdout
             finished(grpc(folder, decide, "warm", 640, CONNECTIONS))
@@ -156,16 +156,20 @@ def cpu(binary, count, rounds):
 
 def main():
     binary = sys.argv[1]
-    count = 64_000
-    scripts, stats = store_calls(binary, count)
-    print(f"{count} decisions, {CONNECTIONS} connections, {CALLERS} callers: {scripts} calls of scripts, one for {count / scripts:.1f} decisions")
-    print("  all commands, those within scripts too:", ", ".join(f"{name} {calls}" for name, calls in sorted(stats.items())))
+    count = int(sys.argv[2]) if len(sys.argv) > 2 else 64_000
+    calls = {}
+    for lease in ("false", "true"):
+        calls[lease], stats = store_calls(binary, count, lease)
+        each = count / max(calls[lease], 1)
+        print(f"{count} decisions, {CONNECTIONS} connections, {CALLERS} callers, lease = {lease}: {calls[lease]} calls of scripts, one for {each:.1f} decisions")
+        print("  all commands, those within scripts too:", ", ".join(f"{name} {number}" for name, number in sorted(stats.items())))
     print(f"  envoyproxy/ratelimit: at least one pipeline (INCRBY, EXPIRE) for each decision, so {count}")
-    (service, route), rounds = cpu(binary, 50_000, 7)
+    (service, route), rounds = cpu(binary, count // 2, 7)
     print(f"CPU of the gateway for a refusal: {service:.2f} us over gRPC, {route:.2f} us of a route over HTTP/2: {service / route:.2f} times")
     for name, found in zip(("gRPC ", "route"), rounds):
         print(f"  {name}", " ".join(f"{one:.2f}" for one in found))
-    assert scripts * 20 <= count, "at most one store call for 20 decisions"
+    assert calls["true"] * 20 <= count, "with leases at most one store call for 20 decisions"
+    assert calls["false"] * 5 <= count, "without leases at most one for 5, since 64 connections wait for each other"
     assert service <= 1.5 * route, "at most 1.5 times the CPU of a proxied refusal"
 
 

@@ -145,6 +145,44 @@ fn reservation_is_kept_whole_where_the_client_leaves() {
 }
 
 #[test]
+fn reservation_is_not_made_for_a_request_that_is_refused_before_it_is_admitted() {
+    let model = obedient();
+    let gateway = Gateway::start(&format!(
+        "[identities.tenant]\nkey = \"header:x-api-key\"\nwhen_missing = \"refuse\"\n\
+         [limits.tokens]\nrate = \"{BUDGET}/day\"\nalgorithm = \"fixed_window\"\nper = \"everyone\"\n\
+         cost = {{ json = \"max_tokens\", default = 500, max = 20000 }}\n\
+         settle = {{ from = \"json:usage.total_tokens\" }}\n\
+         [limits.tenant]\nrate = \"100/day\"\nper = \"tenant\"\n\
+         [limits.client]\nrate = \"4/day\"\nper = \"address\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"tokens\", \"tenant\", \"client\"]\n",
+        model.url()
+    ));
+    let ask = |fields: &str, body: &str| {
+        let mut connection = gateway.connect();
+        connection.send(format!(
+            "POST / HTTP/1.1\r\nHost: x\r\n{fields}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        connection.answer("POST")
+    };
+    assert_eq!(ask("", "{").status, 400);
+    assert_eq!(ask("", r#"{"max_tokens":20000}"#).status, 401);
+    let mut preflight = gateway.connect();
+    preflight.send(
+        "OPTIONS / HTTP/1.1\r\nHost: x\r\nOrigin: https://a.example\r\n\
+         Access-Control-Request-Method: POST\r\nContent-Length: 0\r\n\r\n",
+    );
+    preflight.answer("OPTIONS");
+    let answer = ask("X-Api-Key: a\r\n", r#"{"max_tokens":1000}"#);
+    assert_eq!(left(&answer), BUDGET - 1_000);
+    assert_eq!(
+        ask("", "{").status,
+        429,
+        "the limit by address counts them all"
+    );
+}
+
+#[test]
 fn reservation_exceeded_by_the_response_is_charged_no_more_and_counted() {
     let model = obedient();
     let gateway = gateway(&model, "");

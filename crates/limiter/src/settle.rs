@@ -288,7 +288,8 @@ impl Charge {
     fn untold(&self, permit: &mut Permit, settle: &Settle, streamed: bool) {
         let limit = &*self.name;
         if settle.untold_costs_most {
-            self.correct(permit, settle.most);
+            let charged = permit.charged(limit).unwrap_or(0);
+            self.correct(permit, settle.most_after(charged));
         } else if permit.unsettled(limit) {
             let charged = permit.charged(limit);
             let kept = match settle.estimate {

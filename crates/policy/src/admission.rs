@@ -39,6 +39,7 @@ impl Policy {
         if self.preflight(request).is_some() && length == Some(0) {
             self.place_into(who, matched, request, now);
             self.claims_into(claims, matched, who, headers, body);
+            claims.drop_reservations(self);
             return Claimed::Complete;
         }
         let Err(refusal) = self.identify_known_into(who, matched, request, now) else {
@@ -55,8 +56,7 @@ impl Policy {
     }
 
     /// Adds what a request draws from that is refused with `status` before it is identified: limits
-    /// by address and for everyone that count such refusals. A body that was not read costs the
-    /// most.
+    /// by address and for everyone that count such refusals.
     pub fn claim_refused(
         &self,
         claims: &mut Claims,

@@ -436,9 +436,10 @@ impl BodyFacts {
         }
     }
 
-    /// Whether the body was not read, so that costs by it are the highest.
-    pub const fn is_unread(&self) -> bool {
-        self.unread
+    /// Whether there is a body of which no member is known, so that costs by it are the highest: it
+    /// was not read, or is not JSON. An upstream may understand another format.
+    pub const fn is_opaque(&self) -> bool {
+        self.unread || self.members.is_none() && !matches!(self.length, Some(0))
     }
 
     /// The length of the body in bytes.

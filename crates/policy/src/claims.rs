@@ -106,10 +106,19 @@ impl Claims {
         self.charges.is_empty()
     }
 
-    /// Removes the limits that do not count a response with this status.
+    /// Leaves what a refusal with this status is charged on: removes the limits that do not count
+    /// it, and [reservations](Claims::drop_reservations).
     pub fn retain_counting(&mut self, policy: &Policy, status: StatusCode) {
         self.charges
             .retain(|charge| policy.rules[charge.rule].count.counts(status));
+        self.drop_reservations(policy);
+    }
+
+    /// Removes the limits that reserve the most that a request may come to: a request that never
+    /// reaches an upstream comes to nothing, and without credentials it must not use up a budget.
+    pub fn drop_reservations(&mut self, policy: &Policy) {
+        self.charges
+            .retain(|charge| !policy.rules[charge.rule].reserves());
     }
 
     /// The charges of a request that a caller makes on one limit, by index in [`Policy::rules`];

@@ -138,7 +138,8 @@ pub struct BodyCost {
     pub default: u64,
     /// The lowest cost of a call.
     pub least: u64,
-    /// The highest cost of a call: also where a member is no number, or the body was not read.
+    /// The highest cost of a call: also where a member is no number, and of a body that was not read
+    /// or is not JSON.
     pub most: u64,
 }
 
@@ -164,7 +165,7 @@ impl BodyCost {
             (Some(_), None) => return None,
         };
         let of = |path: &Vec<String>| body.facts.and_then(|facts| facts.member(path));
-        if body.facts.is_some_and(BodyFacts::is_unread) {
+        if body.facts.is_some_and(BodyFacts::is_opaque) {
             return None;
         }
         let mut largest = None;
@@ -228,10 +229,8 @@ impl Settle {
 
     /// The highest cost of a response for which `charged` units were charged at admission.
     pub fn most_after(&self, charged: u64) -> u64 {
-        match self.estimate {
-            Some(_) => self.most,
-            None => self.most.max(charged),
-        }
+        // A batch was charged the estimate of each of its calls, which may be more.
+        self.most.max(charged)
     }
 
     /// The minimum cost of a response that the client broke off after `bytes` bytes. A reservation
@@ -244,7 +243,7 @@ impl Settle {
             SettleFrom::Bytes { per } => Some(per),
             SettleFrom::Header(_) | SettleFrom::Json(_) => self.broken_off_per,
         };
-        per.map_or(self.most, |per| bytes.div_ceil(per.max(1)))
+        per.map_or(self.most_after(charged), |per| bytes.div_ceil(per.max(1)))
     }
 }
 

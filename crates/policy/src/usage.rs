@@ -219,7 +219,8 @@ impl Usage {
             if let Some(whole) = part.inside {
                 let within = counts[place];
                 if let Some(whole) = counts.get_mut(whole) {
-                    *whole = whole.saturating_sub(within);
+                    // Some servers state a part beside its whole: then it may be the larger.
+                    *whole = whole.checked_sub(within).unwrap_or(*whole);
                 }
             }
         }
