@@ -1,4 +1,4 @@
-//! Whole gateways, as processes, on one Redis: what they grant together, and what becomes of the leases of one that ends.
+//! Whole gateways, as processes, on one store: what they grant together, and what becomes of the leases of one that ends.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::kinds::StoreKind;
 use crate::servers::{Maria, Postgres, Process, Redis, available, free_port, wait_until};
 
 pub struct Gateway {
@@ -89,9 +90,13 @@ impl Gateway {
 
 /// The status of one request on a connection that goes on; `None`: it ended.
 pub fn status(stream: &mut TcpStream, path: &str) -> Option<u16> {
-    stream
-        .write_all(format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n").as_bytes())
-        .ok()?;
+    status_with(stream, path, "")
+}
+
+/// The same with more headers, each with its line end.
+pub fn status_with(stream: &mut TcpStream, path: &str, headers: &str) -> Option<u16> {
+    let head = format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{headers}\r\n");
+    stream.write_all(head.as_bytes()).ok()?;
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -212,31 +217,51 @@ pub fn at_most(burst: u64, rate: u64, start: Instant) -> u64 {
     burst + rate * u64::try_from(start.elapsed().as_micros()).unwrap() / 1_000_000 + 1
 }
 
-#[test]
-fn one_to_four_gateways_of_the_example_share_a_limit_exactly() {
-    if !available("redis-server") {
-        return;
-    }
+fn one_to_four_gateways_share_exactly(kind: StoreKind) {
     for count in 1..=4 {
-        let server = Redis::start();
-        share_exactly(
-            &example("redis", &server.url(), "rate = \"10/second\"\nburst = 10"),
-            count,
-        );
+        let Some(server) = kind.start() else {
+            return;
+        };
+        let limit = "rate = \"10/second\"\nburst = 10";
+        share_exactly(&example(server.name(), &server.url(), limit), count);
     }
 }
 
 #[test]
-fn two_gateways_of_the_example_give_out_a_burst_once() {
-    if !available("redis-server") {
-        return;
+fn redis_one_to_four_gateways_share_a_limit_exactly() {
+    one_to_four_gateways_share_exactly(StoreKind::Redis);
+}
+
+#[test]
+fn postgres_one_to_four_gateways_share_a_limit_exactly() {
+    one_to_four_gateways_share_exactly(StoreKind::Postgres);
+}
+
+#[test]
+fn mysql_one_to_four_gateways_share_a_limit_exactly() {
+    one_to_four_gateways_share_exactly(StoreKind::Mysql);
+}
+
+fn two_gateways_give_out_a_burst_once(kind: StoreKind) {
+    if let Some(server) = kind.start() {
+        let limit = "rate = \"1/hour\"\nburst = 20";
+        share_one_burst(&example(server.name(), &server.url(), limit));
     }
-    let server = Redis::start();
-    share_one_burst(&example(
-        "redis",
-        &server.url(),
-        "rate = \"1/hour\"\nburst = 20",
-    ));
+}
+
+#[test]
+fn redis_two_gateways_give_out_a_burst_once() {
+    two_gateways_give_out_a_burst_once(StoreKind::Redis);
+}
+
+#[test]
+fn postgres_two_gateways_give_out_a_burst_once() {
+    two_gateways_give_out_a_burst_once(StoreKind::Postgres);
+}
+
+#[test]
+fn mysql_two_gateways_give_out_a_burst_once() {
+    two_gateways_give_out_a_burst_once(StoreKind::Mysql);
 }
 
 #[test]

@@ -13,15 +13,18 @@
 
 mod calendars;
 mod coverage;
+mod deciding;
 mod drains;
 mod faults;
 mod gateways;
 mod half_open;
+mod kinds;
 mod leases;
 mod limits;
+mod losses;
 mod many_callers;
+mod mysql_calls;
 mod mysql_faults;
-mod mysql_gateways;
 mod mysql_losses;
 mod mysql_setup;
 mod outages;
@@ -30,7 +33,6 @@ mod parity;
 mod penalties;
 mod postgres_encrypted;
 mod postgres_faults;
-mod postgres_gateways;
 mod postgres_losses;
 mod postgres_rows;
 mod postgres_setup;

@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use tokio::task::LocalSet;
 use tollgate_limit::{Claim, Limit, Micros, Timestamp};
 use tollgate_store::clock::Clock;
-use tollgate_store::postgres::PostgresOptions;
-use tollgate_store::redis::{Address, RedisOptions};
-use tollgate_store::tls::Tls;
 use tollgate_store::{RemoteStore, Store};
 
+use crate::kinds::{Options, Server, StoreKind};
 use crate::limits::bucket;
-use crate::servers::{Postgres, Redis, available};
 
 const CALLERS: u64 = 150;
 
@@ -49,21 +45,39 @@ async fn each_gets_its_own<S: Store>(store: S) -> S {
     Arc::into_inner(store).expect("this is its only owner")
 }
 
-#[tokio::test]
-async fn redis_keeps_many_callers_apart() {
-    if !available("redis-server") {
+/// A store that decides at a clock that stands.
+async fn standing(server: &Server) -> RemoteStore {
+    let start = Timestamp::from_micros(1_760_000_000_000_000);
+    let pin = |options: &mut Options| {
+        options.pinned = Some(Clock::manual(start));
+        options.local_refusals = false;
+    };
+    server.connect_with(pin).await
+}
+
+async fn keeps_many_callers_apart(kind: StoreKind) {
+    let Some(server) = kind.start() else {
         return;
-    }
-    let server = Redis::start();
-    let store = redis(
-        &server,
-        Some(Clock::manual(Timestamp::from_micros(1_760_000_000_000_000))),
-    );
-    assert!(store.ready(Duration::from_secs(5)).await);
-    let store = each_gets_its_own(store).await;
+    };
+    let store = each_gets_its_own(standing(&server).await).await;
     assert_eq!(store.counters().diverged.load(Ordering::Relaxed), 0);
     let calls = store.counters().calls.load(Ordering::Relaxed);
     assert!(calls < CALLERS, "{calls} calls");
+}
+
+#[tokio::test]
+async fn redis_keeps_many_callers_apart() {
+    keeps_many_callers_apart(StoreKind::Redis).await;
+}
+
+#[tokio::test]
+async fn postgres_keeps_many_callers_apart() {
+    keeps_many_callers_apart(StoreKind::Postgres).await;
+}
+
+#[tokio::test]
+async fn mysql_keeps_many_callers_apart() {
+    keeps_many_callers_apart(StoreKind::Mysql).await;
 }
 
 /// Requests at once, each on some of three buckets that all share and on one of its own caller, at costs of its own: every
@@ -143,20 +157,10 @@ async fn all_or_none<S: Store>(store: &Arc<S>, seed: u64) {
     }
 }
 
-#[tokio::test]
-async fn redis_charges_all_or_none_of_many_requests_with_several_limits() {
-    if !available("redis-server") {
-        return;
-    }
-    let server = Redis::start();
+async fn charges_all_or_none(server: &Server) {
     for turn in 0..10 {
-        server.ask("FLUSHALL");
-        let store = redis(
-            &server,
-            Some(Clock::manual(Timestamp::from_micros(1_760_000_000_000_000))),
-        );
-        assert!(store.ready(Duration::from_secs(5)).await);
-        let store = Arc::new(store);
+        let store = Arc::new(standing(server).await);
+        server.clear();
         all_or_none(&store, fastrand::u64(..)).await;
         assert_eq!(
             store.counters().diverged.load(Ordering::Relaxed),
@@ -164,49 +168,48 @@ async fn redis_charges_all_or_none_of_many_requests_with_several_limits() {
             "turn {turn}"
         );
     }
+}
+
+#[tokio::test]
+async fn redis_charges_all_or_none_of_many_requests_with_several_limits() {
+    let Some(server) = StoreKind::Redis.start() else {
+        return;
+    };
+    charges_all_or_none(&server).await;
+    let Server::Redis(server) = server else {
+        unreachable!("a Redis was started")
+    };
     // All by the script for token buckets; the others are of the heartbeat, of when the server was first seen, and of overrides.
     let memory = server.ask("INFO memory");
     assert!(memory.contains("number_of_cached_scripts:4\r"), "{memory}");
 }
 
 #[tokio::test]
-async fn postgres_keeps_many_callers_apart() {
-    if !Postgres::available() {
-        return;
+async fn postgres_charges_all_or_none_of_many_requests_with_several_limits() {
+    if let Some(server) = StoreKind::Postgres.start() {
+        charges_all_or_none(&server).await;
     }
-    let server = Postgres::start_with(&["fsync=off"]);
-    let store = PostgresOptions {
-        url: server.url(),
-        answer_within: Micros::from_secs(5),
-        key_secret: b"a test's secret".to_vec(),
-        clock: Clock::system(),
-        pinned: Some(Clock::manual(Timestamp::from_micros(1_760_000_000_000_000))),
-        local_refusals: false,
-        create: true,
-        synchronous_commit: true,
-        tls: Tls::default(),
-        long_quotas: false,
+}
+
+#[tokio::test]
+async fn mysql_charges_all_or_none_of_many_requests_with_several_limits() {
+    if let Some(server) = StoreKind::Mysql.start() {
+        charges_all_or_none(&server).await;
     }
-    .start()
-    .unwrap();
-    assert!(
-        store.ready(Duration::from_secs(5)).await,
-        "{:?}",
-        store.health()
-    );
-    let store = each_gets_its_own(store).await;
-    assert_eq!(store.counters().diverged.load(Ordering::Relaxed), 0);
 }
 
 /// A bucket that went before it is full again would grant what was already spent.
 #[tokio::test]
 async fn redis_keeps_a_bucket_for_as_long_as_it_is_not_full() {
-    if !available("redis-server") {
+    let Some(server) = StoreKind::Redis.start() else {
         return;
-    }
-    let server = Redis::start();
-    let store = redis(&server, None);
-    assert!(store.ready(Duration::from_secs(5)).await);
+    };
+    let store = server
+        .connect_with(|options| options.local_refusals = false)
+        .await;
+    let Server::Redis(server) = server else {
+        unreachable!("a Redis was started")
+    };
     let limit = bucket("slow", 0, 100, Micros::from_secs(1), 100_000);
     let mut spent = 0;
     for cost in [1, 1, 1, 5_000, 1, 1, 40_000, 1] {
@@ -227,18 +230,4 @@ async fn redis_keeps_a_bucket_for_as_long_as_it_is_not_full() {
         );
         assert!(left <= spent * 10 + 3_100, "{left} ms for {spent} units");
     }
-}
-
-fn redis(server: &Redis, pinned: Option<Clock>) -> RemoteStore {
-    RedisOptions {
-        address: Address::parse(&server.url()).unwrap(),
-        answer_within: Micros::from_secs(5),
-        key_secret: b"a test's secret".to_vec(),
-        clock: Clock::system(),
-        pinned,
-        local_refusals: false,
-        long_quotas: false,
-    }
-    .start()
-    .unwrap()
 }

@@ -335,7 +335,7 @@ async fn mysql_session_that_is_killed_charges_at_most_once_and_is_replaced() {
     let server = Maria::start_with(&[QUICK]);
     let store = connect(&server.url()).await;
     let (many, other) = (
-        bucket("many", 0, 1000, HOUR, 1000),
+        bucket("many", 0, 1, HOUR, 1000),
         bucket("other", 1, 1_000_000, HOUR, 1_000_000),
     );
     let (mut granted, mut unknown) = (0, 0);

@@ -40,14 +40,14 @@ async fn mysql_gateway_without_the_right_to_create_says_what_to_do_and_works_onc
     let url = server.url_of("gate");
     says(
         &open(&url, |_| ()),
-        "the tables and the procedure cannot be made",
+        "the tables and procedures cannot be made",
     )
     .await;
     let store = open(&url, |options| options.create = false);
     says(&store, "there is no table tollgate_buckets").await;
     server.sql(schema_sql());
     server.sql(schema_sql());
-    says(&store, "may not call it").await;
+    says(&store, "may not call them").await;
     server.sql("GRANT EXECUTE ON tollgate.* TO gate@'%'");
     says(&store, "INSERT command denied").await;
     let refused = store.findings();

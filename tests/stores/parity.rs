@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tollgate_limit::bucket::State;
 use tollgate_limit::calendar::Calendar;
@@ -11,13 +12,9 @@ use tollgate_limit::{
 };
 use tollgate_store::Store;
 use tollgate_store::clock::Clock;
-use tollgate_store::mysql::MysqlOptions;
-use tollgate_store::postgres::PostgresOptions;
-use tollgate_store::redis::{Address, RedisOptions};
-use tollgate_store::tls::Tls;
 
+use crate::kinds::{Server, StoreKind};
 use crate::limits::{limit, terms};
-use crate::servers::{Maria, Postgres, Redis, available};
 
 const START: u64 = 1_760_000_000_000_000;
 
@@ -207,69 +204,39 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-#[tokio::test]
-async fn redis_decides_as_the_pure_core() {
-    if !available("redis-server") {
-        return;
-    }
-    let server = Redis::start();
+/// Runs all traces on a server of this kind.
+async fn decides_as_the_pure_core(server: &Server, steps: usize) {
     for seed in seeds() {
         let clock = Clock::manual(Timestamp::from_micros(START + 3_000_000));
-        let store = RedisOptions {
-            address: Address::parse(&server.url()).unwrap(),
-            answer_within: Micros::from_secs(10),
-            key_secret: b"a test's secret".to_vec(),
-            clock: Clock::system(),
-            pinned: Some(clock.clone()),
-            local_refusals: false,
-            long_quotas: false,
-        }
-        .start()
-        .unwrap();
-        assert!(store.ready(crate::faults::PATIENCE).await);
-        same_words(&store, &clock, seed, 1_500).await;
-        let diverged = store
-            .counters()
-            .diverged
-            .load(std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(diverged, 0, "the script grants what the core grants");
+        let store = server
+            .connect_with(|options| {
+                options.pinned = Some(clock.clone());
+                options.local_refusals = false;
+                options.synchronous_commit = seed % 2 == 0;
+            })
+            .await;
+        same_words(&store, &clock, seed, steps).await;
+        let diverged = store.counters().diverged.load(Ordering::Relaxed);
+        assert_eq!(diverged, 0, "the server grants what the core grants");
+    }
+}
+
+#[tokio::test]
+async fn redis_decides_as_the_pure_core() {
+    if let Some(server) = StoreKind::Redis.start() {
+        decides_as_the_pure_core(&server, 1_500).await;
     }
 }
 
 #[tokio::test]
 async fn postgres_decides_as_the_pure_core() {
-    if !Postgres::available() {
+    let Some(server) = StoreKind::Postgres.start_with(&["track_functions=all"]) else {
         return;
-    }
-    let server = Postgres::start_with(&["fsync=off", "track_functions=all"]);
-    for seed in seeds() {
-        let clock = Clock::manual(Timestamp::from_micros(START + 3_000_000));
-        let store = PostgresOptions {
-            url: server.url(),
-            answer_within: Micros::from_secs(10),
-            key_secret: b"a test's secret".to_vec(),
-            clock: Clock::system(),
-            pinned: Some(clock.clone()),
-            local_refusals: false,
-            create: true,
-            synchronous_commit: seed % 2 == 0,
-            tls: Tls::default(),
-            long_quotas: false,
-        }
-        .start()
-        .unwrap();
-        assert!(
-            store.ready(crate::faults::PATIENCE).await,
-            "{:?}",
-            store.health()
-        );
-        same_words(&store, &clock, seed, 600).await;
-        let diverged = store
-            .counters()
-            .diverged
-            .load(std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(diverged, 0, "the statements grant what the core grants");
-    }
+    };
+    decides_as_the_pure_core(&server, 600).await;
+    let Server::Postgres(server) = server else {
+        unreachable!("a PostgreSQL was started")
+    };
     // A session tells what it counted when it ends, and those have ended.
     for function in ["tollgate_draw", "tollgate_draw_several"] {
         let asked = format!(
@@ -283,35 +250,7 @@ async fn postgres_decides_as_the_pure_core() {
 
 #[tokio::test]
 async fn mysql_decides_as_the_pure_core() {
-    if !Maria::available() {
-        return;
-    }
-    let server = Maria::start_with(&["innodb-flush-log-at-trx-commit=0"]);
-    for seed in seeds() {
-        let clock = Clock::manual(Timestamp::from_micros(START + 3_000_000));
-        let store = MysqlOptions {
-            url: server.url(),
-            answer_within: Micros::from_secs(10),
-            key_secret: b"a test's secret".to_vec(),
-            clock: Clock::system(),
-            pinned: Some(clock.clone()),
-            local_refusals: false,
-            create: true,
-            tls: Tls::default(),
-            long_quotas: false,
-        }
-        .start()
-        .unwrap();
-        assert!(
-            store.ready(crate::faults::PATIENCE).await,
-            "{:?}",
-            store.health()
-        );
-        same_words(&store, &clock, seed, 600).await;
-        let diverged = store
-            .counters()
-            .diverged
-            .load(std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(diverged, 0, "the rows keep what the core has");
+    if let Some(server) = StoreKind::Mysql.start() {
+        decides_as_the_pure_core(&server, 600).await;
     }
 }

@@ -4,16 +4,18 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use crate::gateways::{Gateway, status};
-use crate::servers::{Maria, Postgres, Redis, available, wait_until};
+use crate::kinds::{Server, StoreKind};
+use crate::servers::wait_until;
 
 /// The SHA-256 of `test`.
 const OPERATORS: &str = "operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n";
 
-fn settings(kind: &str, url: &str, more: &str) -> String {
+fn settings(server: &Server) -> String {
+    let (kind, url) = (server.name(), server.url());
     format!(
         "{OPERATORS}[store]\nkind = \"{kind}\"\nurl = \"{url}\"\nwhen_down = \"refuse\"\nanswer_within = \"900ms\"\n\
          key_secret_file = \"secret\"\n\
-         [limits.total]\nper = \"everyone\"\nrate = \"3/hour\"\n{more}\
+         [limits.total]\nper = \"everyone\"\nrate = \"3/hour\"\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n"
     )
 }
@@ -44,7 +46,11 @@ fn reset(admin: u16) -> String {
 
 /// Every gateway has refused and knows that the bucket is exhausted; a reset on the first one makes the second admit, and
 /// all of them together grant the burst once more and no unit beyond it.
-fn reaches_the_others(settings: &str) {
+fn reaches_the_others(kind: StoreKind) {
+    let Some(server) = kind.start() else {
+        return;
+    };
+    let settings = &settings(&server);
     let gateways = [Gateway::start_on(settings), Gateway::start_on(settings)];
     assert_eq!(exhaust(gateways[0].port), 3);
     assert_eq!(exhaust(gateways[1].port), 0);
@@ -61,38 +67,25 @@ fn reaches_the_others(settings: &str) {
 
 #[test]
 fn reset_on_redis_reaches_the_other_gateway() {
-    if !available("redis-server") {
-        return;
-    }
-    let server = Redis::start();
-    reaches_the_others(&settings("redis", &server.url(), ""));
+    reaches_the_others(StoreKind::Redis);
 }
 
 #[test]
 fn reset_on_postgres_reaches_the_other_gateway() {
-    if !Postgres::available() {
-        return;
-    }
-    let server = Postgres::start_with(&[]);
-    reaches_the_others(&settings("postgres", &server.url(), ""));
+    reaches_the_others(StoreKind::Postgres);
 }
 
 #[test]
 fn reset_on_mysql_reaches_the_other_gateway() {
-    if !Maria::available() {
-        return;
-    }
-    let server = Maria::start();
-    reaches_the_others(&settings("mysql", &server.url(), ""));
+    reaches_the_others(StoreKind::Mysql);
 }
 
 #[test]
 fn reset_without_a_store_changes_nothing_and_says_so() {
-    if !available("redis-server") {
+    let Some(server) = StoreKind::Redis.start() else {
         return;
-    }
-    let server = Redis::start();
-    let gateway = Gateway::start_on(&settings("redis", &server.url(), ""));
+    };
+    let gateway = Gateway::start_on(&settings(&server));
     assert_eq!(exhaust(gateway.port), 3);
     drop(server);
     wait_until("a gateway that misses its store", || {

@@ -129,6 +129,25 @@ pub(crate) struct Batch {
     pub(crate) wishes: Vec<(u32, Wish)>,
 }
 
+impl Batch {
+    /// Whether it consists of requests alone, and has some.
+    pub(crate) fn only_requests(&self) -> bool {
+        !self.groups.is_empty()
+            && self.corrections.is_empty()
+            && self.wishes.is_empty()
+            && self.returns.is_empty()
+    }
+
+    /// How many parts draw from each bucket.
+    pub(crate) fn users(&self) -> Vec<u32> {
+        let mut users = vec![0; self.buckets.len()];
+        for part in self.groups.iter().flat_map(|group| &group.parts) {
+            users[part.bucket as usize] += 1;
+        }
+        users
+    }
+}
+
 /// `count` equal requests.
 #[derive(Debug)]
 pub(crate) struct Group {

@@ -1,22 +1,24 @@
 //! The MariaDB and MySQL store. Batching, deadlines and results are in [`super::batch`], the
-//! decision on rows in [`super::sql`]; this module contains the address, the session, a procedure for
-//! requests with one token bucket, and one short transaction for the rest, in which the pure core
-//! decides. Both lock the buckets of a batch in key order.
+//! decision on rows in [`super::sql`]; this module contains the address, the session, procedures for
+//! requests for token buckets, and one short transaction for the rest, in which the pure core
+//! decides. All lock the buckets of a batch in key order.
 //!
-//! The protocol has no pipelining: a session runs one text of statements after the other. So the
-//! procedure is one text, and the transaction two.
+//! The protocol has no pipelining: a session runs one text of statements after the other. So a
+//! procedure is called by one text, and the transaction has two.
 
 mod address;
 mod audit;
 mod client;
+mod document;
 mod draw;
 mod fault;
 mod link;
 mod mark;
+mod several;
 mod transaction;
 
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use self::address::addresses;
 use self::link::MysqlLink;
@@ -45,7 +47,7 @@ pub struct MysqlOptions {
     pub pinned: Option<Clock>,
     /// Whether requests that the server would certainly refuse are refused without asking it.
     pub local_refusals: bool,
-    /// Whether the gateway creates its tables and procedure ([`schema_sql`]) if they do not exist.
+    /// Whether the gateway creates its tables and procedures ([`schema_sql`]) if they do not exist.
     pub create: bool,
     /// TLS: the trusted authorities and our own certificate.
     pub tls: Tls,
@@ -54,10 +56,15 @@ pub struct MysqlOptions {
     pub long_quotas: bool,
 }
 
-/// The tables and the procedure, for installations in which the gateway may not create them:
+/// The tables and procedures, for installations in which the gateway may not create them:
 /// `tollgate schema --sql mysql`.
-pub const fn schema_sql() -> &'static str {
-    include_str!("mysql/schema.sql")
+pub fn schema_sql() -> &'static str {
+    // Two procedures contain the same assignments: they are written in a file of their own.
+    static SCHEMA: LazyLock<String> = LazyLock::new(|| {
+        let next_row = include_str!("mysql/next_row.sql").trim_end();
+        include_str!("mysql/schema.sql").replace("{next_row.sql}", next_row)
+    });
+    &SCHEMA
 }
 
 /// Checks an address.

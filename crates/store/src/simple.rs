@@ -104,12 +104,7 @@ pub(crate) fn all_simple(
     batch: &Batch,
     numbers: impl Fn(&WireForm, u64) -> Option<Simple>,
 ) -> Option<Vec<Simple>> {
-    if batch.groups.len() != batch.buckets.len()
-        || batch.groups.is_empty()
-        || !batch.corrections.is_empty()
-        || !batch.wishes.is_empty()
-        || !batch.returns.is_empty()
-    {
+    if batch.groups.len() != batch.buckets.len() || !batch.only_requests() {
         return None;
     }
     let simple = |(place, group): (usize, &super::batch::Group)| {

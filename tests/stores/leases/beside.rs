@@ -6,11 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tollgate_limit::{Claim, Limit, Micros};
 use tollgate_store::{RemoteStore, Store};
 
-use super::connect;
 use crate::faults::drain;
+use crate::kinds::StoreKind;
 use crate::limits::bucket;
-use crate::postgres_faults;
-use crate::servers::{Postgres, Redis, available};
 
 const HOUR: Micros = Micros::from_secs(3600);
 const TOTAL: u64 = 6000;
@@ -115,40 +113,30 @@ async fn misses_none(mut once: impl AsyncFnMut() -> (i64, u64)) {
     }
 }
 
-#[tokio::test]
-async fn lease_beside_a_limit_that_refuses_loses_no_unit() {
-    if !available("redis-server") {
+async fn loses_no_unit(kind: StoreKind) {
+    let Some(server) = kind.start() else {
         return;
-    }
-    let server = Redis::start();
+    };
     misses_none(async || {
-        server.ask("FLUSHALL");
-        let [one, two, fresh] = [server.url(), server.url(), server.url()];
-        missing(
-            [connect(&one).await, connect(&two).await],
-            connect(&fresh).await,
-        )
-        .await
+        let gateways = [server.connect().await, server.connect().await];
+        let fresh = server.connect().await;
+        server.clear();
+        missing(gateways, fresh).await
     })
     .await;
 }
 
 #[tokio::test]
+async fn lease_beside_a_limit_that_refuses_loses_no_unit() {
+    loses_no_unit(StoreKind::Redis).await;
+}
+
+#[tokio::test]
 async fn lease_beside_a_limit_that_refuses_loses_no_unit_in_postgres() {
-    if !Postgres::available() {
-        return;
-    }
-    let server = Postgres::start_with(&["fsync=off"]);
-    let url = server.url();
-    let connect = postgres_faults::connect;
-    misses_none(async || {
-        let outcome = missing(
-            [connect(&url).await, connect(&url).await],
-            connect(&url).await,
-        )
-        .await;
-        server.psql("postgres", "TRUNCATE tollgate_buckets");
-        outcome
-    })
-    .await;
+    loses_no_unit(StoreKind::Postgres).await;
+}
+
+#[tokio::test]
+async fn lease_beside_a_limit_that_refuses_loses_no_unit_in_mysql() {
+    loses_no_unit(StoreKind::Mysql).await;
 }

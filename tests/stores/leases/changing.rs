@@ -7,14 +7,13 @@ use tollgate_limit::lease::{Terms, Wish};
 use tollgate_limit::{Algorithm, Change, Limit, Micros, Settlement, Timestamp, TokenBucket};
 use tollgate_store::Store;
 use tollgate_store::clock::Clock;
-use tollgate_store::postgres::PostgresOptions;
 
 use super::scripts::Scripts;
 use super::{SECOND, START, leased};
 use crate::faults::draw;
+use crate::kinds::{Options, StoreKind};
 use crate::limits::bucket;
-use crate::postgres_faults;
-use crate::servers::{Postgres, Redis, available};
+use crate::servers::{Redis, available};
 
 /// Gateways of a rolling change lease, draw, correct and give back, each in his own numbers: in every span of T no more is
 /// granted, by the store and from leases together, than the largest burst and the highest rate allow.
@@ -143,25 +142,33 @@ async fn leases_under_changing_numbers_grant_no_more_than_the_largest() {
     assert!(leases > 200, "{leases}");
 }
 
-/// The same through the gateway's own rows in PostgreSQL: three gateways, each of which goes over to other numbers now and
-/// then, with leases out under the old ones.
 #[tokio::test]
 async fn leases_in_postgres_under_changing_numbers_grant_no_more_than_the_largest() {
-    if !Postgres::available() {
+    grant_no_more_than_the_largest(StoreKind::Postgres).await;
+}
+
+#[tokio::test]
+async fn leases_in_mysql_under_changing_numbers_grant_no_more_than_the_largest() {
+    grant_no_more_than_the_largest(StoreKind::Mysql).await;
+}
+
+/// The same through the gateway's own rows: three gateways, each of which goes over to other numbers now and then, with
+/// leases out under the old ones.
+async fn grant_no_more_than_the_largest(kind: StoreKind) {
+    let Some(server) = kind.start() else {
         return;
-    }
-    let server = Postgres::start_with(&["fsync=off"]);
+    };
     let (mut leases, mut from_leases) = (0, 0);
     for seed in 0..3 {
-        server.psql("postgres", "DROP TABLE IF EXISTS tollgate_buckets");
         let clock = Clock::manual(Timestamp::from_micros(START));
         let mut stores = Vec::new();
         for _ in 0..3 {
-            let same = |options: &mut PostgresOptions| {
+            let same = |options: &mut Options| {
                 (options.clock, options.pinned) = (clock.clone(), Some(clock.clone()));
             };
-            stores.push(postgres_faults::connect_with(&server.url(), same).await);
+            stores.push(server.connect_with(same).await);
         }
+        server.clear();
         let mut random = fastrand::Rng::with_seed(seed);
         let limits = [(100, 300), (60, 200), (130, 1_000)]
             .map(|(amount, burst)| leased("l", 0, amount, burst));

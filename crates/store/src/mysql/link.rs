@@ -12,10 +12,15 @@ use super::MysqlOptions;
 use super::address::{addresses, settings};
 use super::audit::{Facts, VERSION};
 use super::client::{Client, Sets};
+use super::document;
+use super::draw::Drawn;
 use super::fault::{Fault, obstacle};
 use super::mark;
+use super::several;
 use super::transaction::{BEGIN, OpenTransaction};
-use crate::batch::{Answer, Batch, Link, Obstacle, Shared, Trouble, Wanted, Wants};
+use crate::batch::{
+    Answer, Batch, Link, NewDocument, Obstacle, Shared, ToldDocument, Trouble, Wanted, Wants,
+};
 use crate::simple::is_simple;
 use crate::sql::decide::Decider;
 use crate::sql::elsewhere::Elsewhere;
@@ -52,6 +57,8 @@ pub(super) struct Session {
     pub(super) print: Cell<i64>,
     /// The key at which the last sweep ended.
     swept: RefCell<String>,
+    /// Whether there is a table for the document of overrides.
+    has_document: bool,
 }
 
 impl MysqlLink {
@@ -99,9 +106,7 @@ impl MysqlLink {
                 let made = client.run(statement).await.map_err(Fault::from);
                 made.map_err(|fault| {
                     let why = fault.into_obstacle(&client).words;
-                    Obstacle::lasting(format!(
-                        "the tables and the procedure cannot be made: {why}"
-                    ))
+                    Obstacle::lasting(format!("the tables and procedures cannot be made: {why}"))
                 })?;
             }
             facts = Facts::ask(&client).await.map_err(told)?;
@@ -113,11 +118,15 @@ impl MysqlLink {
                 lasting: !facts.read_only,
             });
         }
+        let has_document = document::is_there(&client, self.options.create)
+            .await
+            .map_err(told)?;
         Ok(Session {
             client,
             turn: Mutex::new(()),
             print: Cell::new(0),
             swept: RefCell::new("''".into()),
+            has_document,
         })
     }
 
@@ -147,7 +156,7 @@ impl MysqlLink {
     }
 
     /// Statements that no request waits for: requests may run between two of them.
-    async fn chore(&self, session: &Session, text: String) -> Result<Sets, Fault> {
+    pub(super) async fn chore(&self, session: &Session, text: String) -> Result<Sets, Fault> {
         let _turn = session.turn.lock().await;
         Ok(session.client.run(text).await?)
     }
@@ -271,8 +280,9 @@ impl Link for MysqlLink {
                     return Err(closed.into_trouble(&session.client));
                 }
                 match self.decided_there(session, batch).await {
-                    Ok(None) => self.transaction(session, batch).await,
-                    Ok(Some(answer)) => Ok(answer),
+                    Ok(Drawn::Decided(answer)) => Ok(answer),
+                    Ok(Drawn::Left) => self.transaction(session, batch, false).await,
+                    Ok(Drawn::Scarce) => self.transaction(session, batch, true).await,
                     Err(fault) => Err(fault),
                 }
             };
@@ -304,7 +314,30 @@ impl Link for MysqlLink {
                     .is_some_and(|leases| leases.holds(wanted))
         };
         let elsewhere = |wanted: &Wanted| leased(wanted) || self.is_elsewhere(&wanted.name);
-        u32::from(!is_simple(wants) || wants.iter().any(elsewhere))
+        if wants.is_empty() || wants.iter().any(elsewhere) {
+            2
+        } else if is_simple(wants) {
+            0
+        } else if several::carries_wants(wants) {
+            1
+        } else {
+            2
+        }
+    }
+
+    fn has_document(&self, session: &Session) -> bool {
+        session.has_document
+    }
+
+    async fn document(
+        &self,
+        session: &Session,
+        known: u64,
+        new: Option<&NewDocument>,
+    ) -> Result<ToldDocument, Trouble> {
+        self.read_document(session, known, new)
+            .await
+            .map_err(|fault| fault.into_trouble(&session.client))
     }
 
     fn sends_again(&self) -> bool {
@@ -338,7 +371,7 @@ impl Link for MysqlLink {
 }
 
 /// The statements of the schema: what the command-line clients make of it.
-fn statements() -> impl Iterator<Item = &'static str> {
+pub(super) fn statements() -> impl Iterator<Item = &'static str> {
     let schema = super::schema_sql();
     let inner = schema.split(DELIMITER).nth(1).unwrap_or_default();
     inner

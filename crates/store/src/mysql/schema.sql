@@ -1,4 +1,4 @@
--- The tables and the procedure of a shared store in MariaDB (10.6 or later) or MySQL (8.0.29 or later), version 1. Safe to
+-- The tables and procedures of a shared store in MariaDB (10.6 or later) or MySQL (8.0.29 or later), version 1. Safe to
 -- run again; run by the gateway when it may create things, or by you: `tollgate schema --sql mysql | mariadb DATABASE`.
 DELIMITER //
 
@@ -39,20 +39,30 @@ CREATE TABLE IF NOT EXISTS tollgate_twin (
     print BIGINT NOT NULL PRIMARY KEY
 ) ENGINE = MEMORY//
 
--- Requests for one token bucket each, at most one group of equal requests a bucket. `wanted` has for each bucket, in key
--- order: its key in hexadecimal; n, p and the level of a full bucket; a time in which any level fills; the price of a
--- request and the level it needs; how many requests a full bucket grants; how long its row is kept; how many requests.
--- The clock is read before any lock is waited for, which is only stricter: a clock behind `at` mints nothing. A
--- translation of crates/limit/src/token_bucket.rs; assignments are made from top to bottom.
--- Answers how many were granted in all and, of each bucket, the moment, the level before, its moment and how many were
+-- The overrides of operators: one row, replaced as a whole, whose epoch gateways look at twenty times a second.
+CREATE TABLE IF NOT EXISTS tollgate_overrides (
+    id    BIGINT NOT NULL PRIMARY KEY,
+    epoch BIGINT NOT NULL,
+    text  LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL
+) ENGINE = InnoDB//
+
+-- The next three parts decide requests for token buckets. They are a translation of crates/limit/src/token_bucket.rs. Of a
+-- bucket they are told: n, p and the level of a full bucket; a time in which any level fills; the price of a request and
+-- the level it needs; how many requests a full bucket grants; how long its row is kept; how many requests there are. The
+-- clock is read before any lock is waited for, which is only stricter: a clock behind `at` mints nothing. Assignments to
+-- columns are made from top to bottom. A refusal charges nothing, so it is rolled back: it waits for no disk.
+-- They answer how many were granted in all and, of each bucket, the moment, the level before, its moment and how many were
 -- granted. Null: a bucket was written by another limit, algorithm or version, or lies ahead of the clock: the gateway
 -- decides it in a transaction.
-CREATE PROCEDURE IF NOT EXISTS tollgate_draw_1(wanted LONGTEXT CHARACTER SET ascii, mark BIGINT, moment BIGINT)
+
+-- Equal requests for one bucket. (What a list costs to read is most of the time of a call for a hot bucket.)
+CREATE PROCEDURE IF NOT EXISTS tollgate_draw_one_2(
+    name BINARY(16), want_n BIGINT, want_p BIGINT, want_brim BIGINT, want_fill BIGINT, want_price BIGINT, want_need BIGINT,
+    want_fresh BIGINT, want_lasts BIGINT, want_count BIGINT, mark BIGINT, moment BIGINT)
 MODIFIES SQL DATA
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE least_, granted BIGINT;
-    DECLARE answer LONGTEXT CHARACTER SET ascii;
+    DECLARE level_, at_, taken_ BIGINT;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION
     BEGIN
         ROLLBACK;
@@ -64,37 +74,94 @@ BEGIN
         SET moment = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
     END IF;
     INSERT INTO tollgate_buckets (bucket, expires, kind, print, a, b, c, level, at, price, taken)
-    SELECT UNHEX(want.name), moment + want.lasts, 1, mark, want.n, want.p, want.brim, want.brim, moment, want.price,
-           LEAST(want.count, want.fresh)
-    FROM JSON_TABLE(wanted, '$[*]' COLUMNS (
-        name CHAR(32) PATH '$[0]', n BIGINT PATH '$[1]', p BIGINT PATH '$[2]', brim BIGINT PATH '$[3]',
-        fill BIGINT PATH '$[4]', price BIGINT PATH '$[5]', need BIGINT PATH '$[6]', fresh BIGINT PATH '$[7]',
-        lasts BIGINT PATH '$[8]', count BIGINT PATH '$[9]')) AS want
-    ORDER BY want.name
+    VALUES (name, moment + want_lasts, 1, mark, want_n, want_p, want_brim, want_brim, moment, want_price,
+            LEAST(want_count, want_fresh))
     ON DUPLICATE KEY UPDATE
-        level = CASE WHEN tollgate_buckets.kind IS NULL THEN want.brim
-            ELSE LEAST(want.brim, tollgate_buckets.level - tollgate_buckets.price * tollgate_buckets.taken
-                + LEAST(GREATEST(moment - tollgate_buckets.at, 0), want.fill) * want.n) END,
-        taken = CASE WHEN tollgate_buckets.kind IS NULL THEN LEAST(want.count, want.fresh)
-            WHEN tollgate_buckets.kind = 1 AND tollgate_buckets.a = want.n AND tollgate_buckets.b = want.p
-                AND tollgate_buckets.c = want.brim AND tollgate_buckets.more IS NULL
-                AND tollgate_buckets.level IS NOT NULL AND tollgate_buckets.at <= moment + 1000000
-            THEN GREATEST(0, LEAST(want.count, (tollgate_buckets.level - want.need + want.price) DIV want.price))
-            ELSE -1 END,
-        at = CASE WHEN tollgate_buckets.kind IS NULL THEN moment ELSE GREATEST(tollgate_buckets.at, moment) END,
-        price = want.price, expires = GREATEST(tollgate_buckets.expires, moment + want.lasts), kind = 1, print = mark,
-        a = want.n, b = want.p, c = want.brim, more = NULL;
-    SELECT MIN(bucket.taken), SUM(bucket.taken),
-           GROUP_CONCAT(CONCAT_WS(',', moment, bucket.level, bucket.at, bucket.taken) ORDER BY want.name)
-    INTO least_, granted, answer
-    FROM JSON_TABLE(wanted, '$[*]' COLUMNS (name CHAR(32) PATH '$[0]')) AS want
-    STRAIGHT_JOIN tollgate_buckets AS bucket ON bucket.bucket = UNHEX(want.name);
-    IF least_ >= 0 AND granted > 0 THEN
+{next_row.sql};
+    SELECT level, at, taken INTO level_, at_, taken_ FROM tollgate_buckets WHERE bucket = name;
+    IF taken_ > 0 THEN
         COMMIT;
     ELSE
-        -- A refusal charges nothing, so there is nothing to store.
         ROLLBACK;
     END IF;
-    SELECT granted, IF(least_ >= 0, answer, NULL);
+    SELECT taken_, IF(taken_ >= 0, CONCAT_WS(',', moment, level_, at_, taken_), NULL), NULL;
+END//
+
+-- Requests for several buckets. `wanted` lists these numbers of each bucket in key order, after its key in hexadecimal.
+-- Without `parts`, each bucket has one group of equal requests, which draw from no other.
+-- With `parts`, requests may draw from several buckets and buckets may have several groups: every claim of a request is
+-- charged, or none. The first statement then draws from each bucket all that is asked of it, or nothing. Only where that
+-- is too much for one are the parts looked at, one for each claim of a group: group, key, how many requests, price, need,
+-- whether the bucket has no other part, whether the claim is enforced. A bucket that has enough for all of its parts
+-- limits none of them, and one with a single part grants what it can. What is left is a bucket that is too small for the
+-- several groups that draw from it: their order decides, and the gateway decides it in a transaction; the answer is null,
+-- and the list of grants empty. Otherwise that list has how many requests of each part's group were granted; null: all.
+CREATE PROCEDURE IF NOT EXISTS tollgate_draw_2(
+    wanted LONGTEXT CHARACTER SET ascii, parts LONGTEXT CHARACTER SET ascii, mark BIGINT, moment BIGINT)
+MODIFIES SQL DATA
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE least_, drawn BIGINT;
+    DECLARE answer, grants, charges LONGTEXT CHARACTER SET ascii;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION
+    BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION READ WRITE;
+    IF moment IS NULL THEN
+        SET moment = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
+    END IF;
+    INSERT INTO tollgate_buckets (bucket, expires, kind, print, a, b, c, level, at, price, taken)
+    SELECT UNHEX(want_name), moment + want_lasts, 1, mark, want_n, want_p, want_brim, want_brim, moment, want_price,
+           LEAST(want_count, want_fresh)
+    FROM JSON_TABLE(wanted, '$[*]' COLUMNS (
+        want_name CHAR(32) PATH '$[0]', want_n BIGINT PATH '$[1]', want_p BIGINT PATH '$[2]', want_brim BIGINT PATH '$[3]',
+        want_fill BIGINT PATH '$[4]', want_price BIGINT PATH '$[5]', want_need BIGINT PATH '$[6]',
+        want_fresh BIGINT PATH '$[7]', want_lasts BIGINT PATH '$[8]', want_count BIGINT PATH '$[9]')) AS want
+    ORDER BY want_name
+    ON DUPLICATE KEY UPDATE
+{next_row.sql};
+    SELECT MIN(bucket.taken), SUM(bucket.taken),
+           GROUP_CONCAT(CONCAT_WS(',', moment, bucket.level, bucket.at, bucket.taken) ORDER BY want.name)
+    INTO least_, drawn, answer
+    FROM JSON_TABLE(wanted, '$[*]' COLUMNS (name CHAR(32) PATH '$[0]')) AS want
+    STRAIGHT_JOIN tollgate_buckets AS bucket ON bucket.bucket = UNHEX(want.name);
+    IF least_ = 0 AND parts IS NOT NULL THEN
+        SELECT MIN(part.able IS NOT NULL), SUM(part.price * LEAST(part.able, part.granted)),
+               GROUP_CONCAT(part.granted ORDER BY part.place),
+               CONCAT('[', GROUP_CONCAT(CONCAT('["', part.name, '",', part.price * LEAST(part.able, part.granted), ']')), ']')
+        INTO least_, drawn, grants, charges
+        FROM (
+            SELECT one.*, MIN(IF(one.enforced, one.able, one.count)) OVER (PARTITION BY one.request) AS granted
+            FROM (
+                SELECT asked.*, CASE WHEN bucket.taken = 1 THEN asked.count
+                    WHEN asked.alone THEN GREATEST(0, LEAST(asked.count, (bucket.level - asked.need + asked.price) DIV asked.price))
+                    END AS able
+                FROM JSON_TABLE(parts, '$[*]' COLUMNS (
+                    place FOR ORDINALITY, request BIGINT PATH '$[0]', name CHAR(32) PATH '$[1]', count BIGINT PATH '$[2]',
+                    price BIGINT PATH '$[3]', need BIGINT PATH '$[4]', alone BIGINT PATH '$[5]', enforced BIGINT PATH '$[6]')
+                ) AS asked
+                STRAIGHT_JOIN tollgate_buckets AS bucket ON bucket.bucket = UNHEX(asked.name)
+            ) AS one
+        ) AS part;
+        IF least_ = 1 AND drawn > 0 THEN
+            -- Every row is there and locked: an INSERT finds it by its key.
+            INSERT INTO tollgate_buckets (bucket, expires, price, taken)
+            SELECT UNHEX(charge.name), 0, SUM(charge.units), 1
+            FROM JSON_TABLE(charges, '$[*]' COLUMNS (name CHAR(32) PATH '$[0]', units BIGINT PATH '$[1]')) AS charge
+            GROUP BY charge.name ORDER BY charge.name
+            ON DUPLICATE KEY UPDATE price = VALUES(price), taken = VALUES(taken);
+        ELSEIF least_ = 0 THEN
+            SET least_ = -1, grants = '';
+        END IF;
+    END IF;
+    IF least_ >= 0 AND drawn > 0 THEN
+        COMMIT;
+    ELSE
+        ROLLBACK;
+    END IF;
+    SELECT drawn, IF(least_ >= 0, answer, NULL), grants;
 END//
 DELIMITER ;

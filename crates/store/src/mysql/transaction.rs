@@ -1,5 +1,5 @@
-//! The transaction in which the pure core decides what the procedure does not: every algorithm,
-//! several limits, leases, corrections.
+//! The transaction in which the pure core decides what the procedures do not: every algorithm,
+//! leases, corrections.
 //! Two texts of statements: the first locks the rows in key order and reads them and the clock, the
 //! second writes the changed rows and commits.
 
@@ -22,11 +22,13 @@ pub(super) const BEGIN: &str =
     "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION READ WRITE";
 
 impl MysqlLink {
-    /// Decides a batch.
+    /// Decides a batch. `scarce`: the procedure left it, because a bucket has too little for the
+    /// several groups that draw from it. It is likely to leave the next batches, too.
     pub(super) async fn transaction(
         &self,
         session: &Session,
         batch: &Batch,
+        scarce: bool,
     ) -> Result<Answer, Fault> {
         let client = &session.client;
         let order = key_order(batch);
@@ -90,6 +92,13 @@ impl MysqlLink {
         let at = self.clock_now();
         for ((name, _), elsewhere) in batch.buckets.iter().zip(decided.elsewhere) {
             self.elsewhere.remember(name, elsewhere, at);
+        }
+        if scarce {
+            for ((name, _), users) in batch.buckets.iter().zip(batch.users()) {
+                if users > 1 {
+                    self.elsewhere.remember(name, true, at);
+                }
+            }
         }
         if decided.written.is_empty() {
             // Nothing to store, and rows that were only made to be locked go again. No request waits

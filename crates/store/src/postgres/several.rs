@@ -57,11 +57,7 @@ pub(super) struct Several {
 impl Several {
     /// `None`: the function does not support all of it. `about`: approximately the server's time.
     pub(super) fn of(batch: &Batch, about: Timestamp) -> Option<Self> {
-        if batch.groups.is_empty()
-            || !batch.corrections.is_empty()
-            || !batch.wishes.is_empty()
-            || !batch.returns.is_empty()
-        {
+        if !batch.only_requests() {
             return None;
         }
         let order = key_order(batch);

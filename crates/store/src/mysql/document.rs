@@ -1,0 +1,94 @@
+//! The document that all gateways share: one row of a table.
+
+use mysql_async::Row;
+
+use super::client::{Client, Failed};
+use super::fault::Fault;
+use super::link::{MysqlLink, Session, number, statements};
+use crate::batch::{NewDocument, ToldDocument};
+use crate::wire_form::{moment, signed};
+
+/// Uses every right that it needs and changes nothing.
+const RIGHTS: &str = "
+    INSERT INTO tollgate_overrides SELECT * FROM tollgate_overrides WHERE FALSE;
+    UPDATE tollgate_overrides SET epoch = 0 WHERE FALSE";
+
+/// Whether there is a table for it; makes one if it may. Without one there are no overrides on this
+/// store, and everything else works.
+pub(super) async fn is_there(client: &Client, create: bool) -> Result<bool, Fault> {
+    let may = async |text: &str| match client.run(text).await {
+        Ok(_) => Ok(true),
+        // No such table, or no right to it.
+        Err(Failed::Error(mysql_async::Error::Server(_))) => Ok(false),
+        Err(failed) => Err(Fault::from(failed)),
+    };
+    if may(RIGHTS).await? || !create {
+        return may(RIGHTS).await;
+    }
+    for made in statements().filter(|one| one.contains("EXISTS tollgate_overrides ")) {
+        may(made).await?;
+    }
+    may(RIGHTS).await
+}
+
+/// Replaces it, if its epoch is the known one: one statement, so that it needs no transaction. A row
+/// that is missing has the epoch zero.
+fn write(new: &NewDocument) -> String {
+    let known = signed(new.known);
+    let make = if known == 0 {
+        "INSERT INTO tollgate_overrides VALUES (1, 0, '') ON DUPLICATE KEY UPDATE id = id;"
+    } else {
+        ""
+    };
+    let mut text = String::with_capacity(2 * new.text.len());
+    for byte in new.text.as_bytes() {
+        text.push(char::from(HEX[usize::from(byte >> 4)]));
+        text.push(char::from(HEX[usize::from(byte & 15)]));
+    }
+    // (The epoch changes, so that a row that is found counts as changed.)
+    format!(
+        "{make} UPDATE tollgate_overrides SET epoch = {}, text = CONVERT(X'{text}' USING utf8mb4)
+         WHERE id = 1 AND epoch = {known};
+         SELECT ROW_COUNT()",
+        signed(new.epoch)
+    )
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+impl MysqlLink {
+    pub(super) async fn read_document(
+        &self,
+        session: &Session,
+        known: u64,
+        new: Option<&NewDocument>,
+    ) -> Result<ToldDocument, Fault> {
+        let mut written = false;
+        if let Some(new) = new {
+            let sets = self.chore(session, write(new)).await?;
+            let count = sets.first().and_then(|rows| rows.first());
+            written = number(count.ok_or(UNREADABLE)?, 0)? == Some(1);
+        }
+        let read = format!(
+            "SELECT COALESCE(kept.epoch, 0), {}, IF(COALESCE(kept.epoch, 0) <> {}, COALESCE(kept.text, ''), NULL)
+             FROM (SELECT 1) AS one LEFT JOIN tollgate_overrides AS kept ON kept.id = 1",
+            self.moment(),
+            signed(known)
+        );
+        let sets = self.chore(session, read).await?;
+        let row = sets.first().and_then(|rows| rows.first());
+        told(row.ok_or(UNREADABLE)?, written).ok_or(UNREADABLE)
+    }
+}
+
+const UNREADABLE: Fault = Fault::Corrupt("not a response about the document");
+
+fn told(row: &Row, written: bool) -> Option<ToldDocument> {
+    let integer = |column| number(row, column).ok().flatten();
+    Some(ToldDocument {
+        epoch: u64::try_from(integer(0)?).unwrap_or(0),
+        now: moment(integer(1)?)?,
+        written,
+        text: row.get_opt::<Option<String>, _>(2)?.ok()?,
+    })
+}

@@ -1,0 +1,60 @@
+//! Gateways that decide for proxies (`/check`) and share a store: what they admit together.
+
+use std::net::TcpStream;
+
+use crate::gateways::{Gateway, status_with};
+use crate::kinds::StoreKind;
+use crate::servers::free_port;
+
+/// The request that the proxy asks about.
+const ASKED: &str = "x-original-method: GET\r\nx-original-uri: /\r\nx-forwarded-host: example.com\r\nx-real-ip: 192.0.2.7\r\n";
+
+/// Two gateways are asked in turns until both refuse, each request under two limits.
+fn admit_one_burst_together(kind: StoreKind) {
+    let Some(server) = kind.start() else {
+        return;
+    };
+    let (name, url) = (server.name(), server.url());
+    let mut asked = [0, 1].map(|_| {
+        let port = free_port();
+        let gateway = Gateway::start_on(&format!(
+            "[decide]\nlisten = \"127.0.0.1:{port}\"\ntrusted = [\"127.0.0.1\"]\n\
+             [store]\nkind = \"{name}\"\nurl = \"{url}\"\nwhen_down = \"refuse\"\nanswer_within = \"900ms\"\n\
+             key_secret_file = \"secret\"\n\
+             [limits.total]\nper = \"everyone\"\nrate = \"40/hour\"\n\
+             [limits.each]\nper = \"address\"\nrate = \"30/hour\"\n\
+             [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\", \"each\"]\n"
+        ));
+        (gateway, TcpStream::connect(("127.0.0.1", port)).unwrap(), 0)
+    });
+    let mut refused = [false; 2];
+    while refused.contains(&false) {
+        for ((_, stream, admitted), refused) in asked.iter_mut().zip(&mut refused) {
+            match status_with(stream, "/check", ASKED) {
+                Some(200) => *admitted += 1,
+                Some(429) => *refused = true,
+                // (A store on a busy machine may be late.)
+                Some(503) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    let [one, two] = asked.map(|(.., admitted)| admitted);
+    assert!(one > 0 && two > 0, "both admit: {one} and {two}");
+    assert!(one + two <= 30, "{one} and {two}");
+}
+
+#[test]
+fn check_on_redis_is_shared_by_two_gateways() {
+    admit_one_burst_together(StoreKind::Redis);
+}
+
+#[test]
+fn check_on_postgres_is_shared_by_two_gateways() {
+    admit_one_burst_together(StoreKind::Postgres);
+}
+
+#[test]
+fn check_on_mysql_is_shared_by_two_gateways() {
+    admit_one_burst_together(StoreKind::Mysql);
+}
