@@ -22,8 +22,9 @@ pub(super) async fn is_there(client: &Client, create: bool) -> Result<bool, Faul
         Err(Failed::Error(mysql_async::Error::Server(_))) => Ok(false),
         Err(failed) => Err(Fault::from(failed)),
     };
-    if may(RIGHTS).await? || !create {
-        return may(RIGHTS).await;
+    let is_there = may(RIGHTS).await?;
+    if is_there || !create {
+        return Ok(is_there);
     }
     for made in statements().filter(|one| one.contains("EXISTS tollgate_overrides ")) {
         may(made).await?;
