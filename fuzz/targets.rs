@@ -784,6 +784,7 @@ fn rule(identity: usize, names: &[&str]) -> Rule {
         settle: None,
         count: Count::All,
         refund_on: Vec::new(),
+        ceiling: false,
         refuse_status: http::StatusCode::TOO_MANY_REQUESTS,
     }
 }

@@ -8,6 +8,7 @@ mod bodies;
 mod browser;
 mod budgets;
 mod causes;
+mod ceilings;
 mod choose_numbers;
 mod cli;
 mod commands;

@@ -197,3 +197,47 @@ fn reservation_exceeded_by_the_response_is_charged_no_more_and_counted() {
         50_000 - reserved
     );
 }
+#[test]
+fn ceiling_response_that_costs_more_than_the_bucket_holds_empties_it_and_leaves_no_debt() {
+    let model = obedient();
+    let gateway = gateway(&model, "ceiling = true");
+    let (body, reserved) = call(5_000, 0, 3 * BUDGET, "");
+    let mut connection = gateway.connect();
+    send(&mut connection, &body);
+    assert_eq!(connection.answer("POST").status, 200);
+    settled(&gateway, 1);
+    let (body, _) = call(1, 0, 1, "");
+    send(&mut connection, &body);
+    let refused = connection.answer("POST");
+    assert_eq!((refused.status, left(&refused)), (429, 0));
+    assert_eq!(
+        metric(&gateway, "tollgate_limit_over_reserved_units_total"),
+        3 * BUDGET - reserved
+    );
+}
+
+#[test]
+fn ceiling_cost_above_the_highest_or_unreadable_never_fits_and_says_why() {
+    let model = obedient();
+    let gateway = gateway(&model, "ceiling = true");
+    let mut connection = gateway.connect();
+    for body in [
+        r#"{"max_tokens":20001}"#,
+        r#"{"max_tokens":"9"}"#,
+        r#"{"max_tokens":-1}"#,
+        r#"{"max_tokens":99999999999999999999}"#,
+        &format!(r#"{{"max_tokens":1,"text":"{}"}}"#, "x".repeat(20_000)),
+    ] {
+        send(&mut connection, body);
+        let refused = connection.answer("POST");
+        assert_eq!(refused.status, 429, "{body}");
+        assert_eq!(refused.header("retry-after"), None, "{body}");
+        let detail = refused.json()["detail"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        assert!(detail.contains("cost"), "{detail}");
+    }
+    assert_eq!(model.used().len(), 0);
+    assert_eq!(charged(&gateway), 0);
+}

@@ -12,6 +12,7 @@
 )]
 
 mod calendars;
+mod ceilings;
 mod coverage;
 mod deciding;
 mod drains;

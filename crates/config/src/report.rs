@@ -8,10 +8,10 @@ use std::fmt::Write;
 use super::Config;
 use super::settings::{AccessLog, StoreKind, Topology};
 use limits::{cost, limit};
-use tollgate_limit::WhenDown;
+use tollgate_limit::{Algorithm, WhenDown};
 use tollgate_policy::identity::{Source, WhenMissing, WhenUnknown};
-use tollgate_policy::route::Target;
-use tollgate_policy::{Policy, Scope};
+use tollgate_policy::route::{Route, Target};
+use tollgate_policy::{Policy, Rule, Scope};
 
 /// A valid configuration in words; its warnings are in [`Config::warnings`].
 pub fn report(config: &Config) -> String {
@@ -167,6 +167,36 @@ fn route(index: usize, policy: &Policy, text: &mut String) {
         format!("{pattern} ({})", route.name)
     };
     let _ = writeln!(text, "  {named} -> {target}: {limits}");
+    idle(route, policy, text);
+}
+
+/// What reservations hold at most, where a concurrency limit bounds the requests under way.
+fn idle(route: &Route, policy: &Policy, text: &mut String) {
+    let rules = || {
+        route
+            .limits
+            .iter()
+            .map(|limit| (&policy.rules[limit.rule], limit))
+    };
+    for (rule, limit) in rules().filter(|(rule, _)| rule.reserves()) {
+        let bounds = |other: &Rule| match other.live.algorithm {
+            Algorithm::InFlight(_) => other.scope == rule.scope || other.scope == Scope::Everyone,
+            _ => false,
+        };
+        let places = rules()
+            .filter(|(other, _)| bounds(other))
+            .map(|(other, _)| other.live.algorithm.capacity())
+            .min();
+        let Some(places) = places else { continue };
+        let (_, most) = limit.cost.as_ref().unwrap_or(&rule.cost).bounds();
+        let capacity = rule.live.algorithm.capacity();
+        let idle = places.saturating_mul(most).min(capacity);
+        let _ = writeln!(
+            text,
+            "    {places} requests under way reserve at most {idle} of the {capacity} units of {}, which are idle until they settle",
+            rule.name
+        );
+    }
 }
 
 fn span(micros: u64) -> String {

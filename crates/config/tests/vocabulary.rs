@@ -95,6 +95,7 @@ fn config_file_with_every_key_is_valid() {
         "candidate, only counted",
         "counts only responses with 401, 403",
         "month in Europe/Berlin",
+        "a ceiling: nothing ever exceeds it",
         "leased",
     ] {
         assert!(said.contains(words), "`{words}` in\n{said}");

@@ -179,4 +179,6 @@ pub struct Report {
     /// `remaining`. A client that spends `remaining` evenly over this time keeps to the rate. With
     /// nothing left, it is the time to the next unit.
     pub effective: Micros,
+    /// When the window ends that a draw of now belongs to; zero: there are no such windows.
+    pub window_end: Timestamp,
 }

@@ -52,6 +52,9 @@ pub struct Standing {
     /// `remaining`; with nothing left, the time to the next unit; for windows, the time to their
     /// end.
     pub effective: Micros,
+    /// When the window ends that a draw of now belongs to, by the clock of the store that decided;
+    /// zero: the algorithm has no such windows.
+    pub window_end: Timestamp,
 }
 
 impl Standing {
@@ -62,6 +65,7 @@ impl Standing {
             remaining: report.remaining,
             reset: report.reset,
             effective: report.effective,
+            window_end: report.window_end,
         }
     }
 }
@@ -151,6 +155,14 @@ pub enum Change {
     Refund {
         /// Units to give back.
         units: u64,
+    },
+    /// Like [`Change::Refund`], but only while the window of the grant lasts: its units are no units
+    /// of another one. It is checked where the bucket is, however late the refund arrives.
+    RefundWithin {
+        /// Units to give back.
+        units: u64,
+        /// When the window of the grant ends, by the store's clock ([`Standing::window_end`]).
+        window_end: Timestamp,
     },
     /// The request was never forwarded: give back `units`. This also covers a request that was
     /// still waiting for its token, if no other request waits after it.

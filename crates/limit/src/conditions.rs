@@ -73,6 +73,7 @@ impl RateConditions {
                 remaining: 0,
                 reset: report.reset.max(wait),
                 effective: report.effective.max(wait),
+                ..report
             };
         }
         if self.factor >= WHOLE || report.remaining == 0 {

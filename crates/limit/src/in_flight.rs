@@ -4,7 +4,7 @@
 use super::bucket::{Granted, Held, Judged, Refused, Report};
 use super::claim::Change;
 use super::quota::{QuotaError, UNITS_MAX};
-use super::time::Micros;
+use super::time::{Micros, Timestamp};
 
 /// A concurrency limit's checked parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,6 +108,7 @@ impl InFlight {
             remaining,
             reset: Micros::ZERO,
             effective: Micros::ZERO,
+            window_end: Timestamp::default(),
         }
     }
 
@@ -117,7 +118,10 @@ impl InFlight {
         let held = state.map_or(0, |s| s.units);
         let units = match change {
             Change::Release { units } => held.saturating_sub(units),
-            Change::Charge { .. } | Change::Refund { .. } | Change::Withdraw { .. } => held,
+            Change::Charge { .. }
+            | Change::Refund { .. }
+            | Change::RefundWithin { .. }
+            | Change::Withdraw { .. } => held,
         };
         (units > 0).then_some(Held { units })
     }

@@ -269,7 +269,7 @@ impl Leased {
             Change::Refund { units } | Change::Withdraw { units, .. } => level
                 .saturating_add(scaled(bucket, units))
                 .min(cap(bucket, self.out()).max(level)),
-            Change::Release { .. } => level,
+            Change::RefundWithin { .. } | Change::Release { .. } => level,
         };
     }
 

@@ -141,6 +141,7 @@ impl Packed {
             remaining,
             reset: Micros(self.micros(backlog)),
             effective: Micros(effective),
+            window_end: Timestamp::default(),
         }
     }
 
@@ -200,7 +201,10 @@ impl Packed {
                     .saturating_sub(units.saturating_mul(self.p))
                     .max(earliest)
             }
-            Change::Refund { .. } | Change::Withdraw { .. } | Change::Release { .. } => arrival,
+            Change::Refund { .. }
+            | Change::RefundWithin { .. }
+            | Change::Withdraw { .. }
+            | Change::Release { .. } => arrival,
         }
     }
 

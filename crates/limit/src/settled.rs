@@ -30,6 +30,21 @@ impl Algorithm {
         })
     }
 
+    /// The same algorithm as a ceiling: what a response costs above its reservation takes what its
+    /// bucket still holds, and units that are given back return only to the window they came from.
+    /// An algorithm that does not know that window stays as it is; its units cannot be given back.
+    pub fn ceiling(self) -> Self {
+        match self {
+            Self::FixedWindow(bucket) => Self::FixedWindow(bucket.ceiling()),
+            other => other,
+        }
+    }
+
+    /// Whether its units are given back only to the window they came from.
+    pub fn is_ceiling(&self) -> bool {
+        matches!(self, Self::FixedWindow(bucket) if bucket.is_ceiling())
+    }
+
     /// Units that a grant may turn out to cost above what it drew; zero where grants are not
     /// settled.
     pub fn settled(&self) -> u64 {

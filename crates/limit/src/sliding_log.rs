@@ -229,6 +229,7 @@ impl SlidingLog {
             remaining,
             reset,
             effective,
+            window_end: Timestamp::default(),
         }
     }
 
@@ -270,7 +271,10 @@ impl SlidingLog {
                     }
                 }
             }
-            Change::Refund { .. } | Change::Withdraw { .. } | Change::Release { .. } => {}
+            Change::Refund { .. }
+            | Change::RefundWithin { .. }
+            | Change::Withdraw { .. }
+            | Change::Release { .. } => {}
         }
     }
 

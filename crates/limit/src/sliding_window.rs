@@ -210,6 +210,7 @@ impl SlidingWindow {
             remaining,
             reset: self.expiry(pair).since(now),
             effective,
+            window_end: Timestamp::default(),
         }
     }
 
@@ -241,7 +242,7 @@ impl SlidingWindow {
                     ..pair
                 }
             }
-            Change::Release { .. } => pair,
+            Change::RefundWithin { .. } | Change::Release { .. } => pair,
         };
         (settled.current > 0 || settled.previous > 0).then_some(settled)
     }

@@ -108,6 +108,16 @@ impl Stepped {
         .told_whole("settle", shared)
     }
 
+    /// The same bucket as a ceiling: nothing leads below zero.
+    pub(super) fn ceiling(self) -> Self {
+        Self { floor: 0, ..self }
+    }
+
+    /// Whether it is a ceiling.
+    pub fn is_ceiling(&self) -> bool {
+        self.floor == 0
+    }
+
     /// Units that a grant may turn out to cost above what it drew.
     pub fn settled(&self) -> u64 {
         self.settled
@@ -252,6 +262,7 @@ impl Stepped {
             remaining,
             reset,
             effective,
+            window_end: self.boundary(since, 1),
         }
     }
 
@@ -270,7 +281,18 @@ impl Stepped {
             {
                 units.saturating_add(signed(back)).min(self.burst)
             }
-            Change::Refund { .. } | Change::Withdraw { .. } | Change::Release { .. } => units,
+            Change::RefundWithin {
+                units: back,
+                window_end,
+            } if self.boundary(since, 1) == window_end
+                && (units >= 0 || self.max_wait == Micros::ZERO) =>
+            {
+                units.saturating_add(signed(back)).min(self.burst)
+            }
+            Change::RefundWithin { .. }
+            | Change::Refund { .. }
+            | Change::Withdraw { .. }
+            | Change::Release { .. } => units,
         };
         (settled < self.burst).then_some(Steps {
             units: settled,

@@ -320,6 +320,7 @@ impl TokenBucket {
             remaining,
             reset: self.time_to_gain(self.full - level),
             effective,
+            window_end: Timestamp::default(),
         };
         self.conditions.lowered(report, &self.quota, now)
     }
@@ -352,7 +353,10 @@ impl TokenBucket {
             {
                 level.saturating_add(self.scaled(units)).min(self.full)
             }
-            Change::Refund { .. } | Change::Withdraw { .. } | Change::Release { .. } => level,
+            Change::Refund { .. }
+            | Change::RefundWithin { .. }
+            | Change::Withdraw { .. }
+            | Change::Release { .. } => level,
         };
         (settled < self.full).then_some(Level { level: settled, at })
     }

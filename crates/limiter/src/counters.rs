@@ -242,9 +242,9 @@ impl Counters {
         let counters = &stripes[STRIPE.with(|stripe| *stripe)];
         let (counter, units) = match change {
             Change::Charge { more } => (&counters.more_charged, more),
-            Change::Refund { units } | Change::Withdraw { units, .. } => {
-                (&counters.given_back, units)
-            }
+            Change::Refund { units }
+            | Change::RefundWithin { units, .. }
+            | Change::Withdraw { units, .. } => (&counters.given_back, units),
             Change::Release { .. } => return,
         };
         counter.fetch_add(units, Ordering::Relaxed);

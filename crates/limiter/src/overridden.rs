@@ -143,6 +143,7 @@ pub(super) fn standing(left: Micros) -> Standing {
         remaining: 0,
         reset: left,
         effective: left,
+        window_end: Timestamp::default(),
     }
 }
 

@@ -13,6 +13,7 @@ use tollgate_store::Store;
 
 use super::cause::Credit;
 use super::decision::{Standings, bit};
+use super::two_stores::refund;
 use super::{Generation, is_in_flight, is_windowed, overridden};
 
 /// The proof that a request was admitted. Only the limiter creates one, and forwarding requires
@@ -48,6 +49,8 @@ struct Charge {
     ungoverned: bool,
     /// The time until the bucket was due to be full, or its window over.
     reset: Micros,
+    /// When the window of the draw ends, by the clock of its store.
+    window_end: Timestamp,
 }
 
 /// Receives settlements.
@@ -93,6 +96,7 @@ impl Permit {
                     cost: claim.cost,
                     ungoverned: ungoverned & bit(place) != 0,
                     reset: standing.reset,
+                    window_end: standing.window_end,
                 });
             }
         }
@@ -301,14 +305,22 @@ impl Charge {
     fn settle(&mut self, settler: &dyn Settle, drawn_at: Timestamp, change: Change) {
         let change = match change {
             // Never more than was taken, even if refunded repeatedly.
-            Change::Refund { units } | Change::Withdraw { units, .. } => {
+            Change::Refund { units }
+            | Change::RefundWithin { units, .. }
+            | Change::Withdraw { units, .. } => {
                 let units = units.min(self.cost);
                 self.cost -= units;
+                let ceiling = self.limit.algorithm.is_ceiling();
                 // The count of a finished window is gone: a refund would go to the next window.
-                if is_windowed(&self.limit) && settler.now().since(drawn_at) >= self.reset {
+                // (The store of a ceiling checks that when the refund arrives.)
+                if !ceiling
+                    && is_windowed(&self.limit)
+                    && settler.now().since(drawn_at) >= self.reset
+                {
                     return;
                 }
                 match change {
+                    _ if ceiling => refund(&self.limit, units, self.window_end),
                     Change::Withdraw { full_at, .. }
                         if self.limit.placement == Placement::Local =>
                     {
@@ -331,6 +343,7 @@ impl Charge {
             change,
             Change::Charge { more: 0 }
                 | Change::Refund { units: 0 }
+                | Change::RefundWithin { units: 0, .. }
                 | Change::Withdraw { units: 0, .. }
                 | Change::Release { units: 0 }
         ) {

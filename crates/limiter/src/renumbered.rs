@@ -141,6 +141,7 @@ mod tests {
             remaining: 0,
             reset: Micros::ZERO,
             effective: Micros::ZERO,
+            window_end: Timestamp::default(),
         }
     }
 

@@ -218,9 +218,9 @@ impl Shares {
         );
         match change {
             Change::Charge { more } => self.owe(limit, key, more, store),
-            Change::Refund { units } | Change::Withdraw { units, .. } => {
-                self.debts.remove(limit, key, units)
-            }
+            Change::Refund { units }
+            | Change::RefundWithin { units, .. }
+            | Change::Withdraw { units, .. } => self.debts.remove(limit, key, units),
             Change::Release { .. } => {}
         }
     }

@@ -108,6 +108,7 @@ fn answer(granted: bool) -> Result<Draw, StoreError> {
         remaining: 0,
         reset: Micros::from_secs(9),
         effective: Micros::ZERO,
+        window_end: Timestamp::default(),
     };
     Ok(Draw {
         granted,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use tollgate_limit::{
-    Change, Claim, Micros, Placement, Settlement, Standing, Timestamp, Verdict, WhenDown,
+    Change, Claim, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict, WhenDown,
 };
 use tollgate_store::{Store, StoreError};
 
@@ -150,7 +150,7 @@ pub(super) fn give_back<S: Store + Send + Sync>(
         let change = if is_in_flight(claim.limit) {
             Change::Release { units: claim.cost }
         } else {
-            Change::Refund { units: claim.cost }
+            refund(claim.limit, claim.cost, standing.window_end)
         };
         let settlement = Settlement {
             // Units taken under conditions are given back under the same conditions.
@@ -158,6 +158,15 @@ pub(super) fn give_back<S: Store + Send + Sync>(
             ..Settlement::new(claim.limit, claim.key, change)
         };
         generation.settle_local(settlement, now);
+    }
+}
+
+/// The refund of units that a draw took from `limit`, in the window that ends at `window_end`.
+pub(super) fn refund(limit: &Limit, units: u64, window_end: Timestamp) -> Change {
+    if limit.algorithm.is_ceiling() {
+        Change::RefundWithin { units, window_end }
+    } else {
+        Change::Refund { units }
     }
 }
 
@@ -189,4 +198,5 @@ pub(super) const NOT_ASKED: Standing = Standing {
     remaining: 0,
     reset: Micros::ZERO,
     effective: Micros::ZERO,
+    window_end: Timestamp::from_micros(0),
 };

@@ -131,7 +131,7 @@ impl Claims {
             return claims;
         }
         claims.keys.push(caller.key.clone());
-        let cost = cost.unwrap_or_else(|| named.price(None, &HeaderMap::new(), None.into()));
+        let cost = cost.unwrap_or_else(|| named.price(limit, None, &HeaderMap::new(), None.into()));
         let charge = Charge {
             rule,
             limit: limit.index,
@@ -317,7 +317,7 @@ impl Plan {
             if limit.mode == Mode::Off {
                 continue;
             }
-            let cost = rule.price(charge.cost.as_ref(), headers, body);
+            let cost = rule.price(limit, charge.cost.as_ref(), headers, body);
             let enforced = is_enforced(limit, key);
             claims.push(
                 rule,
@@ -361,11 +361,23 @@ impl Rule {
     ///
     /// Each call of a batch costs what a request with that call alone would cost. The places of a
     /// concurrency limit are taken by requests.
-    pub fn price(&self, of_route: Option<&Cost>, headers: &HeaderMap, body: SentBody<'_>) -> u64 {
+    ///
+    /// What exceeds the highest cost, or cannot be read, costs a ceiling more than `limit`, a variant
+    /// of this rule, can ever grant.
+    pub fn price(
+        &self,
+        limit: &Limit,
+        of_route: Option<&Cost>,
+        headers: &HeaderMap,
+        body: SentBody<'_>,
+    ) -> u64 {
         if let Algorithm::InFlight(_) = self.live.algorithm {
             return of_route.unwrap_or(&self.cost).units(headers, body);
         }
         let cost = of_route.unwrap_or(&self.cost);
+        if self.ceiling && self.estimate().is_none() && cost.is_beyond(headers, body) {
+            return limit.algorithm.greatest_cost().saturating_add(1);
+        }
         match (self.estimate(), cost) {
             (Some(estimate), _) => estimate.saturating_mul(body.calls()),
             (None, Cost::Body(cost)) => cost.units(body),
@@ -385,15 +397,8 @@ impl Cost {
                 least,
                 most,
             } => {
-                // With several values the highest counts: a cheap second line must not lower the
-                // first. An unreadable value costs the maximum, because an upstream may still be
-                // able to read it.
-                let given = headers
-                    .get_all(name)
-                    .iter()
-                    .map(|line| number(line).unwrap_or(u64::MAX))
-                    .max();
-                given.unwrap_or(*default).clamp(*least, (*most).max(*least))
+                let given = stated_in(headers, name).unwrap_or(*default);
+                given.clamp(*least, (*most).max(*least))
             }
             Self::ContentLength { per, least, most } => {
                 let units = body
@@ -404,6 +409,39 @@ impl Cost {
             Self::Body(cost) => cost.units(body),
         }
     }
+
+    /// The lowest and the highest cost of a request with one call.
+    pub fn bounds(&self) -> (u64, u64) {
+        match self {
+            Self::Fixed(units) => (*units, *units),
+            Self::Header { least, most, .. } | Self::ContentLength { least, most, .. } => {
+                (*least, *most)
+            }
+            Self::Body(cost) => (cost.least, cost.most),
+        }
+    }
+
+    /// Whether a request states more than the highest cost, or a cost that cannot be read.
+    fn is_beyond(&self, headers: &HeaderMap, body: SentBody<'_>) -> bool {
+        match self {
+            Self::Fixed(_) => false,
+            Self::Header { name, most, .. } => {
+                stated_in(headers, name).is_some_and(|units| units > *most)
+            }
+            Self::ContentLength { per, most, .. } => body
+                .length
+                .is_none_or(|bytes| bytes.div_ceil((*per).max(1)) > *most),
+            Self::Body(cost) => cost.stated_or_max(body) > cost.most.saturating_mul(body.calls()),
+        }
+    }
+}
+
+/// The cost in a header. With several values the highest counts: a cheap second line must not lower
+/// the first. An unreadable value is the largest number, because an upstream may still be able to
+/// read it.
+fn stated_in(headers: &HeaderMap, name: &http::HeaderName) -> Option<u64> {
+    let lines = headers.get_all(name).iter();
+    lines.map(|line| number(line).unwrap_or(u64::MAX)).max()
 }
 
 /// The length of the body that a request with these headers announces (RFC 9112 section 6.3): zero

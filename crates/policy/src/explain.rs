@@ -276,7 +276,7 @@ impl Policy {
                     rule: of_route.rule,
                     limit: limit.index,
                     candidate,
-                    cost: rule.price(of_route.cost.as_ref(), request.headers, body),
+                    cost: rule.price(limit, of_route.cost.as_ref(), request.headers, body),
                     enforced: skipped.is_none()
                         && !candidate
                         && key.is_some_and(|key| is_enforced(limit, key)),

@@ -24,6 +24,9 @@ pub struct Rule {
     pub candidate: Option<Arc<Limit>>,
     /// How it is split into buckets.
     pub scope: Scope,
+    /// Whether nothing may ever exceed the limit: a request whose cost is stated above the highest,
+    /// or cannot be read, never fits.
+    pub ceiling: bool,
     /// What one request costs.
     pub cost: Cost,
     /// How the cost is corrected from the response.
@@ -153,8 +156,13 @@ impl BodyCost {
     pub fn units(&self, body: SentBody<'_>) -> u64 {
         let calls = body.calls();
         let most = self.most.max(self.least);
-        let units = self.stated(body, calls).unwrap_or(u64::MAX);
+        let units = self.stated_or_max(body);
         units.clamp(self.least.saturating_mul(calls), most.saturating_mul(calls))
+    }
+
+    /// The units that the body states; the largest number if it cannot be read.
+    pub(super) fn stated_or_max(&self, body: SentBody<'_>) -> u64 {
+        self.stated(body, body.calls()).unwrap_or(u64::MAX)
     }
 
     /// The units that the body states; `None`: it cannot be read.

@@ -248,6 +248,7 @@ impl<'p> Subject<'p> {
                 continue;
             }
             let price = rule.price(
+                &rule.live,
                 limit.cost.as_ref(),
                 &http::HeaderMap::new(),
                 record.received.into(),
@@ -307,12 +308,14 @@ impl<'p> Subject<'p> {
                 key.extend_from_slice(policy.address.key(client).as_bytes());
             }
             let tier: Option<Arc<str>> = (!own.tier.is_empty()).then(|| own.tier.as_str().into());
-            let price = rule.price(limit.cost.as_ref(), &request.headers, request.body.into());
+            let live = rule.variant(tier.as_ref());
+            let of_route = limit.cost.as_ref();
+            let price = rule.price(live, of_route, &request.headers, request.body.into());
             let is_read = self.needs[limit.rule].price.is_some();
             let cost = logged
                 .filter(|_| is_read)
                 .map_or(price, |logged| logged.cost);
-            self.variants(side, limit.rule, rule.variant(tier.as_ref()), &key, cost);
+            self.variants(side, limit.rule, live, &key, cost);
         }
     }
 

@@ -269,9 +269,9 @@ impl Problem {
     pub const CONCURRENCY_EXCEEDED: Self = Self::QUOTA_EXCEEDED.saying(
         "The largest number of concurrent requests is in progress. Retry when one has ended.",
     );
-    /// 429: the request costs more than the quota can ever grant.
+    /// 429: the request costs more than the quota can ever grant, or more than its limit lets a request cost.
     pub const NEVER_FITS: Self = Self::QUOTA_EXCEEDED
-        .saying("This request costs more than the quota can ever grant. A retry will not help.");
+        .saying("This request costs more than the quota can ever grant, or states a cost above the highest allowed one, or one that cannot be read. A retry will not help.");
     /// 429: an operator's override blocks the caller.
     pub const BLOCKED: Self = Self {
         kind: "urn:problem-type:tollgate:blocked",

@@ -105,15 +105,19 @@ pub(crate) enum Adjust {
 }
 
 impl Adjust {
-    /// Its number in scripts and statements, and its units.
-    pub(crate) fn numbers(self) -> (i64, u64) {
-        match self {
+    /// Its number in scripts and statements, its units, and the moment it depends on.
+    pub(crate) fn numbers(self) -> (i64, u64, Timestamp) {
+        let (what, units) = match self {
             Self::Change(Change::Charge { more }) => (1, more),
             Self::Change(Change::Refund { units } | Change::Withdraw { units, .. }) => (2, units),
             Self::Change(Change::Release { units }) => (3, units),
             Self::Hold(units) => (4, units),
             Self::TakeNumbers => (5, 0),
-        }
+            Self::Change(Change::RefundWithin { units, window_end }) => {
+                return (6, units, window_end);
+            }
+        };
+        (what, units, Timestamp::default())
     }
 }
 

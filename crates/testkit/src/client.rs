@@ -57,19 +57,19 @@ impl Connection {
     /// Connects.
     #[track_caller]
     pub fn open(to: SocketAddr) -> Self {
-        let stream = TcpStream::connect_timeout(&to, PATIENCE).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
-        stream.set_nodelay(true).expect("no delay");
-        Self {
-            stream,
-            read: Vec::new(),
-        }
+        Self::try_open(to).expect("it listens")
     }
 
     /// Connects, if there is a listener.
     pub fn try_open(to: SocketAddr) -> Option<Self> {
-        TcpStream::connect(to).is_ok().then(|| Self::open(to))
+        let stream = TcpStream::connect_timeout(&to, PATIENCE).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_write_timeout(Some(PATIENCE)).ok()?;
+        stream.set_nodelay(true).ok()?;
+        Some(Self {
+            stream,
+            read: Vec::new(),
+        })
     }
 
     /// Sends these very bytes.

@@ -4,6 +4,7 @@
 //! It has no model: its text is the word `token`, repeated. Calls can be held in the middle, cut
 //! off, or end without stating what they used.
 
+pub mod crowd;
 mod formats;
 
 use std::io::{self, Write};

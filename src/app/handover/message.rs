@@ -107,6 +107,8 @@ pub(super) struct SentStanding {
     remaining: u64,
     reset: u64,
     effective: u64,
+    #[serde(default)]
+    window_end: u64,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,6 +130,7 @@ impl From<&Standing> for SentStanding {
             remaining: standing.remaining,
             reset: standing.reset.0,
             effective: standing.effective.0,
+            window_end: standing.window_end.as_micros(),
         }
     }
 }
@@ -144,6 +147,7 @@ impl From<SentStanding> for Standing {
             remaining: sent.remaining,
             reset: Micros(sent.reset),
             effective: Micros(sent.effective),
+            window_end: Timestamp::from_micros(sent.window_end),
         }
     }
 }
@@ -164,6 +168,7 @@ pub(super) struct AskedSettlement {
 pub(super) enum SentChange {
     Charge { more: u64 },
     Refund { units: u64 },
+    RefundWithin { units: u64, window_end_micros: u64 },
     Withdraw { units: u64, full_at_micros: u64 },
     Release { units: u64 },
 }
@@ -173,6 +178,10 @@ impl From<Change> for SentChange {
         match change {
             Change::Charge { more } => Self::Charge { more },
             Change::Refund { units } => Self::Refund { units },
+            Change::RefundWithin { units, window_end } => Self::RefundWithin {
+                units,
+                window_end_micros: window_end.as_micros(),
+            },
             Change::Withdraw { units, full_at } => Self::Withdraw {
                 units,
                 full_at_micros: full_at.as_micros(),
@@ -187,6 +196,13 @@ impl From<SentChange> for Change {
         match sent {
             SentChange::Charge { more } => Self::Charge { more },
             SentChange::Refund { units } => Self::Refund { units },
+            SentChange::RefundWithin {
+                units,
+                window_end_micros,
+            } => Self::RefundWithin {
+                units,
+                window_end: Timestamp::from_micros(window_end_micros),
+            },
             SentChange::Withdraw {
                 units,
                 full_at_micros,
@@ -220,6 +236,7 @@ mod tests {
                 remaining: u64::MAX,
                 reset: Micros(3),
                 effective: Micros(4),
+                window_end: Timestamp::from_micros(5),
             };
             let text = serde_json::to_string(&SentStanding::from(&standing)).expect("JSON");
             let sent: SentStanding = serde_json::from_str(&text).expect("a standing");

@@ -19,7 +19,8 @@ use super::message::{AskedClaim, AskedSettlement, Drawn, LimitName, Message, Sen
 use super::wire::Wire;
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_limit::{
-    Algorithm, Change, Claim, Draw, Limit, Micros, Placement, Settlement, Standing, Verdict,
+    Algorithm, Change, Claim, Draw, Limit, Micros, Placement, Settlement, Standing, Timestamp,
+    Verdict,
 };
 use tollgate_limiter::Successor;
 
@@ -254,6 +255,7 @@ fn draw(
             remaining: 0,
             reset: Micros::ZERO,
             effective: Micros::ZERO,
+            window_end: Timestamp::default(),
         };
         let standing = if limit.is_some() {
             standings.next().copied().unwrap_or(none)

@@ -39,7 +39,7 @@ impl Scripts {
         wish: Option<Wish>,
     ) -> (i64, u64, u64) {
         let quota = bucket.quota();
-        let mut numbers: Vec<i64> = vec![3, now as i64, 5, 9, 0, 1, 1, 0];
+        let mut numbers: Vec<i64> = vec![4, now as i64, 5, 9, 0, 1, 1, 0];
         numbers.extend([
             quota.n as i64,
             quota.p as i64,
@@ -62,7 +62,7 @@ impl Scripts {
         numbers.extend(
             correction
                 .into_iter()
-                .flat_map(|(what, units)| [0, what, units as i64]),
+                .flat_map(|(what, units)| [0, what, units as i64, 0]),
         );
         numbers.push(i64::from(group.is_some()));
         numbers.extend(

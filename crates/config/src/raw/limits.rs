@@ -57,6 +57,9 @@ table! {
         warm_up: Micros = "0s" => "30s",
         /// Lowers the rate while the upstream responds with 429 or 503, and raises it again afterwards (`token_bucket` in the process only).
         follow_upstream: RawFollow => { least = "10/minute" },
+        /// Whether nothing may ever exceed the limit, whatever happens at the same time: what would is an error of the file. A request whose cost
+        /// is above `cost.max`, or cannot be read, never fits. Units are given back only to the window that they came from.
+        ceiling: bool = false => true,
         /// How long a request may be held until its units are due, instead of being refused; `0s` never holds one.
         max_wait: Micros = "0s" => "2s",
         /// Whether gateways lease units of a shared limit for a moment, which saves round trips to the store where many requests

@@ -32,6 +32,9 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
         Mode::Shadow => text.push_str("    shadow: counted, never refusing\n"),
         _ => {}
     }
+    if rule.ceiling {
+        text.push_str("    a ceiling: nothing ever exceeds it\n");
+    }
     if let Some(cost) = cost(&rule.cost) {
         let _ = writeln!(text, "    a request costs {cost}");
     }
@@ -43,7 +46,7 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
         };
         match settle.estimate {
             Some(estimate) => estimated(settle, estimate, &from, text),
-            None => reserved(settle, &from, text),
+            None => reserved(rule, settle, &from, text),
         }
     }
     if let Count::Statuses(statuses) = &rule.count {
@@ -120,8 +123,9 @@ fn estimated(settle: &Settle, estimate: u64, from: &str, text: &mut String) {
 }
 
 /// A charge that begins with a reservation.
-fn reserved(settle: &Settle, from: &str, text: &mut String) {
+fn reserved(rule: &Rule, settle: &Settle, from: &str, text: &mut String) {
     let most = match settle.most {
+        _ if rule.ceiling => "what was reserved and what is left".to_owned(),
         0 => "what was reserved".to_owned(),
         most => format!("{most}, or what was reserved"),
     };
@@ -132,6 +136,13 @@ fn reserved(settle: &Settle, from: &str, text: &mut String) {
     text.push_str(
         "    a response that does not say its cost, or that the caller breaks off, costs what was reserved\n",
     );
+    let (most, capacity) = (rule.cost.bounds().1, rule.live.algorithm.capacity());
+    if let Some(fit @ 1..) = capacity.checked_div(most) {
+        let _ = writeln!(
+            text,
+            "    units are idle while they are reserved: {fit} requests that may cost {most} reserve all that a bucket holds"
+        );
+    }
 }
 
 /// What a limit admits during an outage of its store.

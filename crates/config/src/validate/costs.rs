@@ -236,13 +236,7 @@ pub(crate) fn check_payable(
     amounts: &[Amounts],
     context: &mut Context<'_>,
 ) {
-    let (least, most) = match cost {
-        Cost::Fixed(units) => (*units, *units),
-        Cost::Header { least, most, .. } | Cost::ContentLength { least, most, .. } => {
-            (*least, *most)
-        }
-        Cost::Body(cost) => (cost.least, cost.most),
-    };
+    let (least, most) = cost.bounds();
     for amount in amounts {
         let whose = match &amount.tier {
             Some(tier) => format!(" for tier `{tier}`"),
@@ -278,17 +272,14 @@ pub(crate) fn check_reservation(
     cost: &At<Cost>,
     context: &mut Context<'_>,
 ) {
-    let most = match &cost.value {
-        Cost::Fixed(_) => {
-            let title = "`settle` does not say what is charged until the response is known";
-            let label = "neither an `estimate`, nor a `cost` that is computed from the request";
-            let problem = context.error(title, settle.place, label);
-            problem.help("write estimate = 500; or add cost = { json = \"max_tokens\", default = 1000, max = 30000, plus = \"body_bytes\" }, and the most that the request may come to is reserved");
-            return;
-        }
-        Cost::Header { most, .. } | Cost::ContentLength { most, .. } => *most,
-        Cost::Body(body) => body.most,
-    };
+    if let Cost::Fixed(_) = cost.value {
+        let title = "`settle` does not say what is charged until the response is known";
+        let label = "neither an `estimate`, nor a `cost` that is computed from the request";
+        let problem = context.error(title, settle.place, label);
+        problem.help("write estimate = 500; or add cost = { json = \"max_tokens\", default = 1000, max = 30000, plus = \"body_bytes\" }, and the most that the request may come to is reserved");
+        return;
+    }
+    let (_, most) = cost.bounds();
     if let Some(place) = settle.max.filter(|_| settle.settle.most < most) {
         let title = "the most a response may cost is below the most that is reserved for it";
         context

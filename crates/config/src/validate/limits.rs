@@ -4,6 +4,7 @@
 //! This module assembles rules; `scope` reads `per`, `numbers` reads one set of numbers, `tiers`
 //! finds the sets of each tier, and `keys` checks which keys can be combined.
 
+pub(crate) mod ceiling;
 mod keys;
 mod numbers;
 pub(crate) mod scope;
@@ -20,7 +21,9 @@ use crate::reader::Field;
 use crate::settings::Store;
 use crate::source::At;
 use tiers::Tier;
-use tollgate_limit::{Algorithm, Kind, Limit, Micros, Mode, Placement, Role, Timestamp, WhenDown};
+use tollgate_limit::{
+    Algorithm, Kind, Limit, Micros, Mode, Placement, Role, Timestamp, UNITS_MAX, WhenDown,
+};
 use tollgate_policy::{Count, Rule, Scope, ScopePart};
 
 /// The limits of a file, compiled.
@@ -161,15 +164,22 @@ impl Builder<'_> {
         context: &mut Context<'_>,
     ) -> Option<(Rule, Vec<Amounts>)> {
         self.check_keys(context);
+        self.check_ceiling(context);
         let raw = &self.raw.value;
+        let ceiling = self.is_ceiling();
         let settle = raw.settle.get().map(|written| {
             let mut settle = written.settle.clone();
+            if ceiling && written.max.is_none() && written.estimate.is_none() {
+                // What is above the reservation takes what the bucket still holds.
+                settle.most = UNITS_MAX;
+                return settle;
+            }
             if written.max.is_none() && written.estimate.is_some() {
                 settle.most = settle.most.max(self.at_once());
             }
             settle
         });
-        let settled = settle.as_ref().map_or(0, |settle| {
+        let settled = settle.as_ref().filter(|_| !ceiling).map_or(0, |settle| {
             settle.most.saturating_sub(settle.estimate.unwrap_or(0))
         });
         let mut amounts = Vec::new();
@@ -240,6 +250,7 @@ impl Builder<'_> {
             tiers: variants?,
             candidate,
             scope,
+            ceiling,
             cost: cost.value,
             settle,
             count,

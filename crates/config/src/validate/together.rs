@@ -4,6 +4,7 @@
 //! finds wrong with its parts, `cluster` what a Redis Cluster cannot decide together, `unused`
 //! settings without effect.
 
+mod ceilings;
 mod cluster;
 mod conflicts;
 mod unused;
@@ -35,6 +36,7 @@ pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
     redirected_to_itself(raw, policy, server, context);
     held_in_places(raw, policy, context);
     unnamed_hosts(raw, policy, context);
+    ceilings::warn(raw, policy, server, context);
 }
 
 /// Routes for more than one host, under limits that are split by host.

@@ -38,6 +38,7 @@ pub(crate) fn rule(name: &str, scope: Scope) -> Rule {
         settle: None,
         count: Count::All,
         refund_on: Vec::new(),
+        ceiling: false,
         refuse_status: http::StatusCode::TOO_MANY_REQUESTS,
     }
 }

@@ -46,6 +46,7 @@ fn standing(remaining: u64, effective: u64, reset: u64) -> Standing {
         remaining,
         reset: Micros::from_secs(reset),
         effective: Micros::from_secs(effective),
+        window_end: Timestamp::default(),
     }
 }
 

@@ -180,4 +180,5 @@ const UNOWNED_: Standing = Standing {
     remaining: 0,
     reset: Micros::ZERO,
     effective: Micros::ZERO,
+    window_end: Timestamp::from_micros(0),
 };

@@ -35,6 +35,7 @@ impl Builder<'_> {
             ("count", count),
             ("refund_on", refund_on),
             ("follow_upstream", follow),
+            ("ceiling", raw.ceiling.place()),
             ("refuse_status", raw.refuse_status.place()),
         ] {
             clash(

@@ -35,7 +35,13 @@ impl Builder<'_> {
         let place = place.unwrap_or(numbers.place);
         let (terms, adaptive) = match (numbers.rate.get(), numbers.in_flight.get()) {
             (Some(rate), _) => match rate.value {
-                Rate::Unlimited => return self.unlimited(tier, role),
+                Rate::Unlimited => {
+                    if self.is_ceiling() && role == Role::Live {
+                        let label = "it bounds nothing";
+                        self.breaks_ceiling(Some(rate.place), label, "write a rate", context);
+                    }
+                    return self.unlimited(tier, role);
+                }
                 Rate::Per { rate, unit } => {
                     self.check_kind(false, numbers.place, context)?;
                     let align = self.align(place, rate.period, unit, context)?;
@@ -115,6 +121,11 @@ impl Builder<'_> {
         adaptive: Option<(u64, u64)>,
     ) -> Result<Algorithm, Vec<QuotaError>> {
         let made = Algorithm::new(terms)?.settling(settled, terms.shared)?;
+        let made = if self.is_ceiling() {
+            made.ceiling()
+        } else {
+            made
+        };
         if let Some((least, most)) = adaptive {
             return in_flight::InFlight::adaptive(least, most).map(Algorithm::InFlight);
         }

@@ -161,10 +161,10 @@ for _ = 1, input[place - 1] do
     -- It takes on the numbers of its present shape below.
     bucket.turned = not bucket.foreign
   elseif not bucket.foreign then
-    bucket.kind.settle(bucket, input[place + 1], input[place + 2])
+    bucket.kind.settle(bucket, input[place + 1], input[place + 2], input[place + 3])
     bucket.corrected = true
   end
-  place = place + 3
+  place = place + 4
 end
 
 -- Requests are decided in their own, which the bucket takes on when something is drawn.

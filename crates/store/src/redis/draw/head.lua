@@ -9,7 +9,7 @@
 --           for each shape with a calendar its boundaries around now (how many is the seventh of its own numbers),
 --           for each bucket the place of its shape,
 --           count of leases given back, then for each: bucket, id, units left,
---           count of corrections, then for each: bucket, what, units,
+--           count of corrections, then for each: bucket, what, units, the end of the window they are of (or 0),
 --           count of groups, then for each: how many equal requests, count of claims, then bucket, cost, enforced,
 --           count of wishes for a lease, then for each: bucket, id, units wished for, units that requests wait for
 -- answer    one msgpack array: now, for each bucket a count and so many integers (its state before the requests and
@@ -29,8 +29,8 @@ local mark_seconds = 2592000
 local exact = 9007199254740992
 
 local input = unpack_value(ARGV[1])
-if input[1] ~= 3 then
-  return redis.error_reply('TOLLGATE this script speaks version 3 of its arguments')
+if input[1] ~= 4 then
+  return redis.error_reply('TOLLGATE this script speaks version 4 of its arguments')
 end
 local now, me, fingerprint, marked = input[2], input[3], input[4], input[5]
 if now == 0 then

@@ -157,11 +157,12 @@ local stepped = {
       bucket.units = min(bucket.units + gained, shape.burst) - cost - gained
     end
   end,
-  settle = function(bucket, what, units)
+  settle = function(bucket, what, units, window_end)
     local own = bucket.own
+    local gives_back = what == 2 or (what == 6 and boundary(own, bucket.since, 1) == window_end)
     if what == 1 then
       bucket.units = min(max(bucket.units - units, own.floor), bucket.units)
-    elseif what == 2 and (bucket.units >= 0 or own.max_wait == 0) then
+    elseif gives_back and (bucket.units >= 0 or own.max_wait == 0) then
       bucket.units = min(bucket.units + units, own.burst)
       -- A full bucket has no step that runs: the next one starts when units are taken, or when the numbers change.
       if bucket.units >= own.burst then bucket.since = start_of(own, now) end

@@ -10,7 +10,7 @@ use tollgate_limit::Timestamp;
 use tollgate_limit::stepped::CALENDAR_STEPS_MAX;
 
 /// The version of the script's arguments.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
 /// Calendar boundaries in each direction when those of a limit's own numbers were not enough: other
 /// numbers left the bucket in a deeper debt, or the server's clock and ours are windows apart.
 pub(super) const FAR: u64 = 4 * CALENDAR_STEPS_MAX;
@@ -79,8 +79,9 @@ impl RedisLink {
         }
         numbers.push(count(batch.corrections.len()));
         for (bucket, adjust) in &batch.corrections {
-            let (what, units) = adjust.numbers();
-            numbers.extend([i64::from(*bucket), what, signed(units).min(UNITS_MAX)]);
+            let (what, units, moment) = adjust.numbers();
+            let units = signed(units).min(UNITS_MAX);
+            numbers.extend([i64::from(*bucket), what, units, signed(moment.as_micros())]);
         }
         numbers.push(count(batch.groups.len()));
         for group in &batch.groups {
