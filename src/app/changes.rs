@@ -134,6 +134,7 @@ fn limits(policy: &Policy) -> Vec<Item> {
         if let Some(rule) = policy.rules.iter().find(|rule| rule.name == limit.name) {
             parts.push(opaque("per", &rule.scope));
             parts.push(opaque("cost", &rule.cost));
+            parts.push(opaque("prices", &rule.prices));
             parts.extend(settle(rule.settle.as_ref()));
             parts.push(opaque("count", &rule.count));
             parts.push(opaque("refund_on", &rule.refund_on));

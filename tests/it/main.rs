@@ -40,6 +40,7 @@ mod live;
 mod log_level;
 mod matching;
 mod mcp;
+mod money;
 mod neighbours;
 mod openapi;
 mod openapi_decide;

@@ -152,6 +152,7 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
         egress: server.egress,
         resettable: !admin.operators.is_empty(),
         described: (&described, &overrides),
+        prices: validate::prices::prices(raw, context),
     };
     let mut limits = validate::limits::limits(raw, &around, context);
     let domains = validate::domains::domains(rules, files, raw, &mut limits, &around, context);

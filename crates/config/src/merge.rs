@@ -15,6 +15,7 @@ pub(crate) fn merge(into: &mut RawFile, from: RawFile, problems: &mut Problems) 
     once("traces", &mut into.traces, from.traces, problems);
     once("log", &mut into.log, from.log, problems);
     once("address", &mut into.address, from.address, problems);
+    once("prices", &mut into.prices, from.prices, problems);
     once("store", &mut into.store, from.store, problems);
     once("defaults", &mut into.defaults, from.defaults, problems);
     once("responses", &mut into.responses, from.responses, problems);

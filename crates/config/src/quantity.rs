@@ -205,6 +205,19 @@ pub(crate) fn share(text: &str, of: &str) -> Result<u16, Flaw> {
     }
 }
 
+/// Millionths of a decimal number: `2.50` is 2500000. `None`: it is none, has more than six digits
+/// after the point, or is too large.
+pub(crate) fn micro_units(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) || fraction.len() > 6 {
+        return None;
+    }
+    let whole = whole.parse::<u64>().ok()?.checked_mul(1_000_000)?;
+    let fraction = format!("{fraction:0<6}").parse::<u64>().ok()?;
+    whole.checked_add(fraction)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,10 +6,11 @@ use super::context::Context;
 use super::flaw::Flaw;
 use super::forms::parsed;
 use super::problem::nearest;
-use super::quantity::{duration, unit};
+use super::quantity::{duration, micro_units, unit};
 use super::reader::{Node, Read};
 use super::schema::Defs;
 use super::slips;
+use super::validate::prices::is_currency;
 use tollgate_limit::Micros;
 
 /// A rate as written.
@@ -22,9 +23,29 @@ pub(crate) enum Rate {
         rate: tollgate_limit::Rate,
         /// The calendar unit, when the period is one of them.
         unit: Unit,
+        /// The unit of money, of which the units are millionths.
+        currency: Option<Currency>,
     },
     /// No limit, stated explicitly.
     Unlimited,
+}
+
+/// The code of a unit of money.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Currency([u8; 3]);
+
+impl Currency {
+    /// The code at the end of a number, and the number before it.
+    fn after(number: &str) -> Option<(&str, Self)> {
+        let (amount, code) = number.split_at_checked(number.len().checked_sub(3)?)?;
+        let code = is_currency(code).then_some(code)?;
+        Some((amount.trim_end(), Self(code.as_bytes().try_into().ok()?)))
+    }
+
+    /// Its letters.
+    pub(crate) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
 }
 
 /// The name of a rate's period.
@@ -79,6 +100,13 @@ fn read(text: &str) -> Result<Rate, Flaw> {
         return Err(flaw.help(HELP));
     };
     let number = text[..slash].trim_end();
+    if let Some((money, currency)) = Currency::after(number) {
+        let Some(amount) = micro_units(money).filter(|amount| *amount > 0) else {
+            let label = "an amount of money like `50 USD` or `0.25 USD` was expected";
+            return Err(Flaw::new(0, slash, no_rate(), label).help(HELP));
+        };
+        return per(text, slash, amount, Some(currency));
+    }
     let digits: String = number.chars().filter(|c| *c != '_').collect();
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         let label = if number.contains('.') {
@@ -98,6 +126,11 @@ fn read(text: &str) -> Result<Rate, Flaw> {
             "to switch the limit off write mode = \"off\"; for no limit write rate = \"unlimited\"",
         ));
     }
+    per(text, slash, amount, None)
+}
+
+/// A rate of this amount, with the period after the slash.
+fn per(text: &str, slash: usize, amount: u64, currency: Option<Currency>) -> Result<Rate, Flaw> {
     let start = slash + 1;
     let (period, unit) = period(&text[start..]).map_err(|flaw| flaw.shifted(start))?;
     if period == Micros::ZERO {
@@ -105,7 +138,11 @@ fn read(text: &str) -> Result<Rate, Flaw> {
         return Err(Flaw::new(start, text.len(), title, "a period of zero"));
     }
     let rate = tollgate_limit::Rate::new(amount, period);
-    Ok(Rate::Per { rate, unit })
+    Ok(Rate::Per {
+        rate,
+        unit,
+        currency,
+    })
 }
 
 fn period(text: &str) -> Result<(Micros, Unit), Flaw> {
@@ -151,7 +188,7 @@ fn period(text: &str) -> Result<(Micros, Unit), Flaw> {
 }
 
 /// Rates in the schema: a number above zero, and a unit or a duration with units.
-const PATTERN: &str = "^([0-9_]*[1-9][0-9_]* */ *((s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|w|weeks?|months?|us|ms)|([0-9]+[a-z]+)+)|unlimited)$";
+const PATTERN: &str = "^(([0-9_]*[1-9][0-9_]*|[0-9]+(\\.[0-9]{1,6})? *[A-Z]{3}) */ *((s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|w|weeks?|months?|us|ms)|([0-9]+[a-z]+)+)|unlimited)$";
 
 #[cfg(test)]
 mod tests {
@@ -159,7 +196,41 @@ mod tests {
 
     fn per(amount: u64, seconds: u64, unit: Unit) -> Result<Rate, Flaw> {
         let rate = tollgate_limit::Rate::new(amount, Micros::from_secs(seconds));
-        Ok(Rate::Per { rate, unit })
+        let currency = None;
+        Ok(Rate::Per {
+            rate,
+            unit,
+            currency,
+        })
+    }
+
+    #[test]
+    fn rates_in_money_are_millionths() {
+        let money = |text: &str| match rate(text) {
+            Ok(Rate::Per {
+                rate,
+                currency: Some(currency),
+                ..
+            }) => Some((rate.amount, currency.as_str().to_owned())),
+            _ => None,
+        };
+        let usd = |amount| Some((amount, "USD".to_owned()));
+        assert_eq!(money("50 USD/month"), usd(50_000_000));
+        assert_eq!(money("0.25USD / day"), usd(250_000));
+        assert_eq!(money("0.000001 USD/hour"), usd(1));
+        for text in [
+            "0 USD/day",
+            "0.0000001 USD/day",
+            "usd/day",
+            "5 usd/day",
+            "-5 USD/day",
+            "5. USD/day",
+            ".5 USD/day",
+            "1e3 USD/day",
+            "20000000000000 USD/day",
+        ] {
+            assert_eq!(money(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn config_file_with_every_key_is_valid() {
     ]);
     let config = load(home.path()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.policy.routes.len(), 5);
-    assert_eq!(config.policy.rules.len(), 14);
+    assert_eq!(config.policy.rules.len(), 15);
     let placed = |name: &str| {
         let rule = config
             .policy

@@ -413,9 +413,9 @@ impl Gateway {
         if let Some(refusal) = identified.refusal {
             return Err(refusal);
         }
-        context.owes(Owed::new(
-            route.limits.iter().map(|limit| &policy.rules[limit.rule]),
-        ));
+        let owed = Owed::new(route.limits.iter().map(|limit| &policy.rules[limit.rule]));
+        let owed = owed.at_prices(context.claims(), policy);
+        context.owes(owed);
         Ok(Admitted {
             route,
             request_edits: policy.edits(&route.request_headers, &matched, &who, described),

@@ -17,7 +17,8 @@ use http::{HeaderMap, Method, StatusCode};
 use super::{Cause, Credit, Permit};
 use field::{Carrier, FieldScanner};
 use tollgate_policy::claims::number;
-use tollgate_policy::{Count, Rule, Settle, SettleFrom, StatusMatch};
+use tollgate_policy::prices::{PriceIndex, Prices};
+use tollgate_policy::{Claims, Count, Policy, Rule, Settle, SettleFrom, StatusMatch};
 
 /// The charges of one request that its response can still change.
 #[derive(Debug, Default)]
@@ -47,6 +48,8 @@ struct Charge {
     refund_on: Arc<[StatusMatch]>,
     settle: Option<Settle>,
     reading: Reading,
+    /// The prices of a limit that counts money, and the place of the model's; `None`: the dearest.
+    prices: Option<(Arc<Prices>, Option<PriceIndex>)>,
     /// Whether the response is of a kind that states its cost; an error seldom does.
     priced: bool,
     /// The permission to charge less than the estimate, once the response is there.
@@ -84,12 +87,32 @@ impl Owed {
                 count: rule.count.clone(),
                 refund_on: rule.refund_on.as_slice().into(),
                 settle: rule.settle.clone(),
+                prices: (rule.prices.as_ref()).map(|its| (Arc::clone(&its.prices), None)),
                 reading: Reading::BrokenOff,
                 priced: false,
                 credit: None,
             })
             .collect();
         Self { charges }
+    }
+
+    /// The same, at the prices of the models that the request asks for. They are kept until the
+    /// response is settled: another file changes nothing for it.
+    #[must_use]
+    pub fn at_prices(mut self, claims: &Claims, policy: &Policy) -> Self {
+        for drawn in claims
+            .charges()
+            .iter()
+            .filter(|drawn| drawn.price.is_some())
+        {
+            let name = &policy.rules[drawn.rule].name;
+            let mut charges = self.charges.iter_mut();
+            let charge = charges.find(|charge| charge.name == *name);
+            if let Some((_, model)) = charge.and_then(|charge| charge.prices.as_mut()) {
+                *model = drawn.price;
+            }
+        }
+        self
     }
 
     /// Whether nothing is open.
@@ -232,7 +255,7 @@ impl Charge {
             Reading::Field(scanner) => {
                 streamed = scanner.is_stream();
                 let done = scanner.is_done();
-                let told = settle.stated(&scanner.finish());
+                let told = settle.stated(&scanner.finish(), self.prices.as_ref());
                 // What an unfinished stream has stated is less than the cost.
                 if streamed && !done && settle.ends_streams() {
                     self.credit = None;

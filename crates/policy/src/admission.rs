@@ -4,6 +4,8 @@
 //! ones: both draw from limits by address and for everyone. These limits also decide before a
 //! signature is verified, because verification costs far more.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 
 use super::identity::{IdentityReason, IdentityRefusal};
@@ -44,7 +46,10 @@ impl Policy {
         }
         let Err(refusal) = self.identify_known_into(who, matched, request, now) else {
             self.claims_into(claims, matched, who, headers, body);
-            return Claimed::Complete;
+            return match self.unpriced(claims) {
+                Some(refusal) => Claimed::Refused(refusal),
+                None => Claimed::Complete,
+            };
         };
         self.place_into(who, matched, request, now);
         self.claims_into(claims, matched, who, headers, body);
@@ -93,7 +98,19 @@ impl Policy {
         *claims = Claims::default();
         let body = sent(request, length);
         self.claims_into(claims, matched, who, request.headers, body);
-        Ok(())
+        self.unpriced(claims).map_or(Ok(()), Err)
+    }
+
+    /// The refusal of a request for a model without a price; the claims are then those of limits
+    /// that count such refusals.
+    fn unpriced(&self, claims: &mut Claims) -> Option<IdentityRefusal> {
+        let rule = self.rules.get(claims.unpriced?)?;
+        let refusal = IdentityRefusal {
+            identity: Arc::clone(&rule.name),
+            reason: IdentityReason::ModelUnknown,
+        };
+        claims.retain_counting(self, refusal.status());
+        Some(refusal)
     }
 }
 

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::body::BodyFacts;
 use super::identity::{Caller, Evidence, IdentityRefusal, Resolved};
 use super::plan::Plan;
+use super::prices::PriceIndex;
 use super::{Cost, Policy, Rule, Sought};
 use tollgate_limit::key::is_within_share;
 use tollgate_limit::{Algorithm, Claim, KeyBytes, Limit, Mode};
@@ -58,6 +59,8 @@ pub struct Claims {
     /// By the plan's scopes; empty where an identity is skipped, and then no charge uses it.
     keys: SmallVec<[KeyBytes; 2]>,
     charges: SmallVec<[Charge; 3]>,
+    /// A limit, by index in [`Policy::rules`], that refuses the model of the request.
+    pub(super) unpriced: Option<usize>,
 }
 
 /// One limit a request is charged on.
@@ -71,6 +74,8 @@ pub struct Charge {
     pub cost: u64,
     /// Whether its refusal refuses the request.
     pub enforced: bool,
+    /// The price of the model that the request asks for.
+    pub price: Option<PriceIndex>,
     key: usize,
 }
 
@@ -137,6 +142,7 @@ impl Claims {
             limit: limit.index,
             cost,
             enforced: is_enforced(limit, &caller.key),
+            price: None,
             key: 0,
         };
         claims.push(named, limit, charge);
@@ -152,6 +158,8 @@ impl Claims {
                 |known: &&mut Charge| known.limit == charge.limit && self.keys[known.key] == *key;
             if let Some(known) = self.charges.iter_mut().find(same) {
                 known.cost = known.cost.saturating_add(charge.cost);
+                // Two models: their response costs the dearest price.
+                known.price = known.price.filter(|price| charge.price == Some(*price));
                 continue;
             }
             self.keys.push(key.clone());
@@ -213,6 +221,7 @@ impl Claims {
             limit,
             cost,
             enforced,
+            price: None,
             key,
         });
         self.charges.len() - 1
@@ -317,8 +326,13 @@ impl Plan {
             if limit.mode == Mode::Off {
                 continue;
             }
-            let cost = rule.price(limit, charge.cost.as_ref(), headers, body);
             let enforced = is_enforced(limit, key);
+            let price = rule.prices.as_ref().map(|prices| prices.of(body));
+            if let (Some(None), true) = (price, enforced) {
+                claims.unpriced = Some(charge.rule);
+                continue;
+            }
+            let cost = rule.price(limit, charge.cost.as_ref(), headers, body);
             claims.push(
                 rule,
                 limit,
@@ -327,6 +341,7 @@ impl Plan {
                     limit: limit.index,
                     cost,
                     enforced,
+                    price: price.flatten(),
                     key: charge.scope,
                 },
             );
@@ -380,7 +395,10 @@ impl Rule {
         }
         match (self.estimate(), cost) {
             (Some(estimate), _) => estimate.saturating_mul(body.calls()),
-            (None, Cost::Body(cost)) => cost.units(body),
+            (None, Cost::Body(cost)) => match &self.prices {
+                Some(prices) => prices.reserve(cost, body),
+                None => cost.units(body),
+            },
             (None, cost) => cost.units(headers, body).saturating_mul(body.calls()),
         }
     }

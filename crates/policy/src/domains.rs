@@ -76,8 +76,8 @@ struct Node {
 }
 
 /// A value with `*`: the texts between.
-#[derive(Debug, PartialEq, Eq)]
-struct Pattern(Vec<Box<str>>);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pattern(Vec<Box<str>>);
 
 /// The rule of a descriptor.
 #[derive(Debug)]
@@ -221,13 +221,17 @@ impl Values {
 }
 
 impl Pattern {
-    fn new(value: &str) -> Self {
+    pub(super) fn new(value: &str) -> Self {
         Self(value.split('*').map(Box::from).collect())
     }
 
     /// Whether `value` begins with the first text, ends with the last, and has the others between
     /// them in order.
-    fn matches(&self, value: &str) -> bool {
+    pub(super) fn matches(&self, value: &str) -> bool {
+        // Without `*` there is one text, and no other value matches.
+        if let [text] = self.0.as_slice() {
+            return **text == *value;
+        }
         let [first, middle @ .., last] = self.0.as_slice() else {
             return false;
         };

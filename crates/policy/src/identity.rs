@@ -115,12 +115,16 @@ pub enum IdentityReason {
     /// The key can be read in more than one way: 400.
     #[error("the key is ambiguous: given twice, or not decodable")]
     Ambiguous,
+    /// The request asks for a model without a price, and the limit refuses such requests: 400. The
+    /// refusal names the limit.
+    #[error("the model has no price")]
+    ModelUnknown,
 }
 
 impl IdentityReason {
     /// Whether the request itself is malformed (400) instead of unauthorised (401).
     pub const fn is_malformed(self) -> bool {
-        matches!(self, Self::Ambiguous)
+        matches!(self, Self::Ambiguous | Self::ModelUnknown)
     }
 }
 
@@ -129,6 +133,7 @@ crate::labels! {
         Self::Missing => "identity_missing",
         Self::Unknown => "identity_unknown",
         Self::Ambiguous => "identity_ambiguous",
+        Self::ModelUnknown => "model_unknown",
     } and {
         Self::Token(why) => why.label(),
         Self::Unverified => "token_unverified",

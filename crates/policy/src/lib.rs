@@ -29,6 +29,7 @@ mod netset;
 pub mod path;
 pub mod pattern;
 mod plan;
+pub mod prices;
 mod responses;
 pub mod route;
 pub mod router;

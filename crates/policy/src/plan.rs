@@ -174,6 +174,9 @@ impl Plan {
             {
                 numbers.extend(cost.members());
             }
+            if let Some(prices) = &rule.prices {
+                asked = asked.and(wanted.ask(&prices.model)?);
+            }
         }
         if route.refusal == Some(RefusalBody::JsonRpc) {
             asked = asked.and(wanted.ask_calls()?);

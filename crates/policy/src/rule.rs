@@ -7,6 +7,7 @@ use http::StatusCode;
 
 use super::body::BodyFacts;
 use super::claims::SentBody;
+use super::prices::{ModelPrices, PriceIndex, Prices};
 use super::usage::Usage;
 use tollgate_limit::Limit;
 
@@ -31,6 +32,8 @@ pub struct Rule {
     pub cost: Cost,
     /// How the cost is corrected from the response.
     pub settle: Option<Settle>,
+    /// The prices by which its units are money: then a cost that the body says is tokens of output.
+    pub prices: Option<ModelPrices>,
     /// Which requests count.
     pub count: Count,
     /// Response statuses (of the upstream or our own 502/504) after which the charge is given back.
@@ -222,11 +225,18 @@ pub struct Settle {
 
 impl Settle {
     /// The cost that the body states by these numbers at the paths of its [`Usage`]; `None`: it
-    /// states none.
-    pub fn stated(&self, numbers: &[Option<u64>]) -> Option<u64> {
-        match &self.from {
-            SettleFrom::Json(usage) => usage.units(numbers),
-            SettleFrom::Header(_) | SettleFrom::Bytes { .. } => None,
+    /// states none. With prices it is money: by the price at that place, otherwise by the dearest.
+    pub fn stated(
+        &self,
+        numbers: &[Option<u64>],
+        prices: Option<&(Arc<Prices>, Option<PriceIndex>)>,
+    ) -> Option<u64> {
+        match (&self.from, prices) {
+            (SettleFrom::Json(usage), Some((prices, model))) => {
+                prices.of_response(*model, usage, numbers)
+            }
+            (SettleFrom::Json(usage), None) => usage.units(numbers),
+            (SettleFrom::Header(_) | SettleFrom::Bytes { .. }, _) => None,
         }
     }
 

@@ -6,6 +6,7 @@ mod edits;
 mod explained;
 pub(crate) mod fixtures;
 mod preflights;
+mod prices;
 mod scopes;
 
 use std::collections::BTreeMap;

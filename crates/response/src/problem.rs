@@ -98,6 +98,9 @@ impl Problem {
     /// The body is no JSON, and something in it must be known.
     pub const BODY_MALFORMED: Self =
         Self::MALFORMED.saying("The body of the request is not valid JSON in UTF-8.");
+    /// The model of the request has no price.
+    pub const MODEL_UNKNOWN: Self =
+        Self::MALFORMED.saying("The body of the request names no model that has a price here.");
     /// The body says something twice, or in a form that servers read differently.
     pub const BODY_AMBIGUOUS: Self = Self::MALFORMED
         .saying("A value in the body of the request is given twice, or has no single meaning.");
@@ -384,6 +387,7 @@ impl Problem {
     pub const fn unidentified(reason: IdentityReason) -> Self {
         match reason {
             IdentityReason::Ambiguous => Self::AMBIGUOUS_KEY,
+            IdentityReason::ModelUnknown => Self::MODEL_UNKNOWN,
             IdentityReason::Missing => Self::KEY_MISSING,
             IdentityReason::Unknown => Self::KEY_UNKNOWN,
             IdentityReason::Token(_) | IdentityReason::Unverified => Self::TOKEN,

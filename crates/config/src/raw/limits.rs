@@ -20,7 +20,7 @@ use tollgate_policy::usage::{Preset, TokenKind};
 table! {
     /// A limit: its numbers, the owners of its buckets, and its behaviour when a bucket is used up. Exactly one of `rate` and `in_flight` is written.
     RawLimit {
-        /// Units per period, such as `100/minute`, `10/10s` or `5000/day`; `unlimited` sets no bound. The periods are `second`, `minute`,
+        /// Units per period, such as `100/minute`, `10/10s` or `5000/day`, or money, such as `50 USD/month`; `unlimited` sets no bound. The periods are `second`, `minute`,
         /// `hour`, `day`, `week`, `month` (calendar windows only) and durations.
         rate: Rate => "100/minute",
         /// The most at once (`token_bucket` and `interval` only). Default: the number of the rate, which admits up to twice as much
@@ -43,6 +43,11 @@ table! {
         cost: Cost = 1 => { json = "max_tokens", default = 1000, max = 30000, plus = "body_bytes" },
         /// Charges an estimate, or reserves the most that `cost` says, and corrects it to the cost that the response states.
         settle: Settlement => { from = "json:usage.total_tokens", estimate = 500 },
+        /// Makes its units money, in millionths of the unit of `[prices]`: the member of the request's body that names the model. The rate is
+        /// then written in money, such as `50 USD/month`, `settle` states tokens, and `cost` the most tokens of output that a request may ask for.
+        prices: Text => "json:model",
+        /// How a request for a model without a price is treated, if `prices` is written: `refuse` (400), or the name of the price that applies.
+        unknown_model: Text = "refuse" => "refuse",
         /// Which requests count: `all`, `failures` (401 and 403), or a list of response statuses like `["401", "5xx"]`. All others are
         /// given back.
         count: Counted = "all" => "failures",

@@ -5,6 +5,7 @@ mod decide;
 mod domains;
 mod identities;
 mod limits;
+mod prices;
 mod routes;
 mod server;
 mod store;
@@ -16,6 +17,7 @@ pub use decide::*;
 pub use domains::*;
 pub(crate) use identities::*;
 pub(crate) use limits::*;
+pub(crate) use prices::*;
 pub(crate) use routes::*;
 pub use server::*;
 pub use store::*;
@@ -56,6 +58,8 @@ table! {
         tiers: Named<Named<ShortOr<super::rate::Rate, RawTier>>> => { pro = { search = "1000/minute" } },
         /// Limits, by name. Routes refer to them in `limits`.
         limits: Named<RawLimit> => { per_caller = { rate = "100/minute", burst = 20, per = "address" } },
+        /// What the tokens of language models cost, for limits that count money.
+        prices: RawPrices => { currency = "USD", models = { "gpt-4o*" = { input = "2.50", output = "10" } } },
         /// The store that several gateways share. Without it every gateway counts for itself.
         store: RawStore => { kind = "redis", url = "redis://127.0.0.1:6379/0", when_down = "local_share", key_secret = "${TOLLGATE_KEY_SECRET}" },
         /// The services that requests are forwarded to, by name.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::{per, when_down};
 use tollgate_limit::lease::Terms;
 use tollgate_limit::{Algorithm, Limit, Mode, OnFailover, Placement, WhenDown};
+use tollgate_policy::prices::ModelPrices;
 use tollgate_policy::{Cost, Count, Policy, Rule, Settle, SettleFrom, StatusMatch};
 
 pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
@@ -36,7 +37,15 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
         text.push_str("    a ceiling: nothing ever exceeds it\n");
     }
     if let Some(cost) = cost(&rule.cost) {
-        let _ = writeln!(text, "    a request costs {cost}");
+        let output = if rule.prices.is_some() {
+            " tokens of output"
+        } else {
+            ""
+        };
+        let _ = writeln!(text, "    a request costs {cost}{output}");
+    }
+    if let Some(its) = &rule.prices {
+        priced(rule, its, text);
     }
     if let Some(settle) = &rule.settle {
         let from = match &settle.from {
@@ -81,6 +90,40 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
                 OnFailover::Drain => "every bucket starts empty",
             }
         );
+    }
+}
+
+/// A limit that counts money.
+fn priced(rule: &Rule, its: &ModelPrices, text: &mut String) {
+    let currency = &its.prices.currency;
+    let amount = rule
+        .live
+        .algorithm
+        .quota()
+        .map_or(0, |quota| quota.rate.amount);
+    let _ = writeln!(
+        text,
+        "    counts money: a unit is a millionth of a {currency}, {amount} units are {}",
+        money(amount, currency)
+    );
+    let unknown = match its.unknown.and_then(|place| its.prices.get(place)) {
+        Some(price) => format!("costs as `{}`", price.name),
+        None => "is refused with 400".to_owned(),
+    };
+    let _ = writeln!(
+        text,
+        "    the price is that of the model in {}; a model without a price {unknown}",
+        its.model.words()
+    );
+}
+
+/// Micro-units of money in words.
+fn money(units: u64, currency: &str) -> String {
+    let (whole, part) = (units / 1_000_000, units % 1_000_000);
+    let part = format!("{part:06}");
+    match part.trim_end_matches('0') {
+        "" => format!("{whole} {currency}"),
+        part => format!("{whole}.{part:0<2} {currency}"),
     }
 }
 

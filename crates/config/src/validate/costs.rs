@@ -119,6 +119,8 @@ pub(crate) struct Settlement {
     /// The places of `estimate` and `max`; `None`: it is not written.
     pub(crate) estimate: Option<Place>,
     pub(crate) max: Option<Place>,
+    /// The place of `weights`.
+    pub(crate) weights: Option<Place>,
 }
 
 impl Read for Settlement {
@@ -158,6 +160,7 @@ impl Read for Settlement {
             },
             estimate: raw.estimate.place(),
             max: raw.max.place(),
+            weights: raw.weights.place(),
         })
     }
 

@@ -45,6 +45,7 @@ pub(crate) fn overrides(rates: &[Rate], context: &Context<'_>) -> Vec<At<Written
         value: Written::Per {
             rate: *rate,
             unit: Unit::Span,
+            currency: None,
         },
         place: place(index).unwrap_or_default(),
     };

@@ -13,7 +13,7 @@ mod tiers;
 use std::sync::Arc;
 
 use super::costs::{self, Amounts};
-use super::{check_name, entries_of, leases};
+use super::{check_name, entries_of, leases, prices};
 use crate::context::Context;
 use crate::rate::{Rate, Unit};
 use crate::raw::{RawAlign, RawFile, RawLimit, RawTier, RawWindow};
@@ -24,6 +24,7 @@ use tiers::Tier;
 use tollgate_limit::{
     Algorithm, Kind, Limit, Micros, Mode, Placement, Role, Timestamp, UNITS_MAX, WhenDown,
 };
+use tollgate_policy::prices::Prices;
 use tollgate_policy::{Count, Rule, Scope, ScopePart};
 
 /// The limits of a file, compiled.
@@ -57,6 +58,8 @@ pub(crate) struct Surroundings<'s> {
     pub(crate) egress: bool,
     /// Whether operators may fill buckets.
     pub(crate) resettable: bool,
+    /// `[prices]`.
+    pub(crate) prices: Option<Arc<Prices>>,
     /// The limits that decide about descriptors, and the rates that a request may ask for instead
     /// of theirs.
     pub(crate) described: (&'s [&'s str], &'s [At<Rate>]),
@@ -113,6 +116,7 @@ pub(crate) fn window_of_clock(
     let rate = Rate::Per {
         rate,
         unit: Unit::Span,
+        currency: None,
     };
     let raw = RawLimit {
         rate: Field::Here(name.with(rate)),
@@ -215,12 +219,14 @@ impl Builder<'_> {
             )
         });
         let (cost, count, refund_on) = (raw.cost(), raw.count().value, raw.refund_on().value);
+        let prices = prices::of_limit(raw, self.around.prices.as_ref(), context);
         let place = raw.cost.place().unwrap_or(self.raw.place);
-        costs::check_payable(&self.name.value, &cost, place, &amounts, context);
+        let checked = prices::in_money(cost.clone(), prices.as_ref());
+        costs::check_payable(&self.name.value, &checked, place, &amounts, context);
         if let Some(at) = raw.settle.get() {
             match at.settle.estimate {
                 Some(estimate) => costs::check_estimate(estimate, at.place, &amounts, context),
-                None => costs::check_reservation(at, &cost, context),
+                None => costs::check_reservation(at, &checked, context),
             }
         }
         // A client that disconnects while held in the process gives its place back.
@@ -253,6 +259,7 @@ impl Builder<'_> {
             ceiling,
             cost: cost.value,
             settle,
+            prices,
             count,
             refund_on,
             refuse_status: raw.refuse_status().value,

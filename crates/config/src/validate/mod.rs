@@ -13,6 +13,7 @@ pub(crate) mod limits;
 pub(crate) mod listener;
 pub(crate) mod operators;
 pub(crate) mod responses;
+pub(crate) mod prices;
 pub(crate) mod routes;
 pub(crate) mod server;
 pub(crate) mod service;

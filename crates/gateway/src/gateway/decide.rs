@@ -189,6 +189,7 @@ impl RecordedDraw {
         let charged = |rule: &usize| charges.iter().any(|one| one.rule == *rule);
         let rules = (0..policy.rules.len()).filter(charged);
         let owed = Owed::new(rules.map(|rule| &policy.rules[rule]));
+        let owed = owed.at_prices(context.claims(), policy);
         context.owes(owed);
         gateway.keep_open(context, slot, deciding.permit_expiry)
     }

@@ -69,7 +69,8 @@ impl Passage {
     pub(super) fn owe(&mut self) {
         let policy = &self.snapshot.policy;
         let limits = policy.routes[self.route].limits.iter();
-        self.owed = Owed::new(limits.map(|limit| &policy.rules[limit.rule]));
+        let owed = Owed::new(limits.map(|limit| &policy.rules[limit.rule]));
+        self.owed = owed.at_prices(&self.claims, policy);
     }
 
     /// Records the head of the service's response, and adds the quota headers. Returns the passage

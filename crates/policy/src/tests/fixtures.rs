@@ -36,6 +36,7 @@ pub(crate) fn rule(name: &str, scope: Scope) -> Rule {
         scope,
         cost: Cost::Fixed(1),
         settle: None,
+        prices: None,
         count: Count::All,
         refund_on: Vec::new(),
         ceiling: false,

@@ -4,7 +4,7 @@
 use super::Builder;
 use crate::calendar;
 use crate::context::Context;
-use crate::rate::{Rate, Unit};
+use crate::rate::{Currency, Rate, Unit};
 use crate::raw::{InFlight, RawAlign, RawTier, RawWindow};
 use crate::source::{At, Place};
 use crate::validate::costs::Amounts;
@@ -42,7 +42,12 @@ impl Builder<'_> {
                     }
                     return self.unlimited(tier, role);
                 }
-                Rate::Per { rate, unit } => {
+                Rate::Per {
+                    rate,
+                    unit,
+                    currency,
+                } => {
+                    self.check_money(currency, place, context)?;
                     self.check_kind(false, numbers.place, context)?;
                     let align = self.align(place, rate.period, unit, context)?;
                     let warm_up = self.raw.warm_up().value;
@@ -95,6 +100,39 @@ impl Builder<'_> {
                 None
             }
         }
+    }
+
+    /// A rate in money is for a limit that counts money, and such a limit has no other rate.
+    fn check_money(
+        &self,
+        currency: Option<Currency>,
+        place: Place,
+        context: &mut Context<'_>,
+    ) -> Option<()> {
+        let counted = self.raw.prices.place().is_some();
+        let known = self.around.prices.as_ref().map(|prices| &*prices.currency);
+        let problem = match (currency.as_ref().map(Currency::as_str), known) {
+            (None, _) if !counted => return Some(()),
+            (Some(written), Some(known)) if counted && written == known => return Some(()),
+            // This was reported.
+            (Some(_), None) if counted => return None,
+            (None, _) => context.error(
+                "the rate of a limit with `prices` is money",
+                place,
+                "the unit of money is missing",
+            ),
+            (Some(_), _) if !counted => context.error(
+                "a rate in money is for a limit with `prices`",
+                place,
+                "`prices` is missing",
+            ),
+            (Some(_), known) => {
+                let label = format!("`[prices]` is in {}", known.unwrap_or("another"));
+                context.error("a limit counts the money of `[prices]`", place, label)
+            }
+        };
+        problem.help("write rate = \"50 USD/month\" and prices = \"json:model\"");
+        None
     }
 
     /// What a set of numbers has in common with the limit's others.

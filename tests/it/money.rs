@@ -1,0 +1,164 @@
+//! Budgets of money: the gateway of the book's page, with its file, in front of a model that speaks
+//! both formats.
+
+use serde_json::{Value, json};
+
+use crate::harness::client::Answer;
+use crate::harness::llm::{End, Tokens};
+use crate::harness::{Connection, Gateway, Llm, eventually, repository, servers::Postgres};
+
+/// The file of the page, with these servers.
+fn page(model: &Llm) -> String {
+    let path = repository().join("docs/src/do/llm-gateway.md");
+    let text = std::fs::read_to_string(path).expect("the page");
+    let start = text.find("```toml\n").expect("its file") + "```toml\n".len();
+    let end = start + text[start..].find("```").expect("its end");
+    let mut file = text[start..end].to_owned();
+    for provider in ["https://api.openai.com", "https://api.anthropic.com"] {
+        assert!(file.contains(provider));
+        file = file.replace(provider, &model.url());
+    }
+    let store = "postgres://tollgate@127.0.0.1:5432/tollgate";
+    assert!(file.contains(store));
+    file = file.replace(store, "${DATABASE_URL}");
+    file.replace(
+        "[server]\n",
+        "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 2\n",
+    )
+}
+
+fn body(model: &str, stream: bool) -> Value {
+    let mut body = json!({"model": model, "max_tokens": 30_000, "stream": stream,
+        "messages": [{"role": "user", "content": "Say token."}]});
+    if stream {
+        body["stream_options"] = json!({"include_usage": true});
+    }
+    body
+}
+
+fn send(connection: &mut Connection, path: &str, key: &str, body: &Value) {
+    let body = body.to_string();
+    connection.send(format!(
+        "POST {path} HTTP/1.1\r\nHost: x\r\n{key}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+}
+
+fn ask(gateway: &Gateway, path: &str, key: &str, body: &Value) -> Answer {
+    let mut connection = gateway.connect();
+    send(&mut connection, path, key, body);
+    connection.answer("POST")
+}
+
+/// What the responses have cost so far, in millionths.
+fn spent(gateway: &Gateway) -> u64 {
+    let metrics = gateway.admin_get("/metrics").text();
+    let start = "tollgate_limit_settled_units_total{limit=\"budget\"";
+    let lines = metrics.lines().filter(|line| line.starts_with(start));
+    let units = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+    units.sum()
+}
+
+const ACME: &str = "Authorization: Bearer acme-key";
+
+#[test]
+fn money_gateway_of_the_book_charges_what_both_formats_state_and_never_exceeds_its_budget() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&[]);
+    let url = server.url();
+    let model = Llm::start(|call| {
+        let untold = call.body["user"] == "untold";
+        let tokens = Tokens {
+            input: 600,
+            cached_input: 400,
+            cache_write: 0,
+            output: 70,
+            reasoning: 30,
+        };
+        (tokens, if untold { End::Untold } else { End::Whole })
+    });
+    let file = page(&model);
+    let gateway = Gateway::start_with_environment(&file, move |name| {
+        Some(match name {
+            "DATABASE_URL" => url.clone(),
+            "TOLLGATE_KEY_SECRET" => "sixteen-or-more-characters".to_owned(),
+            "OPENAI_API_KEY" => "of-openai".to_owned(),
+            "ANTHROPIC_API_KEY" => "of-anthropic".to_owned(),
+            _ => return None,
+        })
+    });
+    let mut expected = 0;
+    // 600 x 2.50 + 400 x 1.25 + 100 x 10; 600 x 0.15 + 400 x 0.075 + 100 x 0.60; 600 x 3 + 400 x 0.30 + 100 x 15.
+    for (path, name, cost) in [
+        ("/v1/chat/completions", "gpt-4o", 3_000),
+        ("/v1/responses", "gpt-4o-2024-08-06", 3_000),
+        ("/v1/responses", "gpt-4o-mini", 180),
+        ("/v1/messages", "claude-sonnet-4-5", 3_420),
+    ] {
+        for stream in [false, true] {
+            let key = match path {
+                "/v1/messages" => "X-Api-Key: acme-key",
+                _ => ACME,
+            };
+            let answer = ask(&gateway, path, key, &body(name, stream));
+            assert_eq!(answer.status, 200, "{path}: {answer:?}");
+            expected += cost;
+            eventually("it is settled", || spent(&gateway) >= expected);
+            assert_eq!(spent(&gateway), expected, "{path} {name} {stream}");
+        }
+    }
+    let seen = model.upstream().seen();
+    assert_eq!(seen[0].header("authorization"), Some("Bearer of-openai"));
+    let last = seen.last().expect("a request");
+    assert_eq!(last.header("x-api-key"), Some("of-anthropic"));
+    // No price, no request.
+    let answer = ask(&gateway, "/v1/responses", ACME, &body("o9-ultra", false));
+    assert_eq!(answer.status, 400, "{answer:?}");
+    assert!(answer.text().contains("price"), "{answer:?}");
+    assert_eq!(model.upstream().seen().len(), seen.len());
+
+    // Another price reaches only later requests.
+    model.hold();
+    let mut under_way = gateway.connect();
+    send(
+        &mut under_way,
+        "/v1/chat/completions",
+        ACME,
+        &body("gpt-4o", true),
+    );
+    under_way.until("data: ");
+    let dearer = file.replace("input = \"2.50\"", "input = \"5.00\"");
+    let dearer = dearer.replace("50 USD/month", "0.40 USD/month");
+    gateway.reload(&dearer).expect("a good file");
+    model.release();
+    under_way.until("[DONE]");
+    expected += 3_000;
+    eventually("it is settled", || spent(&gateway) >= expected);
+    assert_eq!(
+        spent(&gateway),
+        expected,
+        "at the price it was admitted with"
+    );
+
+    // 0.30 USD are reserved for what may be written, and kept: a second time they are not there.
+    let mut untold = body("gpt-4o", true);
+    untold["user"] = json!("untold");
+    let answer = ask(&gateway, "/v1/chat/completions", ACME, &untold);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let answer = ask(&gateway, "/v1/chat/completions", ACME, &untold);
+    assert_eq!(answer.status, 402, "{answer:?}");
+    let lab = "Authorization: Bearer lab-key";
+    let answer = ask(
+        &gateway,
+        "/v1/chat/completions",
+        lab,
+        &body("gpt-4o", false),
+    );
+    assert_eq!(answer.status, 200, "another tenant has its own: {answer:?}");
+    expected += 600 * 5 + 400 * 5 / 4 + 1_000;
+    eventually("it is settled", || spent(&gateway) >= expected);
+    assert_eq!(spent(&gateway), expected, "at the price of the new file");
+}
