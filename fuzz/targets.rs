@@ -701,6 +701,7 @@ static POLICY: LazyLock<Policy> = LazyLock::new(|| {
         pattern: Pattern::parse(pattern).expect("a pattern"),
         target: Target::Echo,
         limits: limits.map(|rule| RouteLimit { rule, cost: None }).collect(),
+        over_limit: Vec::new(),
         strip_prefix: None,
         add_prefix: None,
         request_headers: HeaderEdits::default(),

@@ -211,6 +211,7 @@ fn routes(policy: &Policy) -> Vec<Item> {
         let parts = vec![
             readable("target", target),
             readable("limits", format!("[{}]", limits.join(", "))),
+            opaque("over_limit", &route.over_limit),
             opaque("response", own),
             opaque("cost", costs),
             opaque("headers to match", &route.pattern.headers),

@@ -244,6 +244,25 @@ fn tell(to: &mut String, policy: &Policy, told: &Explanation, known: &Known) -> 
     for story in &told.limits {
         limit(to, policy, story, known)?;
     }
+    for (over, stories) in policy.routes[*taken]
+        .over_limit
+        .iter()
+        .zip(&told.over_limit)
+    {
+        let upstream = &policy.upstreams[over.upstream].name;
+        let names = over
+            .instead_of
+            .iter()
+            .map(|rule| &*policy.rules[*rule].name);
+        let names = names.collect::<Vec<_>>().join(" or ");
+        writeln!(
+            to,
+            "over       where {names} refuses, {upstream} takes it, charged on:"
+        )?;
+        for story in stories {
+            limit(to, policy, story, known)?;
+        }
+    }
     Ok(())
 }
 

@@ -15,10 +15,10 @@ use http::header::{HOST, HeaderMap, HeaderValue};
 use tollgate_config::settings::{Sent, TestCase};
 use tollgate_limit::{Claim, Micros};
 use tollgate_limiter::settle::Owed;
-use tollgate_limiter::{Cause, Decision};
+use tollgate_limiter::{Cause, Decision, Denied};
 use tollgate_policy::claims::body_length;
 use tollgate_policy::route::Target;
-use tollgate_policy::{Identified, Peer, Policy};
+use tollgate_policy::{Claims, Identified, Peer, Policy};
 use tollgate_replay::{Response, Simulation};
 
 /// The result of a test.
@@ -65,6 +65,11 @@ pub(super) fn run(policy: &Policy, test: &TestCase) -> Verdict {
         number(expect.refused),
         number(Some(tally.refused)),
     );
+    compare(
+        "admitted over the limit",
+        number(expect.over_limit),
+        number(Some(tally.over_limit)),
+    );
     // The value that a caller receives: whole seconds, rounded up.
     let wait = |wait: Option<Micros>| wait.map(|wait| format!("{}s", wait.ceil_secs()));
     compare(
@@ -90,6 +95,7 @@ pub(super) fn run(policy: &Policy, test: &TestCase) -> Verdict {
 struct Tally {
     allowed: u64,
     refused: u64,
+    over_limit: u64,
     retry_after: Option<Micros>,
     status: Option<u16>,
     limit: Option<String>,
@@ -160,6 +166,63 @@ fn one(
     if let Some(status) = unidentified {
         claims.retain_counting(policy, status);
     }
+    let route = &policy.routes[matched.route];
+    let mut target = 0;
+    let mut soonest: Option<(Claims, Denied)> = None;
+    let mut permit = loop {
+        let denied = match draw(simulation, &claims) {
+            Some(Decision::Allow(permit)) => break permit,
+            Some(Decision::Deny(denied)) => denied,
+            Some(Decision::Unavailable(_)) | None => {
+                return Err("a limit of this test cannot be decided in the process".into());
+            }
+        };
+        let next = route.over_limit.get(target);
+        let passes =
+            unidentified.is_none() && next.is_some_and(|over| denied.passes_on(&claims, over));
+        let known = soonest.as_ref();
+        if known.is_none_or(|(_, known)| denied.ends_before(known)) {
+            soonest = Some((claims.clone(), denied));
+        }
+        if !passes {
+            if let Some((claims, denied)) = soonest {
+                tally.refuse(policy, &claims, &denied);
+            }
+            return Ok(());
+        }
+        target += 1;
+        let body = body_length(&headers);
+        claims = policy.claims_of_target(target, &matched, &who, &headers, body);
+    };
+    if let Some(status) = unidentified {
+        // The charge stays.
+        permit.forwarded();
+        tally.status = Some(status.as_u16());
+        return Ok(());
+    }
+    tally.allowed += 1;
+    tally.over_limit += u64::from(target > 0);
+    tally.status = None;
+    let answered = match &route.target {
+        Target::Fixed { status, .. } | Target::Redirect { status, .. } => {
+            StatusCode::from_u16(*status).ok()
+        }
+        Target::Upstream(_) | Target::Echo | Target::Service => None,
+    };
+    let limits = route.limits_of(target).iter();
+    let owed = Owed::new(limits.map(|limit| &policy.rules[limit.rule]));
+    let response = Response {
+        status: answered.unwrap_or(sent.answered),
+        cause: Cause::Upstream,
+        sent: None,
+        whole: true,
+    };
+    simulation.hold(permit, owed, sent.lasting.0, response);
+    Ok(())
+}
+
+/// The decision about these claims.
+fn draw(simulation: &Simulation, claims: &Claims) -> Option<Decision> {
     let list: Vec<Claim<'_>> = claims
         .charges()
         .iter()
@@ -172,48 +235,20 @@ fn one(
             )
         })
         .collect();
-    match simulation.check(&list) {
-        Some(Decision::Allow(mut permit)) => {
-            if let Some(status) = unidentified {
-                // The charge stays.
-                permit.forwarded();
-                tally.status = Some(status.as_u16());
-                return Ok(());
-            }
-            tally.allowed += 1;
-            tally.status = None;
-            let route = &policy.routes[matched.route];
-            let answered = match &route.target {
-                Target::Fixed { status, .. } | Target::Redirect { status, .. } => {
-                    StatusCode::from_u16(*status).ok()
-                }
-                Target::Upstream(_) | Target::Echo | Target::Service => None,
-            };
-            let owed = Owed::new(route.limits.iter().map(|limit| &policy.rules[limit.rule]));
-            let response = Response {
-                status: answered.unwrap_or(sent.answered),
-                cause: Cause::Upstream,
-                sent: None,
-                whole: true,
-            };
-            simulation.hold(permit, owed, sent.lasting.0, response);
-            Ok(())
-        }
-        Some(Decision::Deny(denied)) => {
-            tally.refused += 1;
-            let refused = denied.contents(&claims, policy);
-            tally.status = Some(if denied.sheds_load(&claims, &policy.limits) {
-                503
-            } else {
-                refused.problem().status.as_u16()
-            });
-            tally.retry_after = refused.retry_after;
-            tally.limit = refused.violated.first().map(ToString::to_string);
-            Ok(())
-        }
-        Some(Decision::Unavailable(_)) | None => {
-            Err("a limit of this test cannot be decided in the process".into())
-        }
+    simulation.check(&list)
+}
+
+impl Tally {
+    fn refuse(&mut self, policy: &Policy, claims: &Claims, denied: &Denied) {
+        self.refused += 1;
+        let refused = denied.contents(claims, policy);
+        self.status = Some(if denied.sheds_load(claims, &policy.limits) {
+            503
+        } else {
+            refused.problem().status.as_u16()
+        });
+        self.retry_after = refused.retry_after;
+        self.limit = refused.violated.first().map(ToString::to_string);
     }
 }
 

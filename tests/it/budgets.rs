@@ -202,7 +202,8 @@ fn json_rpc_refusal_repeats_the_id_of_each_call() {
         );
     }
     assert_eq!(gateway.get("/").status, 429);
-    let twice = post(&gateway, "/", json, r#"{"id":1,"id":2,"method":"m"}"#);
+    let fresh = Gateway::start(CALLS);
+    let twice = post(&fresh, "/", json, r#"{"id":1,"id":2,"method":"m"}"#);
     assert_eq!(twice.status, 400, "servers read a repeated id differently");
     // In the log and the metrics these are refusals like others, with the HTTP status that was sent.
     eventually("the log has the five JSON-RPC errors", || {

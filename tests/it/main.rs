@@ -47,6 +47,7 @@ mod openapi_decide;
 mod operators;
 #[cfg(feature = "otlp")]
 mod otlp;
+mod over_limit;
 mod page;
 mod overrides;
 mod overrides_hostile;

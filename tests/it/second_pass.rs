@@ -34,6 +34,14 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("log_level::", "runs the program"),
     ("openapi::", "asks the admin listener"),
     ("otlp::", "asks the admin listener"),
+    (
+        "over_limit::over_limit_next_target",
+        "asks the admin listener",
+    ),
+    (
+        "over_limit::over_limit_is_told",
+        "asks the listener for decisions",
+    ),
     ("page::", "asks the admin listener"),
     ("process::", "runs the program"),
     ("restart::", "runs the program"),

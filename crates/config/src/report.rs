@@ -10,7 +10,7 @@ use super::settings::{AccessLog, StoreKind, Topology};
 use limits::{cost, limit};
 use tollgate_limit::{Algorithm, WhenDown};
 use tollgate_policy::identity::{Source, WhenMissing, WhenUnknown};
-use tollgate_policy::route::{Route, Target};
+use tollgate_policy::route::{Route, RouteLimit, Target};
 use tollgate_policy::{Policy, Rule, Scope};
 
 /// A valid configuration in words; its warnings are in [`Config::warnings`].
@@ -144,8 +144,34 @@ fn route(index: usize, policy: &Policy, text: &mut String) {
         Target::Fixed { status, .. } => format!("a fixed {status}"),
         Target::Redirect { status, .. } => format!("a redirect ({status})"),
     };
-    let limits: Vec<String> = route
-        .limits
+    let limits = charged(&route.limits, policy);
+    let pattern = route.pattern.to_string();
+    let named = if pattern == *route.name {
+        pattern
+    } else {
+        format!("{pattern} ({})", route.name)
+    };
+    let _ = writeln!(text, "  {named} -> {target}: {limits}");
+    idle(route, policy, text);
+    for over in &route.over_limit {
+        let names: Vec<&str> = over
+            .instead_of
+            .iter()
+            .map(|rule| &*policy.rules[*rule].name)
+            .collect();
+        let _ = writeln!(
+            text,
+            "    where {} refuses -> {}: {}",
+            names.join(" or "),
+            policy.upstreams[over.upstream].name,
+            charged(&over.limits, policy)
+        );
+    }
+}
+
+/// The limits that a request to one target is charged on.
+fn charged(limits: &[RouteLimit], policy: &Policy) -> String {
+    let limits: Vec<String> = limits
         .iter()
         .map(|limit| {
             let name = &policy.rules[limit.rule].name;
@@ -155,19 +181,11 @@ fn route(index: usize, policy: &Policy, text: &mut String) {
             }
         })
         .collect();
-    let limits = if limits.is_empty() {
+    if limits.is_empty() {
         "no limit".to_owned()
     } else {
         limits.join(" + ")
-    };
-    let pattern = route.pattern.to_string();
-    let named = if pattern == *route.name {
-        pattern
-    } else {
-        format!("{pattern} ({})", route.name)
-    };
-    let _ = writeln!(text, "  {named} -> {target}: {limits}");
-    idle(route, policy, text);
+    }
 }
 
 /// What reservations hold at most, where a concurrency limit bounds the requests under way.

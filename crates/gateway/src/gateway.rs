@@ -10,6 +10,7 @@ mod decide;
 mod descriptors;
 mod identify;
 mod judge;
+mod over_limit;
 mod own;
 mod read_body;
 mod request_context;
@@ -39,6 +40,7 @@ use super::headers::RequestHeaders;
 use super::recent::{Drawing, Recent, Recorder};
 use super::refusals::{RefusalWriter, Refusals};
 use super::rejection::Rejection;
+use over_limit::Matched;
 use read_body::ReadAhead;
 use request_context::RequestContext;
 use tollgate_limiter::Cause;
@@ -390,9 +392,12 @@ impl Gateway {
         } else {
             request.body().size_hint().exact()
         };
-        let identified = self
-            .identify(snapshot, &matched, described, length, &mut who, context)
-            .await?;
+        let asking = Matched {
+            matched: &matched,
+            described,
+            length,
+        };
+        let identified = self.identify(snapshot, asking, &mut who, context).await?;
         context.set_caller(&who);
         *edits = policy.edits(&route.response_headers, &matched, &who, described);
         if let Some(numbers) = &snapshot.recorded_as
@@ -408,19 +413,37 @@ impl Gateway {
             };
             self.side.recorder.record(numbers, policy, &request);
         }
-        self.judge(snapshot, context, identified.store_error)
-            .await?;
+        if identified.refusal.is_none() && !route.over_limit.is_empty() {
+            let judged =
+                self.judge_targets(snapshot, asking, &who, context, identified.store_error);
+            Box::pin(judged).await?;
+        } else {
+            self.judge(snapshot, context, identified.store_error)
+                .await?;
+        }
         if let Some(refusal) = identified.refusal {
             return Err(refusal);
         }
-        let owed = Owed::new(route.limits.iter().map(|limit| &policy.rules[limit.rule]));
+        let limits = route.limits_of(context.target()).iter();
+        let owed = Owed::new(limits.map(|limit| &policy.rules[limit.rule]));
         let owed = owed.at_prices(context.claims(), policy);
         context.owes(owed);
+        let over_limit = route.over_limit(context.target());
         Ok(Admitted {
             route,
             request_edits: policy.edits(&route.request_headers, &matched, &who, described),
-            next: next(policy, &matched, &who, described, target, request),
-            caller: balance_hash(policy, route, &who, described),
+            next: match over_limit {
+                Some(over) if !target.last_hop => Next::Forward(over.upstream),
+                _ => next(policy, &matched, &who, described, target, request),
+            },
+            caller: balance_hash(
+                policy,
+                over_limit
+                    .map(|over| over.upstream)
+                    .or(route.target.upstream()),
+                &who,
+                described,
+            ),
         })
     }
 
@@ -581,15 +604,12 @@ fn describe<'r, B>(
 /// the upstream does not balance by it.
 fn balance_hash(
     policy: &Policy,
-    route: &Route,
+    upstream: Option<usize>,
     who: &Identified,
     described: &Descriptor<'_>,
 ) -> u64 {
-    let hashes = matches!(
-        &route.target,
-        Target::Upstream(upstream) if policy.upstreams[*upstream].balance == Balance::IdentityHash
-    );
-    if !hashes {
+    let hashes = |upstream: usize| policy.upstreams[upstream].balance == Balance::IdentityHash;
+    if !upstream.is_some_and(hashes) {
         return 0;
     }
     let mut hasher = siphasher::sip::SipHasher13::new();

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::{Denied, Permit};
 use tollgate_limit::{Algorithm, Limit, Micros, Role, Standing, Verdict};
+use tollgate_policy::route::OverLimit;
 use tollgate_policy::{Charge, Claims, Policy};
 use tollgate_response::Refused;
 use tollgate_response::quota_headers::Fact;
@@ -152,6 +153,22 @@ impl Denied {
                     Verdict::Deny { retry_after: None }
                 ) && !matches!(limit.algorithm, Algorithm::InFlight(_))
             }),
+        }
+    }
+
+    /// Whether the request passes on to the next target of its route: a limit refuses that this
+    /// target replaces. A block by an operator is for all targets.
+    pub fn passes_on(&self, claims: &Claims, over: &OverLimit) -> bool {
+        let replaced = |place: usize| over.instead_of.contains(&claims.charges()[place].rule);
+        !self.is_blocked() && self.refused().any(replaced)
+    }
+
+    /// Whether a lone caller that retries is admitted earlier by this refusal's limits than by
+    /// those of `other`, another target's. The refusal that ends first is the one that is sent.
+    pub fn ends_before(&self, other: &Self) -> bool {
+        match (self.retry_after(), other.retry_after()) {
+            (Some(this), Some(other)) => this < other,
+            (this, other) => this.is_some() && other.is_none(),
         }
     }
 

@@ -115,7 +115,7 @@ impl Policy {
 }
 
 /// The body of a request: what was read of it, or its announced length.
-fn sent<'r>(request: &Descriptor<'r>, length: Option<u64>) -> SentBody<'r> {
+pub fn sent<'r>(request: &Descriptor<'r>, length: Option<u64>) -> SentBody<'r> {
     SentBody {
         length: request.body.map_or(length, BodyFacts::length),
         facts: request.body,

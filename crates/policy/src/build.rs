@@ -8,7 +8,7 @@ use super::address::AddressPolicy;
 use super::body::{BodySettings, Wanted};
 use super::identity::{Identity, Source, WhenMissing};
 use super::json::PATHS_MAX;
-use super::plan::Plan;
+use super::plan::{Plan, TARGETS_MAX};
 use super::route::{Route, Target};
 use super::router::{RouteConflict, Router};
 use super::upstream::Upstream;
@@ -82,6 +82,12 @@ pub enum BuildError {
         route: usize,
         /// Its claims.
         claims: usize,
+    },
+    /// A route has more targets than one request is tried on.
+    #[error("route {route} has more than {TARGETS_MAX} targets")]
+    TooManyTargets {
+        /// The route.
+        route: usize,
     },
     /// An identity uses a segment that a route does not capture.
     #[error("identity {identity} is made of `path:{name}`, but route {route} has no `{{{name}}}`")]
@@ -199,6 +205,15 @@ impl Policy {
                         what: format!("upstream {upstream}"),
                     });
                 }
+                let over_limit = route.over_limit.iter().map(|over| over.upstream);
+                if let Some(upstream) = over_limit.max()
+                    && upstream >= upstreams.len()
+                {
+                    errors.push(BuildError::Dangling {
+                        route: index,
+                        what: format!("upstream {upstream}"),
+                    });
+                }
                 if !keeps_slashes && route.pattern.has_encoded_slash() {
                     errors.push(BuildError::EncodedSlash { route: index });
                 }
@@ -258,7 +273,7 @@ fn deciding<'p>(
     let costs = costs.chain(
         routes
             .iter()
-            .flat_map(|route| &route.limits)
+            .flat_map(Route::all_limits)
             .filter_map(|limit| limit.cost.as_ref()),
     );
     let costs = costs.filter_map(|cost| match cost {

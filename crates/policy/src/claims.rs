@@ -300,9 +300,10 @@ impl Plan {
         }
     }
 
-    /// Adds the charges of a request with this body.
+    /// Adds the charges of a request with this body to one of the route's targets.
     pub(super) fn claims(
         &self,
+        target: usize,
         policy: &Policy,
         who: &Identified,
         headers: &HeaderMap,
@@ -317,7 +318,7 @@ impl Plan {
                 .keys
                 .push(KeyBytes::from_slice(key.as_deref().unwrap_or_default()));
         }
-        for charge in &self.charges {
+        for charge in self.charges.iter().filter(|charge| charge.is_of(target)) {
             let rule = &policy.rules[charge.rule];
             let limit = rule.variant(who.numbers());
             let Some(key) = &who.keys[charge.scope] else {

@@ -47,6 +47,8 @@ pub struct Explanation {
     pub tier: Option<Arc<str>>,
     /// The route's limits in its order, each followed by its candidate.
     pub limits: Vec<LimitStory>,
+    /// The limits of each later target of the route (`over_limit`), in their order.
+    pub over_limit: Vec<Vec<LimitStory>>,
 }
 
 /// The result of a route.
@@ -173,6 +175,7 @@ impl Policy {
             exempt: false,
             tier: None,
             limits: Vec::new(),
+            over_limit: Vec::new(),
         };
         let Some(matched) = matched else { return told };
         let captures = self.routes[matched.route]
@@ -191,7 +194,10 @@ impl Policy {
             Ok(who) => {
                 told.exempt = who.exempt;
                 told.tier = who.tier().cloned();
-                told.limits = self.limit_stories(&matched, &who, request, body);
+                let later = 1..=self.routes[matched.route].over_limit.len();
+                let stories = |target| self.limit_stories(target, &matched, &who, request, body);
+                told.limits = stories(0);
+                told.over_limit = later.map(stories).collect();
             }
             Err(refusal) => told.refusal = Some(refusal),
         }
@@ -253,13 +259,14 @@ impl Policy {
 
     fn limit_stories(
         &self,
+        target: usize,
         matched: &Match<'_>,
         who: &Identified,
         request: &Descriptor<'_>,
         body: SentBody<'_>,
     ) -> Vec<LimitStory> {
         let mut stories = Vec::new();
-        for of_route in &self.routes[matched.route].limits {
+        for of_route in self.routes[matched.route].limits_of(target) {
             let rule = &self.rules[of_route.rule];
             let key = self.plans[matched.route].key_of(of_route.rule, who);
             let candidate = rule.candidate.as_ref().map(|limit| (limit, true));

@@ -50,7 +50,7 @@ use route::{Route, Router};
 use tollgate_limit::Limit;
 use upstream::Upstream;
 
-pub use admission::Claimed;
+pub use admission::{Claimed, sent};
 pub use body::{Asked, BodyFacts, BodyFlaw, BodyReading, BodySettings, Wanted, check_query};
 pub use build::{BuildError, PolicyParts};
 pub use claims::{Charge, Claims, Identified, SentBody};
@@ -62,6 +62,7 @@ pub use identity::{IdentityReason, IdentityRefusal};
 pub use lookalikes::{Guarded, drop_lookalikes, has_underscore, looks_like};
 pub use lookup::{LookupError, Sought};
 pub use path::Malformed;
+pub use plan::TARGETS_MAX;
 pub use responses::{Dialect, REFUSAL_PLACEHOLDERS, RefusalBody, Reset, Responses};
 pub use router::{Found, Match};
 pub use rule::{BodyCost, Cost, Count, Rule, Scope, ScopePart, Settle, SettleFrom, StatusMatch};
@@ -336,7 +337,23 @@ impl Policy {
         headers: &HeaderMap,
         body: impl Into<SentBody<'b>>,
     ) {
-        self.plans[matched.route].claims(self, who, headers, body.into(), claims);
+        self.plans[matched.route].claims(0, self, who, headers, body.into(), claims);
+    }
+
+    /// What the request draws from if it goes to this target of its route: 0 is the route's own, 1
+    /// the first of [`Route::over_limit`].
+    pub fn claims_of_target<'b>(
+        &self,
+        target: usize,
+        matched: &Match<'_>,
+        who: &Identified,
+        headers: &HeaderMap,
+        body: impl Into<SentBody<'b>>,
+    ) -> Claims {
+        let mut claims = Claims::default();
+        let plan = &self.plans[matched.route];
+        plan.claims(target, self, who, headers, body.into(), &mut claims);
+        claims
     }
 
     /// The identities, by index, that a request of the route with this index may be resolved by:

@@ -33,7 +33,19 @@ pub(super) struct PlannedCharge {
     pub(super) rule: usize,
     pub(super) scope: usize,
     pub(super) cost: Option<Cost>,
+    /// The targets of the route whose requests are charged, a bit for each.
+    targets: u8,
 }
+
+impl PlannedCharge {
+    /// Whether requests to this target of the route are charged.
+    pub(super) const fn is_of(&self, target: usize) -> bool {
+        target < TARGETS_MAX && self.targets & (1 << target) != 0
+    }
+}
+
+/// The most targets of a route, its own included.
+pub const TARGETS_MAX: usize = 8;
 
 impl PlannedScope {
     /// The key of a caller under this scope; `None` when one of its identities is skipped.
@@ -88,38 +100,17 @@ impl Plan {
             scopes: Vec::new(),
             charges: Vec::new(),
         };
-        let mut claims = 0;
-        for limit in &route.limits {
-            let Some(rule) = rules.get(limit.rule) else {
-                errors.push(BuildError::Dangling {
-                    route: index,
-                    what: format!("limit {}", limit.rule),
-                });
-                continue;
-            };
-            if plan.charges.iter().any(|charge| charge.rule == limit.rule) {
-                errors.push(BuildError::LimitTwice {
-                    route: index,
-                    rule: limit.rule,
-                });
-                continue;
-            }
-            if rule.is_off() {
-                continue;
-            }
-            claims += 1 + usize::from(rule.candidate.is_some());
-            let scope = plan.scope(&rule.scope);
-            plan.charges.push(PlannedCharge {
-                rule: limit.rule,
-                scope,
-                cost: limit.cost.clone(),
-            });
+        if route.over_limit.len() >= TARGETS_MAX {
+            errors.push(BuildError::TooManyTargets { route: index });
         }
-        if claims > CLAIMS_MAX {
-            errors.push(BuildError::TooManyClaims {
-                route: index,
-                claims,
-            });
+        for target in 0..=route.over_limit.len().min(TARGETS_MAX - 1) {
+            let claims = plan.charge(index, route, target, rules, errors);
+            if claims > CLAIMS_MAX {
+                errors.push(BuildError::TooManyClaims {
+                    route: index,
+                    claims,
+                });
+            }
         }
         for placeholder in templates(route).flat_map(Template::placeholders) {
             match placeholder {
@@ -152,6 +143,55 @@ impl Plan {
             None => errors.push(BuildError::BodyAsked { route: index }),
         }
         plan
+    }
+
+    /// Adds the limits of one of the route's targets; returns the number of buckets that a request
+    /// to it draws from.
+    fn charge(
+        &mut self,
+        index: usize,
+        route: &Route,
+        target: usize,
+        rules: &[Rule],
+        errors: &mut Vec<BuildError>,
+    ) -> usize {
+        let mut claims = 0;
+        for limit in route.limits_of(target) {
+            let Some(rule) = rules.get(limit.rule) else {
+                errors.push(BuildError::Dangling {
+                    route: index,
+                    what: format!("limit {}", limit.rule),
+                });
+                continue;
+            };
+            let mut charges = self.charges.iter();
+            if charges.any(|charge| charge.rule == limit.rule && charge.is_of(target)) {
+                errors.push(BuildError::LimitTwice {
+                    route: index,
+                    rule: limit.rule,
+                });
+                continue;
+            }
+            if rule.is_off() {
+                continue;
+            }
+            claims += 1 + usize::from(rule.candidate.is_some());
+            let same = |charge: &&mut PlannedCharge| {
+                charge.rule == limit.rule && charge.cost == limit.cost
+            };
+            if let Some(charge) = self.charges.iter_mut().find(same) {
+                charge.targets |= 1 << target;
+                continue;
+            }
+            let scope = self.scope(&rule.scope);
+            self.charges.push(PlannedCharge {
+                rule: limit.rule,
+                scope,
+                cost: limit.cost.clone(),
+                targets: 1 << target,
+            });
+        }
+        claims
     }
 
     /// What is asked of the body of a request on this route; `None`: too much is asked of bodies.

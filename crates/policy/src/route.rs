@@ -19,6 +19,8 @@ pub struct Route {
     pub target: Target,
     /// Its limits, by index in [`super::Policy::rules`], with the cost if the route overrides it.
     pub limits: Vec<RouteLimit>,
+    /// The targets of requests that these limits refuse, in the order in which they are tried.
+    pub over_limit: Vec<OverLimit>,
     /// A path prefix removed before forwarding.
     pub strip_prefix: Option<String>,
     /// A path prefix added before forwarding (after stripping).
@@ -34,6 +36,26 @@ pub struct Route {
 }
 
 impl Route {
+    /// The limits that a request to one of its targets is charged on; 0 is its own target, 1 the
+    /// first of `over_limit`.
+    pub fn limits_of(&self, target: usize) -> &[RouteLimit] {
+        match self.over_limit(target) {
+            Some(over) => &over.limits,
+            None => &self.limits,
+        }
+    }
+
+    /// The target with this number, unless it is the route's own.
+    pub fn over_limit(&self, target: usize) -> Option<&OverLimit> {
+        self.over_limit.get(target.checked_sub(1)?)
+    }
+
+    /// The limits of all of its targets, those of its own target first. A limit of several targets
+    /// is there several times.
+    pub fn all_limits(&self) -> impl Iterator<Item = &RouteLimit> {
+        (0..=self.over_limit.len()).flat_map(|target| self.limits_of(target))
+    }
+
     /// The method of a request as a part of a bucket's key. The classes are the methods that the
     /// route lists and the standard names; every other method is `other`. HEAD counts as GET,
     /// because a route for GET also takes HEAD.
@@ -66,6 +88,19 @@ pub struct RouteLimit {
     pub cost: Option<super::Cost>,
 }
 
+/// A target that takes requests which limits of the target before it refuse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverLimit {
+    /// The limits whose refusal passes a request on to this target, by index in
+    /// [`super::Policy::rules`]. Any other limit refuses a request for all targets.
+    pub instead_of: Vec<usize>,
+    /// The upstream, by index in [`super::Policy::upstreams`].
+    pub upstream: usize,
+    /// The limits that its requests are charged on: its own, and those of the target before it that
+    /// it does not replace.
+    pub limits: Vec<RouteLimit>,
+}
+
 /// The target of a route's requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -91,6 +126,16 @@ pub enum Target {
         /// Its Location, a template.
         location: Template,
     },
+}
+
+impl Target {
+    /// The upstream, if it is one.
+    pub const fn upstream(&self) -> Option<usize> {
+        match self {
+            Self::Upstream(upstream) => Some(*upstream),
+            _ => None,
+        }
+    }
 }
 
 /// Changes to headers: removals first, then settings.

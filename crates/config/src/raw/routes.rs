@@ -29,6 +29,9 @@ table! {
         /// The limits that a request is charged on, all together or none: names, or tables with a cost. An empty list is no limit.
         /// Default: `defaults.limits`.
         limits: Vec<At<ShortOr<Text, RawRouteLimit>>> => ["search", { limit = "total", cost = 2 }],
+        /// Where requests go that limits of the route refuse: another upstream with limits of its own, or a list of these, which are tried in
+        /// order.
+        over_limit: OneOrMany<RawOverLimit> => { instead_of = "month", upstream = "cheaper", limits = ["cheap_month"] },
         /// A path prefix that is removed before the request is forwarded.
         strip_prefix: Text => "/v1",
         /// A path prefix that is added before the request is forwarded, after `strip_prefix`.
@@ -78,6 +81,19 @@ table! {
         @required("{ limit = \"search\", cost = 2 }") limit: Text => "search",
         /// What a request costs on this route. Default: the limit's own cost.
         cost: Cost => 2,
+    }
+}
+
+table! {
+    /// An upstream that takes requests which limits of the route refuse. The requests are forwarded unchanged.
+    RawOverLimit {
+        /// The limits whose refusal passes a request on to this upstream, and which it is not charged on then. Every other limit of the
+        /// route is charged for this upstream, too, and refuses a request for all of them.
+        @required("instead_of = \"month\" names the limits of the route that this upstream replaces") instead_of: OneOrMany<Text> => ["month"],
+        /// The upstream: its name, or a URL.
+        @required("upstream = \"cheaper\"") upstream: Text => "cheaper",
+        /// The limits that requests to this upstream are charged on, beside those of the route that it does not replace.
+        limits: Vec<At<ShortOr<Text, RawRouteLimit>>> = [] => ["cheap_month"],
     }
 }
 

@@ -31,6 +31,8 @@ settings! {
         allowed: Option<u64> => 20,
         /// Number of requests refused by a limit.
         refused: Option<u64> => 1,
+        /// Number of requests admitted on another target of their route (`over_limit`).
+        over_limit: Option<u64> => 5,
         /// The `Retry-After` of the last refusal, in whole seconds, rounded up.
         retry_after: Option<Micros> => "2s",
         /// The status of the last response, where it is the gateway's own (404, 401, 429).

@@ -5,6 +5,7 @@
 
 mod edits;
 mod matching;
+mod over_limit;
 mod target;
 
 pub(crate) use matching::{BodyPattern, HeaderPattern, MethodText};
@@ -121,6 +122,7 @@ fn route(
             }
         }
     }
+    let over_limit = over_limit::over_limit(at, limits.as_deref(), raw, known, upstreams, context);
     let pattern = pattern?;
     let name = at
         .name
@@ -131,6 +133,7 @@ fn route(
         pattern,
         target: target?,
         limits: limits?,
+        over_limit: over_limit?,
         strip_prefix,
         add_prefix,
         request_headers,
@@ -173,6 +176,17 @@ fn limits(
     } else {
         list_of(&at.limits)
     };
+    let made = named_limits(list, raw, known, context)?;
+    check_claims(&made, at.limits.place().unwrap_or(at.place), known, context).then_some(made)
+}
+
+/// The limits of a list.
+fn named_limits(
+    list: &[At<ShortOr<Text, RawRouteLimit>>],
+    raw: &RawFile,
+    known: &Known<'_>,
+    context: &mut Context<'_>,
+) -> Option<Vec<RouteLimit>> {
     let mut made: Vec<RouteLimit> = Vec::new();
     let mut seen: Vec<(&str, Place)> = Vec::new();
     let mut whole = true;
@@ -232,16 +246,25 @@ fn limits(
         let cost = cost.map(|cost| cost.value.clone());
         made.push(RouteLimit { rule, cost });
     }
-    let claims: usize = made
+    whole.then_some(made)
+}
+
+/// Whether one draw can decide about these limits.
+fn check_claims(
+    limits: &[RouteLimit],
+    place: Place,
+    known: &Known<'_>,
+    context: &mut Context<'_>,
+) -> bool {
+    let claims: usize = limits
         .iter()
         .map(|limit| 1 + usize::from(known.limits.rules[limit.rule].candidate.is_some()))
         .sum();
-    if claims > tollgate_limit::CLAIMS_MAX {
-        let most = tollgate_limit::CLAIMS_MAX;
+    let most = tollgate_limit::CLAIMS_MAX;
+    if claims > most {
         let title = format!("a route is charged on more than {most} limits");
         let label = format!("{claims}, candidates among them");
-        context.error(title, at.limits.place().unwrap_or(at.place), label);
-        return None;
+        context.error(title, place, label);
     }
-    whole.then_some(made)
+    claims <= most
 }

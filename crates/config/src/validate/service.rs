@@ -23,6 +23,7 @@ pub(crate) fn warn(raw: &RawFile, context: &mut Context<'_>) {
             ("`upstream`", route.upstream.place()),
             ("`respond`", route.respond.place()),
             ("`redirect`", route.redirect.place()),
+            ("`over_limit`", route.over_limit.place()),
         ];
         for (name, place) in responds {
             idle(name, place, "the service responds itself", context);

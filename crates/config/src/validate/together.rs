@@ -42,7 +42,7 @@ pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
 /// Routes for more than one host, under limits that are split by host.
 fn unnamed_hosts(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     for (route, written) in policy.routes.iter().zip(list_of(&raw.routes)) {
-        let by_host = route.limits.iter().map(|limit| &policy.rules[limit.rule]).find(
+        let by_host = route.all_limits().map(|limit| &policy.rules[limit.rule]).find(
             |rule| matches!(&rule.scope, Scope::Identities(parts) if parts.contains(&ScopePart::Host)),
         );
         if let (Some(rule), false) = (by_host, matches!(route.pattern.host, HostPattern::Exact(_)))

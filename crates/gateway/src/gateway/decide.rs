@@ -9,7 +9,7 @@ use http_body::Body as _;
 use super::request_context::{Closing, RequestContext};
 use super::{Gateway, HeldSnapshot, Snapshot, checks, describe, respond};
 use crate::body::{Guarded, ResponseBody};
-use crate::decide::{Original, PERMIT, PermitId, Permits, Slot};
+use crate::decide::{Original, PERMIT, PermitId, Permits, Slot, UPSTREAM};
 use crate::forward::Forwarded;
 use crate::framing;
 use crate::headers::{HeaderSet, RequestHeaders};
@@ -54,6 +54,9 @@ impl Gateway {
         match permitted {
             Ok(permit) => {
                 let mut response = Response::new(ResponseBody::Empty);
+                if let Some(upstream) = context.passed_on_to() {
+                    response.headers_mut().insert(UPSTREAM, upstream);
+                }
                 if let Some(id) = permit {
                     let id = HeaderValue::from_str(&id.to_string()).expect("hexadecimal digits");
                     response.headers_mut().insert(PERMIT, id);

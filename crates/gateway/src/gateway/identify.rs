@@ -1,13 +1,13 @@
 //! Identifies the caller, and derives from it the buckets a request draws from.
 
 use tollgate_limiter::Look;
-use tollgate_policy::route::Match;
-use tollgate_policy::{Claimed, Descriptor, Identified};
+use tollgate_policy::{Claimed, Identified};
 use tollgate_store::StoreError;
 
+use super::Gateway;
+use super::over_limit::{Matched, RefusedTargets};
 use super::request_context::RequestContext;
 use super::snapshot::Snapshot;
-use super::{Gateway, judge};
 use crate::rejection::Rejection;
 
 /// The result of identifying the caller.
@@ -21,23 +21,25 @@ pub(super) struct Identification {
 
 impl Gateway {
     /// Identifies `who` sends the request and records the claims ([`tollgate_policy::Claimed`]).
-    /// `length` is the length of the request's body.
     pub(super) async fn identify(
         &self,
         snapshot: &Snapshot,
-        matched: &Match<'_>,
-        described: &Descriptor<'_>,
-        length: Option<u64>,
+        request: Matched<'_, '_, '_>,
         who: &mut Identified,
         context: &mut RequestContext,
     ) -> Result<Identification, Rejection> {
         let (policy, now) = (&snapshot.policy, context.seconds());
+        let Matched {
+            matched,
+            described,
+            length,
+        } = request;
         let into = (&mut *who, context.claims_mut());
         let refusal = match policy.claim(into, matched, described, length, now) {
             Claimed::Complete => return Ok(Identification::default()),
             Claimed::Refused(refusal) => (refusal, None),
             Claimed::Unverified => {
-                let store_error = Box::pin(look(snapshot, context)).await?;
+                let store_error = Box::pin(look(snapshot, context, request, who)).await?;
                 let into = (who, context.claims_mut());
                 match policy.claim_verified(into, matched, described, length, now) {
                     Err(refusal) => (refusal, store_error),
@@ -58,21 +60,32 @@ impl Gateway {
     }
 }
 
-/// Checks whether the limits would admit the request, without drawing from them. Returns the error
-/// of the shared store if it did not answer.
+/// Checks whether the limits of some target of the route would admit the request, without drawing
+/// from them. Returns the error of the shared store if it did not answer.
 async fn look(
     snapshot: &Snapshot,
     context: &mut RequestContext,
+    request: Matched<'_, '_, '_>,
+    who: &Identified,
 ) -> Result<Option<StoreError>, Rejection> {
-    let claims = context.claims().list(&snapshot.policy);
-    if claims.is_empty() {
-        return Ok(None);
+    let policy = &snapshot.policy;
+    let mut refused = RefusedTargets::default();
+    let store_error = loop {
+        let claims = context.claims().list(policy);
+        if claims.is_empty() {
+            break None;
+        }
+        let look = snapshot.limiter.look(&claims, context.at()).await;
+        drop(claims);
+        match look {
+            Look::Open => break None,
+            Look::Unavailable(error) => break Some(error),
+            Look::Denied(denied) => refused.pass_on(policy, request, who, context, denied)?,
+        }
+    };
+    if context.target() > 0 {
+        // The request is decided about from its route's own target on.
+        context.set_target(0, request.claims(policy, who, 0));
     }
-    let look = snapshot.limiter.look(&claims, context.at()).await;
-    drop(claims);
-    match look {
-        Look::Open => Ok(None),
-        Look::Unavailable(error) => Ok(Some(error)),
-        Look::Denied(denied) => Err(judge::denial(context, denied)),
-    }
+    Ok(store_error)
 }

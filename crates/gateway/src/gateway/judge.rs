@@ -20,6 +20,17 @@ impl Gateway {
         context: &mut RequestContext,
         store_error: Option<StoreError>,
     ) -> Result<(), Rejection> {
+        let drawn = self.draw_claims(snapshot, context, store_error).await?;
+        drawn.map_err(|denied| denial(context, denied))
+    }
+
+    /// The same; the inner error is the refusal by limits.
+    pub(super) async fn draw_claims(
+        &self,
+        snapshot: &Snapshot,
+        context: &mut RequestContext,
+        store_error: Option<StoreError>,
+    ) -> Result<Result<(), Denied>, Rejection> {
         let now = context.at();
         let claims = context.claims().list(&snapshot.policy);
         let (decision, decided) = match snapshot.limiter.try_check(&claims, now) {
@@ -45,9 +56,9 @@ impl Gateway {
                     Box::pin(wait_counted(&self.side.clock, due, &self.side.held)).await;
                 }
                 context.keep_charges();
-                Ok(())
+                Ok(Ok(()))
             }
-            Decision::Deny(denied) => Err(denial(context, denied)),
+            Decision::Deny(denied) => Ok(Err(denied)),
             Decision::Unavailable(unavailable) => Err(Rejection::StoreDown {
                 limit: unavailable.limit,
             }),

@@ -50,6 +50,8 @@ pub(super) struct RequestContext {
     route: Option<usize>,
     caller: Option<Arc<Caller>>,
     claims: Claims,
+    /// The target of the route that the claims are for: 0 is its own.
+    target: usize,
     /// The JSON-RPC calls that a refusal must answer one by one.
     calls: Option<Box<Calls>>,
     judged: Judged,
@@ -99,6 +101,7 @@ impl RequestContext {
             route: None,
             caller: None,
             claims: Claims::default(),
+            target: 0,
             calls: None,
             judged: Judged::Not,
             store_micros: None,
@@ -188,6 +191,30 @@ impl RequestContext {
 
     pub(super) fn claims(&self) -> &Claims {
         &self.claims
+    }
+
+    /// The target of the route that the claims are for: 0 is its own.
+    pub(super) fn target(&self) -> usize {
+        self.target
+    }
+
+    /// Puts the claims of another target of the route in place of those that it returns.
+    pub(super) fn set_target(&mut self, target: usize, claims: Claims) -> Claims {
+        self.target = target;
+        std::mem::replace(&mut self.claims, claims)
+    }
+
+    /// The name of the upstream that takes the request in place of its route's own target.
+    pub(super) fn passed_on_to(&self) -> Option<HeaderValue> {
+        let policy = &self.snapshot.policy;
+        let over = policy.routes[self.route?].over_limit(self.target)?;
+        HeaderValue::from_str(&policy.upstreams[over.upstream].name).ok()
+    }
+
+    /// Counts that another target of the route takes the request.
+    pub(super) fn count_passed_on(&self) {
+        let route = self.snapshot.labels.route(self.route);
+        self.side.metrics.passed_on(route);
     }
 
     /// Records how long the store took to answer.

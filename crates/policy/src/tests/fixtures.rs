@@ -92,6 +92,7 @@ pub(crate) fn route(pattern: &str, limits: &[usize]) -> Route {
             .iter()
             .map(|&rule| RouteLimit { rule, cost: None })
             .collect(),
+        over_limit: Vec::new(),
         strip_prefix: None,
         add_prefix: None,
         request_headers: HeaderEdits::default(),

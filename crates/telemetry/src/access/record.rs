@@ -79,6 +79,8 @@ pub struct Record<'r> {
     pub retry_after_micros: Option<u64>,
     /// The upstream it was sent to; empty: none.
     pub upstream: &'r Escaped,
+    /// The target of its route that its charges are for; 0: the route's own.
+    pub over_limit: u64,
     /// Its `User-Agent`, as sent.
     pub user_agent: &'r [u8],
     /// Its `Referer`, as sent.
@@ -156,6 +158,9 @@ impl Record<'_> {
         field(into, b",\"sent_bytes\":", self.sent_bytes);
         field(into, b",\"duration_us\":", self.duration_micros);
         name(into, b",\"upstream\":\"", self.upstream);
+        if self.over_limit > 0 {
+            field(into, b",\"over_limit\":", self.over_limit);
+        }
         if let Some(micros) = self.upstream_micros {
             field(into, b",\"upstream_us\":", micros);
         }

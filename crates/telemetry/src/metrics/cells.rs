@@ -37,6 +37,11 @@ impl Worker {
         cells.duration.observe_alone(micros);
     }
 
+    /// Counts a request that limits of this route refused and a later target of it took.
+    pub fn passed_on(&self, route: RouteSlot) {
+        add(&self.cells.routes.at(route.0).passed_on, 1);
+    }
+
     /// Counts the gateway's own part of a request, `micros` microseconds.
     pub fn overhead(&self, micros: u64) {
         self.cells.overhead.observe_alone(micros);
@@ -134,6 +139,7 @@ impl WorkerCells {
             let mine = self.routes.at(slot);
             absorb_all(&mine.codes, &theirs.codes);
             mine.duration.absorb(&theirs.duration);
+            add(&mine.passed_on, theirs.passed_on.load(Ordering::Relaxed));
         });
         other.upstreams.each(|slot, theirs| {
             let mine = self.upstreams.at(slot);
@@ -161,6 +167,7 @@ impl WorkerCells {
 pub(super) struct RouteCells {
     pub(super) codes: [AtomicU64; CODES],
     pub(super) duration: Histogram<15>,
+    pub(super) passed_on: AtomicU64,
 }
 
 /// The counters of an upstream.
@@ -176,6 +183,7 @@ impl Default for RouteCells {
         Self {
             codes: [const { AtomicU64::new(0) }; CODES],
             duration: Histogram::new(REQUEST_BOUNDS),
+            passed_on: AtomicU64::new(0),
         }
     }
 }

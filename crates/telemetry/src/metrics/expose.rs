@@ -184,6 +184,18 @@ fn requests(
         &snapshot.buckets,
         NO_EXEMPLARS,
     )?;
+    let help = "Requests that limits of a route refused and a later target of it took (over_limit), by route";
+    let mut to = counter(encoder, "over_limit_requests", help)?;
+    let mut result = Ok(());
+    total.routes.each(|slot, cells| {
+        let count = get(&cells.passed_on);
+        if count > 0 && result.is_ok() {
+            result = to
+                .encode_family(&[("route", name(routes, slot))])
+                .and_then(|mut to| to.encode_counter(&count, NO_EXEMPLAR));
+        }
+    });
+    result?;
     reasons(
         encoder,
         "rejections",

@@ -58,7 +58,7 @@ pub(super) fn target(
         .and_then(|redirect| self::redirect(redirect, known, context))
 }
 
-fn upstream(
+pub(super) fn upstream(
     text: &At<Text>,
     raw: &RawFile,
     upstreams: &mut Upstreams,

@@ -20,9 +20,15 @@ pub(crate) fn check_cluster(
         return;
     }
     let mut said: Vec<(usize, usize)> = Vec::new();
-    for (route, place) in routes.list.iter().zip(&routes.places) {
-        let bound: Vec<usize> = route
-            .limits
+    let targets = routes
+        .list
+        .iter()
+        .zip(&routes.places)
+        .flat_map(|(route, place)| {
+            (0..=route.over_limit.len()).map(move |target| (route.limits_of(target), place))
+        });
+    for (charged, place) in targets {
+        let bound: Vec<usize> = charged
             .iter()
             .map(|limit| limit.rule)
             .filter(|rule| {

@@ -122,6 +122,10 @@ pub(crate) fn build_error(error: BuildError, places: &Places, context: &mut Cont
             let label = "16 are the most, candidates among them";
             context.error(title, places.route(route).1, label);
         }
+        BuildError::TooManyTargets { route } => {
+            let label = "8 are the most, its own among them";
+            context.error("a route has too many targets", places.route(route).1, label);
+        }
         BuildError::BodyAsked { route } => {
             let label = "64 members or form fields are the most, of all routes together";
             context.error("too much is asked of bodies", places.route(route).1, label);

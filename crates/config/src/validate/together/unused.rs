@@ -21,8 +21,7 @@ pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
         let used = used
             || policy.routes.iter().any(|route| {
                 route
-                    .limits
-                    .iter()
+                    .all_limits()
                     .any(|limit| *policy.rules[limit.rule].name == *name.value)
             });
         if !used {
@@ -65,10 +64,11 @@ pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     }
     for (name, _) in entries_of(&raw.upstreams) {
         let used = list_of(&raw.routes).iter().any(|route| {
-            route
-                .upstream
-                .get()
-                .is_some_and(|upstream| upstream.as_str() == name.value)
+            let over_limit = list_of(&route.over_limit);
+            let mut upstreams = over_limit.iter().map(|over| &over.upstream);
+            let is_it = |upstream: &At<Text>| upstream.as_str() == name.value;
+            route.upstream.get().is_some_and(is_it)
+                || upstreams.any(|upstream| upstream.get().is_some_and(is_it))
         });
         if !used {
             let title = format!("upstream `{}` is never used", name.value);
@@ -112,8 +112,7 @@ pub(super) fn tiers(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
         for (limit, _) in &limits.entries {
             let names = |route: &usize| {
                 policy.routes[*route]
-                    .limits
-                    .iter()
+                    .all_limits()
                     .any(|one| *policy.rules[one.rule].name == *limit.value)
             };
             let on: Vec<usize> = (0..policy.routes.len()).filter(names).collect();

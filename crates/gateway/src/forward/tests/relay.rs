@@ -176,6 +176,7 @@ pub(in crate::forward) fn route() -> Route {
         },
         target: Target::Upstream(0),
         limits: Vec::new(),
+        over_limit: Vec::new(),
         strip_prefix: None,
         add_prefix: None,
         request_headers: HeaderEdits::default(),

@@ -86,6 +86,7 @@ impl RequestContext {
                 .upstream
                 .map(|upstream| &names.upstreams[upstream])
                 .unwrap_or_default(),
+            over_limit: self.target as u64,
             user_agent: sent(&head.user_agent),
             referer: sent(&head.referer),
         });
