@@ -457,7 +457,7 @@ fn read_answer(
         client.allow_verbatim();
     }
     let Poll::Ready(outcome) =
-        client.poll_answer(&mut context, |status, _| assert!(status.is_informational()))
+        client.poll_response(&mut context, |status, _| assert!(status.is_informational()))
     else {
         panic!("bytes at hand are never awaited")
     };

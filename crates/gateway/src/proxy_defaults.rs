@@ -80,7 +80,7 @@ pub fn protocol_name(named: &HeaderValue) -> &[u8] {
 #[derive(Clone, Debug)]
 pub struct Via {
     requests: [HeaderValue; 3],
-    answers: [HeaderValue; 3],
+    responses: [HeaderValue; 3],
     own: String,
 }
 
@@ -99,7 +99,7 @@ impl Via {
         };
         Self {
             requests: entry(&own),
-            answers: entry(name),
+            responses: entry(name),
             own,
         }
     }
@@ -115,13 +115,13 @@ impl Via {
     }
 
     /// Adds the entry of a response that was received as `version`.
-    pub fn add_to_answer(&self, headers: &mut HeaderMap, version: Version) {
+    pub fn add_to_response(&self, headers: &mut HeaderMap, version: Version) {
         headers.append(VIA, self.of_answer(version).clone());
     }
 
     /// The entry of a response that was received as `version`.
     pub fn of_answer(&self, version: Version) -> &HeaderValue {
-        &self.answers[place(version)]
+        &self.responses[place(version)]
     }
 
     /// Whether a request has already passed through this gateway.
@@ -170,9 +170,9 @@ mod tests {
             HeaderValue::from_str(&format!("{joined} , 1.1 other")).expect("text"),
         );
         assert!(via.has_passed(&through_another));
-        let mut answer = HeaderMap::new();
-        via.add_to_answer(&mut answer, Version::HTTP_11);
-        assert_eq!(answer[VIA], "1.1 edge");
+        let mut response = HeaderMap::new();
+        via.add_to_response(&mut response, Version::HTTP_11);
+        assert_eq!(response[VIA], "1.1 edge");
     }
 
     #[test]

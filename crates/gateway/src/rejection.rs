@@ -272,10 +272,10 @@ const fn upstream(error: &ForwardError) -> Problem {
         | ForwardError::ClientDeadline
         | ForwardError::SlowUpload => Problem::UPSTREAM_TIMEOUT,
         ForwardError::Closed
-        | ForwardError::Answer(_)
+        | ForwardError::Response(_)
         | ForwardError::Broken(_)
         | ForwardError::Malformed(_)
-        | ForwardError::AnswerCoding
+        | ForwardError::ResponseCoding
         | ForwardError::RefusedStream
         | ForwardError::GoingAway
         | ForwardError::Upgrade => Problem::UPSTREAM_RESPONSE,

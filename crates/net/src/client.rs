@@ -193,7 +193,7 @@ where
     ///
     /// # Errors
     /// The reason why there is none. The connection is unusable then.
-    pub fn poll_answer(
+    pub fn poll_response(
         &mut self,
         cx: &mut Context<'_>,
         mut on_interim: impl FnMut(StatusCode, &HeaderMap),

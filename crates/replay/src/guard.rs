@@ -5,6 +5,8 @@
 //! limiter: ten million requests take less than a second. Limits whose charges depend on the
 //! response, on durations or on the upstream's health are not judged.
 
+mod plan;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -12,12 +14,11 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 
-use tollgate_gateway::recent::{
-    Requests, Seen, is_by_address, route_words, rule_words, scope_words, tier_words,
-};
+use plan::{Plan, Price, Side, Source, Step};
+use tollgate_gateway::recent::{Requests, Seen};
 use tollgate_limit::key::{WHOLE, stable_hash};
-use tollgate_limit::{Algorithm, Limit, Mode, Next, State};
-use tollgate_policy::{Cost, Count, Policy, Rule, Scope};
+use tollgate_limit::{Limit, Next, State};
+use tollgate_policy::{Policy, Rule};
 
 /// The effect of a new configuration on recent requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,16 +117,6 @@ struct Judge<'p> {
     judged: Judged,
 }
 
-/// One policy.
-struct Side<'p> {
-    policy: &'p Policy,
-    /// Routes and tiers by their recorded numbers.
-    routes: HashMap<u16, usize>,
-    tiers: HashMap<u16, Arc<str>>,
-    /// By rule: its words, those of its scope, and why it is not judged.
-    rules: Vec<(String, String, Option<&'static str>)>,
-}
-
 /// One limit's bucket for one key, under both policies.
 struct Bucket {
     key: u64,
@@ -161,194 +152,7 @@ impl Bucket {
     }
 }
 
-/// What requests of one signature draw from.
-#[derive(Default)]
-struct Plan {
-    /// The buckets.
-    keys: SmallVec<[(Source, u32); 2]>,
-    /// By policy: its steps; `None`: it has no such route.
-    sides: [Option<SmallVec<[Step; 2]>>; 2],
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
-    Charge(usize),
-    Address,
-    Everyone,
-}
-
-struct Step {
-    /// The place in [`Plan::keys`].
-    key: usize,
-    /// By index in the policy's limits.
-    limit: usize,
-    cost: Price,
-}
-
-#[derive(Clone, Copy)]
-enum Price {
-    Fixed(u64),
-    /// The one that was recorded for the charge at this place.
-    Recorded(usize),
-}
-
-impl<'p> Side<'p> {
-    fn new(policy: &'p Policy, requests: &Requests) -> Self {
-        let number = |words: String| requests.numbers.get(words.as_str()).copied();
-        let routes = policy.routes.iter().enumerate();
-        let routes =
-            routes.filter_map(|(place, route)| Some((number(route_words(&route.name))?, place)));
-        let tiers = policy.rules.iter().flat_map(|rule| &rule.tiers);
-        let tiers =
-            tiers.filter_map(|(tier, _)| Some((number(tier_words(tier))?, Arc::clone(tier))));
-        let rule = |place: usize| {
-            let rule = &policy.rules[place];
-            (
-                rule_words(policy, place),
-                scope_words(policy, &rule.scope),
-                not_judged(rule),
-            )
-        };
-        Self {
-            policy,
-            routes: routes.collect(),
-            tiers: tiers.collect(),
-            rules: (0..policy.rules.len()).map(rule).collect(),
-        }
-    }
-
-    fn has(&self, route: Option<usize>, words: &str) -> bool {
-        route.is_some_and(|route| {
-            let mut limits = self.policy.routes[route].limits.iter();
-            limits.any(|limit| self.rules[limit.rule].0 == words)
-        })
-    }
-}
-
 impl Judge<'_> {
-    fn plan(&mut self, signature: u64, seen: &Seen<'_>, requests: &Requests) -> Arc<Plan> {
-        if let Some(plan) = self.plans.get(&signature) {
-            return Arc::clone(plan);
-        }
-        let mut plan = Plan::default();
-        for side in [OLD, NEW] {
-            plan.sides[side] = self.steps(side, seen, requests, &mut plan.keys);
-        }
-        let plan = Arc::new(plan);
-        self.plans.insert(signature, Arc::clone(&plan));
-        plan
-    }
-
-    fn steps(
-        &mut self,
-        side: usize,
-        seen: &Seen<'_>,
-        requests: &Requests,
-        keys: &mut SmallVec<[(Source, u32); 2]>,
-    ) -> Option<SmallVec<[Step; 2]>> {
-        let this = &self.sides[side];
-        let policy = this.policy;
-        let route = *this.routes.get(&seen.route())?;
-        let charge_of = |words: &str| {
-            let rule = *requests.numbers.get(words)?;
-            (0..seen.len()).find(|place| seen.charge(*place).rule == rule)
-        };
-        // What drew from no bucket of a limit that its route had when it came has no key for it.
-        let before = self.sides[OLD].routes.get(&seen.route()).copied();
-        let is_present = seen.generation() == requests.generation;
-        let (mut steps, mut skipped) = (SmallVec::new(), Vec::new());
-        for limit in &policy.routes[route].limits {
-            let rule = &policy.rules[limit.rule];
-            let (words, scope, why) = &this.rules[limit.rule];
-            let variant = rule.variant(this.tiers.get(&seen.tier()));
-            if variant.mode != Mode::Enforce {
-                continue;
-            }
-            if let Some(why) = *why {
-                skipped.push((limit.rule, why));
-                continue;
-            }
-            let charge = charge_of(words);
-            let source = match charge {
-                Some(place) => Source::Charge(place),
-                None if is_present && self.sides[OLD].has(before, words) => continue,
-                None => match self.borrowed(seen, requests, &rule.scope, scope) {
-                    Some(source) => source,
-                    None => {
-                        skipped.push((limit.rule, "recent requests hold no key for it"));
-                        continue;
-                    }
-                },
-            };
-            let cost = match (limit.cost.as_ref().unwrap_or(&rule.cost), charge) {
-                (Cost::Fixed(units), _) => Price::Fixed(*units),
-                (_, Some(place)) => Price::Recorded(place),
-                _ => {
-                    skipped.push((limit.rule, "recent requests hold no cost for it"));
-                    continue;
-                }
-            };
-            // A bucket is its limit's name and its caller: both policies draw from the same one.
-            let number = self.number(words);
-            let key = match keys.iter().position(|known| *known == (source, number)) {
-                Some(place) => place,
-                None => {
-                    keys.push((source, number));
-                    keys.len() - 1
-                }
-            };
-            steps.push(Step {
-                key,
-                limit: variant.index,
-                cost,
-            });
-        }
-        if side == NEW {
-            self.skipped.extend(skipped);
-        }
-        Some(steps)
-    }
-
-    /// Where the key of a limit stands that the request did not draw from.
-    fn borrowed(
-        &self,
-        seen: &Seen<'_>,
-        requests: &Requests,
-        scope: &Scope,
-        words: &str,
-    ) -> Option<Source> {
-        if *scope == Scope::Everyone {
-            return Some(Source::Everyone);
-        }
-        if is_by_address(scope) {
-            return Some(Source::Address);
-        }
-        // Another limit that is split alike.
-        let alike = |place: &usize| {
-            let rule = seen.charge(*place).rule;
-            self.sides
-                .iter()
-                .flat_map(|side| &side.rules)
-                .any(|(rule_words, scope, _)| {
-                    scope == words && requests.numbers.get(rule_words.as_str()) == Some(&rule)
-                })
-        };
-        (0..seen.len()).find(alike).map(Source::Charge)
-    }
-
-    /// A number for a limit's words: its place among the new policy's limits, then among the old one's.
-    fn number(&self, words: &str) -> u32 {
-        let [old, new] = &self.sides;
-        let place = new.rules.iter().position(|rule| rule.0 == words);
-        let place = place.or_else(|| {
-            let place = old.rules.iter().position(|rule| rule.0 == words)?;
-            Some(new.rules.len() + place)
-        });
-        place
-            .and_then(|place| u32::try_from(place).ok())
-            .unwrap_or(u32::MAX)
-    }
-
     fn one(&mut self, seen: &Seen<'_>, plan: &Plan) {
         let [Some(old), Some(new)] = &plan.sides else {
             self.judged.unknown += 1;
@@ -492,20 +296,6 @@ impl Judge<'_> {
         judged.hits = hits.into_iter().take(HITS).map(hit).collect();
         judged
     }
-}
-
-/// Why recent requests cannot tell what a limit does; `None`: they can.
-fn not_judged(rule: &Rule) -> Option<&'static str> {
-    let tiers = rule.tiers.iter().map(|(_, limit)| limit);
-    let mut variants = std::iter::once(&rule.live).chain(tiers);
-    if rule.settle.is_some() || rule.count != Count::All || !rule.refund_on.is_empty() {
-        return Some("its charges depend on the response");
-    }
-    variants.find_map(|limit| match &limit.algorithm {
-        Algorithm::InFlight(_) => Some("it counts requests in progress"),
-        algorithm if algorithm.follows().is_some() => Some("it follows the upstream's health"),
-        _ => None,
-    })
 }
 
 fn is_same(one: &Rule, other: &Rule) -> bool {

@@ -460,7 +460,7 @@ fn reasons_of_the_log_that_a_client_brings_about_are_those_of_the_gateway() {
         // `Answer` and `Malformed` are logged by the same word.
         ForwardError::Broken(io()),
         ForwardError::Closed,
-        ForwardError::AnswerCoding,
+        ForwardError::ResponseCoding,
         ForwardError::RefusedStream,
         ForwardError::GoingAway,
         ForwardError::Upgrade,

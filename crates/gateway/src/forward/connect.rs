@@ -168,7 +168,7 @@ impl Connector {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .handshake::<_, RequestBody>(TokioIo::new(stream))
             .await
-            .map_err(ForwardError::Answer)?;
+            .map_err(ForwardError::Response)?;
         Ok(Opened::Http2(Box::new((sender, connection, ear))))
     }
 

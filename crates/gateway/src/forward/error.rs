@@ -40,7 +40,7 @@ pub enum ForwardError {
     SlowUpload,
     /// HTTP/2: the connection broke, or the response is invalid.
     #[error("no usable response")]
-    Answer(#[source] hyper::Error),
+    Response(#[source] hyper::Error),
     /// The connection broke in the middle of the response's head.
     #[error("the response broke off")]
     Broken(#[source] io::Error),
@@ -52,7 +52,7 @@ pub enum ForwardError {
     Closed,
     /// The response's Transfer-Encoding is not exactly `chunked`.
     #[error("the response's transfer coding is not supported")]
-    AnswerCoding,
+    ResponseCoding,
     /// HTTP/2: the stream was refused before it was processed.
     #[error("the stream was refused")]
     RefusedStream,
@@ -84,9 +84,9 @@ tollgate_policy::labels! {
         Self::UploadTimeout => "upload_timeout",
         Self::ClientDeadline => "client_deadline",
         Self::SlowUpload => "slow_upload",
-        Self::Answer(_) | Self::Broken(_) | Self::Malformed(_) => "answer",
+        Self::Response(_) | Self::Broken(_) | Self::Malformed(_) => "answer",
         Self::Closed => "closed",
-        Self::AnswerCoding => "answer_coding",
+        Self::ResponseCoding => "answer_coding",
         Self::RefusedStream => "refused_stream",
         Self::GoingAway => "going_away",
         Self::Upgrade => "upgrade",
@@ -130,11 +130,11 @@ impl ForwardError {
             Self::ClientDeadline
             | Self::SlowUpload
             | Self::UploadTimeout
-            | Self::Answer(_)
+            | Self::Response(_)
             | Self::Broken(_)
             | Self::Malformed(_)
             | Self::Closed
-            | Self::AnswerCoding
+            | Self::ResponseCoding
             | Self::Upgrade
             | Self::Body(_) => Cause::Client,
         }
@@ -152,7 +152,7 @@ impl From<Failure<BodyError>> for ForwardError {
         match failure {
             Failure::Silent(None) => Self::Closed,
             Failure::Silent(Some(error)) | Failure::Broken(error) => Self::Broken(error),
-            Failure::Malformed(Malformed::TransferEncoding) => Self::AnswerCoding,
+            Failure::Malformed(Malformed::TransferEncoding) => Self::ResponseCoding,
             Failure::Malformed(error) => Self::Malformed(error),
             Failure::Body(error) => Self::Body(error.of_request()),
         }

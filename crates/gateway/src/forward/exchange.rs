@@ -116,7 +116,7 @@ async fn http1(
     loop {
         let failure = match converse(&mut connection, outgoing).await {
             Ok(head) => {
-                outgoing.answered();
+                outgoing.response_began();
                 return pass_back(head, Lease { connection, slot }, outgoing);
             }
             Err(Stop::Failed(failure)) => failure,
@@ -215,7 +215,7 @@ async fn http2(
             _ => return Err(ForwardError::GoingAway),
         };
     };
-    outgoing.answered();
+    outgoing.response_began();
     let (mut head, incoming) = response.into_parts();
     if head.status == SWITCHING {
         return Err(ForwardError::Upgrade);
@@ -245,13 +245,13 @@ async fn converse_http2(
     outgoing: &mut Outgoing,
 ) -> Result<Response<Incoming>, Http2Failure> {
     let mut sender = place.sender();
-    let mut answer = pin!(sender.try_send_request(request));
-    let mut patience = ResponseTimeout::new(outgoing);
+    let mut response = pin!(sender.try_send_request(request));
+    let mut timeout = ResponseTimeout::new(outgoing);
     std::future::poll_fn(|cx| {
-        if let Poll::Ready(outcome) = answer.as_mut().poll(cx) {
+        if let Poll::Ready(outcome) = response.as_mut().poll(cx) {
             return Poll::Ready(outcome.map_err(failure));
         }
-        patience
+        timeout
             .poll(cx)
             .map(|error| Err(Http2Failure::Final(error)))
     })
@@ -268,9 +268,9 @@ enum Stop {
 /// sends `100 Continue`; its other interim responses are passed on if that is wanted.
 async fn converse(connection: &mut Connection, outgoing: &mut Outgoing) -> Result<Parts, Stop> {
     let (gate, interim) = (outgoing.gate.clone(), outgoing.interim.clone());
-    let mut patience = ResponseTimeout::new(outgoing);
+    let mut timeout = ResponseTimeout::new(outgoing);
     std::future::poll_fn(|cx| {
-        let answer = connection.poll_answer(cx, |status, headers| {
+        let response = connection.poll_response(cx, |status, headers| {
             if status == StatusCode::CONTINUE {
                 if let Some(gate) = &gate {
                     gate.open();
@@ -281,9 +281,9 @@ async fn converse(connection: &mut Connection, outgoing: &mut Outgoing) -> Resul
                 interim.send(status, headers);
             }
         });
-        match answer {
-            Poll::Ready(answer) => Poll::Ready(answer.map_err(Stop::Failed)),
-            Poll::Pending => patience.poll(cx).map(|error| Err(Stop::Late(error))),
+        match response {
+            Poll::Ready(response) => Poll::Ready(response.map_err(Stop::Failed)),
+            Poll::Pending => timeout.poll(cx).map(|error| Err(Stop::Late(error))),
         }
     })
     .await
@@ -304,7 +304,7 @@ fn classify(error: hyper::Error) -> Http2Failure {
     if let Some(refused) = unprocessed(&error) {
         return Http2Failure::Final(refused);
     }
-    Http2Failure::Final(ForwardError::Answer(error))
+    Http2Failure::Final(ForwardError::Response(error))
 }
 
 /// HTTP/2's two ways to say that a request was not processed, and may always be sent again (RFC

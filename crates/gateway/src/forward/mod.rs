@@ -162,7 +162,7 @@ impl Forwarder {
     pub fn forward<'f>(
         &'f self,
         _permit: &Permit,
-        passage: ForwardContext<'f>,
+        forwarding: ForwardContext<'f>,
         upstream: &Arc<Upstream>,
         request: Request<Inbound>,
     ) -> Result<impl Future<Output = Result<Forwarded, ForwardError>> + use<'f>, ForwardError> {
@@ -172,16 +172,16 @@ impl Forwarder {
             .state(upstream)
             .inspect_err(|error| self.log_unusable(upstream, error))?;
         self.keep_swept();
-        let caller = passage.caller;
-        let conduct = passage.conduct;
-        let mut outgoing = outgoing::prepare(passage, upstream, request)?;
+        let caller = forwarding.caller;
+        let conduct = forwarding.conduct;
+        let mut outgoing = outgoing::prepare(forwarding, upstream, request)?;
         Ok(async move {
             let mut forwarded = self.attempt(&state, caller, &mut outgoing).await?;
             // The version of the upstream's protocol is meaningless to the client.
             let version = std::mem::replace(forwarded.response.version_mut(), Version::HTTP_11);
             match (&conduct.via, &mut forwarded.verbatim) {
                 (Some(via), Some(verbatim)) => verbatim.via = Some(via.of_answer(version).clone()),
-                (Some(via), None) => via.add_to_answer(forwarded.response.headers_mut(), version),
+                (Some(via), None) => via.add_to_response(forwarded.response.headers_mut(), version),
                 (None, _) => {}
             }
             Ok(forwarded)

@@ -31,12 +31,12 @@ use tollgate_policy::upstream::Upstream;
 /// # Errors
 /// If the path cannot be rewritten as the route requires.
 pub(super) fn prepare(
-    passage: ForwardContext<'_>,
+    forwarding: ForwardContext<'_>,
     upstream: &Upstream,
     request: Request<Inbound>,
 ) -> Result<Box<Outgoing>, ForwardError> {
-    let conduct = passage.conduct;
-    let most = passage.body_max;
+    let conduct = forwarding.conduct;
+    let most = forwarding.body_max;
     if most.is_some_and(|most| request.body().size_hint().lower() > most) {
         return Err(ForwardError::Body(BodyError::TooBig));
     }
@@ -44,7 +44,7 @@ pub(super) fn prepare(
     let received_as = head.version;
     let from_http2 = received_as >= Version::HTTP_2;
     let sends_body = !body.is_end_stream();
-    let mut present = passage.present;
+    let mut present = forwarding.present;
     let hop = headers::strip_present(&mut head.headers, &mut present);
     let upgrade = hop.upgrade.and_then(|protocol| {
         let possible = !sends_body && !upstream.http2 && conduct.upgrades_to(&protocol);
@@ -74,14 +74,16 @@ pub(super) fn prepare(
     }
     let via = conduct.via.as_ref();
     let mut origin = None;
-    if !(conduct.egress || passage.trusted || upstream.http2) && passage.request_edits.is_empty() {
+    if !(conduct.egress || forwarding.trusted || upstream.http2)
+        && forwarding.request_edits.is_empty()
+    {
         // These headers are not read before they are written.
         let via = via.map(|via| via.of_request(received_as).clone());
         origin = Some(Origin::of_stranger(
             &mut head.headers,
             present,
-            &passage.peer,
-            passage.host,
+            &forwarding.peer,
+            forwarding.host,
             via,
         ));
     } else if conduct.egress {
@@ -93,16 +95,16 @@ pub(super) fn prepare(
         headers::set_forwarding(
             &mut head.headers,
             present,
-            &passage.peer,
-            passage.host,
-            passage.trusted,
+            &forwarding.peer,
+            forwarding.host,
+            forwarding.trusted,
         );
     }
     if let (Some(via), None) = (via, &origin) {
         via.add_to_request(&mut head.headers, received_as);
     }
-    if !passage.request_edits.is_empty() {
-        passage.request_edits.apply(&mut head.headers);
+    if !forwarding.request_edits.is_empty() {
+        forwarding.request_edits.apply(&mut head.headers);
         // A route may not edit the framing.
         for name in [TRANSFER_ENCODING, CONNECTION, UPGRADE] {
             head.headers.remove(name);
@@ -133,12 +135,12 @@ pub(super) fn prepare(
     } else {
         Version::HTTP_11
     };
-    head.uri = rewrite(std::mem::take(&mut head.uri), passage.route)?;
+    head.uri = rewrite(std::mem::take(&mut head.uri), forwarding.route)?;
 
-    let client = passage
+    let client = forwarding
         .peer
         .address
-        .map(|address| SocketAddr::new(address, passage.peer.port));
+        .map(|address| SocketAddr::new(address, forwarding.peer.port));
     let (body, progress) = if sends_body {
         let rate = if is_stream(&head.headers, present) {
             0
@@ -149,14 +151,14 @@ pub(super) fn prepare(
             conduct.body_idle,
             rate,
             conduct.body_grace,
-            passage.window.cloned(),
+            forwarding.window.cloned(),
         );
-        let guarded = Arc::clone(passage.guarded);
+        let guarded = Arc::clone(forwarding.guarded);
         let (body, progress) = RequestBody::new(
             body,
-            passage.body_max,
+            forwarding.body_max,
             pace,
-            passage.received,
+            forwarding.received,
             gate.clone(),
             guarded,
         );
@@ -170,17 +172,17 @@ pub(super) fn prepare(
         request, present, progress, gate, upgrade, upstream, client,
     ));
     outgoing.origin = origin;
-    outgoing.verbatim = passage.verbatim;
+    outgoing.verbatim = forwarding.verbatim;
     // HTTP/1.0 has no interim responses (RFC 9110 15.2).
     if upstream.early_hints && received_as == Version::HTTP_11 {
-        let edits = &passage.route.response_headers;
+        let edits = &forwarding.route.response_headers;
         // Headers that the route removes or replaces in the response are removed from interim
         // responses too.
         let hidden = edits
             .remove
             .iter()
             .chain(edits.set.iter().map(|(name, _)| name));
-        outgoing.interim = passage.interim.map(|interim| interim.without(hidden));
+        outgoing.interim = forwarding.interim.map(|interim| interim.without(hidden));
     }
     Ok(outgoing)
 }

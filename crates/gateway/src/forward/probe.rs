@@ -74,7 +74,7 @@ async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, Forward
                 let response = sender
                     .send_request(request)
                     .await
-                    .map_err(ForwardError::Answer)?;
+                    .map_err(ForwardError::Response)?;
                 return Ok(response.status());
             }
         },
@@ -82,8 +82,8 @@ async fn ask(server: &Rc<ServerState>, path: &str) -> Result<StatusCode, Forward
     let (head, _) = addressed(request, host, server, false)?.into_parts();
     let mut headers = head.headers;
     connection.ask(&head.method, &head.uri, &mut headers, None, false);
-    let answer = std::future::poll_fn(|cx| connection.poll_answer(cx, |_, _| ())).await;
-    answer.map(|head| head.status).map_err(ForwardError::from)
+    let response = std::future::poll_fn(|cx| connection.poll_response(cx, |_, _| ())).await;
+    response.map(|head| head.status).map_err(ForwardError::from)
 }
 
 /// Points `request` at `server`.

@@ -104,9 +104,9 @@ impl Outgoing {
     }
 
     /// Records that the head of a response has arrived.
-    pub(super) fn answered(&self) {
+    pub(super) fn response_began(&self) {
         if let Some(progress) = &self.progress {
-            progress.answered();
+            progress.response_began();
         }
         if let Some(kept) = &self.kept {
             kept.forget();

@@ -52,7 +52,7 @@ pub(super) struct Progress {
     ended: Cell<bool>,
     waiting: Cell<bool>,
     waited: Cell<bool>,
-    answered: Cell<bool>,
+    has_response: Cell<bool>,
     /// Whether it is held back until the upstream asks for it.
     gated: Cell<bool>,
     /// The task to wake at its end.
@@ -77,8 +77,8 @@ impl Progress {
     }
 
     /// Records that the response has begun.
-    pub(super) fn answered(&self) {
-        self.answered.set(true);
+    pub(super) fn response_began(&self) {
+        self.has_response.set(true);
     }
 
     /// Whether it is held back until the upstream asks for it.
@@ -167,7 +167,7 @@ impl RequestBody {
             ended: Cell::default(),
             waiting: Cell::default(),
             waited: Cell::default(),
-            answered: Cell::default(),
+            has_response: Cell::default(),
             gated: Cell::new(gate.is_some()),
             at_end: RefCell::default(),
         });
@@ -237,7 +237,7 @@ impl Source {
                 return progress
                     .pace
                     .borrow_mut()
-                    .poll(cx, progress.answered.get())
+                    .poll(cx, progress.has_response.get())
                     .map(|error| Some(Err(error)));
             }
         };

@@ -359,7 +359,7 @@ pub(super) fn pass_back(
 pub(super) fn sanitise(head: &mut Parts) -> Result<headers::Hop, ForwardError> {
     let mut present = headers::HeaderSet::of(&head.headers);
     if present.has(headers::HeaderSet::TRANSFER_ENCODING) {
-        Framing::of(&head.headers).map_err(|_| ForwardError::AnswerCoding)?;
+        Framing::of(&head.headers).map_err(|_| ForwardError::ResponseCoding)?;
         // Both headers together are used for request smuggling, and hyper's encoder refuses them
         // (RFC 9112 6.3).
         head.headers.remove(CONTENT_LENGTH);

@@ -107,13 +107,13 @@ type Came = Option<Result<(u16, Vec<u8>, Option<HeaderMap>, bool), String>>;
 fn exchange(link: &mut Link, method: Method) -> Came {
     ask(link, method);
     // A link that was looked at a moment ago waits once for what it then reads.
-    let first = link.poll_answer(&mut context(), |_, _| ());
-    let answer = if first.is_pending() {
-        link.poll_answer(&mut context(), |_, _| ())
+    let first = link.poll_response(&mut context(), |_, _| ());
+    let response = if first.is_pending() {
+        link.poll_response(&mut context(), |_, _| ())
     } else {
         first
     };
-    let head = match answer {
+    let head = match response {
         Poll::Pending => return None,
         Poll::Ready(Err(failure)) => return Some(Err(word(&failure))),
         Poll::Ready(Ok(head)) => head,
@@ -162,7 +162,7 @@ fn once(said: &str) -> Came {
 
 #[test]
 fn client_writes_the_request_unchanged_and_reads_a_response_in_any_pieces() {
-    let answers = [
+    let responses = [
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
             200,
@@ -240,7 +240,7 @@ fn client_writes_the_request_unchanged_and_reads_a_response_in_any_pieces() {
         ),
     ];
     let mut dice = fastrand::Rng::with_seed(9110);
-    for (said, status, body, reusable) in answers {
+    for (said, status, body, reusable) in responses {
         for _ in 0..50 {
             let (mut pieces, mut rest) = (Vec::new(), said.as_bytes());
             while !rest.is_empty() {
@@ -271,7 +271,7 @@ fn one_connection_carries_many_exchanges() {
         link.socket.says.push_back(said.into_bytes());
         link.socket.verbatim = number % 3 > 0;
         let (_, body, _, reusable) = exchange(&mut link, Method::GET)
-            .expect("an answer")
+            .expect("a response")
             .expect("a good one");
         assert_eq!(
             (body, reusable),
@@ -320,8 +320,8 @@ fn client_headers_are_parsed_unless_verbatim_suffices() {
         link.socket.verbatim = forgone;
         ask(&mut link, method);
         let mut interim = 0;
-        let answer = link.poll_answer(&mut context(), |_, fields| interim += fields.len());
-        let Poll::Ready(Ok(head)) = answer else {
+        let response = link.poll_response(&mut context(), |_, fields| interim += fields.len());
+        let Poll::Ready(Ok(head)) = response else {
             panic!("a head")
         };
         let lines = link.take_verbatim().map(|verbatim| verbatim.lines);
@@ -330,7 +330,7 @@ fn client_headers_are_parsed_unless_verbatim_suffices() {
         assert_eq!(
             interim,
             usize::from(said.contains("103")),
-            "interim answers are looked at"
+            "interim responses are looked at"
         );
     }
 }
@@ -473,7 +473,7 @@ fn client_bytes_after_a_response_are_never_the_next_one() {
 fn client_101_hands_over_the_socket_and_later_bytes() {
     let mut link = link(&[b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nearly"]);
     ask(&mut link, Method::GET);
-    let Poll::Ready(Ok(head)) = link.poll_answer(&mut context(), |_, _| ()) else {
+    let Poll::Ready(Ok(head)) = link.poll_response(&mut context(), |_, _| ()) else {
         panic!("a head")
     };
     assert_eq!(
@@ -489,13 +489,13 @@ fn a_switch_before_the_request_has_gone_is_none() {
         let mut link = link(&[b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nearly"]);
         (link.socket.stalls, link.socket.takes) = (stalls, takes);
         ask(&mut link, Method::GET);
-        let answer = link.poll_answer(&mut context(), |_, _| ());
+        let response = link.poll_response(&mut context(), |_, _| ());
         assert!(
             matches!(
-                answer,
+                response,
                 Poll::Ready(Err(Failure::Malformed(Malformed::Unasked)))
             ),
-            "{answer:?}"
+            "{response:?}"
         );
     }
 }
@@ -509,7 +509,7 @@ fn client_only_a_silent_server_leaves_a_request_unprocessed() {
     let mut fresh = link(&[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"]);
     fresh.ask_again(request);
     assert!(matches!(
-        fresh.poll_answer(&mut context(), |_, _| ()),
+        fresh.poll_response(&mut context(), |_, _| ()),
         Poll::Ready(Ok(_))
     ));
     assert_eq!(fresh.socket.heard, b"HEAD /x?y HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -539,7 +539,7 @@ fn client_response_counts_though_the_server_reads_no_more() {
         Some(body),
         false,
     );
-    let Poll::Ready(Ok(head)) = link.poll_answer(&mut context(), |_, _| ()) else {
+    let Poll::Ready(Ok(head)) = link.poll_response(&mut context(), |_, _| ()) else {
         panic!("a head")
     };
     assert_eq!(head.status, 413);
@@ -564,8 +564,8 @@ impl Body for Steps {
 
 #[test]
 fn a_body_goes_by_its_length_or_in_chunks() {
-    let answer: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-    let mut by_length = link(&[answer]);
+    let response: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    let mut by_length = link(&[response]);
     let body = Full::new(Bytes::from_static(b"hello"));
     by_length.ask(
         &Method::POST,
@@ -574,7 +574,11 @@ fn a_body_goes_by_its_length_or_in_chunks() {
         Some(body),
         false,
     );
-    assert!(by_length.poll_answer(&mut context(), |_, _| ()).is_ready());
+    assert!(
+        by_length
+            .poll_response(&mut context(), |_, _| ())
+            .is_ready()
+    );
     assert_eq!(
         by_length.socket.heard,
         b"POST * HTTP/1.1\r\ncontent-length: 5\r\n\r\nhello"
@@ -593,7 +597,7 @@ fn a_body_goes_by_its_length_or_in_chunks() {
             Some(Steps(frames.into())),
             false,
         );
-        assert!(client.poll_answer(&mut context(), |_, _| ()).is_pending());
+        assert!(client.poll_response(&mut context(), |_, _| ()).is_pending());
         String::from_utf8_lossy(&client.socket.heard).into_owned()
     };
     let trailers = HeaderMap::from_iter([(http::header::ETAG, HeaderValue::from_static("z"))]);
@@ -615,7 +619,7 @@ fn a_body_goes_by_its_length_or_in_chunks() {
         Some(Empty::new()),
         false,
     );
-    assert!(none.poll_answer(&mut context(), |_, _| ()).is_ready());
+    assert!(none.poll_response(&mut context(), |_, _| ()).is_ready());
     assert_eq!(
         none.socket.heard,
         b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n"
@@ -630,7 +634,7 @@ fn http1_request_of_which_the_socket_took_nothing_is_untouched() {
             ..Script::default()
         });
         ask(&mut link, Method::POST);
-        let Poll::Ready(Err(Failure::Silent(_))) = link.poll_answer(&mut context(), |_, _| ())
+        let Poll::Ready(Err(Failure::Silent(_))) = link.poll_response(&mut context(), |_, _| ())
         else {
             panic!("the server has gone")
         };

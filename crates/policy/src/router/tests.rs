@@ -1,4 +1,7 @@
+use http::{HeaderName, HeaderValue};
+
 use super::*;
+use crate::pattern::Segment;
 use proptest::prelude::*;
 
 fn pattern(text: &str) -> Pattern {

@@ -1,7 +1,9 @@
-//! The state that workers and the store's thread share: the queue between them, the bounds, the
-//! held places.
+//! The state that workers and the store's thread share: the bounds, the held places, and in
+//! [`queue`] what waits for a call.
 
-use std::collections::{HashMap, VecDeque};
+mod queue;
+
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,21 +13,20 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::counters::{Counters, Health};
-use super::deliver::fail;
 use super::documents::Documents;
 use super::owed::Substitute;
 use super::places::Places;
 use super::replicas::Replicas;
-use super::{
-    ASKS_MAX, Adjust, Ask, CORRECTIONS_MAX, Correction, InPlace, QUEUE_MAX, Wants, answer,
-};
+use super::{Ask, InPlace, QUEUE_MAX, Wants};
 use crate::StoreError;
 use crate::audit::Finding;
 use crate::bounds::Bounds;
 use crate::clock::Clock;
-use crate::lease::{Errand, Leases};
-use crate::wire_form::{Name, WireForm};
-use tollgate_limit::{Change, Draw, Micros, Timestamp};
+use crate::lease::Leases;
+use crate::wire_form::Name;
+use tollgate_limit::{Draw, Micros};
+
+pub(super) use queue::{Queue, Work};
 
 /// The state that workers and the lanes of one server share. Each server of a cluster has its own,
 /// with common bounds, leases, counters and held places.
@@ -83,27 +84,6 @@ impl std::fmt::Debug for ServerPart {
         f.debug_struct("ServerPart")
             .field("server", &self.server)
             .finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Queue {
-    pub(super) asks: VecDeque<Ask>,
-    pub(super) corrections: VecDeque<Correction>,
-    /// Corrections that this server redirected. They wait until the servers of buckets have changed,
-    /// or for the next heartbeat: sent at once, they would be redirected again.
-    redirected: Vec<Correction>,
-    /// Buckets whose held places a heartbeat will report. The number of places is read when it
-    /// leaves.
-    pub(super) heartbeats: VecDeque<(Name, Arc<WireForm>)>,
-}
-
-impl Queue {
-    /// Queues redirected corrections again, before the others.
-    pub(super) fn take_redirected(&mut self) {
-        for correction in std::mem::take(&mut self.redirected).into_iter().rev() {
-            self.corrections.push_front(correction);
-        }
     }
 }
 
@@ -233,79 +213,6 @@ impl Shared {
             .unwrap_or_else(|_| Err(StoreError::Unavailable("the store is shut down".into())))
     }
 
-    /// Whether nothing waits for a call.
-    fn is_quiet(&self) -> bool {
-        let queue = self.queue.lock();
-        queue.asks.is_empty() && queue.corrections.is_empty()
-    }
-
-    /// How many corrections there is room for.
-    pub(super) fn room_for_corrections(&self) -> usize {
-        QUEUE_MAX.saturating_sub(self.queue.lock().corrections.len())
-    }
-
-    /// Queues a correction; if the queue is full, drops and counts it.
-    pub(crate) fn correct(&self, correction: Correction) {
-        let mut queue = self.queue.lock();
-        if queue.corrections.len() >= QUEUE_MAX || self.closed.load(Ordering::Relaxed) {
-            self.counters
-                .corrections_dropped
-                .fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        queue.corrections.push_back(correction);
-        if queue.corrections.len() == 1 {
-            self.arrived.notify_one();
-        }
-    }
-
-    /// Queues a correction of an earlier grant.
-    pub(crate) fn settle(&self, name: Name, shape: Arc<WireForm>, change: Change) {
-        match change {
-            Change::Release { units } if shape.holds() => self.release(name, shape, units),
-            change => self.correct(Correction {
-                name,
-                shape,
-                adjust: Adjust::Change(change),
-            }),
-        }
-    }
-
-    /// The queued requests and corrections for buckets that are now on another server.
-    pub(super) fn take_moved(&self) -> (Vec<Ask>, Vec<Correction>) {
-        let mut queue = self.queue.lock();
-        let here = |ask: &Ask| {
-            ask.wants
-                .first()
-                .is_none_or(|wanted| self.has(&wanted.name))
-        };
-        let (stay, asks) = std::mem::take(&mut queue.asks).into_iter().partition(here);
-        queue.asks = stay;
-        let here = |correction: &Correction| self.has(&correction.name);
-        queue.take_redirected();
-        let (stay, corrections) = std::mem::take(&mut queue.corrections)
-            .into_iter()
-            .partition(here);
-        queue.corrections = stay;
-        (Vec::from(asks), Vec::from(corrections))
-    }
-
-    /// Takes over a request from another server's queue.
-    pub(super) fn take_over(&self, ask: Ask) {
-        let mut queue = self.queue.lock();
-        if queue.asks.len() >= QUEUE_MAX || self.closed.load(Ordering::Relaxed) {
-            drop(queue);
-            answer(ask, Err(self.unavailable()));
-            return;
-        }
-        // (Ordered by deadline.)
-        let place = queue
-            .asks
-            .partition_point(|known| known.deadline <= ask.deadline);
-        queue.asks.insert(place, ask);
-        self.arrived.notify_one();
-    }
-
     /// Stores the findings of an audit and logs the new ones.
     pub(crate) fn audited(&self, findings: Vec<Finding>) {
         let known = std::mem::replace(&mut *self.findings.lock(), findings.clone());
@@ -412,7 +319,7 @@ impl Shared {
     pub(crate) fn retire(&self) {
         self.is_not_counted_on();
         {
-            let _no_one_asks = self.queue.lock();
+            let _queue = self.queue.lock();
             self.closed.store(true, Ordering::Release);
         }
         self.arrived.notify_one();
@@ -437,144 +344,4 @@ impl Shared {
         self.counters.unavailable.fetch_add(1, Ordering::Relaxed);
         StoreError::Unavailable(self.last_error.lock().clone())
     }
-
-    /// Fails all queued requests, because no lane can send them. Corrections stay.
-    pub(super) fn fail_queued(&self) {
-        let asks = std::mem::take(&mut self.queue.lock().asks);
-        for ask in asks {
-            answer(ask, Err(self.unavailable()));
-        }
-    }
-
-    /// The work of the next call. Requests whose caller is gone are dropped; late ones get an
-    /// error.
-    pub(super) fn take(&self) -> Option<Work> {
-        let errands = self.leases.as_ref().map_or_else(Vec::new, |leases| {
-            leases.errands_of(CORRECTIONS_MAX, |name| self.has(name))
-        });
-        let mut corrections = self.take_heartbeats();
-        let mut queue = self.queue.lock();
-        if queue.asks.is_empty()
-            && queue.corrections.is_empty()
-            && corrections.is_empty()
-            && errands.is_empty()
-        {
-            return None;
-        }
-        let corrections_taken = queue
-            .corrections
-            .len()
-            .min(CORRECTIONS_MAX - corrections.len());
-        corrections.extend(queue.corrections.drain(..corrections_taken));
-        let asks_taken = queue.asks.len().min(ASKS_MAX);
-        let work = Work {
-            corrections,
-            asks: queue.asks.drain(..asks_taken).collect(),
-            errands,
-        };
-        if !queue.asks.is_empty() || !queue.corrections.is_empty() || !queue.heartbeats.is_empty() {
-            self.arrived.notify_one();
-        }
-        Some(work)
-    }
-
-    /// The number of queued corrections.
-    #[cfg(test)]
-    pub(super) fn corrections_queued(&self) -> usize {
-        let queue = self.queue.lock();
-        queue.corrections.len() + queue.redirected.len()
-    }
-
-    /// Fails queued requests whose deadline has passed; returns the next deadline. (The queue is
-    /// ordered by deadline.)
-    pub(super) fn tell_late(&self, now: Timestamp) -> Option<Timestamp> {
-        let mut late = Vec::new();
-        let next = {
-            let mut queue = self.queue.lock();
-            while queue.asks.front().is_some_and(|ask| ask.deadline <= now) {
-                late.extend(queue.asks.pop_front());
-            }
-            queue.asks.front().map(|ask| ask.deadline)
-        };
-        for ask in late {
-            fail(self, ask, StoreError::Overdue);
-        }
-        next
-    }
-
-    /// Puts corrections that did not fit back at the front.
-    pub(super) fn put_corrections_back(&self, corrections: Vec<Correction>) {
-        if corrections.is_empty() {
-            return;
-        }
-        let mut queue = self.queue.lock();
-        for correction in corrections.into_iter().rev() {
-            match correction.adjust {
-                // The number it reports is read again later.
-                Adjust::Hold(_) => queue
-                    .heartbeats
-                    .push_front((correction.name, correction.shape)),
-                Adjust::Change(_) | Adjust::TakeNumbers => {
-                    queue.corrections.push_front(correction);
-                }
-            }
-        }
-        self.arrived.notify_one();
-    }
-
-    /// Puts corrections that were not made back at the front. Those for which there is no room are
-    /// dropped and counted; once the store is closed, all are.
-    pub(super) fn correct_again(&self, corrections: Vec<Correction>) {
-        if corrections.is_empty() {
-            return;
-        }
-        let mut queue = self.queue.lock();
-        for correction in self.with_room(&queue, corrections).into_iter().rev() {
-            queue.corrections.push_front(correction);
-        }
-        self.arrived.notify_one();
-    }
-
-    /// The same for corrections that the server redirected, as soon as their server may be known.
-    pub(super) fn correct_elsewhere(&self, corrections: Vec<Correction>) {
-        if corrections.is_empty() {
-            return;
-        }
-        let mut queue = self.queue.lock();
-        let redirected = self.with_room(&queue, corrections);
-        queue.redirected.extend(redirected);
-    }
-
-    /// Those corrections for which there is room; the others are dropped and counted.
-    fn with_room(&self, queue: &Queue, mut corrections: Vec<Correction>) -> Vec<Correction> {
-        let room = if self.closed.load(Ordering::Relaxed) {
-            0
-        } else {
-            QUEUE_MAX.saturating_sub(queue.corrections.len() + queue.redirected.len())
-        };
-        let dropped = corrections.len().saturating_sub(room);
-        self.counters
-            .corrections_dropped
-            .fetch_add(dropped as u64, Ordering::Relaxed);
-        corrections.truncate(room);
-        corrections
-    }
-
-    /// Puts requests that did not fit back at the front.
-    pub(super) fn put_back(&self, asks: Vec<Ask>) {
-        if asks.is_empty() {
-            return;
-        }
-        let mut queue = self.queue.lock();
-        for ask in asks.into_iter().rev() {
-            queue.asks.push_front(ask);
-        }
-        self.arrived.notify_one();
-    }
-}
-
-pub(super) struct Work {
-    pub(super) asks: Vec<Ask>,
-    pub(super) corrections: Vec<Correction>,
-    pub(super) errands: Vec<Errand>,
 }

@@ -51,7 +51,7 @@ impl Relay {
         let Some(Decision::Allow(permit)) = self.limiter.try_check(&[], self.clock.now()) else {
             return Err(Rejection::Internal);
         };
-        let passage = ForwardContext {
+        let forwarding = ForwardContext {
             peer: connection.peer(),
             trusted: false,
             present: form.present,
@@ -69,7 +69,7 @@ impl Relay {
         };
         let forwarded = self
             .forwarder
-            .forward(&permit, passage, &self.upstream, request)?
+            .forward(&permit, forwarding, &self.upstream, request)?
             .await?;
         if let Some(tunnel) = forwarded.tunnel {
             tokio::task::spawn_local(async move {

@@ -60,8 +60,8 @@ pub(super) async fn speak2<H: Handler>(
         let served = Rc::clone(&served);
         async move {
             let request = request.map(|body| Inbound::http2(body, &under_way.0));
-            let answer = respond(&served, request).await;
-            Ok::<_, Infallible>(answer.map(|body| Tracked::new(body, under_way)))
+            let response = respond(&served, request).await;
+            Ok::<_, Infallible>(response.map(|body| Tracked::new(body, under_way)))
         }
     });
     let mut drive = Drive {

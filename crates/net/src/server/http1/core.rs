@@ -34,7 +34,7 @@ pub(in crate::server) struct Core {
     /// Whether none was sent, so that the client may send the body or not.
     untold: bool,
     /// Whether the response has begun, so that the reader of the body must not write output.
-    answering: bool,
+    responding: bool,
     /// Whether the client has ended its side.
     pub(super) ended: bool,
     /// The number of body pieces read so far; it stands still when a body does.
@@ -59,7 +59,7 @@ impl Core {
             requests: Requests::new(),
             expects: false,
             untold: false,
-            answering: false,
+            responding: false,
             ended: false,
             pieces: 0,
             reader_waits: false,
@@ -79,14 +79,14 @@ impl Core {
     pub(super) fn begin(&mut self, expects: bool, upgradable: bool) -> u32 {
         self.request = self.request.wrapping_add(1);
         (self.expects, self.untold, self.upgradable) = (expects, false, upgradable);
-        (self.answering, self.reader_waits) = (false, false);
+        (self.responding, self.reader_waits) = (false, false);
         self.request
     }
 
     /// Begins the response: from now on only its writer writes.
-    pub(super) fn answers(&mut self) {
+    pub(super) fn begin_response(&mut self) {
         self.untold = std::mem::take(&mut self.expects);
-        self.answering = true;
+        self.responding = true;
     }
 
     /// Ends the request's response, and with it the rest of its body.
@@ -152,7 +152,7 @@ impl Core {
     /// Records that the body of the request `number` will be read, possibly after its response has
     /// begun: a client that waits for `100 Continue` receives it now.
     pub(in crate::server) fn want(&mut self, number: u32) {
-        if number == self.request && !self.answering && std::mem::take(&mut self.expects) {
+        if number == self.request && !self.responding && std::mem::take(&mut self.expects) {
             self.output.flat().extend_from_slice(CONTINUE);
         }
     }
@@ -199,7 +199,7 @@ impl Core {
             }
             // Flush output that the socket did not accept before, because the client may be waiting
             // for it; the socket may wake this task when it is writable.
-            if !self.answering
+            if !self.responding
                 && !self.output.is_done()
                 && let Poll::Ready(Err(error)) = self.poll_flush(cx)
             {

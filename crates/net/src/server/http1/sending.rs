@@ -45,7 +45,7 @@ impl<H: Handler> Connection<H> {
         let verbatim = body.take_verbatim();
         let mut plan = {
             let mut core = self.core.borrow_mut();
-            core.answers();
+            core.begin_response();
             let reason = head.extensions.get::<ReasonPhrase>();
             let extras = Extras {
                 reason: reason.map(ReasonPhrase::as_bytes),

@@ -1,0 +1,196 @@
+//! The routes with one host and path, and their conditions on method, headers and body.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+
+use super::RouteConflict;
+use super::tree::Search;
+use crate::body::BodyFacts;
+use crate::pattern::Pattern;
+use crate::source::Source;
+
+/// The routes with one host and path, most specific first.
+#[derive(Debug, Default)]
+pub(super) struct Leaf(pub(super) Vec<Candidate>);
+
+impl Leaf {
+    pub(super) fn settle(&mut self, conflicts: &mut Vec<RouteConflict>) {
+        for (index, second) in self.0.iter().enumerate() {
+            if let Some(first) = self.0[..index].iter().find(|first| first.ties_with(second)) {
+                conflicts.push(RouteConflict::Tie {
+                    first: first.route,
+                    second: second.route,
+                });
+            }
+        }
+        self.0
+            .sort_by_key(|candidate| std::cmp::Reverse(candidate.rank()));
+    }
+
+    pub(super) fn methods(&self, headers: &HeaderMap, into: &mut Vec<Method>) {
+        for candidate in self
+            .0
+            .iter()
+            .filter(|candidate| candidate.headers_match(headers))
+        {
+            into.extend(
+                candidate
+                    .methods
+                    .iter()
+                    .filter(|method| !into.contains(method))
+                    .cloned()
+                    .collect::<Vec<_>>(),
+            );
+        }
+    }
+
+    pub(super) fn find(&self, search: &Search<'_, '_>) -> Option<usize> {
+        let listed = self
+            .0
+            .iter()
+            .take_while(|candidate| !candidate.methods.is_empty());
+        let by_method = |method: &Method| {
+            listed
+                .clone()
+                .find(|candidate| candidate.methods.contains(method) && candidate.matches(search))
+        };
+        by_method(search.method)
+            .or_else(|| {
+                if search.method == Method::HEAD {
+                    by_method(&Method::GET)
+                } else {
+                    None
+                }
+            })
+            .or_else(|| {
+                let mut unlisted = self
+                    .0
+                    .iter()
+                    .filter(|candidate| candidate.methods.is_empty());
+                unlisted.find(|candidate| candidate.matches(search))
+            })
+            .map(|candidate| candidate.route)
+    }
+}
+
+/// The conditions of one route beyond host and path.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub(super) route: usize,
+    methods: Vec<Method>,
+    headers: Vec<(HeaderName, Option<HeaderValue>)>,
+    body: Vec<(Source, Option<String>)>,
+}
+
+impl Candidate {
+    pub(super) fn new(route: usize, pattern: &Pattern) -> Self {
+        Self {
+            route,
+            methods: pattern.methods.clone(),
+            headers: pattern.headers.clone(),
+            body: pattern.body.clone(),
+        }
+    }
+
+    /// Its rank in points 3 and 4 of the order; higher is more specific.
+    fn rank(&self) -> (bool, usize, usize) {
+        let valued = self
+            .headers
+            .iter()
+            .filter(|(_, value)| value.is_some())
+            .count();
+        let said = self.body.iter().filter(|(_, value)| value.is_some());
+        let conditions = self.headers.len() + self.body.len();
+        (!self.methods.is_empty(), conditions, valued + said.count())
+    }
+
+    fn matches(&self, search: &Search<'_, '_>) -> bool {
+        if !self.headers_match(search.headers) {
+            return false;
+        }
+        if self.body.is_empty() {
+            return true;
+        }
+        let Some(body) = search.body else {
+            search.asking.borrow_mut().push(self.route);
+            return false;
+        };
+        self.body
+            .iter()
+            .all(|(source, wanted)| body_matches(body, source, wanted.as_deref()))
+    }
+
+    fn headers_match(&self, headers: &HeaderMap) -> bool {
+        self.headers
+            .iter()
+            .all(|(name, wanted)| header_matches(headers, name, wanted.as_ref()))
+    }
+
+    /// Whether some request meets both, and the order does not separate them.
+    fn ties_with(&self, other: &Self) -> bool {
+        let methods_meet = self.methods.is_empty()
+            || self
+                .methods
+                .iter()
+                .any(|method| other.methods.contains(method));
+        // A header may appear twice in a request, but two values of one header are meant as
+        // alternatives.
+        let headers_meet = !self.headers.iter().any(|(name, value)| {
+            value.is_some()
+                && other
+                    .headers
+                    .iter()
+                    .any(|(other, wanted)| other == name && wanted.is_some() && wanted != value)
+        });
+        let bodies_meet = !self.body.iter().any(|(source, value)| {
+            let alternative = |(other, wanted): &(Source, Option<String>)| {
+                other == source && wanted.is_some() && wanted != value
+            };
+            value.is_some() && other.body.iter().any(alternative)
+        });
+        self.rank() == other.rank() && methods_meet && headers_meet && bodies_meet
+    }
+
+    /// Whether it matches every request that `other` matches, apart from host and path.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        let takes = |method: &Method| {
+            self.methods.contains(method)
+                || (method == Method::HEAD && self.methods.contains(&Method::GET))
+        };
+        let methods = self.methods.is_empty()
+            || (!other.methods.is_empty() && other.methods.iter().all(takes));
+        let headers = self.headers.iter().all(|(name, value)| {
+            other
+                .headers
+                .iter()
+                .any(|(other, wanted)| other == name && (value.is_none() || value == wanted))
+        });
+        let body = self.body.iter().all(|(source, value)| {
+            let met = |(other, wanted): &(Source, Option<String>)| {
+                other == source && (value.is_none() || value == wanted)
+            };
+            other.body.iter().any(met)
+        });
+        methods && headers && body
+    }
+}
+
+/// Whether a condition on the body holds: the value is there, or it is this one.
+pub(crate) fn body_matches(body: &BodyFacts, source: &Source, wanted: Option<&str>) -> bool {
+    let value = body.value(source);
+    value.is_some_and(|value| wanted.is_none_or(|wanted| *value == *wanted.as_bytes()))
+}
+
+/// Whether a header condition holds: present, or with this value on one of its lines.
+pub(crate) fn header_matches(
+    headers: &HeaderMap,
+    name: &HeaderName,
+    wanted: Option<&HeaderValue>,
+) -> bool {
+    match wanted {
+        None => headers.contains_key(name),
+        Some(wanted) => headers
+            .get_all(name)
+            .iter()
+            .any(|value| value.as_bytes().trim_ascii() == wanted.as_bytes().trim_ascii()),
+    }
+}

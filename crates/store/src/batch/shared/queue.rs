@@ -1,0 +1,251 @@
+//! The queue between the workers and the lanes of a server.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Shared;
+use crate::StoreError;
+use crate::batch::deliver::fail;
+use crate::batch::{ASKS_MAX, Adjust, Ask, CORRECTIONS_MAX, Correction, QUEUE_MAX, answer};
+use crate::lease::Errand;
+use crate::wire_form::{Name, WireForm};
+use tollgate_limit::{Change, Timestamp};
+
+/// Requests and corrections that wait for a call.
+#[derive(Debug, Default)]
+pub(in crate::batch) struct Queue {
+    pub(in crate::batch) asks: VecDeque<Ask>,
+    pub(in crate::batch) corrections: VecDeque<Correction>,
+    /// Corrections that this server redirected. They wait until the servers of buckets have changed,
+    /// or for the next heartbeat: sent at once, they would be redirected again.
+    redirected: Vec<Correction>,
+    /// Buckets whose held places a heartbeat will report. The number of places is read when it
+    /// leaves.
+    pub(in crate::batch) heartbeats: VecDeque<(Name, Arc<WireForm>)>,
+}
+
+impl Queue {
+    /// Queues redirected corrections again, before the others.
+    pub(in crate::batch) fn take_redirected(&mut self) {
+        for correction in std::mem::take(&mut self.redirected).into_iter().rev() {
+            self.corrections.push_front(correction);
+        }
+    }
+}
+
+/// The work of one call.
+pub(in crate::batch) struct Work {
+    pub(in crate::batch) asks: Vec<Ask>,
+    pub(in crate::batch) corrections: Vec<Correction>,
+    pub(in crate::batch) errands: Vec<Errand>,
+}
+
+impl Shared {
+    /// Whether nothing waits for a call.
+    pub(super) fn is_quiet(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.asks.is_empty() && queue.corrections.is_empty()
+    }
+
+    /// How many corrections there is room for.
+    pub(in crate::batch) fn room_for_corrections(&self) -> usize {
+        QUEUE_MAX.saturating_sub(self.queue.lock().corrections.len())
+    }
+
+    /// Queues a correction; if the queue is full, drops and counts it.
+    pub(crate) fn correct(&self, correction: Correction) {
+        let mut queue = self.queue.lock();
+        if queue.corrections.len() >= QUEUE_MAX || self.closed.load(Ordering::Relaxed) {
+            self.counters
+                .corrections_dropped
+                .fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        queue.corrections.push_back(correction);
+        if queue.corrections.len() == 1 {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Queues a correction of an earlier grant.
+    pub(crate) fn settle(&self, name: Name, shape: Arc<WireForm>, change: Change) {
+        match change {
+            Change::Release { units } if shape.holds() => self.release(name, shape, units),
+            change => self.correct(Correction {
+                name,
+                shape,
+                adjust: Adjust::Change(change),
+            }),
+        }
+    }
+
+    /// The queued requests and corrections for buckets that are now on another server.
+    pub(in crate::batch) fn take_moved(&self) -> (Vec<Ask>, Vec<Correction>) {
+        let mut queue = self.queue.lock();
+        let here = |ask: &Ask| {
+            ask.wants
+                .first()
+                .is_none_or(|wanted| self.has(&wanted.name))
+        };
+        let (stay, asks) = std::mem::take(&mut queue.asks).into_iter().partition(here);
+        queue.asks = stay;
+        let here = |correction: &Correction| self.has(&correction.name);
+        queue.take_redirected();
+        let (stay, corrections) = std::mem::take(&mut queue.corrections)
+            .into_iter()
+            .partition(here);
+        queue.corrections = stay;
+        (Vec::from(asks), Vec::from(corrections))
+    }
+
+    /// Takes over a request from another server's queue.
+    pub(in crate::batch) fn take_over(&self, ask: Ask) {
+        let mut queue = self.queue.lock();
+        if queue.asks.len() >= QUEUE_MAX || self.closed.load(Ordering::Relaxed) {
+            drop(queue);
+            answer(ask, Err(self.unavailable()));
+            return;
+        }
+        // (Ordered by deadline.)
+        let place = queue
+            .asks
+            .partition_point(|known| known.deadline <= ask.deadline);
+        queue.asks.insert(place, ask);
+        self.arrived.notify_one();
+    }
+
+    /// Fails all queued requests, because no lane can send them. Corrections stay.
+    pub(in crate::batch) fn fail_queued(&self) {
+        let asks = std::mem::take(&mut self.queue.lock().asks);
+        for ask in asks {
+            answer(ask, Err(self.unavailable()));
+        }
+    }
+
+    /// The work of the next call. Requests whose caller is gone are dropped; late ones get an
+    /// error.
+    pub(in crate::batch) fn take(&self) -> Option<Work> {
+        let errands = self.leases.as_ref().map_or_else(Vec::new, |leases| {
+            leases.errands_of(CORRECTIONS_MAX, |name| self.has(name))
+        });
+        let mut corrections = self.take_heartbeats();
+        let mut queue = self.queue.lock();
+        if queue.asks.is_empty()
+            && queue.corrections.is_empty()
+            && corrections.is_empty()
+            && errands.is_empty()
+        {
+            return None;
+        }
+        let corrections_taken = queue
+            .corrections
+            .len()
+            .min(CORRECTIONS_MAX - corrections.len());
+        corrections.extend(queue.corrections.drain(..corrections_taken));
+        let asks_taken = queue.asks.len().min(ASKS_MAX);
+        let work = Work {
+            corrections,
+            asks: queue.asks.drain(..asks_taken).collect(),
+            errands,
+        };
+        if !queue.asks.is_empty() || !queue.corrections.is_empty() || !queue.heartbeats.is_empty() {
+            self.arrived.notify_one();
+        }
+        Some(work)
+    }
+
+    /// The number of queued corrections.
+    #[cfg(test)]
+    pub(in crate::batch) fn corrections_queued(&self) -> usize {
+        let queue = self.queue.lock();
+        queue.corrections.len() + queue.redirected.len()
+    }
+
+    /// Fails queued requests whose deadline has passed; returns the next deadline. (The queue is
+    /// ordered by deadline.)
+    pub(in crate::batch) fn tell_late(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut late = Vec::new();
+        let next = {
+            let mut queue = self.queue.lock();
+            while queue.asks.front().is_some_and(|ask| ask.deadline <= now) {
+                late.extend(queue.asks.pop_front());
+            }
+            queue.asks.front().map(|ask| ask.deadline)
+        };
+        for ask in late {
+            fail(self, ask, StoreError::Overdue);
+        }
+        next
+    }
+
+    /// Puts corrections that did not fit back at the front.
+    pub(in crate::batch) fn put_corrections_back(&self, corrections: Vec<Correction>) {
+        if corrections.is_empty() {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        for correction in corrections.into_iter().rev() {
+            match correction.adjust {
+                // The number it reports is read again later.
+                Adjust::Hold(_) => queue
+                    .heartbeats
+                    .push_front((correction.name, correction.shape)),
+                Adjust::Change(_) | Adjust::TakeNumbers => {
+                    queue.corrections.push_front(correction);
+                }
+            }
+        }
+        self.arrived.notify_one();
+    }
+
+    /// Puts corrections that were not made back at the front. Those for which there is no room are
+    /// dropped and counted; once the store is closed, all are.
+    pub(in crate::batch) fn correct_again(&self, corrections: Vec<Correction>) {
+        if corrections.is_empty() {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        for correction in self.with_room(&queue, corrections).into_iter().rev() {
+            queue.corrections.push_front(correction);
+        }
+        self.arrived.notify_one();
+    }
+
+    /// The same for corrections that the server redirected, as soon as their server may be known.
+    pub(in crate::batch) fn correct_elsewhere(&self, corrections: Vec<Correction>) {
+        if corrections.is_empty() {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        let redirected = self.with_room(&queue, corrections);
+        queue.redirected.extend(redirected);
+    }
+
+    /// Those corrections for which there is room; the others are dropped and counted.
+    fn with_room(&self, queue: &Queue, mut corrections: Vec<Correction>) -> Vec<Correction> {
+        let room = if self.closed.load(Ordering::Relaxed) {
+            0
+        } else {
+            QUEUE_MAX.saturating_sub(queue.corrections.len() + queue.redirected.len())
+        };
+        let dropped = corrections.len().saturating_sub(room);
+        self.counters
+            .corrections_dropped
+            .fetch_add(dropped as u64, Ordering::Relaxed);
+        corrections.truncate(room);
+        corrections
+    }
+
+    /// Puts requests that did not fit back at the front.
+    pub(in crate::batch) fn put_back(&self, asks: Vec<Ask>) {
+        if asks.is_empty() {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        for ask in asks.into_iter().rev() {
+            queue.asks.push_front(ask);
+        }
+        self.arrived.notify_one();
+    }
+}

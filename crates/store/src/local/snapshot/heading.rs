@@ -1,0 +1,179 @@
+//! The heading of a limit's records in a snapshot: its name, and the numbers that its states are
+//! scaled by.
+
+use std::io::{self, Read, Write};
+
+use super::{SnapshotError, read_u8, read_u64};
+use crate::local::{Carried, Carry};
+use tollgate_limit::{Algorithm, Align, Kind, Limit, Micros, Role, Terms};
+
+/// A limit as a snapshot identifies it.
+pub(in crate::local) struct Name {
+    name: String,
+    tier: Option<String>,
+    role: Role,
+}
+
+impl Name {
+    pub(in crate::local) fn write(limit: &Limit, out: &mut impl Write) -> io::Result<()> {
+        write_text(&limit.name, out)?;
+        match &limit.tier {
+            Some(tier) => {
+                out.write_all(&[1])?;
+                write_text(tier, out)?;
+            }
+            None => out.write_all(&[0])?,
+        }
+        out.write_all(&[u8::from(limit.role == Role::Candidate)])
+    }
+
+    pub(in crate::local) fn read(input: &mut impl Read) -> Result<Self, SnapshotError> {
+        let name = read_text(input)?;
+        let tier = match read_u8(input)? {
+            0 => None,
+            _ => Some(read_text(input)?),
+        };
+        let role = if read_u8(input)? == 0 {
+            Role::Live
+        } else {
+            Role::Candidate
+        };
+        Ok(Self { name, tier, role })
+    }
+
+    pub(in crate::local) fn is_of(&self, limit: &Limit) -> bool {
+        *limit.name == *self.name
+            && limit.tier.as_deref() == self.tier.as_deref()
+            && limit.role == self.role
+    }
+
+    /// Whether it is a tier of the limit whose own numbers these are.
+    pub(super) fn is_tier_of(&self, limit: &Limit) -> bool {
+        *limit.name == *self.name && limit.tier.is_none() && limit.role == self.role
+    }
+
+    pub(super) fn gone(&self) -> Carried {
+        let (name, tier) = (
+            self.name.as_str().into(),
+            self.tier.as_deref().map(Into::into),
+        );
+        Carried {
+            name,
+            tier,
+            role: self.role,
+            carry: Carry::Gone,
+        }
+    }
+}
+
+/// The numbers that states are scaled by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Numbers {
+    form: u8,
+    amount: u64,
+    period: u64,
+    burst: u64,
+}
+
+impl Numbers {
+    pub(super) fn of(algorithm: &Algorithm) -> Self {
+        let form = match algorithm {
+            Algorithm::TokenBucket(_) => 0,
+            Algorithm::WarmUp(_) => 1,
+            Algorithm::Interval(_) => 2,
+            Algorithm::FixedWindow(_) => 3,
+            Algorithm::SlidingWindow(_) => 4,
+            Algorithm::SlidingLog(_) => 5,
+            Algorithm::InFlight(_) => 6,
+        };
+        let (amount, period, burst) = algorithm
+            .quota()
+            .map_or((0, 0, 0), |q| (q.amount, q.period.0, q.burst));
+        Self {
+            form,
+            amount,
+            period,
+            burst,
+        }
+    }
+
+    /// The effect on states in these numbers under `algorithm`, and the algorithm they were counted
+    /// by.
+    pub(super) fn carry(self, algorithm: &Algorithm) -> (Carry, Option<Algorithm>) {
+        let new = Self::of(algorithm);
+        if self == new {
+            return (Carry::Kept, None);
+        }
+        let kind = match self.form {
+            0 | 1 => Kind::TokenBucket,
+            2 => Kind::Interval,
+            3 => Kind::FixedWindow,
+            4 => Kind::SlidingWindow,
+            5 => Kind::SlidingLog,
+            _ => return (Carry::Afresh, None),
+        };
+        let bursts = matches!(kind, Kind::TokenBucket | Kind::Interval);
+        let terms = Terms {
+            kind,
+            amount: self.amount,
+            period: Micros(self.period),
+            burst: bursts.then_some(self.burst),
+            align: match algorithm {
+                Algorithm::FixedWindow(window) if kind == Kind::FixedWindow => {
+                    window.align().clone()
+                }
+                _ => Align::FirstHit,
+            },
+            debt: 0,
+            max_wait: Micros::ZERO,
+            warm_up: match algorithm {
+                _ if self.form != 1 => Micros::ZERO,
+                Algorithm::WarmUp(warm_up) => warm_up.warm_up(),
+                // Its coldness ends with it, so it does not matter how long it took.
+                _ => Micros(1),
+            },
+            shared: false,
+        };
+        match Algorithm::new(&terms) {
+            Ok(old) if old.goes_on_as(algorithm) => (Carry::Rescaled, Some(old)),
+            _ => (Carry::Afresh, None),
+        }
+    }
+
+    /// Whether its buckets remember a moment instead of a burst ([`tollgate_limit::Kept::beyond`]).
+    pub(super) fn remembers_a_moment(self) -> bool {
+        matches!(self.form, 3..=5)
+    }
+
+    pub(super) fn write(self, out: &mut impl Write) -> io::Result<()> {
+        out.write_all(&[self.form])?;
+        for number in [self.amount, self.period, self.burst] {
+            out.write_all(&number.to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn read(input: &mut impl Read) -> io::Result<Self> {
+        let form = read_u8(input)?;
+        Ok(Self {
+            form,
+            amount: read_u64(input)?,
+            period: read_u64(input)?,
+            burst: read_u64(input)?,
+        })
+    }
+}
+
+fn write_text(text: &str, out: &mut impl Write) -> io::Result<()> {
+    let text = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
+    out.write_all(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes())?;
+    out.write_all(text)
+}
+
+fn read_text(input: &mut impl Read) -> Result<String, SnapshotError> {
+    let mut length = [0; 2];
+    input.read_exact(&mut length)?;
+    let mut text = vec![0; usize::from(u16::from_le_bytes(length))];
+    input.read_exact(&mut text)?;
+    String::from_utf8(text).map_err(|_| SnapshotError::Corrupt("a name is not text"))
+}
