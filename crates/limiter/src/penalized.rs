@@ -106,7 +106,7 @@ impl<S: Store + Send + Sync> Generation<S> {
         claim: &Claim<'_>,
         watched: &Watched<'_>,
         now: Timestamp,
-        left: Micros,
+        (left, unstored): (Micros, bool),
     ) {
         let until = now.after(left);
         let waits = denied.wait_of(watched.place);
@@ -117,6 +117,7 @@ impl<S: Store + Send + Sync> Generation<S> {
             admits: until.max(now.after(own)),
             ask_again: if shared { now.after(KNOWN_FOR) } else { until },
             shared,
+            unstored,
         };
         self.penalties.put(watched.bucket, block, now);
         self.penalties.record(claim.limit, claim.key, now, until);
@@ -148,7 +149,8 @@ pub(super) fn check_here<S: Store + Send + Sync>(
             let Some(one) = watched.iter().find(|one| one.place == place) else {
                 continue;
             };
-            generation.impose(&mut denied, &claims[place], one, now, one.penalty.block);
+            let block = (one.penalty.block, false);
+            generation.impose(&mut denied, &claims[place], one, now, block);
         }
     }
     Decision::Deny(denied)
@@ -208,6 +210,7 @@ pub(super) async fn check<S: Store + Send + Sync>(
             admits: until.max(told.after(own)),
             ask_again: told.after(KNOWN_FOR),
             shared: true,
+            unstored: false,
         };
         generation.penalties.put(one.bucket, block, told);
         denied.penalize(one.place, left);
@@ -263,27 +266,38 @@ impl<S: Store + Send + Sync> Generation<S> {
     /// asked of late. While the store does not respond they are.
     async fn confirm(&self, claims: &[Claim<'_>], watched: &[Watched<'_>], now: Timestamp) {
         for one in watched {
-            let known = self.penalties.block(one.bucket, now);
-            let (Some(block), Some(bucket)) = (known, one.shared) else {
+            let Some(bucket) = one.shared else { continue };
+            let Some(block) = self.penalties.due(one.bucket, now) else {
                 continue;
             };
-            if block.ask_again > now {
-                continue;
-            }
-            let asked = [Claim::new(bucket, claims[one.place].key, 0)];
-            let told = self.shared.peek(&asked).await;
-            let is_lifted = told.is_ok_and(|told| {
-                let standing = told.first();
-                standing.is_some_and(|standing| standing.verdict.is_allow())
-            });
-            if is_lifted {
-                self.penalties.forget(one.bucket);
-            } else {
-                let ask_again = self.local.clock().now().after(KNOWN_FOR);
-                let block = Block { ask_again, ..block };
-                self.penalties.put(one.bucket, block, now);
+            let key = claims[one.place].key;
+            match self.blocked_for(bucket, key).await {
+                Ok(Some(_)) if block.unstored => self.penalties.is_stored(one.bucket),
+                Ok(None) if block.unstored => {
+                    let passed = one.penalty.block.0.saturating_sub(block.until.since(now).0);
+                    if passed < STORED_WITHIN.0 {
+                        self.store_block(bucket, key);
+                    }
+                }
+                // It was lifted.
+                Ok(None) => self.penalties.forget(one.bucket),
+                Ok(Some(_)) | Err(_) => {}
             }
         }
+    }
+
+    /// How long the store will block a key by this bucket; `None`: it does not.
+    async fn blocked_for(&self, bucket: &Limit, key: &[u8]) -> Result<Option<Micros>, StoreError> {
+        let told = self.shared.peek(&[Claim::new(bucket, key, 0)]).await?;
+        Ok(match told.first().map(|standing| standing.verdict) {
+            Some(Verdict::Deny { retry_after }) => retry_after,
+            _ => None,
+        })
+    }
+
+    fn store_block(&self, bucket: &Limit, key: &[u8]) {
+        let block = Settlement::new(bucket, key, Penalty::BLOCK);
+        self.shared.settle(&[block]);
     }
 
     /// Counts the refusals of `watched`, and blocks keys because of them.
@@ -299,30 +313,38 @@ impl<S: Store + Send + Sync> Generation<S> {
                 continue;
             };
             let claim = &claims[place];
-            let left = match one.shared {
+            let block = match one.shared {
                 Some(bucket) => self.block_shared(bucket, claim.key, one.penalty).await,
-                None => one.penalty.block,
+                None => (one.penalty.block, false),
             };
             let now = self.local.clock().now();
-            self.impose(denied, claim, one, now, left);
+            self.impose(denied, claim, one, now, block);
         }
     }
 
-    /// Blocks a key in the shared store; returns how long. Asking for the end costs a call, once for
-    /// each block: then its Retry-After is as exact as any other.
-    async fn block_shared(&self, bucket: &Limit, key: &[u8], penalty: Penalty) -> Micros {
-        self.shared
-            .settle(&[Settlement::new(bucket, key, Penalty::BLOCK)]);
-        let told = self.shared.peek(&[Claim::new(bucket, key, 0)]).await;
-        let verdict = told.ok().and_then(|told| Some(told.first()?.verdict));
-        match verdict {
-            Some(Verdict::Deny {
-                retry_after: Some(left),
-            }) => left,
-            _ => penalty.block,
+    /// Blocks a key in the shared store; returns how long, and whether the store has not confirmed
+    /// that it has the block. Asking for the end costs a call, once for each block: then its
+    /// Retry-After is as exact as any other.
+    async fn block_shared(&self, bucket: &Limit, key: &[u8], penalty: Penalty) -> (Micros, bool) {
+        for _ in 0..ATTEMPTS {
+            self.store_block(bucket, key);
+            match self.blocked_for(bucket, key).await {
+                Ok(Some(left)) => return (left, false),
+                // A settlement is not acknowledged: this one was lost.
+                Ok(None) => {}
+                Err(_) => break,
+            }
         }
+        (penalty.block, true)
     }
 }
+
+/// How often it is tried at once to store a block.
+const ATTEMPTS: u32 = 2;
+
+/// How long after its beginning a block is stored again, if the store does not have it. In the store
+/// it begins then, so that it ends later by no more than this.
+const STORED_WITHIN: Micros = Micros::from_secs(60);
 
 impl<S: Store + Send + Sync> Limiter<S> {
     /// The end of the penalty of `key` under `limit`, by the store that keeps it; `None`: it has
@@ -343,13 +365,8 @@ impl<S: Store + Send + Sync> Limiter<S> {
         let Some(bucket) = generation.penalty_bucket(limit) else {
             return Ok(known().map(|block| block.until));
         };
-        match generation.shared.peek(&[Claim::new(bucket, key, 0)]).await {
-            Ok(told) => Ok(match told.first().map(|standing| standing.verdict) {
-                Some(Verdict::Deny {
-                    retry_after: Some(left),
-                }) => Some(generation.local.clock().now().after(left)),
-                _ => None,
-            }),
+        match generation.blocked_for(bucket, key).await {
+            Ok(left) => Ok(left.map(|left| generation.local.clock().now().after(left))),
             Err(error) => match known() {
                 Some(block) => Ok(Some(block.until)),
                 None => Err(error.into()),

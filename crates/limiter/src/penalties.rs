@@ -3,9 +3,11 @@
 //!
 //! The table has a fixed number of places, in sets of [`WAYS`]. A key's set follows from a keyed
 //! hash, so no caller can choose it. Where a set is full, the key with the fewest refusals makes
-//! room: a flood of keys with one refusal each does not displace a key with many. A block that is in
-//! force never makes room; a refusal that finds only such keys is not counted, and that is counted.
-//! Nothing is allocated before the first refusal by a limit with a penalty.
+//! room: a flood of keys with one refusal each does not displace a key with many. A block that the
+//! shared store has makes room before any count, and displaces none: each draw asks the store for
+//! it. A block that only this process has makes no room before its end; a refusal that finds only
+//! such blocks is not counted, and a metric says how many were not. Nothing is allocated before the
+//! first refusal by a limit with a penalty.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,8 +49,17 @@ pub(super) struct Block {
     pub(super) admits: Timestamp,
     /// When the store is asked again whether it is still in force.
     pub(super) ask_again: Timestamp,
-    /// Whether the block is in the shared store.
+    /// Whether the block belongs into the shared store.
     pub(super) shared: bool,
+    /// Whether the shared store has not confirmed yet that it has the block.
+    pub(super) unstored: bool,
+}
+
+impl Block {
+    /// Whether the shared store has it, so that it is only remembered here.
+    fn is_stored(&self) -> bool {
+        self.shared && !self.unstored
+    }
 }
 
 /// A penalty that this gateway has imposed.
@@ -87,15 +98,44 @@ impl Penalties {
         entry.block.filter(|block| block.until > now)
     }
 
+    /// The same if it is time to ask the shared store whether it is still in force. Only one
+    /// request asks; the others are refused by the block until the next time.
+    pub(super) fn due(&self, bucket: u128, now: Timestamp) -> Option<Block> {
+        let mut set = self.sets.get()?[place(bucket)].lock();
+        let entry = set.iter_mut().find(|entry| entry.bucket == bucket)?;
+        let block = entry.block.as_mut()?;
+        let is_due = block.shared && block.until > now && block.ask_again <= now;
+        is_due.then(|| {
+            block.ask_again = now.after(KNOWN_FOR);
+            *block
+        })
+    }
+
+    /// Remembers that the shared store has the block of this bucket.
+    pub(super) fn is_stored(&self, bucket: u128) {
+        if let Some(sets) = self.sets.get() {
+            let mut set = sets[place(bucket)].lock();
+            let known = set.iter_mut().find(|entry| entry.bucket == bucket);
+            if let Some(block) = known.and_then(|entry| entry.block.as_mut()) {
+                block.unstored = false;
+            }
+        }
+    }
+
     /// Counts a refusal; returns whether the key is to be blocked now. It is then counted from the
     /// beginning.
     pub(super) fn refused(&self, bucket: u128, penalty: Penalty, now: Timestamp) -> bool {
         let mut set = self.set(bucket).lock();
-        let Some(entry) = room(&mut set, bucket, now) else {
+        let Some(entry) = room(&mut set, bucket, now, ONLY_HERE) else {
             self.uncounted.fetch_add(1, Ordering::Relaxed);
             return false;
         };
-        if entry.bucket != bucket || entry.until <= now || entry.block.is_some() {
+        let is_known = entry.bucket == bucket && entry.until > now;
+        if is_known && entry.block.is_some() {
+            // Another request was refused at the same time, and blocked the key.
+            return false;
+        }
+        if !is_known {
             *entry = Entry {
                 bucket,
                 until: now.after(penalty.span),
@@ -111,10 +151,11 @@ impl Penalties {
         true
     }
 
-    /// Remembers a block.
+    /// Remembers a block, if there is room.
     pub(super) fn put(&self, bucket: u128, block: Block, now: Timestamp) {
         let mut set = self.set(bucket).lock();
-        if let Some(entry) = room(&mut set, bucket, now) {
+        let below = if block.is_stored() { COUNT } else { ONLY_HERE };
+        if let Some(entry) = room(&mut set, bucket, now, below) {
             *entry = Entry {
                 bucket,
                 until: block.until,
@@ -135,12 +176,14 @@ impl Penalties {
         }
     }
 
-    /// Has the store asked about every block that is kept there.
+    /// Has the store asked about every block that belongs there, because one was lifted. One that
+    /// the store does not have then counts as lifted. Without the store they stay in force.
     pub(super) fn ask_again(&self) {
         for set in self.sets.get().into_iter().flatten() {
             for entry in set.lock().iter_mut() {
-                if entry.block.is_some_and(|block| block.shared) {
-                    *entry = Entry::default();
+                if let Some(block) = entry.block.as_mut().filter(|block| block.shared) {
+                    block.ask_again = Timestamp::default();
+                    block.unstored = false;
                 }
             }
         }
@@ -185,19 +228,35 @@ impl Penalties {
     }
 }
 
-/// The entry of a key, or the one that makes room for it; `None`: there are only blocks in force.
-fn room(set: &mut Set, bucket: u128, now: Timestamp) -> Option<&mut Entry> {
+/// The entry of a key, or the one of the least worth, which makes room for it; `None`: all others
+/// are worth `below` or more.
+fn room(set: &mut Set, bucket: u128, now: Timestamp, below: u64) -> Option<&mut Entry> {
     if let Some(known) = set.iter().position(|entry| entry.bucket == bucket) {
         return set.get_mut(known);
     }
-    let worth = |entry: &Entry| match entry.until <= now {
-        true => (0, Timestamp::default()),
-        false => (entry.refusals.max(1), entry.until),
-    };
     set.iter_mut()
-        .filter(|entry| entry.block.is_none() || entry.until <= now)
-        .min_by_key(|entry| worth(entry))
+        .filter(|entry| worth(entry, now) < below)
+        .min_by_key(|entry| (worth(entry, now), entry.until))
 }
+
+/// What would be lost with an entry.
+fn worth(entry: &Entry, now: Timestamp) -> u64 {
+    match entry.block {
+        _ if entry.until <= now => ENDED,
+        Some(block) if block.is_stored() => STORED,
+        Some(block) if block.shared => UNSTORED,
+        Some(_) => ONLY_HERE,
+        None => COUNT + u64::from(entry.refusals),
+    }
+}
+
+/// The worth of an entry without a meaning, of a block that the shared store has, of a count of no
+/// refusals, of a block that the shared store has not confirmed, and of one that no store has.
+const ENDED: u64 = 0;
+const STORED: u64 = 1;
+const COUNT: u64 = 2;
+const UNSTORED: u64 = u64::MAX - 1;
+const ONLY_HERE: u64 = u64::MAX;
 
 /// The set of a key: the low bits of its hash.
 fn place(bucket: u128) -> usize {
@@ -221,112 +280,4 @@ const NEWS_MAX: usize = 1_024;
 pub(super) const KNOWN_FOR: Micros = Micros::from_secs(1);
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
-    const PENALTY: Penalty = Penalty {
-        refusals: 3,
-        span: Micros::from_secs(60),
-        block: Micros::from_secs(600),
-    };
-
-    fn at(seconds: u64) -> Timestamp {
-        START.after(Micros::from_secs(seconds))
-    }
-
-    fn block(until: Timestamp, shared: bool) -> Block {
-        Block {
-            until,
-            admits: until,
-            ask_again: until,
-            shared,
-        }
-    }
-
-    /// A key of set 1.
-    fn key(number: u128) -> u128 {
-        1 + (number + 1) * SETS as u128
-    }
-
-    #[test]
-    fn refusals_are_counted_within_a_span_from_the_first() {
-        let penalties = Penalties::default();
-        assert!(!penalties.refused(7, PENALTY, at(0)));
-        assert!(!penalties.refused(7, PENALTY, at(59)));
-        // The span is over: these are the first two of another one.
-        assert!(!penalties.refused(7, PENALTY, at(60)));
-        assert!(!penalties.refused(7, PENALTY, at(61)));
-        assert!(!penalties.refused(8, PENALTY, at(62)), "another key");
-        assert!(penalties.refused(7, PENALTY, at(119)));
-        assert!(
-            !penalties.refused(7, PENALTY, at(119)),
-            "from the beginning"
-        );
-    }
-
-    #[test]
-    fn a_block_is_known_until_its_end_and_then_counted_from_the_beginning() {
-        let penalties = Penalties::default();
-        assert_eq!(penalties.block(7, at(0)), None);
-        let known = block(at(600), false);
-        penalties.put(7, known, at(0));
-        assert_eq!(penalties.block(7, at(599)), Some(known));
-        assert_eq!(penalties.block(7, at(600)), None);
-        assert!(!penalties.refused(7, PENALTY, at(600)));
-        penalties.put(7, known, at(0));
-        penalties.forget(7);
-        assert_eq!(penalties.block(7, at(0)), None);
-        penalties.put(7, known, at(0));
-        penalties.put(8, block(at(600), true), at(0));
-        penalties.ask_again();
-        assert_eq!(penalties.block(7, at(1)), Some(known), "only here");
-        assert_eq!(penalties.block(8, at(1)), None);
-    }
-
-    #[test]
-    fn a_flood_of_keys_displaces_no_key_with_more_refusals_and_no_block() {
-        let penalties = Penalties::default();
-        let known = block(at(600), false);
-        penalties.put(key(0), known, at(0));
-        penalties.refused(key(1), PENALTY, at(0));
-        penalties.refused(key(1), PENALTY, at(0));
-        for number in 2..1_000 {
-            assert!(!penalties.refused(key(number), PENALTY, at(1)));
-        }
-        assert_eq!(penalties.block(key(0), at(1)), Some(known));
-        assert!(penalties.refused(key(1), PENALTY, at(1)), "its third");
-        assert_eq!(penalties.counts().uncounted, 0);
-    }
-
-    #[test]
-    fn a_set_of_blocks_counts_no_further_key_and_says_so() {
-        let penalties = Penalties::default();
-        for number in 0..8 {
-            penalties.put(key(number), block(at(600), false), at(0));
-        }
-        for _ in 0..5 {
-            assert!(!penalties.refused(key(8), PENALTY, at(1)));
-        }
-        assert_eq!(penalties.counts().uncounted, 5);
-        // When they have ended there is room again.
-        assert!(!penalties.refused(key(8), PENALTY, at(600)));
-        assert_eq!(penalties.counts().uncounted, 5);
-    }
-
-    #[test]
-    fn imposed_blocks_wait_in_a_bounded_list() {
-        let penalties = Penalties::default();
-        let limit = Limit {
-            penalty: Some(PENALTY),
-            ..tollgate_limit::fixtures::per_minute("each", 1, 1)
-        };
-        for _ in 0..NEWS_MAX + 3 {
-            penalties.record(&limit, b"k", at(0), at(600));
-        }
-        assert_eq!(penalties.take().len(), NEWS_MAX);
-        let counts = penalties.counts();
-        assert_eq!((counts.imposed, counts.untold), (NEWS_MAX as u64 + 3, 3));
-        assert!(penalties.take().is_empty());
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::*;
 use tollgate_limit::{Draw, Standing, WhenDown, fixtures};
@@ -18,7 +18,9 @@ const PENALTY: Penalty = Penalty {
 struct Server {
     store: LocalStore,
     away: AtomicBool,
-    asked: std::sync::atomic::AtomicU32,
+    asked: AtomicU32,
+    /// So many settlements are lost.
+    loses: AtomicU32,
 }
 
 impl Server {
@@ -37,7 +39,11 @@ impl Store for Server {
     }
 
     fn settle(&self, settlements: &[Settlement<'_>]) {
-        self.store.settle(settlements);
+        let less = |left: u32| left.checked_sub(1);
+        let order = Ordering::Relaxed;
+        if self.loses.fetch_update(order, order, less).is_err() {
+            self.store.settle(settlements);
+        }
     }
 
     async fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
@@ -78,7 +84,8 @@ impl Fleet {
         let server = Arc::new(Server {
             store: LocalStore::new(&stored, clock.clone(), ColdStart::Full),
             away: AtomicBool::new(false),
-            asked: Default::default(),
+            asked: AtomicU32::new(0),
+            loses: AtomicU32::new(0),
         });
         let gateway = || Limiter::new(&limits, Arc::clone(&server), clock.clone(), ColdStart::Full);
         Self {
@@ -171,6 +178,58 @@ fn penalty_of_one_gateway_is_obeyed_by_all_of_its_store() {
     assert!(fleet.denied(1, b"bad").is_penalty(), "not told yet");
     fleet.gateways[1].ask_again();
     assert!(!fleet.denied(1, b"bad").is_penalty());
+}
+
+#[test]
+fn penalty_stays_in_force_when_the_store_fails_after_another_one_was_lifted() {
+    let fleet = Fleet::of(Placement::Shared);
+    fleet.provoke(0, b"bad");
+    fleet.gateways[0].ask_again();
+    fleet.server.away.store(true, Ordering::Relaxed);
+    assert!(fleet.denied(0, b"bad").is_penalty());
+    fleet.server.away.store(false, Ordering::Relaxed);
+    fleet.clock.advance(KNOWN_FOR);
+    assert!(fleet.denied(0, b"bad").is_penalty());
+}
+
+#[test]
+fn penalty_that_the_store_did_not_take_is_stored_later() {
+    // One attempt of two is lost; both; both and the one of the next request.
+    for lost in 1..=3 {
+        let fleet = Fleet::of(Placement::Shared);
+        fleet.server.loses.store(lost, Ordering::Relaxed);
+        assert_eq!(fleet.provoke(0, b"bad").retry_after(), Some(BLOCK));
+        let is_obeyed = || fleet.denied(1, b"bad").is_penalty();
+        assert_eq!(is_obeyed(), lost == 1, "{lost}");
+        for _ in 1..lost {
+            fleet.clock.advance(KNOWN_FOR);
+            assert!(fleet.denied(0, b"bad").is_penalty(), "{lost}");
+        }
+        assert!(is_obeyed(), "{lost}");
+        // Lifted as any other.
+        fleet.clock.advance(KNOWN_FOR);
+        assert!(fleet.denied(0, b"bad").is_penalty(), "{lost}");
+        fleet.gateways[1].lift_penalty(&fleet.limit, b"bad");
+        fleet.clock.advance(KNOWN_FOR);
+        assert!(fleet.decide(0, b"bad").is_ok() || !fleet.denied(0, b"bad").is_penalty());
+    }
+}
+
+#[test]
+fn penalty_that_the_store_never_takes_stays_on_its_gateway_until_its_end() {
+    let fleet = Fleet::of(Placement::Shared);
+    fleet.server.loses.store(u32::MAX, Ordering::Relaxed);
+    fleet.provoke(0, b"bad");
+    for _ in 0..STORED_WITHIN.0 / KNOWN_FOR.0 {
+        fleet.clock.advance(KNOWN_FOR);
+        assert!(fleet.denied(0, b"bad").is_penalty());
+    }
+    // Stored so late, it would end too late.
+    fleet.server.loses.store(0, Ordering::Relaxed);
+    fleet.clock.advance(Micros(BLOCK.0 - STORED_WITHIN.0 - 1));
+    assert!(fleet.denied(0, b"bad").is_penalty());
+    fleet.clock.advance(Micros(1));
+    assert!(fleet.decide(0, b"bad").is_ok());
 }
 
 #[test]
