@@ -243,7 +243,7 @@ impl Live {
             }
         }
         checked(&limits, effect)?;
-        let mut audit = prepared(audit)?;
+        let mut prepared = prepared(audit)?;
         let mut changed = Vec::new();
         for limit in limits {
             let before = self.overridden(limit, &sought.key).await;
@@ -260,7 +260,9 @@ impl Live {
                 changed.push(changed_limit(limit, before, after, level));
                 continue;
             }
-            let made = self.set_or_lift(limit, &sought.key, new.as_ref()).await;
+            let made = self
+                .set_or_lift(limit, &sought.key, new.as_ref(), audit)
+                .await;
             let (after, unsure) = match made {
                 Ok(()) => (self.overridden(limit, &sought.key).await, None),
                 // It may be in force, so the audit has what was asked for.
@@ -272,7 +274,7 @@ impl Live {
             };
             let level_after = self.level(limit, &sought.key, 1).await;
             let one = changed_limit(limit, before, after, level_after);
-            let recorded = audit.record(&Entry {
+            let recorded = prepared.record(&Entry {
                 at: moment(self.now()),
                 operator: by.operator.name.clone(),
                 from: by.peer.from.clone(),
@@ -308,13 +310,14 @@ impl Live {
         limit: &Limit,
         key: &[u8],
         new: Option<&NewOverride>,
+        audit: &Audit,
     ) -> Result<(), ChangeError> {
         let has_override = self.overrides.find(limit, key).is_some();
         if new.is_some() || has_override {
             self.overrides.change(limit, key, new).await?;
         }
         if new.is_none() && limit.penalty.is_some() {
-            let lifted = self.lift_penalty(limit, key).await;
+            let lifted = self.lift_penalty(limit, key, audit).await;
             return lifted.map_err(|why| {
                 ChangeError::Unsure(format!("{why}; the penalty may be lifted later"))
             });

@@ -143,11 +143,16 @@ impl Live {
 
     /// Lifts the penalty of a key, on all gateways of its store; the words say why it is not
     /// confirmed.
-    pub(super) async fn lift_penalty(&self, limit: &Limit, key: &[u8]) -> Result<(), String> {
+    pub(super) async fn lift_penalty(
+        &self,
+        limit: &Limit,
+        key: &[u8],
+        audit: &Audit,
+    ) -> Result<(), String> {
         let limiter = self.current.load().limiter.clone();
         limiter.lift_penalty(limit, key);
-        // Gateways that are not told ask the store again within a second.
-        let _ = self.overrides.was_reset(limit).await;
+        // A beginning that was not told yet is told before its end.
+        self.tell_penalties(&limiter.take_penalties(), audit);
         let name = self.names.text(key);
         let mut lifted = Vec::new();
         self.penalties.0.lock().retain(|event| {
@@ -161,15 +166,24 @@ impl Live {
             (event.set, event.lifted) = (false, true);
             emit(&self.events, &event);
         }
-        for _ in 0..LOOKS {
-            match limiter.penalty(limit, key).await {
-                Ok(None) => return Ok(()),
-                Ok(Some(_)) => {}
-                Err(error) => return Err(error.to_string()),
+        // Gateways that are not told ask the store again within a second.
+        let _ = self.overrides.was_reset(limit).await;
+        let mut unconfirmed = String::new();
+        let looks = async {
+            loop {
+                match limiter.penalty(limit, key).await {
+                    Ok(None) => return,
+                    Ok(Some(_)) => unconfirmed = "its store has not confirmed it".to_owned(),
+                    Err(error) => unconfirmed = error.to_string(),
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-        Err("its store has not confirmed it".to_owned())
+        };
+        let confirmed = tokio::time::timeout(CONFIRMED_WITHIN, looks).await;
+        confirmed.map_err(|_| match unconfirmed.is_empty() {
+            true => "its store does not respond".to_owned(),
+            false => unconfirmed,
+        })
     }
 }
 
@@ -229,6 +243,6 @@ const ONE_BY_ONE: usize = 8;
 /// Penalties whose ends are told.
 const TOLD_MAX: usize = 1_024;
 
-/// How often, and after what time, the store is asked whether a penalty is lifted.
-const LOOKS: u32 = 40;
+/// For how long, and after what time again, the store is asked whether a penalty is lifted.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);

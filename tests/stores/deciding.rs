@@ -4,7 +4,7 @@ use std::net::TcpStream;
 
 use crate::gateways::{Gateway, status_with};
 use crate::kinds::StoreKind;
-use crate::servers::free_port;
+use crate::servers::{free_port, wait_until};
 
 /// The request that the proxy asks about.
 const ASKED: &str = "x-original-method: GET\r\nx-original-uri: /\r\nx-forwarded-host: example.com\r\nx-real-ip: 192.0.2.7\r\n";
@@ -19,16 +19,16 @@ fn admit_one_burst_together(kind: StoreKind) {
         let port = free_port();
         let gateway = Gateway::start_on(&format!(
             "[decide]\nlisten = \"127.0.0.1:{port}\"\ntrusted = [\"127.0.0.1\"]\n\
-             [store]\nkind = \"{name}\"\nurl = \"{url}\"\nwhen_down = \"refuse\"\nanswer_within = \"900ms\"\n\
+             [store]\nkind = \"{name}\"\nurl = \"{url}\"\nwhen_down = \"refuse\"\nanswer_within = \"10s\"\n\
              key_secret_file = \"secret\"\n\
-             [limits.total]\nper = \"everyone\"\nrate = \"40/hour\"\n\
-             [limits.each]\nper = \"address\"\nrate = \"30/hour\"\n\
+             [limits.total]\nper = \"everyone\"\nrate = \"40/day\"\n\
+             [limits.each]\nper = \"address\"\nrate = \"30/day\"\n\
              [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\", \"each\"]\n"
         ));
         (gateway, TcpStream::connect(("127.0.0.1", port)).unwrap(), 0)
     });
     let mut refused = [false; 2];
-    while refused.contains(&false) {
+    wait_until("a refusal by both", || {
         for ((_, stream, admitted), refused) in asked.iter_mut().zip(&mut refused) {
             match status_with(stream, "/check", ASKED) {
                 Some(200) => *admitted += 1,
@@ -38,7 +38,8 @@ fn admit_one_burst_together(kind: StoreKind) {
                 other => panic!("{other:?}"),
             }
         }
-    }
+        !refused.contains(&false)
+    });
     let [one, two] = asked.map(|(.., admitted)| admitted);
     assert!(one > 0 && two > 0, "both admit: {one} and {two}");
     assert!(one + two <= 30, "{one} and {two}");

@@ -13,13 +13,18 @@ const RIGHTS: &str = "
     INSERT INTO tollgate_overrides SELECT * FROM tollgate_overrides WHERE FALSE;
     UPDATE tollgate_overrides SET epoch = 0 WHERE FALSE";
 
+/// The server's numbers for a table that does not exist, and for rights to a table, a column or the
+/// database that the user does not have. After any other error the gateway connects again.
+const MISSING: [u16; 4] = [1146, 1142, 1143, 1044];
+
 /// Whether there is a table for it; makes one if it may. Without one there are no overrides on this
 /// store, and everything else works.
 pub(super) async fn is_there(client: &Client, create: bool) -> Result<bool, Fault> {
     let may = async |text: &str| match client.run(text).await {
         Ok(_) => Ok(true),
-        // No such table, or no right to it.
-        Err(Failed::Error(mysql_async::Error::Server(_))) => Ok(false),
+        Err(Failed::Error(mysql_async::Error::Server(error))) if MISSING.contains(&error.code) => {
+            Ok(false)
+        }
         Err(failed) => Err(Fault::from(failed)),
     };
     let is_there = may(RIGHTS).await?;

@@ -1,6 +1,7 @@
 //! The document that all gateways share: one row of a table.
 
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::fault::Fault;
@@ -16,6 +17,18 @@ const IS_THERE: &str =
 
 const MAKE: &str = "BEGIN READ WRITE; CREATE TABLE IF NOT EXISTS tollgate_overrides (
     id bigint NOT NULL PRIMARY KEY, epoch bigint NOT NULL, text text NOT NULL); COMMIT";
+
+/// Why this user cannot make it: no right, no schema, a session that only reads, or another gateway
+/// that makes it now. After any other error the gateway connects again.
+const UNMAKEABLE: [&SqlState; 7] = [
+    &SqlState::INSUFFICIENT_PRIVILEGE,
+    &SqlState::INVALID_SCHEMA_NAME,
+    &SqlState::READ_ONLY_SQL_TRANSACTION,
+    &SqlState::FEATURE_NOT_SUPPORTED,
+    &SqlState::UNIQUE_VIOLATION,
+    &SqlState::DUPLICATE_TABLE,
+    &SqlState::DUPLICATE_OBJECT,
+];
 
 const READ: &str = "SELECT coalesce(kept.epoch, 0),
     coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
@@ -39,7 +52,10 @@ pub(super) async fn is_there(client: &Client, create: bool) -> Result<bool, toki
     if ask().await? || !create {
         return ask().await;
     }
-    if client.batch_execute(MAKE).await.is_err() {
+    if let Err(error) = client.batch_execute(MAKE).await {
+        if !error.code().is_some_and(|code| UNMAKEABLE.contains(&code)) {
+            return Err(error);
+        }
         client.batch_execute("ROLLBACK").await?;
     }
     ask().await
