@@ -194,10 +194,12 @@ impl Policy {
             Ok(who) => {
                 told.exempt = who.exempt;
                 told.tier = who.tier().cloned();
-                let later = 1..=self.routes[matched.route].over_limit.len();
-                let stories = |target| self.limit_stories(target, &matched, &who, request, body);
-                told.limits = stories(0);
-                told.over_limit = later.map(stories).collect();
+                let targets = 0..=self.routes[matched.route].over_limit.len();
+                let mut stories: Vec<_> = targets
+                    .map(|target| self.limit_stories(target, &matched, &who, request, body))
+                    .collect();
+                told.limits = stories.remove(0);
+                told.over_limit = stories;
             }
             Err(refusal) => told.refusal = Some(refusal),
         }
