@@ -783,6 +783,7 @@ fn rule(identity: usize, names: &[&str]) -> Rule {
         }),
         cost: Cost::Fixed(1),
         settle: None,
+        prices: None,
         count: Count::All,
         refund_on: Vec::new(),
         ceiling: false,

@@ -1,6 +1,11 @@
 //! Ceilings under random traces of reservations, settlements, cuts and kills: no window is ever
 //! exceeded, and no unit that was not used is lost to its window.
 
+#![expect(
+    clippy::disallowed_types,
+    reason = "the core holds no map; its tests may"
+)]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
