@@ -15,7 +15,7 @@ pub struct Pooler {
 }
 
 impl Pooler {
-    /// Whether a test that needs it can run; see [`available`].
+    /// Whether a test that needs it can run; see [`super::available`].
     pub fn available() -> bool {
         available("pgbouncer")
     }

@@ -15,7 +15,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Whether a test that needs PostgreSQL can run; see [`available`].
+    /// Whether a test that needs PostgreSQL can run; see [`super::available`].
     pub fn available() -> bool {
         if binary("initdb").is_some() {
             return true;
