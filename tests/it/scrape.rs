@@ -1,10 +1,9 @@
 //! The metrics as Prometheus reads them: both of its text formats, and a real scrape.
 
-use std::time::Duration;
-
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::encrypted;
 use crate::harness::{Connection, Gateway, Upstream, eventually};
