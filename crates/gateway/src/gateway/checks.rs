@@ -14,8 +14,8 @@ use tollgate_policy::route::{HostPattern, Route, Target};
 use tollgate_policy::upstream::ServerAddress;
 use tollgate_policy::{Descriptor, Policy};
 
-/// Normalises the request target to the form that routes and upstreams see; refuses a target that
-/// has none.
+/// Normalises a request that arrived at this gateway ([`normalise_target`]). Refuses it where too
+/// many requests are in progress, or where this gateway has forwarded it before.
 pub(super) fn normalise<B>(
     snapshot: &Snapshot,
     request: &mut Request<B>,
@@ -29,15 +29,24 @@ pub(super) fn normalise<B>(
     {
         return Err(Rejection::Overloaded);
     }
-    let target = framing::normalise(request, headers)?;
+    let target = normalise_target(&snapshot.policy, request, headers)?;
     let passed = |via: &crate::proxy_defaults::Via| via.has_passed(request.headers());
     if target.via && conduct.via.as_ref().is_some_and(passed) {
         return Err(Rejection::Loop);
     }
+    Ok(target)
+}
+
+/// Normalises the request target to the form that routes and upstreams see, and drops headers that
+/// look like those that decide about a request; refuses a target that has no such form.
+pub(super) fn normalise_target<B>(
+    policy: &Policy,
+    request: &mut Request<B>,
+    headers: &RequestHeaders,
+) -> Result<RequestTarget, Rejection> {
+    let target = framing::normalise(request, headers)?;
     let underscored = target.present.has(HeaderSet::UNDERSCORED);
-    snapshot
-        .policy
-        .drop_lookalikes(underscored, request.headers_mut());
+    policy.drop_lookalikes(underscored, request.headers_mut());
     Ok(target)
 }
 

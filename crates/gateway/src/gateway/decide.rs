@@ -6,16 +6,15 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 
 use http_body::Body as _;
 
+use super::admit::describe;
 use super::request_context::{Closing, RequestContext};
-use super::{Gateway, HeldSnapshot, Snapshot, checks, describe, respond};
+use super::{Gateway, HeldSnapshot, Snapshot, checks, respond};
 use crate::body::{Guarded, ResponseBody};
 use crate::decide::{Original, PERMIT, PermitId, Permits, Slot, UPSTREAM};
 use crate::forward::Forwarded;
-use crate::framing;
-use crate::headers::{HeaderSet, RequestHeaders};
+use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
 use tollgate_limit::{Micros, Timestamp};
-use tollgate_limiter::settle::Owed;
 use tollgate_limiter::{Cause, Judged};
 use tollgate_policy::{BodyFacts, Claimed, Claims, FilledEdits, Identified};
 use tollgate_response::{Asked, DecisionId};
@@ -36,17 +35,17 @@ impl Gateway {
         } = original;
         let snapshot = self.snapshot();
         let deciding = &snapshot.deciding;
-        let now = self.side.clock.now();
         // Reserved before anything is charged.
         let slot = permits.reserve(deciding.permits);
         let mut headers = RequestHeaders::of(request.headers());
         let asked = Asked::of_decision(head, request.headers().get(ORIGIN).cloned());
-        let mut context = RequestContext::open(&self.side, &snapshot, &request, &mut headers, now);
-        context.set_client(connection.peer.map(|peer| peer.ip()));
+        let client = connection.peer.map(|peer| peer.ip());
+        let mut context =
+            RequestContext::open(&self.side, &snapshot, &request, &mut headers, client);
         let mut edits = FilledEdits::default();
-        let parts = (&mut request, &headers);
+        let arrived = (&mut request, &headers);
         let admitted = self
-            .enter(&snapshot, &connection, parts, &mut context, &mut edits)
+            .admit(&snapshot, &connection, arrived, &mut context, &mut edits)
             .await
             .map(drop);
         let permitted =
@@ -101,9 +100,8 @@ impl Gateway {
         asked: &Request<()>,
         claims: Claims,
     ) -> RecordedDraw {
-        let now = self.side.clock.now();
         let mut headers = RequestHeaders::of(asked.headers());
-        let mut context = RequestContext::open(&self.side, snapshot, asked, &mut headers, now);
+        let mut context = RequestContext::open(&self.side, snapshot, asked, &mut headers, None);
         *context.claims_mut() = claims;
         RecordedDraw(context)
     }
@@ -120,11 +118,7 @@ impl Gateway {
         } = original;
         let policy = &snapshot.policy;
         let headers = RequestHeaders::of(request.headers());
-        let target = framing::normalise(&mut request, &headers)?;
-        policy.drop_lookalikes(
-            target.present.has(HeaderSet::UNDERSCORED),
-            request.headers_mut(),
-        );
+        let target = checks::normalise_target(policy, &mut request, &headers)?;
         let mut described = describe(policy, &connection, &target, &request)?;
         let asked = policy.asked(&policy.find_route(&described));
         let unread = BodyFacts::unread(&policy.wanted, None);
@@ -190,10 +184,8 @@ impl RecordedDraw {
             return Ok(None);
         }
         let charged = |rule: &usize| charges.iter().any(|one| one.rule == *rule);
-        let rules = (0..policy.rules.len()).filter(charged);
-        let owed = Owed::new(rules.map(|rule| &policy.rules[rule]));
-        let owed = owed.at_prices(context.claims(), policy);
-        context.owes(owed);
+        let rules: Vec<usize> = (0..policy.rules.len()).filter(charged).collect();
+        context.owes(rules.into_iter());
         gateway.keep_open(context, slot, deciding.permit_expiry)
     }
 

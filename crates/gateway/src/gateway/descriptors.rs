@@ -269,11 +269,10 @@ impl Gateway {
         asked: &[DescriptorAsked<'_>],
     ) -> Result<DescriptorsDecided, TooManyBuckets> {
         let snapshot = self.snapshot();
-        let now = self.side.clock.now();
         let mut plan = Plan::of(&snapshot.policy, domain, asked, false)?;
         let mut headers = RequestHeaders::of(request.headers());
-        let mut context = RequestContext::open(&self.side, &snapshot, request, &mut headers, now);
-        context.set_client(plan.client);
+        let mut context =
+            RequestContext::open(&self.side, &snapshot, request, &mut headers, plan.client);
         context.claims_mut().clone_from(&plan.claims);
         if let Some(name) = plan.refused_by() {
             let refused = Refused {

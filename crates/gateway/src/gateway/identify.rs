@@ -5,7 +5,8 @@ use tollgate_policy::{Claimed, Identified};
 use tollgate_store::StoreError;
 
 use super::Gateway;
-use super::over_limit::{Matched, RefusedTargets};
+use super::admit::Routed;
+use super::over_limit::RefusedTargets;
 use super::request_context::RequestContext;
 use super::snapshot::Snapshot;
 use crate::rejection::Rejection;
@@ -20,22 +21,23 @@ pub(super) struct Identification {
 }
 
 impl Gateway {
-    /// Identifies `who` sends the request and records the claims ([`tollgate_policy::Claimed`]).
+    /// Writes the caller of the request to `who`, and its claims to the context
+    /// ([`tollgate_policy::Claimed`]).
     pub(super) async fn identify(
         &self,
         snapshot: &Snapshot,
-        request: Matched<'_, '_, '_>,
+        request: Routed<'_, '_, '_>,
         who: &mut Identified,
         context: &mut RequestContext,
     ) -> Result<Identification, Rejection> {
         let (policy, now) = (&snapshot.policy, context.seconds());
-        let Matched {
+        let Routed {
             matched,
             described,
             length,
         } = request;
         let into = (&mut *who, context.claims_mut());
-        let refusal = match policy.claim(into, matched, described, length, now) {
+        let (refusal, store_error) = match policy.claim(into, matched, described, length, now) {
             Claimed::Complete => return Ok(Identification::default()),
             Claimed::Refused(refusal) => (refusal, None),
             Claimed::Unverified => {
@@ -52,7 +54,6 @@ impl Gateway {
                 }
             }
         };
-        let (refusal, store_error) = refusal;
         Ok(Identification {
             refusal: Some(snapshot.unidentified(refusal)),
             store_error,
@@ -65,7 +66,7 @@ impl Gateway {
 async fn look(
     snapshot: &Snapshot,
     context: &mut RequestContext,
-    request: Matched<'_, '_, '_>,
+    request: Routed<'_, '_, '_>,
     who: &Identified,
 ) -> Result<Option<StoreError>, Rejection> {
     let policy = &snapshot.policy;

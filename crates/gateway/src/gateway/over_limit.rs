@@ -2,13 +2,13 @@
 //! (`over_limit`). Nothing was charged for a target that refuses.
 
 use super::Gateway;
+use super::admit::Routed;
 use super::judge::denial;
 use super::request_context::RequestContext;
 use super::snapshot::Snapshot;
 use crate::rejection::Rejection;
 use tollgate_limiter::Denied;
-use tollgate_policy::route::Match;
-use tollgate_policy::{Claims, Descriptor, Identified, Policy, sent};
+use tollgate_policy::{Claims, Identified, Policy};
 use tollgate_store::StoreError;
 
 impl Gateway {
@@ -17,7 +17,7 @@ impl Gateway {
     pub(super) async fn judge_targets(
         &self,
         snapshot: &Snapshot,
-        request: Matched<'_, '_, '_>,
+        request: Routed<'_, '_, '_>,
         who: &Identified,
         context: &mut RequestContext,
         store_error: Option<StoreError>,
@@ -33,23 +33,6 @@ impl Gateway {
             context.count_passed_on();
         }
         Ok(())
-    }
-}
-
-/// A request with its route, as far as the claims of the route's targets depend on it.
-#[derive(Clone, Copy)]
-pub(super) struct Matched<'r, 'm, 'd> {
-    pub(super) matched: &'r Match<'m>,
-    pub(super) described: &'r Descriptor<'d>,
-    /// The length of its body.
-    pub(super) length: Option<u64>,
-}
-
-impl Matched<'_, '_, '_> {
-    /// What the request draws from if it goes to this target of its route.
-    pub(super) fn claims(&self, policy: &Policy, who: &Identified, target: usize) -> Claims {
-        let body = sent(self.described, self.length);
-        policy.claims_of_target(target, self.matched, who, self.described.headers, body)
     }
 }
 
@@ -69,7 +52,7 @@ impl RefusedTargets {
     pub(super) fn pass_on(
         &mut self,
         policy: &Policy,
-        request: Matched<'_, '_, '_>,
+        request: Routed<'_, '_, '_>,
         who: &Identified,
         context: &mut RequestContext,
         denied: Denied,

@@ -1,32 +1,32 @@
 //! State of one request until its response has ended; then the permit is settled and the request is
 //! counted and logged.
 
+mod access_log;
+mod end;
 mod fields;
-mod record;
 mod refusal;
 mod span;
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use std::net::IpAddr;
-
-use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request};
 use http_body::Body;
 
+use self::access_log::Head;
+use self::end::STATUS_CLIENT_LEFT;
 use self::fields::Lines;
-use self::record::Head;
 use super::{HeldSnapshot, Side};
-use crate::body::{Ended, Guard, Outcome, Received};
-use crate::forward::ForwardError;
+use crate::body::Received;
 use crate::headers::RequestHeaders;
-use crate::rejection::Rejection;
-pub(super) use record::log_unread;
+pub(super) use access_log::log_unread;
+pub use end::Closing;
+pub(crate) use end::{CLIENT_LEFT, PANIC};
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_limiter::settle::{self, Owed};
-use tollgate_limiter::{Cause, Denied, Judged, Permit};
+use tollgate_limiter::{Denied, Judged, Permit};
 use tollgate_policy::identity::Caller;
 use tollgate_policy::json::Calls;
 use tollgate_policy::{Claims, Identified};
@@ -79,25 +79,25 @@ fn asked_authority<B>(request: &Request<B>) -> Option<HeaderValue> {
 }
 
 impl RequestContext {
-    /// Opens the context. Headers that only the log needs are taken out of `headers`.
+    /// Opens the context of a request whose head has arrived. Headers that only the log needs are
+    /// taken out of `headers`. `client`: its address, as far as it is known.
     pub(super) fn open<B>(
         side: &Rc<Side>,
         snapshot: &HeldSnapshot,
         request: &Request<B>,
         headers: &mut RequestHeaders,
-        at: Timestamp,
+        client: Option<IpAddr>,
     ) -> Box<Self> {
-        let id = side.next_id();
         let mut context = Box::new(Self {
             side: Rc::clone(side),
             snapshot: Rc::clone(snapshot),
-            at,
-            id,
+            at: side.clock.now(),
+            id: side.next_id(),
             trace: headers.trace,
             #[cfg(feature = "otlp")]
             span: None,
             head: None,
-            client: None,
+            client,
             route: None,
             caller: None,
             claims: Claims::default(),
@@ -249,9 +249,11 @@ impl RequestContext {
         }
     }
 
-    /// Records which charges the response can still change.
-    pub(super) fn owes(&mut self, owed: Owed) {
-        self.owed = owed;
+    /// Records which charges the response can still change, of those for the `rules`.
+    pub(super) fn owes(&mut self, rules: impl Iterator<Item = usize>) {
+        let policy = &self.snapshot.policy;
+        let owed = Owed::new(rules.map(|rule| &policy.rules[rule]));
+        self.owed = owed.at_prices(&self.claims, policy);
     }
 
     /// Takes out the charges that a later report can correct; `None`: all are final.
@@ -285,171 +287,7 @@ impl RequestContext {
             settle::want_readable(&method, request.headers_mut());
         }
     }
-
-    /// Records that the request was sent at `since` and that its response has begun or will not
-    /// come.
-    pub(super) fn forwarded<B>(
-        &mut self,
-        upstream: usize,
-        since: Timestamp,
-        outcome: Result<&Response<B>, &ForwardError>,
-    ) {
-        if let (Ok(response), true) = (outcome, self.snapshot.follows) {
-            let (status, headers) = (response.status(), response.headers());
-            let now = self.side.clock.now();
-            self.snapshot
-                .limiter
-                .follow(&self.claims, status, headers, now);
-        }
-        let outcome = outcome.map(Response::status);
-        self.upstream = Some(upstream);
-        let slot = self.snapshot.labels.upstream(upstream);
-        let took = self.side.clock.now().since(since);
-        if let Judged::Permitted(permit) = &self.judged {
-            match outcome {
-                Ok(status) => permit.answered(took, status == StatusCode::SERVICE_UNAVAILABLE),
-                Err(error) if error.tells_of_load() => permit.answered(took, true),
-                // Caused by the client: it says nothing about the upstream.
-                Err(_) => {}
-            }
-        }
-        match outcome {
-            Ok(status) => {
-                self.upstream_micros = Some(took.0);
-                self.side.metrics.upstream(slot, status.as_u16(), took.0);
-                // The part of the elapsed time that the gateway took, without the upstream.
-                self.side.metrics.overhead(since.since(self.at).0);
-            }
-            Err(error) => self.side.metrics.upstream_failed(slot, error.label()),
-        }
-    }
-
-    /// Records that the gateway refuses the request. Returns the status of the refusal; a gRPC call
-    /// receives a gRPC status with the same meaning.
-    pub(super) fn turned_away(&mut self, rejection: &Rejection) -> StatusCode {
-        let (label, status) = (rejection.label(), rejection.status());
-        (self.reason, self.turned_away) = (label, true);
-        if status == StatusCode::BAD_REQUEST && !rejection.is_unreceived() {
-            self.side.metrics.bad_request(label);
-        }
-        self.side.metrics.rejected(label);
-        status
-    }
-
-    /// Records the head of the response, and settles the charges that the head decides. `meant` is
-    /// the status of a response of the gateway itself; a gRPC call has HTTP status 200, and `meant`
-    /// is then the status that it would have without gRPC. `cause` says which party caused the
-    /// response; `unreadable` says that the client accepts no body that could be read.
-    pub(super) fn answered<B>(
-        &mut self,
-        response: &Response<B>,
-        meant: Option<StatusCode>,
-        cause: Cause,
-        unreadable: bool,
-    ) {
-        self.status = response.status().as_u16();
-        if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
-            let status = meant.unwrap_or(response.status());
-            self.owed.on_head(
-                permit,
-                settle::Head {
-                    cause,
-                    status,
-                    headers: response.headers(),
-                    unreadable,
-                },
-            );
-        }
-    }
-
-    /// Records that the response is not received, because the client left.
-    pub(super) const fn response_unreceived(&mut self) {
-        self.status = STATUS_CLIENT_LEFT;
-    }
-
-    /// Records that the response has ended after `bytes` bytes of body: settles, counts and logs
-    /// the request.
-    pub(super) fn close(mut self: Box<Self>, bytes: u64, reason: Option<&'static str>) {
-        if let Some(reason) = reason {
-            self.reason = reason;
-        }
-        self.record(bytes, reason.is_none());
-    }
-
-    /// `whole`: the response is complete.
-    fn record(&mut self, sent: u64, whole: bool) {
-        self.closed = true;
-        if self.placed {
-            self.side.requests.fetch_sub(1, Ordering::Relaxed);
-        }
-        if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
-            std::mem::take(&mut self.owed).on_end(permit, sent, whole);
-        }
-        let took = self.side.clock.now().since(self.at).0;
-        self.side
-            .metrics
-            .finished(self.snapshot.labels.route(self.route), self.status, took);
-        let received = self.received.bytes();
-        self.side.metrics.bytes(received, sent);
-        self.export([received, sent], took);
-        if let (Some(writer), Some(head)) = (&self.side.access, &self.head)
-            && writer.enabled(self.turned_away)
-        {
-            self.log(writer, head, [received, sent], took);
-        }
-    }
 }
-
-impl Drop for RequestContext {
-    fn drop(&mut self) {
-        if !self.closed {
-            // The handler was dropped before there was a response: the client left. A panic also
-            // ends here; it is counted where it is caught.
-            self.reason = if std::thread::panicking() {
-                PANIC
-            } else {
-                CLIENT_LEFT
-            };
-            if std::thread::panicking() {
-                self.status = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
-                // The gateway failed: the charges stay.
-                self.owed = Owed::default();
-            }
-            self.record(0, false);
-        }
-    }
-}
-
-/// Reports the end of a response to its context.
-pub struct Closing(pub(super) Box<RequestContext>);
-
-impl Guard for Closing {
-    fn write_fields(&self, out: &mut Vec<u8>) {
-        self.0.write_fields(out);
-    }
-
-    fn on_data(&mut self, piece: &Bytes) {
-        if !self.0.owed.is_empty() {
-            self.0.owed.on_data(piece);
-        }
-    }
-
-    fn on_end(self, end: Ended<'_>) {
-        let reason = match end.outcome {
-            Outcome::Whole => None,
-            Outcome::Broken(error) => Some(error.label()),
-            Outcome::Dropped => Some(CLIENT_LEFT),
-        };
-        self.0.close(end.bytes, reason);
-    }
-}
-
-/// The reason if the client left before the end of its response.
-pub(crate) const CLIENT_LEFT: &str = "client_left";
-/// The reason if the gateway panicked.
-pub(crate) const PANIC: &str = "panic";
-/// The logged status if the client left before there was a response (as in NGINX).
-const STATUS_CLIENT_LEFT: u16 = 499;
 
 // The allocator caches freed blocks of up to 1032 bytes; a larger block costs several times as
 // much, twice per request.

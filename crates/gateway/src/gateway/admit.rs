@@ -1,0 +1,267 @@
+//! Admits a request or refuses it: finds its route, identifies its caller, draws from its limits.
+
+use http::Request;
+use http_body::Body;
+
+use super::admitted::{Admitted, Next, balance_hash};
+use super::identify::Identification;
+use super::read_body::ReadAhead;
+use super::request_context::RequestContext;
+use super::{Gateway, Snapshot, checks};
+use crate::framing::RequestTarget;
+use crate::headers::RequestHeaders;
+use crate::recent::Drawing;
+use crate::rejection::Rejection;
+use tollgate_net::server::ConnInfo;
+use tollgate_policy::route::Match;
+use tollgate_policy::{Asked, Claims, Descriptor, FilledEdits, Identified, Policy, sent};
+
+impl Gateway {
+    /// Admits a request, or returns the reason why it is refused. `edits` receives the route's
+    /// changes of the response as far as they are known then, because a refusal carries them too.
+    pub(super) async fn admit<'s, B: ReadAhead>(
+        &self,
+        snapshot: &'s Snapshot,
+        connection: &ConnInfo,
+        (request, headers): (&mut Request<B>, &RequestHeaders),
+        context: &mut RequestContext,
+        edits: &mut FilledEdits<'s>,
+    ) -> Result<(RequestTarget, Admitted<'s>), Rejection> {
+        let target = checks::normalise(snapshot, request, headers, context)?;
+        let mut admission = Admission {
+            gateway: self,
+            snapshot,
+            connection,
+            target: &target,
+            context,
+            edits,
+        };
+        let admitted = admission.find_route(request).await?;
+        Ok((target, admitted))
+    }
+}
+
+/// The admission of one request. Each `?` below is a point where the request is refused.
+struct Admission<'a, 's> {
+    gateway: &'a Gateway,
+    snapshot: &'s Snapshot,
+    connection: &'a ConnInfo,
+    target: &'a RequestTarget,
+    context: &'a mut RequestContext,
+    edits: &'a mut FilledEdits<'s>,
+}
+
+impl<'s> Admission<'_, 's> {
+    /// Finds the route of the request and admits the request to it. The body is read first, but
+    /// only where the route or its limits may depend on it.
+    async fn find_route<B: ReadAhead>(
+        &mut self,
+        request: &mut Request<B>,
+    ) -> Result<Admitted<'s>, Rejection> {
+        let policy = &self.snapshot.policy;
+        let described = describe(policy, self.connection, self.target, request)?;
+        self.context.set_client(described.client);
+        let found = policy.find_route(&described);
+        let asked = policy.asked(&found);
+        if asked.is_empty() {
+            return self
+                .admit_to_route(request, &described, found.matched)
+                .await;
+        }
+        if let Some(matched) = &found.matched {
+            self.context.set_route(matched.route);
+            let route = &policy.routes[matched.route];
+            checks::check_route(self.snapshot, route, self.target, request)?;
+        }
+        drop(found);
+        Box::pin(self.find_route_by_body(asked, request)).await
+    }
+
+    /// Finds the route of a request whose body can decide about it, once the body has been read.
+    async fn find_route_by_body<B: ReadAhead>(
+        &mut self,
+        asked: Asked,
+        request: &mut Request<B>,
+    ) -> Result<Admitted<'s>, Rejection> {
+        let (policy, connection) = (&self.snapshot.policy, self.connection);
+        let read = self
+            .gateway
+            .read_body(self.snapshot, connection, asked, request);
+        let mut facts = match read.await {
+            Ok(facts) => facts,
+            Err(rejection) => return self.refuse_unread(request, rejection).await,
+        };
+        self.context.set_calls(facts.take_calls());
+        let mut described = describe(policy, connection, self.target, request)?;
+        described.body = Some(&facts);
+        let matched = policy.route(&described);
+        self.admit_to_route(request, &described, matched).await
+    }
+
+    /// Refuses a request for its body. The request is charged to the limits by address and for
+    /// everyone of the route that it would have without its body, so that a client that sends such
+    /// requests is limited too.
+    async fn refuse_unread<B>(
+        &mut self,
+        request: &Request<B>,
+        rejection: Rejection,
+    ) -> Result<Admitted<'s>, Rejection> {
+        let policy = &self.snapshot.policy;
+        let described = describe(policy, self.connection, self.target, request)?;
+        if let Some(matched) = policy.find_route(&described).matched {
+            let (status, now) = (rejection.status(), self.context.seconds());
+            let claims = self.context.claims_mut();
+            policy.claim_refused(claims, &matched, &described, status, now);
+            self.gateway
+                .judge(self.snapshot, self.context, None)
+                .await?;
+        }
+        Err(rejection)
+    }
+
+    /// Identifies the caller of a request whose route is `matched`, and draws from its limits.
+    async fn admit_to_route<B: Body>(
+        &mut self,
+        request: &Request<B>,
+        described: &Descriptor<'_>,
+        matched: Option<Match<'_>>,
+    ) -> Result<Admitted<'s>, Rejection> {
+        let (snapshot, policy) = (self.snapshot, &self.snapshot.policy);
+        let matched = &matched.ok_or_else(|| checks::unrouted(policy, described))?;
+        self.context.set_route(matched.route);
+        let route = &policy.routes[matched.route];
+        let mut who = Identified::default();
+        // A refusal before the caller is identified contains no caller in its edits.
+        *self.edits = policy.edits(&route.response_headers, matched, &who, described);
+        checks::check_route(snapshot, route, self.target, request)?;
+        let routed = Routed {
+            matched,
+            described,
+            length: body_length(request.body()),
+        };
+        let identified = self
+            .gateway
+            .identify(snapshot, routed, &mut who, self.context)
+            .await?;
+        self.context.set_caller(&who);
+        *self.edits = policy.edits(&route.response_headers, matched, &who, described);
+        self.draw(routed, &who, identified).await?;
+        let limits = route.limits_of(self.context.target()).iter();
+        self.context.owes(limits.map(|limit| limit.rule));
+        Ok(self.admitted(request, routed, &who))
+    }
+
+    /// Draws from the limits of the request. An unidentified request is charged too, before it is
+    /// refused.
+    async fn draw(
+        &mut self,
+        routed: Routed<'_, '_, '_>,
+        who: &Identified,
+        identified: Identification,
+    ) -> Result<(), Rejection> {
+        let Self {
+            gateway, snapshot, ..
+        } = *self;
+        let store_error = identified.store_error;
+        if let Some(refusal) = identified.refusal {
+            gateway.judge(snapshot, self.context, store_error).await?;
+            return Err(refusal);
+        }
+        self.record(routed, who);
+        let route = &snapshot.policy.routes[routed.matched.route];
+        if route.over_limit.is_empty() {
+            return gateway.judge(snapshot, self.context, store_error).await;
+        }
+        let judged = gateway.judge_targets(snapshot, routed, who, self.context, store_error);
+        Box::pin(judged).await
+    }
+
+    /// Records the draw, where reloads are judged by recent requests.
+    fn record(&self, routed: Routed<'_, '_, '_>, who: &Identified) {
+        let Some(numbers) = self.snapshot.recorded_as.as_ref().filter(|_| !who.exempt) else {
+            return;
+        };
+        let drawing = Drawing {
+            at: self.context.at(),
+            route: routed.matched.route,
+            client: routed.described.client,
+            who,
+            claims: self.context.claims(),
+        };
+        let recorder = &self.gateway.side.recorder;
+        recorder.record(numbers, &self.snapshot.policy, &drawing);
+    }
+
+    /// The next step of a request that its limits admit.
+    fn admitted<B: Body>(
+        &self,
+        request: &Request<B>,
+        routed: Routed<'_, '_, '_>,
+        who: &Identified,
+    ) -> Admitted<'s> {
+        let policy = &self.snapshot.policy;
+        let Routed {
+            matched, described, ..
+        } = routed;
+        let route = &policy.routes[matched.route];
+        let over_limit = route.over_limit(self.context.target());
+        let over_limit = over_limit.map(|over| over.upstream);
+        let upstream = over_limit.or(route.target.upstream());
+        Admitted {
+            route,
+            request_edits: policy.edits(&route.request_headers, matched, who, described),
+            next: match over_limit {
+                Some(upstream) if !self.target.last_hop => Next::Forward(upstream),
+                _ => Next::of_route(policy, routed, who, self.target, request),
+            },
+            caller: balance_hash(policy, upstream, who, described),
+        }
+    }
+}
+
+/// A request with its route, as far as the claims of the route's targets depend on it.
+#[derive(Clone, Copy)]
+pub(super) struct Routed<'r, 'm, 'd> {
+    pub(super) matched: &'r Match<'m>,
+    pub(super) described: &'r Descriptor<'d>,
+    /// The length of its body, if it is known.
+    pub(super) length: Option<u64>,
+}
+
+impl Routed<'_, '_, '_> {
+    /// What the request draws from if it goes to this target of its route.
+    pub(super) fn claims(&self, policy: &Policy, who: &Identified, target: usize) -> Claims {
+        let body = sent(self.described, self.length);
+        policy.claims_of_target(target, self.matched, who, self.described.headers, body)
+    }
+}
+
+/// The length of a body, if it is known before the body is read.
+fn body_length<B: Body>(body: &B) -> Option<u64> {
+    if body.is_end_stream() {
+        Some(0)
+    } else {
+        body.size_hint().exact()
+    }
+}
+
+/// The properties of a request by which routes and keys are found.
+pub(super) fn describe<'r, B>(
+    policy: &Policy,
+    connection: &'r ConnInfo,
+    target: &'r RequestTarget,
+    request: &'r Request<B>,
+) -> Result<Descriptor<'r>, Rejection> {
+    let subject = connection
+        .tls
+        .as_ref()
+        .and_then(|tls| tls.client_subject.as_deref());
+    // Most hosts have already been found to be in normal form.
+    let plain = target
+        .plain_host
+        .and_then(|length| target.host.as_ref()?.to_str().ok()?.get(..length));
+    let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+    policy
+        .describe(plain, method, uri, headers, connection.peer(), subject)
+        .map_err(|_| Rejection::BadPath)
+}

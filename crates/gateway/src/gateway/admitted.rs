@@ -1,0 +1,177 @@
+//! What is done with an admitted request: it is forwarded, echoed, or the gateway responds itself.
+
+use std::future::Future;
+use std::hash::{Hash, Hasher};
+
+use http::{Request, Response};
+
+use super::admit::Routed;
+use super::request_context::RequestContext;
+use super::{Gateway, Snapshot, own};
+use crate::body::{Received, ResponseBody};
+use crate::echo;
+use crate::forward::{ForwardContext, Forwarded};
+use crate::framing::RequestTarget;
+use crate::rejection::Rejection;
+use tollgate_limiter::Cause;
+use tollgate_net::server::{ConnInfo, Inbound};
+use tollgate_policy::route::{Route, Target};
+use tollgate_policy::upstream::Balance;
+use tollgate_policy::{Descriptor, FilledEdits, Identified, Policy};
+
+/// A request that every limit admitted.
+pub(super) struct Admitted<'s> {
+    pub(super) route: &'s Route,
+    pub(super) next: Next,
+    /// The route's edits of the request headers, with their templates filled.
+    pub(super) request_edits: FilledEdits<'s>,
+    /// A hash of the caller, where the upstream balances by it.
+    pub(super) caller: u64,
+}
+
+/// The next step of an admitted request.
+pub(super) enum Next {
+    /// Forward it to the upstream with this index.
+    Forward(usize),
+    /// Send it back to the client.
+    Echo,
+    /// Respond from the gateway, because the route or the request itself asks for it.
+    Respond(Response<ResponseBody>, Cause),
+}
+
+impl Next {
+    /// The next step that the request's route configures.
+    pub(super) fn of_route<B>(
+        policy: &Policy,
+        routed: Routed<'_, '_, '_>,
+        who: &Identified,
+        target: &RequestTarget,
+        request: &Request<B>,
+    ) -> Self {
+        let route = &policy.routes[routed.matched.route];
+        match &route.target {
+            // The request does not reach an upstream, because the client limited its hops
+            // (`Max-Forwards`).
+            Target::Upstream(_) if target.last_hop => {
+                Self::Respond(own::last_recipient(request, route), Cause::Gateway)
+            }
+            Target::Upstream(upstream) => Self::Forward(*upstream),
+            Target::Redirect { status, location } => {
+                let location = policy.location(location, routed.matched, who, routed.described);
+                Self::Respond(own::redirect(*status, location), Cause::Upstream)
+            }
+            Target::Fixed {
+                status,
+                body,
+                content_type,
+            } => {
+                let response = own::fixed(*status, content_type.clone(), body.clone());
+                Self::Respond(response, Cause::Upstream)
+            }
+            // A gateway reads no policies for services.
+            Target::Echo | Target::Service => Self::Echo,
+        }
+    }
+}
+
+impl<'s> Admitted<'s> {
+    /// Builds the context that the forwarder needs. `verbatim`: the response headers may go to the
+    /// client unchanged, except for added ones.
+    pub(super) fn forward_context(
+        self,
+        snapshot: &'s Snapshot,
+        connection: &'s ConnInfo,
+        target: RequestTarget,
+        verbatim: bool,
+    ) -> ForwardContext<'s> {
+        let peer = connection.peer();
+        ForwardContext {
+            peer,
+            trusted: peer.is_trusted(&snapshot.policy.address),
+            present: target.present,
+            host: target.host,
+            route: self.route,
+            request_edits: self.request_edits,
+            caller: self.caller,
+            body_max: snapshot.body_max(self.route),
+            conduct: &snapshot.conduct,
+            interim: connection.interim.as_ref(),
+            window: connection.window.as_ref(),
+            guarded: &snapshot.policy.guarded,
+            received: Received::default(),
+            verbatim,
+        }
+    }
+
+    /// Echoes the request to its client.
+    pub(super) fn echo(
+        self,
+        snapshot: &Snapshot,
+        mut request: Request<Inbound>,
+        context: &mut RequestContext,
+    ) -> Forwarded {
+        let received = context.receiving(request.body());
+        self.request_edits.apply(request.headers_mut());
+        let body_max = snapshot.body_max(self.route);
+        let response = echo::reflect(request, body_max, snapshot.conduct.body_idle, received);
+        Forwarded::own(response, Cause::Upstream)
+    }
+}
+
+impl Gateway {
+    /// Sends an admitted request to its upstream.
+    pub(super) fn forward<'f>(
+        &'f self,
+        snapshot: &Snapshot,
+        upstream: usize,
+        mut forwarding: ForwardContext<'f>,
+        mut request: Request<Inbound>,
+        context: &'f mut RequestContext,
+    ) -> impl Future<Output = Result<Forwarded, Rejection>> + use<'f> {
+        forwarding.received = context.receiving(request.body());
+        context.pass_trace_on(request.headers_mut());
+        context.keep_readable(&mut request);
+        let permit = context
+            .permit()
+            .expect("`admit` returns only what the limiter permitted");
+        let since = self.side.clock.now();
+        let upstreams = &snapshot.policy.upstreams;
+        let sent = self
+            .forwarder
+            .forward(permit, forwarding, &upstreams[upstream], request);
+        // Boxed, so that a refused request does not pay for the space of this future.
+        Box::pin(async move {
+            let outcome = match sent {
+                Ok(sent) => sent.await,
+                Err(error) => Err(error),
+            };
+            // Runs before the route's edits, which may remove the upstream's quota headers.
+            context.forwarded(
+                upstream,
+                since,
+                outcome.as_ref().map(|forwarded| &forwarded.response),
+            );
+            Ok(outcome?)
+        })
+    }
+}
+
+/// The caller's hash for `balance = "identity_hash"`: the same on every worker and gateway. 0 where
+/// the upstream does not balance by it.
+pub(super) fn balance_hash(
+    policy: &Policy,
+    upstream: Option<usize>,
+    who: &Identified,
+    described: &Descriptor<'_>,
+) -> u64 {
+    let hashes = |upstream: usize| policy.upstreams[upstream].balance == Balance::IdentityHash;
+    if !upstream.is_some_and(hashes) {
+        return 0;
+    }
+    let mut hasher = siphasher::sip::SipHasher13::new();
+    match who.resolved.first() {
+        Some(resolved) => hasher.write(&resolved.key),
+        None => described.client.hash(&mut hasher),
+    }
+    hasher.finish()
+}

@@ -1,0 +1,179 @@
+//! The end of a request: the outcome at its upstream, the head and the end of its response. The
+//! charges are settled, and the request is counted and logged.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+
+use super::RequestContext;
+use crate::body::{Ended, Guard, Outcome};
+use crate::forward::ForwardError;
+use crate::rejection::Rejection;
+use tollgate_limit::Timestamp;
+use tollgate_limiter::settle::{self, Owed};
+use tollgate_limiter::{Cause, Judged};
+
+impl RequestContext {
+    /// Records that the request was sent at `since` and that its response has begun or will not
+    /// come.
+    pub(in crate::gateway) fn forwarded<B>(
+        &mut self,
+        upstream: usize,
+        since: Timestamp,
+        outcome: Result<&Response<B>, &ForwardError>,
+    ) {
+        if let (Ok(response), true) = (outcome, self.snapshot.follows) {
+            let (status, headers) = (response.status(), response.headers());
+            let now = self.side.clock.now();
+            self.snapshot
+                .limiter
+                .follow(&self.claims, status, headers, now);
+        }
+        let outcome = outcome.map(Response::status);
+        self.upstream = Some(upstream);
+        let slot = self.snapshot.labels.upstream(upstream);
+        let took = self.side.clock.now().since(since);
+        if let Judged::Permitted(permit) = &self.judged {
+            match outcome {
+                Ok(status) => permit.answered(took, status == StatusCode::SERVICE_UNAVAILABLE),
+                Err(error) if error.tells_of_load() => permit.answered(took, true),
+                // Caused by the client: it says nothing about the upstream.
+                Err(_) => {}
+            }
+        }
+        match outcome {
+            Ok(status) => {
+                self.upstream_micros = Some(took.0);
+                self.side.metrics.upstream(slot, status.as_u16(), took.0);
+                // The part of the elapsed time that the gateway took, without the upstream.
+                self.side.metrics.overhead(since.since(self.at).0);
+            }
+            Err(error) => self.side.metrics.upstream_failed(slot, error.label()),
+        }
+    }
+
+    /// Records that the gateway refuses the request. Returns the status of the refusal; a gRPC call
+    /// receives a gRPC status with the same meaning.
+    pub(in crate::gateway) fn turned_away(&mut self, rejection: &Rejection) -> StatusCode {
+        let (label, status) = (rejection.label(), rejection.status());
+        (self.reason, self.turned_away) = (label, true);
+        if status == StatusCode::BAD_REQUEST && !rejection.is_unreceived() {
+            self.side.metrics.bad_request(label);
+        }
+        self.side.metrics.rejected(label);
+        status
+    }
+
+    /// Records the head of the response, and settles the charges that the head decides. `meant` is
+    /// the status of a response of the gateway itself; a gRPC call has HTTP status 200, and `meant`
+    /// is then the status that it would have without gRPC. `cause` says which party caused the
+    /// response; `unreadable` says that the client accepts no body that could be read.
+    pub(in crate::gateway) fn answered<B>(
+        &mut self,
+        response: &Response<B>,
+        meant: Option<StatusCode>,
+        cause: Cause,
+        unreadable: bool,
+    ) {
+        self.status = response.status().as_u16();
+        if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
+            let status = meant.unwrap_or(response.status());
+            self.owed.on_head(
+                permit,
+                settle::Head {
+                    cause,
+                    status,
+                    headers: response.headers(),
+                    unreadable,
+                },
+            );
+        }
+    }
+
+    /// Records that the response is not received, because the client left.
+    pub(in crate::gateway) const fn response_unreceived(&mut self) {
+        self.status = STATUS_CLIENT_LEFT;
+    }
+
+    /// Records that the response has ended after `bytes` bytes of body: settles, counts and logs
+    /// the request.
+    pub(in crate::gateway) fn close(mut self: Box<Self>, bytes: u64, reason: Option<&'static str>) {
+        if let Some(reason) = reason {
+            self.reason = reason;
+        }
+        self.record(bytes, reason.is_none());
+    }
+
+    /// `whole`: the response is complete.
+    fn record(&mut self, sent: u64, whole: bool) {
+        self.closed = true;
+        if self.placed {
+            self.side.requests.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
+            std::mem::take(&mut self.owed).on_end(permit, sent, whole);
+        }
+        let took = self.side.clock.now().since(self.at).0;
+        self.side
+            .metrics
+            .finished(self.snapshot.labels.route(self.route), self.status, took);
+        let received = self.received.bytes();
+        self.side.metrics.bytes(received, sent);
+        self.export([received, sent], took);
+        if let (Some(writer), Some(head)) = (&self.side.access, &self.head)
+            && writer.enabled(self.turned_away)
+        {
+            self.log(writer, head, [received, sent], took);
+        }
+    }
+}
+
+impl Drop for RequestContext {
+    fn drop(&mut self) {
+        if self.closed {
+            return;
+        }
+        // The handler was dropped before there was a response: the client left. A panic also ends
+        // here; it is counted where it is caught.
+        self.reason = CLIENT_LEFT;
+        if std::thread::panicking() {
+            self.reason = PANIC;
+            self.status = StatusCode::INTERNAL_SERVER_ERROR.as_u16();
+            // The gateway failed: the charges stay.
+            self.owed = Owed::default();
+        }
+        self.record(0, false);
+    }
+}
+
+/// Reports the end of a response to its context.
+pub struct Closing(pub(in crate::gateway) Box<RequestContext>);
+
+impl Guard for Closing {
+    fn write_fields(&self, out: &mut Vec<u8>) {
+        self.0.write_fields(out);
+    }
+
+    fn on_data(&mut self, piece: &Bytes) {
+        if !self.0.owed.is_empty() {
+            self.0.owed.on_data(piece);
+        }
+    }
+
+    fn on_end(self, end: Ended<'_>) {
+        let reason = match end.outcome {
+            Outcome::Whole => None,
+            Outcome::Broken(error) => Some(error.label()),
+            Outcome::Dropped => Some(CLIENT_LEFT),
+        };
+        self.0.close(end.bytes, reason);
+    }
+}
+
+/// The reason if the client left before the end of its response.
+pub(crate) const CLIENT_LEFT: &str = "client_left";
+/// The reason if the gateway panicked.
+pub(crate) const PANIC: &str = "panic";
+/// The logged status if the client left before there was a response (as in NGINX).
+pub(super) const STATUS_CLIENT_LEFT: u16 = 499;
