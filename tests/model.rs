@@ -3,12 +3,20 @@
 
 #[path = "model/algorithms.rs"]
 mod algorithms;
+#[path = "model/allowance.rs"]
+mod allowance;
+#[path = "model/gateways.rs"]
+mod gateways;
 #[path = "model/invariants.rs"]
 mod invariants;
 #[path = "model/oracle.rs"]
 mod oracle;
+#[path = "model/overrides.rs"]
+mod overrides;
 #[path = "model/reloads.rs"]
 mod reloads;
+#[path = "model/server.rs"]
+mod server;
 #[path = "model/store.rs"]
 mod store;
 #[path = "model/without_store.rs"]

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::{Document, Entry, Event, Kept, Known, LocalFile, OVERRIDES_MAX, Overrides, ours};
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_limit::{Micros, Placement, Timestamp};
-use tollgate_limiter::{Effect, Override};
+use tollgate_limiter::Override;
 use tollgate_store::{Document as Shared, clock::Clock};
 
 /// How long overrides are remembered after their ends.
@@ -151,8 +151,7 @@ impl Kept {
         // One that is in force takes the place of one of its bucket that has ended.
         let now = self.clock.now();
         let matters = |one: &Override| {
-            let has_numbers = matches!(one.effect, Effect::Numbers { .. });
-            let turns = has_numbers && one.placement == Placement::Shared;
+            let turns = one.effect.may_leave_numbers() && one.placement == Placement::Shared;
             one.until > now || (turns && now.since(one.until) < REMEMBERED)
         };
         let all = ended.chain(local).chain(shared).filter(matters);
@@ -218,8 +217,8 @@ impl Kept {
 }
 
 impl Known {
-    /// Remembers the overrides with numbers that `after` lacks: their buckets in the store have those
-    /// numbers until they are told.
+    /// Remembers the overrides that `after` lacks: their buckets in the store may have other numbers
+    /// until they are told.
     fn remember_ended(&mut self, before: &Document, after: &Document, now: Timestamp) {
         let is_gone = |entry: &&Entry| {
             let same = |one: &Entry| (&one.limit, &one.bucket) == (&entry.limit, &entry.bucket);

@@ -51,6 +51,17 @@ pub enum Effect {
     Block,
 }
 
+impl Effect {
+    /// Whether the bucket in the shared store may have other numbers than the limit's own when the
+    /// override begins or ends: its own, or those of an override that it replaced.
+    pub fn may_leave_numbers(&self) -> bool {
+        match self {
+            Self::Numbers { .. } | Self::Unlimited | Self::Block => true,
+            Self::Places(_) => false,
+        }
+    }
+}
+
 /// The overrides in force, shared by the generations of a limiter.
 #[derive(Debug)]
 pub(super) struct Overrides {
@@ -116,8 +127,7 @@ impl Overrides {
         let find = |claim: &Claim<'_>| {
             let found = self.of(&table, claim.limit, claim.key, store)?;
             let Override { effect, until, .. } = found.own;
-            let turns =
-                matches!(effect, Effect::Numbers { .. }) && is_shared(claim.limit.placement);
+            let turns = effect.may_leave_numbers() && is_shared(claim.limit.placement);
             if until <= now {
                 if turns && !found.ended.swap(true, Ordering::Relaxed) {
                     store.take_numbers(claim.limit, claim.key);
@@ -125,10 +135,14 @@ impl Overrides {
                 return None;
             }
             let begins = turns && !found.begun.swap(true, Ordering::Relaxed);
+            let has_numbers = matches!(effect, Effect::Numbers { .. });
+            if begins && !has_numbers {
+                store.take_numbers(claim.limit, claim.key);
+            }
             Some(Hit {
                 effect,
                 until,
-                begins,
+                begins: begins && has_numbers,
             })
         };
         let found: Found = claims
