@@ -26,6 +26,7 @@ mod losses;
 mod many_callers;
 mod mysql_calls;
 mod mysql_faults;
+mod mysql_kills;
 mod mysql_losses;
 mod mysql_setup;
 mod outages;

@@ -16,6 +16,9 @@ pub(super) enum Fault {
     Refused(String),
     /// Nothing was done, and nothing will be over this session.
     Unfit(String),
+    /// The statement or its session was killed. The server notices that between two statements of a
+    /// procedure or a text, too: if one of them is a COMMIT, it may be done.
+    Killed { words: String, session: bool },
     /// The session has ended, and what was done is unknown.
     Lost(String),
     /// The server's response was invalid.
@@ -25,9 +28,13 @@ pub(super) enum Fault {
 /// The server's numbers for a conflict: a deadlock, a lock that was waited for in vain, a row that
 /// has changed since it was read.
 const CONFLICTS: [u16; 3] = [1213, 1205, 1020];
-/// A server that cannot be written to, tables or procedures that are gone, a session that was killed
-/// or whose server shuts down. The statement was not completed.
-const UNFIT: [u16; 9] = [1290, 1792, 1836, 1146, 1305, 1927, 1053, 4031, 1152];
+/// A server that cannot be written to, tables or procedures that are gone, a session that was idle for
+/// too long. The statement was not completed.
+const UNFIT: [u16; 7] = [1290, 1792, 1836, 1146, 1305, 4031, 1152];
+/// A statement that an operator killed, or that took longer than the server allows.
+const KILLED: [u16; 3] = [1317, 1969, 3024];
+/// A session that an operator killed, or whose server shuts down.
+const KILLED_SESSION: [u16; 3] = [1927, 1053, 3169];
 /// "Got error during COMMIT": the server does not say how far it came.
 const DURING_COMMIT: u16 = 1180;
 /// Credentials, databases and rights, which remain wrong until an operator changes them.
@@ -42,6 +49,14 @@ impl From<Failed> for Fault {
                 match error.code {
                     code if CONFLICTS.contains(&code) => Self::Conflict(words),
                     code if UNFIT.contains(&code) => Self::Unfit(words),
+                    code if KILLED.contains(&code) => Self::Killed {
+                        words,
+                        session: false,
+                    },
+                    code if KILLED_SESSION.contains(&code) => Self::Killed {
+                        words,
+                        session: true,
+                    },
                     DURING_COMMIT => Self::Lost(words),
                     _ => Self::Refused(words),
                 }
@@ -55,7 +70,12 @@ impl Fault {
     /// Of statements that commit nothing: however their session ended, nothing was charged.
     pub(super) fn before_commit(self) -> Self {
         match self {
-            Self::Lost(words) => Self::Unfit(words),
+            Self::Lost(words)
+            | Self::Killed {
+                words,
+                session: true,
+            } => Self::Unfit(words),
+            Self::Killed { words, .. } => Self::Refused(words),
             other => other,
         }
     }
@@ -73,7 +93,7 @@ impl Fault {
                 Trouble::Refused("the mark of the data was lost again and again".into())
             }
             Self::Unfit(words) => Trouble::Unfit(with_reason(words)),
-            Self::Lost(words) => Trouble::Lost(with_reason(words)),
+            Self::Killed { words, .. } | Self::Lost(words) => Trouble::Lost(with_reason(words)),
         }
     }
 

@@ -361,7 +361,8 @@ impl Link for MysqlLink {
         match housekeeping.await {
             // Another gateway swept there; the next sweep follows.
             Ok(()) | Err(Fault::Conflict(_)) => Ok(()),
-            Err(fault) => Err(fault.into_trouble(&session.client)),
+            // (It commits no charge.)
+            Err(fault) => Err(fault.before_commit().into_trouble(&session.client)),
         }
     }
 

@@ -1,5 +1,6 @@
-//! Requests with several limits, and groups of requests that share a bucket: the second parameter of
-//! `tollgate_draw_2` (schema.sql), and what it is told of each bucket.
+//! Requests with several limits, and groups of requests that share a bucket: writes both parameters of
+//! `tollgate_draw_2` (schema.sql), the numbers of each bucket and those of each part, and reads its
+//! result.
 
 use std::fmt::Write as _;
 
