@@ -1,8 +1,11 @@
 """The proxies under comparison, each in its best ordinary configuration for the same work.
 
-Two setups: `lean` limits by the value of `x-api-key` and does nothing else that can be left out; `full` also writes an
-access log and tells the upstream who asked (X-Forwarded-For, -Proto, -Host). In both, every path but `/deny` has a limit
-that never trips, and `/deny` one that admits a key once and then refuses it with 429.
+Three setups: `lean` limits by the value of `x-api-key` and does nothing else that can be left out; `full` also writes an
+access log, in the combined format where a proxy has it, and tells the upstream who asked (X-Forwarded-For, -Proto, -Host).
+With `defaults` Tollgate also does what it does by default and the others do not (a JSON line of log with the limits that were
+checked, quota headers, Via, the admin listener with an explanation of each refusal), beside the same peers as with `full`.
+In all of them, every path but `/deny` has a limit that never trips, and `/deny` one that admits a key once and then refuses
+it with 429.
 
 Ordinary means: documented directives, no patches, no options marked experimental. Where two ways were open, the cheaper
 one was measured and taken; the comment beside a line says why it is there.
@@ -14,7 +17,7 @@ from processes import Proxy, free_port
 
 HERE = Path(__file__).resolve().parent
 PINGORA = HERE / "pingora/target/release/tollgate-bench-pingora"
-LEAN, FULL = "lean", "full"
+LEAN, FULL, DEFAULTS = "lean", "full", "defaults"
 
 
 def available(wanted):
@@ -31,18 +34,18 @@ def available(wanted):
     return {name: make for name, make in makers.items() if there[name] and (not wanted or name in wanted)}
 
 
-def tollgate(binary, work, up, workers, setup=FULL, routes=0, extra="", limited=True, memory="256MiB", tls=False):
+def tollgate(binary, work, up, workers, setup=DEFAULTS, routes=0, extra="", limited=True, memory="256MiB", tls=False):
     """Its defaults, but for what the setups say. Forwarding headers cannot be turned off towards a server of one's own, so that
     `lean` has them too; metrics are always kept. `limited=False`: only `/deny` has a limit."""
     port, admin = free_port(), free_port()
-    log = work / f"tollgate-{port}.log" if setup == FULL else None
+    log = work / f"tollgate-{port}.log" if setup != LEAN else None
     conf = work / f"tollgate-{port}.toml"
     certificates = f'certificates = [{{ certificate = "{work}/cert.pem", key = "{work}/key.pem" }}]' if tls else ""
     ample, once = ('limits = ["ample"]' if limited else "", 'limits = ["once"]')
     route = lambda match, limits: f'[[routes]]\nmatch = "{match}"\nupstream = "http://127.0.0.1:{up}"\n{limits}\n'
     more = "".join(route(f"/r{i}/{{id}}/x", ample) for i in range(routes))
-    # The others add neither Via nor quota headers: `lean` does without both.
-    via, responses = ("", "") if setup == FULL else ('via = "off"', "[responses]\nheaders = []")
+    # The others add neither Via nor quota headers, and keep no explanation of each refusal for an admin listener.
+    via, responses = ("", "") if setup == DEFAULTS else ('via = "off"', "[responses]\nheaders = []")
     conf.write_text(f"""
 [server]
 listen = "{'https' if tls else 'http'}://127.0.0.1:{port}"
@@ -52,9 +55,10 @@ workers = {workers}
 [server.bounds]
 connections = 15000
 [admin]
-listen = "127.0.0.1:{admin}"
+listen = "{f'127.0.0.1:{admin}' if setup == DEFAULTS else 'off'}"
 [log]
 access = "{log or 'off'}"
+{'format = "combined"' if setup == FULL else ''}
 {responses}
 [identities.key]
 key = ["header:x-api-key"]
@@ -76,7 +80,7 @@ per = "key"
 def nginx(work, up, workers, setup):
     port, h2 = free_port(), free_port()
     conf = work / f"nginx-{port}.conf"
-    log = work / f"nginx-{port}.log" if setup == FULL else None
+    log = work / f"nginx-{port}.log" if setup != LEAN else None
     locations = """
     location / { limit_req zone=ample burst=1000000 nodelay; proxy_pass http://up; }
     # The lowest rate NGINX knows is one a minute; without burst and delay the second request is refused.
@@ -84,7 +88,7 @@ def nginx(work, up, workers, setup):
     forwarding = """
   proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
   proxy_set_header X-Forwarded-Proto $scheme;
-  proxy_set_header X-Forwarded-Host $host;""" if setup == FULL else ""
+  proxy_set_header X-Forwarded-Host $host;""" if setup != LEAN else ""
     conf.write_text(f"""
 daemon off; pid {work}/nginx-{port}.pid;
 worker_processes {workers};
@@ -129,7 +133,7 @@ http {{
 def haproxy(work, up, workers, setup):
     port = free_port()
     conf = work / f"haproxy-{port}.cfg"
-    log = work / f"haproxy-{port}.log" if setup == FULL else None
+    log = work / f"haproxy-{port}.log" if setup != LEAN else None
     # To a file by standard output: cheaper for it than a datagram to a syslog for each request.
     logged = "  log stdout format raw local0\n" if log else ""
     conf.write_text(f"""
@@ -172,7 +176,7 @@ backend app
 
 def envoy(work, up, workers, setup):
     port, admin = free_port(), free_port()
-    log = work / f"envoy-{port}.log" if setup == FULL else None
+    log = work / f"envoy-{port}.log" if setup != LEAN else None
     kind = lambda name: f"type.googleapis.com/envoy.extensions.{name}"
     unlimited = {"max_tokens": 1_000_000_000, "tokens_per_fill": 1_000_000_000, "fill_interval": "1s"}
     limit = lambda tokens, fill, prefix: {
@@ -201,7 +205,7 @@ def envoy(work, up, workers, setup):
         "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
             route({"path": "/deny"}, limit(1, "86400s", "once")),
             route({"prefix": "/"}, limit(1_000_000_000, "1s", "ample"))]}]}}
-    if setup == FULL:
+    if setup != LEAN:
         manager["access_log"] = [{"name": "envoy.access_loggers.file", "typed_config": {
             "@type": kind("access_loggers.file.v3.FileAccessLog"), "path": str(log)}}]
         # It says X-Forwarded-For and -Proto by itself.
@@ -225,5 +229,5 @@ def envoy(work, up, workers, setup):
 def pingora(work, up, workers, setup):
     """The program beside this file; its source says what it sets."""
     port, h2 = free_port(), free_port()
-    log = work / f"pingora-{port}.log" if setup == FULL else None
+    log = work / f"pingora-{port}.log" if setup != LEAN else None
     return Proxy("pingora", [str(PINGORA), str(port), str(h2), str(up), str(workers), str(log or "-")], port, h2, log)

