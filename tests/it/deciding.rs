@@ -51,3 +51,45 @@ fn deciding_reload_replaces_the_trusted_networks_and_keeps_the_listener() {
     assert_eq!(gateway.deciding(), address);
     assert_eq!(get(&gateway, "/none").0, 403);
 }
+
+#[test]
+fn deciding_route_that_forbids_or_redirects_does_so_for_a_proxy_too() {
+    let gateway = Gateway::start(
+        "[decide]\nlisten = \"127.0.0.1:0\"\n\
+         [[routes]]\nmatch = \"/admin/**\"\nrespond = { status = 403, body = \"no\" }\n\
+         [[routes]]\nmatch = \"/old\"\nredirect = { to = \"https://new.example/\" }\n\
+         [[routes]]\nmatch = \"/health\"\nrespond = { status = 200, body = \"ok\" }\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n",
+    );
+    let check = |path: &str| {
+        let stated = [
+            ("x-forwarded-method", "GET"),
+            ("x-forwarded-uri", path),
+            ("x-forwarded-host", "api.example"),
+            ("x-forwarded-proto", "http"),
+            ("x-forwarded-for", "192.0.2.7"),
+        ];
+        Connection::open(gateway.deciding()).request("GET", "/check", &stated)
+    };
+    assert_eq!(check("/anything").status, 200);
+    let forbidden = check("/admin/users");
+    assert_eq!((forbidden.status, forbidden.text()), (403, "no".to_owned()));
+    let moved = check("/old");
+    assert_eq!(moved.status, 308);
+    assert_eq!(moved.header("location"), Some("https://new.example/"));
+    // The proxy has its own response for these.
+    assert_eq!(check("/health").status, 200);
+
+    let decide = |together: bool| {
+        let body = format!(
+            "{{\"together\":{together},\"requests\":[{{\"method\":\"GET\",\"path\":\"/anything\",\"client\":\"192.0.2.7\"}},\
+             {{\"method\":\"GET\",\"path\":\"/admin/users\",\"client\":\"192.0.2.7\"}}]}}"
+        );
+        let json = [("Content-Type", "application/json")];
+        crate::permits::send(&gateway, "/v1/decide", &json, &body).json()
+    };
+    let each = decide(false);
+    assert_eq!(each["decisions"][0]["allowed"], true, "{each}");
+    assert_eq!(each["decisions"][1]["status"], 403, "{each}");
+    assert_eq!(decide(true)["allowed"], false);
+}

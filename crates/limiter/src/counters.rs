@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use tollgate_limit::{Change, Claim, Limit, Micros, Mode, Role, Standing, Timestamp};
+use tollgate_limit::{Change, Claim, Limit, Micros, Mode, Role, Standing, Timestamp, UNITS_MAX};
 use tollgate_store::local::Tally;
 
 use super::decision::bit;
@@ -214,7 +214,9 @@ impl Counters {
             };
             counter.fetch_add(1, Ordering::Relaxed);
             if let (Some(more), true) = (more, claim.cost > 1) {
-                more.fetch_add(claim.cost - 1, Ordering::Relaxed);
+                // A cost is the caller's to choose, and may be larger than every burst. Bounded, it
+                // takes thousands of such requests to wrap the counter around.
+                more.fetch_add(claim.cost.min(UNITS_MAX) - 1, Ordering::Relaxed);
             }
             if ungoverned & bit(place) != 0 {
                 counters.ungoverned.fetch_add(1, Ordering::Relaxed);
@@ -294,22 +296,22 @@ impl Counters {
                     stripes
                         .iter()
                         .map(|stripe| of(stripe).load(Ordering::Relaxed))
-                        .sum()
+                        .fold(0, u64::wrapping_add)
                 };
                 let charged = sum(|c| &c.charged);
                 let refused = sum(|c| &c.refused);
                 let shadow_refused = sum(|c| &c.shadow_refused);
                 let units = Units {
-                    charged: charged + sum(|c| &c.more_charged),
+                    charged: charged.wrapping_add(sum(|c| &c.more_charged)),
                     given_back: sum(|c| &c.given_back),
-                    refused: refused + sum(|c| &c.more_refused),
-                    shadow_refused: shadow_refused + sum(|c| &c.more_shadow_refused),
+                    refused: refused.wrapping_add(sum(|c| &c.more_refused)),
+                    shadow_refused: shadow_refused.wrapping_add(sum(|c| &c.more_shadow_refused)),
                 };
                 let rate = feedback.rate(index);
                 Snapshot {
                     limit: Arc::clone(limit),
                     count: Count {
-                        allowed: charged + sum(|c| &c.uncharged),
+                        allowed: charged.wrapping_add(sum(|c| &c.uncharged)),
                         refused,
                         shadow_refused,
                         units,

@@ -2,7 +2,9 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use super::*;
-use tollgate_limit::{Change, Draw, Kind, Micros, Mode, Role, Standing, Terms, WhenDown, fixtures};
+use tollgate_limit::{
+    Change, Draw, Kind, Micros, Mode, Role, Standing, Terms, UNITS_MAX, WhenDown, fixtures,
+};
 use tollgate_store::StoreError;
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -217,6 +219,21 @@ fn a_shadow_limit_counts_and_never_refuses_and_a_candidate_is_compared() {
         3,
         "counts outlive reloads"
     );
+}
+
+#[test]
+fn limiter_costs_larger_than_every_burst_are_counted_without_an_overflow() {
+    let (limiter, limits) = limiter(vec![limit(0, "few", Kind::TokenBucket, 4)], vec![]);
+    for cost in [u64::MAX, u64::MAX, 5] {
+        let claim = Claim {
+            cost,
+            ..claim(&limits[0])
+        };
+        assert!(matches!(check(&limiter, &[claim]), Decision::Deny(_)));
+    }
+    let counted = limiter.snapshot()[0].count.clone();
+    assert_eq!(counted.refused, 3);
+    assert_eq!(counted.units.refused, 2 * UNITS_MAX + 5);
 }
 
 #[test]

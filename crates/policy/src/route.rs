@@ -136,6 +136,15 @@ impl Target {
             _ => None,
         }
     }
+
+    /// Whether it is a response of the gateway that is no success: a redirect or an error.
+    pub const fn turns_away(&self) -> bool {
+        match self {
+            Self::Redirect { .. } => true,
+            Self::Fixed { status, .. } => *status < 200 || *status > 299,
+            Self::Upstream(_) | Self::Echo | Self::Service => false,
+        }
+    }
 }
 
 /// Changes to headers: removals first, then settings.

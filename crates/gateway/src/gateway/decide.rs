@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Body as _;
 
 use super::admit::describe;
+use super::admitted::Next;
 use super::request_context::{Closing, RequestContext};
 use super::{Gateway, HeldSnapshot, Snapshot, checks, respond};
 use crate::body::{Guarded, ResponseBody};
@@ -47,7 +48,15 @@ impl Gateway {
         let admitted = self
             .admit(&snapshot, &connection, arrived, &mut context, &mut edits)
             .await
-            .map(drop);
+            .map(|(_, admitted)| admitted.next);
+        let admitted = match admitted {
+            // A route that forbids a request forbids it here, too.
+            Ok(Next::Respond(response, cause)) if !response.status().is_success() => {
+                let response = Forwarded::own(response, cause);
+                return respond::pass_on(context, response, &asked, edits);
+            }
+            other => other.map(drop),
+        };
         let permitted =
             admitted.and_then(|()| self.keep_open(&mut context, slot, deciding.permit_expiry));
         match permitted {
@@ -132,7 +141,11 @@ impl Gateway {
         let matched = policy
             .route(&described)
             .ok_or_else(|| checks::unrouted(policy, &described))?;
-        checks::check_route(snapshot, &policy.routes[matched.route], &target, &request)?;
+        let route = &policy.routes[matched.route];
+        checks::check_route(snapshot, route, &target, &request)?;
+        if route.target.turns_away() {
+            return Err(Rejection::NoRoute);
+        }
         let length = request.body().is_end_stream().then_some(0);
         let seconds = self.now().as_micros() / 1_000_000;
         let (mut who, mut claims) = (Identified::default(), Claims::default());
