@@ -183,7 +183,7 @@ fn reservation_is_not_made_for_a_request_that_is_refused_before_it_is_admitted()
 }
 
 #[test]
-fn reservation_exceeded_by_the_response_is_charged_no_more_and_counted() {
+fn reservation_exceeded_by_the_response_is_charged_in_full_and_counted() {
     let model = obedient();
     let gateway = gateway(&model, "");
     let (body, reserved) = call(5_000, 300, 49_700, "");
@@ -191,12 +191,121 @@ fn reservation_exceeded_by_the_response_is_charged_no_more_and_counted() {
     send(&mut connection, &body);
     assert_eq!(connection.answer("POST").status, 200);
     settled(&gateway, 1);
-    assert_eq!(charged(&gateway), reserved, "no more than was reserved");
+    assert_eq!(charged(&gateway), 50_000, "what was used");
     assert_eq!(
         metric(&gateway, "tollgate_limit_over_reserved_units_total"),
         50_000 - reserved
     );
 }
+
+#[test]
+fn reservation_exceeded_beyond_the_budget_is_a_debt_of_later_windows() {
+    let model = obedient();
+    let gateway = gateway(&model, "");
+    let (body, _) = call(5_000, 0, 3 * BUDGET, "");
+    let mut connection = gateway.connect();
+    send(&mut connection, &body);
+    assert_eq!(connection.answer("POST").status, 200);
+    settled(&gateway, 1);
+    let (body, _) = call(1, 0, 1, "");
+    send(&mut connection, &body);
+    let refused = connection.answer("POST");
+    assert_eq!((refused.status, left(&refused)), (429, 0));
+    let wait = refused
+        .header("retry-after")
+        .and_then(|wait| wait.parse::<u64>().ok());
+    assert!(wait.is_some_and(|wait| wait > 2 * 86_400), "{refused:?}");
+}
+
+#[test]
+fn reservation_exceeded_by_a_response_that_the_client_breaks_off_is_charged_and_counted() {
+    // Its first event states the tokens of the prompt, and one of output.
+    let model = Llm::start(|_| (Tokens::new(50_000, 100), End::Whole));
+    let gateway = Gateway::start(&format!(
+        "[limits.tokens]\nrate = \"{BUDGET}/day\"\nalgorithm = \"fixed_window\"\nper = \"everyone\"\n\
+         cost = {{ json = \"max_tokens\", default = 500, max = 20000, plus = \"body_bytes\" }}\n\
+         settle = {{ usage = \"anthropic\" }}\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"tokens\"]\n",
+        model.url()
+    ));
+    model.hold();
+    let (body, reserved) = call(5_000, 0, 0, "");
+    let mut connection = gateway.connect();
+    connection.send(format!(
+        "POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    connection.until("input_tokens");
+    drop(connection);
+    settled(&gateway, 1);
+    model.release();
+    assert_eq!(charged(&gateway), 50_001);
+    assert_eq!(
+        metric(&gateway, "tollgate_limit_over_reserved_units_total"),
+        50_001 - reserved
+    );
+}
+
+#[test]
+fn ceiling_of_weighted_tokens_is_never_exceeded_by_what_its_requests_use() {
+    let model = obedient();
+    let gateway = Gateway::start(&format!(
+        "[limits.tokens]\nrate = \"{BUDGET}/day\"\nalgorithm = \"fixed_window\"\nper = \"everyone\"\nceiling = true\n\
+         cost = {{ json = \"max_tokens\", times = \"n\", default = 20000, max = 20000, plus = \"body_bytes\" }}\n\
+         settle = {{ usage = \"openai\", weights = {{ input = 2, output = 5 }} }}\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"tokens\"]\n",
+        model.url()
+    ));
+    model.hold();
+    // Every response uses all that its request allows.
+    let (body, reserved) = call(9_000, 100, 9_000, "");
+    let units = 9_000 * 5 + (reserved - 9_000) * 2;
+    let mut under_way: Vec<Connection> = (0..2).map(|_| gateway.connect()).collect();
+    for (place, connection) in under_way.iter_mut().enumerate() {
+        send(connection, &body);
+        eventually("it is under way", || model.used().len() == place + 1);
+    }
+    let mut third = gateway.connect();
+    send(&mut third, &body);
+    let refused = third.answer("POST");
+    assert_eq!((refused.status, left(&refused)), (429, BUDGET - 2 * units));
+    model.release();
+    for connection in &mut under_way {
+        assert_eq!(connection.answer("POST").status, 200);
+    }
+    // The third request, which was refused, has ended too.
+    settled(&gateway, 3);
+    send(&mut third, &body);
+    let refused = third.answer("POST");
+    let used = 2 * (100 * 2 + 9_000 * 5);
+    assert_eq!((refused.status, left(&refused)), (429, BUDGET - used));
+    assert_eq!(
+        metric(&gateway, "tollgate_limit_over_reserved_units_total"),
+        0
+    );
+}
+
+#[test]
+fn ceiling_request_that_reserves_nothing_is_charged_what_its_response_uses() {
+    let model = obedient();
+    let gateway = Gateway::start(&format!(
+        "[limits.tokens]\nrate = \"{BUDGET}/day\"\nalgorithm = \"fixed_window\"\nper = \"everyone\"\nceiling = true\n\
+         cost = {{ json = \"max_tokens\", default = 20000, min = 0, max = 20000 }}\n\
+         settle = {{ from = \"json:usage.total_tokens\" }}\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"tokens\"]\n",
+        model.url()
+    ));
+    let (body, _) = call(0, 300, 700, "");
+    let mut connection = gateway.connect();
+    send(&mut connection, &body);
+    assert_eq!(connection.answer("POST").status, 200);
+    settled(&gateway, 1);
+    send(&mut connection, &body);
+    let answer = connection.answer("POST");
+    assert_eq!((answer.status, left(&answer)), (200, BUDGET - 1_000));
+}
+
 #[test]
 fn ceiling_response_that_costs_more_than_the_bucket_holds_empties_it_and_leaves_no_debt() {
     let model = obedient();

@@ -206,7 +206,7 @@ fn idle(route: &Route, policy: &Policy, text: &mut String) {
             .map(|(other, _)| other.live.algorithm.capacity())
             .min();
         let Some(places) = places else { continue };
-        let (_, most) = limit.cost.as_ref().unwrap_or(&rule.cost).bounds();
+        let (_, most) = rule.cost_bounds(limit.cost.as_ref());
         let capacity = rule.live.algorithm.capacity();
         let idle = places.saturating_mul(most).min(capacity);
         let _ = writeln!(
@@ -260,6 +260,40 @@ mod tests {
         assert!(said.contains("shadow: counted, never refusing"), "{said}");
         assert!(config.warnings.is_empty(), "{said}");
         assert_eq!(config.tests.len(), 2);
+    }
+
+    #[test]
+    fn settle_default_of_its_maximum_is_lowered_to_what_the_store_can_count() {
+        let file = |max: &str| {
+            format!(
+                "[store]\nkind = \"redis\"\nurl = \"${{REDIS_URL}}\"\nwhen_down = \"refuse\"\nkey_secret = \"${{SECRET}}\"\n\
+                 [limits.a]\nrate = \"100/month\"\nalgorithm = \"fixed_window\"\nwindow = {{ align = \"calendar\" }}\nper = \"address\"\n\
+                 cost = {{ json = \"max_tokens\", max = 100 }}\nsettle = {{ from = \"json:used\"{max} }}\n\
+                 [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"a\"]\n"
+            )
+        };
+        let environment = |name: &str| match name {
+            "REDIS_URL" => Some("redis://127.0.0.1:6379/0".to_owned()),
+            _ => Some("0123456789abcdef0123456789abcdef".to_owned()),
+        };
+        let read = |max: &str| {
+            parse(
+                &file(max),
+                "gateway.toml",
+                &environment,
+                Timestamp::default(),
+            )
+        };
+        let config = read("").expect("a good file");
+        // A calendar's debt is paid back within 64 windows: 100 x 100 units take 101.
+        let said = report(&config);
+        let words = "the response then costs what used in the response says, at most 5000, or what was reserved";
+        assert!(said.contains(words), "{said}");
+        assert!(read(", max = 6000").is_ok());
+        let error = read(", max = 10000")
+            .expect_err("it is written")
+            .to_string();
+        assert!(error.contains("up to 101 windows"), "{error}");
     }
 
     #[test]

@@ -107,14 +107,15 @@ impl QuotaError {
         }
     }
 
-    /// A response may cost at most `fits` units above its estimate.
+    /// A response may cost at most `fits` units above what was charged for it at first.
     pub(super) fn too_much_to_settle(fits: u64, shared: bool) -> Self {
         let place = if shared {
             "in a shared store"
         } else {
             "in the process"
         };
-        let most = format!("an answer may cost at most {fits} above its estimate");
+        let most =
+            format!("a response may cost at most {fits} above what is charged for it at first");
         Self::new(
             "settle",
             format!(

@@ -88,7 +88,9 @@ impl Permit {
                 hold = hold.max(wait);
             }
             let correctable = claim.limit.refundable || is_in_flight(claim.limit);
-            if correctable && (claim.cost > 0 || claim.limit.algorithm.settled() > 0) {
+            let algorithm = &claim.limit.algorithm;
+            let may_cost_more = algorithm.settled() > 0 || algorithm.is_ceiling();
+            if correctable && (claim.cost > 0 || may_cost_more) {
                 charges.push(Charge {
                     place,
                     limit: Arc::clone(&generation.limits[claim.limit.index]),

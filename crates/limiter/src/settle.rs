@@ -270,6 +270,7 @@ impl Charge {
                 self.credit = None;
                 let charged = permit.charged(&self.name).unwrap_or(0);
                 let least = settle.broken_off(bytes, charged);
+                self.count_over(permit, settle, told.unwrap_or(0));
                 let cost = told.map_or(least, |told| told.max(least));
                 self.correct(permit, cost.min(settle.most_after(charged)));
             }
@@ -340,6 +341,14 @@ impl Charge {
         };
         let actual = told.min(settle.most_after(reserved));
         permit.settled(limit, actual);
+        self.count_over(permit, settle, told);
+        self.correct(permit, actual);
+    }
+
+    /// Counts what a response that states the cost `told` used above its reservation.
+    fn count_over(&self, permit: &Permit, settle: &Settle, told: u64) {
+        let limit = &*self.name;
+        let reserved = permit.charged(limit).unwrap_or(0);
         let over = told.saturating_sub(reserved);
         if settle.estimate.is_none() && over > 0 && permit.over_reserved(limit, over) {
             tracing::warn!(
@@ -349,7 +358,6 @@ impl Charge {
                 "a response costs more than was reserved for it: does the upstream obey the maximum that the request states?"
             );
         }
-        self.correct(permit, actual);
     }
 
     /// Changes the charge to `actual`: more always, less only with permission.

@@ -10,8 +10,9 @@ use smallvec::SmallVec;
 use super::body::BodyFacts;
 use super::identity::{Caller, Evidence, IdentityRefusal, Resolved};
 use super::plan::Plan;
-use super::prices::PriceIndex;
-use super::{Cost, Policy, Rule, Sought};
+use super::prices::{ModelPrices, PriceIndex};
+use super::usage::PerToken;
+use super::{Cost, Policy, Rule, Settle, Sought};
 use tollgate_limit::key::is_within_share;
 use tollgate_limit::{Algorithm, Claim, KeyBytes, Limit, Mode};
 
@@ -398,9 +399,12 @@ impl Rule {
             (Some(estimate), _) => estimate.saturating_mul(body.calls()),
             (None, Cost::Body(cost)) => match &self.prices {
                 Some(prices) => prices.reserve(cost, body),
-                None => cost.units(body),
+                None => cost.units(body, self.per_token()),
             },
-            (None, cost) => cost.units(headers, body).saturating_mul(body.calls()),
+            (None, cost) => {
+                let units = cost.units(headers, body).saturating_mul(body.calls());
+                units.saturating_mul(self.per_token().greatest())
+            }
         }
     }
 }
@@ -425,18 +429,25 @@ impl Cost {
                     .map_or(*most, |bytes| bytes.div_ceil((*per).max(1)));
                 units.clamp(*least, (*most).max(*least))
             }
-            Self::Body(cost) => cost.units(body),
+            Self::Body(cost) => cost.units(body, PerToken::ONE),
         }
     }
 
-    /// The lowest and the highest cost of a request with one call.
-    pub fn bounds(&self) -> (u64, u64) {
-        match self {
-            Self::Fixed(units) => (*units, *units),
-            Self::Header { least, most, .. } | Self::ContentLength { least, most, .. } => {
-                (*least, *most)
+    /// The lowest and the highest cost of a request with one call, under a limit that is settled and
+    /// priced like this.
+    pub fn bounds(&self, settle: Option<&Settle>, prices: Option<&ModelPrices>) -> (u64, u64) {
+        let each = settle.map_or(PerToken::ONE, Settle::reserved);
+        match (self, prices) {
+            (Self::Fixed(units), _) => (*units, *units),
+            (Self::Header { least, most, .. } | Self::ContentLength { least, most, .. }, _) => {
+                let each = each.greatest();
+                (least.saturating_mul(each), most.saturating_mul(each))
             }
-            Self::Body(cost) => (cost.least, cost.most),
+            (Self::Body(cost), Some(its)) => (0, its.prices.dearest_output(cost.most)),
+            (Self::Body(cost), None) => {
+                let most = cost.most.saturating_mul(cost.dearest(each));
+                (cost.least, most.max(cost.least))
+            }
         }
     }
 
@@ -450,7 +461,7 @@ impl Cost {
             Self::ContentLength { per, most, .. } => body
                 .length
                 .is_none_or(|bytes| bytes.div_ceil((*per).max(1)) > *most),
-            Self::Body(cost) => cost.stated_or_max(body) > cost.most.saturating_mul(body.calls()),
+            Self::Body(cost) => cost.is_beyond(body),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::claims::SentBody;
 use super::domains::Pattern;
 use super::rule::BodyCost;
 use super::source::Source;
-use super::usage::{TokenKind, Usage, Weights};
+use super::usage::{PerToken, TokenKind, Usage, Weights};
 
 /// The tokens that a price is written for.
 const PER: u128 = 1_000_000;
@@ -170,7 +170,7 @@ impl ModelPrices {
 
     /// The most that a request with this body may cost.
     pub(super) fn reserve(&self, cost: &BodyCost, body: SentBody<'_>) -> u64 {
-        let output = cost.units(body);
+        let output = cost.units(body, PerToken::ONE);
         // A request whose body has no known length is refused.
         let bytes = body.length.unwrap_or(0);
         let price = self.of(body).and_then(|place| self.prices.get(place));

@@ -8,7 +8,7 @@ use http::StatusCode;
 use super::body::BodyFacts;
 use super::claims::SentBody;
 use super::prices::{ModelPrices, PriceIndex, Prices};
-use super::usage::Usage;
+use super::usage::{PerToken, Usage};
 use tollgate_limit::Limit;
 
 /// A limit as the file names it: its variants, how it is split into buckets, and what a request
@@ -67,6 +67,18 @@ impl Rule {
     /// Whether a request is charged the most that it may come to, until its response is known.
     pub fn reserves(&self) -> bool {
         self.settle.is_some() && self.estimate().is_none()
+    }
+
+    /// Units for a token of a request's cost.
+    pub(super) fn per_token(&self) -> PerToken {
+        self.settle.as_ref().map_or(PerToken::ONE, Settle::reserved)
+    }
+
+    /// The least and the most that a request with one call is charged by its cost, before there is
+    /// a response. With prices the input, which `cost` does not bound, comes on top.
+    pub fn cost_bounds(&self, of_route: Option<&Cost>) -> (u64, u64) {
+        let cost = of_route.unwrap_or(&self.cost);
+        cost.bounds(self.settle.as_ref(), self.prices.as_ref())
     }
 }
 
@@ -155,21 +167,40 @@ impl BodyCost {
         self.paths.iter().chain(&self.times)
     }
 
-    /// Units for a request with this body. A number above `most` costs `most`.
-    pub fn units(&self, body: SentBody<'_>) -> u64 {
+    /// Units for a request with this body, with so many for each token that it states, and for each
+    /// that is added for its bytes. More tokens than `most` cost as much as `most` may.
+    pub fn units(&self, body: SentBody<'_>, each: PerToken) -> u64 {
         let calls = body.calls();
-        let most = self.most.max(self.least);
-        let units = self.stated_or_max(body);
-        units.clamp(self.least.saturating_mul(calls), most.saturating_mul(calls))
+        let most = self.most.max(self.least).saturating_mul(calls);
+        let units = match self.stated(body) {
+            Some((stated, added)) if stated.saturating_add(added) <= most => {
+                let units = stated.saturating_mul(each.output);
+                units.saturating_add(added.saturating_mul(each.input))
+            }
+            _ => most.saturating_mul(self.dearest(each)),
+        };
+        units.max(self.least.saturating_mul(calls))
     }
 
-    /// The units that the body states; the largest number if it cannot be read.
-    pub(super) fn stated_or_max(&self, body: SentBody<'_>) -> u64 {
-        self.stated(body, body.calls()).unwrap_or(u64::MAX)
+    /// The most units for a token.
+    pub(super) fn dearest(&self, each: PerToken) -> u64 {
+        match self.plus {
+            Some(_) => each.greatest(),
+            None => each.output,
+        }
     }
 
-    /// The units that the body states; `None`: it cannot be read.
-    fn stated(&self, body: SentBody<'_>, calls: u64) -> Option<u64> {
+    /// Whether the body states more than `most`, or cannot be read.
+    pub(super) fn is_beyond(&self, body: SentBody<'_>) -> bool {
+        let most = self.most.saturating_mul(body.calls());
+        let stated = self.stated(body);
+        stated.is_none_or(|(stated, added)| stated.saturating_add(added) > most)
+    }
+
+    /// The number that the body states, and the one that is added for its bytes; `None`: it cannot
+    /// be read.
+    fn stated(&self, body: SentBody<'_>) -> Option<(u64, u64)> {
+        let calls = body.calls();
         let bytes = match (self.plus, body.length) {
             (None, _) => 0,
             (Some(per), Some(length)) => length.div_ceil(per.max(1)),
@@ -200,7 +231,7 @@ impl BodyCost {
             Some(member) if member.stated == 1 => member.sum.max(1),
             _ => 1,
         };
-        Some(units.saturating_mul(times).saturating_add(bytes))
+        Some((units.saturating_mul(times), bytes))
     }
 }
 
@@ -237,6 +268,14 @@ impl Settle {
             }
             (SettleFrom::Json(usage), None) => usage.units(numbers),
             (SettleFrom::Header(_) | SettleFrom::Bytes { .. }, _) => None,
+        }
+    }
+
+    /// Units that a reservation holds for a token.
+    pub fn reserved(&self) -> PerToken {
+        match &self.from {
+            SettleFrom::Json(usage) => usage.reserved(),
+            SettleFrom::Header(_) | SettleFrom::Bytes { .. } => PerToken::ONE,
         }
     }
 

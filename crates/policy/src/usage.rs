@@ -54,6 +54,34 @@ impl TokenKind {
 /// What a token of each kind costs, in the order of [`TokenKind::ALL`].
 pub type Weights = [u64; TokenKind::ALL.len()];
 
+/// Units that a reservation holds for a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerToken {
+    /// For each that the request allows the model to write.
+    pub output: u64,
+    /// For each of its body.
+    pub input: u64,
+}
+
+impl PerToken {
+    /// A unit for every token.
+    pub const ONE: Self = Self {
+        output: 1,
+        input: 1,
+    };
+
+    /// The greater of both.
+    pub fn greatest(self) -> u64 {
+        self.output.max(self.input)
+    }
+}
+
+impl Default for PerToken {
+    fn default() -> Self {
+        Self::ONE
+    }
+}
+
 /// One number of a response, or several of which the largest counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
@@ -82,6 +110,7 @@ pub struct Usage {
     formats: Vec<Format>,
     /// Names of the events that end a stream.
     last_events: &'static [&'static str],
+    reserved: PerToken,
     words: String,
 }
 
@@ -131,6 +160,13 @@ impl Usage {
         }
         usage.formats.push(format);
         let words = usage.paths.words().join(" + ");
+        // The file need not say which of the numbers the request bounds.
+        let greatest = numbers.iter().map(|number| number.weight).max();
+        let greatest = greatest.unwrap_or(1);
+        usage.reserved = PerToken {
+            output: greatest,
+            input: greatest,
+        };
         Some(Self { words, ..usage })
     }
 
@@ -146,6 +182,11 @@ impl Usage {
             (true, true) => &formats::LAST_EVENTS,
             (true, false) => &formats::LAST_EVENTS[..formats::LAST_OF_OPENAI],
             (false, _) => &formats::LAST_EVENTS[formats::LAST_OF_OPENAI..],
+        };
+        let [input, cached_input, cache_write, output, reasoning] = *weights;
+        usage.reserved = PerToken {
+            output: output.max(reasoning),
+            input: input.max(cached_input).max(cache_write),
         };
         let names: Vec<&str> = presets.iter().map(|preset| preset.words()).collect();
         usage.words = format!("the tokens of {}", names.join(" and "));
@@ -193,6 +234,11 @@ impl Usage {
     /// so, and a stream may end without it.
     pub fn last_events(&self) -> &'static [&'static str] {
         self.last_events
+    }
+
+    /// The most units that a token of a request's output, and of its body, may come to.
+    pub fn reserved(&self) -> PerToken {
+        self.reserved
     }
 
     /// Where it is read, in words.

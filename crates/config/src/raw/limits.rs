@@ -63,7 +63,8 @@ table! {
         /// Lowers the rate while the upstream responds with 429 or 503, and raises it again afterwards (`token_bucket` in the process only).
         follow_upstream: RawFollow => { least = "10/minute" },
         /// Whether nothing may ever exceed the limit, whatever happens at the same time: what would is an error of the file. A request whose cost
-        /// is above `cost.max`, or cannot be read, never fits. Units are given back only to the window that they came from.
+        /// is above `cost.max`, or cannot be read, never fits. Units are given back only to the window that they came from. `check` warns of
+        /// a `cost` that is no bound of what a response may cost.
         ceiling: bool = false => true,
         /// How long a request may be held until its units are due, instead of being refused; `0s` never holds one.
         max_wait: Micros = "0s" => "2s",
@@ -235,7 +236,8 @@ table! {
         default: u64 => 1,
         /// The least that a request costs.
         min: u64 = 1,
-        /// The most that a request costs: clients must not choose their own price.
+        /// The most that a request costs: clients must not choose their own price. With `weights` of `settle`, and with `prices`, the most
+        /// tokens, which are then reserved at their weight or price.
         @required("callers must not choose their own price: { header = \"x-cost\", default = 1, min = 1, max = 50 }") max: u64 => 50,
     }
 }
@@ -250,12 +252,13 @@ table! {
         /// Instead of `from`: the format in which a language model states its tokens, `openai` (chat completions and responses),
         /// `anthropic` (messages), or a list of both. Every token is counted once, by its kind.
         usage: OneOrMany<Preset> => ["openai", "anthropic"],
-        /// Units for a token of each kind, for `usage`.
+        /// Units for a token of each kind, for `usage`. Without an estimate each token is reserved at its weight: what the request states at
+        /// the greater of `output` and `reasoning`, the bytes of its body at the greatest of the others.
         weights: RawWeights => { output = 4 },
         /// Units charged when the request is admitted. Default: what `cost` says of the request is reserved, the most that it may come to.
         estimate: u64 => 500,
-        /// The highest cost of a response; a higher one is not charged. Default: 100 times the estimate, and no less than the burst; without
-        /// an estimate what was reserved.
+        /// The highest cost of a response; a higher one is not charged. Default: 100 times the estimate, or the most that a request can
+        /// reserve, and no less than the burst; less where that cannot be counted. A ceiling has none.
         max: u64 => 30000,
         /// Bytes per unit, for `bytes`.
         per: Bytes [1..=1 << 40] = "1KiB",
@@ -272,7 +275,7 @@ table! {
     RawNumber {
         /// The member of the JSON body that states the number, or several of which the largest counts.
         @required("{ json = \"usage.completion_tokens\", weight = 4 }") json: OneOrMany<Text> => "usage.completion_tokens",
-        /// Units for each.
+        /// Units for each. Without an estimate every token is reserved at the greatest weight of the list.
         weight: u64 [0..=1_000_000] = 1 => 4,
         /// The kind of tokens that it counts.
         kind: TokenKind = "input" => "output",

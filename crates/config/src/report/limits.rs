@@ -6,6 +6,7 @@ use super::{per, when_down};
 use tollgate_limit::lease::Terms;
 use tollgate_limit::{Algorithm, Limit, Mode, OnFailover, Placement, WhenDown};
 use tollgate_policy::prices::ModelPrices;
+use tollgate_policy::usage::PerToken;
 use tollgate_policy::{Cost, Count, Policy, Rule, Settle, SettleFrom, StatusMatch};
 
 pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
@@ -167,10 +168,23 @@ fn estimated(settle: &Settle, estimate: u64, from: &str, text: &mut String) {
 
 /// A charge that begins with a reservation.
 fn reserved(rule: &Rule, settle: &Settle, from: &str, text: &mut String) {
-    let most = match settle.most {
-        _ if rule.ceiling => "what was reserved and what is left".to_owned(),
-        0 => "what was reserved".to_owned(),
-        most => format!("{most}, or what was reserved"),
+    let PerToken { output, input } = settle.reserved();
+    if rule.prices.is_none() && (output, input) != (1, 1) {
+        let bytes = match &rule.cost {
+            Cost::Body(cost) if cost.plus.is_some() => {
+                format!(", and {input} for each that its bytes add")
+            }
+            _ => String::new(),
+        };
+        let _ = writeln!(
+            text,
+            "    by the weights of `settle` {output} units are reserved for each token that the request states{bytes}"
+        );
+    }
+    let most = if rule.ceiling {
+        "what was reserved and what is left".to_owned()
+    } else {
+        format!("{}, or what was reserved", settle.most)
     };
     let _ = writeln!(
         text,
@@ -179,7 +193,12 @@ fn reserved(rule: &Rule, settle: &Settle, from: &str, text: &mut String) {
     text.push_str(
         "    a response that does not say its cost, or that the caller breaks off, costs what was reserved\n",
     );
-    let (most, capacity) = (rule.cost.bounds().1, rule.live.algorithm.capacity());
+    if !rule.ceiling {
+        text.push_str(
+            "    a response that costs more than its reservation is charged in full: the next requests wait until that is paid\n",
+        );
+    }
+    let (most, capacity) = (rule.cost_bounds(None).1, rule.live.algorithm.capacity());
     if let Some(fit @ 1..) = capacity.checked_div(most) {
         let _ = writeln!(
             text,

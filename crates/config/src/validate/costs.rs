@@ -232,14 +232,14 @@ fn status(text: &At<Text>, context: &mut Context<'_>) -> Option<StatusMatch> {
 }
 
 /// A constant cost that a bucket can never pay is an error; a request-dependent one is a warning.
+/// `bounds`: the least and the most that a request costs.
 pub(crate) fn check_payable(
     limit: &str,
-    cost: &Cost,
+    (least, most): (u64, u64),
     place: Place,
     amounts: &[Amounts],
     context: &mut Context<'_>,
 ) {
-    let (least, most) = cost.bounds();
     for amount in amounts {
         let whose = match &amount.tier {
             Some(tier) => format!(" for tier `{tier}`"),
@@ -269,10 +269,12 @@ pub(crate) fn check_payable(
     }
 }
 
-/// A reservation must be computed from the request, and no response may be stopped below it.
+/// A reservation must be computed from the request, and no response may be stopped below it. `most`:
+/// the most that is reserved.
 pub(crate) fn check_reservation(
     settle: &At<Settlement>,
     cost: &At<Cost>,
+    most: u64,
     context: &mut Context<'_>,
 ) {
     if let Cost::Fixed(_) = cost.value {
@@ -282,13 +284,12 @@ pub(crate) fn check_reservation(
         problem.help("write estimate = 500; or add cost = { json = \"max_tokens\", default = 1000, max = 30000, plus = \"body_bytes\" }, and the most that the request may come to is reserved");
         return;
     }
-    let (_, most) = cost.bounds();
     if let Some(place) = settle.max.filter(|_| settle.settle.most < most) {
         let title = "the most a response may cost is below the most that is reserved for it";
         context
             .error(title, place, "the most a response may cost")
             .at(cost.place, format!("reserves up to {most}"))
-            .help("leave out `max`: then a response costs no more than was reserved for it");
+            .help("leave out `max`: then a response that exceeds its reservation is charged what it used");
     }
 }
 

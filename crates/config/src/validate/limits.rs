@@ -1,13 +1,14 @@
 //! `[limits.*]` and `[tiers.*]`: names with numbers become rules, every variant of every rule a
 //! limit.
 //!
-//! This module assembles rules; `scope` reads `per`, `numbers` reads one set of numbers, `tiers`
-//! finds the sets of each tier, and `keys` checks which keys can be combined.
+//! This module assembles rules; `scope` reads `per`, `numbers` reads one set of numbers, `settled`
+//! says how much a response may cost, `tiers` finds the sets of each tier, and `keys` checks which keys can be combined.
 
 pub(crate) mod ceiling;
 mod keys;
 mod numbers;
 pub(crate) mod scope;
+mod settled;
 mod tiers;
 
 use std::sync::Arc;
@@ -21,9 +22,7 @@ use crate::reader::Field;
 use crate::settings::Store;
 use crate::source::At;
 use tiers::Tier;
-use tollgate_limit::{
-    Algorithm, Kind, Limit, Micros, Mode, Placement, Role, Timestamp, UNITS_MAX, WhenDown,
-};
+use tollgate_limit::{Algorithm, Kind, Limit, Micros, Mode, Placement, Role, Timestamp, WhenDown};
 use tollgate_policy::prices::Prices;
 use tollgate_policy::{Count, Rule, Scope, ScopePart};
 
@@ -171,21 +170,12 @@ impl Builder<'_> {
         self.check_ceiling(context);
         let raw = &self.raw.value;
         let ceiling = self.is_ceiling();
-        let settle = raw.settle.get().map(|written| {
-            let mut settle = written.settle.clone();
-            if ceiling && written.max.is_none() && written.estimate.is_none() {
-                // What is above the reservation takes what the bucket still holds.
-                settle.most = UNITS_MAX;
-                return settle;
-            }
-            if written.max.is_none() && written.estimate.is_some() {
-                settle.most = settle.most.max(self.at_once());
-            }
-            settle
-        });
-        let settled = settle.as_ref().filter(|_| !ceiling).map_or(0, |settle| {
-            settle.most.saturating_sub(settle.estimate.unwrap_or(0))
-        });
+        let cost = raw.cost();
+        let prices = prices::of_limit(raw, self.around.prices.as_ref(), context);
+        let written = raw.settle.get().map(|written| &written.settle);
+        let bounds = cost.value.bounds(written, prices.as_ref());
+        let settle = self.settle(bounds.1);
+        let settled = self.above(settle.as_ref(), bounds.1);
         let mut amounts = Vec::new();
         let numbers = RawTier {
             rate: raw.rate.clone(),
@@ -218,17 +208,18 @@ impl Builder<'_> {
                 &mut Vec::new(),
             )
         });
-        let (cost, count, refund_on) = (raw.cost(), raw.count().value, raw.refund_on().value);
-        let prices = prices::of_limit(raw, self.around.prices.as_ref(), context);
+        let (count, refund_on) = (raw.count().value, raw.refund_on().value);
         let place = raw.cost.place().unwrap_or(self.raw.place);
-        let checked = prices::in_money(cost.clone(), prices.as_ref());
-        costs::check_payable(&self.name.value, &checked, place, &amounts, context);
+        costs::check_payable(&self.name.value, bounds, place, &amounts, context);
         if let Some(at) = raw.settle.get() {
             match at.settle.estimate {
                 Some(estimate) => costs::check_estimate(estimate, at.place, &amounts, context),
-                None => costs::check_reservation(at, &checked, context),
+                None => costs::check_reservation(at, &cost, bounds.1, context),
             }
         }
+        let tiers = variants.iter().filter_map(|(_, limit)| limit.as_ref());
+        let others = tiers.chain(candidate.iter().flatten());
+        let settle = settle.map(|settle| settled.counted(settle, live.iter().chain(others)));
         // A client that disconnects while held in the process gives its place back.
         let held = self.placement() == Placement::Local && raw.max_wait().value > Micros::ZERO;
         let refundable = settle.is_some() || count != Count::All || !refund_on.is_empty() || held;
@@ -266,17 +257,6 @@ impl Builder<'_> {
         };
         leases::check(self.raw, &rule, self.around.store, context);
         Some((rule, amounts))
-    }
-
-    /// The most units at once by the limit's own numbers, debt included.
-    fn at_once(&self) -> u64 {
-        match self.raw.rate.get().map(|rate| rate.value) {
-            Some(Rate::Per { rate, .. }) => {
-                let burst = self.raw.burst.or(rate.amount);
-                burst.saturating_add(self.raw.debt().value)
-            }
-            Some(Rate::Unlimited) | None => 1,
-        }
     }
 
     /// Other numbers, with missing ones taken from the limit.

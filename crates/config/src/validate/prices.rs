@@ -10,7 +10,7 @@ use crate::source::{At, Place};
 use crate::text::{Text, texts};
 use tollgate_policy::prices::{ModelPrices, Price, Prices};
 use tollgate_policy::source::Source;
-use tollgate_policy::{BodyCost, Cost, SettleFrom};
+use tollgate_policy::{Cost, SettleFrom};
 
 texts! {
     /// An amount of money, as micro-units: `"2.50"`.
@@ -160,17 +160,5 @@ fn check_costs(limit: &RawLimit, place: Place, context: &mut Context<'_>) {
                 .error("a reservation of money needs the most tokens of output", at, "not said by the body")
                 .help("add cost = { json = [\"max_tokens\", \"max_completion_tokens\", \"max_output_tokens\"], times = \"n\", default = 4096, max = 32000 }");
         }
-    }
-}
-
-/// The cost of a limit in money, for checks: of its output at the dearest price.
-pub(crate) fn in_money(cost: At<Cost>, prices: Option<&ModelPrices>) -> At<Cost> {
-    match (&cost.value, prices) {
-        (Cost::Body(body), Some(its)) => cost.with(Cost::Body(Box::new(BodyCost {
-            least: 0,
-            most: its.prices.dearest_output(body.most),
-            ..(**body).clone()
-        }))),
-        _ => cost,
     }
 }

@@ -232,8 +232,9 @@ fn named_limits(
         let cost = table.cost.get();
         if let Some(cost) = cost {
             let amounts = &known.limits.written[rule].amounts;
-            costs::check_payable(name, cost, cost.place, amounts, context);
             let settled = &known.limits.rules[rule];
+            let bounds = settled.cost_bounds(Some(&cost.value));
+            costs::check_payable(name, bounds, cost.place, amounts, context);
             if settled.estimate().is_some() {
                 let title = format!("limit `{name}` is settled from the response");
                 context.error(title, cost.place, "a price of its own means nothing here");

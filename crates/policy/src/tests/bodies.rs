@@ -1,11 +1,15 @@
 //! Routes and costs by what the body of a request says.
 
+use std::sync::Arc;
+
 use super::fixtures::{by, identity, policy, route, rule, send};
 use crate::identity::WhenMissing;
 use crate::route::Route;
 use crate::source::Source;
+use crate::usage::{Number, Preset, TokenKind, Usage};
 use crate::{
-    BodyCost, BodyFacts, BodyFlaw, BodyReading, Cost, Policy, PolicyParts, Scope, SentBody,
+    BodyCost, BodyFacts, BodyFlaw, BodyReading, Cost, Policy, PolicyParts, Scope, SentBody, Settle,
+    SettleFrom,
 };
 
 fn said(pattern: &str, limits: &[usize], conditions: &[(&str, Option<&str>)]) -> Route {
@@ -143,6 +147,51 @@ fn body_cost_is_the_largest_number_times_another_and_the_bytes() {
         policy.rules[0].price(&policy.rules[0].live, None, &http::HeaderMap::new(), sent),
         1000
     );
+}
+
+#[test]
+fn reservation_of_weighted_tokens_is_the_most_that_they_may_come_to() {
+    let usage = |weights| Usage::of_presets(&[Preset::OpenAi], &weights);
+    let number = |weight| Number {
+        paths: vec![vec!["used".into()]],
+        kind: TokenKind::Input,
+        weight,
+        inside: None,
+    };
+    let listed = Usage::of_numbers(&[number(3), number(5)]).expect("room");
+    // Bytes count with the dearest kind of input, what the body states with that of output.
+    for (usage, plus, stated, added, beyond) in [
+        (usage([1; 5]), Some(10), 1, 1, 1),
+        (usage([1, 0, 2, 4, 6]), Some(10), 6, 2, 6),
+        (usage([9, 1, 1, 4, 4]), Some(10), 4, 9, 9),
+        (usage([9, 1, 1, 4, 4]), None, 4, 0, 4),
+        (listed, Some(10), 5, 5, 5),
+    ] {
+        let mut units = rule("units", Scope::Everyone);
+        units.cost = Cost::Body(Box::new(BodyCost {
+            paths: vec![vec!["max_tokens".into()]],
+            times: None,
+            plus,
+            default: 7,
+            least: 1,
+            most: 1000,
+        }));
+        units.settle = Some(Settle {
+            from: SettleFrom::Json(Arc::new(usage)),
+            estimate: None,
+            most: 100_000,
+            broken_off_per: None,
+            untold_costs_most: false,
+        });
+        assert_eq!(units.cost_bounds(None), (1, 1000 * beyond));
+        let policy = policy(Vec::new(), vec![units], vec![route("/x", &[0])]);
+        let cost = |body| taken(&policy, "POST /x", body).map(|(_, cost)| cost.expect("a limit"));
+        // 17 bytes.
+        assert_eq!(cost(r#"{"max_tokens":90}"#), Ok(90 * stated + 2 * added));
+        assert_eq!(cost("{}"), Ok(7 * stated + added));
+        assert_eq!(cost(r#"{"max_tokens":1001}"#), Ok(1000 * beyond));
+        assert_eq!(cost(r#"{"max_tokens":"1"}"#), Ok(1000 * beyond));
+    }
 }
 
 #[test]

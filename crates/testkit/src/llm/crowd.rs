@@ -256,7 +256,7 @@ fn one(
 pub fn limit(budget: u64, more: &str) -> String {
     format!(
         "[limits.tokens]\nrate = \"{budget}/day\"\nalgorithm = \"fixed_window\"\nper = \"everyone\"\nceiling = true\n\
-         cost = {{ json = \"max_tokens\", max = 50000, plus = \"body_bytes\" }}\n\
+         cost = {{ json = \"max_tokens\", times = \"n\", default = 50000, max = 50000, plus = \"body_bytes\" }}\n\
          settle = {{ usage = [\"openai\", \"anthropic\"] }}\n{more}\n"
     )
 }

@@ -1,11 +1,15 @@
-//! `ceiling = true`: what would let a limit be exceeded is an error, what may is a warning.
+//! `ceiling = true`: what would let a limit be exceeded is an error, what may is a warning. Whether
+//! reservations are a bound is checked when routes are known (`together::ceilings`).
 
 use super::Builder;
 use crate::context::Context;
 use crate::settings::Topology;
 use crate::source::Place;
+use crate::validate::costs::Settlement;
 use tollgate_limit::{Kind, Micros, Mode, OnFailover, Placement, WhenDown};
-use tollgate_policy::Cost;
+
+/// A cost that is a bound, as a help of an error writes it.
+const RESERVATION: &str = "cost = { json = \"max_tokens\", times = \"n\", default = 30000, max = 30000, plus = \"body_bytes\" }";
 
 impl Builder<'_> {
     /// Whether nothing may ever exceed the limit.
@@ -22,7 +26,6 @@ impl Builder<'_> {
         self.check_numbers(context);
         self.check_given_back(context);
         self.check_outages(context);
-        self.warn_of_bounds(context);
     }
 
     /// The place of `ceiling`.
@@ -81,15 +84,8 @@ impl Builder<'_> {
     /// Units may be given back only where the window is known that they came from.
     fn check_given_back(&self, context: &mut Context<'_>) {
         let raw = &self.raw.value;
-        let settle = raw.settle.get();
-        if let Some(settle) = settle
-            && let (Some(place), Some(estimate)) = (settle.estimate, settle.settle.estimate)
-            && estimate < settle.settle.most
-        {
-            let label = format!("a response may cost {}", settle.settle.most);
-            let help = "leave out `estimate` and write cost = { json = \"max_tokens\", default = 4000, max = 30000, plus = \"body_bytes\" }: the most that \
-                        the request may come to is reserved; or let `max` be the estimate";
-            self.breaks_ceiling(Some(place), &label, help, context);
+        if let Some(settle) = raw.settle.get() {
+            self.check_settle(settle, context);
         }
         let kind = raw.algorithm().value;
         if matches!(kind, Kind::FixedWindow | Kind::SlidingWindow) {
@@ -109,6 +105,22 @@ impl Builder<'_> {
                 self.breaks_ceiling(Some(place), &label, help, context);
                 return;
             }
+        }
+    }
+
+    /// What a response costs above `max`, or above an estimate while others are granted, is not charged
+    /// in time.
+    fn check_settle(&self, settle: &Settlement, context: &mut Context<'_>) {
+        if let Some(place) = settle.estimate {
+            let label = "a response may cost more, and others may have been granted that by then";
+            let help = format!(
+                "leave out `estimate` and write {RESERVATION}: the most that the request may come to is reserved"
+            );
+            self.breaks_ceiling(Some(place), label, &help, context);
+        } else if let Some(place) = settle.max {
+            let label = "what a response costs above this would be charged to no bucket";
+            let help = "leave out `max`: a response that costs more than its reservation takes what the bucket still holds";
+            self.breaks_ceiling(Some(place), label, help, context);
         }
     }
 
@@ -142,25 +154,5 @@ impl Builder<'_> {
                 "use one server or redis+sentinel:// with on_failover = \"drain\", or an SQL database with synchronous replicas"
             });
         }
-    }
-
-    /// A part of the body's bytes is no bound of its tokens.
-    fn warn_of_bounds(&self, context: &mut Context<'_>) {
-        if let Some(cost) = self.raw.cost.get() {
-            warn_of_bytes(&self.name.value, &cost.value, cost.place, context);
-        }
-    }
-}
-
-/// Warns of a reservation that a caller can exceed by its choice of text.
-pub(crate) fn warn_of_bytes(limit: &str, cost: &Cost, place: Place, context: &mut Context<'_>) {
-    if let Cost::Body(body) = cost
-        && let Some(per) = body.plus.filter(|per| *per > 1)
-    {
-        let title = format!("requests may cost more than the ceiling `{limit}` reserves");
-        let label = format!("a text can have more than a token for every {per} bytes");
-        context
-            .warning(title, place, label)
-            .help("plus = \"body_bytes\" is a true bound: a token stands for one byte at least");
     }
 }

@@ -2,6 +2,7 @@
 //! reports why it cannot.
 
 use super::Builder;
+use super::settled::Above;
 use crate::calendar;
 use crate::context::Context;
 use crate::rate::{Currency, Rate, Unit};
@@ -19,7 +20,7 @@ impl Builder<'_> {
         tier: Option<&At<String>>,
         role: Role,
         numbers: &At<RawTier>,
-        settled: u64,
+        settled: Above,
         context: &mut Context<'_>,
         amounts: &mut Vec<Amounts>,
     ) -> Option<Limit> {
@@ -155,10 +156,10 @@ impl Builder<'_> {
     fn algorithm(
         &self,
         terms: &Terms,
-        settled: u64,
+        settled: Above,
         adaptive: Option<(u64, u64)>,
     ) -> Result<Algorithm, Vec<QuotaError>> {
-        let made = Algorithm::new(terms)?.settling(settled, terms.shared)?;
+        let made = settled.applied(Algorithm::new(terms)?, terms.shared)?;
         let made = if self.is_ceiling() {
             made.ceiling()
         } else {
