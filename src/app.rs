@@ -197,11 +197,11 @@ fn start_with(
         tollgate_limiter::shared_store::open(config.store.as_ref(), &config.policy.limits, &clock)
             .map_err(StartError::Store)?,
     );
-    let (limiter, mark) = match &mut predecessor {
+    options::check_traces(&config).map_err(StartError::Traces)?;
+    let (limiter, mut mark) = match &mut predecessor {
         Some(predecessor) => predecessor.limiter(&config, Arc::clone(&backend), &clock)?,
         None => state_file::limiter(&config, Arc::clone(&backend), &clock)?,
     };
-    options::check_traces(&config).map_err(StartError::Traces)?;
     #[cfg(feature = "otlp")]
     let (exporter, spans) = config
         .traces
@@ -274,6 +274,9 @@ fn start_with(
         Some(predecessor) => predecessor.succeed(Arc::clone(&gateway.current))?,
         None => None,
     };
+    if let Some(mark) = &mut mark {
+        mark.serves().map_err(StartError::State)?;
+    }
     workers.open();
     let admin_listen = config.admin.listen.clone();
     let reloads = Mutex::new(Reloads::new(&config));

@@ -1,8 +1,8 @@
 //! Keeps local buckets over a clean stop: saves them at the end, restores them at the start.
 //!
-//! The file is deleted as soon as it is read: otherwise a process that crashes later would find the
-//! buckets of an earlier stop and refill every caller from them. After a crash it starts as
-//! `cold_start` says. While a gateway runs, a mark file exists beside it, which distinguishes a
+//! The file is deleted before the first request is served: otherwise a process that crashes later
+//! would find the buckets of an earlier stop and refill every caller from them. A start that fails
+//! leaves the file for the next one. After a crash a gateway starts as `cold_start` says. While a gateway runs, a mark file exists beside it, which distinguishes a
 //! crash (a mark and no buckets) from the first start (neither).
 
 use std::fs::{self, File, OpenOptions};
@@ -22,10 +22,14 @@ use tollgate_store::clock::Clock;
 use tollgate_store::local::ColdStart;
 
 /// The mark of a running gateway that keeps its buckets in a state file. It stays behind when the
-/// process dies.
+/// process dies. A gateway that never served removes it, unless it found it there.
 #[derive(Debug)]
 pub(super) struct Mark {
     path: PathBuf,
+    /// The state file, until it is deleted.
+    saved: Option<PathBuf>,
+    /// Whether it is removed when dropped.
+    removed_at_drop: bool,
     /// Locked as soon as the predecessor process has ended.
     _held: Arc<OnceLock<File>>,
 }
@@ -71,6 +75,8 @@ impl Mark {
         }
         let mark = Self {
             path,
+            saved: Some(file.to_owned()),
+            removed_at_drop: !crashed,
             _held: Arc::new(OnceLock::from(held)),
         };
         Ok(if crashed {
@@ -102,11 +108,44 @@ impl Mark {
         if let Err(error) = waits {
             tracing::warn!(file = %path.display(), %error, "another gateway could take this state file");
         }
-        Some(Self { path, _held: held })
+        Some(Self {
+            path,
+            saved: None,
+            removed_at_drop: false,
+            _held: held,
+        })
+    }
+
+    /// Deletes the saved buckets, because requests are served from now on.
+    ///
+    /// # Errors
+    /// If they cannot be deleted. The gateway must not serve then: after a crash they would refill
+    /// every caller.
+    pub(super) fn serves(&mut self) -> Result<(), String> {
+        let Some(file) = &self.saved else {
+            return Ok(());
+        };
+        match fs::remove_file(file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refused(file, &error)),
+            _ => {
+                self.saved = None;
+                self.removed_at_drop = false;
+                Ok(())
+            }
+        }
     }
 
     /// Removes the mark at a clean stop.
-    fn end(self) {
+    fn end(mut self) {
+        self.removed_at_drop = true;
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        if !self.removed_at_drop {
+            return;
+        }
         if let Err(error) = fs::remove_file(&self.path) {
             tracing::warn!(file = %self.path.display(), %error, "the mark of a running gateway cannot be removed");
         }
@@ -210,7 +249,7 @@ pub(super) fn limiter(
             Begun::Taken => return Err(StartError::State(taken(file))),
         };
     let mut cold_start = cold_start;
-    match take(file) {
+    match saved(file) {
         Ok(None) if crashed => {
             tracing::warn!(file = %file.display(), "the last run saved no buckets: starting as `cold_start` says");
         }
@@ -240,14 +279,12 @@ fn cold(file: &Path, error: &dyn std::fmt::Display) {
     tracing::warn!(file = %file.display(), %error, "the saved buckets cannot be used: starting as `cold_start` says");
 }
 
-/// Opens the file and deletes it.
-fn take(file: &Path) -> io::Result<Option<File>> {
-    let opened = match private().read(true).open(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
-    };
-    fs::remove_file(file)?;
-    Ok(Some(opened))
+/// Opens the saved buckets, if there are any.
+fn saved(file: &Path) -> io::Result<Option<File>> {
+    match private().read(true).open(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some),
+    }
 }
 
 /// Saves the local buckets if a state file is configured. If that fails the mark stays, as after a
@@ -268,7 +305,10 @@ pub(super) fn save(config: &Config, limiter: &Limiter<Backend>, mark: Option<Mar
 }
 
 /// Replaces this mark with that of a reload that named another state file.
-pub(super) fn replace(mark: &mut Option<Mark>, new: Option<Mark>) {
+pub(super) fn replace(mark: &mut Option<Mark>, mut new: Option<Mark>) {
+    if let Some(Err(error)) = new.as_mut().map(Mark::serves) {
+        tracing::error!(%error, "the buckets of an earlier run stay in the new state file");
+    }
     if let Some(old) = std::mem::replace(mark, new) {
         old.end();
     }
@@ -300,4 +340,40 @@ pub(crate) fn beside(file: &Path, ending: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(ending);
     name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begin(file: &Path) -> Mark {
+        match Mark::begin(file).expect("a directory that can be written to") {
+            Begun::Cleanly(mark) | Begun::AfterCrash(mark) => mark,
+            Begun::Taken => panic!("no other gateway runs"),
+        }
+    }
+
+    #[test]
+    fn state_file_outlives_a_start_that_fails_and_is_gone_before_the_first_request() {
+        let here = tempfile::tempdir().expect("a temporary directory");
+        let file = here.path().join("state");
+        let mark = beside(&file, ".running");
+        fs::write(&file, "saved").expect("written");
+        drop(begin(&file));
+        assert_eq!((file.exists(), mark.exists()), (true, false));
+
+        let mut crashes = begin(&file);
+        crashes.serves().expect("deleted");
+        drop(crashes);
+        assert_eq!((file.exists(), mark.exists()), (false, true));
+
+        // A start that fails does not hide the crash before it.
+        drop(begin(&file));
+        assert!(mark.exists());
+
+        let mut stops = begin(&file);
+        stops.serves().expect("nothing to delete");
+        stops.end();
+        assert!(!mark.exists());
+    }
 }

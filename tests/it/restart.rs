@@ -253,6 +253,29 @@ fn a_state_file_that_cannot_be_written_keeps_a_gateway_from_starting() {
 }
 
 #[test]
+#[cfg(not(feature = "otlp"))]
+fn restart_after_a_start_that_failed_refills_no_bucket() {
+    let here = folder("full");
+    let file = here.path().join("gateway.toml");
+    let text = std::fs::read_to_string(&file).expect("written");
+    let first = Process::start(here.path());
+    first.ask(&ALL);
+    let before = first.ask(&ALL);
+    first.stop();
+    let traces = "\n[traces]\nurl = \"http://127.0.0.1:4318/v1/traces\"\n";
+    std::fs::write(&file, format!("{text}{traces}")).expect("written");
+    let failed = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(["run", "--config"])
+        .arg(&file)
+        .env_remove("STATE_DIRECTORY")
+        .output()
+        .expect("the program runs");
+    assert_eq!(failed.status.code(), Some(1));
+    std::fs::write(&file, text).expect("written");
+    assert_eq!(Process::start(here.path()).ask(&ALL), before);
+}
+
+#[test]
 fn restart_refilled_limits_are_named_by_check_and_start() {
     let here = folder("full");
     let file = here.path().join("gateway.toml");

@@ -231,7 +231,7 @@ fn limiter_costs_larger_than_every_burst_are_counted_without_an_overflow() {
         };
         assert!(matches!(check(&limiter, &[claim]), Decision::Deny(_)));
     }
-    let counted = limiter.snapshot()[0].count.clone();
+    let counted = limiter.snapshot()[0].count;
     assert_eq!(counted.refused, 3);
     assert_eq!(counted.units.refused, 2 * UNITS_MAX + 5);
 }
