@@ -40,6 +40,7 @@ mod live;
 mod log_level;
 mod matching;
 mod mcp;
+mod model_prices;
 mod money;
 mod neighbours;
 mod openapi;
@@ -48,6 +49,7 @@ mod operators;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod over_limit;
+mod over_limit_stores;
 mod page;
 mod overrides;
 mod overrides_hostile;

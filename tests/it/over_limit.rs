@@ -113,7 +113,7 @@ fn over_limit_refusal_of_all_targets_is_the_one_that_ends_first() {
 }
 
 #[test]
-fn over_limit_is_told_to_a_proxy_that_asks_for_decisions() {
+fn over_limit_decision_for_a_proxy_counts_only_its_own_upstream() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&format!(
         "[decide]\nlisten = \"127.0.0.1:0\"\n{}",
@@ -129,9 +129,13 @@ fn over_limit_is_told_to_a_proxy_that_asks_for_decisions() {
         ];
         let mut connection = Connection::open(gateway.deciding());
         let answer = connection.request("GET", "/check", &headers);
-        let upstream = answer.header("x-tollgate-upstream").map(str::to_owned);
-        (answer.status, upstream)
+        (
+            answer.status,
+            answer.header("x-tollgate-upstream").is_some(),
+        )
     };
-    assert_eq!([ask(), ask()], [(200, None), (200, None)]);
-    assert_eq!(ask(), (200, Some("cheaper".to_owned())));
+    assert_eq!([ask(), ask()], [(200, false), (200, false)]);
+    // The proxy would send it to the upstream whose budget is used up.
+    assert_eq!(ask(), (402, false));
+    assert_eq!(gateway.get("/").text(), "hello", "the gateway passes it on");
 }

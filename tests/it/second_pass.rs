@@ -39,7 +39,12 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "asks the admin listener",
     ),
     (
-        "over_limit::over_limit_is_told",
+        "over_limit::over_limit_decision",
+        "asks the listener for decisions",
+    ),
+    ("model_prices::prices_body", "asks the admin listener"),
+    (
+        "model_prices::prices_decision",
         "asks the listener for decisions",
     ),
     ("page::", "asks the admin listener"),

@@ -103,7 +103,7 @@ impl Policy {
 
     /// The refusal of a request for a model without a price; the claims are then those of limits
     /// that count such refusals.
-    fn unpriced(&self, claims: &mut Claims) -> Option<IdentityRefusal> {
+    pub(super) fn unpriced(&self, claims: &mut Claims) -> Option<IdentityRefusal> {
         let rule = self.rules.get(claims.unpriced?)?;
         let refusal = IdentityRefusal {
             identity: Arc::clone(&rule.name),
@@ -111,6 +111,20 @@ impl Policy {
         };
         claims.retain_counting(self, refusal.status());
         Some(refusal)
+    }
+}
+
+impl Policy {
+    /// What is known of the body of a request that a proxy asks about: nothing. It is taken to be as
+    /// long as a body that would be read.
+    pub fn body_of_proxy(&self) -> BodyFacts {
+        BodyFacts::elsewhere(&self.wanted, None, Some(self.body.most as u64))
+    }
+
+    /// What is known of the body of a request that belongs to a service: its length, if the client
+    /// announces one.
+    pub fn body_of_service(&self, length: Option<u64>) -> BodyFacts {
+        BodyFacts::elsewhere(&self.wanted, length, None)
     }
 }
 

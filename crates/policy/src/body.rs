@@ -332,7 +332,7 @@ impl BodyReading {
         let mut facts = BodyFacts {
             wanted: self.wanted,
             length: Some(self.length),
-            unread: false,
+            state: ReadState::Whole,
             members,
             fields: SmallVec::new(),
             operation: None,
@@ -404,12 +404,24 @@ fn kind(headers: &HeaderMap) -> Result<Kind, BodyFlaw> {
     })
 }
 
+/// How far the body of a request was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadState {
+    /// To its end.
+    Whole,
+    /// Not at all: it is too long, or compressed.
+    Skipped,
+    /// Not at all: another program has it. If it has no known length, it is taken to have so many
+    /// bytes; `None`: any number.
+    Elsewhere(Option<u64>),
+}
+
 /// What the body of one request says.
 #[derive(Clone, Debug)]
 pub struct BodyFacts {
     wanted: Arc<Wanted>,
     length: Option<u64>,
-    unread: bool,
+    state: ReadState,
     members: Option<Members>,
     fields: SmallVec<[(usize, Vec<u8>); 1]>,
     operation: Option<Vec<u8>>,
@@ -419,7 +431,7 @@ impl BodyFacts {
     /// Of a request without a body.
     pub fn none(wanted: &Arc<Wanted>) -> Self {
         Self {
-            unread: false,
+            state: ReadState::Whole,
             ..Self::unread(wanted, Some(0))
         }
     }
@@ -429,17 +441,44 @@ impl BodyFacts {
         Self {
             wanted: Arc::clone(wanted),
             length,
-            unread: true,
+            state: ReadState::Skipped,
             members: None,
             fields: SmallVec::new(),
             operation: None,
         }
     }
 
+    /// Of a body that another program has. `assumed`: the bytes that it is taken to have if its
+    /// length is not known; `None`: any number.
+    pub(super) fn elsewhere(
+        wanted: &Arc<Wanted>,
+        length: Option<u64>,
+        assumed: Option<u64>,
+    ) -> Self {
+        Self {
+            state: ReadState::Elsewhere(assumed),
+            ..Self::unread(wanted, length)
+        }
+    }
+
+    /// Whether another program has the body: its client did not cause that it is not read.
+    pub(super) const fn is_elsewhere(&self) -> bool {
+        matches!(self.state, ReadState::Elsewhere(_))
+    }
+
+    /// The bytes that a body of unknown length is taken to have; `None`: it may have any number.
+    pub(super) const fn assumed_length(&self) -> Option<u64> {
+        match self.state {
+            ReadState::Elsewhere(assumed) => assumed,
+            ReadState::Whole | ReadState::Skipped => None,
+        }
+    }
+
     /// Whether there is a body of which no member is known, so that costs by it are the highest: it
     /// was not read, or is not JSON. An upstream may understand another format.
     pub const fn is_opaque(&self) -> bool {
-        self.unread || self.members.is_none() && !matches!(self.length, Some(0))
+        !matches!(self.state, ReadState::Whole)
+            || self.members.is_none() && !matches!(self.length, Some(0))
     }
 
     /// The length of the body in bytes.

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::body::BodyFacts;
 use super::identity::{Caller, Evidence, IdentityRefusal, Resolved};
 use super::plan::Plan;
-use super::prices::{ModelPrices, PriceIndex};
+use super::prices::{ModelPrice, ModelPrices, PriceIndex};
 use super::usage::PerToken;
 use super::{Cost, Policy, Rule, Settle, Sought};
 use tollgate_limit::key::is_within_share;
@@ -94,6 +94,12 @@ impl SentBody<'_> {
     pub fn calls(self) -> u64 {
         self.facts.map_or(1, BodyFacts::calls)
     }
+
+    /// The most bytes that it is taken to have; `None`: there is no bound.
+    pub(super) fn most_bytes(self) -> Option<u64> {
+        self.length
+            .or_else(|| self.facts.and_then(BodyFacts::assumed_length))
+    }
 }
 
 /// A body that was not read.
@@ -110,6 +116,11 @@ impl Claims {
     /// Whether nothing is drawn.
     pub fn is_empty(&self) -> bool {
         self.charges.is_empty()
+    }
+
+    /// Whether a limit refuses the request, because the model that it asks for has no price.
+    pub fn refuses_model(&self) -> bool {
+        self.unpriced.is_some()
     }
 
     /// Leaves what a refusal with this status is charged on: removes the limits that do not count
@@ -137,7 +148,10 @@ impl Claims {
             return claims;
         }
         claims.keys.push(caller.key.clone());
-        let cost = cost.unwrap_or_else(|| named.price(limit, None, &HeaderMap::new(), None.into()));
+        let cost = cost.unwrap_or_else(|| {
+            let model = Some(ModelPrice::Dearest);
+            named.price(limit, None, &HeaderMap::new(), None.into(), model)
+        });
         let charge = Charge {
             rule,
             limit: limit.index,
@@ -329,12 +343,12 @@ impl Plan {
                 continue;
             }
             let enforced = is_enforced(limit, key);
-            let price = rule.prices.as_ref().map(|prices| prices.of(body));
-            if let (Some(None), true) = (price, enforced) {
+            let model = rule.model_price(body);
+            if model == Some(ModelPrice::Refused) && enforced {
                 claims.unpriced = Some(charge.rule);
                 continue;
             }
-            let cost = rule.price(limit, charge.cost.as_ref(), headers, body);
+            let cost = rule.price(limit, charge.cost.as_ref(), headers, body, model);
             claims.push(
                 rule,
                 limit,
@@ -343,7 +357,7 @@ impl Plan {
                     limit: limit.index,
                     cost,
                     enforced,
-                    price: price.flatten(),
+                    price: model.and_then(ModelPrice::place),
                     key: charge.scope,
                 },
             );
@@ -373,8 +387,18 @@ impl Rule {
         place.map_or(&self.live, |place| &self.tiers[place].1)
     }
 
+    /// The price at which a request with this body is charged, where the limit counts money.
+    pub fn model_price(&self, body: SentBody<'_>) -> Option<ModelPrice> {
+        let prices = self.prices.as_ref()?;
+        // The input of a body without a known length has no bound, and cannot be reserved.
+        if self.reserves() && body.most_bytes().is_none() {
+            return Some(ModelPrice::Refused);
+        }
+        Some(prices.of(body))
+    }
+
     /// What a request is charged at admission: the estimate of `settle` if it has one, otherwise
-    /// the route's cost, otherwise the limit's.
+    /// the route's cost, otherwise the limit's. `model`: the price, where the limit counts money.
     ///
     /// Each call of a batch costs what a request with that call alone would cost. The places of a
     /// concurrency limit are taken by requests.
@@ -387,6 +411,7 @@ impl Rule {
         of_route: Option<&Cost>,
         headers: &HeaderMap,
         body: SentBody<'_>,
+        model: Option<ModelPrice>,
     ) -> u64 {
         if let Algorithm::InFlight(_) = self.live.algorithm {
             return of_route.unwrap_or(&self.cost).units(headers, body);
@@ -398,7 +423,7 @@ impl Rule {
         match (self.estimate(), cost) {
             (Some(estimate), _) => estimate.saturating_mul(body.calls()),
             (None, Cost::Body(cost)) => match &self.prices {
-                Some(prices) => prices.reserve(cost, body),
+                Some(prices) => prices.reserve(cost, body, model.unwrap_or(ModelPrice::Dearest)),
                 None => cost.units(body, self.per_token()),
             },
             (None, cost) => {

@@ -39,7 +39,7 @@ pub struct Explanation {
     pub other_methods: Vec<Method>,
     /// The identities needed, in the order of the file.
     pub identities: Vec<IdentityStory>,
-    /// The refusal, when an identity refuses.
+    /// The refusal, when an identity refuses, or a limit refuses the model.
     pub refusal: Option<IdentityRefusal>,
     /// Whether the client's address is exempt from every limit.
     pub exempt: bool,
@@ -200,6 +200,8 @@ impl Policy {
                     .collect();
                 told.limits = stories.remove(0);
                 told.over_limit = stories;
+                let mut claims = self.claims(&matched, &who, request.headers, body);
+                told.refusal = self.unpriced(&mut claims);
             }
             Err(refusal) => told.refusal = Some(refusal),
         }
@@ -285,7 +287,13 @@ impl Policy {
                     rule: of_route.rule,
                     limit: limit.index,
                     candidate,
-                    cost: rule.price(limit, of_route.cost.as_ref(), request.headers, body),
+                    cost: rule.price(
+                        limit,
+                        of_route.cost.as_ref(),
+                        request.headers,
+                        body,
+                        rule.model_price(body),
+                    ),
                     enforced: skipped.is_none()
                         && !candidate
                         && key.is_some_and(|key| is_enforced(limit, key)),

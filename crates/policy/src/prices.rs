@@ -46,6 +46,27 @@ pub struct ModelPrices {
 /// The place of a price in [`Prices`].
 pub type PriceIndex = u16;
 
+/// The price at which a request is charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelPrice {
+    /// The one at this place.
+    At(PriceIndex),
+    /// The dearest of all, because the model is not known here.
+    Dearest,
+    /// None: the request is refused.
+    Refused,
+}
+
+impl ModelPrice {
+    /// The place of the price; `None`: the dearest.
+    pub const fn place(self) -> Option<PriceIndex> {
+        match self {
+            Self::At(place) => Some(place),
+            Self::Dearest | Self::Refused => None,
+        }
+    }
+}
+
 impl Price {
     /// The cost of a response that states these numbers; `None`: it states none.
     fn of_response(&self, usage: &Usage, numbers: &[Option<u64>]) -> Option<u64> {
@@ -153,12 +174,17 @@ impl Prices {
 }
 
 impl ModelPrices {
-    /// The place of the price for a request with this body; `None`: the model has none, and the
-    /// request is refused.
-    pub fn of(&self, body: SentBody<'_>) -> Option<PriceIndex> {
-        let facts = body.facts?;
-        // A body of unknown length has no bound.
-        facts.length()?;
+    /// The price for a request with this body.
+    pub(super) fn of(&self, body: SentBody<'_>) -> ModelPrice {
+        let Some(facts) = body.facts else {
+            return self.of_unread();
+        };
+        if facts.is_elsewhere() {
+            return ModelPrice::Dearest;
+        }
+        if facts.is_opaque() {
+            return self.of_unread();
+        }
         let model = facts.value(&self.model);
         let model = model
             .as_deref()
@@ -166,15 +192,23 @@ impl ModelPrices {
         model
             .and_then(|model| self.prices.of_model(model))
             .or(self.unknown)
+            .map_or(ModelPrice::Refused, ModelPrice::At)
     }
 
-    /// The most that a request with this body may cost.
-    pub(super) fn reserve(&self, cost: &BodyCost, body: SentBody<'_>) -> u64 {
+    /// The price for a request whose body was not read. A client can cause that, so the price of
+    /// unknown models does not hold: the model may be the dearest.
+    const fn of_unread(&self) -> ModelPrice {
+        match self.unknown {
+            Some(_) => ModelPrice::Dearest,
+            None => ModelPrice::Refused,
+        }
+    }
+
+    /// The most that a request with this body may cost at this price.
+    pub(super) fn reserve(&self, cost: &BodyCost, body: SentBody<'_>, model: ModelPrice) -> u64 {
         let output = cost.units(body, PerToken::ONE);
-        // A request whose body has no known length is refused.
-        let bytes = body.length.unwrap_or(0);
-        let price = self.of(body).and_then(|place| self.prices.get(place));
-        match price {
+        let bytes = body.most_bytes().unwrap_or(0);
+        match model.place().and_then(|place| self.prices.get(place)) {
             Some(price) => price.of_request(output, bytes),
             None => self.prices.dearest(output, bytes),
         }

@@ -252,6 +252,7 @@ impl<'p> Subject<'p> {
                 limit.cost.as_ref(),
                 &http::HeaderMap::new(),
                 record.received.into(),
+                rule.model_price(record.received.into()),
             );
             let cost = self.cost(limit.rule, price, record);
             self.variants(side, limit.rule, &rule.live, &key, cost);
@@ -310,7 +311,9 @@ impl<'p> Subject<'p> {
             let tier: Option<Arc<str>> = (!own.tier.is_empty()).then(|| own.tier.as_str().into());
             let live = rule.variant(tier.as_ref());
             let of_route = limit.cost.as_ref();
-            let price = rule.price(live, of_route, &request.headers, request.body.into());
+            let body = request.body.into();
+            let model = rule.model_price(body);
+            let price = rule.price(live, of_route, &request.headers, body, model);
             let is_read = self.needs[limit.rule].price.is_some();
             let cost = logged
                 .filter(|_| is_read)

@@ -85,7 +85,7 @@ impl Shared {
 }
 
 /// The servers that are installed here, one after the other.
-fn each_server(test: impl Fn(Shared)) {
+pub(crate) fn each_server(test: impl Fn(Shared)) {
     for start in [Server::redis, Server::postgres, Server::maria] {
         if let Some(server) = start() {
             test(Shared::new(server));

@@ -147,18 +147,25 @@ fn check_costs(limit: &RawLimit, place: Place, context: &mut Context<'_>) {
         context.either(title, weights, place);
     }
     let cost = limit.cost();
-    match &cost.value {
+    if settle.value.settle.estimate.is_none() || matches!(cost.value, Cost::Body(_)) {
+        let place = limit.cost.place().unwrap_or(settle.place);
+        check_cost(&cost.value, place, context);
+    }
+}
+
+/// Reports a cost that does not say the most tokens of output. Returns whether it does.
+pub(crate) fn check_cost(cost: &Cost, place: Place, context: &mut Context<'_>) -> bool {
+    match cost {
         Cost::Body(body) if body.plus.is_some() => {
             let label = "every byte of the body is reserved at the dearest price of input already";
-            context.error("`plus` has no meaning beside `prices`", cost.place, label);
+            context.error("`plus` has no meaning beside `prices`", place, label);
         }
-        Cost::Body(_) => {}
-        _ if settle.value.settle.estimate.is_some() => {}
+        Cost::Body(_) => return true,
         _ => {
-            let at = limit.cost.place().unwrap_or(settle.place);
             context
-                .error("a reservation of money needs the most tokens of output", at, "not said by the body")
+                .error("a reservation of money needs the most tokens of output", place, "not said by the body")
                 .help("add cost = { json = [\"max_tokens\", \"max_completion_tokens\", \"max_output_tokens\"], times = \"n\", default = 4096, max = 32000 }");
         }
     }
+    false
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::limits::Limits;
 use super::upstreams::Upstreams;
-use super::{costs, list_of, names_of};
+use super::{costs, entries_of, list_of, names_of, prices};
 use crate::context::Context;
 use crate::lists::ShortOr;
 use crate::problem::Problem;
@@ -231,23 +231,46 @@ fn named_limits(
         }
         let cost = table.cost.get();
         if let Some(cost) = cost {
-            let amounts = &known.limits.written[rule].amounts;
-            let settled = &known.limits.rules[rule];
-            let bounds = settled.cost_bounds(Some(&cost.value));
-            costs::check_payable(name, bounds, cost.place, amounts, context);
-            if settled.estimate().is_some() {
-                let title = format!("limit `{name}` is settled from the response");
-                context.error(title, cost.place, "a price of its own means nothing here");
-            } else if settled.reserves() && matches!(cost.value, Cost::Fixed(_)) {
-                let title = format!("limit `{name}` reserves the most that a request may come to");
-                let label = "a number is not computed from the request";
-                context.error(title, cost.place, label);
-            }
+            check_own_cost(cost, rule, raw, known, context);
         }
         let cost = cost.map(|cost| cost.value.clone());
         made.push(RouteLimit { rule, cost });
     }
     whole.then_some(made)
+}
+
+/// Reports what is wrong with a route's own cost of the limit at `rule`.
+fn check_own_cost(
+    cost: &At<Cost>,
+    rule: usize,
+    raw: &RawFile,
+    known: &Known<'_>,
+    context: &mut Context<'_>,
+) {
+    let (amounts, rule) = (
+        &known.limits.written[rule].amounts,
+        &known.limits.rules[rule],
+    );
+    let name = &*rule.name;
+    let bounds = rule.cost_bounds(Some(&cost.value));
+    if rule.estimate().is_some() {
+        let title = format!("limit `{name}` is settled from the response");
+        context.error(title, cost.place, "a price of its own means nothing here");
+    } else if rule.prices.is_some() && !prices::check_cost(&cost.value, cost.place, context) {
+        return;
+    } else if rule.reserves() && matches!(cost.value, Cost::Fixed(_)) {
+        let title = format!("limit `{name}` reserves the most that a request may come to");
+        let label = "a number is not computed from the request";
+        context.error(title, cost.place, label);
+    } else if rule.reserves()
+        && let Some((_, limit)) = entries_of(&raw.limits)
+            .iter()
+            .find(|(other, _)| *other.value == *name)
+        && let Some(settle) = limit.settle.get()
+    {
+        costs::check_reservation(settle, cost, bounds.1, context);
+    }
+    costs::check_payable(name, bounds, cost.place, amounts, context);
 }
 
 /// Whether one draw can decide about these limits.

@@ -243,8 +243,6 @@ pub const RESOURCES: [(&str, &str); 4] = [
 ];
 /// Names the permit of an admitted request.
 pub(crate) const PERMIT: HeaderName = HeaderName::from_static("x-tollgate-permit");
-/// Names the upstream that takes a request which limits refuse on its route's own target.
-pub(crate) const UPSTREAM: HeaderName = HeaderName::from_static("x-tollgate-upstream");
 /// The status that a refusal has for the client.
 const STATUS: HeaderName = HeaderName::from_static("x-tollgate-status");
 /// How often permits that have expired are closed.

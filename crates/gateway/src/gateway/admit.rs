@@ -120,7 +120,7 @@ impl<'s> Admission<'_, 's> {
     }
 
     /// Identifies the caller of a request whose route is `matched`, and draws from its limits.
-    async fn admit_to_route<B: Body>(
+    async fn admit_to_route<B: ReadAhead>(
         &mut self,
         request: &Request<B>,
         described: &Descriptor<'_>,
@@ -138,6 +138,7 @@ impl<'s> Admission<'_, 's> {
             matched,
             described,
             length: body_length(request.body()),
+            passes_on: B::READABLE,
         };
         let identified = self
             .gateway
@@ -226,6 +227,9 @@ pub(super) struct Routed<'r, 'm, 'd> {
     pub(super) described: &'r Descriptor<'d>,
     /// The length of its body, if it is known.
     pub(super) length: Option<u64>,
+    /// Whether another target of its route may take it: the gateway forwards it itself. A proxy that
+    /// asks for a decision sends it to its own upstream, whose budget must hold.
+    pub(super) passes_on: bool,
 }
 
 impl Routed<'_, '_, '_> {

@@ -11,13 +11,13 @@ use super::admitted::Next;
 use super::request_context::{Closing, RequestContext};
 use super::{Gateway, HeldSnapshot, Snapshot, checks, respond};
 use crate::body::{Guarded, ResponseBody};
-use crate::decide::{Original, PERMIT, PermitId, Permits, Slot, UPSTREAM};
+use crate::decide::{Original, PERMIT, PermitId, Permits, Slot};
 use crate::forward::Forwarded;
 use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_limiter::{Cause, Judged};
-use tollgate_policy::{BodyFacts, Claimed, Claims, FilledEdits, Identified};
+use tollgate_policy::{Claimed, Claims, FilledEdits, Identified};
 use tollgate_response::{Asked, DecisionId};
 
 impl Gateway {
@@ -62,9 +62,6 @@ impl Gateway {
         match permitted {
             Ok(permit) => {
                 let mut response = Response::new(ResponseBody::Empty);
-                if let Some(upstream) = context.passed_on_to() {
-                    response.headers_mut().insert(UPSTREAM, upstream);
-                }
                 if let Some(id) = permit {
                     let id = HeaderValue::from_str(&id.to_string()).expect("hexadecimal digits");
                     response.headers_mut().insert(PERMIT, id);
@@ -130,7 +127,7 @@ impl Gateway {
         let target = checks::normalise_target(policy, &mut request, &headers)?;
         let mut described = describe(policy, &connection, &target, &request)?;
         let asked = policy.asked(&policy.find_route(&described));
-        let unread = BodyFacts::unread(&policy.wanted, None);
+        let unread = policy.body_of_proxy();
         if !asked.is_empty() && !request.body().is_end_stream() {
             // The program that asks keeps the body.
             if asked.routes() {

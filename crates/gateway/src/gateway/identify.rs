@@ -35,6 +35,7 @@ impl Gateway {
             matched,
             described,
             length,
+            ..
         } = request;
         let into = (&mut *who, context.claims_mut());
         let (refusal, store_error) = match policy.claim(into, matched, described, length, now) {

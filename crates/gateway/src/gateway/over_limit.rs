@@ -59,11 +59,15 @@ impl RefusedTargets {
     ) -> Result<(), Rejection> {
         let target = context.target();
         let next = policy.routes[request.matched.route].over_limit.get(target);
-        let passes = next.is_some_and(|over| denied.passes_on(context.claims(), over));
-        if !passes {
+        let next = next.filter(|_| request.passes_on);
+        let claims = next
+            .filter(|over| denied.passes_on(context.claims(), over))
+            .map(|_| request.claims(policy, who, target + 1))
+            // A limit that refuses the model charges nothing.
+            .filter(|claims| !claims.refuses_model());
+        let Some(claims) = claims else {
             return Err(self.rejection(context, denied));
-        }
-        let claims = request.claims(policy, who, target + 1);
+        };
         let refused = context.set_target(target + 1, claims);
         let known = self.soonest.as_ref();
         if known.is_none_or(|known| denied.ends_before(&known.2)) {

@@ -75,7 +75,7 @@ impl Gateway {
             return if asked.routes() {
                 Err(Rejection::TooBigToRoute)
             } else {
-                Ok(unread())
+                Ok(policy.body_of_proxy())
             };
         }
         check_query(asked, request.uri().query())?;

@@ -204,13 +204,6 @@ impl RequestContext {
         std::mem::replace(&mut self.claims, claims)
     }
 
-    /// The name of the upstream that takes the request in place of its route's own target.
-    pub(super) fn passed_on_to(&self) -> Option<HeaderValue> {
-        let policy = &self.snapshot.policy;
-        let over = policy.routes[self.route?].over_limit(self.target)?;
-        HeaderValue::from_str(&policy.upstreams[over.upstream].name).ok()
-    }
-
     /// Counts that another target of the route takes the request.
     pub(super) fn count_passed_on(&self) {
         let route = self.snapshot.labels.route(self.route);

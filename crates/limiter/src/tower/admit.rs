@@ -14,7 +14,7 @@ use super::layer::Shared;
 use super::passage::Passage;
 use crate::{Decision, Denied, Judged, Look, wait_until};
 use tollgate_limit::Timestamp;
-use tollgate_policy::{BodyFacts, Claimed, Identified, IdentityRefusal, Peer};
+use tollgate_policy::{Claimed, Identified, IdentityRefusal, Peer};
 use tollgate_response::{Form, Problem, Reason, Refusal, challenge};
 use tollgate_store::StoreError;
 
@@ -139,7 +139,7 @@ fn claim<B: Body>(
     } else {
         // The body belongs to the service: what it says is not known here, and costs the most.
         drop(found);
-        unread = BodyFacts::unread(&policy.wanted, length);
+        unread = policy.body_of_service(length);
         described.body = Some(&unread);
         policy.route(&described)
     };

@@ -144,7 +144,13 @@ fn body_cost_is_the_largest_number_times_another_and_the_bytes() {
         facts: Some(&unread),
     };
     assert_eq!(
-        policy.rules[0].price(&policy.rules[0].live, None, &http::HeaderMap::new(), sent),
+        policy.rules[0].price(
+            &policy.rules[0].live,
+            None,
+            &http::HeaderMap::new(),
+            sent,
+            None
+        ),
         1000
     );
 }

@@ -8,7 +8,8 @@ use crate::prices::{ModelPrices, Price, PriceIndex, Prices};
 use crate::source::Source;
 use crate::usage::{Preset, Usage};
 use crate::{
-    BodyCost, BodyReading, Claimed, Claims, Cost, Identified, Policy, Scope, Settle, SettleFrom,
+    BodyCost, BodyFacts, BodyReading, Claimed, Claims, Cost, Identified, Policy, Scope, Settle,
+    SettleFrom,
 };
 
 /// A limit in money and one for everyone on one route.
@@ -52,19 +53,33 @@ fn priced(unknown: Option<PriceIndex>) -> Policy {
 
 /// The claims of a request with this body, and how far they are known.
 fn claimed(policy: &Policy, body: &str) -> (Claimed, Claims) {
-    let sent = send("POST /x", &[]);
-    let mut request = sent.describe(policy);
+    claimed_with(policy, &[], body)
+}
+
+/// The same, with these headers.
+fn claimed_with(
+    policy: &Policy,
+    headers: &[(&'static str, &str)],
+    body: &str,
+) -> (Claimed, Claims) {
+    let sent = send("POST /x", headers);
+    let request = sent.describe(policy);
     let asked = policy.asked(&policy.find_route(&request));
     let reading = BodyReading::new(&policy.wanted, asked, policy.body, &sent.headers);
     let mut reading = reading.expect("readable").expect("not compressed");
     reading.feed(body.as_bytes()).expect("JSON");
-    let facts = reading.finish().expect("unambiguous");
+    claimed_of(policy, reading.finish().expect("unambiguous"))
+}
+
+/// The claims of a request of whose body this is known.
+fn claimed_of(policy: &Policy, facts: BodyFacts) -> (Claimed, Claims) {
+    let sent = send("POST /x", &[]);
+    let mut request = sent.describe(policy);
     request.body = Some(&facts);
     let matched = policy.route(&request).expect("a route");
     let (mut who, mut claims) = (Identified::default(), Claims::default());
-    let length = Some(body.len() as u64);
     let into = (&mut who, &mut claims);
-    (policy.claim(into, &matched, &request, length, 0), claims)
+    (policy.claim(into, &matched, &request, None, 0), claims)
 }
 
 /// What the first limit charges.
@@ -116,11 +131,54 @@ fn prices_model_without_one_is_refused_and_charged_on_other_limits() {
 
 #[test]
 fn prices_model_without_one_costs_the_price_that_is_named() {
-    let place = priced(None).rules[0]
-        .prices
-        .as_ref()
-        .and_then(|its| its.prices.named("large"));
-    let policy = priced(place);
+    let policy = priced(place("large"));
     let body = r#"{"model":"other","max_tokens":50}"#;
     assert_eq!(reserved(&policy, body), body.len() as u64 * 10 + 50 * 30);
+}
+
+/// The place of the price that has this name.
+fn place(name: &str) -> Option<PriceIndex> {
+    let its = &priced(None).rules[0].prices;
+    its.as_ref().and_then(|its| its.prices.named(name))
+}
+
+#[test]
+fn prices_body_that_is_not_read_reserves_the_dearest_price_and_is_settled_by_it() {
+    // Whatever the price of unknown models is: a client can make its body unreadable.
+    let policy = priced(place("small*"));
+    let padded = |length| BodyFacts::unread(&policy.wanted, length);
+    let (known, claims) = claimed_of(&policy, padded(Some(70_000)));
+    assert_eq!(known, Claimed::Complete);
+    let charge = claims.charges()[0];
+    assert_eq!((charge.cost, charge.price), (70_000 * 10 + 1000 * 30, None));
+    let body = "model=large";
+    let (known, claims) = claimed_with(&policy, &[("content-type", "text/plain")], body);
+    assert_eq!(known, Claimed::Complete);
+    let charge = claims.charges()[0];
+    assert_eq!((charge.cost, charge.price), (11 * 10 + 1000 * 30, None));
+    // No number of units is enough for a body without an end.
+    let (known, _) = claimed_of(&policy, padded(None));
+    assert!(matches!(known, Claimed::Refused(_)), "{known:?}");
+    // Where unknown models are refused, so is a body that may name one.
+    let policy = priced(None);
+    let (known, _) = claimed_of(&policy, BodyFacts::unread(&policy.wanted, Some(70_000)));
+    assert!(matches!(known, Claimed::Refused(_)), "{known:?}");
+}
+
+#[test]
+fn prices_body_that_a_proxy_has_reserves_the_dearest_price() {
+    for unknown in [None, place("small*")] {
+        let policy = priced(unknown);
+        let (known, claims) = claimed_of(&policy, policy.body_of_proxy());
+        assert_eq!(known, Claimed::Complete, "{unknown:?}");
+        let charge = claims.charges()[0];
+        let most = policy.body.most as u64;
+        assert_eq!((charge.cost, charge.price), (most * 10 + 1000 * 30, None));
+        // The client of a service chooses whether it announces the length.
+        let (known, claims) = claimed_of(&policy, policy.body_of_service(Some(200)));
+        assert_eq!(known, Claimed::Complete, "{unknown:?}");
+        assert_eq!(claims.charges()[0].cost, 200 * 10 + 1000 * 30);
+        let (known, _) = claimed_of(&policy, policy.body_of_service(None));
+        assert!(matches!(known, Claimed::Refused(_)), "{known:?}");
+    }
 }

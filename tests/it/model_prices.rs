@@ -1,0 +1,120 @@
+//! Prices by model where a client, or a proxy in front, keeps the gateway from knowing the model.
+
+use serde_json::json;
+
+use crate::decisions::{check, gateway as deciding};
+use crate::harness::llm::{End, Tokens};
+use crate::harness::{Connection, Gateway, Llm, Upstream, eventually};
+use crate::permits::{headers, post};
+
+/// Prices of 1 and 2, and of 10 and 30, for a token of input and of output; unknown models cost the low ones.
+const PRICES: &str = "[prices.models]\n\
+    small = { input = \"1\", output = \"2\" }\n\
+    large = { input = \"10\", output = \"30\" }\n";
+
+/// A budget of so much money for everyone.
+fn budget(amount: &str) -> String {
+    format!(
+        "{PRICES}[limits.budget]\nrate = \"{amount}/day\"\nalgorithm = \"fixed_window\"\nper = \"everyone\"\n\
+         prices = \"json:model\"\nunknown_model = \"small\"\nrefuse_status = 402\n\
+         cost = {{ json = \"max_tokens\", default = 100, max = 1000 }}\n\
+         settle = {{ usage = \"openai\" }}\n"
+    )
+}
+
+fn chat(gateway: &Gateway, headers: &str, body: &str) -> u16 {
+    let mut connection: Connection = gateway.connect();
+    connection.send(format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{headers}\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    connection.answer("POST").status
+}
+
+/// What the responses have cost so far, in millionths.
+fn spent(gateway: &Gateway) -> u64 {
+    let metrics = gateway.admin_get("/metrics").text();
+    let start = "tollgate_limit_settled_units_total{limit=\"budget\"";
+    let lines = metrics.lines().filter(|line| line.starts_with(start));
+    let units = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+    units.sum()
+}
+
+#[test]
+fn prices_body_that_the_client_made_unreadable_costs_the_dearest_price() {
+    let tokens = Tokens::new(100, 10);
+    let model = Llm::start(move |_| (tokens, End::Whole));
+    let gateway = Gateway::start(&format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 2\nbody_facts = \"1KiB\"\ncompressed_bodies = \"skip\"\n\
+         [admin]\nlisten = \"127.0.0.1:0\"\n{}[[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"budget\"]\n",
+        budget("1 USD"),
+        model.url()
+    ));
+    let body = |pad: usize| {
+        json!({"model": "large", "max_tokens": 50, "pad": "x".repeat(pad)}).to_string()
+    };
+    let mut expected = 0;
+    for (headers, body, cost) in [
+        ("", r#"{"model":"small"}"#.to_owned(), 100 + 10 * 2),
+        ("", r#"{"model":"other"}"#.to_owned(), 100 + 10 * 2),
+        ("", body(1), 100 * 10 + 10 * 30),
+        ("", body(2000), 100 * 10 + 10 * 30),
+        ("Content-Encoding: x-none\r\n", body(1), 100 * 10 + 10 * 30),
+    ] {
+        assert_eq!(chat(&gateway, headers, &body), 200, "{headers}{body}");
+        expected += cost;
+        eventually("it is settled", || spent(&gateway) >= expected);
+        assert_eq!(spent(&gateway), expected, "{headers}{body}");
+    }
+}
+
+#[test]
+fn prices_decision_for_a_proxy_reserves_the_dearest_price_until_it_reports_the_cost() {
+    let upstream = Upstream::hello();
+    // 64 KiB of input and 1000 tokens of output at the dearest prices are 685360.
+    let gateway = deciding(
+        "",
+        &format!(
+            "{}[[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"budget\"]\n",
+            budget("1 USD"),
+            upstream.url()
+        ),
+    );
+    let ask = || {
+        let mut headers = headers("/", "192.0.2.1");
+        headers[0].1 = "POST";
+        check(&gateway, &headers)
+    };
+    let first = ask();
+    assert_eq!(first.status, 200, "{first:?}");
+    let left = first.header("ratelimit").expect("quota").to_owned();
+    assert!(left.contains("r=314640"), "{left}");
+    assert_eq!(ask().status, 402, "the rest is not enough for another");
+    let permit = first.header("x-tollgate-permit").expect("a permit");
+    let report = json!({"permit": permit, "status": 200, "units": 1300});
+    let settled = post(&gateway, "/v1/settle", &report);
+    assert_eq!(settled.status, 200, "{settled:?}");
+    let next = ask();
+    assert_eq!(next.status, 200, "{next:?}");
+    let left = next.header("ratelimit").expect("quota").to_owned();
+    assert!(left.contains("r=313340"), "{left}");
+}
+
+#[test]
+fn prices_model_that_the_next_target_refuses_does_not_pass_on() {
+    let upstream = Upstream::hello();
+    let url = upstream.url();
+    let budget = budget("1 USD").replace("unknown_model = \"small\"\n", "");
+    let gateway = Gateway::start(&format!(
+        "{budget}[limits.calls]\nrate = \"1/day\"\nalgorithm = \"fixed_window\"\nper = \"everyone\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{url}\"\nlimits = [\"calls\"]\n\
+         over_limit = {{ instead_of = \"calls\", upstream = \"{url}/\", limits = [\"budget\"] }}\n"
+    ));
+    let other = r#"{"model":"other"}"#;
+    assert_eq!(chat(&gateway, "", other), 200);
+    // The budget would charge nothing for a model that it refuses.
+    assert_eq!(chat(&gateway, "", other), 429);
+    assert_eq!(chat(&gateway, "", r#"{"model":"small"}"#), 200);
+    assert_eq!(upstream.seen().len(), 2);
+}
