@@ -220,6 +220,7 @@ fn start_with(
         refusals: config.admin.listen.as_ref().map(|_| Refusals::new(count)),
         requests: Arc::default(),
         held: Arc::default(),
+        held_bodies: Arc::default(),
         fleet: UpstreamHealth::default(),
         recent,
         #[cfg(feature = "otlp")]

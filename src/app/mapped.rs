@@ -115,6 +115,7 @@ pub(super) fn conduct(server: &settings::Server) -> ProxyDefaults {
         body_rate: server.bounds.body_rate,
         body_grace: BODY_GRACE,
         requests: server.bounds.requests,
+        held_bodies: server.bounds.held_bodies,
         upgrades: server.upgrades.clone(),
         upgrade_idle: server.timeouts.upgrade_idle,
         via: server.via.as_deref().map(Via::new),

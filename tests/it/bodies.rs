@@ -424,3 +424,43 @@ fn body_that_stalls_before_the_decision_is_refused_in_time() {
     });
     assert_eq!(upstream.seen().len() as u64, seen);
 }
+
+#[test]
+fn bodies_held_for_decisions_are_bounded_over_all_connections() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        r#"
+[server.bounds]
+held_bodies = "1MiB"
+
+[limits.model]
+rate = "1000/day"
+per = "json:model"
+when_missing = "refuse"
+
+[[routes]]
+match = "/model"
+upstream = "{}"
+limits = ["model"]
+"#,
+        upstream.url()
+    ));
+    let body = format!(r#"{{"model":"m","text":"{}"}}"#, "x".repeat(40_000));
+    let status = || post(&mut gateway.connect(), "/model", "", &body).status;
+    assert_eq!(status(), 200);
+    // Each sends nearly all of a body, and then nothing.
+    let unfinished: Vec<_> = (0..40)
+        .map(|_| {
+            let mut connection = gateway.connect();
+            let start = &body[..body.len() - 1];
+            connection.send(format!(
+                "POST /model HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{start}",
+                body.len()
+            ));
+            connection
+        })
+        .collect();
+    eventually("a further body is refused", || status() == 503);
+    drop(unfinished);
+    eventually("their memory is free again", || status() == 200);
+}

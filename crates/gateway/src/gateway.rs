@@ -68,6 +68,8 @@ pub struct Shared {
     pub requests: Arc<AtomicUsize>,
     /// The number of requests that wait until their token is due (`max_wait`).
     pub held: Arc<AtomicUsize>,
+    /// The bytes of bodies that are held for decisions.
+    pub held_bodies: Arc<AtomicUsize>,
     /// The health of the upstreams' servers.
     pub fleet: UpstreamHealth,
     /// Recent requests, where reloads are judged by them.
@@ -93,6 +95,7 @@ struct Side {
     refusals: Option<RefusalWriter>,
     requests: Arc<AtomicUsize>,
     held: Arc<AtomicUsize>,
+    held_bodies: Arc<AtomicUsize>,
     recorder: Recorder,
     #[cfg(feature = "otlp")]
     spans: Option<tollgate_telemetry::spans::Spans>,
@@ -205,6 +208,7 @@ impl Gateway {
             refusals: shared.refusals.as_ref().map(Refusals::writer),
             requests: Arc::clone(&shared.requests),
             held: Arc::clone(&shared.held),
+            held_bodies: Arc::clone(&shared.held_bodies),
             recorder: shared.recent.recorder(),
             #[cfg(feature = "otlp")]
             spans: shared.spans.clone(),

@@ -20,6 +20,8 @@ pub struct ProxyDefaults {
     pub body_grace: Micros,
     /// The number of concurrent requests; `None`: no limit of its own.
     pub requests: Option<usize>,
+    /// The bytes of all bodies that are held for decisions at the same time.
+    pub held_bodies: usize,
     /// Protocols to which a connection may be upgraded, in lower case.
     pub upgrades: Vec<String>,
     /// The idle timeout of an upgraded connection.
@@ -42,6 +44,7 @@ impl Default for ProxyDefaults {
             body_rate: 100,
             body_grace: BODY_GRACE,
             requests: None,
+            held_bodies: 256 << 20,
             upgrades: vec!["websocket".to_owned()],
             upgrade_idle: Micros::from_secs(300),
             via: Some(Via::new("tollgate")),

@@ -175,6 +175,9 @@ settings! {
         headers: usize [10..=1000] = 100,
         /// Bytes of a request's body, or `unlimited`; a larger one is refused with 413. A route may set its own bound.
         body: Option<u64> as Size = "unlimited" => "10MiB",
+        /// Bytes of all request bodies that are held at the same time because a route or limit depends on them
+        /// (`server.body_facts` bounds each), 1MiB to 1TiB; further ones are refused with 503.
+        held_bodies: usize as Bytes<usize> [1 << 20..=1 << 40] = "256MiB",
         /// Bytes per second at which a request's body must arrive on average, measured once it has taken 10 seconds; a slower one
         /// is refused with 408. It does not apply to gRPC, nor once the response has begun. 0 is no bound.
         body_rate: u64 [0..=1 << 30] = 100,

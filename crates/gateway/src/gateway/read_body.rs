@@ -3,6 +3,8 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -100,6 +102,7 @@ impl Gateway {
             connection.window.clone(),
         );
         let mut replay = Replay::default();
+        let mut held = Held::new(&self.side.held_bodies);
         let mut length: u64 = 0;
         let body = request.body_mut();
         let whole = loop {
@@ -117,10 +120,14 @@ impl Gateway {
             if let Some(piece) = frame.data_ref() {
                 pace.came(piece.len());
                 length += piece.len() as u64;
+                if held.add(piece.len()) > conduct.held_bodies {
+                    return Err(Rejection::Overloaded);
+                }
                 reading.feed(piece)?;
             }
             replay.push(frame);
         };
+        replay.hold(held);
         request.body_mut().replay(replay);
         if whole {
             return Ok(reading.finish()?);
@@ -135,4 +142,32 @@ impl Gateway {
 /// The rejection of a request whose body does not arrive.
 fn of_client(error: BodyError) -> Rejection {
     ForwardError::Body(error.of_request()).into()
+}
+
+/// The part of one body in the bytes that all requests hold, until it is dropped.
+#[derive(Debug)]
+struct Held {
+    all: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Held {
+    fn new(all: &Arc<AtomicUsize>) -> Self {
+        Self {
+            all: Arc::clone(all),
+            bytes: 0,
+        }
+    }
+
+    /// Adds a piece; returns the bytes that all requests hold.
+    fn add(&mut self, bytes: usize) -> usize {
+        self.bytes += bytes;
+        self.all.fetch_add(bytes, Ordering::Relaxed) + bytes
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }

@@ -1,5 +1,6 @@
 //! The body of a request, for all versions of HTTP.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -33,9 +34,16 @@ pub struct Replay {
     pieces: VecDeque<Bytes>,
     gathered: BytesMut,
     trailers: Option<HeaderMap>,
+    /// Dropped when all of it has been read again.
+    holds: Option<Box<dyn Any>>,
 }
 
 impl Replay {
+    /// Keeps `guard` until all of it has been read again, or its body is dropped.
+    pub fn hold(&mut self, guard: impl Any) {
+        self.holds = Some(Box::new(guard));
+    }
+
     /// Adds the frame that was read next.
     pub fn push(&mut self, frame: Frame<Bytes>) {
         match frame.into_data() {
