@@ -183,7 +183,7 @@ fn no_limit(name: &str) -> Response<Full<Bytes>> {
 async fn caller(identity: &str, values: &[&str], live: &Live) -> Response<Full<Bytes>> {
     match live.caller(identity, values).await {
         Ok(buckets) => document(StatusCode::OK, &buckets),
-        Err(error) => refused(&Problem::new(StatusCode::NOT_FOUND, error.to_string())),
+        Err(problem) => refused(&problem),
     }
 }
 
@@ -253,13 +253,15 @@ async fn decision(id: &str, live: &Live) -> Response<Full<Bytes>> {
     let kept = live.refusals.as_ref().map(|refusals| refusals.kept());
     let kept = match kept {
         Some((count, Some(oldest))) => {
-            format!("{count} are kept, the oldest of {}", moment(oldest))
+            format!("it keeps {count}, the oldest of {}", moment(oldest))
         }
         _ => "none has happened yet".to_owned(),
     };
     refused(&Problem::new(
         StatusCode::NOT_FOUND,
-        format!("no refusal by a limit has this decision id: {kept}; the access log has every id"),
+        format!(
+            "no refusal by a limit has this decision id on this gateway: {kept}; of several gateways ask all, by --admin A,B; the access log has every id"
+        ),
     ))
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::live::{Key, Now};
@@ -23,7 +23,7 @@ pub struct Audit {
 }
 
 /// The document of the audit.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entries {
     /// The version of this document.
     pub format: u32,

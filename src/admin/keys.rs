@@ -3,10 +3,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::api::Problem;
+use super::callers::sought;
 use super::limits::{KeyCount, store};
 use super::live::{Key, Live, Now};
-use super::overrides::Overridden;
-use tollgate_policy::LookupError;
+use super::overrides::{Overridden, words};
+use tollgate_limit::Limit;
 
 /// The buckets of one caller.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,6 +29,9 @@ pub struct CallerBuckets {
     /// The limits of which the identity decides only a part of the key: how the caller stands there
     /// depends on the other parts.
     pub partly: Vec<Partly>,
+    /// What is to be said about the caller.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// One bucket.
@@ -36,7 +41,7 @@ pub struct Bucket {
     pub limit: String,
     /// The tier whose numbers apply.
     pub tier: Option<String>,
-    /// The limit in words.
+    /// The limit in words, with the numbers of the override in force.
     pub words: String,
     /// `local` or `shared`.
     pub store: String,
@@ -62,27 +67,20 @@ impl Live {
     /// The buckets of the caller with these values.
     ///
     /// # Errors
-    /// If there is no such identity, or its keys do not look like that.
+    /// If there is no such identity or caller, or its keys do not look like that.
     pub(super) async fn caller(
         &self,
         identity: &str,
         values: &[&str],
-    ) -> Result<CallerBuckets, LookupError> {
+    ) -> Result<CallerBuckets, Problem> {
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
-        let sought = policy.look_up(identity, values)?;
+        let (sought, notes) = sought(policy, identity, values)?;
         let (mut buckets, mut partly) = (Vec::new(), Vec::new());
         for rule in policy.rules.iter().filter(|rule| !rule.is_off()) {
             if sought.decides(&rule.scope) {
                 let limit = rule.variant(sought.numbers());
-                buckets.push(Bucket {
-                    limit: rule.name.to_string(),
-                    tier: limit.tier.as_deref().map(str::to_owned),
-                    words: limit.algorithm.words(),
-                    store: store(limit).to_owned(),
-                    now: self.level(limit, &sought.key, 1).await,
-                    overridden: self.overridden(limit, &sought.key).await,
-                });
+                buckets.push(self.bucket_of(limit, &sought.key, 1).await);
             } else if sought.is_part_of(&rule.scope) {
                 let mut refused = Vec::new();
                 for busy in self.refused() {
@@ -94,7 +92,10 @@ impl Live {
                     if has_part {
                         let limit = rule.variant(busy.limit.tier.as_ref());
                         let now = self.level(limit, &busy.key, 1).await;
-                        refused.push(self.key_count(&busy, now));
+                        refused.push(KeyCount {
+                            overridden: Some(self.overridden(limit, &busy.key).await),
+                            ..self.key_count(&busy, now)
+                        });
                     }
                 }
                 let per = rule.scope.names(policy).into_iter();
@@ -114,6 +115,7 @@ impl Live {
             tier: caller.and_then(|caller| caller.tier.as_deref().map(str::to_owned)),
             buckets,
             partly,
+            notes,
         })
     }
 
@@ -131,14 +133,19 @@ impl Live {
         let rule = rules.find(|rule| &*rule.name == limit)?;
         let tier = tier.map(std::sync::Arc::from);
         let limit = rule.variant(tier.as_ref());
-        Some(Bucket {
+        Some(self.bucket_of(limit, key, cost).await)
+    }
+
+    async fn bucket_of(&self, limit: &Limit, key: &[u8], cost: u64) -> Bucket {
+        let overridden = self.overridden(limit, key).await;
+        Bucket {
             limit: limit.name.to_string(),
             tier: limit.tier.as_deref().map(str::to_owned),
-            words: limit.algorithm.words(),
+            words: words(limit, overridden.as_ref()),
             store: store(limit).to_owned(),
             now: self.level(limit, key, cost).await,
-            overridden: self.overridden(limit, key).await,
-        })
+            overridden,
+        }
     }
 }
 

@@ -46,6 +46,16 @@ pub struct Key {
     pub name: String,
 }
 
+impl Key {
+    /// The key and its name in logs, in words. Lines about the bucket of everyone name no key.
+    pub fn words(&self) -> String {
+        if self.key == keys::words(&[], false) {
+            return self.key.clone();
+        }
+        format!("{} ({} in logs)", self.key, self.name)
+    }
+}
+
 /// How a bucket stands at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Level {

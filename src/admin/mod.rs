@@ -15,6 +15,7 @@
 
 mod api;
 pub mod audit;
+mod callers;
 pub mod decisions;
 pub mod events;
 pub mod figures;
@@ -24,6 +25,7 @@ pub mod limits;
 mod listener;
 pub mod live;
 pub mod log_level;
+mod notes;
 mod operators;
 mod page;
 pub mod overrides;

@@ -40,7 +40,9 @@ pub(super) fn authorise<'o>(
     let Some(operator) = operators.iter().find(is_shown) else {
         let detail = match digest {
             Some(_) => "the bearer token is not that of an operator",
-            None => "changes need the bearer token of an operator, or a Unix socket and its user",
+            None => {
+                "changes need the bearer token of an operator (`tollgate` takes it by --token-file FILE, or TOLLGATE_TOKEN), or a Unix socket and its user"
+            }
         };
         return Err(Problem::new(StatusCode::UNAUTHORIZED, detail));
     };

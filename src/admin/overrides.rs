@@ -6,11 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
 use super::audit::{Audit, Entry};
+use super::callers::sought;
 use super::events::{Events, Kind};
 use super::limits::store;
 use super::live::{Key, Live, Now, moment};
+use super::notes::Renumbering;
 use super::resets::{By, chosen, prepared, reason, unrecorded};
 use crate::overrides::{ChangeError, Event, InForce, NewOverride, OVERRIDES_MAX, Setting};
+use tollgate_gateway::gateway::Snapshot;
 use tollgate_limit::{Limit, Micros, Mode, Placement, QuotaError, Timestamp};
 use tollgate_limiter::{Effect, Limiter};
 use tollgate_policy::{Rule, keys};
@@ -62,6 +65,9 @@ pub struct Changed {
     pub key: Key,
     /// The limits.
     pub limits: Vec<ChangedLimit>,
+    /// What the operator may not expect.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// The change for one limit.
@@ -77,6 +83,9 @@ pub struct ChangedLimit {
     pub before: Option<Overridden>,
     /// The one that is in force now, or would be.
     pub after: Option<Overridden>,
+    /// The limit in words, with the numbers that are in force now, or would be.
+    #[serde(default)]
+    pub words: String,
     /// How the bucket stands.
     pub now: Now,
 }
@@ -95,6 +104,9 @@ pub struct Overridden {
     pub operator: String,
     /// Why.
     pub reason: String,
+    /// Why it changes nothing at present; `null`: it is obeyed.
+    #[serde(default)]
+    pub why_not: Option<String>,
 }
 
 /// Every override in force.
@@ -121,8 +133,6 @@ pub struct Listed {
     /// The override.
     #[serde(flatten)]
     pub overridden: Overridden,
-    /// Why it changes nothing at present; `null`: it is obeyed.
-    pub why_not: Option<String>,
 }
 
 impl Live {
@@ -139,9 +149,7 @@ impl Live {
                 key: one.entry.key.clone(),
                 name: one.entry.name.clone(),
             },
-            why_not: why_not(&one, &snapshot.policy.rules)
-                .or_else(|| no_room(&one, &snapshot.limiter)),
-            overridden: Overridden::from(&one),
+            overridden: told(&one, &snapshot),
         };
         List {
             format: FORMAT,
@@ -216,19 +224,16 @@ impl Live {
     ) -> Result<Changed, Problem> {
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
-        let sought = policy
-            .look_up(identity, values)
-            .map_err(|error| Problem::new(StatusCode::NOT_FOUND, error.to_string()))?;
+        let (sought, mut notes) = sought(policy, identity, values)?;
         let effect = wanted.set.as_ref().map(|(_, effect, _)| *effect);
-        let mut limits: Vec<&Limit> = chosen(
+        let rules = chosen(
             &policy.rules,
             wanted.limit,
             |rule| sought.decides(&rule.scope),
             |rule| refuses(rule, effect),
-        )?
-        .into_iter()
-        .map(|rule| &**rule.variant(sought.numbers()))
-        .collect();
+        )?;
+        let limits = rules.iter().map(|rule| &**rule.variant(sought.numbers()));
+        let mut limits: Vec<&Limit> = limits.collect();
         if wanted.set.is_none() {
             let mut in_force = Vec::new();
             for limit in limits {
@@ -243,6 +248,9 @@ impl Live {
             }
         }
         checked(&limits, effect)?;
+        if let Some((setting, ..)) = &wanted.set {
+            rules.iter().try_for_each(|rule| in_unit(rule, setting))?;
+        }
         let mut prepared = prepared(audit)?;
         let mut changed = Vec::new();
         for limit in limits {
@@ -257,6 +265,7 @@ impl Live {
             });
             if wanted.dry_run {
                 let after = new.as_ref().map(|new| Overridden::of_new(new, self.now()));
+                notes.extend(self.notes(limit, wanted, &level, None));
                 changed.push(changed_limit(limit, before, after, level));
                 continue;
             }
@@ -273,6 +282,7 @@ impl Live {
                 Err(error) => return Err(problem(limit, &error)),
             };
             let level_after = self.level(limit, &sought.key, 1).await;
+            notes.extend(self.notes(limit, wanted, &level, Some(&level_after)));
             let one = changed_limit(limit, before, after, level_after);
             let recorded = prepared.record(&Entry {
                 at: moment(self.now()),
@@ -301,7 +311,37 @@ impl Live {
             dry_run: wanted.dry_run,
             key: self.key(&sought.key),
             limits: changed,
+            notes,
         })
+    }
+
+    /// What the operator may not expect of the change of `limit` for a caller whose bucket stood at
+    /// `was`.
+    fn notes(
+        &self,
+        limit: &Limit,
+        wanted: &Wanted<'_>,
+        was: &Now,
+        is: Option<&Now>,
+    ) -> Vec<String> {
+        let Some((setting, effect @ Effect::Numbers { .. }, _)) = &wanted.set else {
+            return Vec::new();
+        };
+        let Some(Ok(under)) = under(limit, *effect) else {
+            return Vec::new();
+        };
+        let change = Renumbering {
+            limit,
+            under: &under,
+            only_rate: setting.rate.is_some() && setting.burst.is_none(),
+            was,
+            is,
+            at: self.now(),
+        };
+        let notes = change.notes().into_iter();
+        notes
+            .map(|note| format!("limit `{}`: {note}", limit.name))
+            .collect()
     }
 
     /// Sets an override, or lifts one with the penalty of the key.
@@ -391,6 +431,7 @@ pub fn emit(events: &Events, event: &Event) {
             until: moment(event.until),
             operator: event.operator.clone(),
             reason: event.reason.clone(),
+            why_not: None,
         },
         lifted: event.lifted,
     };
@@ -450,6 +491,27 @@ fn checked(limits: &[&Limit], effect: Option<Effect>) -> Result<(), Problem> {
     Ok(())
 }
 
+/// Checks that a rate is in the unit that the limit counts, as in the file.
+fn in_unit(rule: &Rule, setting: &Setting) -> Result<(), Problem> {
+    let Some(rate) = &setting.rate else {
+        return Ok(());
+    };
+    let money = rule.prices.as_ref().map(|prices| &*prices.prices.currency);
+    let checked = tollgate_config::rate_in(rate, money);
+    checked.map(|_| ()).map_err(|error| {
+        let detail = format!("limit `{}`: {error}", rule.name);
+        Problem::new(StatusCode::BAD_REQUEST, detail)
+    })
+}
+
+/// The limit in words, with the numbers of an override in force.
+pub(super) fn words(limit: &Limit, overridden: Option<&Overridden>) -> String {
+    let obeyed = overridden.filter(|one| one.why_not.is_none());
+    let effect = obeyed.and_then(|one| one.setting.effect().ok());
+    let numbers = effect.and_then(|effect| under(limit, effect)?.ok());
+    numbers.as_ref().unwrap_or(limit).algorithm.words()
+}
+
 /// The limit with the numbers of an override; `None`: it has none.
 fn under(limit: &Limit, effect: Effect) -> Option<Result<Limit, Vec<QuotaError>>> {
     match effect {
@@ -469,9 +531,18 @@ fn changed_limit(
         limit: limit.name.to_string(),
         tier: limit.tier.as_deref().map(str::to_owned),
         store: store(limit).to_owned(),
+        words: words(limit, after.as_ref()),
         before,
         after,
         now,
+    }
+}
+
+/// The override `one` as it stands under `snapshot`.
+pub(super) fn told(one: &InForce, snapshot: &Snapshot) -> Overridden {
+    Overridden {
+        why_not: why_not(one, &snapshot.policy.rules).or_else(|| no_room(one, &snapshot.limiter)),
+        ..Overridden::from(one)
     }
 }
 
@@ -523,6 +594,7 @@ impl From<&InForce> for Overridden {
             until: moment(one.until),
             operator: one.entry.operator.clone(),
             reason: one.entry.reason.clone(),
+            why_not: None,
         }
     }
 }
@@ -536,6 +608,7 @@ impl Overridden {
             until: moment(new.until),
             operator: new.operator.clone(),
             reason: new.reason.clone(),
+            why_not: None,
         }
     }
 

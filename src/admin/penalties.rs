@@ -15,7 +15,7 @@ use tollgate_policy::keys;
 use super::Options;
 use super::audit::{Audit, Entry, Prepared};
 use super::live::{Live, Now, moment};
-use super::overrides::{Overridden, emit};
+use super::overrides::{Overridden, emit, told};
 use crate::overrides::{Event, Setting};
 
 /// The penalties that were told and have not ended. Clones share them.
@@ -116,7 +116,7 @@ impl Live {
             let effect = found.entry.setting.effect();
             matches!(effect, Ok(Effect::Unlimited | Effect::Block))
         });
-        let own = found.as_ref().map(Overridden::from);
+        let own = found.as_ref().map(|one| told(one, &self.current.load()));
         if decides {
             return own;
         }
@@ -138,6 +138,7 @@ impl Live {
             until: moment(until),
             operator: OPERATOR.to_owned(),
             reason: numbers.after(),
+            why_not: None,
         })
     }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
 use super::audit::{Audit, Entry, Prepared};
+use super::callers::sought;
 use super::events::Kind;
 use super::limits::store;
 use super::live::{Key, Live, Now, moment};
@@ -40,6 +41,9 @@ pub struct Reset {
     pub key: Key,
     /// The buckets.
     pub buckets: Vec<ResetBucket>,
+    /// What is to be said about the caller.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// One bucket that was filled.
@@ -90,9 +94,7 @@ impl Live {
         let reason = reason(&asked.reason)?;
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
-        let sought = policy
-            .look_up(identity, values)
-            .map_err(|error| Problem::new(StatusCode::NOT_FOUND, error.to_string()))?;
+        let (sought, notes) = sought(policy, identity, values)?;
         let limits = chosen(
             &policy.rules,
             asked.limit.as_deref(),
@@ -155,6 +157,7 @@ impl Live {
             dry_run: asked.dry_run,
             key: self.key(&sought.key),
             buckets,
+            notes,
         })
     }
 

@@ -75,7 +75,12 @@ fn compare(kind: &str, old: Vec<Item>, new: Vec<Item>) -> Vec<String> {
     }
     let gone = |item: &&Item| new.iter().all(|after| after.name != item.name);
     let removed = old.iter().filter(gone);
-    lines.extend(removed.map(|item| format!("{kind} {}: removed", item.name)));
+    let forgotten = if kind == "limit" {
+        ", and its buckets in the process are forgotten"
+    } else {
+        ""
+    };
+    lines.extend(removed.map(|item| format!("{kind} {}: removed{forgotten}", item.name)));
     lines
 }
 

@@ -53,6 +53,8 @@ pub(super) enum Verb {
     Top(Top),
     /// List the overrides in force on running gateways
     Overrides(ListOverrides),
+    /// List the changes that operators and penalties have made on running gateways
+    Audit(ListAudit),
     /// Show how much the operations log of running gateways says, or change it for a while
     LogLevel(LogLevel),
     /// Apply a configuration to an access log in virtual time, and report its refusals

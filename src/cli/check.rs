@@ -75,10 +75,9 @@ fn good(args: &Check, config: &Config, notes: &[String], verdicts: &[Verdict]) -
             print_out(&rooms(config));
             print_out(&tests(verdicts));
             if strict {
-                tell!(
-                    "tollgate check: {} warnings, and --strict",
-                    config.warnings.len()
-                );
+                let count = config.warnings.len();
+                let warnings = if count == 1 { "warning" } else { "warnings" };
+                tell!("tollgate check: {count} {warnings}, and --strict");
             }
         }
         Format::Json => {

@@ -31,7 +31,9 @@ pub(super) struct Known {
 impl Known {
     /// The name of a key in logs, if it is known here.
     pub(super) fn name(&self, story: &LimitStory) -> Option<String> {
-        let names = self.names.filter(|_| story.skipped.is_none());
+        // Lines about the bucket of everyone name no key.
+        let has_name = story.skipped.is_none() && !story.key_bytes.is_empty();
+        let names = self.names.filter(|_| has_name);
         names.map(|names| names.text(&story.key_bytes))
     }
 
@@ -75,8 +77,14 @@ fn asked(args: &Explain) -> Result<Option<fleet::Gateway>, ExitCode> {
     if !args.live {
         return Ok(None);
     }
+    if let [first, _, ..] = args.admin.as_slice() {
+        tell!(
+            "note: of {} gateways the first is asked, {first}\n",
+            args.admin.len()
+        );
+    }
     let gateways = Gateways {
-        admin: args.admin.iter().cloned().collect(),
+        admin: args.admin.first().cloned().into_iter().collect(),
         config: Some(args.config.path()),
         timeout: LIVE_TIMEOUT,
     };
@@ -352,13 +360,7 @@ fn limit(to: &mut String, policy: &Policy, story: &LimitStory, known: &Known) ->
         writeln!(to, "           penalty: {}", penalty.words())?;
     }
     match known.now(policy, story) {
-        Some((now, overridden)) => {
-            writeln!(to, "           now: {}", why::now(&now))?;
-            match overridden {
-                Some(overridden) => writeln!(to, "           override: {}", overridden.words()),
-                None => Ok(()),
-            }
-        }
+        Some((now, overridden)) => why::holds(to, &now, overridden.as_ref()),
         None => Ok(()),
     }
 }

@@ -5,13 +5,32 @@ use std::time::Duration;
 
 use super::args::Health;
 use super::gateway::Place;
-use super::{BAD, GOOD};
+use super::{BAD, GOOD, print_out};
 
 pub(super) fn health(args: &Health) -> ExitCode {
-    let places = match Place::find("health", args.admin.as_deref(), &args.config) {
-        Ok(places) => places,
-        Err(code) => return code,
+    let names: Vec<Option<&str>> = match args.admin.as_slice() {
+        [] => vec![None],
+        names => names.iter().map(|name| Some(name.as_str())).collect(),
     };
+    let mut all = GOOD;
+    for name in &names {
+        let places = match Place::find("health", *name, &args.config) {
+            Ok(places) => places,
+            Err(code) => return code,
+        };
+        if names.len() > 1 {
+            print_out(&format!("gateway    {}", name.unwrap_or_default()));
+        }
+        let one = ask(args, &places);
+        if one != GOOD {
+            all = one;
+        }
+    }
+    all
+}
+
+/// Asks the gateway at one of these addresses.
+fn ask(args: &Health, places: &[Place]) -> ExitCode {
     let path = if args.live {
         "/livez"
     } else {
@@ -21,7 +40,7 @@ pub(super) fn health(args: &Health) -> ExitCode {
     for place in places {
         match place.get(path, patience) {
             Ok((status, body)) => {
-                super::print_out(&body);
+                print_out(&body);
                 return if status == 200 { GOOD } else { BAD };
             }
             Err(error) => tell!("tollgate health: no response from {place}: {error}"),

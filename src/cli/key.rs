@@ -97,19 +97,21 @@ fn reset_words(to: &mut String, gateway: &str, done: &Reset) -> std::fmt::Result
         "filled"
     };
     writeln!(to, "gateway    {gateway}")?;
-    writeln!(
-        to,
-        "key        {} ({} in logs)",
-        done.key.key, done.key.name
-    )?;
+    writeln!(to, "key        {}", done.key.words())?;
     for bucket in &done.buckets {
         writeln!(to, "limit      {} ({}): {verb}", bucket.limit, bucket.store)?;
-        writeln!(to, "           before: {}", why::now(&bucket.before))?;
+        writeln!(to, "           before: {}", why::level(&bucket.before))?;
         if !done.dry_run {
-            writeln!(to, "           after: {}", why::now(&bucket.after))?;
+            writeln!(to, "           after: {}", why::level(&bucket.after))?;
         }
     }
-    Ok(())
+    notes(to, &done.notes)
+}
+
+pub(super) fn notes(to: &mut String, notes: &[String]) -> std::fmt::Result {
+    notes
+        .iter()
+        .try_for_each(|note| writeln!(to, "note       {note}"))
 }
 
 /// The operator's token: from a file, or from the environment.
@@ -144,18 +146,11 @@ fn words(to: &mut String, gateway: &str, told: &CallerBuckets) -> std::fmt::Resu
         .as_ref()
         .map_or_else(String::new, |tier| format!(", tier {tier}"));
     writeln!(to, "gateway    {gateway}")?;
-    writeln!(
-        to,
-        "key        {} ({} in logs){tier}",
-        told.key.key, told.key.name
-    )?;
+    writeln!(to, "key        {}{tier}", told.key.words())?;
     for bucket in &told.buckets {
         writeln!(to, "limit      {} ({})", bucket.limit, bucket.store)?;
         writeln!(to, "           {}", bucket.words)?;
-        writeln!(to, "           now: {}", why::now(&bucket.now))?;
-        if let Some(overridden) = &bucket.overridden {
-            writeln!(to, "           override: {}", overridden.words())?;
-        }
+        why::holds(to, &bucket.now, bucket.overridden.as_ref())?;
     }
     for partly in &told.partly {
         writeln!(
@@ -167,12 +162,14 @@ fn words(to: &mut String, gateway: &str, told: &CallerBuckets) -> std::fmt::Resu
         for refused in &partly.refused {
             writeln!(
                 to,
-                "           {} ({} in logs): refused since {}, {} requests lost; now: {}",
-                refused.key.key,
-                refused.key.name,
+                "           {}: refused since {}, {} requests lost; now: {}",
+                refused.key.words(),
                 refused.since,
                 refused.count,
-                why::now(&refused.now)
+                why::words_now(
+                    &refused.now,
+                    refused.overridden.as_ref().and_then(Option::as_ref)
+                )
             )?;
         }
         if partly.refused.is_empty() {
@@ -185,5 +182,5 @@ fn words(to: &mut String, gateway: &str, told: &CallerBuckets) -> std::fmt::Resu
     if told.buckets.is_empty() && told.partly.is_empty() {
         writeln!(to, "limits     none is by {}", told.identity)?;
     }
-    Ok(())
+    notes(to, &told.notes)
 }

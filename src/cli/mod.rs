@@ -11,6 +11,7 @@ macro_rules! tell {
 }
 
 mod args;
+mod audit;
 mod check;
 mod diff;
 mod document;
@@ -81,6 +82,7 @@ pub fn main() -> ExitCode {
         Some(Verb::Key(args)) => key::key(&args.verb),
         Some(Verb::Top(args)) => top::top(&args),
         Some(Verb::Overrides(args)) => overrides::list(&args),
+        Some(Verb::Audit(args)) => audit::audit(&args),
         Some(Verb::Why(args)) => why::why(&args),
         Some(Verb::LogLevel(args)) => log_level::log_level(&args),
         Some(Verb::Replay(args)) => replay::replay(&args),

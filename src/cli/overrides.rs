@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use super::args::{ChangedKey, KeyBlock, KeyLift, KeyRaise, Lasts, ListOverrides};
 use super::fleet::{self, Gateway};
-use super::key::{ChangeRequest, change_body};
+use super::key::{ChangeRequest, change_body, notes};
 use super::why;
 use crate::admin::overrides::{Changed, List};
 
@@ -67,11 +67,7 @@ fn change<'c>(
 
 fn words(to: &mut String, gateway: &str, done: &Changed) -> std::fmt::Result {
     writeln!(to, "gateway    {gateway}")?;
-    writeln!(
-        to,
-        "key        {} ({} in logs)",
-        done.key.key, done.key.name
-    )?;
+    writeln!(to, "key        {}", done.key.words())?;
     for limit in &done.limits {
         let would = if done.dry_run { " would be" } else { "" };
         writeln!(to, "limit      {} ({})", limit.limit, limit.store)?;
@@ -79,12 +75,18 @@ fn words(to: &mut String, gateway: &str, done: &Changed) -> std::fmt::Result {
             writeln!(to, "           before: {}", before.words())?;
         }
         match &limit.after {
-            Some(after) => writeln!(to, "           now{would}: {}", after.words())?,
-            None => writeln!(to, "           now{would}: no override")?,
+            Some(after) => writeln!(to, "           override{would}: {}", after.words())?,
+            None => writeln!(to, "           override{would}: none")?,
         }
-        writeln!(to, "           bucket: {}", why::now(&limit.now))?;
+        writeln!(to, "           {}", limit.words)?;
+        let in_force = match done.dry_run {
+            true => &limit.before,
+            false => &limit.after,
+        };
+        let now = why::words_now(&limit.now, in_force.as_ref());
+        writeln!(to, "           now: {now}")?;
     }
-    Ok(())
+    notes(to, &done.notes)
 }
 
 pub(super) fn list(args: &ListOverrides) -> ExitCode {
@@ -97,11 +99,13 @@ fn list_words(to: &mut String, gateway: &str, list: &List) -> std::fmt::Result {
     for one in &list.overrides {
         writeln!(
             to,
-            "override   {} ({}): {} ({} in logs)",
-            one.limit, one.store, one.key.key, one.key.name
+            "override   {} ({}): {}",
+            one.limit,
+            one.store,
+            one.key.words()
         )?;
         writeln!(to, "           {}", one.overridden.words())?;
-        if let Some(why) = &one.why_not {
+        if let Some(why) = &one.overridden.why_not {
             writeln!(to, "           changes nothing: {why}")?;
         }
     }

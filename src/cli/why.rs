@@ -7,6 +7,7 @@ use super::args::{Format, Why};
 use super::{fleet, print_out};
 use crate::admin::decisions::{Decision, Judged};
 use crate::admin::live::Now;
+use crate::admin::overrides::Overridden;
 
 pub(super) fn why(args: &Why) -> ExitCode {
     let id = args.id.trim();
@@ -81,10 +82,9 @@ fn judged(to: &mut String, limit: &Judged) -> std::fmt::Result {
     writeln!(to, "           {}", limit.words)?;
     writeln!(
         to,
-        "           {} from bucket {} ({} in logs)",
+        "           {} from bucket {}",
         units(limit.cost),
-        limit.key.key,
-        limit.key.name
+        limit.key.words()
     )?;
     match &limit.then {
         None => writeln!(to, "           then: not asked")?,
@@ -101,15 +101,51 @@ fn judged(to: &mut String, limit: &Judged) -> std::fmt::Result {
             )?;
         }
     }
-    writeln!(to, "           now: {}", now(&limit.now))?;
-    match &limit.overridden {
-        Some(overridden) => writeln!(to, "           override: {}", overridden.words()),
-        None => Ok(()),
+    holds(to, &limit.now, limit.overridden.as_ref())
+}
+
+/// Writes what holds for a key now: an override or a penalty that decides alone, otherwise the level
+/// of its bucket and the override whose numbers apply.
+pub(super) fn holds(
+    to: &mut String,
+    now: &Now,
+    overridden: Option<&Overridden>,
+) -> std::fmt::Result {
+    writeln!(to, "           now: {}", words_now(now, overridden))?;
+    match overridden {
+        Some(one) if decides(one).is_none() => {
+            let why = one.why_not.as_ref();
+            let why = why.map_or_else(String::new, |why| format!("; it changes nothing: {why}"));
+            writeln!(to, "           override: {}{why}", one.words())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What holds for a key now, in words.
+pub(super) fn words_now(now: &Now, overridden: Option<&Overridden>) -> String {
+    let decided = overridden.and_then(|one| Some((decides(one)?, one)));
+    let Some((outcome, one)) = decided else {
+        return level(now);
+    };
+    let bucket = match &now.level {
+        Some(level) => format!("the bucket has {}", units(level.remaining)),
+        None => format!("the bucket's level is {}", level(now)),
+    };
+    format!("{outcome}: {} ({bucket})", one.words())
+}
+
+/// What becomes of every request under an override that looks at no bucket.
+fn decides(one: &Overridden) -> Option<&'static str> {
+    match (&one.why_not, one.setting.block, one.setting.unlimited) {
+        (None, true, _) => Some("refused"),
+        (None, _, true) => Some("admitted"),
+        _ => None,
     }
 }
 
 /// The level of a bucket now, in words.
-pub(super) fn now(now: &Now) -> String {
+pub(super) fn level(now: &Now) -> String {
     let Some(level) = &now.level else {
         let why = now.why_not.as_deref().unwrap_or("not known");
         return format!("not known: {why}");

@@ -58,6 +58,11 @@ fn check_draws_from_the_buckets_of_requests_that_are_forwarded() {
     assert_eq!(refused.status, 429);
     assert!(refused.header("retry-after").is_some(), "{refused:?}");
     assert_eq!(refused.header("x-tollgate-status"), None);
+    assert_eq!(first.header("x-tollgate-decision"), None);
+    assert_eq!(
+        refused.header("x-tollgate-decision"),
+        refused.json()["decision_id"].as_str()
+    );
     assert_eq!(refused.json()["violated-policies"][0], "per_caller");
     assert_eq!(ask("192.0.2.7").status, 200);
     // Nothing is charged for one that no limit admits.

@@ -45,6 +45,7 @@ mod money;
 mod neighbours;
 mod openapi;
 mod openapi_decide;
+mod operator_words;
 mod operators;
 #[cfg(feature = "otlp")]
 mod otlp;

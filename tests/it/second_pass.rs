@@ -8,6 +8,7 @@ use tollgate_testkit::front::FRONT;
 /// Tests that do not go through that server, or are about what only ours does: names, or how names begin, each with the
 /// reason.
 const LEFT_OUT: &[(&str, &str)] = &[
+    ("operator_words::", "asks the admin listener"),
     ("overrides::", "asks the admin listener"),
     ("overrides_hostile::", "asks the admin listener"),
     ("penalties::", "asks the admin listener"),

@@ -545,7 +545,7 @@ fn sigterm_while_a_new_process_hangs_gives_it_up_and_drains() {
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
         .expect("made executable");
     service.signal("USR2");
-    service.await_line("a new process takes over", 1);
+    service.await_line("a new process starts, to take over", 1);
     service.signal("TERM");
     eventually("it ends", || {
         service.first.try_wait().expect("a child").is_some()

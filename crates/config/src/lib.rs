@@ -114,11 +114,15 @@ pub fn duration(text: &str) -> Result<Micros, String> {
 /// # Errors
 /// The mistake.
 pub fn rate(text: &str) -> Result<Rate, String> {
-    match rate::rate(text) {
-        Ok(rate::Rate::Per { rate, .. }) => Ok(rate),
-        Ok(rate::Rate::Unlimited) => Err("`unlimited` is no rate to compare".to_owned()),
-        Err(flaw) => Err(flaw.title),
-    }
+    rate::finite(text).map(|(rate, _)| rate)
+}
+
+/// Parses the rate of a limit that counts money in the unit `counted`, or (`None`) units of its own.
+///
+/// # Errors
+/// The mistake, also that of a rate in another unit, with the rate that is probably meant.
+pub fn rate_in(text: &str, counted: Option<&str>) -> Result<Rate, String> {
+    rate::rate_in(text, counted)
 }
 
 /// Reads a file and everything it includes. `now` determines the years for which calendar windows

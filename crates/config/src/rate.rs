@@ -48,6 +48,61 @@ impl Currency {
     }
 }
 
+/// Why a rate in the unit `written` is not for a limit that counts money in the unit `counted`
+/// (`None`: units of its own): a title, and what is wrong with the rate.
+pub(crate) fn money_flaw(
+    written: Option<&str>,
+    counted: Option<&str>,
+) -> Option<(&'static str, String)> {
+    match (written, counted) {
+        (None, None) => None,
+        (Some(written), Some(counted)) if written == counted => None,
+        (None, Some(_)) => Some((
+            "the rate of a limit with `prices` is money",
+            "the unit of money is missing".to_owned(),
+        )),
+        (Some(_), None) => Some((
+            "a rate in money is for a limit with `prices`",
+            "`prices` is missing".to_owned(),
+        )),
+        (Some(_), Some(counted)) => Some((
+            "a limit counts the money of `[prices]`",
+            format!("`[prices]` is in {counted}"),
+        )),
+    }
+}
+
+/// Parses a rate that is not `unlimited`, in whatever unit.
+///
+/// # Errors
+/// The mistake.
+pub(crate) fn finite(text: &str) -> Result<(tollgate_limit::Rate, Option<Currency>), String> {
+    match rate(text) {
+        Ok(Rate::Per { rate, currency, .. }) => Ok((rate, currency)),
+        Ok(Rate::Unlimited) => Err("`unlimited` is no rate to compare".to_owned()),
+        Err(flaw) => Err(flaw.title),
+    }
+}
+
+/// Parses the rate of a limit that counts money in the unit `counted`, or units of its own.
+///
+/// # Errors
+/// The mistake, with the rate that is probably meant.
+pub(crate) fn rate_in(text: &str, counted: Option<&str>) -> Result<tollgate_limit::Rate, String> {
+    let (rate, currency) = finite(text)?;
+    let written = currency.as_ref().map(Currency::as_str);
+    let Some((title, label)) = money_flaw(written, counted) else {
+        return Ok(rate);
+    };
+    let meant = match (written, counted, text.split_once('/')) {
+        (None, Some(counted), Some((number, period))) => {
+            format!(": write `{} {counted}/{period}`", number.trim_end())
+        }
+        _ => String::new(),
+    };
+    Err(format!("{title}, and in `{text}` {label}{meant}"))
+}
+
 /// The name of a rate's period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
@@ -230,6 +285,27 @@ mod tests {
             "20000000000000 USD/day",
         ] {
             assert_eq!(money(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn rate_in_another_unit_than_the_limit_counts_is_refused() {
+        let amount = |text, counted| rate_in(text, counted).map(|rate| rate.amount);
+        assert_eq!(amount("80 USD/month", Some("USD")), Ok(80_000_000));
+        assert_eq!(amount("80/month", None), Ok(80));
+        let without = amount("80 /month", Some("USD")).expect_err("no unit");
+        assert_eq!(
+            without,
+            "the rate of a limit with `prices` is money, and in `80 /month` the unit of money is \
+             missing: write `80 USD/month`"
+        );
+        for (text, counted) in [
+            ("80 EUR/month", Some("USD")),
+            ("80 USD/month", None),
+            ("unlimited", Some("USD")),
+            ("80", Some("USD")),
+        ] {
+            assert!(rate_in(text, counted).is_err(), "{text}");
         }
     }
 

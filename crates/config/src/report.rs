@@ -31,7 +31,9 @@ pub fn report(config: &Config) -> String {
             identity(index, policy, &mut text);
         }
     }
-    text.push_str("\nRoutes, each request on the most specific\n");
+    if !policy.routes.is_empty() {
+        text.push_str("\nRoutes, each request on the most specific\n");
+    }
     for index in 0..policy.routes.len() {
         route(index, policy, &mut text);
     }
@@ -47,7 +49,9 @@ fn listeners(config: &Config, text: &mut String) {
         .iter()
         .map(ToString::to_string)
         .collect();
-    let _ = writeln!(text, "Listens on {}", listen.join(", "));
+    if !listen.is_empty() {
+        let _ = writeln!(text, "Listens on {}", listen.join(", "));
+    }
     match &config.admin.listen {
         Some(listener) if config.admin.hosts.is_empty() => {
             _ = writeln!(text, "Admin on {listener}")

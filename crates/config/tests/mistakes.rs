@@ -85,3 +85,9 @@ fn there_are_enough_of_them_and_each_says_something() {
         );
     }
 }
+
+#[test]
+fn decisions_on_the_loopback_and_routes_without_limits_on_purpose_are_not_warned_of() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/quiet.toml");
+    assert_eq!(said(&file), "\n");
+}

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::callers::Caller;
+use super::identity::WhenUnknown;
 use super::keys;
 use super::{Policy, Scope, ScopePart};
 use tollgate_limit::KeyBytes;
@@ -15,6 +16,8 @@ pub struct Sought {
     pub key: KeyBytes,
     /// The known caller.
     pub caller: Option<Arc<Caller>>,
+    /// Whether callers are listed, this is none of them, and its key is accepted all the same.
+    pub is_unlisted: bool,
     part: Option<ScopePart>,
 }
 
@@ -35,6 +38,25 @@ pub enum LookupError {
         /// The number of its values.
         sources: usize,
     },
+    /// No listed caller has this name or key, and the identity has no bucket for others.
+    #[error("`{value}` is no caller of `{identity}`, and {}", without_bucket(*.when_unknown))]
+    Unknown {
+        /// The identity.
+        identity: Arc<str>,
+        /// The name or the key.
+        value: String,
+        /// What happens to requests with such a key.
+        when_unknown: WhenUnknown,
+    },
+}
+
+/// Why an unknown key has no bucket of its own.
+fn without_bucket(when_unknown: WhenUnknown) -> &'static str {
+    match when_unknown {
+        WhenUnknown::Refuse => "unknown callers are refused",
+        WhenUnknown::UseAddress => "unknown callers are counted by their address",
+        WhenUnknown::Accept => "unknown callers are accepted",
+    }
 }
 
 impl Sought {
@@ -67,7 +89,8 @@ impl Policy {
     /// `everyone`. A known caller may also be given by its name.
     ///
     /// # Errors
-    /// [`LookupError`] if there is no such identity, or its keys do not look like that.
+    /// [`LookupError`] if there is no such identity, its keys do not look like that, or it has no
+    /// bucket for callers that are not listed.
     pub fn look_up(&self, identity: &str, values: &[&str]) -> Result<Sought, LookupError> {
         self.find(identity, values, true)
     }
@@ -76,14 +99,19 @@ impl Policy {
     /// is not its key.
     ///
     /// # Errors
-    /// As [`Policy::look_up`].
+    /// As [`Policy::look_up`], but never for a caller that is not listed.
     pub fn look_up_key(&self, identity: &str, values: &[&str]) -> Result<Sought, LookupError> {
         self.find(identity, values, false)
     }
 
     fn find(&self, identity: &str, values: &[&str], by_name: bool) -> Result<Sought, LookupError> {
         let mut key = KeyBytes::new();
-        let found = |part, caller, key| Sought { key, caller, part };
+        let found = |part, caller, key| Sought {
+            key,
+            caller,
+            is_unlisted: false,
+            part,
+        };
         match (identity, values) {
             ("everyone", []) => return Ok(found(None, None, key)),
             ("address", [value]) => {
@@ -123,10 +151,21 @@ impl Policy {
                 sources,
             });
         }
+        let is_unlisted = identity.callers.is_some();
+        if is_unlisted && by_name && identity.when_unknown != WhenUnknown::Accept {
+            return Err(LookupError::Unknown {
+                identity: Arc::clone(&identity.name),
+                value: values.join(" "),
+                when_unknown: identity.when_unknown,
+            });
+        }
         values
             .iter()
             .for_each(|value| keys::push_value(&mut key, value.as_bytes()));
-        Ok(found(part, None, key))
+        Ok(Sought {
+            is_unlisted,
+            ..found(part, None, key)
+        })
     }
 }
 

@@ -66,7 +66,7 @@ impl RunningGateway {
         let mut child =
             start(anew, there).map_err(|error| format!("{}: {error}", anew.program.display()))?;
         let pid = child.id();
-        tracing::info!(pid, "a new process takes over");
+        tracing::info!(pid, "a new process starts, to take over");
         let outcome = self.converse(Wire::new(here), &kept, &child, announce);
         self.successor.lock().process = None;
         match outcome {

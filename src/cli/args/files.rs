@@ -52,9 +52,14 @@ pub(in crate::cli) struct Explain {
     /// Ask the running gateway how each bucket stands now; nothing is charged
     #[arg(long)]
     pub(in crate::cli) live: bool,
-    /// With `--live`: the admin listener of the running gateway [default: the one in the configuration, else 127.0.0.1:9180]
-    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_ADMIN")]
-    pub(in crate::cli) admin: Option<String>,
+    /// With `--live`: the admin listener of the running gateway; of several, separated by commas, the first is asked [default: the one in the configuration, else 127.0.0.1:9180]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "TOLLGATE_ADMIN",
+        value_delimiter = ','
+    )]
+    pub(in crate::cli) admin: Vec<String>,
     /// The output format
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(in crate::cli) format: Format,

@@ -27,6 +27,17 @@ pub(in crate::cli) struct Gateways {
 
 #[derive(Debug, Args)]
 #[command(
+    after_help = "Examples:\n  tollgate audit\n  tollgate audit --admin 10.0.0.1:9180,10.0.0.2:9180 --format json\n\n\
+    A gateway keeps the last thousand changes since its start; all are in the file that `audit` of [admin] names.\n\n\
+    Exit code: 0 every gateway has told, 1 one has not, 2 wrong use."
+)]
+pub(in crate::cli) struct ListAudit {
+    #[command(flatten)]
+    pub(in crate::cli) asked: GatewaysAndFormat,
+}
+
+#[derive(Debug, Args)]
+#[command(
     after_help = "Examples:\n  tollgate overrides\n  tollgate overrides --admin 10.0.0.1:9180,10.0.0.2:9180 --format json\n\n\
     Exit code: 0 every gateway has told, 1 one has not, 2 wrong use."
 )]
@@ -108,12 +119,17 @@ pub(in crate::cli) struct LogLevel {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  tollgate health\n  tollgate health --live --admin 127.0.0.1:9180\n\n\
-    Exit code: 0 the gateway is ready, 1 it is not or does not respond, 2 wrong use or an unknown admin listener."
+    Exit code: 0 every gateway is ready, 1 one is not or does not respond, 2 wrong use or an unknown admin listener."
 )]
 pub(in crate::cli) struct Health {
-    /// The gateway's admin listener [default: the one in the configuration, else 127.0.0.1:9180]
-    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_ADMIN")]
-    pub(in crate::cli) admin: Option<String>,
+    /// The admin listeners of the gateways, separated by commas [default: the one in the configuration, else 127.0.0.1:9180]
+    #[arg(
+        long,
+        value_name = "ADDRESSES",
+        env = "TOLLGATE_ADMIN",
+        value_delimiter = ','
+    )]
+    pub(in crate::cli) admin: Vec<String>,
     #[command(flatten)]
     pub(in crate::cli) config: ConfigFile,
     /// Ask whether the process is alive, not whether it is ready

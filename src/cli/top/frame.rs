@@ -201,7 +201,12 @@ fn gateway(figures: &Figures) -> (Look, String) {
         } else {
             "does not respond"
         };
-        words += &format!(", {} {state}, {} gateways", store.kind, store.replicas);
+        words += &format!(
+            ", {} {state}, {} gateway{}",
+            store.kind,
+            store.replicas,
+            if store.replicas == 1 { "" } else { "s" }
+        );
         if !store.answers {
             look = Look::Bad;
         }

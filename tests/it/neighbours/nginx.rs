@@ -109,6 +109,9 @@ fn admits_what_the_limit_says_on(server: Option<Server>) {
     let address = ([127, 0, 0, 1], nginx.port()).into();
     let admitted = load::ten_a_second(address, &[], |refused| {
         assert_eq!(refused.header("retry-after"), Some("1"), "{refused:?}");
+        let id = refused.header("x-tollgate-decision").unwrap_or_default();
+        let is_digit = |byte: u8| byte.is_ascii_hexdigit();
+        assert!(id.len() == 16 && id.bytes().all(is_digit), "{refused:?}");
     });
     assert_eq!(upstream.seen().len() as u64, admitted);
 }

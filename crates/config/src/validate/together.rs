@@ -286,7 +286,8 @@ fn unaddressed(policy: &Policy, server: &Server, context: &mut Context<'_>) {
         context
             .warning(title, place, "limits per address count them all together")
             .help("if a proxy of yours is the only one to connect: [address] trust_unix = true");
-    } else if loopback && !trusted {
+    } else if loopback && !trusted && context.place("decide.listen").is_none() {
+        // With `[decide]` the clients are those of the program that asks.
         let title = "only this machine can connect, and limits count addresses";
         context
             .warning(title, place, "behind a proxy all clients are 127.0.0.1")

@@ -243,6 +243,8 @@ pub const RESOURCES: [(&str, &str); 4] = [
 ];
 /// Names the permit of an admitted request.
 pub(crate) const PERMIT: HeaderName = HeaderName::from_static("x-tollgate-permit");
+/// Has the decision id of a refusal, as the body that a proxy may drop.
+pub(crate) const DECISION: HeaderName = HeaderName::from_static("x-tollgate-decision");
 /// The status that a refusal has for the client.
 const STATUS: HeaderName = HeaderName::from_static("x-tollgate-status");
 /// How often permits that have expired are closed.

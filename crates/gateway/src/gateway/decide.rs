@@ -11,7 +11,7 @@ use super::admitted::Next;
 use super::request_context::{Closing, RequestContext};
 use super::{Gateway, HeldSnapshot, Snapshot, checks, respond};
 use crate::body::{Guarded, ResponseBody};
-use crate::decide::{Original, PERMIT, PermitId, Permits, Slot};
+use crate::decide::{DECISION, Original, PERMIT, PermitId, Permits, Slot};
 use crate::forward::Forwarded;
 use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
@@ -71,7 +71,11 @@ impl Gateway {
             }
             Err(rejection) => {
                 context.keep_refusal(&rejection, &request);
-                respond::refuse(context, &rejection, &asked, edits, HeaderMap::new())
+                let id = HeaderValue::from_str(context.id().as_str()).expect("hexadecimal digits");
+                let mut response =
+                    respond::refuse(context, &rejection, &asked, edits, HeaderMap::new());
+                response.headers_mut().insert(DECISION, id);
+                response
             }
         }
     }

@@ -7,6 +7,14 @@ use crate::words::plain;
 use super::tree::Directive;
 use super::{Amount, Applied, Walk, Zone, numbers};
 
+/// Whether each directive of this name, wherever it is, says 429.
+fn all_429(block: &Directive, name: &str) -> bool {
+    block
+        .children()
+        .iter()
+        .all(|one| (one.name != name || one.arg(0) == "429") && all_429(one, name))
+}
+
 impl Walk {
     /// Makes the limits, now that all uses of each zone are known, and then the routes.
     pub(super) fn finish(mut self, root: &Directive, draft: &mut Draft) {
@@ -118,7 +126,22 @@ impl Walk {
                 "no `limit_req` or `limit_conn` uses this zone",
             );
         }
-        self.close(draft);
+        self.close(root, draft);
+    }
+
+    /// Whether all refusals have 429 in NGINX, too.
+    fn refuses_with_429(&self, root: &Directive) -> bool {
+        let mut blocks: Vec<&Directive> = root.all("http").collect();
+        blocks.push(root);
+        let used = self.zones.iter().filter(|(_, zone)| zone.is_used);
+        let mut kinds = used.map(|((is_connections, _), _)| match is_connections {
+            true => "limit_conn_status",
+            false => "limit_req_status",
+        });
+        kinds.all(|name| {
+            let everywhere = blocks.iter().any(|block| block.all(name).next().is_some());
+            everywhere && all_429(root, name)
+        })
     }
 
     /// Says of each use that nothing was said of that it is not imported: its block makes no route.
@@ -158,7 +181,7 @@ impl Walk {
         }
     }
 
-    fn close(&self, draft: &mut Draft) {
+    fn close(&self, root: &Directive, draft: &mut Draft) {
         if draft
             .limits
             .iter()
@@ -169,7 +192,7 @@ impl Walk {
                  its turn can be judged otherwise, one of a log cannot",
             );
         }
-        if !draft.limits.is_empty() {
+        if !draft.limits.is_empty() && !self.refuses_with_429(root) {
             draft.note(
                 "status: NGINX refuses with 503 unless limit_req_status and limit_conn_status say otherwise, Tollgate \
                  with 429 and Retry-After",

@@ -255,6 +255,19 @@ impl Walk {
                 !only
             });
         }
+        let mut ports: Vec<String> = Vec::new();
+        for listen in servers.iter().flat_map(|server| server.all("listen")) {
+            let words = listen.words();
+            if !ports.contains(&words) {
+                ports.push(words);
+            }
+        }
+        if !ports.is_empty() {
+            draft.note(format!(
+                "listeners: `{}` is not imported: write it into [server] listen, whose default is 0.0.0.0:8080",
+                ports.join("`, `")
+            ));
+        }
         let default = servers.iter().position(is_default).unwrap_or(0);
         for (index, server) in servers.iter().enumerate() {
             let names = server

@@ -233,7 +233,7 @@ impl Survey {
         }
         if self.unknown_ends > 0 && self.longest == 0 {
             self.warnings.push(format!(
-                "{} requests are stamped at their end and have no duration: say how long the longest took by --longest, and the bars will hold it",
+                "{} requests are stamped at their end and have no duration: say how long the longest took (--longest 30s), and the numbers allow for it",
                 self.unknown_ends
             ));
         }

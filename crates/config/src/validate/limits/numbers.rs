@@ -5,7 +5,7 @@ use super::Builder;
 use super::settled::Above;
 use crate::calendar;
 use crate::context::Context;
-use crate::rate::{Currency, Rate, Unit};
+use crate::rate::{Currency, Rate, Unit, money_flaw};
 use crate::raw::{InFlight, RawAlign, RawTier, RawWindow};
 use crate::source::{At, Place};
 use crate::validate::costs::Amounts;
@@ -112,26 +112,16 @@ impl Builder<'_> {
     ) -> Option<()> {
         let counted = self.raw.prices.place().is_some();
         let known = self.around.prices.as_ref().map(|prices| &*prices.currency);
-        let problem = match (currency.as_ref().map(Currency::as_str), known) {
-            (None, _) if !counted => return Some(()),
-            (Some(written), Some(known)) if counted && written == known => return Some(()),
+        let written = currency.as_ref().map(Currency::as_str);
+        if counted && written.is_some() && known.is_none() {
             // This was reported.
-            (Some(_), None) if counted => return None,
-            (None, _) => context.error(
-                "the rate of a limit with `prices` is money",
-                place,
-                "the unit of money is missing",
-            ),
-            (Some(_), _) if !counted => context.error(
-                "a rate in money is for a limit with `prices`",
-                place,
-                "`prices` is missing",
-            ),
-            (Some(_), known) => {
-                let label = format!("`[prices]` is in {}", known.unwrap_or("another"));
-                context.error("a limit counts the money of `[prices]`", place, label)
-            }
+            return None;
+        }
+        let counted = counted.then(|| known.unwrap_or_default());
+        let Some((title, label)) = money_flaw(written, counted) else {
+            return Some(());
         };
+        let problem = context.error(title, place, label);
         problem.help("write rate = \"50 USD/month\" and prices = \"json:model\"");
         None
     }

@@ -160,22 +160,9 @@ fn set_values(route: &At<RawRoute>) -> impl Iterator<Item = &At<Text>> {
         .map(|(_, value)| value)
 }
 
-/// Routes without a limit, and limits without a number.
+/// Limits without a number.
 pub(super) fn limits(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
-    for (route, written) in policy.routes.iter().zip(list_of(&raw.routes)) {
-        let defaults = raw
-            .defaults
-            .get()
-            .is_some_and(|defaults| !defaults.limits.is_absent());
-        if matches!(route.target, tollgate_policy::route::Target::Upstream(_))
-            // With defaults, an empty list means that the route has none of them.
-            && !defaults
-            && written.limits.get().is_some_and(|limits| limits.is_empty())
-        {
-            let title = format!("route `{}` is charged on no limit", route.name);
-            let place = written.limits.place().unwrap_or(written.place);
-            context.warning(title, place, "an empty list");
-        }
+    for written in list_of(&raw.routes) {
         for limit in list_of(&written.limits) {
             let name = match &limit.value {
                 ShortOr::Short(text) => Some(text.value.as_str()),

@@ -1,0 +1,323 @@
+//! What operators are told before and after a change: money without its unit, callers that are not listed, units that a
+//! change takes or does not give, and whether a caller is refused now.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::harness::client::Answer;
+use crate::harness::{Connection, Gateway};
+
+/// The token is `test`; the keys of the callers are `key-of-bolt` and `key-of-acme`.
+const CONFIG: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n\
+    operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n\
+    [prices.models]\n\"*\" = { input = \"1\", output = \"1\" }\n\
+    [identities.customer]\nkey = [\"header:x-api-key\"]\nwhen_missing = \"refuse\"\nwhen_unknown = \"WHEN\"\n\
+    [identities.customer.callers]\n\
+    \"sha256:27e8e8c9a0b2ad5b3e7b4a1b8a3b5ad2b0a3c1a57e6ac1eb8f9e0d4a4fd1e0aa\" = { name = \"acme\" }\n\
+    \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" = { name = \"bolt\" }\n\
+    [limits.search]\nrate = \"600/hour\"\nburst = 4\nper = \"customer\"\n\
+    [limits.daily]\nrate = \"10/day\"\nalgorithm = \"fixed_window\"\nper = \"customer\"\n\
+    [limits.budget]\nrate = \"1 USD/day\"\nalgorithm = \"fixed_window\"\nper = \"customer\"\nprices = \"json:model\"\n\
+    cost = { json = \"max_tokens\", default = 1, max = 10 }\nsettle = { usage = [\"openai\"] }\nrefuse_status = 402\n\
+    [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"search\", \"daily\"]\n\
+    [[routes]]\nmatch = \"POST /ask\"\nupstream = \"builtin:echo\"\nlimits = [\"budget\"]\n";
+
+fn start(when_unknown: &str) -> Gateway {
+    Gateway::start(&CONFIG.replace("WHEN", when_unknown))
+}
+
+/// A change for this caller.
+fn change(gateway: &Gateway, method: &str, path: &str, body: &Value) -> Answer {
+    let body = body.to_string();
+    let mut connection = Connection::open(gateway.admin());
+    connection.send(format!(
+        "{method} /api/v1/keys/customer/{path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer test\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    connection.answer(method)
+}
+
+fn put(gateway: &Gateway, body: &Value) -> Answer {
+    change(gateway, "PUT", "bolt/override", body)
+}
+
+/// The units that are left to bolt under a limit.
+fn left(gateway: &Gateway, limit: &str) -> u64 {
+    let told = gateway.admin_get("/api/v1/keys/customer/bolt").json();
+    let buckets = told["buckets"].as_array().expect("a list");
+    let bucket = buckets.iter().find(|bucket| bucket["limit"] == limit);
+    let bucket = bucket.expect("its bucket");
+    bucket["now"]["level"]["remaining"]
+        .as_u64()
+        .expect("a number")
+}
+
+/// The status of a request by bolt.
+fn ask(gateway: &Gateway) -> u16 {
+    gateway.request("GET", "/", &[("x-api-key", "test")]).status
+}
+
+fn notes(answer: &Answer) -> String {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.json()["notes"].to_string()
+}
+
+/// The exit code, the standard output and the standard error of the program.
+fn tollgate(gateway: &Gateway, args: &[&str]) -> (Option<i32>, String, String) {
+    asking(&gateway.admin().to_string(), args)
+}
+
+/// The same, where `TOLLGATE_ADMIN` names these gateways.
+fn asking(gateways: &str, args: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(args)
+        .current_dir(Path::new("/"))
+        .env("TOLLGATE_ADMIN", gateways)
+        .env_remove("TOLLGATE_CONFIG")
+        .env("TOLLGATE_TOKEN", "test")
+        .output()
+        .expect("it runs");
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+#[test]
+fn override_rate_of_a_budget_without_the_unit_of_money_is_refused() {
+    let gateway = start("refuse");
+    for (rate, words) in [
+        ("80/day", "write `80 USD/day`"),
+        ("80 EUR/day", "`[prices]` is in USD"),
+    ] {
+        let raise = json!({ "reason": "r", "limit": "budget", "rate": rate, "for": "1h" });
+        let refused = put(&gateway, &raise);
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        assert!(refused.text().contains(words), "{}", refused.text());
+        assert_eq!(left(&gateway, "budget"), 1_000_000);
+    }
+    let (code, _, err) = tollgate(
+        &gateway,
+        &[
+            "key", "raise", "customer", "bolt", "--limit", "budget", "--rate", "80/day", "--for",
+            "1h", "--reason", "r",
+        ],
+    );
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.contains("the unit of money is missing"), "{err}");
+    let wrong = json!({ "reason": "r", "limit": "search", "rate": "8 USD/day", "for": "1h" });
+    assert_eq!(put(&gateway, &wrong).status, 400);
+    let good = json!({ "reason": "r", "limit": "budget", "rate": "80 USD/day", "for": "1h" });
+    assert_eq!(notes(&put(&gateway, &good)), "[]");
+    assert_eq!(left(&gateway, "budget"), 80_000_000);
+}
+
+#[test]
+fn override_that_takes_units_or_gives_none_says_so() {
+    let gateway = start("refuse");
+    assert_eq!([ask(&gateway), ask(&gateway), ask(&gateway)], [200; 3]);
+    let daily = |rate: &str, dry_run: bool| {
+        let body = json!({ "reason": "r", "limit": "daily", "rate": rate, "for": "1h", "dry_run": dry_run });
+        notes(&put(&gateway, &body))
+    };
+    for dry_run in [true, false] {
+        let raised = daily("20/day", dry_run);
+        assert!(raised.contains("7 units are left until"), "{raised}");
+        assert!(raised.contains("`key reset`"), "{raised}");
+    }
+    let words = daily("2/day", true);
+    assert!(
+        words.contains("7 units were left, and 2 would be"),
+        "{words}"
+    );
+    let words = daily("2/day", false);
+    assert!(words.contains("7 units were left, and 2 are"), "{words}");
+    assert_eq!(ask(&gateway), 200);
+    let lift = json!({ "reason": "r" });
+    assert_eq!(
+        change(&gateway, "DELETE", "bolt/override", &lift).status,
+        200
+    );
+    assert_eq!(left(&gateway, "daily"), 1, "as the note said");
+    // A burst that the rate does not change.
+    let search = json!({ "reason": "r", "limit": "search", "rate": "36000/hour", "for": "1h" });
+    let done = put(&gateway, &search);
+    assert!(
+        notes(&done).contains("the burst stays 4"),
+        "{}",
+        done.text()
+    );
+    let words = done.json()["limits"][0]["words"].clone();
+    assert!(words.to_string().contains("one every 100 ms"), "{words}");
+}
+
+#[test]
+fn change_of_a_caller_that_is_not_listed_names_the_one_that_is_meant() {
+    let block = json!({ "reason": "r", "limit": "search", "block": true, "for": "1h" });
+    let reset = json!({ "reason": "r" });
+    for (when_unknown, words) in [
+        (
+            "refuse",
+            "unknown callers are refused: did you mean `bolt`?",
+        ),
+        (
+            "use:address",
+            "counted by their address: did you mean `bolt`?",
+        ),
+    ] {
+        let gateway = start(when_unknown);
+        for answer in [
+            gateway.admin_get("/api/v1/keys/customer/bollt"),
+            change(&gateway, "PUT", "bollt/override", &block),
+            change(&gateway, "POST", "bollt/reset", &reset),
+        ] {
+            assert_eq!(answer.status, 404, "{}", answer.text());
+            let detail = answer.json()["detail"].to_string();
+            assert!(
+                detail.contains("`bollt` is no caller of `customer`, and"),
+                "{detail}"
+            );
+            assert!(detail.contains(words), "{detail}");
+        }
+        assert_eq!(
+            gateway.admin_get("/api/v1/overrides").json()["overrides"],
+            json!([])
+        );
+        let (code, out, err) = tollgate(&gateway, &["key", "show", "customer", "bollt"]);
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+        assert!(err.contains(words), "{err}");
+    }
+    let gateway = start("accept");
+    let done = change(&gateway, "PUT", "bollt/override", &block);
+    let words = "`bollt` is not in the list of callers of `customer`, and is taken for a key: did you mean `bolt`?";
+    assert!(notes(&done).contains(words), "{}", done.text());
+    let (code, out, err) = tollgate(&gateway, &["key", "show", "customer", "bollt"]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains(&format!("note       {words}\n")), "{out}");
+    assert_eq!(put(&gateway, &block).json()["notes"], json!([]));
+}
+
+#[test]
+fn caller_that_is_blocked_is_called_refused_by_every_verb() {
+    let gateway = start("refuse");
+    let (code, out, err) = tollgate(
+        &gateway,
+        &[
+            "key", "block", "customer", "bolt", "--limit", "search", "--for", "1h", "--reason",
+            "abuse",
+        ],
+    );
+    assert_eq!(code, Some(0), "{err}");
+    let refused = gateway.request("GET", "/", &[("x-api-key", "test")]);
+    assert_eq!(refused.status, 429);
+    let id = refused.json()["decision_id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("gateway.toml");
+    std::fs::write(&file, CONFIG.replace("WHEN", "refuse")).expect("written");
+    let file = file.to_string_lossy();
+    let show = tollgate(&gateway, &["key", "show", "customer", "bolt"]).1;
+    let why = tollgate(&gateway, &["why", &id]).1;
+    let explain = [
+        "explain",
+        "GET /",
+        "-H",
+        "x-api-key: test",
+        "--live",
+        "-c",
+        &file,
+    ];
+    let explain = tollgate(&gateway, &explain).1;
+    for text in [&out, &show, &why, &explain] {
+        assert!(text.contains("now: refused: blocked until "), "{text}");
+        assert!(
+            text.contains(", by ann: abuse (the bucket has 4 units)\n"),
+            "{text}"
+        );
+    }
+    let unlimited = json!({ "reason": "r", "limit": "search", "unlimited": true, "for": "1h" });
+    assert_eq!(put(&gateway, &unlimited).status, 200);
+    let (_, out, _) = tollgate(&gateway, &["key", "show", "customer", "bolt"]);
+    assert!(out.contains("now: admitted: unlimited until "), "{out}");
+    // A limit that has come to count only blocks nothing any more.
+    assert_eq!(
+        put(
+            &gateway,
+            &json!({ "reason": "r", "limit": "search", "block": true, "for": "1h" })
+        )
+        .status,
+        200
+    );
+    let shadow = CONFIG
+        .replace("WHEN", "refuse")
+        .replace("burst = 4", "burst = 4\nmode = \"shadow\"");
+    gateway.reload(&shadow).expect("a good file");
+    assert_eq!(ask(&gateway), 200);
+    let (_, out, _) = tollgate(&gateway, &["key", "show", "customer", "bolt"]);
+    assert!(out.contains("units left: admitted"), "{out}");
+    assert!(
+        out.contains("it changes nothing: the limit only counts"),
+        "{out}"
+    );
+}
+
+#[test]
+fn audit_prints_each_change_with_its_operator_and_reason() {
+    let gateway = start("refuse");
+    let (code, out, err) = tollgate(&gateway, &["audit"]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("change     none since its start"), "{out}");
+    let block = json!({ "reason": "abuse", "limit": "search", "block": true, "for": "1h" });
+    assert_eq!(put(&gateway, &block).status, 200);
+    let reset = json!({ "reason": "ticket 4711", "limit": "daily" });
+    assert_eq!(change(&gateway, "POST", "bolt/reset", &reset).status, 200);
+    let (code, out, err) = tollgate(&gateway, &["audit"]);
+    assert_eq!(code, Some(0), "{err}");
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(lines[1].ends_with(" reset by ann: ticket 4711"), "{out}");
+    assert!(
+        lines[2].starts_with("           limit daily (local), caller bolt ("),
+        "{out}"
+    );
+    assert!(lines[3].ends_with(" override by ann: abuse"), "{out}");
+    assert!(lines[5].starts_with("           blocked until "), "{out}");
+}
+
+#[test]
+fn health_and_explain_live_take_several_gateways() {
+    let (one, two) = (start("refuse"), start("refuse"));
+    let both = format!("{},{}", one.admin(), two.admin());
+    let (code, out, err) = asking(&both, &["health"]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    for gateway in [&one, &two] {
+        assert!(
+            out.contains(&format!("gateway    {}\n", gateway.admin())),
+            "{out}"
+        );
+    }
+    let silent = format!("{},127.0.0.1:1", one.admin());
+    assert_eq!(asking(&silent, &["health"]).0, Some(1));
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("gateway.toml");
+    std::fs::write(&file, CONFIG.replace("WHEN", "refuse")).expect("written");
+    let file = file.to_string_lossy();
+    let explain = [
+        "explain",
+        "GET /",
+        "-H",
+        "x-api-key: test",
+        "--live",
+        "-c",
+        &file,
+    ];
+    let (_, out, err) = asking(&both, &explain);
+    assert!(out.contains("now: 4 units left: admitted"), "{out}{err}");
+    assert!(err.contains("of 2 gateways the first is asked"), "{err}");
+}
