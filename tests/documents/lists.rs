@@ -94,8 +94,8 @@ fn documents_metrics_that_are_named_exist() {
     let sql = tollgate(&["schema", "--sql", "postgres"]) + &tollgate(&["schema", "--sql", "mysql"]);
     let mut named = 0;
     for document in documents(&[README, BOOK, EXAMPLES]) {
-        // NGINX's variable of the header X-Tollgate-Status is no metric, nor is the library's name.
-        let text = document.text.replace("http_x_tollgate_status", "");
+        // NGINX's variables of the headers X-Tollgate-… are no metrics, nor is the library's name.
+        let text = document.text.replace("http_x_tollgate_", "");
         let text = text.replace("tollgate_limiter", "");
         for name in words_after(&text, "tollgate_") {
             // Tables, functions and procedures of shared stores.
