@@ -264,7 +264,7 @@ impl Walk {
         }
         if !ports.is_empty() {
             draft.note(format!(
-                "listeners: `{}` is not imported: write it into [server] listen, whose default is 0.0.0.0:8080",
+                "listeners: NGINX has `{}`, which [server] listen does not get: its default is 0.0.0.0:8080",
                 ports.join("`, `")
             ));
         }
