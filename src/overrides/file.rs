@@ -33,6 +33,17 @@ impl LocalFile {
         .map_err(|error| format!("{}: {error}", self.0.display()))
     }
 
+    /// Renames a file that cannot be read, so that the next change does not overwrite it.
+    pub(super) fn set_aside(&self) {
+        let aside = beside(&self.0, ".unreadable");
+        match fs::rename(&self.0, &aside) {
+            Ok(()) => tracing::error!(file = %aside.display(), "they are kept here"),
+            Err(error) => {
+                tracing::error!(file = %self.0.display(), %error, "they cannot be kept: the next change replaces them");
+            }
+        }
+    }
+
     /// Replaces it. A crash leaves the old one or the new one.
     pub(super) fn write(&self, document: &Document) -> io::Result<()> {
         let new = beside(&self.0, ".new");

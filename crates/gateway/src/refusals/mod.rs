@@ -21,6 +21,8 @@ use parking_lot::Mutex;
 use busiest::{Busiest, Event};
 pub use busiest::{Busy, PAUSE, PERIOD};
 pub use latest::{Example, Latest};
+#[cfg(feature = "otlp")]
+pub(crate) use ring::shortened;
 use ring::{Record, Ring};
 use tollgate_limit::{KeyBytes, Limit, Micros, Timestamp, Verdict};
 use tollgate_limiter::{Denied, denied_outcome};

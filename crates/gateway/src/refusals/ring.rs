@@ -178,7 +178,7 @@ impl Ring {
 }
 
 /// The beginning of `text`, at most `longest` bytes.
-fn shortened(text: &str, longest: usize) -> &str {
+pub(crate) fn shortened(text: &str, longest: usize) -> &str {
     let end = (0..=longest.min(text.len()))
         .rev()
         .find(|end| text.is_char_boundary(*end));

@@ -3,6 +3,8 @@
 use http::HeaderMap;
 
 use super::RequestContext;
+#[cfg(feature = "otlp")]
+use crate::refusals::{PATH_MAX, shortened};
 
 #[cfg(not(feature = "otlp"))]
 impl RequestContext {
@@ -65,9 +67,10 @@ impl RequestContext {
         let (Some(own), Some(spans), Some(head)) = (self.span, &self.side.spans, &self.head) else {
             return;
         };
+        // A client decides about the lengths, and thousands of spans may wait for the collector.
         let text = |value: &Option<http::HeaderValue>| {
             let value = value.as_ref().map_or(&[][..], http::HeaderValue::as_bytes);
-            String::from_utf8_lossy(value).into_owned()
+            shortened(&String::from_utf8_lossy(value), PATH_MAX).to_owned()
         };
         let policy = &self.snapshot.policy;
         let path = head.path.as_ref().map_or("", |path| path.path());
@@ -76,8 +79,8 @@ impl RequestContext {
             parent: own.parent,
             at_micros: self.at.as_micros(),
             duration_micros: took,
-            method: head.method.to_string(),
-            path: path.to_owned(),
+            method: shortened(head.method.as_str(), PATH_MAX).to_owned(),
+            path: shortened(path, PATH_MAX).to_owned(),
             host: text(&head.host),
             version: match head.version {
                 http::Version::HTTP_10 => "1.0",
