@@ -279,6 +279,10 @@ fn rls_quotas_refuse_only_together_and_then_charge_nothing() {
     }
     let response = client.ask(&both);
     assert!(!is_ok(&response), "{response}");
+    // Each request was decided once.
+    let metrics = gateway.admin_get("/metrics").text();
+    let allowed = r#"tollgate_limit_decisions_total{limit="total",outcome="allow"} 3"#;
+    assert!(metrics.contains(allowed), "{metrics}");
     // The two admitted requests were charged, the refused one was not.
     assert_eq!(client.ask(&["all=1"])["statuses"][0]["limitRemaining"], 1);
 }

@@ -1,4 +1,7 @@
-//! MariaDB: the classic procedure with SELECT … FOR UPDATE, one connection a task, and ours.
+//! MariaDB: the classic procedure with SELECT … FOR UPDATE, on pools of several sizes, and ours, with 64 and with 512 callers.
+//!
+//! A connection of a pool asks again as soon as it has a response. More callers than connections would only wait for one, so a
+//! pool's figure is that of any number of callers from its size on.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,27 +19,39 @@ use crate::sql_ways::flush_takes;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
-    /// The procedure, prepared, on 64 connections.
-    Classic,
-    Ours,
-    Leased,
+    /// The procedure, prepared, on so many connections.
+    Classic(usize),
+    /// So many callers.
+    Ours(usize),
+    Leased(usize),
 }
 
-/// Each way with commits that wait for the disk (innodb_flush_log_at_trx_commit = 1), and with those that do not (2).
-const WAYS: [(Way, u8, &str); 6] = [
-    (Way::Classic, 1, "SELECT … FOR UPDATE in a procedure"),
-    (
-        Way::Classic,
-        2,
-        "SELECT … FOR UPDATE in a procedure, flush 2",
-    ),
-    (Way::Ours, 1, "Tollgate"),
-    (Way::Ours, 2, "Tollgate, flush 2"),
-    (Way::Leased, 1, "Tollgate, leased"),
-    (Way::Leased, 2, "Tollgate, leased, flush 2"),
+const WAYS: [Way; 8] = [
+    Way::Classic(4),
+    Way::Classic(16),
+    Way::Classic(64),
+    Way::Classic(128),
+    Way::Ours(64),
+    Way::Ours(512),
+    Way::Leased(64),
+    Way::Leased(512),
 ];
 
-const TASKS: usize = 64;
+/// Commits that wait for the disk, and those that do not (innodb_flush_log_at_trx_commit).
+const FLUSHES: [u8; 2] = [1, 2];
+
+impl Way {
+    fn name(self) -> String {
+        match self {
+            Self::Classic(size) => {
+                format!("SELECT … FOR UPDATE in a procedure, {size} connections")
+            }
+            Self::Ours(callers) => format!("Tollgate, {callers} callers"),
+            Self::Leased(callers) => format!("Tollgate, leased, {callers} callers"),
+        }
+    }
+}
+
 /// Each figure is the middle one of so many rounds, which take turns.
 const ROUNDS: usize = 3;
 
@@ -75,50 +90,62 @@ struct Figures {
     errors: u64,
 }
 
-/// Decisions a second, calls a decision, errors, by the ways whose names contain `only`, on the `workload`.
+/// Decisions a second, their ratio to the fastest pool under the same setting, calls a decision, errors: by the ways whose names
+/// contain `only`, on the `workload`.
 pub fn compare(only: &str, workload: &str) {
     if !Maria::available() {
         return;
     }
     let server = Maria::start_with(&["max-connections=200"]);
-    println!("\n## MariaDB, {TASKS} tasks; everything allowed; middle of {ROUNDS} rounds\n");
+    println!("\n## MariaDB; everything allowed; middle of {ROUNDS} rounds\n");
     println!("To flush 8 KiB takes {} us.\n", flush_takes().as_micros());
     println!(
-        "| workload | way | decisions/s | x | calls/req | errors |\n|---|---|---|---|---|---|"
+        "| workload | flush | way | decisions/s | x | calls/req | errors |\n|---|---|---|---|---|---|---|"
     );
     for per_user in [false, true] {
         let named = if per_user { "per_user" } else { "hot_key" };
         if !named.contains(workload) {
             continue;
         }
-        let ways = || {
-            WAYS.iter()
-                .filter(|(.., name)| only.split(',').any(|part| name.contains(part)))
-        };
-        let mut rounds: Vec<Vec<Figures>> = ways().map(|_| Vec::new()).collect();
-        for _ in 0..ROUNDS {
-            for (figures, way) in rounds.iter_mut().zip(ways()) {
-                figures.push(round(&server, *way, per_user));
+        for flush in FLUSHES {
+            let ways: Vec<Way> = WAYS
+                .into_iter()
+                .filter(|way| only.split(',').any(|part| way.name().contains(part)))
+                .collect();
+            let mut rounds: Vec<Vec<Figures>> = ways.iter().map(|_| Vec::new()).collect();
+            for _ in 0..ROUNDS {
+                for (figures, way) in rounds.iter_mut().zip(&ways) {
+                    figures.push(round(&server, *way, flush, per_user));
+                }
             }
-        }
-        let mut first = None;
-        for (mut figures, (.., name)) in rounds.into_iter().zip(ways()) {
-            figures.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
-            let Figures {
-                per_second,
-                calls,
-                errors,
-            } = figures.remove(ROUNDS / 2);
-            let first = *first.get_or_insert(per_second);
-            println!(
-                "| {named} | {name} | {per_second:.0} | {:.1} | {calls:.4} | {errors} |",
-                per_second / first
-            );
+            let medians: Vec<Figures> = rounds.into_iter().map(median).collect();
+            let classic = ways.iter().zip(&medians);
+            let classic = classic.filter(|(way, _)| matches!(way, Way::Classic(_)));
+            let fastest = classic
+                .map(|(_, figures)| figures.per_second)
+                .fold(0.0, f64::max);
+            for (way, figures) in ways.iter().zip(&medians) {
+                let Figures {
+                    per_second,
+                    calls,
+                    errors,
+                } = figures;
+                println!(
+                    "| {named} | {flush} | {} | {per_second:.0} | {:.1} | {calls:.4} | {errors} |",
+                    way.name(),
+                    per_second / fastest
+                );
+            }
         }
     }
 }
 
-fn round(server: &Maria, (way, flush, name): (Way, u8, &str), per_user: bool) -> Figures {
+fn median(mut rounds: Vec<Figures>) -> Figures {
+    rounds.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
+    rounds.swap_remove(ROUNDS / 2)
+}
+
+fn round(server: &Maria, way: Way, flush: u8, per_user: bool) -> Figures {
     server.sql(&format!(
         "SET GLOBAL innodb_flush_log_at_trx_commit = {flush}"
     ));
@@ -132,14 +159,13 @@ fn round(server: &Maria, (way, flush, name): (Way, u8, &str), per_user: bool) ->
     let tally = Arc::new(Tally::default());
     let work = async {
         match way {
-            Way::Classic => classic(&server.url(), per_user, &tally).await,
-            Way::Ours | Way::Leased => {
-                ours(&server.url(), way == Way::Leased, per_user, &tally).await
-            }
+            Way::Classic(size) => classic(&server.url(), size, per_user, &tally).await,
+            Way::Ours(callers) => ours(&server.url(), callers, false, per_user, &tally).await,
+            Way::Leased(callers) => ours(&server.url(), callers, true, per_user, &tally).await,
         }
     };
     let nanos = runtime.expect("a runtime").block_on(work);
-    tally.assert_all_allowed(name);
+    tally.assert_all_allowed(&way.name());
     Figures {
         per_second: 1e9 / nanos,
         calls: Tally::read(&tally.calls) as f64 / Tally::read(&tally.decisions).max(1) as f64,
@@ -147,9 +173,9 @@ fn round(server: &Maria, (way, flush, name): (Way, u8, &str), per_user: bool) ->
     }
 }
 
-async fn classic(url: &str, per_user: bool, tally: &Arc<Tally>) -> f64 {
+async fn classic(url: &str, size: usize, per_user: bool, tally: &Arc<Tally>) -> f64 {
     let mut connections = Vec::new();
-    for _ in 0..TASKS {
+    for _ in 0..size {
         let mut connection = Conn::from_url(url).await.expect("a connection");
         for statement in [
             TABLE,
@@ -164,7 +190,7 @@ async fn classic(url: &str, per_user: bool, tally: &Arc<Tally>) -> f64 {
             .expect("a prepared call");
         connections.push(std::sync::Mutex::new(Some((connection, call))));
     }
-    closed_loop(TASKS, SPAN, tally, |task, end| {
+    closed_loop(size, SPAN, tally, |task, end| {
         let taken = connections[task]
             .lock()
             .expect("no thread panics while it holds the lock")
@@ -196,7 +222,7 @@ async fn classic(url: &str, per_user: bool, tally: &Arc<Tally>) -> f64 {
     .await
 }
 
-async fn ours(url: &str, lease: bool, per_user: bool, tally: &Arc<Tally>) -> f64 {
+async fn ours(url: &str, callers: usize, lease: bool, per_user: bool, tally: &Arc<Tally>) -> f64 {
     let options = MysqlOptions {
         url: url.to_owned(),
         answer_within: Micros::from_secs(2),
@@ -215,5 +241,5 @@ async fn ours(url: &str, lease: bool, per_user: bool, tally: &Arc<Tally>) -> f64
     } else {
         limit(PLENTY, PLENTY)
     };
-    crate::sql_ways::drive(&store, &limit, per_user, tally).await
+    crate::sql_ways::drive(&store, &limit, callers, per_user, tally).await
 }

@@ -322,17 +322,18 @@ async fn ours(url: &str, lease: bool, per_user: bool, tally: &Arc<Tally>) -> f64
     } else {
         limit(PLENTY, PLENTY)
     };
-    drive(&store, &limit, per_user, tally).await
+    drive(&store, &limit, TASKS, per_user, tally).await
 }
 
-/// Asks a store from all tasks; nanoseconds per decision.
+/// Asks a store from so many tasks; nanoseconds per decision.
 pub async fn drive(
     store: &Arc<RemoteStore>,
     limit: &Arc<Limit>,
+    tasks: usize,
     per_user: bool,
     tally: &Arc<Tally>,
 ) -> f64 {
-    let nanos = closed_loop(TASKS, SPAN, tally, |task, end| {
+    let nanos = closed_loop(tasks, SPAN, tally, |task, end| {
         let (store, limit, tally) = (store.clone(), limit.clone(), tally.clone());
         async move {
             let mut turn = 0;

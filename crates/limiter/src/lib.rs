@@ -244,6 +244,16 @@ impl<S: Store + Send + Sync> Limiter<S> {
         Some(self.generation.check_here(claims, found.as_ref(), now))
     }
 
+    /// Refuses a request that was granted and is not forwarded, and gives back what it took. `claims`
+    /// are those of the draw; those that could not pay and are enforced now refuse, and are counted.
+    pub fn refuse(&self, permit: Permit, claims: &[Claim<'_>]) -> Denied {
+        let denied = permit.refuse(claims);
+        for place in denied.refused() {
+            self.generation.counters.refused(&claims[place]);
+        }
+        denied
+    }
+
     /// What the limit at `index` has learnt from its upstream, if its rate follows that upstream.
     pub fn rate_feedback(&self, index: usize) -> Option<&RateFeedback> {
         self.generation.feedback.rate(index)

@@ -11,6 +11,7 @@ mod out;
 use http::{HeaderMap, HeaderName};
 
 use self::described::Described;
+pub use self::out::Prepared;
 use self::out::{Field, Out, Way};
 use tollgate_limit::{Limit, Micros, Standing, Timestamp};
 use tollgate_policy::{Dialect, Reset, Responses};
@@ -62,23 +63,30 @@ impl QuotaFields {
         now: Timestamp,
         writer: &mut Writer,
     ) {
-        if facts.is_empty() || self.dialects.is_empty() {
-            return;
+        self.prepare(facts, refused, retry_after, now, writer)
+            .insert(headers);
+    }
+
+    /// The same headers, for a response that comes later.
+    pub fn prepare(
+        &self,
+        facts: &[Fact<'_>],
+        refused: bool,
+        retry_after: Option<Micros>,
+        now: Timestamp,
+        writer: &mut Writer,
+    ) -> Prepared {
+        let mut prepared = Prepared::default();
+        if !facts.is_empty() {
+            let told = Told {
+                facts,
+                refused,
+                retry_after: retry_after.map(retry_after_secs),
+            };
+            let way = Way::Prepared(&mut prepared, &mut writer.buffer);
+            self.tell(&mut Out { way, written: 0 }, &told, now);
         }
-        make_room(headers);
-        let told = Told {
-            facts,
-            refused,
-            retry_after: retry_after.map(retry_after_secs),
-        };
-        self.tell(
-            &mut Out {
-                way: Way::Table(headers, &mut writer.buffer),
-                written: 0,
-            },
-            &told,
-            now,
-        );
+        prepared
     }
 
     /// Writes the same headers as lines of a head, where [`QuotaFields::annotate`] uses a table.
@@ -133,6 +141,11 @@ impl QuotaFields {
 
     /// `RateLimit-Policy`: every limit of the route.
     fn policies(&self, out: &mut Out<'_>, facts: &[Fact<'_>]) {
+        if let [fact] = facts
+            && let Some(limit) = self.limits.get(fact.limit)
+        {
+            return out.constant(Field::RateLimitPolicy, &limit.policy);
+        }
         out.field(Field::RateLimitPolicy, |value| {
             for (place, limit) in facts
                 .iter()
@@ -140,7 +153,7 @@ impl QuotaFields {
                 .enumerate()
             {
                 element(value, place);
-                value.extend_from_slice(&limit.policy);
+                value.extend_from_slice(limit.policy.as_bytes());
             }
         });
     }

@@ -285,17 +285,16 @@ impl Gateway {
             let rejection = Rejection::Denied(refused);
             return Ok(refuse(context, &rejection, request, statuses));
         }
-        let mut decision = self.draw_descriptors(&snapshot, &mut context).await;
-        if let Decision::Allow(permit) = &decision
-            && plan.quotas_are_used_up(permit.standings())
-        {
-            // Its charges are given back. The second draw is granted only if the quotas were filled
-            // meanwhile.
-            plan = Plan::of(&snapshot.policy, domain, asked, true)?;
-            context.claims_mut().clone_from(&plan.claims);
-            drop(decision);
-            decision = self.draw_descriptors(&snapshot, &mut context).await;
-        }
+        let decision = match self.draw_descriptors(&snapshot, &mut context).await {
+            Decision::Allow(permit) if plan.quotas_are_used_up(permit.standings()) => {
+                // The same claims, of which the quotas refuse.
+                plan = Plan::of(&snapshot.policy, domain, asked, true)?;
+                context.claims_mut().clone_from(&plan.claims);
+                let claims = plan.claims.list(&snapshot.policy);
+                Decision::Deny(snapshot.limiter.refuse(permit, &claims))
+            }
+            other => other,
+        };
         let policy = &snapshot.policy;
         Ok(match decision {
             Decision::Allow(permit) => {

@@ -10,20 +10,20 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 
+use super::engine::Snapshot;
 use super::layer::Shared;
-use super::passage::Passage;
+use super::passage::{Due, Passage, quota_headers};
 use crate::{Decision, Denied, Judged, Look, wait_until};
 use tollgate_limit::Timestamp;
-use tollgate_policy::{Claimed, Identified, IdentityRefusal, Peer};
+use tollgate_policy::{Claimed, Claims, Identified, IdentityRefusal, Peer};
+use tollgate_response::quota_headers::Prepared;
 use tollgate_response::{Form, Problem, Reason, Refusal, challenge};
 use tollgate_store::StoreError;
 
 /// What becomes of a request.
 pub(super) enum Next {
-    /// The service gets it, and no limit applies.
-    Pass,
     /// The service gets it.
-    Admit(Box<Passage>),
+    Admit(Due),
     Refuse(Box<Response<Bytes>>),
     /// Neither is known yet.
     Wait(Work),
@@ -50,22 +50,48 @@ pub(super) struct Verdict {
     at: Timestamp,
 }
 
-/// Decides about a request that has arrived.
+/// Decides about a request that has arrived. Most are admitted at once and charged for good: they
+/// need no [`Passage`].
 pub(super) fn start<B: Body>(shared: &Shared, request: &Request<B>) -> Next {
-    let (engine, snapshot) = (&shared.engine, shared.engine.snapshot());
+    let engine = &shared.engine;
+    let snapshot = engine.current();
     let at = engine.clock.now();
-    let mut passage = Box::new(Passage::new(snapshot, Arc::clone(engine), at, request));
-    match claim(shared, &mut passage, request, false) {
-        Found::NoRoute => Next::Pass,
+    let mut claims = Claims::default();
+    let (route, found) = claim(shared, &snapshot, at, &mut claims, request, false);
+    let passage = |claims| {
+        let (snapshot, engine) = (Arc::clone(&snapshot), Arc::clone(engine));
+        Box::new(Passage::new(snapshot, engine, at, (route, claims), request))
+    };
+    match found {
+        Found::NoRoute => pass(),
         Found::Unreadable => Next::Refuse(refuse(
-            &passage,
+            &passage(claims),
             &Refusal::new(Problem::PATH, "bad_path", Reason::Other),
         )),
-        Found::Claims(Claimed::Complete) if passage.claims.is_empty() => Next::Pass,
-        Found::Claims(Claimed::Complete) => judge(passage, None, None),
-        Found::Claims(Claimed::Refused(refusal)) => judge(passage, Some(refusal), None),
-        Found::Claims(Claimed::Unverified) => Next::Wait(Box::pin(look(passage))),
+        Found::Claims(Claimed::Complete) if claims.is_empty() => pass(),
+        Found::Claims(Claimed::Complete) => {
+            let list = claims.list(&snapshot.policy);
+            let decision = snapshot.limiter.try_check(&list, at);
+            drop(list);
+            match decision {
+                Some(Decision::Allow(permit))
+                    if permit.is_settled() && permit.hold().0 == 0 && !snapshot.follows =>
+                {
+                    let judged = Judged::Permitted(permit);
+                    let headers = quota_headers(&snapshot, &claims, &judged, at);
+                    Next::Admit(Due::Headers(headers))
+                }
+                decision => decided(passage(claims), decision, None, None),
+            }
+        }
+        Found::Claims(Claimed::Refused(refusal)) => judge(passage(claims), Some(refusal), None),
+        Found::Claims(Claimed::Unverified) => Next::Wait(Box::pin(look(passage(claims)))),
     }
+}
+
+/// The service gets a request to which no limit applies.
+fn pass() -> Next {
+    Next::Admit(Due::Headers(Prepared::default()))
 }
 
 /// Goes on with a request that had to wait.
@@ -73,7 +99,13 @@ pub(super) fn resume<B: Body>(shared: &Shared, request: &Request<B>, done: Done)
     match done {
         Done::Looked(passage, Err(denied)) => denial(passage, denied),
         Done::Looked(mut passage, Ok(error)) => {
-            match claim(shared, &mut passage, request, true) {
+            let Passage {
+                snapshot,
+                at,
+                claims,
+                ..
+            } = &mut *passage;
+            match claim(shared, snapshot, *at, claims, request, true).1 {
                 Found::Claims(Claimed::Refused(refusal)) => judge(passage, Some(refusal), error),
                 // The same request had a route before.
                 _ => judge(passage, None, error),
@@ -93,20 +125,16 @@ enum Found {
     Claims(Claimed),
 }
 
-/// Finds the claims of a request. `verify`: its signature is verified, and the claims replaced.
+/// Finds the route and the claims of a request. `verify`: its signature is verified, and the claims
+/// replaced.
 fn claim<B: Body>(
     shared: &Shared,
-    passage: &mut Passage,
+    snapshot: &Snapshot,
+    at: Timestamp,
+    claims: &mut Claims,
     request: &Request<B>,
     verify: bool,
-) -> Found {
-    let Passage {
-        snapshot,
-        at,
-        route,
-        claims,
-        ..
-    } = passage;
+) -> (usize, Found) {
     let policy = &snapshot.policy;
     let extensions = request.extensions();
     let peer = Peer {
@@ -122,7 +150,7 @@ fn claim<B: Body>(
     let subject = (shared.subject)(extensions);
     let unread;
     let Ok(mut described) = policy.describe(None, method, uri, headers, peer, subject) else {
-        return Found::Unreadable;
+        return (0, Found::Unreadable);
     };
     let body = request.body();
     let length = if body.is_end_stream() {
@@ -135,7 +163,7 @@ fn claim<B: Body>(
     let matched = if asked.is_empty() || body.is_end_stream() {
         found.matched
     } else if asked.routes() {
-        return Found::Unreadable;
+        return (0, Found::Unreadable);
     } else {
         // The body belongs to the service: what it says is not known here, and costs the most.
         drop(found);
@@ -144,20 +172,20 @@ fn claim<B: Body>(
         policy.route(&described)
     };
     let Some(matched) = matched else {
-        return Found::NoRoute;
+        return (0, Found::NoRoute);
     };
-    *route = matched.route;
     let mut who = Identified::default();
     let into = (&mut who, claims);
     let now = at.as_micros() / 1_000_000;
-    Found::Claims(if verify {
+    let claimed = if verify {
         match policy.claim_verified(into, &matched, &described, length, now) {
             Ok(()) => Claimed::Complete,
             Err(refusal) => Claimed::Refused(refusal),
         }
     } else {
         policy.claim(into, &matched, &described, length, now)
-    })
+    };
+    (matched.route, Found::Claims(claimed))
 }
 
 /// Looks at the limits that need no signature, without charging.
@@ -185,11 +213,21 @@ fn judge(
     refusal: Option<IdentityRefusal>,
     error: Option<StoreError>,
 ) -> Next {
-    let at = passage.at;
     let decision = {
         let claims = passage.claims.list(&passage.snapshot.policy);
-        passage.snapshot.limiter.try_check(&claims, at)
+        passage.snapshot.limiter.try_check(&claims, passage.at)
     };
+    decided(passage, decision, refusal, error)
+}
+
+/// Goes on with a decision; `None`: the shared store must be asked.
+fn decided(
+    passage: Box<Passage>,
+    decision: Option<Decision>,
+    refusal: Option<IdentityRefusal>,
+    error: Option<StoreError>,
+) -> Next {
+    let at = passage.at;
     match decision {
         Some(decision) => judged(passage, decision, Verdict { refusal, at }),
         None => Next::Wait(Box::pin(ask(passage, refusal, error))),
@@ -240,7 +278,7 @@ fn admit(mut passage: Box<Passage>, refusal: Option<IdentityRefusal>) -> Next {
         Some(refusal) => unidentified(passage, &refusal),
         None => {
             passage.owe();
-            Next::Admit(passage)
+            Next::Admit(Due::Settlement(passage))
         }
     }
 }

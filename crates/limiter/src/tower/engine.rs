@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
 use super::{Agreement, Builder, Count, Error};
@@ -80,6 +80,11 @@ impl Engine {
 
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         self.current.load_full()
+    }
+
+    /// The same, for a moment.
+    pub(super) fn current(&self) -> Guard<Arc<Snapshot>> {
+        self.current.load()
     }
 
     /// The id of the next decision.

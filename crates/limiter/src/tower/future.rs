@@ -15,7 +15,7 @@ use pin_project_lite::pin_project;
 use super::ResponseBody;
 use super::admit::{Next, Work, resume};
 use super::layer::Shared;
-use super::passage::{Passage, keep_readable};
+use super::passage::Due;
 
 pin_project! {
     /// The response of a limited service: the service's own, or a refusal.
@@ -44,7 +44,7 @@ pin_project! {
         Serving {
             #[pin]
             response: S::Future,
-            passage: Option<Box<Passage>>,
+            due: Option<Due>,
         },
         Refused {
             response: Option<Box<Response<Bytes>>>,
@@ -53,9 +53,11 @@ pin_project! {
 }
 
 impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
-    pub(super) fn serving(response: S::Future, passage: Option<Box<Passage>>) -> Self {
-        let state = State::Serving { response, passage };
-        Self { state }
+    pub(super) fn serving(response: S::Future, due: Due) -> Self {
+        let due = Some(due);
+        Self {
+            state: State::Serving { response, due },
+        }
     }
 
     pub(super) fn refused(response: Box<Response<Bytes>>) -> Self {
@@ -89,12 +91,9 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProjection::Serving { response, passage } => {
+                StateProjection::Serving { response, due } => {
                     let mut response = ready!(response.poll(context))?;
-                    let passage = match passage.take() {
-                        Some(passage) => passage.respond(&mut response),
-                        None => None,
-                    };
+                    let passage = due.take().expect(AFTER_END).respond(&mut response);
                     let response = response.map(|body| ResponseBody::new(body, passage));
                     return Poll::Ready(Ok(response));
                 }
@@ -117,18 +116,12 @@ where
                         Next::Refuse(response) => State::Refused {
                             response: Some(response),
                         },
-                        admitted => {
+                        Next::Admit(due) => {
                             let (mut service, mut request) = waiting.take().expect(AFTER_END);
-                            let passage = match admitted {
-                                Next::Admit(passage) => Some(passage),
-                                _ => None,
-                            };
-                            if let Some(passage) = &passage {
-                                keep_readable(passage, &mut request);
-                            }
+                            due.keep_readable(&mut request);
                             State::Serving {
                                 response: service.call(request),
-                                passage,
+                                due: Some(due),
                             }
                         }
                     }

@@ -14,7 +14,6 @@ use http_body::Body;
 
 use super::admit::{Next, start};
 use super::engine::{Engine, Source};
-use super::passage::keep_readable;
 use super::{Builder, Error, Handle, ResponseBody, ResponseFuture};
 use tollgate_store::clock::Clock;
 
@@ -192,10 +191,9 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> ResponseFuture<S, B> {
         match start(&self.shared, &request) {
-            Next::Pass => ResponseFuture::serving(self.inner.call(request), None),
-            Next::Admit(passage) => {
-                keep_readable(&passage, &mut request);
-                ResponseFuture::serving(self.inner.call(request), Some(passage))
+            Next::Admit(due) => {
+                due.keep_readable(&mut request);
+                ResponseFuture::serving(self.inner.call(request), due)
             }
             Next::Refuse(response) => {
                 // The readiness that this service has reserved is given up.

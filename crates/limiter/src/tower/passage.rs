@@ -12,7 +12,7 @@ use crate::{Cause, Judged};
 use tollgate_limit::Timestamp;
 use tollgate_policy::Claims;
 use tollgate_response::Asked;
-use tollgate_response::quota_headers::Writer;
+use tollgate_response::quota_headers::{Prepared, Writer};
 
 /// A request and what the limits decided about it. When it is dropped, the charges are settled as
 /// far as the response is known.
@@ -32,6 +32,55 @@ pub(super) struct Passage {
     whole: bool,
 }
 
+/// What is left to be done for an admitted request when its response comes.
+pub(super) enum Due {
+    /// Its charges are final: only the quota headers.
+    Headers(Prepared),
+    /// The response can correct a charge, or tells what a limit learns from.
+    Settlement(Box<Passage>),
+}
+
+impl Due {
+    /// Removes request headers that could make the response omit its cost.
+    pub(super) fn keep_readable<B>(&self, request: &mut Request<B>) {
+        if let Self::Settlement(passage) = self
+            && passage.owed.reads_body()
+        {
+            let method: Method = request.method().clone();
+            settle::want_readable(&method, request.headers_mut());
+        }
+    }
+
+    /// Completes the head of the service's response. Returns the passage if the body matters.
+    pub(super) fn respond<R>(self, response: &mut Response<R>) -> Option<Box<Passage>> {
+        match self {
+            Self::Headers(headers) => {
+                headers.insert(response.headers_mut());
+                None
+            }
+            Self::Settlement(passage) => passage.respond(response),
+        }
+    }
+}
+
+/// The quota headers for a decision at `at`.
+pub(super) fn quota_headers(
+    snapshot: &Snapshot,
+    claims: &Claims,
+    judged: &Judged,
+    at: Timestamp,
+) -> Prepared {
+    if snapshot.quota.is_silent() {
+        return Prepared::default();
+    }
+    let facts = judged.facts(claims, &snapshot.policy.limits);
+    let (refuses, retry_after) = (judged.refuses(), judged.retry_after());
+    WRITER.with_borrow_mut(|writer| {
+        let quota = &snapshot.quota;
+        quota.prepare(&facts, refuses, retry_after, at, writer)
+    })
+}
+
 thread_local! {
     /// The buffer in which quota headers are written before they are copied into a response.
     static WRITER: RefCell<Writer> = RefCell::default();
@@ -42,14 +91,15 @@ impl Passage {
         snapshot: Arc<Snapshot>,
         engine: Arc<Engine>,
         at: Timestamp,
+        (route, claims): (usize, Claims),
         request: &Request<B>,
     ) -> Self {
         Self {
             snapshot,
             engine,
             at,
-            route: 0,
-            claims: Claims::default(),
+            route,
+            claims,
             judged: Judged::Not,
             asked: Asked::of(request, true, false),
             owed: Owed::default(),
@@ -111,16 +161,7 @@ impl Passage {
 
     /// Adds the quota headers.
     pub(super) fn annotate(&self, headers: &mut HeaderMap) {
-        if self.snapshot.quota.is_silent() {
-            return;
-        }
-        let limits = &self.snapshot.policy.limits;
-        let facts = self.judged.facts(&self.claims, limits);
-        let (refuses, retry_after) = (self.judged.refuses(), self.judged.retry_after());
-        WRITER.with_borrow_mut(|writer| {
-            let quota = &self.snapshot.quota;
-            quota.annotate(headers, &facts, refuses, retry_after, self.at, writer);
-        });
+        quota_headers(&self.snapshot, &self.claims, &self.judged, self.at).insert(headers);
     }
 
     /// Records a piece of the body.
@@ -133,11 +174,6 @@ impl Passage {
     pub(super) fn end(mut self: Box<Self>) {
         self.whole = true;
     }
-
-    /// Whether a limit reads the response's body.
-    pub(super) fn reads_body(&self) -> bool {
-        self.owed.reads_body()
-    }
 }
 
 impl Drop for Passage {
@@ -145,13 +181,5 @@ impl Drop for Passage {
         if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
             std::mem::take(&mut self.owed).on_end(permit, self.sent, self.whole);
         }
-    }
-}
-
-/// Removes request headers that could make the response omit its cost.
-pub(super) fn keep_readable<B>(passage: &Passage, request: &mut Request<B>) {
-    if passage.reads_body() {
-        let method: Method = request.method().clone();
-        settle::want_readable(&method, request.headers_mut());
     }
 }

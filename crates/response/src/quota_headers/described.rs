@@ -1,5 +1,7 @@
 //! The constant parts of a limit's quota headers, written when the file is read.
 
+use http::HeaderValue;
+
 use super::number;
 use tollgate_limit::{Algorithm, Limit};
 
@@ -9,7 +11,7 @@ pub(super) struct Described {
     /// `"name"`, a structured-field string.
     pub(super) name: Box<[u8]>,
     /// `"name";q=100;w=60`
-    pub(super) policy: Box<[u8]>,
+    pub(super) policy: HeaderValue,
     /// `100;w=60`
     pub(super) legacy_policy: Box<[u8]>,
     /// The units of the quota.
@@ -50,11 +52,11 @@ impl Described {
                 number(value, window);
             }
         }
-        let (policy, legacy_policy) = (policy.into(), legacy_policy.into());
         Self {
             name,
-            policy,
-            legacy_policy,
+            // Printable ASCII, so it is a value.
+            policy: HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("")),
+            legacy_policy: legacy_policy.into(),
             quota,
             concurrent,
         }

@@ -1,8 +1,26 @@
-//! The output of quota headers: a header table, or header lines.
+//! The output of quota headers: values for a header table, or header lines.
 
 use http::{HeaderMap, HeaderValue};
+use smallvec::SmallVec;
 
-use super::OURS;
+use super::{OURS, make_room};
+
+/// Quota headers that are written and not yet in a response.
+#[derive(Debug, Default)]
+pub struct Prepared(SmallVec<[(Field, HeaderValue); 2]>);
+
+impl Prepared {
+    /// Puts them into the head of a response, where they replace an upstream's.
+    pub fn insert(self, headers: &mut HeaderMap) {
+        if self.0.is_empty() {
+            return;
+        }
+        make_room(headers);
+        for (field, value) in self.0 {
+            headers.insert(OURS[field as usize].clone(), value);
+        }
+    }
+}
 
 /// The output for headers, each written once: the value of an earlier dialect stays.
 pub(super) struct Out<'o> {
@@ -12,8 +30,8 @@ pub(super) struct Out<'o> {
 }
 
 pub(super) enum Way<'o> {
-    /// A table, with a buffer for values.
-    Table(&'o mut HeaderMap, &'o mut Vec<u8>),
+    /// Values for a table, with a buffer in which each is written.
+    Prepared(&'o mut Prepared, &'o mut Vec<u8>),
     /// The end of a head.
     Lines(&'o mut Vec<u8>),
 }
@@ -27,14 +45,14 @@ impl Out<'_> {
             return;
         }
         match &mut self.way {
-            Way::Table(headers, buffer) => {
+            Way::Prepared(prepared, buffer) => {
                 buffer.clear();
                 write(buffer);
                 if buffer.is_empty() {
                     return;
                 }
                 if let Ok(value) = HeaderValue::from_bytes(buffer) {
-                    headers.insert(OURS[field as usize].clone(), value);
+                    prepared.0.push((field, value));
                 }
             }
             Way::Lines(out) => {
@@ -51,10 +69,23 @@ impl Out<'_> {
         }
         self.written |= bit;
     }
+
+    /// Adds a header whose value is constant.
+    #[inline]
+    pub(super) fn constant(&mut self, field: Field, value: &HeaderValue) {
+        let bit = 1 << field as u8;
+        match &mut self.way {
+            Way::Prepared(prepared, _) if self.written & bit == 0 => {
+                prepared.0.push((field, value.clone()));
+                self.written |= bit;
+            }
+            _ => self.field(field, |out| out.extend_from_slice(value.as_bytes())),
+        }
+    }
 }
 
 /// The headers that we write, in the order of [`OURS`].
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Field {
     RateLimit,
     RateLimitPolicy,
