@@ -323,7 +323,23 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
         Ok((!values.is_empty()).then_some(values))
     }
 
+    /// The value of one source in its one spelling.
     fn value(
+        self,
+        identity: &'e Identity,
+        source: &Source,
+        token: &mut Option<Arc<VerifiedClaims>>,
+    ) -> Result<Option<Cow<'e, [u8]>>, IdentityReason> {
+        let value = self.stated_value(identity, source, token)?;
+        match value {
+            Some(value) if source.is_unverified() => {
+                source::one_spelling(value).map_err(|Ambiguous| IdentityReason::Ambiguous)
+            }
+            value => Ok(value),
+        }
+    }
+
+    fn stated_value(
         self,
         identity: &'e Identity,
         source: &Source,

@@ -203,6 +203,24 @@ pub(super) fn credentials<'r>(
     )
 }
 
+/// A value as it is a key: without blanks around it, which servers and headers drop. A control
+/// character is ambiguous, because a placeholder cannot pass it on: two keys would be one for the
+/// upstream.
+pub(super) fn one_spelling(value: Cow<'_, [u8]>) -> Result<Option<Cow<'_, [u8]>>, Ambiguous> {
+    let is_cut = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
+    if value.iter().any(is_cut) {
+        return Err(Ambiguous);
+    }
+    let trimmed = value.trim_ascii();
+    let same = trimmed.len() == value.len();
+    Ok(match value {
+        _ if trimmed.is_empty() => None,
+        value if same => Some(value),
+        Cow::Borrowed(value) => Some(Cow::Borrowed(value.trim_ascii())),
+        Cow::Owned(value) => Some(Cow::Owned(value.trim_ascii().to_vec())),
+    })
+}
+
 /// The user of `Authorization: Basic` (RFC 7617): bytes before the first colon.
 pub(super) fn basic_user(request: &Descriptor<'_>) -> Result<Option<Vec<u8>>, Ambiguous> {
     let Some(encoded) = credentials(request, "basic")? else {

@@ -186,3 +186,21 @@ fn a_source_says_itself_back() {
         assert_eq!(text.get(error.at.clone()), Some(wrong), "{text}: {error}");
     }
 }
+
+#[test]
+fn source_value_has_one_spelling_as_a_key() {
+    let spelt = |value: &'static str| text(one_spelling(Cow::Borrowed(value.as_bytes())));
+    for (value, key) in [
+        ("acme", "acme"),
+        (" acme\t", "acme"),
+        ("a\tb", "a\tb"),
+        ("ac\u{1}me", "(ambiguous)"),
+        ("acme\r\n", "(ambiguous)"),
+        ("a\u{7f}", "(ambiguous)"),
+    ] {
+        assert_eq!(spelt(value), key, "{value:?}");
+        let owned = one_spelling(Cow::Owned(value.as_bytes().to_vec()));
+        assert_eq!(text(owned), key, "{value:?}");
+    }
+    assert!(matches!(one_spelling(Cow::Borrowed(b" \t ")), Ok(None)));
+}

@@ -69,6 +69,13 @@ fn one(
             .iter()
             .find(|limit| *rules[limit.rule].name == *text.as_str())
         {
+            Some(limit) if rules[limit.rule].live.penalty.is_some() => {
+                let title = format!("limit `{}` has a penalty", text.as_str());
+                let label = "a request that passes on is not refused, and would count towards it";
+                context.error(title, text.place, label).help(
+                    "a limit of the last target, which refuses, can have the penalty instead",
+                );
+            }
             Some(limit) => instead_of.push(limit.rule),
             None => context.unknown(
                 "limit of the target before",
