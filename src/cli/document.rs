@@ -177,6 +177,16 @@ struct Explained<'e> {
     exempt: bool,
     tier: Option<&'e str>,
     limits: Vec<Limited<'e>>,
+    /// The upstreams that take what limits refuse, in their order.
+    over_limit: Vec<Over<'e>>,
+}
+
+/// An upstream that takes what limits before it refuse.
+#[derive(Debug, Serialize)]
+struct Over<'e> {
+    upstream: &'e str,
+    instead_of: Vec<&'e str>,
+    limits: Vec<Limited<'e>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -262,6 +272,21 @@ pub(super) fn explained(policy: &Policy, told: &Explanation, known: &Known) -> S
             .limits
             .iter()
             .map(|story| limited(policy, story, known))
+            .collect(),
+        over_limit: told
+            .taken
+            .iter()
+            .flat_map(|(index, _)| &policy.routes[*index].over_limit)
+            .zip(&told.over_limit)
+            .map(|(over, stories)| Over {
+                upstream: &policy.upstreams[over.upstream].name,
+                instead_of: (over.instead_of.iter())
+                    .map(|rule| &*policy.rules[*rule].name)
+                    .collect(),
+                limits: (stories.iter())
+                    .map(|story| limited(policy, story, known))
+                    .collect(),
+            })
             .collect(),
     })
 }

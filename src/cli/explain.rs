@@ -17,7 +17,7 @@ use tollgate_config::Unset;
 use tollgate_limit::printable::printable;
 use tollgate_policy::claims::body_length;
 use tollgate_policy::explain::{Explanation, IdentityStory, LimitStory, RouteFate};
-use tollgate_policy::{BodyFacts, BodyFlaw, BodyReading, Descriptor, Peer, Policy};
+use tollgate_policy::{Peer, Policy};
 use tollgate_store::clock::Clock;
 use tollgate_telemetry::access::KeyNames;
 
@@ -129,7 +129,11 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
             return BAD;
         }
     };
-    let facts = match facts(policy, &described, args.body.as_deref()) {
+    let body = args.body.as_deref().map(str::as_bytes);
+    let facts = match body
+        .map(|body| policy.read_body(&described, body))
+        .transpose()
+    {
         Ok(facts) => facts,
         Err(flaw) => {
             tell!("tollgate explain: answered {}: {flaw}", flaw.status());
@@ -156,26 +160,6 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
     } else {
         printed
     }
-}
-
-/// What `body` says, as far as the request's route and limits ask for it.
-fn facts(
-    policy: &Policy,
-    described: &Descriptor<'_>,
-    body: Option<&str>,
-) -> Result<Option<BodyFacts>, BodyFlaw> {
-    let Some(body) = body else {
-        return Ok(None);
-    };
-    let length = body.len() as u64;
-    let asked = policy.asked(&policy.find_route(described));
-    let reading = BodyReading::new(&policy.wanted, asked, policy.body, described.headers)?;
-    let unread = || BodyFacts::unread(&policy.wanted, Some(length));
-    let Some(mut reading) = reading.filter(|_| body.len() <= policy.body.most) else {
-        return Ok(Some(unread()));
-    };
-    reading.feed(body.as_bytes())?;
-    reading.finish().map(Some)
 }
 
 /// The text output.
@@ -347,12 +331,16 @@ fn limit(to: &mut String, policy: &Policy, story: &LimitStory, known: &Known) ->
         "; its refusals only count"
     };
     let units = if story.cost == 1 { "unit" } else { "units" };
+    let prices = policy.rules[story.rule].prices.as_ref();
+    let money = prices.map_or_else(String::new, |its| {
+        format!(" ({})", its.prices.words(story.cost))
+    });
     let named = known
         .name(story)
         .map_or_else(String::new, |name| format!(" ({name} in logs)"));
     writeln!(
         to,
-        "           {} {units} from bucket {}{named}{counted}",
+        "           {} {units}{money} from bucket {}{named}{counted}",
         story.cost,
         key(&story.key)
     )?;

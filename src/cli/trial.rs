@@ -10,7 +10,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use http::StatusCode;
-use http::header::{HOST, HeaderMap, HeaderValue};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 
 use tollgate_config::settings::{Sent, TestCase};
 use tollgate_limit::{Claim, Micros};
@@ -18,7 +18,7 @@ use tollgate_limiter::settle::Owed;
 use tollgate_limiter::{Cause, Decision, Denied};
 use tollgate_policy::claims::body_length;
 use tollgate_policy::route::Target;
-use tollgate_policy::{Claims, Identified, Peer, Policy};
+use tollgate_policy::{BodyFacts, Claims, Identified, Peer, Policy, sent as sent_body};
 use tollgate_replay::{Response, Simulation};
 
 /// The result of a test.
@@ -127,10 +127,24 @@ fn one(
         tls: false,
         unnamed: false,
     };
-    let Ok(described) = policy.describe(None, &sent.method, &sent.uri, &headers, peer, None) else {
+    let Ok(mut described) = policy.describe(None, &sent.method, &sent.uri, &headers, peer, None)
+    else {
         tally.status = Some(400);
         return Ok(());
     };
+    let facts = match &test.body {
+        Some(body) => match policy.read_body(&described, body.as_bytes()) {
+            Ok(facts) => Some(facts),
+            Err(flaw) => {
+                tally.status = Some(flaw.status());
+                return Ok(());
+            }
+        },
+        // A length stands for a body of which nothing is known.
+        None => (body_length(&headers) == Some(0)).then(|| BodyFacts::none(&policy.wanted)),
+    };
+    described.body = facts.as_ref();
+    let body = sent_body(&described, body_length(&headers));
     let Some(matched) = policy.route(&described) else {
         let other_methods = !policy.other_methods(&described).is_empty();
         tally.status = Some(match (policy.is_unlisted(&described), other_methods) {
@@ -162,7 +176,10 @@ fn one(
             unidentified = Some(status).filter(|_| policy.preflight(&described).is_none());
         }
     }
-    let mut claims = policy.claims(&matched, &who, &headers, body_length(&headers));
+    let mut claims = policy.claims(&matched, &who, &headers, body);
+    if claims.refuses_model() {
+        unidentified = unidentified.or(Some(StatusCode::BAD_REQUEST));
+    }
     if let Some(status) = unidentified {
         claims.retain_counting(policy, status);
     }
@@ -178,21 +195,22 @@ fn one(
             }
         };
         let next = route.over_limit.get(target);
-        let passes =
-            unidentified.is_none() && next.is_some_and(|over| denied.passes_on(&claims, over));
+        let passed_on = next
+            .filter(|over| unidentified.is_none() && denied.passes_on(&claims, over))
+            .map(|_| policy.claims_of_target(target + 1, &matched, &who, &headers, body))
+            .filter(|claims| !claims.refuses_model());
         let known = soonest.as_ref();
         if known.is_none_or(|(_, known)| denied.ends_before(known)) {
             soonest = Some((claims.clone(), denied));
         }
-        if !passes {
+        let Some(passed_on) = passed_on else {
             if let Some((claims, denied)) = soonest {
                 tally.refuse(policy, &claims, &denied);
             }
             return Ok(());
-        }
+        };
         target += 1;
-        let body = body_length(&headers);
-        claims = policy.claims_of_target(target, &matched, &who, &headers, body);
+        claims = passed_on;
     };
     if let Some(status) = unidentified {
         // The charge stays.
@@ -261,6 +279,11 @@ fn headers(test: &TestCase, sent: &Sent) -> Result<HeaderMap, String> {
     );
     for (name, value) in &test.headers {
         headers.append(name, value.clone());
+    }
+    if let Some(body) = &test.body {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        let json = HeaderValue::from_static("application/json");
+        headers.entry(CONTENT_TYPE).or_insert(json);
     }
     Ok(headers)
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::decisions::{check, gateway as deciding};
 use crate::harness::llm::{End, Tokens};
-use crate::harness::{Connection, Gateway, Llm, Upstream, eventually};
+use crate::harness::{Connection, Gateway, Llm, Reply, Upstream, eventually};
 use crate::permits::{headers, post};
 
 /// Prices of 1 and 2, and of 10 and 30, for a token of input and of output; unknown models cost the low ones.
@@ -117,4 +117,107 @@ fn prices_model_that_the_next_target_refuses_does_not_pass_on() {
     assert_eq!(chat(&gateway, "", other), 429);
     assert_eq!(chat(&gateway, "", r#"{"model":"small"}"#), 200);
     assert_eq!(upstream.seen().len(), 2);
+}
+
+#[test]
+fn prices_test_of_the_file_sends_a_body_and_explain_says_its_money() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = |file: &str, words: &[&str]| {
+        std::fs::write(folder.path().join("gateway.toml"), file).expect("written");
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let output = command.current_dir(folder.path()).args(words).output();
+        let output = output.expect("it runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    // 43 bytes and 500 tokens of output at the prices of `large` are 15430 units.
+    let body = r#"{"model":"large","max_tokens":500,"user":1}"#;
+    let file = |length: usize, expect: &str| {
+        let budget = budget("0.031 USD").replace("unknown_model = \"small\"\n", "");
+        format!(
+            "{budget}[limits.cheap]\nrate = \"1/day\"\nalgorithm = \"fixed_window\"\nper = \"everyone\"\n\
+             [[routes]]\nmatch = \"POST /\"\nupstream = \"http://127.0.0.1:1\"\nlimits = [\"budget\"]\n\
+             over_limit = {{ instead_of = \"budget\", upstream = \"http://127.0.0.1:2\", limits = [\"cheap\"] }}\n\
+             [[tests]]\nsend = \"4 x POST /\"\nbody = '{}'\nexpect = {expect}\n",
+            &body[..length]
+        )
+    };
+    let whole = body.len();
+    let told = run(
+        &file(whole, "{ allowed = 3, refused = 1, over_limit = 1 }"),
+        &["check"],
+    );
+    assert!(told.contains("1 test passed, 0 failed"), "{told}");
+    let told = run(&file(whole, "{ allowed = 4, refused = 0 }"), &["check"]);
+    assert!(told.contains("expected 4, got 3"), "{told}");
+    let told = run(
+        &file(whole - 1, "{ allowed = 0, refused = 0, status = 400 }"),
+        &["check"],
+    );
+    assert!(told.contains("1 test passed, 0 failed"), "not JSON: {told}");
+
+    let explained = [
+        "explain",
+        "POST /",
+        "-H",
+        "content-type: application/json",
+        "--body",
+        body,
+    ];
+    let told = run(&file(whole, "{ allowed = 3 }"), &explained);
+    assert!(told.contains("15430 units (0.01543 USD)"), "{told}");
+    let json = [&explained[..], &["--format", "json"]].concat();
+    let told: serde_json::Value =
+        serde_json::from_str(&run(&file(whole, "{ allowed = 3 }"), &json)).expect("JSON");
+    assert_eq!(told["limits"][0]["cost"], 15430, "{told}");
+    let over = &told["over_limit"][0];
+    assert_eq!(over["instead_of"], json!(["budget"]), "{told}");
+    assert_eq!(over["limits"][0]["limit"], "cheap", "{told}");
+    let other = body.replace("large", "other");
+    let told = run(
+        &file(whole, "{ allowed = 3 }"),
+        &["explain", "POST /", "--body", &other],
+    );
+    assert!(told.contains("answered 400"), "{told}");
+}
+
+#[test]
+fn prices_response_that_names_a_dearer_model_costs_the_dearer_price() {
+    let usage = r#""usage":{"prompt_tokens":100,"completion_tokens":10}"#;
+    let body = r#"{"model":"small","max_tokens":50,"x":1}"#;
+    let reserved = body.len() as u64 + 50 * 2;
+    for (response, cost) in [
+        (format!(r#"{{"model":"small-2024",{usage}}}"#), 120),
+        (format!(r#"{{"model":"other",{usage}}}"#), 120),
+        (format!(r#"{{"model":"LARGE",{usage}}}"#), 1300),
+        // What it used is not known: what was reserved, at the other price.
+        (r#"{"model":"large"}"#.to_owned(), reserved * 15),
+    ] {
+        let said = response.clone();
+        let upstream = Upstream::start(move |_| {
+            Reply::new(200, &[("content-type", "application/json")], &said)
+        });
+        let gateway = Gateway::start(&format!(
+            "{}[[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"budget\"]\n",
+            budget("1 USD"),
+            upstream.url()
+        ));
+        assert_eq!(chat(&gateway, "", body), 200);
+        let mut sent = 0;
+        eventually("each is settled at its cost", || {
+            sent += 1;
+            let mut connection: Connection = gateway.connect();
+            connection.send(format!(
+                "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            ));
+            let answer = connection.answer("POST");
+            let left = answer.header("ratelimit").expect("quota").to_owned();
+            let left: u64 = left
+                .split("r=")
+                .nth(1)
+                .and_then(|rest| rest.split(';').next()?.parse().ok())
+                .expect("a number");
+            1_000_000 - reserved - left == sent * cost
+        });
+    }
 }

@@ -159,6 +159,8 @@ pub struct TestCase {
     pub start: Timestamp,
     /// Headers of the requests.
     pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// The body of each of them.
+    pub body: Option<String>,
     /// The expected results.
     pub expect: Expect,
 }

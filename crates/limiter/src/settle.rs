@@ -50,6 +50,8 @@ struct Charge {
     reading: Reading,
     /// The prices of a limit that counts money, and the place of the model's; `None`: the dearest.
     prices: Option<(Arc<Prices>, Option<PriceIndex>)>,
+    /// The prices of other models that the response names: it costs the dearest.
+    named: Vec<PriceIndex>,
     /// Whether the response is of a kind that states its cost; an error seldom does.
     priced: bool,
     /// The permission to charge less than the estimate, once the response is there.
@@ -88,6 +90,7 @@ impl Owed {
                 refund_on: rule.refund_on.as_slice().into(),
                 settle: rule.settle.clone(),
                 prices: (rule.prices.as_ref()).map(|its| (Arc::clone(&its.prices), None)),
+                named: Vec::new(),
                 reading: Reading::BrokenOff,
                 priced: false,
                 credit: None,
@@ -238,7 +241,8 @@ impl Charge {
                 match (plain, kind) {
                     (true, Some(carrier)) => {
                         let (paths, ends) = (usage.paths(), usage.last_events());
-                        Reading::Field(Box::new(FieldScanner::new(carrier, paths, ends)))
+                        let scanner = FieldScanner::new(carrier, paths, ends);
+                        Reading::Field(Box::new(scanner.with_texts(usage.models())))
                     }
                     _ => Reading::Missing,
                 }
@@ -255,7 +259,10 @@ impl Charge {
             Reading::Field(scanner) => {
                 streamed = scanner.is_stream();
                 let done = scanner.is_done();
-                let told = settle.stated(&scanner.finish(), self.prices.as_ref());
+                if let Some((prices, model)) = &self.prices {
+                    self.named = prices.named_by_response(*model, scanner.texts());
+                }
+                let told = self.stated(settle, &scanner.finish());
                 // What an unfinished stream has stated is less than the cost.
                 if streamed && !done && settle.ends_streams() {
                     self.credit = None;
@@ -269,6 +276,7 @@ impl Charge {
             (told, false) => {
                 self.credit = None;
                 let charged = permit.charged(&self.name).unwrap_or(0);
+                let charged = self.raised(settle, charged);
                 let least = settle.broken_off(bytes, charged);
                 self.count_over(permit, settle, told.unwrap_or(0));
                 let cost = told.map_or(least, |told| told.max(least));
@@ -276,6 +284,31 @@ impl Charge {
             }
             (None, true) if self.priced => self.untold(permit, settle, streamed),
             (None, true) => {}
+        }
+    }
+
+    /// The cost that a response states by these numbers: at the price of the model that the request
+    /// asks for, or of one that the response names if that is dearer.
+    fn stated(&self, settle: &Settle, numbers: &[Option<u64>]) -> Option<u64> {
+        let asked = settle.stated(numbers, self.prices.as_ref());
+        let Some((prices, _)) = &self.prices else {
+            return asked;
+        };
+        let named = self.named.iter().map(|place| {
+            let its = (Arc::clone(prices), Some(*place));
+            settle.stated(numbers, Some(&its))
+        });
+        named.fold(asked, Option::max)
+    }
+
+    /// What was reserved, as much as it would be for the dearest model that the response names: a
+    /// caller may ask for it by the name of a cheaper one.
+    fn raised(&self, settle: &Settle, reserved: u64) -> u64 {
+        match &self.prices {
+            Some((prices, asked)) if settle.estimate.is_none() => {
+                prices.raised(reserved, *asked, &self.named)
+            }
+            _ => reserved,
         }
     }
 
@@ -314,7 +347,15 @@ impl Charge {
         if settle.untold_costs_most {
             let charged = permit.charged(limit).unwrap_or(0);
             self.correct(permit, settle.most_after(charged));
-        } else if permit.unsettled(limit) {
+        } else {
+            let charged = permit.charged(limit).unwrap_or(0);
+            let raised = self.raised(settle, charged);
+            if raised > charged {
+                self.correct(permit, raised);
+            }
+            if !permit.unsettled(limit) {
+                return;
+            }
             let charged = permit.charged(limit);
             let kept = match settle.estimate {
                 Some(_) => "the estimate",
@@ -339,7 +380,7 @@ impl Charge {
         let Some(reserved) = permit.charged(limit) else {
             return;
         };
-        let actual = told.min(settle.most_after(reserved));
+        let actual = told.min(settle.most_after(self.raised(settle, reserved)));
         permit.settled(limit, actual);
         self.count_over(permit, settle, told);
         self.correct(permit, actual);

@@ -11,6 +11,7 @@ use super::body::BodyFacts;
 use super::identity::{Caller, Evidence, IdentityRefusal, Resolved};
 use super::plan::Plan;
 use super::prices::{ModelPrice, ModelPrices, PriceIndex};
+use super::route::{Match, Pattern};
 use super::usage::PerToken;
 use super::{Cost, Policy, Rule, Settle, Sought};
 use tollgate_limit::key::is_within_share;
@@ -318,13 +319,14 @@ impl Plan {
     /// Adds the charges of a request with this body to one of the route's targets.
     pub(super) fn claims(
         &self,
-        target: usize,
+        (target, matched): (usize, &Match<'_>),
         policy: &Policy,
         who: &Identified,
         headers: &HeaderMap,
         body: SentBody<'_>,
         claims: &mut Claims,
     ) {
+        let pattern = &policy.routes[matched.route].pattern;
         if who.exempt {
             return;
         }
@@ -343,7 +345,7 @@ impl Plan {
                 continue;
             }
             let enforced = is_enforced(limit, key);
-            let model = rule.model_price(body);
+            let model = rule.model_price(pattern, matched, body);
             if model == Some(ModelPrice::Refused) && enforced {
                 claims.unpriced = Some(charge.rule);
                 continue;
@@ -387,14 +389,19 @@ impl Rule {
         place.map_or(&self.live, |place| &self.tiers[place].1)
     }
 
-    /// The price at which a request with this body is charged, where the limit counts money.
-    pub fn model_price(&self, body: SentBody<'_>) -> Option<ModelPrice> {
+    /// The price at which a request that takes this route is charged, where the limit counts money.
+    pub fn model_price(
+        &self,
+        pattern: &Pattern,
+        matched: &Match<'_>,
+        body: SentBody<'_>,
+    ) -> Option<ModelPrice> {
         let prices = self.prices.as_ref()?;
         // The input of a body without a known length has no bound, and cannot be reserved.
         if self.reserves() && body.most_bytes().is_none() {
             return Some(ModelPrice::Refused);
         }
-        Some(prices.of(body))
+        Some(prices.of(pattern, matched, body))
     }
 
     /// What a request is charged at admission: the estimate of `settle` if it has one, otherwise

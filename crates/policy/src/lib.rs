@@ -337,7 +337,7 @@ impl Policy {
         headers: &HeaderMap,
         body: impl Into<SentBody<'b>>,
     ) {
-        self.plans[matched.route].claims(0, self, who, headers, body.into(), claims);
+        self.plans[matched.route].claims((0, matched), self, who, headers, body.into(), claims);
     }
 
     /// What the request draws from if it goes to this target of its route: 0 is the route's own, 1
@@ -352,7 +352,14 @@ impl Policy {
     ) -> Claims {
         let mut claims = Claims::default();
         let plan = &self.plans[matched.route];
-        plan.claims(target, self, who, headers, body.into(), &mut claims);
+        plan.claims(
+            (target, matched),
+            self,
+            who,
+            headers,
+            body.into(),
+            &mut claims,
+        );
         claims
     }
 

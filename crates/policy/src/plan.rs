@@ -214,8 +214,10 @@ impl Plan {
             {
                 numbers.extend(cost.members());
             }
-            if let Some(prices) = &rule.prices {
-                asked = asked.and(wanted.ask(&prices.model)?);
+            if let Some(prices) = &rule.prices
+                && let Some(source) = prices.source(&route.pattern)
+            {
+                asked = asked.and(wanted.ask(source)?);
             }
         }
         if route.refusal == Some(RefusalBody::JsonRpc) {

@@ -3,16 +3,19 @@
 //! Money is counted in millionths of its unit, in whole numbers. A price is written per million
 //! tokens, so a token costs as many millionths of a micro-unit as the price has micro-units.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::claims::SentBody;
 use super::domains::Pattern;
-use super::rule::BodyCost;
-use super::source::Source;
-use super::usage::{PerToken, TokenKind, Usage, Weights};
+use super::usage::{TokenKind, Usage, Weights};
+
+mod models;
+
+pub use models::{ModelPrice, ModelPrices};
 
 /// The tokens that a price is written for.
 const PER: u128 = 1_000_000;
+const MILLION: u64 = 1_000_000;
 
 /// What the tokens of some models cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,40 +35,8 @@ pub struct Prices {
     list: Vec<(Pattern, Price)>,
 }
 
-/// The prices of a limit that counts money.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModelPrices {
-    /// All prices.
-    pub prices: Arc<Prices>,
-    /// The member of the request's body that names the model.
-    pub model: Source,
-    /// The price of models without one, by its place; `None`: requests for them are refused.
-    pub unknown: Option<PriceIndex>,
-}
-
 /// The place of a price in [`Prices`].
 pub type PriceIndex = u16;
-
-/// The price at which a request is charged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModelPrice {
-    /// The one at this place.
-    At(PriceIndex),
-    /// The dearest of all, because the model is not known here.
-    Dearest,
-    /// None: the request is refused.
-    Refused,
-}
-
-impl ModelPrice {
-    /// The place of the price; `None`: the dearest.
-    pub const fn place(self) -> Option<PriceIndex> {
-        match self {
-            Self::At(place) => Some(place),
-            Self::Dearest | Self::Refused => None,
-        }
-    }
-}
 
 impl Price {
     /// The cost of a response that states these numbers; `None`: it states none.
@@ -91,6 +62,16 @@ impl Price {
     }
 }
 
+/// The name of a model as it is compared.
+fn folded(name: &str) -> Cow<'_, str> {
+    let name = name.trim();
+    if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Cow::Owned(name.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(name)
+    }
+}
+
 /// Micro-units of money for a sum of tokens times prices: rounded up, once.
 fn money(sum: u128) -> u64 {
     u64::try_from(sum.div_ceil(PER)).unwrap_or(u64::MAX)
@@ -102,7 +83,7 @@ impl Prices {
     pub fn new(currency: &str, list: Vec<Price>) -> Self {
         let mut list: Vec<(Pattern, Price)> = list
             .into_iter()
-            .map(|price| (Pattern::new(&price.name), price))
+            .map(|price| (Pattern::new(&folded(&price.name)), price))
             .collect();
         list.sort_by_key(|(_, price)| {
             let name = &price.name;
@@ -119,6 +100,16 @@ impl Prices {
         }
     }
 
+    /// Units of a limit that counts money, in words: `12.34 USD`.
+    pub fn words(&self, units: u64) -> String {
+        let (whole, part) = (units / 1_000_000, units % 1_000_000);
+        let (part, currency) = (format!("{part:06}"), &self.currency);
+        match part.trim_end_matches('0') {
+            "" => format!("{whole} {currency}"),
+            part => format!("{whole}.{part:0<2} {currency}"),
+        }
+    }
+
     /// The prices, the most specific first.
     pub fn list(&self) -> impl Iterator<Item = &Price> {
         self.list.iter().map(|(_, price)| price)
@@ -129,13 +120,32 @@ impl Prices {
         self.list.get(usize::from(place)).map(|(_, price)| price)
     }
 
-    /// The place of the price of a model.
+    /// The place of the price of a model. Blanks around its name and the case of its letters do not
+    /// count: an upstream may ignore them.
     pub fn of_model(&self, model: &str) -> Option<PriceIndex> {
+        let model = &*folded(model);
         let place = self
             .list
             .iter()
             .position(|(pattern, _)| pattern.matches(model));
         place.and_then(|place| PriceIndex::try_from(place).ok())
+    }
+
+    /// Whether no price is dearer than the one at `place`, for tokens of any kind.
+    pub fn is_dearest(&self, place: PriceIndex) -> bool {
+        let Some(price) = self.get(place) else {
+            return false;
+        };
+        self.list().all(|other| {
+            let kinds = price.per_million.iter().zip(&other.per_million);
+            kinds.into_iter().all(|(this, other)| this >= other)
+        })
+    }
+
+    /// Another name that is the same when names are compared.
+    pub fn same_as(&self, name: &str) -> Option<&Arc<str>> {
+        let same = |price: &&Price| *price.name != *name && folded(&price.name) == folded(name);
+        self.list().find(same).map(|price| &price.name)
     }
 
     /// The place of the price that is written under this name.
@@ -161,6 +171,40 @@ impl Prices {
         }
     }
 
+    /// The places of the prices of models that a response names, without the one `asked` for. A name
+    /// that only `*` matches has no price of its own, so the price of the request holds.
+    pub fn named_by_response<'n>(
+        &self,
+        asked: Option<PriceIndex>,
+        names: impl Iterator<Item = &'n str>,
+    ) -> Vec<PriceIndex> {
+        let is_own = |place: &PriceIndex| {
+            let price = self.get(*place);
+            Some(*place) != asked && price.is_some_and(|price| &*price.name != "*")
+        };
+        let places = names.filter_map(|name| self.of_model(name));
+        places.filter(is_own).collect()
+    }
+
+    /// What would be reserved where `reserved` is, if the model `asked` for were the dearest of
+    /// `models`: as if all of it were of the kind of tokens for which that is dearer.
+    pub fn raised(&self, reserved: u64, asked: Option<PriceIndex>, models: &[PriceIndex]) -> u64 {
+        let Some(asked) = asked.and_then(|place| self.get(place)) else {
+            return reserved;
+        };
+        let raised = |model: &Price| {
+            let of_kind = |(input, output)| {
+                let rate = |price: &Price| u128::from(price.of_request(output, input));
+                let whole = u128::from(reserved).saturating_mul(rate(model));
+                whole.div_ceil(rate(asked).max(1))
+            };
+            let most = of_kind((MILLION, 0)).max(of_kind((0, MILLION)));
+            u64::try_from(most).unwrap_or(u64::MAX)
+        };
+        let models = models.iter().filter_map(|place| self.get(*place));
+        models.map(raised).fold(reserved, u64::max)
+    }
+
     /// The most that any model may ask for a request.
     fn dearest(&self, output: u64, bytes: u64) -> u64 {
         let costs = self.list().map(|price| price.of_request(output, bytes));
@@ -170,48 +214,6 @@ impl Prices {
     /// The most that so many tokens of output may cost.
     pub fn dearest_output(&self, tokens: u64) -> u64 {
         self.dearest(tokens, 0)
-    }
-}
-
-impl ModelPrices {
-    /// The price for a request with this body.
-    pub(super) fn of(&self, body: SentBody<'_>) -> ModelPrice {
-        let Some(facts) = body.facts else {
-            return self.of_unread();
-        };
-        if facts.is_elsewhere() {
-            return ModelPrice::Dearest;
-        }
-        if facts.is_opaque() {
-            return self.of_unread();
-        }
-        let model = facts.value(&self.model);
-        let model = model
-            .as_deref()
-            .and_then(|model| std::str::from_utf8(model).ok());
-        model
-            .and_then(|model| self.prices.of_model(model))
-            .or(self.unknown)
-            .map_or(ModelPrice::Refused, ModelPrice::At)
-    }
-
-    /// The price for a request whose body was not read. A client can cause that, so the price of
-    /// unknown models does not hold: the model may be the dearest.
-    const fn of_unread(&self) -> ModelPrice {
-        match self.unknown {
-            Some(_) => ModelPrice::Dearest,
-            None => ModelPrice::Refused,
-        }
-    }
-
-    /// The most that a request with this body may cost at this price.
-    pub(super) fn reserve(&self, cost: &BodyCost, body: SentBody<'_>, model: ModelPrice) -> u64 {
-        let output = cost.units(body, PerToken::ONE);
-        let bytes = body.most_bytes().unwrap_or(0);
-        match model.place().and_then(|place| self.prices.get(place)) {
-            Some(price) => price.of_request(output, bytes),
-            None => self.prices.dearest(output, bytes),
-        }
     }
 }
 
@@ -294,8 +296,10 @@ mod tests {
             ("gpt-4-mini", "gpt-*-mini*"),
             ("o1-mini", "*mini"),
             ("claude-x", "claude-*"),
-            ("GPT-4o", "*"),
-            ("gpt-4o ", "gpt-4o*"),
+            ("GPT-4o", "gpt-4o"),
+            (" gpt-4O\t", "gpt-4o"),
+            ("gpt-4o\u{a0}", "gpt-4o"),
+            ("gpt-4o-MINI", "gpt-*-mini*"),
             ("", "*"),
             ("ｇｐｔ-4o\u{0}", "*"),
         ] {

@@ -409,7 +409,7 @@ fn only<'r>(
 }
 
 /// Percent-decoded once; invalid escapes stay. `plus`: `+` is a space.
-fn decoded(text: &[u8], plus: bool) -> Cow<'_, [u8]> {
+pub(super) fn decoded(text: &[u8], plus: bool) -> Cow<'_, [u8]> {
     if memchr::memchr2(b'%', if plus { b'+' } else { b'%' }, text).is_none() {
         return Cow::Borrowed(text);
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::json::Paths;
+use super::json::{PathSet, Paths};
 
 mod formats;
 
@@ -111,8 +111,14 @@ pub struct Usage {
     /// Names of the events that end a stream.
     last_events: &'static [&'static str],
     reserved: PerToken,
+    /// The members that name the model, where they are read.
+    models: PathSet,
     words: String,
 }
+
+/// The members in which responses name their model: at their outermost level, in the events of
+/// OpenAI's responses and of Anthropic's messages.
+const MODELS: [&[&str]; 3] = [&["model"], &["response", "model"], &["message", "model"]];
 
 /// A number as the file names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,6 +229,20 @@ impl Usage {
             weight: number.weight,
             inside: number.inside,
         })
+    }
+
+    /// The same, and the model that the response names; `None`: there are too many members.
+    pub fn with_models(mut self) -> Option<Self> {
+        for names in MODELS {
+            let path: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            self.models |= 1 << Arc::make_mut(&mut self.paths).add(&path)?;
+        }
+        Some(self)
+    }
+
+    /// The members that name the model.
+    pub const fn models(&self) -> PathSet {
+        self.models
     }
 
     /// The members of the body that it needs.

@@ -43,9 +43,10 @@ table! {
         cost: Cost = 1 => { json = "max_tokens", default = 1000, max = 30000, plus = "body_bytes" },
         /// Charges an estimate, or reserves the most that `cost` says, and corrects it to the cost that the response states.
         settle: Settlement => { from = "json:usage.total_tokens", estimate = 500 },
-        /// Makes its units money, in millionths of the unit of `[prices]`: the member of the request's body that names the model. The rate is
+        /// Makes its units money, in millionths of the unit of `[prices]`: the member of the request's body, or the segment of its path
+        /// (`path:deployment`), that names the model. Of several the first counts that a route has. The rate is
         /// then written in money, such as `50 USD/month`, `settle` states tokens, and `cost` the most tokens of output that a request may ask for.
-        prices: Text => "json:model",
+        prices: OneOrMany<Text> => "json:model",
         /// How a request for a model without a price is treated, if `prices` is written: `refuse` (400), or the name of the price that applies.
         unknown_model: Text = "refuse" => "refuse",
         /// Which requests count: `all`, `failures` (401 and 403), or a list of response statuses like `["401", "5xx"]`. All others are

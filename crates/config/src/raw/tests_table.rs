@@ -17,6 +17,9 @@ table! {
         @required("send = \"21 x POST /v1/search/a as tenant:acme at 0s\"") send: OneOrMany<Text> => "21 x POST /v1/search/a as tenant:acme at 0s",
         /// The moment at which it begins, on which calendar windows depend.
         at: Start = "2026-01-01T00:00:00Z",
+        /// The body of each request, as keys, conditions, costs and prices read it. Its `content-type` is `application/json` unless
+        /// `headers` has another one.
+        body: Text => "{\"model\":\"gpt-4o\",\"max_tokens\":100}",
         /// Headers of the requests; a `content-length` stands for a body.
         headers: Named<HeaderText> => { "x-api-key" = "k-123" },
         /// The expected result.

@@ -6,6 +6,7 @@ use super::{per, when_down};
 use tollgate_limit::lease::Terms;
 use tollgate_limit::{Algorithm, Limit, Mode, OnFailover, Placement, WhenDown};
 use tollgate_policy::prices::ModelPrices;
+use tollgate_policy::source::Source;
 use tollgate_policy::usage::PerToken;
 use tollgate_policy::{Cost, Count, Policy, Rule, Settle, SettleFrom, StatusMatch};
 
@@ -105,8 +106,9 @@ fn priced(rule: &Rule, its: &ModelPrices, text: &mut String) {
     let _ = writeln!(
         text,
         "    counts money: a unit is a millionth of a {currency}, {amount} units are {}",
-        money(amount, currency)
+        its.prices.words(amount)
     );
+    let models: Vec<String> = its.models.iter().map(Source::words).collect();
     let unknown = match its.unknown.and_then(|place| its.prices.get(place)) {
         Some(price) => format!("costs as `{}`", price.name),
         None => "is refused with 400".to_owned(),
@@ -114,18 +116,8 @@ fn priced(rule: &Rule, its: &ModelPrices, text: &mut String) {
     let _ = writeln!(
         text,
         "    the price is that of the model in {}; a model without a price {unknown}",
-        its.model.words()
+        models.join(", otherwise in ")
     );
-}
-
-/// Micro-units of money in words.
-fn money(units: u64, currency: &str) -> String {
-    let (whole, part) = (units / 1_000_000, units % 1_000_000);
-    let part = format!("{part:06}");
-    match part.trim_end_matches('0') {
-        "" => format!("{whole} {currency}"),
-        part => format!("{whole}.{part:0<2} {currency}"),
-    }
 }
 
 /// A charge that begins with an estimate.

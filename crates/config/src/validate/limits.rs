@@ -249,7 +249,10 @@ impl Builder<'_> {
             scope,
             ceiling,
             cost: cost.value,
-            settle,
+            settle: match (&prices, settle) {
+                (Some(_), Some(settle)) => Some(prices::with_models(settle, self.raw, context)?),
+                (_, settle) => settle,
+            },
             prices,
             count,
             refund_on,

@@ -8,9 +8,10 @@ use crate::quantity::micro_units;
 use crate::raw::{RawFile, RawLimit, RawPrice};
 use crate::source::{At, Place};
 use crate::text::{Text, texts};
-use tollgate_policy::prices::{ModelPrices, Price, Prices};
+use tollgate_policy::prices::{ModelPrices, Price, PriceIndex, Prices};
 use tollgate_policy::source::Source;
-use tollgate_policy::{Cost, SettleFrom};
+use tollgate_policy::usage::Usage;
+use tollgate_policy::{Cost, Settle, SettleFrom};
 
 texts! {
     /// An amount of money, as micro-units: `"2.50"`.
@@ -58,7 +59,32 @@ pub(crate) fn prices(raw: &RawFile, context: &mut Context<'_>) -> Option<Arc<Pri
         let place = raw.models.place().unwrap_or_default();
         context.error("there are too many prices", place, "more than 65535");
     }
-    Some(Arc::new(Prices::new(currency.as_str(), list)))
+    let prices = Prices::new(currency.as_str(), list);
+    for (name, _) in entries_of(&raw.models) {
+        if let Some(other) = prices.same_as(&name.value) {
+            let title = format!("two prices are called `{other}`");
+            let label = "the case of letters and blanks around a name do not count";
+            context.error(title, name.place, label);
+        }
+        if name.value == "*"
+            && let Some(place) = prices.named(&name.value)
+        {
+            warn_of_cheap(&prices, place, name.place, context);
+        }
+    }
+    Some(Arc::new(prices))
+}
+
+/// Warns where the price of models that are not known is not the dearest.
+fn warn_of_cheap(prices: &Prices, place: PriceIndex, written: Place, context: &mut Context<'_>) {
+    if prices.is_dearest(place) {
+        return;
+    }
+    let title = "a model that is not known costs less than some that are";
+    let label = "another price is dearer for a kind of tokens";
+    context.warning(title, written, label).help(
+        "a caller chooses the name of the model: if the upstream knows a dear one by another name, it is paid at this price",
+    );
 }
 
 impl RawPrice {
@@ -108,22 +134,49 @@ pub(crate) fn of_limit(
                 let label = "`refuse`, or a name of `[prices.models]` was expected";
                 context.error(title, unknown.place, label);
             }
+            if let Some(place) = place.filter(|_| name != "*") {
+                warn_of_cheap(prices, place, unknown.place, context);
+            }
             place
         }
     };
-    match Source::parse(source.as_str()) {
-        Ok(model @ Source::Json(_)) => Some(ModelPrices {
-            prices: Arc::clone(prices),
-            model,
-            unknown,
-        }),
-        _ => {
-            let title = format!("`{}` does not name a model", source.as_str());
-            let label = "a member of the body like \"json:model\" was expected";
-            context.error(title, source.place, label);
-            None
+    let mut models = Vec::new();
+    for written in &source.value {
+        match Source::parse(written.as_str()) {
+            Ok(model @ (Source::Json(_) | Source::Path(_))) => models.push(model),
+            _ => {
+                let title = format!("`{}` does not name a model", written.as_str());
+                let label = "a member of the body like \"json:model\", or a segment of the path like \"path:deployment\", was expected";
+                context.error(title, written.place, label);
+            }
         }
     }
+    (models.len() == source.len()).then(|| ModelPrices {
+        prices: Arc::clone(prices),
+        models,
+        unknown,
+    })
+}
+
+/// The settlement of a limit in money, which also reads the model that a response names.
+pub(crate) fn with_models(
+    settle: Settle,
+    limit: &RawLimit,
+    context: &mut Context<'_>,
+) -> Option<Settle> {
+    let SettleFrom::Json(usage) = &settle.from else {
+        return Some(settle);
+    };
+    let Some(usage) = Usage::clone(usage).with_models() else {
+        let place = limit.settle.place().unwrap_or_default();
+        let label = "the model that a response names is read as well";
+        context.error("a response is read for too many members", place, label);
+        return None;
+    };
+    Some(Settle {
+        from: SettleFrom::Json(Arc::new(usage)),
+        ..settle
+    })
 }
 
 /// Reports costs that are not money.

@@ -124,6 +124,18 @@ fn route(
     }
     let over_limit = over_limit::over_limit(at, limits.as_deref(), raw, known, upstreams, context);
     let pattern = pattern?;
+    let over = over_limit.iter().flatten().flat_map(|over| &over.limits);
+    for limit in limits.iter().flatten().chain(over) {
+        let rule = &known.limits.rules[limit.rule];
+        if (rule.prices.as_ref()).is_some_and(|its| its.source(&pattern).is_none()) {
+            let title = format!("limit `{}` finds no model on this route", rule.name);
+            let place = at.r#match.place().unwrap_or(at.place);
+            let label = "it has no segment that names one";
+            context.error(title, place, label).help(
+                "add the segment, such as {deployment}; or let the limit read the body as well: prices = [\"path:deployment\", \"json:model\"]",
+            );
+        }
+    }
     let name = at
         .name
         .get()

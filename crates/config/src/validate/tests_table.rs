@@ -41,6 +41,16 @@ fn case(
         .into_iter()
         .map(|(name, value)| (name, value.value.clone()))
         .collect();
+    if !raw.body.is_absent() {
+        for (name, value) in entries_of(&raw.headers) {
+            let framing = ["content-length", "transfer-encoding"];
+            if framing.contains(&name.value.to_ascii_lowercase().as_str()) {
+                let title = format!("`{}` beside a `body`", name.value);
+                let label = "the length of the request is that of its body";
+                context.error(title, value.place, label);
+            }
+        }
+    }
     let (send, expect) = (raw.send.get()?, raw.expect.get()?);
     let mut sent = Vec::new();
     for text in &send.value {
@@ -82,6 +92,7 @@ fn case(
         sent,
         start: raw.at().value,
         headers,
+        body: raw.body.get().map(|body| body.as_str().to_owned()),
         expect: expect.value.clone(),
     })
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use tollgate_policy::json::{Paths, Reader};
+use tollgate_policy::json::{PathSet, Paths, Reader};
 
 /// The format in which a body contains its JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,20 @@ impl FieldScanner {
             done: false,
             json: Reader::response(paths),
         }
+    }
+
+    /// The same scanner, which also keeps the last text at each of these paths.
+    #[must_use]
+    pub fn with_texts(self, texts: PathSet) -> Self {
+        Self {
+            json: self.json.with_texts(texts),
+            ..self
+        }
+    }
+
+    /// The last text at each of these paths.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.json.texts()
     }
 
     /// Scans the next piece of the body.

@@ -33,6 +33,8 @@ pub struct Reader {
     wanted: PathSet,
     /// The paths whose members must be the same in all calls; `None`: the text is a response.
     same: Option<PathSet>,
+    /// A response: the paths whose texts count beside their numbers.
+    texts: PathSet,
     /// The length of the longest wanted name.
     longest_name: usize,
     token: Token,
@@ -130,6 +132,7 @@ impl Reader {
             paths: Arc::clone(paths),
             wanted,
             same,
+            texts: 0,
             longest_name: paths.longest_name(),
             token: Token::Between,
             next: Next::Value,
@@ -160,6 +163,21 @@ impl Reader {
             calls: Some(Box::new(CallReader::new(id, method))),
             ..self
         }
+    }
+
+    /// A reader of a response for the last text at each of these paths, too.
+    #[must_use]
+    pub fn with_texts(self, texts: PathSet) -> Self {
+        Self { texts, ..self }
+    }
+
+    /// The last text at each path of a response where texts count.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let text = |place: usize| match self.values.get(place)? {
+            Some(Value::Text(text)) => std::str::from_utf8(text).ok(),
+            _ => None,
+        };
+        places(self.texts).filter_map(text)
     }
 
     /// Reads the next piece.
@@ -351,8 +369,10 @@ impl Reader {
             self.after_colon = false;
             match self.ended() {
                 0 => Role::Skipped,
-                // Only numbers of a response count.
-                _ if !self.is_strict() => Role::Skipped,
+                paths if !self.is_strict() => match paths & self.texts {
+                    0 => Role::Skipped,
+                    texts => Role::Value(texts),
+                },
                 paths => Role::Value(paths),
             }
         };
@@ -413,6 +433,9 @@ impl Reader {
             Role::Name(_) if self.text.len() + bytes.len() > self.longest_name * 3 => {
                 *role = Role::Name(false);
             }
+            Role::Value(_) if !self.is_strict() && self.text.len() + bytes.len() > TEXT_MAX => {
+                *role = Role::Skipped;
+            }
             Role::Name(_) | Role::Value(_) => self.text.extend_from_slice(bytes),
         }
     }
@@ -423,6 +446,8 @@ impl Reader {
             self.fail(Flaw::Malformed);
         } else if let Role::Name(fits) = role {
             *fits = false;
+        } else {
+            *role = Role::Skipped;
         }
     }
 
@@ -492,8 +517,9 @@ impl Reader {
 
     /// Notes the value at the end of `paths`.
     fn found(&mut self, paths: PathSet, value: Option<Value>) {
-        // A later member of a response that is no number leaves an earlier number.
-        if paths == 0 || !self.is_strict() && !matches!(value, Some(Value::Number { .. })) {
+        // A later member of a response of another kind leaves an earlier number, or text.
+        let counts = matches!(value, Some(Value::Number { .. } | Value::Text(_)));
+        if paths == 0 || !self.is_strict() && !counts {
             return;
         }
         for place in places(paths) {
@@ -625,6 +651,8 @@ const fn is_delimiter(byte: u8) -> bool {
 
 /// The deepest nesting of a request; many servers refuse more than 100.
 const DEPTH_MAX: usize = 128;
+/// The longest text of a response that counts, in bytes.
+const TEXT_MAX: usize = 256;
 /// The most calls of a batch.
 const CALLS_MAX: u64 = 1000;
 

@@ -269,3 +269,44 @@ fn json_response_numbers_at_several_paths_are_the_last_ones() {
     }
     assert_eq!(&reader.numbers()[..], [None, Some(9), Some(25)]);
 }
+
+#[test]
+fn json_response_texts_are_the_last_at_their_paths_and_bounded() {
+    let mut paths = Paths::default();
+    for names in [&["model"][..], &["message", "model"], &["n"]] {
+        let path: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        paths.add(&path).expect("room");
+    }
+    let paths = Arc::new(paths);
+    let read = |body: &str| {
+        let mut whole = None;
+        for cut in 0..body.len() {
+            let mut reader = Reader::response(&paths).with_texts(0b11);
+            reader.feed(&body.as_bytes()[..cut]);
+            reader.feed(&body.as_bytes()[cut..]);
+            let texts: Vec<String> = reader.texts().map(str::to_owned).collect();
+            let got = (texts, reader.numbers()[2]);
+            assert_eq!(*whole.get_or_insert_with(|| got.clone()), got, "{cut}");
+        }
+        whole.expect("a body")
+    };
+    let of = |texts: &[&str], number| {
+        let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+        (texts, number)
+    };
+    assert_eq!(
+        read(r#"{"model":"a","n":"7","choices":[{"model":"b"}]}"#),
+        of(&["a"], None),
+        "a text at a number's path does not count"
+    );
+    assert_eq!(
+        read(r#"{"message":{"model":"b\u0061","x":"y"},"n":7}{"model":"c","n":null}"#),
+        of(&["c", "ba"], Some(7))
+    );
+    assert_eq!(
+        read(r#"{"model":"a","x":1}{"model":{"y":2}}"#),
+        of(&["a"], None)
+    );
+    let long = format!(r#"{{"model":"{}","n":7}}"#, "x".repeat(300));
+    assert_eq!(read(&long), of(&[], Some(7)), "too long");
+}

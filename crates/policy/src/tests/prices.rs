@@ -40,14 +40,20 @@ fn priced(unknown: Option<PriceIndex>) -> Policy {
     });
     budget.prices = Some(ModelPrices {
         prices: Arc::new(Prices::new("USD", list)),
-        model: Source::parse("json:model").expect("a source"),
+        models: vec![
+            Source::parse("path:deployment").expect("a source"),
+            Source::parse("json:model").expect("a source"),
+        ],
         unknown,
     });
     let all = rule("all", Scope::Everyone);
     policy(
         Vec::new(),
         vec![budget, all],
-        vec![route("POST /x", &[0, 1])],
+        vec![
+            route("POST /x", &[0, 1]),
+            route("POST /d/{deployment}/x", &[0, 1]),
+        ],
     )
 }
 
@@ -73,7 +79,12 @@ fn claimed_with(
 
 /// The claims of a request of whose body this is known.
 fn claimed_of(policy: &Policy, facts: BodyFacts) -> (Claimed, Claims) {
-    let sent = send("POST /x", &[]);
+    claimed_at(policy, "POST /x", facts)
+}
+
+/// The same, of a request with this line.
+fn claimed_at(policy: &Policy, line: &str, facts: BodyFacts) -> (Claimed, Claims) {
+    let sent = send(line, &[]);
     let mut request = sent.describe(policy);
     request.body = Some(&facts);
     let matched = policy.route(&request).expect("a route");
@@ -97,6 +108,7 @@ fn prices_request_reserves_its_bytes_and_its_output_at_the_price_of_its_model() 
         (r#"{"model":"large","max_tokens":50}"#, 10, 50 * 30),
         (r#"{"model":"large","max_tokens":50,"n":3}"#, 10, 150 * 30),
         (r#"{"model":"large"}"#, 10, 100 * 30),
+        (r#"{"model":" LARGE\t"}"#, 10, 100 * 30),
         (r#"{"model":"large","max_tokens":"50"}"#, 10, 1000 * 30),
         (r#"{"model":"large","max_tokens":-1}"#, 10, 1000 * 30),
     ] {
@@ -110,7 +122,7 @@ fn prices_model_without_one_is_refused_and_charged_on_other_limits() {
     let policy = priced(None);
     for body in [
         r#"{"model":"other"}"#,
-        r#"{"model":"Large"}"#,
+        r#"{"model":"largo"}"#,
         r#"{"model":""}"#,
         r#"{"model":null}"#,
         r#"{"model":7}"#,
@@ -181,4 +193,26 @@ fn prices_body_that_a_proxy_has_reserves_the_dearest_price() {
         let (known, _) = claimed_of(&policy, policy.body_of_service(None));
         assert!(matches!(known, Claimed::Refused(_)), "{known:?}");
     }
+}
+
+#[test]
+fn prices_model_of_the_path_is_the_one_that_counts_on_a_route_with_it() {
+    let policy = priced(place("small*"));
+    for (line, charged) in [
+        ("POST /d/small-1/x", place("small*")),
+        ("POST /d/Large/x", place("large")),
+        ("POST /d/%6Carge/x", place("large")),
+        ("POST /d/%20large/x", place("large")),
+        ("POST /d/other/x", place("small*")),
+        ("POST /d/large;x/x", place("large")),
+    ] {
+        // What the body names, or that it was not read, is of no importance.
+        let body = BodyFacts::unread(&policy.wanted, Some(70_000));
+        let (known, claims) = claimed_at(&policy, line, body);
+        assert_eq!(known, Claimed::Complete, "{line}");
+        assert_eq!(claims.charges()[0].price, charged, "{line}");
+    }
+    // A proxy that asks knows the path.
+    let (_, claims) = claimed_at(&policy, "POST /d/small/x", policy.body_of_proxy());
+    assert_eq!(claims.charges()[0].price, place("small*"));
 }
