@@ -99,7 +99,7 @@ impl ModelPrices {
     /// The price for a request that names this model.
     fn of_name(&self, model: &str) -> ModelPrice {
         // An upstream may end the name there.
-        if model.contains(char::is_control) {
+        if model.trim().contains(char::is_control) {
             return self.of_unread();
         }
         let place = self.prices.of_model(model);
