@@ -556,7 +556,7 @@ impl Core {
         listen: &tollgate_config::settings::Listener,
         door: admin::Door,
     ) -> io::Result<Admin> {
-        let (status, reload) = (Arc::clone(self), Arc::clone(self));
+        let (status, reload, operators) = (Arc::clone(self), Arc::clone(self), Arc::clone(self));
         let in_force = self.in_force();
         let webhook = in_force.admin.webhook.as_ref().map(|settings| {
             admin::Webhook::new(settings, self.gateway.clock.clone()).map_err(io::Error::other)
@@ -569,8 +569,8 @@ impl Core {
         let options = admin::Options {
             listen: mapped::admin(listen),
             hosts: in_force.admin.hosts.clone(),
-            operators: in_force.admin.operators.clone(),
-            audit: admin::Audit::new(in_force.admin.audit.clone()),
+            operators: Arc::new(move || operators.in_force().admin.operators.clone()),
+            audit: admin::Audit::new(in_force.admin.audit.clone(), self.gateway.clock.clone()),
             log_levels: admin::LogLevels::new(
                 in_force.log.level,
                 self.gateway.clock.clone(),
@@ -584,6 +584,7 @@ impl Core {
                 refusals: self.gateway.refusals.clone(),
                 names: self.names,
                 plain_keys: in_force.log.keys == LogKeys::Plain,
+                asks_until: None,
                 overrides: self.overrides.clone(),
                 penalties: admin::Penalties::default(),
             },

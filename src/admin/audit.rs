@@ -11,6 +11,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tollgate_limit::{Micros, Timestamp};
+use tollgate_store::clock::Clock;
 
 use super::live::{Key, Now};
 use crate::overrides::Setting;
@@ -19,7 +21,10 @@ use crate::overrides::Setting;
 #[derive(Clone, Debug)]
 pub struct Audit {
     file: Option<PathBuf>,
+    clock: Clock,
     entries: Arc<Mutex<VecDeque<Value>>>,
+    /// When the lines written so far are paid for, at [`EACH`].
+    paid_at: Arc<Mutex<Timestamp>>,
 }
 
 /// The document of the audit.
@@ -70,11 +75,25 @@ pub struct Entry {
 
 impl Audit {
     /// An audit that appends to `file`; `None`: to the operations log.
-    pub fn new(file: Option<PathBuf>) -> Self {
+    pub fn new(file: Option<PathBuf>, clock: Clock) -> Self {
         Self {
             file,
+            clock,
             entries: Arc::default(),
+            paid_at: Arc::default(),
         }
+    }
+
+    /// How long no change may be made, so that operators cannot fill the disk; `None`: one may.
+    pub(super) fn full_for(&self) -> Option<Micros> {
+        let ahead = self.paid_at.lock().since(self.clock.now());
+        let over = ahead.0.saturating_sub((LINES_AT_ONCE - 1) * EACH.0);
+        (over > 0).then_some(Micros(over))
+    }
+
+    fn pay(&self) {
+        let mut paid_at = self.paid_at.lock();
+        *paid_at = (*paid_at).max(self.clock.now()).after(EACH);
     }
 
     /// Makes sure that a change can be recorded. A change that cannot is not made.
@@ -117,6 +136,7 @@ impl Prepared<'_> {
     /// If the file cannot be written. The line is then in the operations log.
     pub(super) fn record(&mut self, entry: &impl Serialize) -> io::Result<()> {
         let line = serde_json::to_string(entry).expect("text and numbers are JSON");
+        self.audit.pay();
         let written = match &mut self.file {
             Some(file) => file.write_all(format!("{line}\n").as_bytes()),
             None => {
@@ -144,3 +164,46 @@ const FORMAT: u32 = 1;
 
 /// The changes that are kept for `/api/v1/audit`; the file has all.
 const ENTRIES_MAX: usize = 1_000;
+
+/// The lines that may be written at once, and the time after which there may be one more. A line has
+/// about a kilobyte at most, so operators write at most 100 MB a day.
+const LINES_AT_ONCE: u64 = 10_000;
+const EACH: Micros = Micros::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hostile operator cannot fill the disk: lines are written at once up to a bound, and then as
+    /// slowly as the bound says.
+    #[test]
+    fn audit_of_a_flood_of_changes_is_full_until_the_next_line_is_due() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.log");
+        let start = Timestamp::from_micros(1_700_000_000_000_000);
+        let clock = Clock::manual(start);
+        let audit = Audit::new(Some(path.clone()), clock.clone());
+        let flood = || {
+            let mut lines = 0;
+            while audit.full_for().is_none() {
+                let mut prepared = audit.prepare().expect("a file");
+                prepared.record(&"a change").expect("written");
+                lines += 1;
+            }
+            lines
+        };
+        assert_eq!(flood(), LINES_AT_ONCE);
+        assert_eq!(audit.full_for(), Some(EACH));
+        clock.advance(Micros(EACH.0 - 1));
+        assert_eq!((flood(), audit.full_for()), (0, Some(Micros(1))));
+        clock.advance(Micros(1));
+        assert_eq!(flood(), 1);
+        clock.advance(Micros(60 * EACH.0));
+        assert_eq!(flood(), 60);
+        clock.advance(Micros(1_000_000 * EACH.0));
+        assert_eq!(flood(), LINES_AT_ONCE, "time that passes saves no more");
+        let text = std::fs::read_to_string(&path).expect("the audit");
+        assert_eq!(text.lines().count() as u64, 2 * LINES_AT_ONCE + 61);
+        assert_eq!(audit.entries().entries.len(), ENTRIES_MAX);
+    }
+}

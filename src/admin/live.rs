@@ -1,6 +1,7 @@
 //! What the documents about limits, keys and decisions are made from.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,8 @@ pub struct Live {
     pub overrides: Overrides,
     /// The penalties in force that were told.
     pub penalties: Penalties,
+    /// When the store is asked no more for the response that is being made.
+    pub asks_until: Option<tokio::time::Instant>,
 }
 
 /// The key of a bucket.
@@ -100,6 +103,22 @@ pub struct Now {
 }
 
 impl Live {
+    /// The same for one response, which waits for the store this long in all.
+    pub(super) fn within(&self, span: Duration) -> Self {
+        Self {
+            asks_until: Some(tokio::time::Instant::now() + span),
+            ..self.clone()
+        }
+    }
+
+    /// What the store says; `None`: the time of this response is up.
+    pub(super) async fn in_time<T>(&self, asked: impl Future<Output = T>) -> Option<T> {
+        match self.asks_until {
+            Some(until) => tokio::time::timeout_at(until, asked).await.ok(),
+            None => Some(asked.await),
+        }
+    }
+
     /// The moment now.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
@@ -125,14 +144,19 @@ impl Live {
                 why_not: Some("the limit is no longer in force".to_owned()),
             };
         };
-        match limiter.peek(Claim::new(limit, key, cost)).await {
-            Ok(standing) => Now {
+        let peeked = self.in_time(limiter.peek(Claim::new(limit, key, cost)));
+        match peeked.await {
+            Some(Ok(standing)) => Now {
                 level: Some(Level::new(&standing, self.now())),
                 why_not: None,
             },
-            Err(error) => Now {
+            Some(Err(error)) => Now {
                 level: None,
                 why_not: Some(error.to_string()),
+            },
+            None => Now {
+                level: None,
+                why_not: Some("the store has taken too long for the other buckets".to_owned()),
             },
         }
     }

@@ -76,8 +76,9 @@ pub struct Options {
     pub status: Arc<dyn Fn() -> Status + Send + Sync>,
     /// The source of the other resources under `/api/v1/`.
     pub live: Live,
-    /// Who may change buckets.
-    pub operators: Vec<Operator>,
+    /// Who may change buckets, by the configuration in force: a token that a reload removes is
+    /// worth nothing from then on.
+    pub operators: Arc<dyn Fn() -> Vec<Operator> + Send + Sync>,
     /// The record of changes.
     pub audit: Audit,
     /// The level of the operations log.

@@ -130,7 +130,8 @@ impl Live {
     pub(super) async fn penalty(&self, limit: &Limit, key: &[u8]) -> Option<Overridden> {
         let numbers = limit.penalty?;
         let limiter = self.current.load().limiter.clone();
-        let until = limiter.penalty(limit, key).await.ok().flatten()?;
+        let told = self.in_time(limiter.penalty(limit, key)).await?;
+        let until = told.ok().flatten()?;
         let since = Timestamp::from_micros(until.as_micros().saturating_sub(numbers.block.0));
         Some(Overridden {
             setting: blocked(),

@@ -228,6 +228,13 @@ pub(super) fn reason(text: &str) -> Result<&str, Problem> {
 
 /// The audit, ready for a record. A change that cannot be recorded is not made.
 pub(super) fn prepared(audit: &Audit) -> Result<Prepared<'_>, Problem> {
+    if let Some(wait) = audit.full_for() {
+        let detail = format!(
+            "so many changes were made that the audit takes no more for now: the next one in {} s",
+            wait.0.div_ceil(1_000_000)
+        );
+        return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
+    }
     audit.prepare().map_err(|error| {
         let detail = format!("the audit cannot be written, so nothing is changed: {error}");
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)

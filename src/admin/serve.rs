@@ -204,10 +204,11 @@ async fn forced_reload(
     request: &Request<Incoming>,
     peer: &Peer,
 ) -> Response<Full<Bytes>> {
-    if options.operators.is_empty() {
+    let operators = (options.operators)();
+    if operators.is_empty() {
         return reload(options, true).await;
     }
-    let operator = match authorise(&options.operators, request.headers(), peer) {
+    let operator = match authorise(&operators, request.headers(), peer) {
         Ok(operator) => operator,
         Err(problem) => return api::refused(&problem),
     };

@@ -247,8 +247,8 @@ fn start_with_events() -> (Admin, Readiness, Arc<AtomicUsize>, Events) {
         readiness: readiness.clone(),
         status: Arc::new(Status::default),
         live,
-        operators: Vec::new(),
-        audit: Audit::new(None),
+        operators: Arc::new(Vec::new),
+        audit: Audit::new(None, Clock::system()),
         log_levels: LogLevels::new(LogLevel::Info, Clock::system(), |_| Ok(())),
         webhook: None,
         reload: Arc::new(move |_| match counted.fetch_add(1, Ordering::Relaxed) {
@@ -284,6 +284,7 @@ fn live() -> Live {
         refusals: None,
         names: KeyNames::new([7; 16]),
         plain_keys: false,
+        asks_until: None,
         penalties: Default::default(),
     }
 }

@@ -12,7 +12,7 @@ use super::state_file::{self, Mark};
 use super::watch::Watch;
 use super::{Core, Source, mapped, snapshot, upstreams};
 use crate::admin::Kind;
-use tollgate_config::settings::DecideListener;
+use tollgate_config::settings::{Admin, DecideListener};
 use tollgate_config::{Config, ConfigError};
 use tollgate_limiter::shared_store;
 use tollgate_store::Backend;
@@ -208,7 +208,10 @@ impl Core {
         if let (Some(tls), Some(settings)) = (&self.tls, mapped::tls(&config.server)) {
             tls.reload(&settings).map_err(|error| error.to_string())?;
         }
-        let changes = changes::between(&in_force.policy, &config.policy);
+        let mut changes = changes::between(&in_force.policy, &config.policy);
+        if config.admin.operators != in_force.admin.operators {
+            changes.push("admin.operators: changed".to_owned());
+        }
         let needs_restart = needs_restart(&config, &in_force);
         // Settings that wait for a restart keep the values in force, so that the next reload
         // compares with those.
@@ -220,7 +223,7 @@ impl Core {
             // Without a listener nothing is decided, and a listener cannot be closed by a reload.
             (kept, in_force) => kept.clone_from(in_force),
         }
-        (kept.admin, kept.log) = (in_force.admin.clone(), in_force.log.clone());
+        (kept.admin, kept.log) = (with_operators_of(&in_force, &kept), in_force.log.clone());
         kept.traces.clone_from(&in_force.traces);
         let config = Arc::new(kept);
 
@@ -326,13 +329,22 @@ fn needs_restart(new: &Config, old: &Config) -> Vec<&'static str> {
             "decide.listen",
             decide_listeners(new) != decide_listeners(old),
         ),
-        ("admin", new.admin != old.admin),
+        ("admin", with_operators_of(old, new) != new.admin),
         ("log", new.log != old.log),
         ("traces", new.traces != old.traces),
     ]
     .into_iter()
     .filter_map(|(name, differs)| differs.then_some(name))
     .collect()
+}
+
+/// The settings of the admin listener that are in force after a reload: only the operators are new
+/// ones.
+fn with_operators_of(old: &Config, new: &Config) -> Admin {
+    Admin {
+        operators: new.admin.operators.clone(),
+        ..old.admin.clone()
+    }
 }
 
 /// The addresses of the listeners for decisions.

@@ -72,14 +72,21 @@ impl Overrides {
                         operator: new.operator.clone(),
                         reason: new.reason.clone(),
                     };
-                    document.set(entry).map_err(ChangeError::TooMany)?;
+                    document.set(entry);
                 }
             }
-            Ok(before)
+            before
+        };
+        // Before a document is copied or read: a flood of changes is refused cheaply.
+        let has_room = |document: &Document, now: Timestamp| match new {
+            Some(_) => document
+                .has_room(limit, bucket, now)
+                .map_err(ChangeError::TooMany),
+            None => Ok(()),
         };
         match limit.placement {
-            Placement::Local => self.0.change_local(edit),
-            Placement::Shared => self.0.change_shared(edit).await,
+            Placement::Local => self.0.change_local(has_room, edit),
+            Placement::Shared => self.0.change_shared(has_room, edit).await,
         }
     }
 
@@ -90,21 +97,26 @@ impl Overrides {
         }
         let raise = |document: &mut Document, _| {
             document.resets = document.resets.wrapping_add(1);
-            Ok(())
         };
-        self.0.change_shared(raise).await
+        self.0.change_shared(|_, _| Ok(()), raise).await
     }
 }
 
 impl Kept {
     fn change_local<T>(
         &self,
-        edit: impl FnOnce(&mut Document, i64) -> Result<T, ChangeError>,
+        allows: impl FnOnce(&Document, Timestamp) -> Result<(), ChangeError>,
+        edit: impl FnOnce(&mut Document, i64) -> T,
     ) -> Result<T, ChangeError> {
         let _writing = self.writing.lock();
-        let mut document = self.known.lock().local.clone();
-        document.remove_ended(self.clock.now());
-        let told = edit(&mut document, 0)?;
+        let now = self.clock.now();
+        let mut document = {
+            let known = self.known.lock();
+            allows(&known.local, now)?;
+            known.local.clone()
+        };
+        document.remove_ended(now);
+        let told = edit(&mut document, 0);
         if let Some(file) = &self.file {
             file.write(&document).map_err(|error| {
                 let words = format!("the file of overrides cannot be written: {error}");
@@ -117,7 +129,8 @@ impl Kept {
 
     async fn change_shared<T>(
         &self,
-        edit: impl Fn(&mut Document, i64) -> Result<T, ChangeError>,
+        allows: impl Fn(&Document, Timestamp) -> Result<(), ChangeError>,
+        edit: impl Fn(&mut Document, i64) -> T,
     ) -> Result<T, ChangeError> {
         let snapshot = self.current.load_full();
         let unavailable = |words: String| ChangeError::Unavailable(format!("the store: {words}"));
@@ -135,7 +148,8 @@ impl Kept {
                 .map_err(|error| unavailable(format!("its overrides cannot be read: {error}")))?;
             let now = theirs(self.clock.now(), present.ahead);
             document.remove_ended(now);
-            let told = edit(&mut document, present.ahead)?;
+            allows(&document, now)?;
+            let told = edit(&mut document, present.ahead);
             let last = document.overrides.iter().map(Entry::until).max();
             let keep = Duration::from(last.unwrap_or(now).since(now)) + KEPT;
             let replaced = store.replace_document(present.epoch, document.text(), keep);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::InForce;
 use tollgate_limit::{Limit, Placement, Timestamp};
 use tollgate_limiter::{Effect, Override};
 
@@ -120,6 +121,16 @@ impl Entry {
         Timestamp::from_micros(self.until)
     }
 
+    /// The override with the moments by our clock, which the store's is `ahead` of.
+    pub(super) fn by_our_clock(&self, placement: Placement, ahead: i64) -> InForce {
+        InForce {
+            entry: self.clone(),
+            placement,
+            set: ours(Timestamp::from_micros(self.set), ahead),
+            until: ours(self.until(), ahead),
+        }
+    }
+
     /// The override for a limiter; `ahead`: by how much the store's clock is ahead of ours. `None`:
     /// another version's, which this one cannot read.
     pub(super) fn compiled(&self, placement: Placement, ahead: i64) -> Option<Override> {
@@ -176,20 +187,33 @@ impl Document {
             .find(|entry| entry.is_of(limit, bucket))
     }
 
-    /// Sets an override instead of the one that its bucket has.
+    /// Whether an override of this bucket has room at `now`, by the store's clock.
     ///
     /// # Errors
-    /// If there are too many.
-    pub(crate) fn set(&mut self, new: Entry) -> Result<(), String> {
+    /// If there are too many of other buckets.
+    pub(crate) fn has_room(
+        &self,
+        limit: &Limit,
+        bucket: u128,
+        now: Timestamp,
+    ) -> Result<(), String> {
+        let others = self
+            .overrides
+            .iter()
+            .filter(|entry| entry.until() > now && !entry.is_of(limit, bucket));
+        if others.count() < OVERRIDES_MAX {
+            return Ok(());
+        }
+        Err(format!(
+            "{OVERRIDES_MAX} overrides are in force already; lift some, or change the limit's numbers in the file"
+        ))
+    }
+
+    /// Sets an override instead of the one that its bucket has.
+    pub(crate) fn set(&mut self, new: Entry) {
         self.overrides
             .retain(|entry| (&entry.limit, &entry.bucket) != (&new.limit, &new.bucket));
-        if self.overrides.len() >= OVERRIDES_MAX {
-            return Err(format!(
-                "{OVERRIDES_MAX} overrides are in force already; lift some, or change the limit's numbers in the file"
-            ));
-        }
         self.overrides.push(new);
-        Ok(())
     }
 
     /// The overrides for a limiter.

@@ -241,14 +241,14 @@ impl Known {
         self.ended.drain(..too_many);
     }
 
-    fn of(&self, placement: Placement) -> &Document {
+    pub(super) fn of(&self, placement: Placement) -> &Document {
         match placement {
             Placement::Local => &self.local,
             Placement::Shared => &self.shared,
         }
     }
 
-    fn ahead_of(&self, placement: Placement) -> i64 {
+    pub(super) fn ahead_of(&self, placement: Placement) -> i64 {
         match placement {
             Placement::Local => 0,
             Placement::Shared => self.ahead,

@@ -100,33 +100,35 @@ impl Overrides {
 
     /// The overrides that have not ended, in the order in which they were set.
     pub(crate) fn list(&self) -> Vec<InForce> {
-        let now = self.0.clock.now();
-        let known = self.0.known.lock();
-        let of = |document: &Document, placement, ahead| {
-            let in_force = |entry: &Entry| InForce {
-                entry: entry.clone(),
-                placement,
-                set: ours(Timestamp::from_micros(entry.set), ahead),
-                until: ours(entry.until(), ahead),
-            };
-            let entries = document.overrides.iter().map(in_force);
-            entries.filter(|one| one.until > now).collect::<Vec<_>>()
-        };
-        let mut list = of(&known.local, Placement::Local, 0);
-        list.extend(of(&known.shared, Placement::Shared, known.ahead));
-        list
+        let (known, now) = (self.0.known.lock(), self.0.clock.now());
+        let places = [Placement::Local, Placement::Shared];
+        let all = places.map(|placement| known.in_force(placement, now));
+        all.into_iter().flatten().collect()
     }
 
     /// The override in force for the bucket of `limit` for `key`.
     pub(crate) fn find(&self, limit: &Limit, key: &[u8]) -> Option<InForce> {
         let bucket = self.0.current.load().limiter.bucket_hash(limit, key)?;
-        let is_of =
-            |one: &InForce| one.placement == limit.placement && one.entry.is_of(limit, bucket);
-        self.list().into_iter().find(is_of)
+        let (known, now) = (self.0.known.lock(), self.0.clock.now());
+        let document = known.of(limit.placement);
+        let entry = document.find(limit, bucket)?;
+        let found = entry.by_our_clock(limit.placement, known.ahead_of(limit.placement));
+        (found.until > now).then_some(found)
     }
 
     /// How many are in force.
     pub(crate) fn count(&self) -> usize {
         self.list().len()
+    }
+}
+
+impl Known {
+    /// The overrides of one document that have not ended.
+    fn in_force(&self, placement: Placement, now: Timestamp) -> impl Iterator<Item = InForce> {
+        let ahead = self.ahead_of(placement);
+        let entries = self.of(placement).overrides.iter();
+        entries
+            .filter(move |entry| ours(entry.until(), ahead) > now)
+            .map(move |entry| entry.by_our_clock(placement, ahead))
     }
 }

@@ -303,3 +303,35 @@ fn tollgate(args: &[&str], token: Option<&str>) -> (Option<i32>, String, String)
         text(&output.stderr),
     )
 }
+
+/// A token that the file no longer has is worth nothing from the reload on, and a new one is at once; an operator who may
+/// only read now changes nothing.
+#[test]
+fn reload_of_operators_revokes_tokens_and_levels_at_once() {
+    let file = |operators: &str| format!("[admin]\nlisten = \"127.0.0.1:0\"\n{operators}{LIMITS}");
+    let gateway = Gateway::start(&file(OPERATORS));
+    let body = json!({ "reason": "r", "dry_run": true }).to_string();
+    let change = |token: &str| {
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", bearer.as_str()), JSON];
+        post(&gateway, "tenant/k/reset", &headers, &body).status
+    };
+    assert_eq!([change("test"), change("read")], [200, 403]);
+    let without_ann: String = OPERATORS
+        .lines()
+        .filter(|line| !line.contains("ann"))
+        .map(|line| format!("{line}\n").replace(", level = \"read\"", ""))
+        .collect();
+    let words = gateway.reload(&file(&without_ann)).expect("a good file");
+    assert!(words.contains("admin.operators: changed"), "{words}");
+    assert!(!words.contains("wait for a restart"), "{words}");
+    assert_eq!([change("test"), change("read")], [401, 200]);
+    gateway.reload(&file("")).expect("a good file");
+    assert_eq!(change("read"), 403, "no operators, no changes");
+    gateway.reload(&file(OPERATORS)).expect("a good file");
+    assert_eq!(change("test"), 200);
+    // Everything else of the listener waits for a restart.
+    let hosts = format!("hosts = [\"gate.internal\"]\n{OPERATORS}");
+    let words = gateway.reload(&file(&hosts)).expect("a good file");
+    assert!(words.contains("wait for a restart: admin"), "{words}");
+}

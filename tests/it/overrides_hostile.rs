@@ -74,6 +74,80 @@ fn overrides_beyond_the_bound_are_refused_by_its_number_and_displace_none() {
     );
 }
 
+/// An operator's token in the wrong hands: overrides of ever new keys, over several connections at once and without a pause.
+/// Each beyond the bound is refused with its number; meanwhile requests are decided and the caller is shown as ever, and
+/// neither the list nor the audit grows.
+#[test]
+fn overrides_in_a_flood_are_each_refused_and_nothing_grows() {
+    const EACH: usize = 5_000;
+    const CONNECTIONS: usize = 4;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("audit.log");
+    let listen = "listen = \"127.0.0.1:0\"\n";
+    let config = CONFIG.replacen(
+        listen,
+        &format!("{listen}audit = '{}'\n", file.display()),
+        1,
+    );
+    let gateway = Gateway::start(&config);
+    let mut connection = Connection::open(gateway.admin());
+    for number in 0..1_000 {
+        let set = block(&mut connection, &format!("key-{number}"));
+        assert_eq!(set.status, 200, "{number}: {}", set.text());
+    }
+    let lines = || {
+        std::fs::read_to_string(&file)
+            .expect("the audit")
+            .lines()
+            .count()
+    };
+    assert_eq!(lines(), 1_000);
+    let flood = |who: usize| {
+        let mut connection = Connection::open(gateway.admin());
+        let body = json!({ "reason": "r", "block": true, "for": "1h" }).to_string();
+        for batch in 0..EACH / 100 {
+            let put = |number: usize| {
+                format!(
+                    "PUT /api/v1/keys/tenant/flood-{who}-{batch}-{number}/override HTTP/1.1\r\nhost: localhost\r\n\
+                     authorization: Bearer test\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                    body.len()
+                )
+            };
+            connection.send((0..100).map(put).collect::<String>());
+            for number in 0..100 {
+                let refused = connection.answer("PUT");
+                let words = refused.text();
+                assert_eq!(refused.status, 409, "{batch} {number}: {words}");
+                assert!(
+                    words.contains("1000 overrides are in force already"),
+                    "{words}"
+                );
+            }
+        }
+    };
+    let status = |key: &str| gateway.request("GET", "/", &[("x-api-key", key)]).status;
+    std::thread::scope(|scope| {
+        let flood = &flood;
+        let all: Vec<_> = (0..CONNECTIONS)
+            .map(|who| scope.spawn(move || flood(who)))
+            .collect();
+        let mut rounds = 0;
+        while rounds < 3 || all.iter().any(|one| !one.is_finished()) {
+            rounds += 1;
+            assert_eq!([status("key-0"), status("key-999")], [429, 429]);
+            assert_eq!(status(&format!("good-{rounds}")), 200);
+            let shown = gateway.admin_get("/api/v1/keys/tenant/key-7");
+            assert_eq!(shown.json()["buckets"][0]["override"]["block"], true);
+        }
+    });
+    assert_eq!(lines(), 1_000, "what is refused is no change");
+    let entries = gateway.admin_get("/api/v1/audit").json()["entries"].clone();
+    assert_eq!(entries.as_array().map(Vec::len), Some(1_000));
+    let listed = gateway.admin_get("/api/v1/overrides").json();
+    assert_eq!(listed["overrides"].as_array().map(Vec::len), Some(1_000));
+    assert_eq!(status("flood-0-0-0"), 200, "no override");
+}
+
 #[test]
 fn override_with_a_body_or_a_reason_of_an_attacker_is_refused() {
     let gateway = Gateway::start(CONFIG);

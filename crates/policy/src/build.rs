@@ -13,7 +13,7 @@ use super::route::{Route, Target};
 use super::router::{RouteConflict, Router};
 use super::upstream::Upstream;
 use super::{Cost, Domains, Guarded, Policy, Responses, Rule};
-use tollgate_limit::Limit;
+use tollgate_limit::{CLAIMS_MAX, Limit};
 
 /// The parts of a policy, checked one by one but not yet against one another.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ pub enum BuildError {
     },
     /// A route has more limits than one draw supports.
     #[error(
-        "route {route} draws from {claims} buckets, candidates included; at most 16 fit in one draw"
+        "route {route} draws from {claims} buckets, with candidates and blocks of penalties; at most {CLAIMS_MAX} fit in one draw"
     )]
     TooManyClaims {
         /// The route.

@@ -15,7 +15,31 @@ use super::route::{Match, Pattern};
 use super::usage::PerToken;
 use super::{Cost, Policy, Rule, Settle, Sought};
 use tollgate_limit::key::is_within_share;
-use tollgate_limit::{Algorithm, Claim, KeyBytes, Limit, Mode};
+use tollgate_limit::{Algorithm, CLAIMS_MAX, Claim, KeyBytes, Limit, Mode};
+
+/// A request would draw from more buckets than one draw supports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the descriptors of a request draw from at most {CLAIMS_MAX} buckets, those with the blocks of penalties among them"
+)]
+pub struct TooManyBuckets;
+
+impl Policy {
+    /// Whether one draw can decide about these claims. (Those of a route are checked when the policy
+    /// is built.)
+    ///
+    /// # Errors
+    /// If they need more buckets than one draw supports.
+    pub fn check_buckets(&self, claims: &Claims) -> Result<(), TooManyBuckets> {
+        let buckets = |charge: &Charge| self.limits[charge.limit].buckets();
+        let all: usize = claims.charges().iter().map(buckets).sum();
+        if all > CLAIMS_MAX {
+            Err(TooManyBuckets)
+        } else {
+            Ok(())
+        }
+    }
+}
 
 /// The identities of a request, as far as its route needs them.
 #[derive(Clone, Debug, Default)]

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::claims::{Charge, is_enforced};
+use super::claims::{Charge, TooManyBuckets, is_enforced};
 use super::{Claims, Policy, Rule, Scope, ScopePart, keys};
-use tollgate_limit::{CLAIMS_MAX, KeyBytes, Limit, Mode, Rate};
+use tollgate_limit::{KeyBytes, Limit, Mode, Rate};
 
 /// One entry of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,11 +103,6 @@ impl Found<'_> {
         self.client
     }
 }
-
-/// A request would draw from more buckets than one draw supports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the descriptors of a request draw from at most {CLAIMS_MAX} buckets")]
-pub struct TooManyBuckets;
 
 impl Domains {
     /// Whether there are no rules.
@@ -295,10 +290,11 @@ impl Policy {
             let enforced = enforced && is_enforced(limit, &key);
             let candidate = rule.candidate.as_ref();
             let candidate = candidate.filter(|candidate| candidate.mode != Mode::Off);
-            places.push(claims.add(index, limit, &key, units, enforced)?);
+            places.push(claims.add(index, limit, &key, units, enforced));
             if let Some(candidate) = candidate {
-                claims.add(index, candidate, &key, units, false)?;
+                claims.add(index, candidate, &key, units, false);
             }
+            self.check_buckets(claims)?;
         }
         Ok(places)
     }
@@ -371,24 +367,15 @@ impl Rule {
 }
 
 impl Claims {
-    /// Adds a charge, or its units to the charge on the same bucket; returns its position.
-    fn add(
-        &mut self,
-        rule: usize,
-        limit: &Limit,
-        key: &[u8],
-        cost: u64,
-        enforced: bool,
-    ) -> Result<usize, TooManyBuckets> {
+    /// Adds a charge, or its units to the charge on the same bucket; returns its position. The caller
+    /// then asks [`Policy::check_buckets`].
+    fn add(&mut self, rule: usize, limit: &Limit, key: &[u8], cost: u64, enforced: bool) -> usize {
         let same = |charge: &Charge| charge.limit == limit.index && self.key(charge)[..] == *key;
         if let Some(place) = self.charges().iter().position(same) {
             self.raise(place, cost, enforced);
-            return Ok(place);
+            return place;
         }
-        if self.charges().len() >= CLAIMS_MAX {
-            return Err(TooManyBuckets);
-        }
-        Ok(self.push_keyed(rule, limit.index, KeyBytes::from_slice(key), cost, enforced))
+        self.push_keyed(rule, limit.index, KeyBytes::from_slice(key), cost, enforced)
     }
 }
 

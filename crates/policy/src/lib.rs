@@ -53,7 +53,7 @@ use upstream::Upstream;
 pub use admission::{Claimed, sent};
 pub use body::{Asked, BodyFacts, BodyFlaw, BodyReading, BodySettings, Wanted, check_query};
 pub use build::{BuildError, PolicyParts};
-pub use claims::{Charge, Claims, Identified, SentBody};
+pub use claims::{Charge, Claims, Identified, SentBody, TooManyBuckets};
 pub use descriptor::{Descriptor, Peer};
 pub use domains::Domains;
 pub use edits::FilledEdits;

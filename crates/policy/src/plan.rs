@@ -175,7 +175,7 @@ impl Plan {
             if rule.is_off() {
                 continue;
             }
-            claims += 1 + usize::from(rule.candidate.is_some());
+            claims += rule.buckets();
             let same = |charge: &&mut PlannedCharge| {
                 charge.rule == limit.rule && charge.cost == limit.cost
             };

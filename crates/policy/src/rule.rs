@@ -52,6 +52,13 @@ impl Rule {
             .chain(&self.candidate)
     }
 
+    /// The buckets that one request asks because of it: its own, the candidate's, and in a shared
+    /// store that of its penalty.
+    pub fn buckets(&self) -> usize {
+        let candidate = self.candidate.as_ref();
+        self.live.buckets() + candidate.map_or(0, |candidate| candidate.buckets())
+    }
+
     /// Whether its refusals say that a budget is used up (402), not that requests come too fast.
     pub fn is_budget(&self) -> bool {
         self.refuse_status == StatusCode::PAYMENT_REQUIRED

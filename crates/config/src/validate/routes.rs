@@ -294,12 +294,14 @@ fn check_claims(
 ) -> bool {
     let claims: usize = limits
         .iter()
-        .map(|limit| 1 + usize::from(known.limits.rules[limit.rule].candidate.is_some()))
+        .map(|limit| known.limits.rules[limit.rule].buckets())
         .sum();
     let most = tollgate_limit::CLAIMS_MAX;
     if claims > most {
-        let title = format!("a route is charged on more than {most} limits");
-        let label = format!("{claims}, candidates among them");
+        let title = format!("a route draws from more than {most} buckets");
+        let label = format!(
+            "{claims}: candidates, and the blocks of penalties in a shared store, are buckets too"
+        );
         context.error(title, place, label);
     }
     claims <= most

@@ -82,7 +82,7 @@ impl Gateway {
 /// Refuses claims that no single draw can decide.
 fn check(claims: &Claims, policy: &Policy) -> Result<(), Refused> {
     let charges = claims.charges();
-    if charges.len() > CLAIMS_MAX {
+    if policy.check_buckets(claims).is_err() {
         let detail = format!("Requests together draw from at most {CLAIMS_MAX} buckets.");
         return Err(Refused::bad(detail));
     }

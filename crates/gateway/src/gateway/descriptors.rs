@@ -16,7 +16,8 @@ use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
 use tollgate_limit::{Limit, Micros, Mode, Placement, Rate, Standing, UNITS_MAX, Verdict};
 use tollgate_limiter::{Cause, Decision};
-use tollgate_policy::domains::{Entry, Found, TooManyBuckets};
+use tollgate_policy::TooManyBuckets;
+use tollgate_policy::domains::{Entry, Found};
 use tollgate_policy::{Claims, Policy};
 use tollgate_response::{Asked, Refused};
 

@@ -118,8 +118,8 @@ pub(crate) fn build_error(error: BuildError, places: &Places, context: &mut Cont
             context.error("a route names a limit twice", place, "this route");
         }
         BuildError::TooManyClaims { route, claims } => {
-            let title = format!("a route is charged on {claims} limits at once");
-            let label = "16 are the most, candidates among them";
+            let title = format!("a route draws from {claims} buckets at once");
+            let label = "16 are the most, candidates and blocks of penalties among them";
             context.error(title, places.route(route).1, label);
         }
         BuildError::TooManyTargets { route } => {
