@@ -113,6 +113,38 @@ fn events_report_begin_and_end_of_refusals_and_a_reader_resumes() {
 }
 
 #[test]
+fn events_report_a_key_that_a_response_brings_near_its_end() {
+    let upstream = Upstream::start(|seen| {
+        let cost = seen.header("x-used").unwrap_or("0").to_owned();
+        Reply::new(200, &[("x-cost", &cost)], "")
+    });
+    let gateway = Gateway::start(&format!(
+        "[limits.units]\nrate = \"100/day\"\nalgorithm = \"fixed_window\"\nper = \"header:x-key\"\n\
+         when_missing = \"refuse\"\nsettle = {{ from = \"header:x-cost\", estimate = 10 }}\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"units\"]\n",
+        upstream.url()
+    ));
+    let mut reader = Reader::ready(&gateway);
+    let spend = |key: &str, units: &str| {
+        let mut connection = gateway.connect();
+        connection.send(format!(
+            "GET / HTTP/1.1\r\nHost: x\r\nX-Key: {key}\r\nX-Used: {units}\r\n\r\n"
+        ));
+        assert_eq!(connection.answer("GET").status, 200);
+    };
+    spend("one", "79");
+    spend("two", "80");
+    let (_, near) = reader.next("near");
+    let keys = gateway.admin_get("/api/v1/limits/units/keys?near").json();
+    assert_eq!(keys["keys"].as_array().map(Vec::len), Some(1), "{keys}");
+    assert_eq!(near["name"], keys["keys"][0]["name"], "{near}");
+    // The first one, whose response left 21 units, is near with the next request.
+    spend("one", "1");
+    let (_, near) = reader.next("near");
+    assert_ne!(near["name"], keys["keys"][0]["name"], "{near}");
+}
+
+#[test]
 fn figures_equal_the_api_and_have_rates() {
     let gateway = Gateway::start(LIMITS);
     let mut reader = Reader::ready(&gateway);

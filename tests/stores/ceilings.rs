@@ -5,14 +5,12 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use tollgate_testkit::llm::crowd::{self, Crowd, Outcome};
+use tollgate_testkit::llm::tariff::{MONEY, TOKENS, Tariff};
 
 use crate::gateways::Gateway;
 use crate::servers::{Postgres, Redis, available, wait_until};
 
-const BUDGET: u64 = 1_200_000;
-
-fn start(kind: &str, url: &str, upstream: &str) -> Gateway {
-    let limit = crowd::limit(BUDGET, "");
+fn start(kind: &str, url: &str, upstream: &str, limit: &str) -> Gateway {
     Gateway::start_on(&format!(
         "[store]\nkind = \"{kind}\"\nurl = \"{url}\"\nwhen_down = \"refuse\"\nanswer_within = \"5s\"\n\
          key_secret_file = \"secret\"\n{limit}\
@@ -22,9 +20,11 @@ fn start(kind: &str, url: &str, upstream: &str) -> Gateway {
 
 /// Runs the crowd. `cuts`: of a hundred calls so many are broken off by the client, and as many by the upstream, and a
 /// gateway is killed.
-fn spend(kind: &str, url: &str, cuts: u64) {
+fn spend(tariff: Tariff, kind: &str, url: &str, cuts: u64) {
     let model = crowd::model();
-    let mut gateways: Vec<Gateway> = (0..4).map(|_| start(kind, url, &model.url())).collect();
+    let mut gateways: Vec<Gateway> = (0..4)
+        .map(|_| start(kind, url, &model.url(), tariff.limit))
+        .collect();
     let addresses = gateways
         .iter()
         .map(|gateway| SocketAddr::from(([127, 0, 0, 1], gateway.port)));
@@ -33,6 +33,7 @@ fn spend(kind: &str, url: &str, cuts: u64) {
         clients: 256,
         cuts,
         seed: 7 + cuts,
+        tariff,
     };
     // Until the whole budget is reserved, no call ends.
     model.hold();
@@ -40,8 +41,8 @@ fn spend(kind: &str, url: &str, cuts: u64) {
         wait_until("the budget is reserved", || {
             outcome.refused.load(Ordering::SeqCst) > 0
         });
-        let reserved = crowd::reserved(&model);
-        assert!(reserved <= BUDGET, "{reserved} are reserved");
+        let reserved = tariff.reserved_by(&model);
+        assert!(reserved <= tariff.budget, "{reserved} are reserved");
         model.release();
         if cuts > 0 {
             wait_until("calls have ended", || {
@@ -50,14 +51,14 @@ fn spend(kind: &str, url: &str, cuts: u64) {
             gateways[3].process.kill();
         }
     });
-    crowd::check(&model, &outcome, BUDGET, crowd.gateways[0], cuts == 0);
+    crowd::check(&model, &outcome, &tariff, crowd.gateways[0], cuts == 0);
 }
 
 #[test]
 fn ceiling_on_redis_is_never_exceeded_and_nearly_all_of_it_is_usable() {
     if available("redis-server") {
         let server = Redis::start();
-        spend("redis", &server.url(), 0);
+        spend(TOKENS, "redis", &server.url(), 0);
     }
 }
 
@@ -65,7 +66,7 @@ fn ceiling_on_redis_is_never_exceeded_and_nearly_all_of_it_is_usable() {
 fn ceiling_on_redis_holds_through_cuts_and_a_killed_gateway() {
     if available("redis-server") {
         let server = Redis::start();
-        spend("redis", &server.url(), 3);
+        spend(TOKENS, "redis", &server.url(), 3);
     }
 }
 
@@ -73,7 +74,7 @@ fn ceiling_on_redis_holds_through_cuts_and_a_killed_gateway() {
 fn ceiling_on_postgres_is_never_exceeded_and_nearly_all_of_it_is_usable() {
     if Postgres::available() {
         let server = Postgres::start_with(&[]);
-        spend("postgres", &server.url(), 0);
+        spend(TOKENS, "postgres", &server.url(), 0);
     }
 }
 
@@ -81,6 +82,14 @@ fn ceiling_on_postgres_is_never_exceeded_and_nearly_all_of_it_is_usable() {
 fn ceiling_on_postgres_holds_through_cuts_and_a_killed_gateway() {
     if Postgres::available() {
         let server = Postgres::start_with(&[]);
-        spend("postgres", &server.url(), 3);
+        spend(TOKENS, "postgres", &server.url(), 3);
+    }
+}
+
+#[test]
+fn ceiling_of_money_on_postgres_is_never_exceeded_by_a_micro_unit() {
+    if Postgres::available() {
+        let server = Postgres::start_with(&[]);
+        spend(MONEY, "postgres", &server.url(), 0);
     }
 }

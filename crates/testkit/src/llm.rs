@@ -6,6 +6,7 @@
 
 pub mod crowd;
 mod formats;
+pub mod tariff;
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex};

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use serde_json::json;
 
+use super::tariff::Tariff;
 use super::{Call, End, Llm, Tokens};
 use crate::PATIENCE;
 use crate::client::Connection;
@@ -73,6 +74,8 @@ pub struct Crowd {
     pub cuts: u64,
     /// For the lengths.
     pub seed: u64,
+    /// What they are charged.
+    pub tariff: Tariff,
 }
 
 /// What became of the calls.
@@ -80,7 +83,7 @@ pub struct Crowd {
 pub struct Outcome {
     /// Calls that were admitted and ended as their format says.
     pub whole: AtomicU64,
-    /// Tokens that those used.
+    /// Units that those used.
     pub used: AtomicU64,
     /// Calls that were admitted, or may have been, and did not end well.
     pub broken: AtomicU64,
@@ -99,17 +102,17 @@ pub struct Outcome {
 
 /// How one call ended.
 enum Ended {
-    Whole(u64),
+    Whole,
     Refused,
     Broken,
 }
 
-/// One call: its body, and what is reserved for it.
+/// One call: its body, and the most that it lets the model write.
 struct Sending {
     path: &'static str,
     body: String,
     output: u64,
-    reserved: u64,
+    most: u64,
 }
 
 impl Sending {
@@ -128,9 +131,9 @@ impl Sending {
             } else {
                 "/v1/chat/completions"
             },
-            reserved: most + body.len() as u64,
             body,
             output,
+            most,
         }
     }
 
@@ -145,8 +148,13 @@ impl Sending {
     }
 
     /// What it uses if it ends well.
-    fn used(&self) -> u64 {
-        self.body.len() as u64 / 4 + self.output
+    fn used(&self, tariff: &Tariff) -> u64 {
+        (tariff.used)(self.body.len() as u64 / 4, self.output)
+    }
+
+    /// What is reserved for it.
+    fn reserved(&self, tariff: &Tariff) -> u64 {
+        (tariff.reserved)(self.most, self.body.len() as u64)
     }
 }
 
@@ -188,14 +196,16 @@ impl Crowd {
             let ended = one(&mut connection, gateway, &sending, cut, outcome);
             outcome.under_way.fetch_sub(1, Ordering::SeqCst);
             match ended {
-                Ended::Whole(used) => {
+                Ended::Whole => {
+                    let used = sending.used(&self.tariff);
                     outcome.whole.fetch_add(1, Ordering::SeqCst);
                     outcome.used.fetch_add(used, Ordering::SeqCst);
                 }
                 Ended::Broken => {
                     connection = None;
                     outcome.broken.fetch_add(1, Ordering::SeqCst);
-                    outcome.kept.fetch_add(sending.reserved, Ordering::SeqCst);
+                    let kept = sending.reserved(&self.tariff);
+                    outcome.kept.fetch_add(kept, Ordering::SeqCst);
                 }
                 Ended::Refused => {
                     outcome.refused.fetch_add(1, Ordering::SeqCst);
@@ -242,7 +252,7 @@ fn one(
     }
     match open.try_answer("POST") {
         Ok(answer) if answer.status == 429 => Ended::Refused,
-        Ok(answer) if answer.status == 200 && cut.is_none() => Ended::Whole(sending.used()),
+        Ok(answer) if answer.status == 200 && cut.is_none() => Ended::Whole,
         Ok(answer) if cut.is_none() && answer.status != 502 => {
             let strange = format!("{}: {}", answer.status, answer.text());
             outcome.strange.lock().expect("no panic").push(strange);
@@ -252,34 +262,16 @@ fn one(
     }
 }
 
-/// The limit of such a crowd: `budget` units, as TOML.
-pub fn limit(budget: u64, more: &str) -> String {
-    format!(
-        "[limits.tokens]\nrate = \"{budget}/day\"\nalgorithm = \"fixed_window\"\nper = \"everyone\"\nceiling = true\n\
-         cost = {{ json = \"max_tokens\", times = \"n\", default = 50000, max = 50000, plus = \"body_bytes\" }}\n\
-         settle = {{ usage = [\"openai\", \"anthropic\"] }}\n{more}\n"
-    )
-}
-
-/// What the calls that reached the model have reserved.
-pub fn reserved(model: &Llm) -> u64 {
-    let calls = model.upstream().seen().into_iter();
-    let one = calls.map(|seen| {
-        let body: serde_json::Value = serde_json::from_slice(&seen.body).unwrap_or_default();
-        body["max_tokens"].as_u64().unwrap_or(0) + seen.body.len() as u64
-    });
-    one.sum()
-}
-
-/// Checks that the calls used no unit beyond `budget`, that 95 % of it was usable, and that no unit was
+/// Checks that the calls used no unit beyond their budget, that 95 % of it was usable, and that no unit was
 /// lost: what is charged in the end is what whole calls used, and what was reserved for those that
 /// broke. `exact`: no call broke, so both are equal.
 ///
 /// # Panics
 /// When one of that is not so.
-pub fn check(model: &Llm, outcome: &Outcome, budget: u64, gateway: SocketAddr, exact: bool) {
+pub fn check(model: &Llm, outcome: &Outcome, tariff: &Tariff, gateway: SocketAddr, exact: bool) {
+    let budget = tariff.budget;
     let at = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
-    let by_model: u64 = model.used().iter().map(|tokens| tokens.total()).sum();
+    let by_model = tariff.used_by(model);
     let (used, kept) = (at(&outcome.used), at(&outcome.kept));
     let told = format!("{used} used, {kept} kept, {by_model} by the model: {outcome:?}");
     assert!(by_model <= budget, "{told}");

@@ -113,6 +113,7 @@ impl RequestContext {
         }
         if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
             std::mem::take(&mut self.owed).on_end(permit, sent, whole);
+            self.count_near_after();
         }
         let took = self.side.clock.now().since(self.at).0;
         self.side

@@ -24,6 +24,26 @@ impl RequestContext {
         }
     }
 
+    /// Counts the keys that the response of this request leaves few units: it cost more than was
+    /// charged at first, when they had more.
+    pub(super) fn count_near_after(&self) {
+        let (Some(writer), Some(permit)) = (&self.side.refusals, self.permit()) else {
+            return;
+        };
+        let charges = self.claims.charges().iter().zip(permit.standings());
+        for (place, (charge, standing)) in charges.enumerate() {
+            let charged = permit.charged_at(place).unwrap_or(0);
+            let left = standing
+                .remaining
+                .saturating_sub(charged.saturating_sub(charge.cost));
+            let few = self.snapshot.near[charge.limit];
+            if few.is_some_and(|few| standing.remaining > few && left <= few) {
+                let limit = &self.snapshot.policy.limits[charge.limit];
+                writer.near(limit, self.claims.key(charge), self.side.clock.now());
+            }
+        }
+    }
+
     /// Keeps the refusal of a request that limits or their store refuse.
     pub(in crate::gateway) fn keep_refusal<B>(&self, rejection: &Rejection, request: &Request<B>) {
         let Some(writer) = &self.side.refusals else {
