@@ -10,11 +10,16 @@ use tollgate_config::settings::{
     self, ClientCertificates, DecideProtocol, Listener, LogFormat, LogKeys,
 };
 use tollgate_gateway::decide;
+use tollgate_gateway::gateway::Snapshot;
 use tollgate_gateway::proxy_defaults::{BODY_GRACE, ProxyDefaults, Via};
+use tollgate_gateway::recent::Recent;
+use tollgate_limiter::Limiter;
 use tollgate_net::listener::{Address, Bound, Listen};
 use tollgate_net::server;
 use tollgate_net::tls::{CertificateFiles, ServerTls, TlsSettings};
+use tollgate_store::Backend;
 use tollgate_store::local::ColdStart;
+use tollgate_telemetry::Metrics;
 use tollgate_telemetry::access::{self, KeyNames};
 
 pub(super) fn listen(listener: &Listener, tls: Option<&Arc<ServerTls>>) -> Listen {
@@ -93,8 +98,22 @@ pub(super) fn by_protocol(bound: Vec<Bound>, config: &Config) -> (Vec<Bound>, Ve
     (bound(grpc), bound(http))
 }
 
+/// The snapshot of `config`, with the buckets of `limiter`.
+pub(super) fn snapshot(
+    config: &Config,
+    limiter: Limiter<Backend>,
+    metrics: &Metrics,
+    recent: &Recent,
+) -> Snapshot {
+    let bytes = config.server.reload.map_or(0, |guard| guard.bytes);
+    let policy = Arc::clone(&config.policy);
+    Snapshot::new(policy, limiter, metrics, conduct(&config.server))
+        .recorded_as(recent.numbers(&config.policy, bytes))
+        .deciding(deciding(config))
+}
+
 /// The settings of decisions; the defaults where there is no listener for them.
-pub(super) fn deciding(config: &Config) -> decide::Settings {
+fn deciding(config: &Config) -> decide::Settings {
     let Some(decide) = &config.decide else {
         return decide::Settings::default();
     };
@@ -108,7 +127,7 @@ pub(super) fn deciding(config: &Config) -> decide::Settings {
 }
 
 /// Settings that apply to requests of every route.
-pub(super) fn conduct(server: &settings::Server) -> ProxyDefaults {
+fn conduct(server: &settings::Server) -> ProxyDefaults {
     ProxyDefaults {
         body_max: server.bounds.body,
         body_idle: server.timeouts.body_idle,

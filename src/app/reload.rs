@@ -10,7 +10,7 @@ use super::changes;
 use super::guard;
 use super::state_file::{self, Mark};
 use super::watch::Watch;
-use super::{Core, Source, mapped, snapshot, upstreams};
+use super::{Core, Source, mapped, upstreams};
 use crate::admin::Kind;
 use tollgate_config::settings::{Admin, DecideListener};
 use tollgate_config::{Config, ConfigError};
@@ -239,7 +239,7 @@ impl Core {
         let (limiter, report) = before
             .limiter
             .next(&config.policy.limits, Arc::clone(&backend));
-        self.gateway.current.store(Arc::new(snapshot(
+        self.gateway.current.store(Arc::new(mapped::snapshot(
             &config,
             limiter,
             &self.gateway.metrics,

@@ -12,7 +12,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::options::notes;
-use super::{Anew, Options, Origin, RunningGateway, StartError, start_with};
+use super::start::start_with;
+use super::{Anew, Options, Origin, RunningGateway, StartError};
 use crate::admin::log_level;
 use tollgate_config::settings::{Log, LogLevel, OperationsFormat};
 use tollgate_telemetry::{AccessLog, log};
@@ -39,18 +40,12 @@ pub fn run(options: Options, origin: Origin) -> Result<(), StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|source| StartError::System {
-            what: "the runtime cannot be started",
-            source,
-        })?;
+        .map_err(StartError::system("the runtime cannot be started"))?;
     // Installed before anything listens: from here on no signal is lost or ends the process
     // halfway.
     let mut signals = {
         let _inside = runtime.enter();
-        Signals::new().map_err(|source| StartError::System {
-            what: "signals cannot be received",
-            source,
-        })?
+        Signals::new().map_err(StartError::system("signals cannot be received"))?
     };
     let gateway = Arc::new(start_with(config, options, origin)?);
     for address in gateway.addresses() {
@@ -101,7 +96,7 @@ impl Signals {
     /// Serves until the gateway has drained; returns whether it finished in time.
     async fn serve(&mut self, gateway: &Arc<RunningGateway>, anew: Option<&Anew>) -> bool {
         let delay = self.until_stopped(gateway, anew).await;
-        let told = Instant::now();
+        let first = Instant::now();
         if !gateway.has_handed_over() {
             // Otherwise the service continues in another process.
             notify(&[NotifyState::Stopping]);
@@ -109,7 +104,7 @@ impl Signals {
         if !delay.is_zero() {
             tracing::info!(drain_delay = ?delay, "not ready any more: requests are accepted for the drain delay");
             tokio::select! {
-                () = self.stopped_again(told) => return false,
+                () = self.stopped_again(first) => return false,
                 () = tokio::time::sleep(delay) => {}
             }
         }
@@ -121,12 +116,12 @@ impl Signals {
             }
         };
         tokio::select! {
-            () = self.stopped_again(told) => false,
+            () = self.stopped_again(first) => false,
             () = drained => true,
         }
     }
 
-    /// Serves until it is told to end, or has handed over to a new process; returns how long
+    /// Serves until a signal ends it, or until it has handed over to a new process; returns how long
     /// requests are still accepted.
     async fn until_stopped(
         &mut self,
@@ -180,15 +175,15 @@ impl Signals {
         delay
     }
 
-    /// Ready when it is told to end once more. Service managers and shells may send one signal both
-    /// to the process (at `told`) and to its group: signals within a second count as one.
-    async fn stopped_again(&mut self, told: Instant) {
+    /// Ready when a second signal asks it to end. Service managers and shells may send one signal both
+    /// to the process (at `first`) and to its group: signals within a second count as one.
+    async fn stopped_again(&mut self, first: Instant) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => {}
                 _ = self.interrupt.recv() => {}
             }
-            if told.elapsed() >= ONE_SIGNAL {
+            if first.elapsed() >= ONE_SIGNAL {
                 return;
             }
         }
@@ -243,7 +238,7 @@ fn upgrade(gateway: &Arc<RunningGateway>, anew: &Anew) -> JoinHandle<bool> {
 /// Notifies the service manager, if there is one.
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::debug!(%error, "the service manager was not told");
+        tracing::debug!(%error, "the service manager was not notified");
     }
 }
 

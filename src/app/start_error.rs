@@ -3,6 +3,7 @@
 use std::io;
 
 use tollgate_config::ConfigError;
+use tollgate_config::settings::Listener;
 use tollgate_net::listener::BindError;
 use tollgate_net::tls::TlsError;
 
@@ -54,4 +55,20 @@ pub enum StartError {
         /// The reason.
         source: io::Error,
     },
+}
+
+impl StartError {
+    /// The error of a system call, with the attempted operation.
+    pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { what, source }
+    }
+
+    /// The error of the admin listener on this address.
+    pub(super) fn admin(listen: &Listener) -> impl Fn(io::Error) -> Self {
+        let address = listen.to_string();
+        move |source| Self::Admin {
+            address: address.clone(),
+            source,
+        }
+    }
 }

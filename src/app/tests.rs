@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Options, Origin, RunningGateway, Source, StartError, start, start_with};
+use super::start::start_with;
+use super::stop::LAST_WORDS;
+use super::{Options, Origin, RunningGateway, Source, StartError, start};
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_net::listener::{Address, Inherited};
 use tollgate_store::clock::Clock;
@@ -239,7 +241,7 @@ fn drain_that_ends_early_leaves_no_more_than_its_own_time_for_the_logs() {
         let timeouts = format!("timeouts = {{ drain = \"{drain}\" }}");
         from_text(&two_per_minute(&timeouts), &clock()).shutdown()
     };
-    assert_eq!(left("1h"), super::LAST_WORDS);
+    assert_eq!(left("1h"), LAST_WORDS);
     assert!(left("1s") <= Duration::from_secs(1));
 }
 

@@ -1,0 +1,199 @@
+//! Starts a gateway. Every step that can fail comes before the first connection is accepted.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use super::listeners::Listeners;
+use super::reload::{Reloads, State};
+use super::watcher::Watcher;
+use super::{Core, Options, Origin, RunningGateway, StartError};
+use super::{key_names, mapped, options, state_file, upstreams};
+use crate::admin::{self, Phase, Readiness};
+use crate::overrides::{self, Overrides};
+use tollgate_config::Config;
+use tollgate_gateway::decide::{Decider, Permits};
+use tollgate_gateway::forward::UpstreamHealth;
+use tollgate_gateway::gateway::{self, Gateway};
+use tollgate_gateway::recent::Recent;
+use tollgate_gateway::refusals::Refusals;
+use tollgate_limiter::shared_store;
+use tollgate_net::listener::{Address, Bound};
+use tollgate_net::server::{self, Sockets};
+use tollgate_net::tls::ServerTls;
+use tollgate_net::worker::{Worker, Workers};
+use tollgate_rls::{Counts, RateLimitService, Serving};
+use tollgate_telemetry::{AccessLog, Metrics};
+
+/// Starts a gateway.
+///
+/// # Errors
+/// Every reason that prevents it from serving; then nothing was started.
+pub fn start(options: Options) -> Result<RunningGateway, StartError> {
+    let config = options.load().map_err(StartError::Config)?;
+    start_with(config, options, Origin::default())
+}
+
+pub(super) fn start_with(
+    config: Config,
+    options: Options,
+    origin: Origin,
+) -> Result<RunningGateway, StartError> {
+    let clock = options.clock.clone();
+    let metrics = Metrics::new(clock.now().as_micros());
+    let names = key_names::of_gateway(&config)?;
+    let access = mapped::access_log(&config.log, names)
+        .map(AccessLog::open)
+        .transpose()
+        .map_err(StartError::system("the access log cannot be opened"))?;
+    let tls = mapped::tls(&config.server)
+        .map(|settings| ServerTls::load(&settings))
+        .transpose()?
+        .map(Arc::new);
+    upstreams::check(&config.policy).map_err(StartError::Upstream)?;
+    let count = mapped::workers(&config.server);
+    let Listeners {
+        public,
+        deciding,
+        admin,
+        kept,
+        activated,
+        mut predecessor,
+    } = Listeners::open(&config, tls.as_ref(), count, origin)?;
+    let addresses = [addresses_of(&public), addresses_of(&deciding)];
+    let backend = shared_store::open(config.store.as_ref(), &config.policy.limits, &clock);
+    let backend = Arc::new(backend.map_err(StartError::Store)?);
+    options::check_traces(&config).map_err(StartError::Traces)?;
+    let (limiter, mark) = match &mut predecessor {
+        Some(predecessor) => predecessor.limiter(&config, Arc::clone(&backend), &clock)?,
+        None => state_file::limiter(&config, Arc::clone(&backend), &clock)?,
+    };
+    #[cfg(feature = "otlp")]
+    let (exporter, spans) = config
+        .traces
+        .as_ref()
+        .map(super::otlp::Exporter::start)
+        .transpose()
+        .map_err(StartError::system("[traces]: spans cannot be exported"))?
+        .unzip();
+    let recent = Recent::default();
+    let snapshot = mapped::snapshot(&config, limiter, &metrics, &recent);
+    let gateway = gateway::Shared {
+        current: Arc::new(ArcSwap::from_pointee(snapshot)),
+        clock,
+        metrics,
+        access,
+        refusals: config.admin.listen.as_ref().map(|_| Refusals::new(count)),
+        requests: Arc::default(),
+        held: Arc::default(),
+        held_bodies: Arc::default(),
+        fleet: UpstreamHealth::default(),
+        recent,
+        #[cfg(feature = "otlp")]
+        spans,
+    };
+    let overrides = Overrides::start(
+        Arc::clone(&gateway.current),
+        gateway.clock.clone(),
+        config.server.state_file.as_deref(),
+        &names.name(b"overrides"),
+    );
+    let core = Arc::new(Core {
+        events: admin::Events::new(gateway.clock.clone()),
+        options,
+        gateway,
+        server: Arc::new(server::Shared::new(mapped::server(&config))),
+        decide_server: Arc::new(server::Shared::new(mapped::decide_server(&config))),
+        permits: Arc::new(Permits::default()),
+        serving: Serving::default(),
+        tls,
+        readiness: Readiness::new(),
+        names,
+        overrides,
+        reloads: Mutex::new(Reloads::new(&config)),
+        state: Mutex::new(State::new(config, backend, mark)),
+    });
+    let learns = overrides::Thread::start(&core.overrides).map_err(StartError::system(
+        "the thread that learns of overrides cannot be started",
+    ))?;
+    let workers = core
+        .start_workers(public, deciding)
+        .map_err(StartError::system("the workers cannot be started"))?;
+    let relay = match predecessor {
+        Some(predecessor) => predecessor.succeed(Arc::clone(&core.gateway.current))?,
+        None => None,
+    };
+    if let Some(mark) = &mut core.state.lock().mark {
+        mark.serves().map_err(StartError::State)?;
+    }
+    workers.open();
+    core.show();
+    core.require_store();
+    core.show_upstreams();
+    let admin = core.serve_admin(admin)?;
+    let watcher = Watcher::start(&core).map_err(StartError::system(
+        "the thread that watches files cannot be started",
+    ))?;
+    core.readiness.enter(Phase::Serving);
+    let [addresses, deciding] = addresses;
+    Ok(RunningGateway {
+        core,
+        addresses,
+        deciding,
+        admin,
+        workers: Some(workers),
+        watcher,
+        kept: Mutex::new(kept),
+        activated,
+        relay,
+        overrides: Some(learns),
+        handed_over: AtomicBool::new(false),
+        successor: Mutex::default(),
+        #[cfg(feature = "otlp")]
+        exporter,
+        drained_by: OnceLock::new(),
+    })
+}
+
+fn addresses_of(bound: &[Bound]) -> Vec<Address> {
+    bound.iter().map(|one| one.address.clone()).collect()
+}
+
+impl Core {
+    /// Starts the workers, which serve the `public` listeners and those for decisions. They accept
+    /// nothing until they are opened.
+    fn start_workers(&self, public: Vec<Bound>, deciding: Vec<Bound>) -> io::Result<Workers> {
+        let config = self.in_force();
+        let count = mapped::workers(&config.server);
+        let decides = config.decide.is_some();
+        let (grpc, deciding) = mapped::by_protocol(deciding, &config);
+        let public = Sockets::new(public, count, Arc::clone(&self.server));
+        let deciding = Sockets::new(deciding, count, Arc::clone(&self.decide_server));
+        let grpc = Sockets::new(grpc, count, Arc::clone(&self.decide_server));
+        let (metrics, fleet) = (&self.gateway.metrics, self.gateway.fleet.clone());
+        metrics.source("upstreams", move |samples| fleet.samples(samples));
+        let counts = Arc::new(Counts::default());
+        let counted = Arc::clone(&counts);
+        metrics.source("rate_limit_service", move |samples| {
+            counted.samples(samples)
+        });
+        let shared = Arc::new(self.gateway.clone());
+        let (permits, serving) = (Arc::clone(&self.permits), self.serving.clone());
+        Workers::start_held(count, move |worker: &Rc<Worker>| {
+            let gateway = Rc::new(Gateway::new(&shared));
+            public.open(worker, &gateway)?;
+            if decides {
+                let (serving, counts) = (serving.clone(), Arc::clone(&counts));
+                let service = RateLimitService::new(Rc::clone(&gateway), serving, counts);
+                grpc.open(worker, &Rc::new(service))?;
+                let decider = Decider::new(gateway, Arc::clone(&permits));
+                deciding.open(worker, &Rc::new(decider))?;
+            }
+            Ok(())
+        })
+    }
+}
