@@ -23,7 +23,7 @@ pub struct Live {
     pub current: Arc<ArcSwap<Snapshot>>,
     /// The clock.
     pub clock: Clock,
-    /// What changes, for those who read the events.
+    /// The events of changes, for the clients that read them.
     pub events: Events,
     /// The last refusals; `None`: none are kept.
     pub refusals: Option<Refusals>,
@@ -33,7 +33,7 @@ pub struct Live {
     pub plain_keys: bool,
     /// The overrides of operators.
     pub overrides: Overrides,
-    /// The penalties in force that were told.
+    /// The penalties in force whose beginning was published.
     pub penalties: Penalties,
     /// When the store is asked no more for the response that is being made.
     pub asks_until: Option<tokio::time::Instant>,

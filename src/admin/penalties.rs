@@ -153,7 +153,7 @@ impl Live {
     ) -> Result<(), String> {
         let limiter = self.current.load().limiter.clone();
         limiter.lift_penalty(limit, key);
-        // A beginning that was not told yet is told before its end.
+        // The event of the beginning comes before that of the end.
         self.tell_penalties(&limiter.take_penalties(), audit);
         let name = self.names.text(key);
         let mut lifted = Vec::new();
@@ -168,7 +168,7 @@ impl Live {
             (event.set, event.lifted) = (false, true);
             emit(&self.events, &event);
         }
-        // Gateways that are not told ask the store again within a second.
+        // Gateways without this notice ask the store again within a second.
         let _ = self.overrides.was_reset(limit).await;
         let mut unconfirmed = String::new();
         let looks = async {

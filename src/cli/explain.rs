@@ -104,9 +104,7 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
         return BAD;
     };
     for name in &config.assumed {
-        tell!(
-            "note: the environment variable `{name}` is not set, and what it stands for is left open\n"
-        );
+        tell!("note: the environment variable `{name}` is not set: its value is left open\n");
     }
     let policy = &config.policy;
     let peer = Peer {

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use super::args::{ConfigFile, Format, Gateways, GatewaysAndFormat};
 use super::gateway::Place;
 use super::{BAD, GOOD, print_out};
+use tollgate_limit::printable::percent_encoded;
 
 /// One gateway as it was given, with the addresses of its name.
 pub(super) struct Gateway {
@@ -155,15 +156,9 @@ pub(super) fn ask_each<T: Serialize>(
 
 /// A part of a path, percent-encoded.
 pub(super) fn encoded(part: &str) -> String {
-    let mut text = String::with_capacity(part.len());
-    for byte in part.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_~".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            text.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    text
+    percent_encoded(part, |byte| {
+        byte.is_ascii_alphanumeric() || b"-_~".contains(&byte)
+    })
 }
 
 /// The reason in a problem document, or the text itself.

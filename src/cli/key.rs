@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::args::{Caller, Change, ChangedKey, GatewaysAndFormat, KeyReset, KeyShow, KeyVerb};
+use super::args::{Caller, Change, ChangedKey, KeyReset, KeyShow, KeyVerb};
 use super::fleet::{self, Gateway};
 use super::{load, overrides, why, wrong_use};
 use crate::admin::keys::CallerBuckets;
@@ -48,7 +48,7 @@ fn reset(args: &KeyReset) -> ExitCode {
         key: &args.key,
         body: change_body(&args.change),
     };
-    change.ask_each(&args.asked, &args.change, reset_words)
+    change.ask_each(&args.change, reset_words)
 }
 
 /// A change of a caller's buckets or limits that each gateway is asked for.
@@ -72,7 +72,6 @@ impl ChangeRequest<'_> {
     /// Asks each gateway for the change; `words` writes what one has done.
     pub(super) fn ask_each<T: DeserializeOwned + Serialize>(
         mut self,
-        asked: &GatewaysAndFormat,
         change: &Change,
         words: impl Fn(&mut String, &str, &T) -> std::fmt::Result,
     ) -> ExitCode {
@@ -86,7 +85,7 @@ impl ChangeRequest<'_> {
         let path = format!("{}/{}", path(&self.key.caller), self.action);
         let body = self.body.to_string();
         let ask = |gateway: &Gateway| gateway.change(self.method, &path, token.as_deref(), &body);
-        fleet::ask_each(self.verb, self.member, asked, ask, words)
+        fleet::ask_each(self.verb, self.member, &change.asked, ask, words)
     }
 }
 

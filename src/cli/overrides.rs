@@ -25,19 +25,19 @@ pub(super) fn raise(args: &KeyRaise) -> ExitCode {
         body["unlimited"] = true.into();
     }
     lasting(&mut body, &args.lasts);
-    change("key raise", "PUT", &args.key, body).ask_each(&args.asked, &args.change, words)
+    change("key raise", "PUT", &args.key, body).ask_each(&args.change, words)
 }
 
 pub(super) fn block(args: &KeyBlock) -> ExitCode {
     let mut body = change_body(&args.change);
     body["block"] = true.into();
     lasting(&mut body, &args.lasts);
-    change("key block", "PUT", &args.key, body).ask_each(&args.asked, &args.change, words)
+    change("key block", "PUT", &args.key, body).ask_each(&args.change, words)
 }
 
 pub(super) fn lift(args: &KeyLift) -> ExitCode {
     let body = change_body(&args.change);
-    change("key lift", "DELETE", &args.key, body).ask_each(&args.asked, &args.change, words)
+    change("key lift", "DELETE", &args.key, body).ask_each(&args.change, words)
 }
 
 fn lasting(body: &mut serde_json::Value, lasts: &Lasts) {

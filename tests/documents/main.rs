@@ -65,10 +65,7 @@ fn documents_nginx_page_admits_what_nginx_admits() {
 const TEMPORARY: &str = "client_body_temp_path one; proxy_temp_path two; fastcgi_temp_path three; uwsgi_temp_path four; scgi_temp_path five;\n";
 
 /// Runs the commands of all pages, three pages at a time. `PAGE=part-of-a-path` runs some of them.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a switch for those who write pages"
-)]
+#[expect(clippy::disallowed_methods, reason = "a switch for authors of pages")]
 fn run_all(mut pages: Vec<Document>) {
     if let Ok(some) = std::env::var("PAGE") {
         pages.retain(|page| page.path.to_string_lossy().contains(&some));

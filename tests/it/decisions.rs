@@ -1,4 +1,4 @@
-//! `/check`: how a proxy states the request it asks about, and what it is told.
+//! `/check`: how a proxy describes the request it asks about, and the response it gets.
 
 use crate::harness::client::Answer;
 use crate::harness::frames::Frames;

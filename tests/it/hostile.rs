@@ -66,7 +66,7 @@ impl Bystander {
         }
     }
 
-    /// Asks until it is told to stop.
+    /// Sends requests until the test stops it.
     ///
     /// # Panics
     /// When it is not answered.

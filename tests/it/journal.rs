@@ -1,4 +1,4 @@
-//! What is told of a request afterwards: the access log, and the counters of what went wrong.
+//! The records of requests: the access log, and the counters of failures.
 
 use std::fs;
 use std::io::ErrorKind;

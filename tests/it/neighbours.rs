@@ -24,7 +24,7 @@ fn free_port() -> u16 {
     free.local_addr().expect("its address").port()
 }
 
-/// A proxy, and how it is told about.
+/// A kind of proxy: the file of the gateway that it uses, and how it is started.
 #[derive(Clone, Copy)]
 struct Kind {
     /// The gateway's file.

@@ -1,4 +1,4 @@
-//! A process that is told to stop: it says so before it closes its door, and no log holds up its end.
+//! A process that a signal stops: it reports that before it closes its listeners, and no log delays its end.
 
 use std::io::Read;
 use std::net::TcpStream;

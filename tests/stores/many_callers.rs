@@ -1,4 +1,4 @@
-//! Many callers in one call to the server: each is told its own decision, by the fast script and statement.
+//! Many callers in one call to the server: each gets its own decision, by the fast script and statement.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

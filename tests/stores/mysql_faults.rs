@@ -203,7 +203,7 @@ async fn mysql_conflicts_are_tried_again_within_the_deadline_and_charge_once() {
     );
 }
 
-/// Somebody else locks two rows in the other order.
+/// Another session locks two rows in the other order.
 #[tokio::test]
 async fn mysql_deadlock_with_a_stranger_costs_time_and_nothing_else() {
     if !Maria::available() {

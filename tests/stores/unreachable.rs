@@ -1,4 +1,4 @@
-//! A store that was never reached is told of: in the log, by the probes, in the status.
+//! A store that was never reached is reported: in the log, by the probes, in the status.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

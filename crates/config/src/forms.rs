@@ -110,7 +110,11 @@ impl<T: TryFrom<u64> + TryInto<u64> + Copy> Read for Bytes<T> {
         if size.is_none() {
             let key = context.keys.last().map_or("", String::as_str);
             let title = format!("`{key}` must have a bound");
-            context.error(title, node.place, "whatever a caller can fill is bounded");
+            context.error(
+                title,
+                node.place,
+                "this memory grows with what callers send, so it needs a bound",
+            );
         }
         size
     }

@@ -1,10 +1,13 @@
 //! What a peer's files become before they are written: limits, routes, and what is said about them.
 
+mod routes;
+
 use std::collections::BTreeSet;
 
 pub(crate) use crate::finding::{Difference, Finding, Outcome, Place, clients, either, upstream};
 use crate::words::{plain, rate};
 use crate::{Source, write};
+pub(crate) use routes::{Route, Target};
 
 /// The most limits and the most routes that one import makes.
 const MOST: usize = 2_000;
@@ -71,46 +74,6 @@ pub(crate) struct Named {
     pub(crate) name: String,
     pub(crate) comments: Vec<String>,
     pub(crate) limit: Limit,
-}
-
-/// What a route does with its requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// A URL or the name of an upstream.
-    Upstream(String),
-    /// The file does not say where requests go.
-    Unknown,
-    /// A fixed response.
-    Respond(u64, String),
-    /// A redirect.
-    Redirect(u64, String),
-}
-
-/// A route to be written.
-#[derive(Clone, Debug)]
-pub(crate) struct Route {
-    pub(crate) place: Option<Place>,
-    /// `[METHODS ][HOST]/PATH`
-    pub(crate) pattern: String,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) target: Target,
-    pub(crate) limits: Vec<String>,
-    pub(crate) strip_prefix: String,
-    pub(crate) add_prefix: String,
-}
-
-impl Route {
-    pub(crate) fn new(place: Option<Place>, pattern: impl Into<String>, target: Target) -> Self {
-        Self {
-            place,
-            pattern: pattern.into(),
-            headers: Vec::new(),
-            target,
-            limits: Vec::new(),
-            strip_prefix: String::new(),
-            add_prefix: String::new(),
-        }
-    }
 }
 
 /// A known caller of the `consumer` identity.
@@ -242,137 +205,6 @@ impl Draft {
         if !self.notes.contains(&text) && self.notes.len() < MOST {
             self.notes.push(text);
         }
-    }
-
-    /// Adds an upstream of these servers. A server that is named twice, or that is none, is left out.
-    pub(crate) fn upstream(&mut self, wanted: &str, servers: Vec<(Place, String, u64)>) -> Target {
-        let mut good: Vec<(String, u64)> = Vec::new();
-        for (place, url, weight) in servers.into_iter().take(MOST) {
-            let again = good.iter().any(|(known, _)| *known == url);
-            match write::check_server(&url, weight) {
-                Ok(()) if !again => good.push((url, weight)),
-                Ok(()) => self.note(format!(
-                    "{place}: server {url} is named twice; it counts once"
-                )),
-                Err(why) => self.note(format!("{place}: server {url}: {why}")),
-            }
-        }
-        if good.is_empty() || self.upstreams.len() >= MOST {
-            return Target::Unknown;
-        }
-        let base = name(wanted, "upstream");
-        let mut name = base.clone();
-        let mut number = 1;
-        while self.upstreams.iter().any(|(known, _)| *known == name) {
-            number += 1;
-            name = format!("{base}_{number}");
-        }
-        if let Err(why) = write::check_upstream(&good) {
-            self.note(format!("upstream {name}: {why}"));
-            return Target::Unknown;
-        }
-        self.upstreams.push((name.clone(), good));
-        Target::Upstream(name)
-    }
-
-    /// Adds a route, unless its pattern is bad or taken, which is noted.
-    pub(crate) fn route(&mut self, mut route: Route) {
-        let place = route
-            .place
-            .as_ref()
-            .map_or_else(String::new, |place| format!("{place}: "));
-        let pattern = plain(&route.pattern, 200);
-        if self.routes.len() >= MOST {
-            self.note(format!("more than {MOST} routes: the rest is left out"));
-            if !route.limits.is_empty() {
-                self.unlimited(&route, &format!("more than {MOST} routes"));
-            }
-            return;
-        }
-        let taken = self
-            .routes
-            .iter_mut()
-            .find(|other| other.pattern == route.pattern && other.headers == route.headers);
-        if let Some(other) = taken {
-            let here = |limit: &&String| !other.limits.contains(limit);
-            let more: Vec<String> = route.limits.iter().filter(here).cloned().collect();
-            if other.target == route.target || other.target == Target::Unknown {
-                let before = |limit: &&String| !route.limits.contains(limit);
-                let mut wider: Vec<String> = other.limits.iter().filter(before).cloned().collect();
-                wider.extend(more.iter().cloned());
-                other.limits.extend(more);
-                other.target = route.target;
-                let why = upstream(format!(
-                    "the files have `{pattern}` twice, once without this limit; here one route with it takes the requests of both"
-                ));
-                for limit in wider {
-                    self.differ(&limit, &why);
-                }
-            } else {
-                let only = other
-                    .limits
-                    .iter()
-                    .filter(|limit| !route.limits.contains(limit));
-                let only: Vec<String> = only.cloned().collect();
-                let what = format!("{place}`{pattern}` has a route already; this one is left out");
-                self.note(what);
-                if !more.is_empty() {
-                    self.unlimited(&route, "another route takes the same requests");
-                }
-                let why = upstream(format!(
-                    "the files have `{pattern}` twice, once without this limit; here all its requests meet it"
-                ));
-                for limit in only {
-                    self.differ(&limit, &why);
-                }
-            }
-            return;
-        }
-        if let Err(why) = write::check_route(&route) {
-            if matches!(route.target, Target::Upstream(_)) {
-                let known = std::mem::replace(&mut route.target, Target::Unknown);
-                if write::check_route(&route).is_ok() {
-                    let Target::Upstream(url) = known else { return };
-                    self.note(format!("{place}`{url}` cannot be an upstream: {why}"));
-                    self.routes.push(route);
-                    return;
-                }
-            }
-            let left_out = if route.limits.is_empty() {
-                "it is left out".to_owned()
-            } else {
-                format!(
-                    "it and its limits ({}) are left out",
-                    route.limits.join(", ")
-                )
-            };
-            if let (Some(place), false) = (&route.place, route.limits.is_empty()) {
-                let why = format!("`{pattern}` cannot be a route, so it is not limited: {why}");
-                self.not_imported(&place.clone(), &pattern, &why);
-            } else {
-                self.note(format!(
-                    "{place}`{pattern}` cannot be a route, {left_out}: {why}"
-                ));
-            }
-            return;
-        }
-        self.routes.push(route);
-    }
-
-    /// Says that the limits of a route that is left out do not hold for its requests.
-    pub(crate) fn unlimited(&mut self, route: &Route, why: &str) {
-        let of_limit = |finding: &&Finding| {
-            let limit = finding.limit.as_ref();
-            limit.is_some_and(|limit| route.limits.contains(limit))
-        };
-        let place = route.place.clone().or_else(|| {
-            let found = self.findings.iter().find(of_limit);
-            found.map(|finding| finding.place.clone())
-        });
-        let limits = route.limits.join(", ");
-        let what = format!("route {}", route.pattern);
-        let why = format!("{why}, so it is left out, and {limits} does not limit it");
-        self.not_imported(&place.unwrap_or_default(), &what, &why);
     }
 
     /// Removes the limits that no route names. Whether there were any.

@@ -23,6 +23,20 @@ pub fn printable_lines(text: &str) -> Cow<'_, str> {
     escaped(text, true)
 }
 
+/// `text` with every byte percent-encoded, except those that `keep` accepts.
+pub fn percent_encoded(text: &str, keep: impl Fn(u8) -> bool) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii() && keep(byte) {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
 fn escaped(text: &str, lines: bool) -> Cow<'_, str> {
     let obeyed = |c: char| match c {
         '\n' | '\t' => !lines,

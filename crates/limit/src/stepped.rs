@@ -128,7 +128,7 @@ impl Stepped {
         let steps = self.steps_most();
         if shared && matches!(self.align, Align::Calendar(_)) && steps > CALENDAR_STEPS_MAX {
             let told = format!(
-                "paying it back takes up to {steps} windows, and a shared store is told of {CALENDAR_STEPS_MAX} windows of \
+                "paying it back takes up to {steps} windows, and a shared store gets {CALENDAR_STEPS_MAX} windows of \
                  a calendar; choose less, or store = \"local\""
             );
             return Err(vec![QuotaError::new(field, told)]);

@@ -69,23 +69,6 @@ impl Algorithm {
             Self::InFlight(limit) => format!("at most {} at the same time", limit.most()),
         }
     }
-
-    /// Quota and window of the `RateLimit-Policy` header: `q`, and `w` in whole seconds where there
-    /// is a window. For buckets these are the burst and the time in which the rate yields it, so q
-    /// over w is the rate.
-    pub fn policy_quota(&self) -> (u64, Option<u64>) {
-        let window = |quota: &Quota| (quota.amount, Some(quota.period.ceil_secs().max(1)));
-        match self {
-            Self::TokenBucket(bucket) => bucket_policy(bucket.quota()),
-            Self::WarmUp(warm_up) => bucket_policy(warm_up.bucket().quota()),
-            Self::Interval(bucket) => bucket_policy(bucket.quota()),
-            Self::FixedWindow(bucket) => window(bucket.quota()),
-            Self::SlidingWindow(estimate) => window(estimate.quota()),
-            Self::SlidingLog(log) => window(log.quota()),
-            // An adaptive limit may grow to this number.
-            Self::InFlight(limit) => (limit.most(), None),
-        }
-    }
 }
 
 fn continuous(bucket: &TokenBucket) -> String {
@@ -118,13 +101,6 @@ fn continuous(bucket: &TokenBucket) -> String {
         }
     }
     words + &leeway(bucket.debt(), bucket.max_wait(), bucket.settled())
-}
-
-fn bucket_policy(quota: &Quota) -> (u64, Option<u64>) {
-    (
-        quota.burst,
-        Some(quota.time_for(quota.burst).ceil_secs().max(1)),
-    )
 }
 
 fn fixed(window: &Stepped) -> String {

@@ -27,7 +27,7 @@ pub(super) type Limits = SmallVec<[Option<Box<Numbers>>; 4]>;
 #[derive(Debug)]
 pub(super) struct Numbers {
     pub(super) limit: Limit,
-    /// The places of a concurrency limit, as its table in the process is told them.
+    /// The places of a concurrency limit, as its table in the process gets them.
     pub(super) conditions: Option<Conditions>,
 }
 

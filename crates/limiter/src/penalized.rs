@@ -121,7 +121,7 @@ impl<S: Store + Send + Sync> Generation<S> {
         };
         self.penalties.put(watched.bucket, block, now);
         self.penalties.record(claim.limit, claim.key, now, until);
-        // A request that costs more than the limit can ever grant is told so, also this time.
+        // A request that costs more than the limit can ever grant keeps that reason.
         if waits.is_some() || is_in_flight(claim.limit) {
             denied.penalize(watched.place, left);
         }

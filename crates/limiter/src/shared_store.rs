@@ -1,6 +1,5 @@
 //! Opens and checks the configured store that gateways and services share.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 use tollgate_config::settings::StoreKind;
 use tollgate_config::settings::{Audit, Secret, Store};
+use tollgate_limit::printable::percent_encoded;
 use tollgate_limit::{Algorithm, Limit, Micros, Placement};
 use tollgate_store::audit::Weight;
 use tollgate_store::clock::Clock;
@@ -353,23 +353,14 @@ fn with_parameters(store: &Store, url: &str) -> String {
         .filter(|one| !one.is_empty() && !replaced(one))
         .map(str::to_owned)
         .collect();
-    parts.extend(
-        ours.iter()
-            .filter_map(|(name, value)| Some(format!("{name}={}", encoded((*value)?)))),
-    );
+    parts.extend(ours.iter().filter_map(|(name, value)| {
+        let value = percent_encoded((*value)?, |byte| byte.is_ascii_alphanumeric());
+        Some(format!("{name}={value}"))
+    }));
     format!("{path}?{}", parts.join("&"))
 }
 
 /// `text` with everything but ASCII letters and digits percent-encoded.
 fn encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() {
-            encoded.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
+    percent_encoded(text, |byte| byte.is_ascii_alphanumeric())
 }

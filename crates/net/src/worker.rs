@@ -17,7 +17,7 @@ use slab::Slab;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 
-/// The state that a worker is told to enter.
+/// The state that a worker has to enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Serve the existing connections, accept none; the number increases with each hold.

@@ -71,7 +71,7 @@ struct Values {
 struct Node {
     rule: Option<DescriptorRule>,
     below: Level,
-    /// The value that stands for those of all its buckets.
+    /// The value under which all its buckets are named.
     shared: Option<Box<str>>,
 }
 

@@ -70,7 +70,7 @@ fn identity_missing_key_follows_when_missing() {
         bare.claims(&with(WhenMissing::Use(1))),
         ["tenant address 192.0.2.1 1", "total everyone 1"]
     );
-    // A key of the identity that stands in never shares a bucket with one of the identity asked for.
+    // A key of the fallback identity never shares a bucket with a key of the first one.
     let session = send("GET /", &[("cookie", "sid=k1")]).claims(&with(WhenMissing::Use(1)));
     assert_eq!(session, [r#"tenant session "k1" 1"#, "total everyone 1"]);
 }

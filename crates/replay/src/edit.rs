@@ -154,7 +154,7 @@ pub fn formatted(text: &str) -> Result<String, String> {
     }
 }
 
-/// The values without what stands around them.
+/// The values without the blanks and comments around them.
 fn plain(table: &Table) -> String {
     let mut table = table.clone();
     strip(&mut table);
@@ -246,7 +246,7 @@ fn numbers(limit: &mut dyn TableLike, choice: &Choice, evidence: &[String]) {
         .and_then(Item::as_value_mut)
     {
         Some(old) => {
-            // What stands behind a value on its line stays.
+            // A comment after the value on its line stays.
             let decor = old.decor().clone();
             *old = new;
             *old.decor_mut() = decor;

@@ -323,7 +323,7 @@ fn cell(text: &str) -> String {
 }
 
 /// A number with its thousands apart.
-pub(crate) fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -333,4 +333,17 @@ pub(crate) fn grouped(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grouped;
+
+    #[test]
+    fn report_numbers_have_their_thousands_apart() {
+        assert_eq!(
+            [grouped(7), grouped(1_234), grouped(1_234_567)],
+            ["7", "1,234", "1,234,567"]
+        );
+    }
 }

@@ -26,12 +26,12 @@ pub(crate) struct Request {
     pub(crate) body: Option<u64>,
 }
 
-/// Clients that a log calls by name: each stands for an address of its own.
+/// Clients that a log calls by name: each name has an address of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Names(Interner);
 
 impl Names {
-    /// The client's address, or the one that stands for its name.
+    /// The client's address, or the address of its name.
     pub(crate) fn address(&mut self, client: &[u8]) -> IpAddr {
         if let Some(address) = std::str::from_utf8(client)
             .ok()
@@ -45,7 +45,7 @@ impl Names {
         IpAddr::V6(Ipv6Addr::from(u128::from(0x0100_0000 | index) << 96))
     }
 
-    /// The name that an address stands for.
+    /// The name to which an address was given.
     pub(crate) fn name(&self, address: Ipv6Addr) -> Option<String> {
         let bits = u128::from(address);
         if bits >> 120 != 1 || bits << 32 != 0 {

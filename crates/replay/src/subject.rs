@@ -234,7 +234,7 @@ impl<'p> Subject<'p> {
         }
     }
 
-    /// Limits by an identity that `--fields key=` stands for, where no header of the log holds it.
+    /// Limits by an identity whose key is the field of `--fields key=`, because no header of the log has it.
     fn mapped(&mut self, side: &mut Side, matched: &Match<'_>, record: &Record<'_>) {
         let Some(given) = &record.key else { return };
         let key = opaque(given);

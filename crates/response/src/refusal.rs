@@ -18,6 +18,7 @@ use super::problem::{END, PROBLEM_JSON, Problem};
 use super::quota_headers::{EXPOSED, retry_after_secs};
 use super::{Asked, json_rpc};
 use tollgate_limit::Micros;
+use tollgate_limit::printable::percent_encoded;
 use tollgate_policy::RefusalBody;
 use tollgate_policy::json::Calls;
 
@@ -222,7 +223,7 @@ impl<'r> Refusal<'r> {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, content_type.clone());
         headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(self.problem.grpc)));
-        let message = percent_encoded(self.problem.detail);
+        let message = grpc_encoded(self.problem.detail);
         headers.insert(
             GRPC_MESSAGE,
             HeaderValue::from_maybe_shared(Bytes::from(message)).expect("visible ASCII"),
@@ -431,18 +432,8 @@ pub fn escape_json_char(out: &mut String, character: char) {
 }
 
 /// gRPC's percent encoding: encodes everything but printable ASCII, and `%`.
-fn percent_encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'%' => out.push_str("%25"),
-            b' '..=b'~' => out.push(char::from(byte)),
-            other => {
-                let _ = write!(out, "%{other:02X}");
-            }
-        }
-    }
-    out
+fn grpc_encoded(text: &str) -> String {
+    percent_encoded(text, |byte| (b' '..=b'~').contains(&byte) && byte != b'%')
 }
 
 /// A number as a header value, with one allocation; `HeaderValue::from` takes two.

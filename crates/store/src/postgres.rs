@@ -13,13 +13,11 @@ mod mark;
 mod several;
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use self::link::PostgresLink;
-use super::batch::{Servers, Shared, lane};
-use super::lease::Leases;
+use super::batch::{Servers, lane};
 use super::remote::RemoteStore;
-use super::sql::LEASED_LEAST;
+use super::sql;
 use super::tls::Tls;
 use crate::clock::Clock;
 use tollgate_limit::Micros;
@@ -77,12 +75,8 @@ impl PostgresOptions {
     /// # Errors
     /// When the address is invalid, or the thread or its runtime cannot be created.
     pub fn start(self) -> std::io::Result<RemoteStore> {
-        let mut shared = Shared::new(self.clock.clone(), self.answer_within, self.local_refusals);
-        shared.leases = Some(Arc::new(
-            Leases::new(self.clock.clone(), false).with_least(LEASED_LEAST),
-        ));
-        let shared = Arc::new(shared);
-        shared.mind_long_quotas(self.long_quotas);
+        let (within, refusals) = (self.answer_within, self.local_refusals);
+        let shared = sql::shared(&self.clock, within, refusals, self.long_quotas);
         let key_secret = self.key_secret.clone();
         let link = PostgresLink::new(self, shared.clone()).map_err(std::io::Error::other)?;
         let servers = Servers::one(shared.clone());

@@ -8,8 +8,12 @@ pub(crate) mod fields;
 mod leased;
 pub(crate) mod mark;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::batch::Shared;
+use super::lease::Leases;
+use crate::clock::Clock;
 use tollgate_limit::Micros;
 
 /// A bucket's row is kept this long after the bucket is full.
@@ -31,11 +35,26 @@ pub(crate) const SWEEP_WITHIN: Micros = Micros(250_000);
 /// The demand from which a bucket is leased. A lease is a transaction, while requests without one
 /// share a call of the function, so for less demand a lease costs more than it saves (measured in
 /// PostgreSQL with 8: throughput for 1000 callers was half of that without leases).
-pub(crate) const LEASED_LEAST: u64 = 24;
+const LEASED_LEAST: u64 = 24;
 /// A transaction may be idle for as long as its requests wait for it, within these bounds. A shorter
 /// timeout would end it while a gateway is only slow.
 const IDLE_LEAST: Micros = Micros::from_secs(1);
 const IDLE_MOST: Micros = Micros::from_secs(10);
+
+/// The state that requests and the connection of a store in an SQL database share.
+pub(crate) fn shared(
+    clock: &Clock,
+    answer_within: Micros,
+    local_refusals: bool,
+    long_quotas: bool,
+) -> Arc<Shared> {
+    let mut shared = Shared::new(clock.clone(), answer_within, local_refusals);
+    let leases = Leases::new(clock.clone(), false).with_least(LEASED_LEAST);
+    shared.leases = Some(Arc::new(leases));
+    let shared = Arc::new(shared);
+    shared.mind_long_quotas(long_quotas);
+    shared
+}
 
 /// How long a transaction may be idle.
 pub(crate) fn idle_within(answer_within: Micros) -> Micros {

@@ -117,7 +117,7 @@ impl Frames {
             stream,
             read: Vec::new(),
         };
-        // No dynamic table towards us: an answer's status stands in its first bytes.
+        // No dynamic table towards us: the status of a response is in its first bytes.
         let mut payload = vec![0, 1, 0, 0, 0, 0];
         for (identifier, value) in settings {
             payload.extend(identifier.to_be_bytes());

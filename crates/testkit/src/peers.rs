@@ -1,5 +1,4 @@
-//! Real clients and servers in Python: a script that says what it has to say line by line, and is told what to do the
-//! same way.
+//! Real clients and servers in Python: a script that reads commands and writes its results line by line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -19,7 +19,7 @@
 //! to the new process over the same socket, so that every bucket has one owner at any time.
 //!
 //! If any step fails before `go`, the old process ends the new one, takes its buckets back and
-//! continues to serve; it also ends the new process if it is told to stop before then. If the old
+//! continues to serve; it also ends the new process if a signal stops it before then. If the old
 //! process dies instead, the new one has the sockets, and serves.
 
 mod arrive;

@@ -26,7 +26,7 @@ pub(in crate::cli) enum KeyVerb {
     Lift(KeyLift),
 }
 
-/// The operator who asks for a change, and the reason.
+/// The operator who asks for a change, the reason, and the gateways that are changed.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Change {
     /// Why, for the audit
@@ -38,6 +38,8 @@ pub(in crate::cli) struct Change {
     /// Only say what would be changed
     #[arg(long)]
     pub(in crate::cli) dry_run: bool,
+    #[command(flatten)]
+    pub(in crate::cli) asked: GatewaysAndFormat,
 }
 
 /// How long an override lasts.
@@ -97,8 +99,6 @@ pub(in crate::cli) struct KeyRaise {
     pub(in crate::cli) lasts: Lasts,
     #[command(flatten)]
     pub(in crate::cli) change: Change,
-    #[command(flatten)]
-    pub(in crate::cli) asked: GatewaysAndFormat,
 }
 
 #[derive(Debug, Args)]
@@ -114,8 +114,6 @@ pub(in crate::cli) struct KeyBlock {
     pub(in crate::cli) lasts: Lasts,
     #[command(flatten)]
     pub(in crate::cli) change: Change,
-    #[command(flatten)]
-    pub(in crate::cli) asked: GatewaysAndFormat,
 }
 
 #[derive(Debug, Args)]
@@ -128,8 +126,6 @@ pub(in crate::cli) struct KeyLift {
     pub(in crate::cli) key: ChangedKey,
     #[command(flatten)]
     pub(in crate::cli) change: Change,
-    #[command(flatten)]
-    pub(in crate::cli) asked: GatewaysAndFormat,
 }
 
 #[derive(Debug, Args)]
@@ -144,8 +140,6 @@ pub(in crate::cli) struct KeyReset {
     pub(in crate::cli) key: ChangedKey,
     #[command(flatten)]
     pub(in crate::cli) change: Change,
-    #[command(flatten)]
-    pub(in crate::cli) asked: GatewaysAndFormat,
 }
 
 #[derive(Debug, Args)]

@@ -9,7 +9,8 @@ use super::Seen;
 use super::terminal::Size;
 use crate::admin::figures::{Exact, Figures};
 use tables::{limit_table, limits, near_table, refused_table, sorted};
-use text::{Cell, Look, Table, grouped};
+use text::{Cell, Look, Table};
+use tollgate_replay::report::grouped;
 
 /// A frame.
 #[derive(Debug)]

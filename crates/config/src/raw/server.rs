@@ -44,7 +44,7 @@ settings! {
         workers: Option<usize> as Auto<usize> [1..=1024] = "auto" => 4,
         /// Protocols that a connection may be upgraded to.
         upgrades: Vec<String> as Vec<Upgrade> = ["websocket"],
-        /// Set to `true` where the gateway stands in front of services that you depend on, on the way out. It then forwards only to
+        /// Set to `true` where the gateway forwards requests of your own programs to services outside. It then forwards only to
         /// hosts that routes name (421 otherwise), sends each upstream its own name as Host, and adds no forwarding headers.
         egress: bool = false => true,
         /// The name of this gateway in the `Via` header of requests and responses it forwards, by which it also recognises a
@@ -255,7 +255,7 @@ settings! {
     /// An operator: known either by a token or by a user.
     pub struct Operator {
         /// The name in the audit.
-        @required("name = \"ann\" stands in the audit of every change") name: String => "ann",
+        @required("the audit of every change has this name: name = \"ann\"") name: String => "ann",
         /// The SHA-256 of the bearer token, as `tollgate hash` prints it.
         token: Option<[u8; 32]> as Option<TokenDigest> => "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
         /// The number of the user whose processes are this operator. For an admin listener on a Unix socket.

@@ -22,7 +22,7 @@ fn token(text: &At<Text>, context: &mut Context<'_>) -> Option<[u8; 32]> {
         context.error("this is not a SHA-256", text.place, error.message);
     } else {
         let digest = digest_words(text.as_str().as_bytes());
-        let title = "an operator's token stands in clear in the file";
+        let title = "an operator's token is written in plain text in the file";
         let label = "operators are listed by the SHA-256 of their token";
         let problem = context.error(title, text.place, label);
         problem.secret = true;

@@ -154,7 +154,7 @@ pub(crate) fn check_expect(expect: &Expect, table: &Table<'_>, context: &mut Con
                 place,
                 "no client is ever told this",
             )
-            .help("a wait is rounded up: one of 100ms is told as \"1s\"");
+            .help("waits are rounded up to whole seconds: a wait of 100ms is \"1s\"");
     }
 }
 

@@ -291,6 +291,6 @@ fn unaddressed(policy: &Policy, server: &Server, context: &mut Context<'_>) {
         let title = "only this machine can connect, and limits count addresses";
         context
             .warning(title, place, "behind a proxy all clients are 127.0.0.1")
-            .help("if a proxy on this machine stands in front: [address] trusted_proxies = [\"127.0.0.1\"]");
+            .help("if a proxy on this machine forwards to the gateway: [address] trusted_proxies = [\"127.0.0.1\"]");
     }
 }

@@ -5,6 +5,7 @@ mod connections;
 mod framing;
 mod http2;
 mod http2_pool;
+mod interim;
 mod names;
 mod origin;
 mod relay;

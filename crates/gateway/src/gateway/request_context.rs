@@ -71,7 +71,7 @@ pub(super) struct RequestContext {
     closed: bool,
 }
 
-/// The authority of an HTTP/2 request or of an absolute target, which stands for a Host that was
+/// The authority of an HTTP/2 request or of an absolute target, in place of a Host that was
 /// not sent.
 fn asked_authority<B>(request: &Request<B>) -> Option<HeaderValue> {
     let authority = request.uri().authority()?;

@@ -275,27 +275,8 @@ where
     H: Handler,
     M: Fn(usize) -> H + Clone + Send + 'static,
 {
-    let workers = serve_held(bound, count, shared, make)?;
-    workers.open();
-    Ok(workers)
-}
-
-/// As [`serve`], but nothing is accepted before [`Workers::open`].
-///
-/// # Errors
-/// As for [`serve`].
-pub fn serve_held<H, M>(
-    bound: Vec<Bound>,
-    count: usize,
-    shared: Arc<Shared>,
-    make: M,
-) -> std::io::Result<Workers>
-where
-    H: Handler,
-    M: Fn(usize) -> H + Clone + Send + 'static,
-{
     let sockets = Sockets::new(bound, count, shared);
-    Workers::start_held(count, move |worker| {
+    Workers::start(count, move |worker| {
         sockets.open(worker, &Rc::new(make(worker.index())))
     })
 }

@@ -303,7 +303,7 @@ proptest! {
             ("(GET|HEAD|POST|PUT|PATCH)", "(|h|x\\.h|y\\.x\\.h|z)", "(/(a|b|c|d)){0,5}", 0..4_usize, any::<bool>()), 24,
         ),
     ) {
-        // `{1}` stands for a capture; each gets a name of its own.
+        // `{1}` is a capture; each gets a name of its own.
         let mut patterns: Vec<Pattern> = Vec::new();
         for (method, host, path, rest, headers) in table {
             let mut named = String::new();

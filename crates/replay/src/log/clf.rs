@@ -45,7 +45,7 @@ pub(crate) fn parse<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>>
     Some(record)
 }
 
-/// What stands in front of the time: `[HOST[:PORT]] CLIENT IDENT USER`. A user may hold blanks.
+/// The words before the time: `[HOST[:PORT]] CLIENT IDENT USER`. A user may hold blanks.
 fn front(text: &[u8]) -> Option<[&[u8]; 3]> {
     let text = text.trim_ascii();
     let (first, rest) = token(text)?;
@@ -105,7 +105,7 @@ fn behind(record: &mut Record<'_>, rest: &[u8]) {
     }
 }
 
-/// The next word, or what stands in the next quotes.
+/// The next word, or the text in the next quotes.
 fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = text.trim_ascii_start();
     if text.is_empty() {
@@ -129,7 +129,7 @@ pub(crate) fn token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&text[..end], text.get(end + 1..).unwrap_or_default()))
 }
 
-/// What stands between the quotes that `text` begins with, escapes and all, and what follows them.
+/// The text in the quotes that `text` begins with, including escapes, and the rest after them.
 #[inline]
 pub(crate) fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let inside = text.strip_prefix(b"\"")?;

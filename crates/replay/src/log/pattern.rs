@@ -13,7 +13,7 @@ use super::time::Times;
 /// A compiled `log_format`.
 #[derive(Clone, Debug)]
 pub struct Pattern {
-    /// What stands in front of the first variable.
+    /// The text before the first variable.
     opening: Vec<u8>,
     /// Each variable with the literal behind it.
     parts: Vec<(Variable, Vec<u8>)>,
@@ -42,7 +42,7 @@ enum Variable {
 }
 
 impl Pattern {
-    /// Compiles the text: the variables with what stands between them, or the whole directive as the file has it.
+    /// Compiles the text: the variables and the text between them, or the whole directive as the file has it.
     ///
     /// # Errors
     /// What it lacks to tell requests by.
@@ -221,7 +221,7 @@ impl Variable {
     }
 }
 
-/// The format within `log_format NAME [escape=..] 'a' 'b';`; other text stands for itself.
+/// The format within `log_format NAME [escape=..] 'a' 'b';`; other text is taken as it is.
 fn directive(text: &str) -> String {
     let text = text.trim();
     let Some(body) = text.strip_prefix("log_format") else {

@@ -182,7 +182,7 @@ impl Record<'_> {
     }
 }
 
-/// A value that stands for "none" in most formats.
+/// A value that means "none" in most formats.
 pub(crate) fn given(text: &[u8]) -> Option<Text<'_>> {
     (!text.is_empty() && text != b"-").then_some(Cow::Borrowed(text))
 }
@@ -246,7 +246,7 @@ pub(crate) fn is_method(text: &[u8]) -> bool {
             .all(|byte| byte.is_ascii_uppercase() || matches!(byte, b'-' | b'_'))
 }
 
-/// The path and query of an absolute URL, and its host; a path stands for itself.
+/// The path and query of an absolute URL, and its host; a path is returned as it is.
 pub(crate) fn split_url(target: &[u8]) -> (Option<&[u8]>, &[u8]) {
     let Some(scheme) = memchr::memmem::find(target, b"://").filter(|at| *at <= 8) else {
         return (None, target);

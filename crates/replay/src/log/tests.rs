@@ -8,7 +8,7 @@ use super::*;
 
 type Row = (Kind, u64, String, String, String, Option<u16>, Option<u64>);
 
-/// Everything that is told of the one request of a text: format, start, client, request, host, status, duration.
+/// The record of the one request in a text: format, start, client, request, host, status, duration.
 fn one(text: &str, options: &Options) -> Row {
     let mut rows = Vec::new();
     let survey = read_text(text.as_bytes(), options, |record, at| {

@@ -131,7 +131,7 @@ pub(crate) fn envoy<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>>
         .map(|(word, _)| *word)
         .collect();
     let value = |place: usize| quotes.get(place).copied().and_then(given);
-    // Envoy appends its peer's address: the last one is the client, unless another proxy stands in front.
+    // Envoy appends its peer's address: the last one is the client, unless another proxy is in front of it.
     let client = value(0).and_then(|list| last_hop(&list));
     let mut record = Record {
         kind: Kind::EnvoyText,

@@ -166,7 +166,7 @@ impl Needs {
 /// `depth`: identities stand in for each other without circles, and never deeper than there are any.
 fn identity_needs(policy: &Policy, index: usize, needs: &mut Needs, depth: usize) {
     let identity = &policy.identities[index];
-    // Where the first source that is present counts, those of the log decide: the first one stands for all.
+    // Where the first source that is present counts, those of the log decide: the first one is taken for all.
     let sources = if identity.first_of {
         &identity.sources[..1.min(identity.sources.len())]
     } else {

@@ -1,4 +1,4 @@
-//! Buckets in the process, as those who draw from them see them.
+//! Buckets in the process, as seen by their draws.
 
 mod overrides;
 mod fixtures;

@@ -99,7 +99,7 @@ impl Several {
 }
 
 /// All that is asked of a bucket as one request, from its price and from what debt allows the least
-/// of its parts. What no full bucket can pay is told as a price that it can never pay: its numbers
+/// of its parts. What no full bucket can pay is sent as a price that it can never pay: its numbers
 /// might exceed 63 bits.
 fn all_of(asked: Wanted) -> Wanted {
     let brim = asked.bucket.brim;

@@ -31,8 +31,8 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Takes the leases off a row, those that have ended and those that `batch` returns, makes its corrections: the plain
-    /// row of what stands at `now`. Any other row is left as it is, and so is every row where `batch` has a
+    /// Takes the leases off a row, those that have ended and those that `batch` returns, makes its corrections, and
+    /// returns the plain row at `now`. Any other row is left as it is, and so is every row where `batch` has a
     /// concurrency limit there, whose corrections are not about it.
     ///
     /// # Errors

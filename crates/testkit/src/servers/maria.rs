@@ -187,7 +187,7 @@ fn template() -> &'static Path {
     .path()
 }
 
-/// The server refuses to run as root unless it is told to.
+/// The server refuses to run as root without this argument.
 fn user() -> Option<&'static str> {
     (root() && available_quietly("mariadbd")).then_some("--user=root")
 }

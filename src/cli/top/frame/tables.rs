@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::super::Seen;
-use super::text::{Cell, Look, Table, grouped, instant, of_day, rate, span};
+use super::text::{Cell, Look, Table, instant, of_day, rate, span};
 use crate::admin::figures::{Figures, KeyNow, LimitFigures};
+use tollgate_replay::report::grouped;
 
 /// A key of one gateway.
 pub(super) struct Row<'s> {

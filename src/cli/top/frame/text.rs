@@ -152,19 +152,6 @@ fn cut(text: &str, width: usize) -> String {
     shown
 }
 
-/// A number with its thousands apart.
-pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Requests a second.
 pub(super) fn rate(rate: Option<f64>) -> String {
     rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"))
@@ -238,11 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn top_numbers_are_in_words() {
-        assert_eq!(
-            [grouped(7), grouped(1_234), grouped(1_234_567)],
-            ["7", "1,234", "1,234,567"]
-        );
+    fn top_times_are_in_words() {
         assert_eq!(
             [span(-1), span(1), span(119_500), span(7_199_000)],
             ["0 s", "1 s", "2 min", "119 min"]

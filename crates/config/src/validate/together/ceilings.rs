@@ -157,7 +157,7 @@ fn of_model(rule: &Rule, cost: &BodyCost, usage: &Usage, reasons: &mut Vec<Strin
         _ => None,
     };
     reasons.extend(bytes.map(|reason| {
-        format!("write plus = \"body_bytes\": {reason}, and a token stands for one byte at least")
+        format!("write plus = \"body_bytes\": {reason}, and a token covers one byte at least")
     }));
     if cost.times.is_none() && has(&["total_tokens", "prompt_tokens", "completion_tokens"]) {
         let reason = "write times = \"n\": OpenAI's requests ask for several outputs by it, and one without it for one";

@@ -1,4 +1,5 @@
-//! What an upstream's settings promise: retries, health, bounds, who is told of the client, TLS, Unix sockets.
+//! What an upstream's settings promise: retries, health, bounds, which of them get the client's
+//! address, TLS, Unix sockets.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -168,7 +168,7 @@ mod tests {
                     let mut frames = Frames::new(Role::Server);
                     let (mut at, mut stopped) = (0, None);
                     for bytes in stream.chunks(piece) {
-                        // From the second byte on it is told to stop.
+                        // From the second byte on `follow` has to stop.
                         let followed = frames.follow(bytes, at > 0);
                         at += followed;
                         if followed < bytes.len() {

@@ -148,7 +148,7 @@ pub(super) struct Chunks {
     breaks: bool,
     /// The last piece is followed by nothing.
     hangs: bool,
-    /// Is told of each piece.
+    /// Gets a permit for each piece that was sent.
     told: Option<Arc<tokio::sync::Semaphore>>,
 }
 

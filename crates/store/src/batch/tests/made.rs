@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Answers calls as it is told to.
+/// Responds to calls as a test demands.
 pub(super) struct Made<K, C> {
     /// What it remembers of its calls.
     pub(super) kept: K,

@@ -298,7 +298,7 @@ async fn charges_owed_while_a_lane_is_up_are_charged_by_a_heartbeat() {
     assert_eq!(charged.get(), 300);
 }
 
-/// Is told how many gateways there are; while it is told the first time, a heartbeat tells of four.
+/// Receives the number of gateways; during its first call a heartbeat reports four of them.
 struct Told {
     shared: Arc<Shared>,
     last: AtomicU64,

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// The bodies of the requests on a connection, stream by stream; `act` is told of each frame of DATA: its stream, what
-/// came on it so far, and whether that is all.
+/// Reads the frames of a connection and calls `act` for each frame of DATA, with its stream, the body of that stream so
+/// far, and whether the body is complete.
 fn bodies(
     conn: &mut Conn,
     mut act: impl FnMut(&mut Conn, u32, &[u8], bool) -> io::Result<()>,

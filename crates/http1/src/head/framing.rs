@@ -1,0 +1,79 @@
+//! Reads what the headers of a message say about the end of its body. Refuses what two recipients
+//! could read differently.
+
+use http::Version;
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
+
+use crate::Malformed;
+
+/// The framing that the headers of a message announce (RFC 9112 6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Framing {
+    /// Whether Transfer-Encoding is exactly one `chunked`.
+    pub chunked: bool,
+    /// Content-Length.
+    pub length: Option<u64>,
+    /// Whether Connection lists `close`.
+    pub close: bool,
+    /// Whether Connection lists `keep-alive`.
+    pub keep_alive: bool,
+}
+
+impl Framing {
+    /// Reads the framing from `headers`.
+    ///
+    /// # Errors
+    /// [`Malformed::ContentLength`] if it is not one number, [`Malformed::TransferEncoding`] if it
+    /// is not exactly one `chunked`.
+    pub fn of(headers: &HeaderMap) -> Result<Self, Malformed> {
+        let mut framing = Self::default();
+        let (mut lengths, mut codings) = (0, 0);
+        for (name, value) in headers {
+            if *name == CONTENT_LENGTH {
+                lengths += 1;
+                framing.length = Some(number(value.as_bytes()).ok_or(Malformed::ContentLength)?);
+            } else if *name == TRANSFER_ENCODING {
+                codings += 1;
+                framing.chunked = value.as_bytes().eq_ignore_ascii_case(b"chunked");
+            } else if *name == CONNECTION {
+                for token in value
+                    .as_bytes()
+                    .split(|&byte| byte == b',')
+                    .map(<[u8]>::trim_ascii)
+                {
+                    framing.close |= token.eq_ignore_ascii_case(b"close");
+                    framing.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+                }
+            }
+        }
+        if codings > 1 || (codings == 1 && !framing.chunked) {
+            return Err(Malformed::TransferEncoding);
+        }
+        if lengths > 1 {
+            return Err(Malformed::ContentLength);
+        }
+        Ok(framing)
+    }
+
+    /// Whether the headers announce a body.
+    pub const fn announces_body(self) -> bool {
+        self.chunked || matches!(self.length, Some(1..))
+    }
+
+    /// Whether the connection can be used after the message, according to its sender (RFC 9112
+    /// 9.3).
+    pub fn persists(&self, version: Version) -> bool {
+        !self.close && (version >= Version::HTTP_11 || self.keep_alive)
+    }
+}
+
+/// Parses a number that consists only of digits, if it fits.
+pub fn number(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |sum, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
