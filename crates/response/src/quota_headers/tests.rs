@@ -50,25 +50,29 @@ fn standing(remaining: u64, effective: u64, reset: u64) -> Standing {
     }
 }
 
+/// A limit that admits a request of one unit.
+fn fact(limit: usize, standing: &Standing) -> Fact<'_> {
+    Fact {
+        limit,
+        standing,
+        cost: 1,
+        violated: false,
+    }
+}
+
+/// The quota headers of an admitted request.
+fn admitted(fields: &QuotaFields, facts: &[Fact<'_>]) -> HeaderMap {
+    let (mut headers, writer) = (HeaderMap::new(), &mut Writer::default());
+    fields.annotate(&mut headers, facts, false, None, NOW, writer);
+    headers
+}
+
 const NOW: Timestamp = Timestamp::from_micros(1_000_000_500_000);
 
 #[test]
 fn quota_headers_of_an_admitted_request_name_every_limit() {
     let (burst, daily) = (standing(80, 48, 48), standing(4100, 36_000, 36_000));
-    let facts = [
-        Fact {
-            limit: 0,
-            standing: &burst,
-            cost: 1,
-            violated: false,
-        },
-        Fact {
-            limit: 1,
-            standing: &daily,
-            cost: 1,
-            violated: false,
-        },
-    ];
+    let facts = [fact(0, &burst), fact(1, &daily)];
     let mut headers = HeaderMap::new();
     headers.insert("ratelimit", HeaderValue::from_static("\"upstream\";r=1"));
     headers.insert("x-ratelimit-limit", HeaderValue::from_static("9"));
@@ -95,17 +99,10 @@ fn quota_headers_of_an_admitted_request_name_every_limit() {
 fn quota_headers_of_a_refusal_name_only_limits_that_refused_and_agree_with_retry_after() {
     let (burst, daily) = (standing(0, 9, 48), standing(4100, 36_000, 36_000));
     let facts = [
+        fact(1, &daily),
         Fact {
-            limit: 1,
-            standing: &daily,
-            cost: 1,
-            violated: false,
-        },
-        Fact {
-            limit: 0,
-            standing: &burst,
-            cost: 1,
             violated: true,
+            ..fact(0, &burst)
         },
     ];
     let mut headers = HeaderMap::new();
@@ -131,43 +128,14 @@ fn quota_headers_of_a_refusal_name_only_limits_that_refused_and_agree_with_retry
 #[test]
 fn quota_headers_of_older_drafts_name_the_scarcest_limit() {
     let (burst, daily) = (standing(80, 48, 48), standing(100, 36_000, 36_000));
-    let facts = [
-        Fact {
-            limit: 0,
-            standing: &burst,
-            cost: 1,
-            violated: false,
-        },
-        Fact {
-            limit: 1,
-            standing: &daily,
-            cost: 1,
-            violated: false,
-        },
-    ];
-    let mut headers = HeaderMap::new();
-    fields(&[Dialect::Draft07], Reset::Seconds).annotate(
-        &mut headers,
-        &facts,
-        false,
-        None,
-        NOW,
-        &mut Writer::default(),
-    );
+    let facts = [fact(0, &burst), fact(1, &daily)];
+    let headers = admitted(&fields(&[Dialect::Draft07], Reset::Seconds), &facts);
     assert_eq!(
         headers["ratelimit"],
         "limit=5000, remaining=100, reset=36000"
     );
     assert_eq!(headers["ratelimit-policy"], "5000;w=86400");
-    let mut headers = HeaderMap::new();
-    fields(&[Dialect::Draft06], Reset::Seconds).annotate(
-        &mut headers,
-        &facts,
-        false,
-        None,
-        NOW,
-        &mut Writer::default(),
-    );
+    let headers = admitted(&fields(&[Dialect::Draft06], Reset::Seconds), &facts);
     assert_eq!(headers["ratelimit-limit"], "5000");
     assert_eq!(headers["ratelimit-remaining"], "100");
     assert_eq!(headers["ratelimit-reset"], "36000");
@@ -178,27 +146,12 @@ fn a_bucket_is_described_by_its_burst_and_a_concurrency_limit_has_no_window() {
     let (bucket, jobs) = (standing(u64::MAX, 12, 12), standing(3, 0, 0));
     let facts = [
         Fact {
-            limit: 3,
-            standing: &bucket,
             cost: 2,
-            violated: false,
+            ..fact(3, &bucket)
         },
-        Fact {
-            limit: 2,
-            standing: &jobs,
-            cost: 1,
-            violated: false,
-        },
+        fact(2, &jobs),
     ];
-    let mut headers = HeaderMap::new();
-    fields(&[Dialect::DraftNext], Reset::Seconds).annotate(
-        &mut headers,
-        &facts,
-        false,
-        None,
-        NOW,
-        &mut Writer::default(),
-    );
+    let headers = admitted(&fields(&[Dialect::DraftNext], Reset::Seconds), &facts);
     assert_eq!(
         headers["ratelimit-policy"],
         r#""bucket";q=20;w=12, "jobs";q=10;qu="concurrent-requests""#
@@ -212,20 +165,10 @@ fn a_bucket_is_described_by_its_burst_and_a_concurrency_limit_has_no_window() {
 #[test]
 fn milliseconds_of_the_epoch_and_one_prepared_policy() {
     let burst = standing(80, 48, 48);
-    let facts = [Fact {
-        limit: 0,
-        standing: &burst,
-        cost: 1,
-        violated: false,
-    }];
-    let mut headers = HeaderMap::new();
-    fields(&[Dialect::Draft11, Dialect::XRateLimit], Reset::EpochMillis).annotate(
-        &mut headers,
+    let facts = [fact(0, &burst)];
+    let headers = admitted(
+        &fields(&[Dialect::Draft11, Dialect::XRateLimit], Reset::EpochMillis),
         &facts,
-        false,
-        None,
-        NOW,
-        &mut Writer::default(),
     );
     assert_eq!(headers["ratelimit-policy"], r#""burst";q=100;w=60"#);
     assert_eq!(headers["x-ratelimit-reset"], "1000048500");
@@ -246,7 +189,7 @@ fn quota_headers_of_the_upstream_pass_without_limits() {
     assert_eq!(headers["ratelimit"], "\"theirs\";r=1");
 }
 
-/// The fields of `headers` as an answer's encoder writes them.
+/// The headers as the encoder of a response writes them.
 fn lines(headers: &HeaderMap) -> String {
     let line = |(name, value): (&HeaderName, &HeaderValue)| {
         format!("{name}: {}\r\n", value.to_str().expect("text"))
