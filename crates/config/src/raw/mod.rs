@@ -1,9 +1,11 @@
 //! The mirror of the file: every key it may hold, as it is written. Doc comments here become the descriptions of the
 //! JSON Schema, so they address authors of files.
 
+mod costs;
 mod decide;
 mod domains;
 mod identities;
+mod in_flight;
 mod limits;
 mod prices;
 mod routes;
@@ -13,9 +15,11 @@ mod tests_table;
 mod traces;
 mod upstreams;
 
+pub(crate) use costs::*;
 pub use decide::*;
 pub use domains::*;
 pub(crate) use identities::*;
+pub(crate) use in_flight::*;
 pub(crate) use limits::*;
 pub(crate) use prices::*;
 pub(crate) use routes::*;
