@@ -6,6 +6,8 @@
 //! DECISIONS [URL]` makes so many decisions one after the other and prints bytes and calls: run it under callgrind or strace
 //! at two numbers, whose difference no noise touches.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
 use tollgate_testkit::servers;
 
 mod bench;

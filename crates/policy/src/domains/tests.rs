@@ -194,7 +194,7 @@ fn domains_limit_by_address_has_the_buckets_of_routes() {
 fn domains_request_with_too_many_buckets_is_an_error() {
     let policy = policy(per_descriptor());
     let mut claims = Claims::default();
-    for user in 0..CLAIMS_MAX {
+    for user in 0..tollgate_limit::CLAIMS_MAX {
         charge(&policy, &mut claims, &format!("user={user}"), 1);
     }
     let entries = entries("user=more");
