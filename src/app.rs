@@ -1,6 +1,6 @@
 //! The composition root: a running gateway, from its start over reloads to its end.
 //!
-//! [`start`] creates a [`RunningGateway`]; tests call it, and so does [`run()`] for the command
+//! [`start()`] creates a [`RunningGateway`]; tests call it, and so does [`run()`] for the command
 //! line, which adds signals and the service manager. A reload compiles everything beside the state
 //! in force, and replaces that in one step or not at all: connections stay open, requests in
 //! progress end under the snapshot they began with, buckets are carried over.
@@ -156,7 +156,7 @@ impl RunningGateway {
         self.core.gateway.current.load_full()
     }
 
-    /// State that its workers share: enough for a [`Gateway`] behind another server.
+    /// State that its workers share: enough for a [`Gateway`](tollgate_gateway::gateway::Gateway) behind another server.
     pub fn shared(&self) -> &gateway::Shared {
         &self.core.gateway
     }
