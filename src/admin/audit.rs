@@ -23,8 +23,32 @@ pub struct Audit {
     file: Option<PathBuf>,
     clock: Clock,
     entries: Arc<Mutex<VecDeque<Value>>>,
+    /// What operators may still write.
+    changes: Budget,
+    /// What penalties may still write: callers cause them, and must not be able to keep operators
+    /// from making changes.
+    penalties: Budget,
+}
+
+/// A bound of the lines that are written.
+#[derive(Clone, Debug, Default)]
+struct Budget {
     /// When the lines written so far are paid for, at [`EACH`].
     paid_at: Arc<Mutex<Timestamp>>,
+}
+
+impl Budget {
+    /// How long no line may be written; `None`: one may.
+    fn full_for(&self, now: Timestamp) -> Option<Micros> {
+        let ahead = self.paid_at.lock().since(now);
+        let over = ahead.0.saturating_sub((LINES_AT_ONCE - 1) * EACH.0);
+        (over > 0).then_some(Micros(over))
+    }
+
+    fn pay(&self, now: Timestamp) {
+        let mut paid_at = self.paid_at.lock();
+        *paid_at = (*paid_at).max(now).after(EACH);
+    }
 }
 
 /// The document of the audit.
@@ -80,20 +104,14 @@ impl Audit {
             file,
             clock,
             entries: Arc::default(),
-            paid_at: Arc::default(),
+            changes: Budget::default(),
+            penalties: Budget::default(),
         }
     }
 
     /// How long no change may be made, so that operators cannot fill the disk; `None`: one may.
     pub(super) fn full_for(&self) -> Option<Micros> {
-        let ahead = self.paid_at.lock().since(self.clock.now());
-        let over = ahead.0.saturating_sub((LINES_AT_ONCE - 1) * EACH.0);
-        (over > 0).then_some(Micros(over))
-    }
-
-    fn pay(&self) {
-        let mut paid_at = self.paid_at.lock();
-        *paid_at = (*paid_at).max(self.clock.now()).after(EACH);
+        self.changes.full_for(self.clock.now())
     }
 
     /// Makes sure that a change can be recorded. A change that cannot is not made.
@@ -101,6 +119,18 @@ impl Audit {
     /// # Errors
     /// If the file cannot be opened.
     pub(super) fn prepare(&self) -> io::Result<Prepared<'_>> {
+        self.open(&self.changes)
+    }
+
+    /// The same for lines about penalties, of which those above their bound are left out of the file.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub(super) fn prepare_for_penalties(&self) -> io::Result<Prepared<'_>> {
+        self.open(&self.penalties)
+    }
+
+    fn open<'a>(&'a self, budget: &'a Budget) -> io::Result<Prepared<'a>> {
         let file = self.file.as_ref().map(|path| {
             OpenOptions::new()
                 .append(true)
@@ -110,6 +140,7 @@ impl Audit {
         });
         Ok(Prepared {
             audit: self,
+            budget,
             file: file.transpose()?,
         })
     }
@@ -126,6 +157,7 @@ impl Audit {
 /// An audit whose file is open.
 pub(super) struct Prepared<'a> {
     audit: &'a Audit,
+    budget: &'a Budget,
     file: Option<File>,
 }
 
@@ -136,7 +168,13 @@ impl Prepared<'_> {
     /// If the file cannot be written. The line is then in the operations log.
     pub(super) fn record(&mut self, entry: &impl Serialize) -> io::Result<()> {
         let line = serde_json::to_string(entry).expect("text and numbers are JSON");
-        self.audit.pay();
+        let now = self.audit.clock.now();
+        let is_change = std::ptr::eq(self.budget, &self.audit.changes);
+        // A change was permitted before it was made, so it is always recorded.
+        if !is_change && self.budget.full_for(now).is_some() {
+            return Ok(());
+        }
+        self.budget.pay(now);
         let written = match &mut self.file {
             Some(file) => file.write_all(format!("{line}\n").as_bytes()),
             None => {
@@ -205,5 +243,21 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("the audit");
         assert_eq!(text.lines().count() as u64, 2 * LINES_AT_ONCE + 61);
         assert_eq!(audit.entries().entries.len(), ENTRIES_MAX);
+    }
+
+    /// Callers cause penalties: these lines are bounded, and take nothing from the operators'.
+    #[test]
+    fn audit_of_a_flood_of_penalties_leaves_room_for_changes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.log");
+        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+        let audit = Audit::new(Some(path.clone()), clock);
+        for _ in 0..LINES_AT_ONCE + 5 {
+            let mut prepared = audit.prepare_for_penalties().expect("a file");
+            prepared.record(&"a penalty").expect("written or left out");
+        }
+        assert_eq!(audit.full_for(), None);
+        let text = std::fs::read_to_string(&path).expect("the audit");
+        assert_eq!(text.lines().count() as u64, LINES_AT_ONCE);
     }
 }

@@ -49,7 +49,7 @@ impl Live {
             return;
         }
         // A block is in force whether or not it can be recorded; the operations log then has it.
-        let mut audit = match audit.prepare() {
+        let mut audit = match audit.prepare_for_penalties() {
             Ok(audit) => Some(audit),
             Err(error) => {
                 tracing::error!(%error, "the audit cannot be written: {} penalties", imposed.len());

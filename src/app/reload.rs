@@ -208,6 +208,9 @@ impl Core {
         if let (Some(tls), Some(settings)) = (&self.tls, mapped::tls(&config.server)) {
             tls.reload(&settings).map_err(|error| error.to_string())?;
         }
+        if let Some(mark) = &mut mark {
+            mark.serves()?;
+        }
         let mut changes = changes::between(&in_force.policy, &config.policy);
         if config.admin.operators != in_force.admin.operators {
             changes.push("admin.operators: changed".to_owned());

@@ -1,4 +1,5 @@
-//! Starts a gateway. Every step that can fail comes before the first connection is accepted.
+//! Starts a gateway. Steps that can fail for their input come before the first connection is
+//! accepted.
 
 use std::io;
 use std::rc::Rc;

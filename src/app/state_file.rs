@@ -305,10 +305,7 @@ pub(super) fn save(config: &Config, limiter: &Limiter<Backend>, mark: Option<Mar
 }
 
 /// Replaces this mark with that of a reload that named another state file.
-pub(super) fn replace(mark: &mut Option<Mark>, mut new: Option<Mark>) {
-    if let Some(Err(error)) = new.as_mut().map(Mark::serves) {
-        tracing::error!(%error, "the buckets of an earlier run stay in the new state file");
-    }
+pub(super) fn replace(mark: &mut Option<Mark>, new: Option<Mark>) {
     if let Some(old) = std::mem::replace(mark, new) {
         old.end();
     }

@@ -114,7 +114,7 @@ impl Setting {
 impl Entry {
     /// Whether it is for this bucket.
     pub(crate) fn is_of(&self, limit: &Limit, bucket: u128) -> bool {
-        *self.limit == *limit.name && self.bucket == hexadecimal(bucket)
+        *self.limit == *limit.name && u128::from_str_radix(&self.bucket, 16) == Ok(bucket)
     }
 
     pub(crate) fn until(&self) -> Timestamp {

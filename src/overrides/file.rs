@@ -20,21 +20,24 @@ impl LocalFile {
         Self(beside(state_file, ".overrides"))
     }
 
-    /// Reads it; without a file there are no overrides.
+    /// Reads it; without a file there are no overrides. A file that is no document of this version is
+    /// renamed, so that the next change does not overwrite it.
     pub(super) fn read(&self) -> Result<Document, String> {
+        let said = |error: &dyn std::fmt::Display| format!("{}: {error}", self.0.display());
         let mut text = String::new();
         match private().read(true).open(&self.0) {
             Ok(file) => file.take(BYTES_MAX).read_to_string(&mut text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
             Err(error) => Err(error),
         }
-        .map_err(|error| error.to_string())
-        .and_then(|_| Document::read(&text))
-        .map_err(|error| format!("{}: {error}", self.0.display()))
+        .map_err(|error| said(&error))?;
+        Document::read(&text).map_err(|error| {
+            self.set_aside();
+            said(&error)
+        })
     }
 
-    /// Renames a file that cannot be read, so that the next change does not overwrite it.
-    pub(super) fn set_aside(&self) {
+    fn set_aside(&self) {
         let aside = beside(&self.0, ".unreadable");
         match fs::rename(&self.0, &aside) {
             Ok(()) => tracing::error!(file = %aside.display(), "they are kept here"),

@@ -53,7 +53,6 @@ impl Overrides {
             Ok(document) => kept.learn_local(document),
             Err(error) => {
                 tracing::error!(%error, "the overrides of local limits cannot be read: none is in force");
-                kept.file.as_ref().inspect(|file| file.set_aside());
             }
         }
         kept.hear_first();

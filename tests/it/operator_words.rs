@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::client::Answer;
 use crate::harness::{Connection, Gateway};
 
-/// The token is `test`; the keys of the callers are `key-of-bolt` and `key-of-acme`.
+/// The token is `test`, and so is the key of `bolt`; that of `acme` is not used.
 const CONFIG: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n\
     operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n\
     [prices.models]\n\"*\" = { input = \"1\", output = \"1\" }\n\

@@ -240,7 +240,7 @@ impl Counters {
         if let Some(Stripes(stripes, _)) = self.limits.get(claim.limit.index).map(|one| &**one) {
             let counters = &stripes[STRIPE.with(|stripe| *stripe)];
             counters.refused.fetch_add(1, Ordering::Relaxed);
-            let more = claim.cost.saturating_sub(1);
+            let more = claim.cost.min(UNITS_MAX).saturating_sub(1);
             counters.more_refused.fetch_add(more, Ordering::Relaxed);
         }
     }

@@ -1,11 +1,13 @@
 //! Finds the buckets of a caller that a person names, without a request.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::callers::Caller;
 use super::identity::WhenUnknown;
 use super::keys;
+use super::source::{Ambiguous, one_spelling};
 use super::{Policy, Scope, ScopePart};
 use tollgate_limit::KeyBytes;
 
@@ -30,6 +32,9 @@ pub enum LookupError {
     /// The value is not an address.
     #[error("`{0}` is not an IP address")]
     Address(String),
+    /// No request has a key like this: it is blank, or contains a control character.
+    #[error("{0:?} is no key: it is blank, or contains a control character")]
+    NoKey(String),
     /// The identity's key has another number of values.
     #[error("a key of `{identity}` has {sources} values")]
     Values {
@@ -123,6 +128,15 @@ impl Policy {
             }
             _ => {}
         }
+        let spelt: Vec<_> = values
+            .iter()
+            .map(
+                |value| match one_spelling(Cow::Borrowed(value.as_bytes())) {
+                    Ok(Some(value)) => Ok(value),
+                    Ok(None) | Err(Ambiguous) => Err(LookupError::NoKey((*value).to_owned())),
+                },
+            )
+            .collect::<Result<_, _>>()?;
         let index = self
             .identities
             .iter()
@@ -134,7 +148,7 @@ impl Policy {
             let callers = callers.load();
             let value = values.first()?;
             let named = callers.named(value).filter(|_| by_name);
-            named.or_else(|| callers.find(value.as_bytes())).cloned()
+            named.or_else(|| callers.find(spelt.first()?)).cloned()
         });
         if let Some(caller) = known {
             keys::push_caller(&mut key, &caller.name);
@@ -159,9 +173,9 @@ impl Policy {
                 when_unknown: identity.when_unknown,
             });
         }
-        values
+        spelt
             .iter()
-            .for_each(|value| keys::push_value(&mut key, value.as_bytes()));
+            .for_each(|value| keys::push_value(&mut key, value));
         Ok(Sought {
             is_unlisted,
             ..found(part, None, key)

@@ -187,7 +187,8 @@ impl Prices {
     }
 
     /// What would be reserved where `reserved` is, if the model `asked` for were the dearest of
-    /// `models`: as if all of it were of the kind of tokens for which that is dearer.
+    /// `models`: as if all of it were of the kind of tokens for which that is dearer. A kind for which
+    /// the model that was asked for costs nothing reserved nothing.
     pub fn raised(&self, reserved: u64, asked: Option<PriceIndex>, models: &[PriceIndex]) -> u64 {
         let Some(asked) = asked.and_then(|place| self.get(place)) else {
             return reserved;
@@ -196,7 +197,10 @@ impl Prices {
             let of_kind = |(input, output)| {
                 let rate = |price: &Price| u128::from(price.of_request(output, input));
                 let whole = u128::from(reserved).saturating_mul(rate(model));
-                whole.div_ceil(rate(asked).max(1))
+                match rate(asked) {
+                    0 => u128::from(reserved),
+                    asked => whole.div_ceil(asked),
+                }
             };
             let most = of_kind((MILLION, 0)).max(of_kind((0, MILLION)));
             u64::try_from(most).unwrap_or(u64::MAX)
@@ -243,6 +247,21 @@ mod tests {
         };
         let numbers: Vec<_> = usage.paths().list().iter().map(number).collect();
         price.of_response(&usage, &numbers)
+    }
+
+    #[test]
+    fn prices_reservation_of_a_kind_that_costs_nothing_is_not_scaled() {
+        let embeds = price("embeds", [20_000, 20_000, 20_000, 0, 0]);
+        let dear = price(
+            "dear",
+            [2_500_000, 2_500_000, 2_500_000, 10_000_000, 10_000_000],
+        );
+        let prices = Prices::new("USD", vec![embeds, dear]);
+        let place = |name: &str| prices.of_model(name).expect("a price");
+        let (embeds, dear) = (place("embeds"), place("dear"));
+        // Input is 125 times as dear; output reserved nothing.
+        assert_eq!(prices.raised(8, Some(embeds), &[dear]), 1_000);
+        assert_eq!(prices.raised(1_000, Some(dear), &[embeds]), 1_000);
     }
 
     #[test]

@@ -347,7 +347,7 @@ impl Problem {
         status: StatusCode::SERVICE_UNAVAILABLE,
         kind: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
         title: "The capacity is exhausted",
-        detail: "The largest number of requests that can be processed is in progress.",
+        detail: "As many requests, or bytes of their bodies, as can be processed are in progress.",
         grpc: UNAVAILABLE,
     };
     /// 503: too many connections are open.

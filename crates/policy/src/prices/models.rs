@@ -79,7 +79,12 @@ impl ModelPrices {
     /// The price for a request whose body names the model.
     fn of_body(&self, member: &Source, body: SentBody<'_>) -> ModelPrice {
         let Some(facts) = body.facts else {
-            return self.of_unread();
+            // A request without a body names no model.
+            return if body.length == Some(0) {
+                self.of_unknown()
+            } else {
+                self.of_unread()
+            };
         };
         if facts.is_elsewhere() {
             return ModelPrice::Dearest;

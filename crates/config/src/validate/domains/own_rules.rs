@@ -62,6 +62,13 @@ pub(super) fn compile(
                 let title = format!("a rule names limit `{name}` twice");
                 context.error(title, place, "again here");
             }
+            Some(known) if rule.quota_mode && limits.rules[known].live.penalty.is_some() => {
+                let title = format!("limit `{name}` has a penalty");
+                let label = "with `quota_mode` it refuses only together with others";
+                context
+                    .error(title, place, label)
+                    .help("a limit of a rule without `quota_mode` can have the penalty");
+            }
             Some(known) => {
                 check_limit(&limits.rules[known], rule, place, context);
                 charged.push(known);

@@ -1,0 +1,205 @@
+//! What an operator's means cost a request while no operator looks:
+//! `cargo bench --bench watched`. The same requests pass a gateway that keeps
+//! nothing, one that keeps refusals and counts keys (the ring and the sketch), and one that also has
+//! a thousand overrides of other keys. Prints nanoseconds per request, the best of forty rounds; the
+//! rounds of all alternate, so that they are comparable on a busy machine. Each request is parsed
+//! and answered by hyper over a pipe in memory, which is the same for all.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tollgate_gateway::forward::UpstreamHealth;
+use tollgate_gateway::gateway::{ConnectionService, Gateway, Shared, Snapshot};
+use tollgate_gateway::proxy_defaults::ProxyDefaults;
+use tollgate_gateway::recent::Recent;
+use tollgate_gateway::refusals::Refusals;
+use tollgate_limit::{Micros, Placement, Rate, key};
+use tollgate_limiter::{Effect, Limiter, Override};
+use tollgate_net::listener::Address;
+use tollgate_net::server::ConnInfo;
+use tollgate_store::Backend;
+use tollgate_store::clock::Clock;
+use tollgate_store::local::ColdStart;
+use tollgate_telemetry::metrics::Metrics;
+
+const FILE: &str = r#"
+[identities.caller]
+key = ["header:x-key"]
+when_missing = "refuse"
+
+[limits.few]
+rate = "1/day"
+per = "caller"
+
+[limits.plenty]
+rate = "1000000000/second"
+burst = 1000000
+per = "caller"
+
+[[routes]]
+match = "/few"
+upstream = "builtin:echo"
+limits = ["few"]
+
+[[routes]]
+match = "/plenty"
+upstream = "builtin:echo"
+limits = ["plenty"]
+"#;
+
+/// Requests of a round, each of another key.
+const CALLS: usize = 1_000;
+const ROUNDS: usize = 40;
+const OVERRIDES: usize = 1_000;
+
+/// What a gateway has besides its limits.
+#[derive(Clone, Copy, PartialEq)]
+enum With {
+    Nothing,
+    Refusals,
+    Overrides,
+}
+
+fn gateway(with: With) -> Shared {
+    let clock = Clock::system();
+    let config = tollgate_config::parse(FILE, "bench", &|_| None, clock.now());
+    let policy = config.expect("a valid file").policy;
+    let limiter = Limiter::new(
+        &policy.limits,
+        Arc::new(Backend::None),
+        clock.clone(),
+        ColdStart::Full,
+    );
+    if with == With::Overrides {
+        let others = (0..OVERRIDES).map(|other| {
+            let limit = &policy.limits[other % 2];
+            let other = key::identity([format!("other-{other}").as_bytes()]);
+            Override {
+                limit: Arc::clone(&limit.name),
+                placement: Placement::Local,
+                bucket: limiter.bucket_hash(limit, &other).expect("a name"),
+                effect: Effect::Numbers {
+                    rate: Some(Rate::new(5, Micros::from_secs(1))),
+                    burst: None,
+                },
+                until: clock.now().after(Micros::from_secs(3_600)),
+            }
+        });
+        limiter.put_overrides(others);
+    }
+    let metrics = Metrics::new(clock.now().as_micros());
+    let snapshot = Snapshot::new(policy, limiter, &metrics, ProxyDefaults::default());
+    Shared {
+        current: Arc::new(ArcSwap::from_pointee(snapshot)),
+        clock,
+        metrics,
+        access: None,
+        refusals: (with != With::Nothing).then(|| Refusals::new(1)),
+        requests: Arc::default(),
+        held: Arc::default(),
+        held_bodies: Arc::default(),
+        fleet: UpstreamHealth::default(),
+        recent: Recent::default(),
+        #[cfg(feature = "otlp")]
+        spans: None,
+    }
+}
+
+/// A connection to a gateway on this thread.
+fn connect(shared: &Shared) -> DuplexStream {
+    let (client, server) = duplex(4 << 20);
+    let peer: SocketAddr = ([127, 0, 0, 1], 1).into();
+    let connection = ConnInfo {
+        peer: Some(peer),
+        direct: Some(peer),
+        unnamed: false,
+        listener: Arc::new(Address::Tcp(peer)),
+        tls: None,
+        http2: false,
+        interim: None,
+        window: None,
+    };
+    let service = ConnectionService::new(Rc::new(Gateway::new(shared)), connection);
+    tokio::task::spawn_local(async move {
+        let served = http1::Builder::new()
+            .pipeline_flush(true)
+            .serve_connection(TokioIo::new(server), service);
+        served.await.expect("the pipe stays open");
+    });
+    client
+}
+
+fn requests(path: &str) -> Vec<u8> {
+    let one = |key| format!("GET {path} HTTP/1.1\r\nhost: a\r\nx-key: key-{key}\r\n\r\n");
+    (0..CALLS)
+        .map(one)
+        .collect::<Vec<_>>()
+        .concat()
+        .into_bytes()
+}
+
+/// Sends all requests at once and reads all responses; returns nanoseconds per request.
+#[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+async fn round(stream: &mut DuplexStream, requests: &[u8], status: &[u8]) -> f64 {
+    let start = Instant::now();
+    stream.write_all(requests).await.expect("the pipe has room");
+    let (mut read, mut seen, mut found) = (Vec::with_capacity(1 << 20), 0, 0);
+    while found < CALLS || !read.ends_with(b"}") {
+        stream.read_buf(&mut read).await.expect("a response");
+        let unseen = read.get(seen..).unwrap_or_default();
+        found += unseen
+            .windows(status.len())
+            .filter(|window| *window == status)
+            .count();
+        // A status line that is cut in two is seen with the next part.
+        seen = (read.len() + 1).saturating_sub(status.len()).max(seen);
+    }
+    start.elapsed().as_secs_f64() * 1e9 / CALLS as f64
+}
+
+async fn measure() {
+    let all = [With::Nothing, With::Refusals, With::Overrides];
+    let mut streams = all.map(|with| connect(&gateway(with)));
+    for (path, status, words) in [
+        ("/plenty", &b"HTTP/1.1 200"[..], "admitted"),
+        ("/few", b"HTTP/1.1 429", "refused"),
+    ] {
+        let requests = requests(path);
+        if path == "/few" {
+            for stream in &mut streams {
+                round(stream, &requests, b"HTTP/1.1 200").await;
+            }
+        }
+        let mut best = [f64::MAX; 3];
+        for _ in 0..ROUNDS {
+            for (best, stream) in best.iter_mut().zip(&mut streams) {
+                *best = best.min(round(stream, &requests, status).await);
+            }
+        }
+        let [nothing, kept, overridden] = best;
+        println!("{words}:");
+        println!("{nothing:8.0} ns  without");
+        println!(
+            "{kept:8.0} ns  with the ring and the sketch: {:+.0} ns",
+            kept - nothing
+        );
+        println!(
+            "{overridden:8.0} ns  and {OVERRIDES} overrides of other keys: {:+.0} ns",
+            overridden - kept
+        );
+    }
+}
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    tokio::task::LocalSet::new().block_on(&runtime, measure());
+}
