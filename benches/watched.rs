@@ -44,12 +44,12 @@ per = "caller"
 
 [[routes]]
 match = "/few"
-upstream = "builtin:echo"
+respond = { status = 200, body = "{}" }
 limits = ["few"]
 
 [[routes]]
 match = "/plenty"
-upstream = "builtin:echo"
+respond = { status = 200, body = "{}" }
 limits = ["plenty"]
 "#;
 
@@ -150,7 +150,7 @@ async fn round(stream: &mut DuplexStream, requests: &[u8], status: &[u8]) -> f64
     let start = Instant::now();
     stream.write_all(requests).await.expect("the pipe has room");
     let (mut read, mut seen, mut found) = (Vec::with_capacity(1 << 20), 0, 0);
-    while found < CALLS || !read.ends_with(b"}") {
+    while found < CALLS || !read.trim_ascii_end().ends_with(b"}") {
         stream.read_buf(&mut read).await.expect("a response");
         let unseen = read.get(seen..).unwrap_or_default();
         found += unseen
