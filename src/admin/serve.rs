@@ -37,7 +37,7 @@ pub(super) async fn serve(
     tokio::spawn(events::watch(Arc::clone(&options)));
     tokio::spawn(penalties::watch(Arc::clone(&options)));
     if let Some(webhook) = options.webhook.clone()
-        && let Err(error) = webhook.start(&options.live.events, stopped.clone())
+        && let Err(error) = webhook.start(stopped.clone())
     {
         tracing::error!(%error, "the thread of the webhook cannot be started: no event is sent");
     }

@@ -89,16 +89,12 @@ impl Webhook {
         to.counter("webhook_events_dropped", help, &[], count(&self.0.dropped));
     }
 
-    /// Sends events from now on, on a thread of its own: a name that is slow to look up takes no
+    /// Sends the events of the queue, on a thread of its own: a name that is slow to look up takes no
     /// time from the admin listener. Ends when `stopped` is set.
     ///
     /// # Errors
     /// When no thread or runtime can be made.
-    pub(super) fn start(
-        &self,
-        events: &Events,
-        mut stopped: watch::Receiver<bool>,
-    ) -> std::io::Result<()> {
+    pub(super) fn start(&self, mut stopped: watch::Receiver<bool>) -> std::io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(1)
@@ -115,12 +111,11 @@ impl Webhook {
                 });
                 runtime.shutdown_background();
             })?;
-        self.follow(events);
         Ok(())
     }
 
     /// Puts events into the queue, each as it happens.
-    fn follow(&self, events: &Events) {
+    pub fn follow(&self, events: &Events) {
         let webhook = self.clone();
         events.forward(move |message| {
             if let Some(id) = message.id() {

@@ -25,6 +25,8 @@ impl Core {
         });
         let webhook = webhook.transpose().map_err(&failed)?;
         if let Some(webhook) = webhook.clone() {
+            // Here, not on the admin listener's thread: an event may come before that runs.
+            webhook.follow(&self.events);
             let samples = move |samples: &mut Samples| webhook.samples(samples);
             self.gateway.metrics.source("webhook", samples);
         }
