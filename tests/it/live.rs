@@ -1,10 +1,9 @@
 //! What a running gateway tells of its decisions and buckets.
 
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use crate::harness::Gateway;
+use crate::operator_words::program;
 
 const TENANTS: &str = "[identities.tenant]\nkey = [\"header:x-api-key\"]\nwhen_missing = \"use:address\"\n\
     [limits.search]\nrate = \"1/minute\"\nburst = 2\nper = \"tenant\"\ncost = { header = \"x-cost\", default = 1, max = 2 }\n\
@@ -377,17 +376,5 @@ fn key_show_and_explain_live_print_the_level() {
 
 /// Runs the program; returns its exit code and what it printed.
 fn tollgate(args: &[&str]) -> (Option<i32>, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .args(args)
-        .current_dir(Path::new("/"))
-        .env_remove("TOLLGATE_ADMIN")
-        .env_remove("TOLLGATE_CONFIG")
-        .output()
-        .expect("it runs");
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    (
-        output.status.code(),
-        text(&output.stdout),
-        text(&output.stderr),
-    )
+    program(args, &[])
 }

@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::decisions::{check, gateway as deciding};
 use crate::harness::llm::{End, Tokens};
 use crate::harness::{Connection, Gateway, Llm, Reply, Upstream, eventually};
+use crate::money::spent;
 use crate::permits::{headers, post};
 
 /// Prices of 1 and 2, and of 10 and 30, for a token of input and of output; unknown models cost the low ones.
@@ -30,15 +31,6 @@ fn chat(gateway: &Gateway, headers: &str, body: &str) -> u16 {
         body.len()
     ));
     connection.answer("POST").status
-}
-
-/// What the responses have cost so far, in millionths.
-fn spent(gateway: &Gateway) -> u64 {
-    let metrics = gateway.admin_get("/metrics").text();
-    let start = "tollgate_limit_settled_units_total{limit=\"budget\"";
-    let lines = metrics.lines().filter(|line| line.starts_with(start));
-    let units = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
-    units.sum()
 }
 
 #[test]

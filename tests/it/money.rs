@@ -52,7 +52,7 @@ fn ask(gateway: &Gateway, path: &str, key: &str, body: &Value) -> Answer {
 }
 
 /// What the responses have cost so far, in millionths.
-fn spent(gateway: &Gateway) -> u64 {
+pub(crate) fn spent(gateway: &Gateway) -> u64 {
     let metrics = gateway.admin_get("/metrics").text();
     let start = "tollgate_limit_settled_units_total{limit=\"budget\"";
     let lines = metrics.lines().filter(|line| line.starts_with(start));

@@ -72,12 +72,22 @@ fn tollgate(gateway: &Gateway, args: &[&str]) -> (Option<i32>, String, String) {
 
 /// The same, where `TOLLGATE_ADMIN` names these gateways.
 fn asking(gateways: &str, args: &[&str]) -> (Option<i32>, String, String) {
+    let environment = [("TOLLGATE_ADMIN", gateways), ("TOLLGATE_TOKEN", "test")];
+    program(args, &environment)
+}
+
+/// The same; of the program's own variables only those of `environment` are set.
+pub(crate) fn program(
+    args: &[&str],
+    environment: &[(&str, &str)],
+) -> (Option<i32>, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
         .args(args)
         .current_dir(Path::new("/"))
-        .env("TOLLGATE_ADMIN", gateways)
+        .env_remove("TOLLGATE_ADMIN")
         .env_remove("TOLLGATE_CONFIG")
-        .env("TOLLGATE_TOKEN", "test")
+        .env_remove("TOLLGATE_TOKEN")
+        .envs(environment.iter().copied())
         .output()
         .expect("it runs");
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -86,6 +96,16 @@ fn asking(gateways: &str, args: &[&str]) -> (Option<i32>, String, String) {
         text(&output.stdout),
         text(&output.stderr),
     )
+}
+
+/// What `explain --live` says of a request of `bolt`, asking these gateways.
+fn explain_live(gateways: &str) -> (Option<i32>, String, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("gateway.toml");
+    std::fs::write(&file, CONFIG.replace("WHEN", "refuse")).expect("written");
+    let file = file.to_string_lossy();
+    let request = ["explain", "GET /", "-H", "x-api-key: test"];
+    asking(gateways, &[&request[..], &["--live", "-c", &file]].concat())
 }
 
 #[test]
@@ -219,22 +239,9 @@ fn caller_that_is_blocked_is_called_refused_by_every_verb() {
         .as_str()
         .expect("an id")
         .to_owned();
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("gateway.toml");
-    std::fs::write(&file, CONFIG.replace("WHEN", "refuse")).expect("written");
-    let file = file.to_string_lossy();
     let show = tollgate(&gateway, &["key", "show", "customer", "bolt"]).1;
     let why = tollgate(&gateway, &["why", &id]).1;
-    let explain = [
-        "explain",
-        "GET /",
-        "-H",
-        "x-api-key: test",
-        "--live",
-        "-c",
-        &file,
-    ];
-    let explain = tollgate(&gateway, &explain).1;
+    let (_, explain, _) = explain_live(&gateway.admin().to_string());
     for text in [&out, &show, &why, &explain] {
         assert!(text.contains("now: refused: blocked until "), "{text}");
         assert!(
@@ -304,20 +311,7 @@ fn health_and_explain_live_take_several_gateways() {
     }
     let silent = format!("{},127.0.0.1:1", one.admin());
     assert_eq!(asking(&silent, &["health"]).0, Some(1));
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("gateway.toml");
-    std::fs::write(&file, CONFIG.replace("WHEN", "refuse")).expect("written");
-    let file = file.to_string_lossy();
-    let explain = [
-        "explain",
-        "GET /",
-        "-H",
-        "x-api-key: test",
-        "--live",
-        "-c",
-        &file,
-    ];
-    let (_, out, err) = asking(&both, &explain);
+    let (_, out, err) = explain_live(&both);
     assert!(out.contains("now: 4 units left: admitted"), "{out}{err}");
     assert!(err.contains("of 2 gateways the first is asked"), "{err}");
 }

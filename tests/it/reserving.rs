@@ -198,19 +198,26 @@ fn reservation_exceeded_by_the_response_is_charged_in_full_and_counted() {
     );
 }
 
-#[test]
-fn reservation_exceeded_beyond_the_budget_is_a_debt_of_later_windows() {
-    let model = obedient();
-    let gateway = gateway(&model, "");
-    let (body, _) = call(5_000, 0, 3 * BUDGET, "");
+/// A response costs three budgets, and the next request is refused; what the first request reserved,
+/// and the refusal.
+fn used_up(gateway: &Gateway) -> (u64, Answer) {
+    let (body, reserved) = call(5_000, 0, 3 * BUDGET, "");
     let mut connection = gateway.connect();
     send(&mut connection, &body);
     assert_eq!(connection.answer("POST").status, 200);
-    settled(&gateway, 1);
+    settled(gateway, 1);
     let (body, _) = call(1, 0, 1, "");
     send(&mut connection, &body);
     let refused = connection.answer("POST");
     assert_eq!((refused.status, left(&refused)), (429, 0));
+    (reserved, refused)
+}
+
+#[test]
+fn reservation_exceeded_beyond_the_budget_is_a_debt_of_later_windows() {
+    let model = obedient();
+    let gateway = gateway(&model, "");
+    let (_, refused) = used_up(&gateway);
     let wait = refused
         .header("retry-after")
         .and_then(|wait| wait.parse::<u64>().ok());
@@ -310,15 +317,7 @@ fn ceiling_request_that_reserves_nothing_is_charged_what_its_response_uses() {
 fn ceiling_response_that_costs_more_than_the_bucket_holds_empties_it_and_leaves_no_debt() {
     let model = obedient();
     let gateway = gateway(&model, "ceiling = true");
-    let (body, reserved) = call(5_000, 0, 3 * BUDGET, "");
-    let mut connection = gateway.connect();
-    send(&mut connection, &body);
-    assert_eq!(connection.answer("POST").status, 200);
-    settled(&gateway, 1);
-    let (body, _) = call(1, 0, 1, "");
-    send(&mut connection, &body);
-    let refused = connection.answer("POST");
-    assert_eq!((refused.status, left(&refused)), (429, 0));
+    let (reserved, _) = used_up(&gateway);
     assert_eq!(
         metric(&gateway, "tollgate_limit_over_reserved_units_total"),
         3 * BUDGET - reserved
