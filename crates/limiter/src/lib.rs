@@ -13,6 +13,7 @@ mod counters;
 mod debts;
 mod decision;
 mod feedback;
+mod generation;
 mod handover;
 mod hold;
 #[cfg(feature = "http")]
@@ -42,9 +43,7 @@ mod tests;
 use std::io::{Read, Seek, Write};
 use std::sync::{Arc, Weak};
 
-use tollgate_limit::{
-    Claim, Draw, Kind, Limit, Micros, Placement, Settlement, Timestamp, Verdict, WhenDown,
-};
+use tollgate_limit::{Claim, Kind, Limit, Placement, Timestamp, Verdict};
 use tollgate_store::clock::Clock;
 use tollgate_store::local::{CarryReport, ColdStart, LocalStore, SnapshotError};
 use tollgate_store::{Backend, Store, StoreError};
@@ -65,10 +64,7 @@ pub use permit::Permit;
 
 use counters::Counters;
 use feedback::Feedback;
-use handover::Handover;
-use overrides::{Found, Overrides};
-use penalties::Penalties;
-use permit::Settle;
+use generation::{Generation, unasked};
 use renumbered::Renumbered;
 use shares::Shares;
 
@@ -76,25 +72,6 @@ use shares::Shares;
 #[derive(Debug)]
 pub struct Limiter<S = Backend> {
     generation: Arc<Generation<S>>,
-}
-
-/// The state that one policy's requests share.
-#[derive(Debug)]
-struct Generation<S> {
-    limits: Box<[Arc<Limit>]>,
-    local: LocalStore,
-    shared: Arc<S>,
-    shares: Arc<Shares>,
-    counters: Counters,
-    feedback: Feedback,
-    handover: Arc<Handover>,
-    overrides: Arc<Overrides>,
-    penalties: Arc<Penalties>,
-    renumbered: Renumbered,
-    /// Whether a limit has a penalty.
-    has_penalties: bool,
-    /// For each limit, the bucket in the shared store that says whether a key is blocked.
-    penalty_buckets: Box<[Option<Limit>]>,
 }
 
 impl<S: Store + Send + Sync> Limiter<S> {
@@ -294,102 +271,6 @@ impl<S> Clone for Limiter<S> {
     }
 }
 
-impl<S: Store + Send + Sync> Generation<S> {
-    /// Draws from the buckets of this process.
-    #[inline]
-    fn draw_here(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
-        if self.feedback.is_idle() {
-            return self.local.draw_at(claims, now);
-        }
-        let conditions = self.feedback.conditions(claims, now);
-        self.local
-            .draw_at(&feedback::under(claims, &conditions), now)
-    }
-
-    /// Decides immediately; `found`: the overrides of the claims.
-    #[inline]
-    fn check_here(
-        self: &Arc<Self>,
-        claims: &[Claim<'_>],
-        found: Option<&Found>,
-        now: Timestamp,
-    ) -> Decision {
-        match found {
-            Some(found) => overridden::check_here(self, claims, found, now),
-            None => self.draw_and_decide(claims, now),
-        }
-    }
-
-    #[inline]
-    fn draw_and_decide(self: &Arc<Self>, claims: &[Claim<'_>], now: Timestamp) -> Decision {
-        let draw = self.draw_here(claims, now);
-        self.decide(claims, draw.granted, draw.standings, 0, now)
-    }
-
-    /// Turns the buckets' decisions into a decision about the request. Bit i of `ungoverned`: claim
-    /// i was decided without its store.
-    fn decide(
-        self: &Arc<Self>,
-        claims: &[Claim<'_>],
-        granted: bool,
-        standings: decision::Standings,
-        ungoverned: u16,
-        now: Timestamp,
-    ) -> Decision {
-        self.counters
-            .count(claims, &standings, granted, ungoverned, 0);
-        if granted {
-            return Decision::Allow(Permit::new(self, claims, standings, ungoverned, now));
-        }
-        let denied = Denied::new(claims, standings, unasked(claims, ungoverned));
-        Decision::Deny(denied.without_store(ungoverned))
-    }
-}
-
-impl<S: Store + Send + Sync> Generation<S> {
-    /// Corrects a bucket; `ungoverned`: its charge was made on the local share of a shared limit.
-    fn correct(&self, settlement: Settlement<'_>, ungoverned: bool) {
-        match (settlement.limit.placement, ungoverned) {
-            (Placement::Local, _) => self.settle_local(settlement, self.local.clock().now()),
-            (Placement::Shared, false) => self.shared.settle(&[settlement]),
-            (Placement::Shared, true) => {
-                self.shares
-                    .settle(settlement, self.local.clock().now(), &*self.shared)
-            }
-        }
-    }
-}
-
-impl<S: Store + Send + Sync> Settle for Generation<S> {
-    fn settle(&self, settlement: Settlement<'_>, ungoverned: bool) {
-        self.counters.corrected(settlement.limit, settlement.change);
-        self.correct(settlement, ungoverned);
-    }
-
-    fn settled(&self, limit: &Limit, units: u64) {
-        self.counters.settled(limit, units);
-    }
-
-    fn unsettled(&self, limit: &Limit) -> bool {
-        self.counters.unsettled(limit, self.local.clock().now())
-    }
-
-    fn over_reserved(&self, limit: &Limit, units: u64) -> bool {
-        self.counters
-            .over_reserved(limit, units, self.local.clock().now())
-    }
-
-    fn answered(&self, limit: &Limit, took: Micros, remaining: u64, lost: bool) {
-        let now = self.local.clock().now();
-        self.feedback
-            .answered(limit.index, now, took, remaining, lost);
-    }
-
-    fn now(&self) -> Timestamp {
-        self.local.clock().now()
-    }
-}
-
 fn has_penalties(limits: &[Arc<Limit>]) -> bool {
     limits.iter().any(|limit| limit.penalty.is_some())
 }
@@ -398,20 +279,6 @@ fn has_penalties(limits: &[Arc<Limit>]) -> bool {
 fn substitute(store: &impl Store, shares: &Arc<Shares>) {
     let shares: Weak<Shares> = Arc::downgrade(shares);
     store.substitute(shares);
-}
-
-/// Of the claims that were decided without their store, those whose limit is then decided by no
-/// bucket.
-fn unasked(claims: &[Claim<'_>], ungoverned: u16) -> u16 {
-    let needs_no_store = |(place, claim): (usize, &Claim<'_>)| match claim.limit.when_down {
-        WhenDown::Allow => decision::bit(place),
-        WhenDown::LocalShare | WhenDown::Refuse => 0,
-    };
-    if ungoverned == 0 {
-        0
-    } else {
-        claims.iter().enumerate().map(needs_no_store).sum::<u16>() & ungoverned
-    }
 }
 
 /// One bit for each claim; the first claim is the lowest bit.

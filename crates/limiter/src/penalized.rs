@@ -6,18 +6,21 @@
 //! limit's own, so that a block by one gateway is one by all. An operator's override that lifts the
 //! limit lifts its penalty.
 
+mod operator;
+mod stored;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use tollgate_limit::{Claim, Limit, Micros, Penalty, Placement, Settlement, Timestamp, Verdict};
+use tollgate_limit::{Claim, Limit, Micros, Penalty, Placement, Timestamp};
 use tollgate_store::{Store, StoreError};
 
 use super::overridden;
 use super::overrides::{Effect, Found};
-use super::penalties::{Block, Imposed, KNOWN_FOR, PenaltyCounts};
+use super::penalties::{Block, KNOWN_FOR};
 use super::two_stores::{self, Claims};
-use super::{Decision, Denied, Generation, Limiter, PeekError, is_in_flight};
+use super::{Decision, Denied, Generation, is_in_flight};
 
 /// The penalty that applies to a claim.
 struct Watched<'g> {
@@ -259,146 +262,6 @@ fn not_blocked<'g>(
         .filter(|one| !is_blocked(one))
         .map(|one| Watched { ..*one })
         .collect()
-}
-
-impl<S: Store + Send + Sync> Generation<S> {
-    /// Asks the store whether blocks of which this gateway knows are still in force, if it has not
-    /// asked of late. While the store does not respond they are.
-    async fn confirm(&self, claims: &[Claim<'_>], watched: &[Watched<'_>], now: Timestamp) {
-        for one in watched {
-            let Some(bucket) = one.shared else { continue };
-            let Some(block) = self.penalties.due(one.bucket, now) else {
-                continue;
-            };
-            let key = claims[one.place].key;
-            match self.blocked_for(bucket, key).await {
-                Ok(Some(_)) if block.unstored => self.penalties.is_stored(one.bucket),
-                Ok(None) if block.unstored => {
-                    let passed = one.penalty.block.0.saturating_sub(block.until.since(now).0);
-                    if passed < STORED_WITHIN.0 {
-                        self.store_block(bucket, key);
-                    }
-                }
-                // It was lifted.
-                Ok(None) => self.penalties.forget(one.bucket),
-                Ok(Some(_)) | Err(_) => {}
-            }
-        }
-    }
-
-    /// How long the store will block a key by this bucket; `None`: it does not.
-    async fn blocked_for(&self, bucket: &Limit, key: &[u8]) -> Result<Option<Micros>, StoreError> {
-        let told = self.shared.peek(&[Claim::new(bucket, key, 0)]).await?;
-        Ok(match told.first().map(|standing| standing.verdict) {
-            Some(Verdict::Deny { retry_after }) => retry_after,
-            _ => None,
-        })
-    }
-
-    fn store_block(&self, bucket: &Limit, key: &[u8]) {
-        let block = Settlement::new(bucket, key, Penalty::BLOCK);
-        self.shared.settle(&[block]);
-    }
-
-    /// Counts the refusals of `watched`, and blocks keys because of them.
-    async fn count(
-        &self,
-        claims: &[Claim<'_>],
-        watched: &[Watched<'_>],
-        denied: &mut Denied,
-        now: Timestamp,
-    ) {
-        for place in self.count_refusals(denied, watched, now) {
-            let Some(one) = watched.iter().find(|one| one.place == place) else {
-                continue;
-            };
-            let claim = &claims[place];
-            let block = match one.shared {
-                Some(bucket) => self.block_shared(bucket, claim.key, one.penalty).await,
-                None => (one.penalty.block, false),
-            };
-            let now = self.local.clock().now();
-            self.impose(denied, claim, one, now, block);
-        }
-    }
-
-    /// Blocks a key in the shared store; returns how long, and whether the store has not confirmed
-    /// that it has the block. Asking for the end costs a call, once for each block: then its
-    /// Retry-After is as exact as any other.
-    async fn block_shared(&self, bucket: &Limit, key: &[u8], penalty: Penalty) -> (Micros, bool) {
-        for _ in 0..ATTEMPTS {
-            self.store_block(bucket, key);
-            match self.blocked_for(bucket, key).await {
-                Ok(Some(left)) => return (left, false),
-                // A settlement is not acknowledged: this one was lost.
-                Ok(None) => {}
-                Err(_) => break,
-            }
-        }
-        (penalty.block, true)
-    }
-}
-
-/// How often it is tried at once to store a block.
-const ATTEMPTS: u32 = 2;
-
-/// How long after its beginning a block is stored again, if the store does not have it. In the store
-/// it begins then, so that it ends later by no more than this.
-const STORED_WITHIN: Micros = Micros::from_secs(60);
-
-impl<S: Store + Send + Sync> Limiter<S> {
-    /// The end of the penalty of `key` under `limit`, by the store that keeps it; `None`: it has
-    /// none.
-    ///
-    /// # Errors
-    /// When the store does not respond and this gateway knows of no penalty.
-    pub async fn penalty(&self, limit: &Limit, key: &[u8]) -> Result<Option<Timestamp>, PeekError> {
-        let generation = &self.generation;
-        let now = generation.local.clock().now();
-        if limit.penalty.is_none() {
-            return Ok(None);
-        }
-        let known = || {
-            let bucket = generation.overrides.name(limit, key);
-            generation.penalties.block(bucket, now)
-        };
-        let Some(bucket) = generation.penalty_bucket(limit) else {
-            return Ok(known().map(|block| block.until));
-        };
-        match generation.blocked_for(bucket, key).await {
-            Ok(left) => Ok(left.map(|left| generation.local.clock().now().after(left))),
-            Err(error) => match known() {
-                Some(block) => Ok(Some(block.until)),
-                None => Err(error.into()),
-            },
-        }
-    }
-
-    /// Lifts the penalty of `key` under `limit`. Other gateways learn of it by asking the store,
-    /// which they do again after a second, and at once after [`Limiter::ask_again`].
-    pub fn lift_penalty(&self, limit: &Limit, key: &[u8]) {
-        let generation = &self.generation;
-        if let Some(bucket) = generation.penalty_bucket(limit) {
-            self.reset(bucket, key);
-        }
-        let name = generation.overrides.name(limit, key);
-        generation.penalties.forget(name);
-    }
-
-    /// Has the shared store asked about every block there, because one was lifted.
-    pub fn ask_again(&self) {
-        self.generation.penalties.ask_again();
-    }
-
-    /// The blocks that this gateway has imposed since the last call.
-    pub fn take_penalties(&self) -> Vec<Imposed> {
-        self.generation.penalties.take()
-    }
-
-    /// Counters of penalties.
-    pub fn penalty_counts(&self) -> PenaltyCounts {
-        self.generation.penalties.counts()
-    }
 }
 
 /// The buckets in the shared store of the limits that have a penalty, by the limits' index. Their

@@ -3,7 +3,8 @@ use std::sync::Mutex;
 
 use super::*;
 use tollgate_limit::{
-    Change, Draw, Kind, Micros, Mode, Role, Standing, Terms, UNITS_MAX, WhenDown, fixtures,
+    Change, Draw, Kind, Micros, Mode, Role, Settlement, Standing, Terms, UNITS_MAX, WhenDown,
+    fixtures,
 };
 use tollgate_store::StoreError;
 

@@ -1,6 +1,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use super::stored::STORED_WITHIN;
 use super::*;
+use crate::Limiter;
+use tollgate_limit::Settlement;
 use tollgate_limit::{Draw, Standing, WhenDown, fixtures};
 use tollgate_store::clock::Clock;
 use tollgate_store::local::{ColdStart, LocalStore};

@@ -1,0 +1,149 @@
+//! What the requests under one policy share, and a decision in it: the buckets' verdicts become one
+//! about the request.
+
+use std::sync::Arc;
+
+use tollgate_limit::{Claim, Draw, Limit, Micros, Placement, Settlement, Timestamp, WhenDown};
+use tollgate_store::Store;
+use tollgate_store::local::LocalStore;
+
+use super::counters::Counters;
+use super::feedback::{self, Feedback};
+use super::handover::Handover;
+use super::overrides::{Found, Overrides};
+use super::penalties::Penalties;
+use super::permit::Settle;
+use super::renumbered::Renumbered;
+use super::shares::Shares;
+use super::{Decision, Denied, Permit, decision, overridden};
+
+/// The state that one policy's requests share.
+#[derive(Debug)]
+pub(crate) struct Generation<S> {
+    pub(crate) limits: Box<[Arc<Limit>]>,
+    pub(crate) local: LocalStore,
+    pub(crate) shared: Arc<S>,
+    pub(crate) shares: Arc<Shares>,
+    pub(crate) counters: Counters,
+    pub(crate) feedback: Feedback,
+    pub(crate) handover: Arc<Handover>,
+    pub(crate) overrides: Arc<Overrides>,
+    pub(crate) penalties: Arc<Penalties>,
+    pub(crate) renumbered: Renumbered,
+    /// Whether a limit has a penalty.
+    pub(crate) has_penalties: bool,
+    /// For each limit, the bucket in the shared store that says whether a key is blocked.
+    pub(crate) penalty_buckets: Box<[Option<Limit>]>,
+}
+
+impl<S: Store + Send + Sync> Generation<S> {
+    /// Draws from the buckets of this process.
+    #[inline]
+    pub(crate) fn draw_here(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
+        if self.feedback.is_idle() {
+            return self.local.draw_at(claims, now);
+        }
+        let conditions = self.feedback.conditions(claims, now);
+        self.local
+            .draw_at(&feedback::under(claims, &conditions), now)
+    }
+
+    /// Decides immediately; `found`: the overrides of the claims.
+    #[inline]
+    pub(crate) fn check_here(
+        self: &Arc<Self>,
+        claims: &[Claim<'_>],
+        found: Option<&Found>,
+        now: Timestamp,
+    ) -> Decision {
+        match found {
+            Some(found) => overridden::check_here(self, claims, found, now),
+            None => self.draw_and_decide(claims, now),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn draw_and_decide(
+        self: &Arc<Self>,
+        claims: &[Claim<'_>],
+        now: Timestamp,
+    ) -> Decision {
+        let draw = self.draw_here(claims, now);
+        self.decide(claims, draw.granted, draw.standings, 0, now)
+    }
+
+    /// Turns the buckets' decisions into a decision about the request. Bit i of `ungoverned`: claim
+    /// i was decided without its store.
+    pub(crate) fn decide(
+        self: &Arc<Self>,
+        claims: &[Claim<'_>],
+        granted: bool,
+        standings: decision::Standings,
+        ungoverned: u16,
+        now: Timestamp,
+    ) -> Decision {
+        self.counters
+            .count(claims, &standings, granted, ungoverned, 0);
+        if granted {
+            return Decision::Allow(Permit::new(self, claims, standings, ungoverned, now));
+        }
+        let denied = Denied::new(claims, standings, unasked(claims, ungoverned));
+        Decision::Deny(denied.without_store(ungoverned))
+    }
+
+    /// Corrects a bucket; `ungoverned`: its charge was made on the local share of a shared limit.
+    pub(crate) fn correct(&self, settlement: Settlement<'_>, ungoverned: bool) {
+        match (settlement.limit.placement, ungoverned) {
+            (Placement::Local, _) => self.settle_local(settlement, self.local.clock().now()),
+            (Placement::Shared, false) => self.shared.settle(&[settlement]),
+            (Placement::Shared, true) => {
+                self.shares
+                    .settle(settlement, self.local.clock().now(), &*self.shared)
+            }
+        }
+    }
+}
+
+impl<S: Store + Send + Sync> Settle for Generation<S> {
+    fn settle(&self, settlement: Settlement<'_>, ungoverned: bool) {
+        self.counters.corrected(settlement.limit, settlement.change);
+        self.correct(settlement, ungoverned);
+    }
+
+    fn settled(&self, limit: &Limit, units: u64) {
+        self.counters.settled(limit, units);
+    }
+
+    fn unsettled(&self, limit: &Limit) -> bool {
+        self.counters.unsettled(limit, self.local.clock().now())
+    }
+
+    fn over_reserved(&self, limit: &Limit, units: u64) -> bool {
+        self.counters
+            .over_reserved(limit, units, self.local.clock().now())
+    }
+
+    fn answered(&self, limit: &Limit, took: Micros, remaining: u64, lost: bool) {
+        let now = self.local.clock().now();
+        self.feedback
+            .answered(limit.index, now, took, remaining, lost);
+    }
+
+    fn now(&self) -> Timestamp {
+        self.local.clock().now()
+    }
+}
+
+/// Of the claims that were decided without their store, those whose limit is then decided by no
+/// bucket.
+pub(crate) fn unasked(claims: &[Claim<'_>], ungoverned: u16) -> u16 {
+    let needs_no_store = |(place, claim): (usize, &Claim<'_>)| match claim.limit.when_down {
+        WhenDown::Allow => decision::bit(place),
+        WhenDown::LocalShare | WhenDown::Refuse => 0,
+    };
+    if ungoverned == 0 {
+        0
+    } else {
+        claims.iter().enumerate().map(needs_no_store).sum::<u16>() & ungoverned
+    }
+}
