@@ -24,14 +24,14 @@ impl LocalFile {
     /// renamed, so that the next change does not overwrite it.
     pub(super) fn read(&self) -> Result<Document, String> {
         let said = |error: &dyn std::fmt::Display| format!("{}: {error}", self.0.display());
-        let mut text = String::new();
+        let mut bytes = Vec::new();
         match private().read(true).open(&self.0) {
-            Ok(file) => file.take(BYTES_MAX).read_to_string(&mut text),
+            Ok(file) => file.take(BYTES_MAX).read_to_end(&mut bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
             Err(error) => Err(error),
         }
         .map_err(|error| said(&error))?;
-        Document::read(&text).map_err(|error| {
+        Document::read(&String::from_utf8_lossy(&bytes)).map_err(|error| {
             self.set_aside();
             said(&error)
         })

@@ -295,13 +295,15 @@ fn override_file_that_cannot_be_read_is_kept_for_the_operator() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     let server = format!("[server]\nstate_file = '{}'\n", path("state").display());
-    let of_a_later_version = "{\"version\":99,\"blocks\":[\"a\"]}";
-    std::fs::write(path("state.overrides"), of_a_later_version).expect("written");
-    let gateway = Gateway::start(&config(&server, OPERATORS));
-    let raise = json!({ "reason": "r", "limit": "search", "burst": 10, "for": "1h" });
-    assert_eq!(put(&gateway, &raise).status, 200);
-    let kept = std::fs::read_to_string(path("state.overrides.unreadable"));
-    assert_eq!(kept.expect("set aside"), of_a_later_version);
+    let of_a_later_version = b"{\"version\":99,\"blocks\":[\"a\"]}";
+    for unreadable in [&of_a_later_version[..], b"no text: \xff\xfe"] {
+        std::fs::write(path("state.overrides"), unreadable).expect("written");
+        let gateway = Gateway::start(&config(&server, OPERATORS));
+        let raise = json!({ "reason": "r", "limit": "search", "burst": 10, "for": "1h" });
+        assert_eq!(put(&gateway, &raise).status, 200);
+        let kept = std::fs::read(path("state.overrides.unreadable"));
+        assert_eq!(kept.expect("set aside"), unreadable);
+    }
 }
 
 #[test]

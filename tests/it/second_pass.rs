@@ -116,6 +116,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("spellings::expect_repeated", "sends HTTP/2 too"),
     ("spellings::method_not_in_capitals", "sends HTTP/2 too"),
     ("spending::refund_of_a_tunnel", "HTTP/2"),
+    ("spending::body_of_a_tunnel", "HTTP/2"),
     ("spending::settle_stream_reset_over_http2", "HTTP/2"),
     ("traces::trace_context_over_http2", "HTTP/2"),
     (

@@ -206,6 +206,20 @@ fn refund_of_a_tunnel_to_a_plain_resource_is_not_made() {
     }
 }
 
+#[test]
+fn body_of_a_tunnel_is_not_waited_for() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        "[server.timeouts]\nbody_idle = \"1h\"\n\
+         [limits.calls]\nrate = \"1/hour\"\nper = \"json:model\"\nwhen_missing = \"refuse\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"calls\"]\n",
+        upstream.url()
+    ));
+    let status = extended_connect(&gateway).expect("a response");
+    assert!((400..500).contains(&status), "{status}: it names no model");
+    assert!(upstream.seen().is_empty());
+}
+
 fn settled(upstream: &str, more: &str) -> String {
     format!(
         "[limits.it]\nrate = \"1000/day\"\nburst = 1000\nper = \"everyone\"\n\

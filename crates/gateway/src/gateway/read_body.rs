@@ -16,6 +16,7 @@ use super::snapshot::Snapshot;
 use crate::body::BodyError;
 use crate::decide::Unread;
 use crate::forward::{ForwardError, MinimumRate};
+use crate::framing::Bridged;
 use crate::rejection::Rejection;
 use tollgate_net::server::{ConnInfo, Inbound, Replay};
 use tollgate_policy::{Asked, BodyFacts, BodyReading, check_query};
@@ -71,7 +72,9 @@ impl Gateway {
     ) -> Result<BodyFacts, Rejection> {
         let policy = &snapshot.policy;
         let body = request.body();
-        let (ended, announced) = (body.is_end_stream(), body.size_hint().exact());
+        // What follows an extended CONNECT is a tunnel, which begins after the response.
+        let tunnel = request.extensions().get::<Bridged>().is_some();
+        let (ended, announced) = (body.is_end_stream() || tunnel, body.size_hint().exact());
         let unread = || BodyFacts::unread(&policy.wanted, announced);
         if !ended && !B::READABLE {
             return if asked.routes() {
