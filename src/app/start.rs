@@ -125,7 +125,9 @@ pub(super) fn start_with(
         .start_workers(public, deciding)
         .map_err(StartError::system("the workers cannot be started"))?;
     let relay = match predecessor {
-        Some(predecessor) => predecessor.succeed(Arc::clone(&core.gateway.current))?,
+        Some(predecessor) => {
+            predecessor.succeed(Arc::clone(&core.gateway.current), &core.permits)?
+        }
         None => None,
     };
     if let Some(mark) = &mut core.state.lock().mark {

@@ -70,6 +70,9 @@ impl RunningGateway {
             let (config, backend) = (&state.in_force, &state.backend);
             (Arc::clone(config), Arc::clone(backend), mark)
         };
+        if handed_over {
+            self.await_reports();
+        }
         // Their places are not held by any process after this.
         self.core.permits.clear();
         if let Some(store) = backend.remote() {
@@ -86,6 +89,19 @@ impl RunningGateway {
             }
         }
         self.time_left()
+    }
+
+    /// Waits for the reports about requests that other programs forward, within the drain time: the
+    /// process that has taken over passes them on.
+    fn await_reports(&self) {
+        let permits = &self.core.permits;
+        let whole: Duration = self.core.in_force().server.timeouts.drain.into();
+        let last_words = LAST_WORDS.min(whole / 8);
+        let end = self.drained_by.get().map(|end| *end - last_words);
+        while permits.count() > 0 && end.is_some_and(|end| Instant::now() < end) {
+            std::thread::park_timeout(LOOK_EVERY);
+            permits.expire(self.core.gateway.clock.now());
+        }
     }
 
     /// The files of its Unix sockets, except those that a service manager holds and passes to the
@@ -116,6 +132,8 @@ impl RunningGateway {
     }
 }
 
+/// How often it is checked whether permits are still open.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long an idle connection is kept during a drain, for a request that may be on its way.
 const LAST_REQUEST: Duration = Duration::from_secs(1);
 /// The largest part of a drain that is reserved for writing the logs.

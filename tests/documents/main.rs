@@ -55,7 +55,7 @@ fn documents_nginx_page_admits_what_nginx_admits() {
     let limits = &block.expect("the page shows a configuration of NGINX").text;
     let text = format!(
         "<!-- file nginx.conf -->\n```nginx\npid nginx.pid;\nevents {{}}\nhttp {{\naccess_log off;\n{TEMPORARY}{limits}}}\n```\n\n\
-         ```console\n$ env PORT=8082 PATH=\"$PATH:/usr/sbin\" nginx -p . -e stderr -c nginx.conf -g 'daemon off;' &\n\
+         ```console\n$ env PORT=8082 PATH=\"$PATH:/usr/sbin\" nginx -p . -e stderr -c nginx.conf -g 'daemon off; master_process off;' &\n\
          $ for i in $(seq 7); do curl -s -o /dev/null -w '%{{http_code}} ' http://127.0.0.1:8082/; done; echo\n\
          200 200 200 200 200 200 429\n```\n"
     );

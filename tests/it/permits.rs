@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::decisions::{check, gateway};
 use crate::harness::client::Answer;
 use crate::harness::{Connection, Gateway, eventually};
+use crate::rls::stores::{Server, Shared};
 
 pub(crate) fn headers<'a>(uri: &'a str, client: &'a str) -> [(&'a str, &'a str); 3] {
     [
@@ -114,6 +115,47 @@ fn permit_that_is_not_reported_expires_and_keeps_its_charge() {
     assert_eq!(post(&gateway, "/v1/settle", &settle).status, 404);
     assert_eq!(left(&gateway), 90);
     admitted(&gateway, "/");
+}
+
+#[test]
+fn permit_of_a_program_that_leaves_before_its_response_is_given_back() {
+    let Some(server) = Server::redis() else {
+        return;
+    };
+    let shared = Shared::new(server);
+    let gateway = gateway(
+        "permit_expiry = \"1h\"",
+        &format!(
+            "[limits.places]\nin_flight = 1\nper = \"address\"\nstore = \"local\"\n\
+             [limits.it]\nrate = \"9/hour\"\nper = \"address\"\n\
+             [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"places\", \"it\"]\n{}",
+            shared.table
+        ),
+    );
+    eventually("the store decides", || {
+        let document = json!({ "requests": [{ "limit": "it", "key": "192.0.2.2" }] });
+        post(&gateway, "/v1/decide", &document).json()["allowed"] == true
+    });
+    // The store does not respond, so the second decision is not made yet.
+    shared.signal("-STOP");
+    let limits = ["places", "it"].map(|limit| json!({ "limit": limit, "key": "192.0.2.1" }));
+    let body = json!({ "requests": limits }).to_string();
+    let length = body.len().to_string();
+    let headers = [
+        ("Content-Type", "application/json"),
+        ("Content-Length", length.as_str()),
+    ];
+    let mut program = Connection::open(gateway.deciding());
+    program.send(crate::harness::client::head("POST", "/v1/decide", &headers) + &body);
+    eventually("the place is taken", || left_of(&gateway, "places") == 0);
+    drop(program);
+    eventually("the place is free", || left_of(&gateway, "places") == 1);
+    shared.signal("-CONT");
+    let metrics = gateway.admin_get("/metrics").text();
+    assert!(
+        metrics.contains("tollgate_permits_expired_total 0"),
+        "{metrics}"
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@
 pub(crate) mod stores;
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -285,6 +286,38 @@ fn rls_quotas_refuse_only_together_and_then_charge_nothing() {
     assert!(metrics.contains(allowed), "{metrics}");
     // The two admitted requests were charged, the refused one was not.
     assert_eq!(client.ask(&["all=1"])["statuses"][0]["limitRemaining"], 1);
+}
+
+#[test]
+fn rls_quotas_used_up_are_waited_for_until_the_first_has_units() {
+    let gateway = Gateway::start(CONFIG);
+    let Some(mut client) = Client::of(&gateway) else {
+        return;
+    };
+    let spend = |client: &mut Client, quota: &str| {
+        assert!(is_ok(&client.ask(&[quota])) && is_ok(&client.ask(&[quota])));
+    };
+    // One unit comes back every 30 minutes.
+    spend(&mut client, "first=a");
+    gateway.advance(Duration::from_secs(600));
+    spend(&mut client, "second=a");
+    let both = ["first=a", "second=a", "all=1"];
+    let refused = client.ask(&both);
+    assert!(!is_ok(&refused), "{refused}");
+    assert_eq!(header(&refused, "retry-after"), Some("1200"), "{refused}");
+    for quota in 0..2 {
+        assert_eq!(
+            refused["statuses"][quota]["code"], "OVER_LIMIT",
+            "{refused}"
+        );
+    }
+    gateway.advance(Duration::from_secs(1_199));
+    assert!(!is_ok(&client.ask(&both)));
+    gateway.advance(Duration::from_secs(1));
+    let admitted = client.ask(&both);
+    assert!(is_ok(&admitted), "{admitted}");
+    assert_eq!(admitted["statuses"][2]["limitRemaining"], 3, "{admitted}");
+    assert!(!is_ok(&client.ask(&both)), "its unit is spent");
 }
 
 #[test]

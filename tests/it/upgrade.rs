@@ -325,6 +325,119 @@ fn upgrade_hands_over_the_listener_for_decisions() {
     assert_eq!(service.count("cannot listen"), 0, "{}", service.said());
 }
 
+/// A limit of `places` requests at once, for all; `/slow` waits for the upstream, `/quick` does not.
+fn at_once(places: u64, upstream: &str) -> String {
+    format!(
+        "[limits.places]\nin_flight = {places}\nper = \"everyone\"\n\
+         [[routes]]\nmatch = \"/slow\"\nupstream = \"{upstream}\"\nlimits = [\"places\"]\n\
+         [[routes]]\nmatch = \"/quick\"\nupstream = \"builtin:echo\"\nlimits = [\"places\"]\n"
+    )
+}
+
+#[test]
+fn upgrade_counts_the_places_of_requests_that_the_old_process_ends() {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let upstream = Upstream::start(move |_| {
+        held.lock().expect("no panic").recv().expect("released");
+        Reply::ok("finished")
+    });
+    let config =
+        config(2, &at_once(3, &upstream.url())).replace("drain = \"2s\"", "drain = \"60s\"");
+    let mut service = Service::start(&config);
+    let slow = |service: &Service| {
+        let mut connection = service.connect();
+        connection.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
+        connection
+    };
+    let under_way = |count: usize| {
+        eventually("they are under way", || upstream.seen().len() == count);
+    };
+    let mut requests = [(); 3].map(|()| slow(&service));
+    under_way(3);
+    assert_eq!(service.get("/quick"), 429);
+    let old = service.pid;
+    service.upgrade();
+    assert_eq!(
+        service.get("/quick"),
+        429,
+        "all three places are held by the old process"
+    );
+    release.send(()).expect("the upstream waits");
+    eventually("one of the three ends", || service.get("/quick") == 200);
+    // The new process takes the place; the old one holds two.
+    requests[0] = slow(&service);
+    under_way(4);
+    assert_eq!(service.get("/quick"), 429);
+    // It cannot free its places when it is killed.
+    let killed = Command::new("kill")
+        .args(["-KILL", &old.to_string()])
+        .status();
+    assert!(killed.expect("kill(1) is there").success());
+    service.await_end_of_old(1);
+    assert_eq!(service.get("/quick"), 200);
+    let _taken = [slow(&service), slow(&service)];
+    under_way(6);
+    assert_eq!(service.get("/quick"), 429, "the new process holds three");
+    for _ in 0..5 {
+        release.send(()).expect("the upstream waits");
+    }
+    eventually("all end", || service.get("/quick") == 200);
+}
+
+#[test]
+fn upgrade_passes_reports_on_to_the_process_that_opened_the_permits() {
+    let port = {
+        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        free.local_addr().expect("its address").port()
+    };
+    let decide = format!("[decide]\nlisten = \"127.0.0.1:{port}\"\n");
+    let routes = decide + &at_once(2, "builtin:echo");
+    let config = config(2, &routes).replace("drain = \"2s\"", "drain = \"60s\"");
+    let mut service = Service::start(&config);
+    let post = |path: &str, body: String| {
+        let length = body.len().to_string();
+        let headers = [
+            ("content-type", "application/json"),
+            ("content-length", &length),
+        ];
+        let mut program = Connection::open(SocketAddr::from(([127, 0, 0, 1], port)));
+        program.send(crate::harness::client::head("POST", path, &headers) + &body);
+        program.answer("POST")
+    };
+    let ask = || {
+        let asked = r#"{"requests": [{"limit": "places"}]}"#;
+        post("/v1/decide", asked.to_owned()).json()["decisions"][0].clone()
+    };
+    let report = |path: &str, permit: &serde_json::Value| {
+        post(path, format!("{{\"permit\": {permit}}}")).status
+    };
+    let permits = [ask()["permit"].clone(), ask()["permit"].clone()];
+    assert_eq!(ask()["status"], 429);
+    service.upgrade();
+    assert_eq!(
+        ask()["status"],
+        429,
+        "both places are held in the old process"
+    );
+    // A report without a status or a cost is wrong there, too.
+    assert_eq!(report("/v1/settle", &permits[0]), 400);
+    assert_eq!(report("/v1/give-back", &permits[0]), 204);
+    assert_eq!(report("/v1/give-back", &permits[0]), 404, "it is closed");
+    let mut new = serde_json::Value::Null;
+    eventually("the place is free", || {
+        new = ask()["permit"].clone();
+        new.is_string()
+    });
+    assert_eq!(ask()["status"], 429);
+    assert_eq!(service.count("the gateway before this one has ended"), 0);
+    assert_eq!(report("/v1/give-back", &permits[1]), 204);
+    // Without permits it has nothing to wait for.
+    service.await_end_of_old(1);
+    assert_eq!(report("/v1/give-back", &new), 204);
+    assert_eq!(report("/v1/give-back", &new), 404);
+}
+
 #[test]
 #[expect(
     clippy::disallowed_methods,

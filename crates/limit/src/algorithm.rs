@@ -336,6 +336,11 @@ impl Algorithm {
         }
     }
 
+    /// Whether its units are places, which requests hold until they end.
+    pub const fn holds_places(&self) -> bool {
+        matches!(self, Self::InFlight(_))
+    }
+
     /// The bucket of this limit under its `new` numbers: the units at `now`, rounded down, clamped
     /// to the new burst and never increased. A rate that becomes a concurrency limit, or the other way
     /// round, starts fresh (`None`): places in flight are no units. A full bucket is full under the

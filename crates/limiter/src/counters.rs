@@ -235,16 +235,6 @@ impl Counters {
         }
     }
 
-    /// Counts the refusal of a claim that was drawn without being enforced.
-    pub(super) fn refused(&self, claim: &Claim<'_>) {
-        if let Some(Stripes(stripes, _)) = self.limits.get(claim.limit.index).map(|one| &**one) {
-            let counters = &stripes[STRIPE.with(|stripe| *stripe)];
-            counters.refused.fetch_add(1, Ordering::Relaxed);
-            let more = claim.cost.min(UNITS_MAX).saturating_sub(1);
-            counters.more_refused.fetch_add(more, Ordering::Relaxed);
-        }
-    }
-
     /// Counts the units of a correction.
     pub(super) fn corrected(&self, limit: &Limit, change: Change) {
         let Some(Stripes(stripes, _)) = self.limits.get(limit.index).map(|stripes| &**stripes)

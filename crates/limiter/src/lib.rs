@@ -117,6 +117,15 @@ impl<S: Store + Send + Sync> Limiter<S> {
         self.generation.local.save(writer, &learnt)
     }
 
+    /// The same for a process that takes over, with the places of requests that this one ends.
+    ///
+    /// # Errors
+    /// When `writer` fails.
+    pub fn save_for_handover(&self, writer: impl Write) -> Result<(), SnapshotError> {
+        let learnt = self.generation.feedback.learnt();
+        self.generation.local.save_for_handover(writer, &learnt)
+    }
+
     fn with(limits: &[Arc<Limit>], shared: Arc<S>, local: LocalStore) -> Self {
         let shares = Shares::new(limits, shared.replicas(), local.clock().clone());
         substitute(&*shared, &shares);
@@ -219,16 +228,6 @@ impl<S: Store + Send + Sync> Limiter<S> {
             return Some(penalized::check_here(&self.generation, claims, found, now));
         }
         Some(self.generation.check_here(claims, found.as_ref(), now))
-    }
-
-    /// Refuses a request that was granted and is not forwarded, and gives back what it took. `claims`
-    /// are those of the draw; those that could not pay and are enforced now refuse, and are counted.
-    pub fn refuse(&self, permit: Permit, claims: &[Claim<'_>]) -> Denied {
-        let denied = permit.refuse(claims);
-        for place in denied.refused() {
-            self.generation.counters.refused(&claims[place]);
-        }
-        denied
     }
 
     /// What the limit at `index` has learnt from its upstream, if its rate follows that upstream.

@@ -4,6 +4,7 @@ use tollgate_limit::{Change, Claim, Limit, Placement, Settlement, Standing};
 use tollgate_store::{Store, StoreError};
 
 use super::permit::Settle as _;
+use super::two_stores::{Claims, merge};
 use super::{Limiter, feedback};
 
 /// Why the standing of a bucket is not known.
@@ -24,24 +25,43 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// # Errors
     /// When its store does not answer, or another process has the local buckets.
     pub async fn peek(&self, claim: Claim<'_>) -> Result<Standing, PeekError> {
+        let standings = self.peek_all(&[claim]).await?;
+        standings.first().copied().ok_or_else(|| missing().into())
+    }
+
+    /// The same of several buckets, those of the shared store by one call.
+    ///
+    /// # Errors
+    /// As [`Limiter::peek`].
+    pub async fn peek_all(&self, claims: &[Claim<'_>]) -> Result<Vec<Standing>, PeekError> {
         let generation = &self.generation;
+        let now = generation.local.clock().now();
         // Under the numbers of an override; a block or no limit leave the bucket as it is.
-        let found = generation.found(&[claim], generation.local.clock().now());
-        let limits = found.map(|found| generation.limits_under(&[claim], &found));
-        let own = limits.as_ref().and_then(|limits| limits[0].as_deref());
-        let claims = [own.map_or(claim, |own| own.of(&claim))];
-        if claim.limit.placement == Placement::Shared {
-            let standings = generation.shared.peek(&claims).await?;
-            let none = || StoreError::Garbled("no standing for the bucket".to_owned());
-            return standings.into_iter().next().ok_or_else(|| none().into());
-        }
-        if generation.handover.is_away() {
+        let found = generation.found(claims, now);
+        let limits = found.map(|found| generation.limits_under(claims, &found));
+        let own = |place: usize| limits.as_ref().and_then(|limits| limits[place].as_deref());
+        let claims = claims.iter().enumerate();
+        let claims: Claims<'_> = claims
+            .map(|(place, claim)| own(place).map_or(*claim, |own| own.of(claim)))
+            .collect();
+        let (shared, local): (Claims<'_>, Claims<'_>) = claims
+            .iter()
+            .copied()
+            .partition(|claim| claim.limit.placement == Placement::Shared);
+        if !local.is_empty() && generation.handover.is_away() {
             return Err(PeekError::HandedOver);
         }
-        let now = generation.local.clock().now();
-        let conditions = generation.feedback.conditions(&claims, now);
-        let claims = feedback::under(&claims, &conditions);
-        Ok(generation.local.peek_at(&claims, now)[0])
+        let mut stored = Vec::new();
+        if !shared.is_empty() {
+            stored = generation.shared.peek(&shared).await?;
+            if stored.len() != shared.len() {
+                return Err(missing().into());
+            }
+        }
+        let conditions = generation.feedback.conditions(&local, now);
+        let local = feedback::under(&local, &conditions);
+        let local = generation.local.peek_at(&local, now);
+        Ok(merge(&claims, local.into(), stored.into()).into_vec())
     }
 
     /// Gives units back to the bucket of `limit` for `key`, never above its burst. For a correction
@@ -75,4 +95,8 @@ impl<S: Store + Send + Sync> Limiter<S> {
         self.generation.correct(refund, false);
         true
     }
+}
+
+fn missing() -> StoreError {
+    StoreError::Garbled("no standing for the bucket".to_owned())
 }

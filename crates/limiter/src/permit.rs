@@ -12,7 +12,7 @@ use tollgate_limit::{
 use tollgate_store::Store;
 
 use super::cause::Credit;
-use super::decision::{Denied, Standings, bit};
+use super::decision::{Standings, bit};
 use super::two_stores::refund;
 use super::{Generation, is_in_flight, is_windowed, overridden};
 
@@ -166,13 +166,6 @@ impl Permit {
         if let Some(held) = &mut self.held {
             held.forwarded = false;
         }
-    }
-
-    /// Takes back what can still be corrected and refuses the request by those of its `claims` that
-    /// are enforced and could not pay.
-    pub(super) fn refuse(self, claims: &[Claim<'_>]) -> Denied {
-        let denied = Denied::new(claims, self.standings.clone(), self.unasked);
-        denied.without_store(self.ungoverned)
     }
 
     /// The names of the limits whose charges can still be corrected, with these charges. Places of

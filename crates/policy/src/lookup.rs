@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::callers::Caller;
-use super::identity::WhenUnknown;
+use super::identity::{Identity, WhenUnknown};
 use super::keys;
-use super::source::{Ambiguous, one_spelling};
+use super::source::{Ambiguous, Source};
 use super::{Policy, Scope, ScopePart};
 use tollgate_limit::KeyBytes;
 
@@ -32,8 +32,11 @@ pub enum LookupError {
     /// The value is not an address.
     #[error("`{0}` is not an IP address")]
     Address(String),
-    /// No request has a key like this: it is blank, or contains a control character.
-    #[error("{0:?} is no key: it is blank, or contains a control character")]
+    /// No request has a key like this: it is blank, contains a control character, or could be read
+    /// in several ways.
+    #[error(
+        "{0:?} is no key: it is blank, contains a control character or can be read in several ways"
+    )]
     NoKey(String),
     /// The identity's key has another number of values.
     #[error("a key of `{identity}` has {sources} values")]
@@ -128,15 +131,6 @@ impl Policy {
             }
             _ => {}
         }
-        let spelt: Vec<_> = values
-            .iter()
-            .map(
-                |value| match one_spelling(Cow::Borrowed(value.as_bytes())) {
-                    Ok(Some(value)) => Ok(value),
-                    Ok(None) | Err(Ambiguous) => Err(LookupError::NoKey((*value).to_owned())),
-                },
-            )
-            .collect::<Result<_, _>>()?;
         let index = self
             .identities
             .iter()
@@ -144,12 +138,17 @@ impl Policy {
             .ok_or_else(|| LookupError::Identity(identity.to_owned()))?;
         let identity = &self.identities[index];
         let part = Some(ScopePart::Identity(index));
-        let known = identity.callers.as_ref().and_then(|callers| {
-            let callers = callers.load();
-            let value = values.first()?;
-            let named = callers.named(value).filter(|_| by_name);
-            named.or_else(|| callers.find(spelt.first()?)).cloned()
+        let callers = identity.callers.as_ref().map(|callers| callers.load());
+        let named = callers.as_ref().filter(|_| by_name).and_then(|callers| {
+            let caller = callers.named(values.first()?)?;
+            Some(Arc::clone(caller))
         });
+        let spelt: Vec<_> = match named {
+            // A name follows no rule of a key.
+            Some(_) => Vec::new(),
+            None => self::spelt(identity, values)?,
+        };
+        let known = named.or_else(|| callers?.find(spelt.first()?).cloned());
         if let Some(caller) = known {
             keys::push_caller(&mut key, &caller.name);
             return Ok(found(part, Some(caller), key));
@@ -180,6 +179,28 @@ impl Policy {
             is_unlisted,
             ..found(part, None, key)
         })
+    }
+}
+
+/// The values of a key in the spelling that they have as a key.
+fn spelt<'v>(identity: &Identity, values: &[&'v str]) -> Result<Vec<Cow<'v, [u8]>>, LookupError> {
+    let spelling = |(place, value): (usize, &&'v str)| {
+        let read = identity.source_of(place).spelling(value);
+        let value = read.map_err(|Ambiguous| LookupError::NoKey((*value).to_owned()))?;
+        value.ok_or_else(|| LookupError::NoKey(values[place].to_owned()))
+    };
+    values.iter().enumerate().map(spelling).collect()
+}
+
+impl Identity {
+    /// The source whose rules a written value follows: of several alternatives a cookie, whose
+    /// values have more than one spelling.
+    fn source_of(&self, place: usize) -> &Source {
+        let cookie = |source: &&Source| matches!(source, Source::Cookie(_));
+        let any = self.first_of.then(|| self.sources.iter().find(cookie));
+        any.flatten()
+            .or_else(|| self.sources.get(place))
+            .unwrap_or(&Source::Address)
     }
 }
 

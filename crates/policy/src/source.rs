@@ -128,6 +128,15 @@ impl Source {
         matches!(self, Self::Json(_) | Self::Form(_) | Self::GraphqlOperation)
     }
 
+    /// A value that a program or a person writes, as this source reads it from a request: the value
+    /// of a cookie may be written quoted or percent-encoded.
+    pub(super) fn spelling<'v>(&self, value: &'v str) -> Result<Option<Cow<'v, [u8]>>, Ambiguous> {
+        one_spelling(match self {
+            Self::Cookie(_) => cookie_value(value.trim_ascii().as_bytes())?,
+            _ => Cow::Borrowed(value.as_bytes()),
+        })
+    }
+
     /// Whether a client can invent its value, so that each new value gets a new bucket.
     pub fn is_unverified(&self) -> bool {
         matches!(

@@ -10,10 +10,12 @@ use arc_swap::ArcSwap;
 
 use super::message::{Hello, Message, VERSION};
 use super::relay::{self, Relay};
+use super::reports;
 use super::wire::Wire;
 use crate::app::StartError;
 use crate::app::state_file::{self, Mark};
 use tollgate_config::Config;
+use tollgate_gateway::decide::Permits;
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_limiter::Limiter;
 use tollgate_net::listener::Inherited;
@@ -24,6 +26,8 @@ use tollgate_store::clock::Clock;
 #[derive(Debug)]
 pub(in crate::app) struct Predecessor {
     wire: Wire,
+    /// For reports about the permits that it has opened.
+    reports: Option<Wire>,
     /// Whether it has died; no more messages are exchanged then.
     gone: bool,
 }
@@ -33,7 +37,12 @@ impl Predecessor {
     pub(in crate::app) fn greet(stream: UnixStream) -> Result<(Self, Vec<Inherited>), StartError> {
         let mut wire = Wire::new(stream);
         let sockets = greet(&mut wire).map_err(failed)?;
-        Ok((Self { wire, gone: false }, sockets))
+        let predecessor = Self {
+            wire,
+            reports: None,
+            gone: false,
+        };
+        Ok((predecessor, sockets))
     }
 
     /// Reports that every other step is complete, and receives its buckets.
@@ -72,13 +81,17 @@ impl Predecessor {
         if self.wire.expect(state)?.is_none() {
             return Ok(None);
         }
-        Ok(self.wire.receive_descriptors(1)?.pop().map(File::from))
+        let mut descriptors = self.wire.receive_descriptors(2)?;
+        let reports = descriptors.pop().map(UnixStream::from);
+        self.reports = reports.map(Wire::new);
+        Ok(descriptors.pop().map(File::from))
     }
 
     /// Reports that the buckets are installed, and waits for the permission to serve.
     pub(in crate::app) fn succeed(
         mut self,
         current: Arc<ArcSwap<Snapshot>>,
+        permits: &Permits,
     ) -> Result<Option<Relay>, StartError> {
         if self.gone {
             return Ok(None);
@@ -93,7 +106,13 @@ impl Predecessor {
         if self.wire.expect(go).map_err(failed)?.is_none() {
             // If it still served, it would have ended this process.
             tracing::warn!("the gateway before this one has died: this one serves");
+            let snapshot = current.load();
+            relay::Places::of(&snapshot).release(&snapshot);
             return Ok(None);
+        }
+        if let Some(reports) = self.reports {
+            let remote = reports::Remote::start(reports).map_err(failed)?;
+            permits.follow(Box::new(remote));
         }
         Relay::start(self.wire, current, names)
             .map(Some)

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::Anew;
 use super::message::{Hello, Listener, Message, VERSION};
 use super::relay::Remote;
+use super::reports;
 use super::wire::Wire;
 use crate::app::RunningGateway;
 use crate::app::reload::Reloads;
@@ -130,13 +131,15 @@ impl RunningGateway {
             rustix::fs::MemfdFlags::CLOEXEC,
         )?);
         let mut out = BufWriter::new(&mut buckets);
-        snapshot.limiter.save(&mut out).map_err(io::Error::other)?;
+        let saved = snapshot.limiter.save_for_handover(&mut out);
+        saved.map_err(io::Error::other)?;
         out.into_inner().map_err(|error| error.into_error())?;
         buckets.rewind()?;
         wire.patience(Some(SERVING_WITHIN))?;
         wire.send(&Message::State)?;
-        wire.send_descriptors(&[buckets.as_fd()])?;
-        drop(buckets);
+        let (reports, there) = UnixStream::pair()?;
+        wire.send_descriptors(&[buckets.as_fd(), there.as_fd()])?;
+        drop((buckets, there));
         let serving = |message| match message {
             Message::Serving(limits) => Ok(limits),
             other => Err(other),
@@ -147,6 +150,10 @@ impl RunningGateway {
         // the process it knows.
         announce(child.id());
         wire.send(&Message::Go)?;
+        if let Err(error) = reports::serve(Wire::new(reports), Arc::clone(&self.core.permits)) {
+            // Reports then say that the permit is unknown, and it expires.
+            tracing::error!(%error, "no thread for reports about permits");
+        }
         match Remote::start(wire, limits) {
             Ok(remote) => snapshot.limiter.hand_to(Arc::new(remote)),
             // Draws of later requests are decided by the last state of the buckets in this process.

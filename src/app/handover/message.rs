@@ -1,6 +1,7 @@
 //! The messages between the two processes of a handover.
 
 use serde::{Deserialize, Serialize};
+use tollgate_gateway::decide::{Outcome, Told};
 use tollgate_limit::{Change, Limit, Micros, Placement, Role, Standing, Timestamp, Verdict};
 
 /// One message, as JSON.
@@ -11,7 +12,7 @@ pub(super) enum Message {
     Hello(Hello),
     /// The new process has completed every step that can fail.
     Ready,
-    /// A descriptor of the buckets follows.
+    /// The descriptors of the buckets, and of a socket for reports, follow.
     State,
     /// The new process has the buckets of these limits.
     Serving(Vec<LimitName>),
@@ -23,6 +24,11 @@ pub(super) enum Message {
     Drawn(Drawn),
     /// A response on one of the old process's connections corrects a charge.
     Settle(AskedSettlement),
+    /// A program reports to the new process about a permit of the old one. Sent over a socket of its
+    /// own, as is the next.
+    Report(Told),
+    /// What came of it.
+    Reported(Outcome),
 }
 
 impl Message {
@@ -37,6 +43,8 @@ impl Message {
             Self::Draw(_) => "draw",
             Self::Drawn(_) => "drawn",
             Self::Settle(_) => "settle",
+            Self::Report(_) => "report",
+            Self::Reported(_) => "reported",
         }
     }
 }
@@ -216,7 +224,7 @@ impl From<SentChange> for Change {
 }
 
 /// Incremented if two versions could misunderstand each other.
-pub(super) const VERSION: u64 = 2;
+pub(super) const VERSION: u64 = 3;
 
 #[cfg(test)]
 mod tests {

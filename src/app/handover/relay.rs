@@ -19,10 +19,11 @@ use super::message::{AskedClaim, AskedSettlement, Drawn, LimitName, Message, Sen
 use super::wire::Wire;
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_limit::{
-    Algorithm, Change, Claim, Draw, Limit, Micros, Placement, Settlement, Standing, Timestamp,
+    Change, Claim, Draw, Limit, Micros, Mode, Placement, Role, Settlement, Standing, Timestamp,
     Verdict,
 };
 use tollgate_limiter::Successor;
+use tollgate_store::local::HeldPlaces;
 
 /// The limits whose buckets are in this process.
 pub(super) fn names(limits: &[Arc<Limit>]) -> Vec<LimitName> {
@@ -157,12 +158,12 @@ impl Relay {
         names: Vec<LimitName>,
     ) -> io::Result<Self> {
         wire.patience(None)?;
+        let mut places = Places::of(&current.load());
         let ended = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&ended);
         let thread = std::thread::Builder::new()
             .name("relay".to_owned())
             .spawn(move || {
-                let mut places = Places::default();
                 while let Ok(Some(message)) = wire.receive() {
                     match message {
                         Message::Draw(claims) => {
@@ -178,7 +179,7 @@ impl Relay {
                         _ => break,
                     }
                 }
-                places.release(&names, &current.load());
+                places.release(&current.load());
                 done.store(true, Ordering::Release);
                 tracing::info!("the gateway before this one has ended");
             })?;
@@ -194,19 +195,56 @@ impl Relay {
     }
 }
 
-/// Slots of concurrency limits that the other process holds here: it may end without releasing
-/// them.
-#[derive(Default)]
-struct Places(HashMap<(usize, Vec<u8>), u64>);
+/// Places of concurrency limits that the other process holds here: those its requests held when the
+/// buckets arrived, and those they took since. It may end without freeing them.
+pub(super) struct Places(HashMap<Bucket, u64>);
+
+/// The bucket of a concurrency limit: the limit's name, which its tiers share, and the key's tag.
+type Bucket = (Arc<str>, Role, u64);
 
 impl Places {
-    fn release(self, names: &[LimitName], snapshot: &Snapshot) {
-        for ((index, key), units) in self.0 {
-            if let Some(limit) = find(names, index, snapshot) {
-                let change = Change::Release { units };
-                snapshot
-                    .limiter
-                    .settle_for(Settlement::new(limit, &key, change));
+    /// Those of requests that run in the other process, before this one serves any.
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        let limiter = &snapshot.limiter;
+        let held = limiter.local().held_places().into_iter();
+        let bucket = |held: HeldPlaces| {
+            let limit = &limiter.limits()[held.limit];
+            ((Arc::clone(&limit.name), limit.role, held.tag), held.units)
+        };
+        Self(held.map(bucket).collect())
+    }
+
+    fn take(&mut self, limit: &Limit, tag: u64, units: u64) {
+        let bucket = (Arc::clone(&limit.name), limit.role, tag);
+        *self.0.entry(bucket).or_default() += units;
+    }
+
+    /// How many of these places the other process held, and holds no more.
+    fn free(&mut self, limit: &Limit, tag: u64, units: u64) -> u64 {
+        let bucket = (Arc::clone(&limit.name), limit.role, tag);
+        let Some(held) = self.0.get_mut(&bucket) else {
+            return 0;
+        };
+        let units = units.min(*held);
+        *held -= units;
+        if *held == 0 {
+            self.0.remove(&bucket);
+        }
+        units
+    }
+
+    /// Frees all, because the other process has ended.
+    pub(super) fn release(self, snapshot: &Snapshot) {
+        let limits = snapshot.limiter.limits();
+        for ((name, role, tag), units) in self.0 {
+            let has_bucket = |limit: &&Arc<Limit>| {
+                limit.placement == Placement::Local
+                    && limit.algorithm.holds_places()
+                    && limit.mode != Mode::Off
+                    && (&limit.name, limit.role) == (&name, role)
+            };
+            if let Some(limit) = limits.iter().find(has_bucket) {
+                snapshot.limiter.local().release(limit, tag, units);
             }
         }
     }
@@ -248,7 +286,7 @@ fn draw(
     let draw = snapshot.limiter.draw_for(&claims);
     let mut standings = draw.standings.iter();
     let mut sent = Vec::with_capacity(asked.len());
-    for ((index, key, cost, _), limit) in asked.into_iter().zip(limits) {
+    for ((_, key, cost, _), limit) in asked.into_iter().zip(limits) {
         // A limit that a reload removed allows everything.
         let none = Standing {
             verdict: Verdict::Allow { wait: Micros::ZERO },
@@ -262,9 +300,12 @@ fn draw(
         } else {
             none
         };
-        let holds = limit.is_some_and(|limit| matches!(limit.algorithm, Algorithm::InFlight(_)));
-        if draw.granted && holds && matches!(standing.verdict, Verdict::Allow { .. }) && cost > 0 {
-            *places.0.entry((index, key)).or_default() += cost;
+        if let Some(limit) = limit.filter(|limit| limit.algorithm.holds_places())
+            && draw.granted
+            && matches!(standing.verdict, Verdict::Allow { .. })
+            && cost > 0
+        {
+            places.take(limit, snapshot.limiter.local().tag(&key), cost);
         }
         sent.push(SentStanding::from(&standing));
     }
@@ -282,19 +323,15 @@ fn settle(
 ) -> Option<()> {
     let index = settlement.limit;
     let key = STANDARD_NO_PAD.decode(settlement.key).ok()?;
+    let limit = find(names, index, snapshot)?;
     let mut change = Change::from(settlement.change);
     if let Change::Release { units } = &mut change {
-        // A slot that was taken before the buckets arrived was never counted here.
-        let held = places.0.get_mut(&(index, key.clone()))?;
-        *units = (*units).min(*held);
-        *held -= *units;
-        if *held == 0 {
-            places.0.remove(&(index, key.clone()));
-        }
+        let tag = snapshot.limiter.local().tag(&key);
+        *units = places.free(limit, tag, *units);
     }
     snapshot
         .limiter
-        .settle_for(Settlement::new(find(names, index, snapshot)?, &key, change));
+        .settle_for(Settlement::new(limit, &key, change));
     Some(())
 }
 

@@ -82,6 +82,11 @@ impl Shared {
             _folder: folder,
         }
     }
+
+    /// Sends a signal to the server.
+    pub(crate) fn signal(&self, signal: &str) {
+        self.server.signal(signal);
+    }
 }
 
 /// The servers that are installed here, one after the other.
@@ -153,6 +158,40 @@ fn charges_together(shared: Shared) {
 }
 
 #[test]
+fn rls_request_that_quotas_refuse_charges_no_other_limit_at_any_instant() {
+    each_server(charges_nothing_when_quotas_refuse);
+}
+
+fn charges_nothing_when_quotas_refuse(shared: Shared) {
+    let gateway = Gateway::start(&format!("{CONFIG}{}", shared.table));
+    let (Some(mut asking), Some(mut looking)) = (Client::of(&gateway), Client::of(&gateway)) else {
+        return;
+    };
+    let quotas = ["first=a", "second=a"];
+    for quota in [quotas, quotas].concat() {
+        eventually("the store decides", || is_ok(&asking.ask(&[quota])));
+    }
+    let all = [quotas[0], quotas[1], "all=1"].map(descriptor);
+    let request = json!({"domain": "edge", "descriptors": all});
+    let flood = json!({"do": "flood", "threads": 8, "each": 40, "request": request});
+    let counts = std::thread::scope(|scope| {
+        let flood = scope.spawn(|| asking.0.tell(&flood));
+        let mut look = descriptor("all=1");
+        look["hitsAddend"] = json!(0);
+        let look = json!({"domain": "edge", "descriptors": [look]});
+        loop {
+            let ended = flood.is_finished();
+            let response = looking.request(look.clone());
+            assert_eq!(response["statuses"][0]["limitRemaining"], 4, "{response}");
+            if ended {
+                break flood.join().expect("it ends");
+            }
+        }
+    });
+    assert_eq!(counts["OVER_LIMIT"], 320, "{counts}");
+}
+
+#[test]
 fn rls_store_down_or_slow_is_decided_by_when_down_and_limits_again_afterwards() {
     each_server(survives_its_store);
 }
@@ -209,9 +248,9 @@ fn survives_its_store(mut shared: Shared) {
     undecided(&mut client);
     shared.server.run();
     limits(&mut client);
-    shared.server.signal("-STOP");
+    shared.signal("-STOP");
     undecided(&mut client);
-    shared.server.signal("-CONT");
+    shared.signal("-CONT");
     limits(&mut client);
 }
 

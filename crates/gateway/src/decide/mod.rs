@@ -10,6 +10,7 @@
 //! | `/v1/settle`, `/v1/give-back` | either, when a request has ended |
 
 mod batch;
+mod delivery;
 mod draw;
 mod json;
 mod original;
@@ -29,8 +30,8 @@ use serde_json::{Map, Value, json};
 use crate::body::{Guarded, ResponseBody};
 use crate::gateway::{Closing, Gateway, HeldSnapshot, Snapshot};
 use batch::{Batch, Item};
+use delivery::{Undelivered, telling};
 use json::Refused;
-use settle::{Report, Return};
 use tollgate_limit::Micros;
 use tollgate_net::server::{ConnInfo, Event, Handler, Inbound};
 use tollgate_net::timers;
@@ -38,9 +39,11 @@ use tollgate_net::worker::Worker;
 use tollgate_policy::address::NetSet;
 use tollgate_response::Problem;
 
+pub use delivery::DecisionBody;
 pub(crate) use original::{Original, Unread};
-pub use permits::Permits;
 pub(crate) use permits::{PermitId, Slot};
+pub use permits::{Permits, Predecessor};
+pub use settle::{Outcome, Told};
 
 /// The settings of the listeners for decisions. A reload replaces them.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +64,7 @@ pub struct Decider {
     permits: Arc<Permits>,
 }
 
-type Reply = Response<Guarded<ResponseBody, Closing>>;
+type Reply = Response<DecisionBody>;
 
 impl Decider {
     /// Creates the decider of the worker that `gateway` serves. That of the first worker closes
@@ -92,7 +95,11 @@ impl Decider {
         let response = match Original::of_proxy(address, &connection.listener, asked) {
             Ok(original) => {
                 let head = method == Method::HEAD;
-                self.gateway.decide(original, head, &self.permits).await
+                let decided = self.gateway.decide(original, head, &self.permits).await;
+                telling(
+                    Undelivered::in_head(&self.permits, decided.headers()),
+                    decided,
+                )
             }
             Err(problem) => problem.response_to(&method),
         };
@@ -111,17 +118,18 @@ impl Decider {
         let asked = Request::from_parts(head, ());
         let together = batch.together;
         let items = batch.items(&connection.listener)?;
+        let mut undelivered = Undelivered::new(&self.permits);
         if together {
             let drawn = self.gateway.draw(snapshot, &asked, items, &self.permits);
             let decision = drawn.await?;
+            undelivered.add(&decision);
             let allowed = decision["allowed"].clone();
-            return Ok(json::document(
-                &json!({ "allowed": allowed, "together": decision }),
-            ));
+            let document = json!({ "allowed": allowed, "together": decision });
+            return Ok(telling(undelivered, json::document::<Bytes>(&document)));
         }
         let mut decisions = Vec::with_capacity(items.len());
         for item in items {
-            decisions.push(match item {
+            let decided = match item {
                 Item::Request(original) => {
                     let decided = self.gateway.decide(*original, false, &self.permits).await;
                     decision(decided).await
@@ -131,17 +139,30 @@ impl Decider {
                     let drawn = gateway.draw(snapshot, &asked, vec![item], permits).await;
                     drawn.unwrap_or_else(|refused| refused.decision())
                 }
-            });
+            };
+            undelivered.add(&decided);
+            decisions.push(decided);
         }
         let allowed = decisions.iter().all(|decision| decision["allowed"] == true);
-        Ok(json::document(
-            &json!({ "allowed": allowed, "decisions": decisions }),
-        ))
+        let document = json!({ "allowed": allowed, "decisions": decisions });
+        Ok(telling(undelivered, json::document::<Bytes>(&document)))
+    }
+}
+
+impl Decider {
+    /// `/v1/settle` and `/v1/give-back`
+    async fn report(&self, told: Told) -> Result<Reply, Refused> {
+        match self.permits.report(told).await {
+            Outcome::Settled(settled) => Ok(json::document(&settled)),
+            Outcome::GivenBack => Ok(json::done()),
+            Outcome::Unknown => Err(Problem::UNKNOWN_PERMIT.into()),
+            Outcome::Wrong(detail) => Err(Refused::bad(detail)),
+        }
     }
 }
 
 impl Handler for Decider {
-    type Body = Guarded<ResponseBody, Closing>;
+    type Body = DecisionBody;
 
     async fn handle(&self, connection: &Rc<ConnInfo>, request: Request<Inbound>) -> Reply {
         let snapshot = self.gateway.snapshot();
@@ -151,14 +172,14 @@ impl Handler for Decider {
         let outcome = match request.uri().path() {
             CHECK => Ok(self.check(&snapshot, connection, request).await),
             DECIDE => self.batch(&snapshot, connection, request).await,
-            SETTLE => json::read::<Report>(request)
-                .await
-                .and_then(|report| report.carry_out(&self.permits))
-                .map(|settled| json::document(&settled)),
-            GIVE_BACK => json::read::<Return>(request)
-                .await
-                .and_then(|permit| permit.carry_out(&self.permits))
-                .map(|()| json::done()),
+            SETTLE => match json::read(request).await {
+                Ok(report) => self.report(Told::Settle(report)).await,
+                Err(refused) => Err(refused),
+            },
+            GIVE_BACK => match json::read(request).await {
+                Ok(permit) => self.report(Told::GiveBack(permit)).await,
+                Err(refused) => Err(refused),
+            },
             _ => Ok(Problem::NO_RESOURCE.response_to(request.method())),
         };
         outcome.unwrap_or_else(|refused| refused.response())
@@ -182,7 +203,7 @@ fn in_status_of_peer(settings: &Settings, mut response: Reply) -> Reply {
 }
 
 /// A response to the client of a request as a document for a program.
-async fn decision(response: Reply) -> Value {
+async fn decision(response: Response<Guarded<ResponseBody, Closing>>) -> Value {
     let (head, mut body) = response.into_parts();
     let mut text = Vec::new();
     // Read to its end, with which the request is counted and logged.

@@ -3,10 +3,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use super::settle::{Outcome, Told};
 use tollgate_limit::Timestamp;
 use tollgate_limiter::Permit;
 use tollgate_limiter::settle::Owed;
@@ -18,6 +22,14 @@ pub struct Permits {
     /// Open permits, and slots that are reserved for more.
     taken: AtomicUsize,
     expired: AtomicU64,
+    predecessor: OnceLock<Box<dyn Predecessor>>,
+}
+
+/// The process that this one has taken over from. It keeps the permits that it opened until their
+/// requests end, or it does.
+pub trait Predecessor: fmt::Debug + Send + Sync {
+    /// Passes a report on; `None`: the process has ended.
+    fn report(&self, told: Told) -> Pin<Box<dyn Future<Output = Option<Outcome>> + Send + '_>>;
 }
 
 #[derive(Debug, Default)]
@@ -75,6 +87,24 @@ impl Permits {
         self.expired.load(Ordering::Relaxed)
     }
 
+    /// Passes reports about permits that this process did not open to `predecessor`.
+    pub fn follow(&self, predecessor: Box<dyn Predecessor>) {
+        // (A process takes over once.)
+        let _ = self.predecessor.set(predecessor);
+    }
+
+    /// Carries out what a program says, here or in the process that opened the permit.
+    pub(super) async fn report(&self, told: Told) -> Outcome {
+        let outcome = self.carry_out(&told);
+        match self.predecessor.get() {
+            Some(predecessor) if outcome == Outcome::Unknown => {
+                let reported = predecessor.report(told).await;
+                reported.unwrap_or(Outcome::Unknown)
+            }
+            _ => outcome,
+        }
+    }
+
     /// Reserves a slot; `None`: there are `most` already.
     pub(crate) fn reserve(&self, most: usize) -> Option<Slot<'_>> {
         let slot = Slot { permits: self };
@@ -96,6 +126,13 @@ impl Permits {
         drop(table);
         self.taken.fetch_sub(1, Ordering::Relaxed);
         Some(Ok(open))
+    }
+
+    /// Closes a permit about which no report will come.
+    pub(crate) fn give_back(&self, id: PermitId) {
+        if let Some(Ok(open)) = self.close(id, |_| Ok::<_, ()>(())) {
+            open.expire();
+        }
     }
 
     /// Closes the permits that are due at `now`.
@@ -195,7 +232,7 @@ impl Open {
         // Dropping the permit frees its places.
     }
 
-    /// No program reported the end of the request.
+    /// No program reports the end of the request.
     fn expire(self) {
         self.settle(None, |_| None);
     }

@@ -5,14 +5,36 @@ use std::collections::BTreeMap;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use super::json::Refused;
 use super::permits::{Open, PermitId, Permits};
-use tollgate_response::Problem;
+
+/// What a program says of a request that it forwarded.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Told {
+    /// How it ended.
+    Settle(Report),
+    /// Only that it did.
+    GiveBack(Return),
+}
+
+/// What came of it.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The charges were settled.
+    Settled(Settled),
+    /// The permit was closed.
+    GivenBack,
+    /// No permit of this name is open.
+    Unknown,
+    /// The report is wrong, for this reason; the permit stays open.
+    Wrong(String),
+}
 
 /// The report of a request's end.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Report {
+pub struct Report {
     permit: String,
     /// The status of the response.
     status: Option<u16>,
@@ -21,7 +43,7 @@ pub(super) struct Report {
 }
 
 /// Units for every limit that a response settles, or for each by name.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Units {
     All(u64),
@@ -29,25 +51,43 @@ enum Units {
 }
 
 /// What the limits of a request are charged after its report.
-#[derive(Debug, Serialize)]
-pub(super) struct Settled {
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settled {
     charged: BTreeMap<String, u64>,
 }
 
 /// The return of a permit without a report.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Return {
+pub struct Return {
     permit: String,
+}
+
+impl Permits {
+    /// Carries out what a program says.
+    pub fn carry_out(&self, told: &Told) -> Outcome {
+        let outcome = match told {
+            Told::Settle(report) => report.carry_out(self).map(Outcome::Settled),
+            Told::GiveBack(Return { permit }) => {
+                let closed = close(self, permit, |_| Ok(()));
+                closed.map(|open| {
+                    open.settle(None, |_| None);
+                    Outcome::GivenBack
+                })
+            }
+        };
+        outcome.unwrap_or_else(|refused| refused)
+    }
 }
 
 impl Report {
     /// Settles the charges of the permit and closes it.
-    pub(super) fn carry_out(self, permits: &Permits) -> Result<Settled, Refused> {
+    fn carry_out(&self, permits: &Permits) -> Result<Settled, Outcome> {
+        let wrong = |text: &str| Outcome::Wrong(text.to_owned());
         let status = self.status.map(StatusCode::from_u16).transpose();
-        let status = status.map_err(|_| Refused::bad("`status` is not a status of HTTP."))?;
+        let status = status.map_err(|_| wrong("`status` is not a status of HTTP."))?;
         if status.is_none() && self.units.is_none() {
-            return Err(Refused::bad(
+            return Err(wrong(
                 "`status` or `units` is missing: without both, give the permit back.",
             ));
         }
@@ -56,9 +96,9 @@ impl Report {
                 .keys()
                 .find(|limit| !open.is_settled_by_cost(limit))
                 .map_or(Ok(()), |limit| {
-                    let text =
-                        format!("no charge of the limit `{limit}` is open under this permit.");
-                    Err(Refused::bad(text))
+                    Err(wrong(&format!(
+                        "no charge of the limit `{limit}` is open under this permit."
+                    )))
                 }),
             _ => Ok(()),
         };
@@ -74,21 +114,12 @@ impl Report {
     }
 }
 
-impl Return {
-    /// Frees the places of the permit and closes it. Its charges stay.
-    pub(super) fn carry_out(self, permits: &Permits) -> Result<(), Refused> {
-        let open = close(permits, &self.permit, |_| Ok(()))?;
-        open.settle(None, |_| None);
-        Ok(())
-    }
-}
-
 fn close(
     permits: &Permits,
     id: &str,
-    accept: impl FnOnce(&Open) -> Result<(), Refused>,
-) -> Result<Open, Refused> {
+    accept: impl FnOnce(&Open) -> Result<(), Outcome>,
+) -> Result<Open, Outcome> {
     PermitId::parse(id)
         .and_then(|id| permits.close(id, accept))
-        .unwrap_or_else(|| Err(Problem::UNKNOWN_PERMIT.into()))
+        .unwrap_or(Err(Outcome::Unknown))
 }

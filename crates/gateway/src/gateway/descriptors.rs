@@ -1,7 +1,8 @@
 //! Decides about the descriptors of a rate limit service: as about a request of a route, but the
 //! buckets are those of the rules that the descriptors match, and nothing is forwarded.
 
-use std::net::IpAddr;
+mod plan;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,11 +15,11 @@ use super::{Gateway, Snapshot};
 use crate::body::ResponseBody;
 use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
-use tollgate_limit::{Limit, Micros, Mode, Placement, Rate, Standing, UNITS_MAX, Verdict};
+use plan::{Applies, Plan};
+use tollgate_limit::{Micros, Placement, Rate};
 use tollgate_limiter::{Cause, Decision};
 use tollgate_policy::TooManyBuckets;
-use tollgate_policy::domains::{Entry, Found};
-use tollgate_policy::{Claims, Policy};
+use tollgate_policy::domains::Entry;
 use tollgate_response::{Asked, Refused};
 
 /// One descriptor of a request.
@@ -74,189 +75,6 @@ pub struct StatusOfLimit {
     pub reset: Option<Micros>,
 }
 
-/// What applies to one descriptor.
-enum Applies<'p> {
-    /// Nothing: it matches no rule, or a rule that another one replaces.
-    Nothing,
-    /// A rule without limits.
-    Unlimited,
-    /// A rule that refuses everything.
-    Refuses(&'p Arc<str>, bool),
-    /// Limits: the positions of their charges.
-    Limits(Found<'p>, SmallVec<[usize; 2]>),
-    /// Units are given back.
-    GivesBack(Found<'p>, u64),
-}
-
-/// What a request draws from.
-struct Plan<'p> {
-    descriptors: Vec<Applies<'p>>,
-    claims: Claims,
-    /// How many descriptors with limits refuse only together.
-    quotas: usize,
-    client: Option<IpAddr>,
-}
-
-impl<'p> Plan<'p> {
-    /// `strict`: a quota refuses by itself.
-    fn of(
-        policy: &'p Policy,
-        domain: &str,
-        asked: &[DescriptorAsked<'_>],
-        strict: bool,
-    ) -> Result<Self, TooManyBuckets> {
-        let found: SmallVec<[Option<Found<'p>>; 4]> = asked
-            .iter()
-            .map(|one| policy.domains.find(domain, &one.entries))
-            .collect();
-        let replaced = |name: &Arc<str>| {
-            let rules = found.iter().flatten().map(|found| found.rule);
-            rules.into_iter().any(|rule| rule.replaces.contains(name))
-        };
-        let replaced: SmallVec<[bool; 4]> = found
-            .iter()
-            .map(|found| {
-                let name = found.as_ref().and_then(|found| found.rule.name.as_ref());
-                name.is_some_and(replaced)
-            })
-            .collect();
-        let counts = |(found, replaced): (&Option<Found<'_>>, &bool)| {
-            let rule = found.as_ref().map(|found| found.rule);
-            rule.is_some_and(|rule| rule.quota && !rule.limits.is_empty() && !replaced)
-        };
-        let quotas = found
-            .iter()
-            .zip(&replaced)
-            .filter(|one| counts(*one))
-            .count();
-        let mut plan = Self {
-            descriptors: Vec::with_capacity(asked.len()),
-            claims: Claims::default(),
-            quotas,
-            client: found.iter().flatten().find_map(Found::client),
-        };
-        for ((one, found), replaced) in asked.iter().zip(found).zip(replaced) {
-            let applies = match found.filter(|_| !replaced) {
-                None => Applies::Nothing,
-                Some(found) if found.rule.refuses => {
-                    Applies::Refuses(found.rule.called(), found.rule.quota)
-                }
-                Some(found) if found.rule.limits.is_empty() => Applies::Unlimited,
-                Some(found) if one.gives_back => Applies::GivesBack(found, one.hits),
-                Some(found) => {
-                    let enforced = !found.rule.quota || quotas < 2 || strict;
-                    let hits = one.hits.min(UNITS_MAX);
-                    let places =
-                        policy.charge(&mut plan.claims, &found, hits, one.numbers, enforced)?;
-                    Applies::Limits(found, places)
-                }
-            };
-            plan.descriptors.push(applies);
-        }
-        Ok(plan)
-    }
-
-    /// The name of a rule of zero that refuses the request: one does, and all that refuse only
-    /// together do if there is no other quota.
-    fn refused_by(&self) -> Option<&'p Arc<str>> {
-        self.descriptors.iter().find_map(|one| match one {
-            Applies::Refuses(name, quota) if !quota || self.quotas == 0 => Some(*name),
-            _ => None,
-        })
-    }
-
-    /// Whether there are several quotas and all of them are used up.
-    fn quotas_are_used_up(&self, standings: &[Standing]) -> bool {
-        let used_up = |places: &SmallVec<[usize; 2]>| {
-            let standings = places.iter().filter_map(|place| standings.get(*place));
-            standings
-                .into_iter()
-                .any(|standing| !standing.verdict.is_allow())
-        };
-        let mut quotas = self.descriptors.iter().filter_map(|one| match one {
-            Applies::Limits(found, places) if found.rule.quota => Some(places),
-            _ => None,
-        });
-        self.quotas > 1 && quotas.all(used_up)
-    }
-
-    /// How each descriptor stands. `standings` of the claims are empty if nothing was drawn.
-    fn statuses(
-        &self,
-        policy: &Policy,
-        standings: &[Standing],
-        is_unasked: impl Fn(usize) -> bool,
-    ) -> Vec<DescriptorStatus> {
-        let status = |one: &Applies<'_>| match one {
-            Applies::Nothing | Applies::GivesBack(..) => DescriptorStatus::default(),
-            Applies::Unlimited => DescriptorStatus {
-                unlimited: true,
-                ..DescriptorStatus::default()
-            },
-            Applies::Refuses(..) => DescriptorStatus {
-                over_limit: true,
-                ..DescriptorStatus::default()
-            },
-            Applies::Limits(found, places) => {
-                let known = places.iter().filter(|place| !is_unasked(**place));
-                let known = known.filter_map(|place| {
-                    let charge = &self.claims.charges()[*place];
-                    let limit = &*policy.limits[charge.limit];
-                    let standing = standings.get(*place)?;
-                    let quota = found.rule.quota && self.quotas > 1;
-                    let enforced = charge.enforced || (quota && limit.mode == Mode::Enforce);
-                    let refuses = enforced && !standing.verdict.is_allow();
-                    Some((refuses, standing, limit))
-                });
-                // The one that refuses for the longest time, or leaves the least.
-                let nearest = known.max_by_key(|(refuses, standing, _)| {
-                    let least = std::cmp::Reverse(standing.remaining);
-                    (*refuses, refuses.then_some(wait(standing)), least)
-                });
-                let over_limit = nearest.is_some_and(|(refuses, ..)| refuses);
-                DescriptorStatus {
-                    over_limit,
-                    limit: nearest.and_then(|(refuses, standing, limit)| {
-                        StatusOfLimit::of(found.rule.name.as_ref(), refuses, standing, limit)
-                    }),
-                    unlimited: places.is_empty(),
-                }
-            }
-        };
-        self.descriptors.iter().map(status).collect()
-    }
-}
-
-/// How long a refused request has to wait; the longest where no wait helps.
-fn wait(standing: &Standing) -> Micros {
-    match standing.verdict {
-        Verdict::Allow { .. } => Micros::ZERO,
-        Verdict::Deny { retry_after } => retry_after.unwrap_or(Micros(u64::MAX)),
-    }
-}
-
-impl StatusOfLimit {
-    fn of(
-        name: Option<&Arc<str>>,
-        refuses: bool,
-        standing: &Standing,
-        limit: &Limit,
-    ) -> Option<Self> {
-        let quota = limit.algorithm.quota()?;
-        let reset = match standing.verdict {
-            Verdict::Deny { retry_after } if refuses => retry_after,
-            _ => Some(standing.reset),
-        };
-        Some(Self {
-            name: Arc::clone(name.unwrap_or(&limit.name)),
-            amount: quota.amount,
-            period: quota.period,
-            remaining: standing.remaining,
-            reset,
-        })
-    }
-}
-
 impl Gateway {
     /// Decides about the descriptors of a request to `domain`: all are charged, or none. `request`
     /// is the one over which the service was asked, for the log.
@@ -270,7 +88,7 @@ impl Gateway {
         asked: &[DescriptorAsked<'_>],
     ) -> Result<DescriptorsDecided, TooManyBuckets> {
         let snapshot = self.snapshot();
-        let mut plan = Plan::of(&snapshot.policy, domain, asked, false)?;
+        let plan = Plan::of(&snapshot.policy, domain, asked, 0)?;
         let mut headers = RequestHeaders::of(request.headers());
         let mut context =
             RequestContext::open(&self.side, &snapshot, request, &mut headers, plan.client);
@@ -286,15 +104,34 @@ impl Gateway {
             let rejection = Rejection::Denied(refused);
             return Ok(refuse(context, &rejection, request, statuses));
         }
-        let decision = match self.draw_descriptors(&snapshot, &mut context).await {
-            Decision::Allow(permit) if plan.quotas_are_used_up(permit.standings()) => {
-                // The same claims, of which the quotas refuse.
-                plan = Plan::of(&snapshot.policy, domain, asked, true)?;
-                context.claims_mut().clone_from(&plan.claims);
-                let claims = plan.claims.list(&snapshot.policy);
-                Decision::Deny(snapshot.limiter.refuse(permit, &claims))
+        let mut spared = 0;
+        if plan.quotas > 1 {
+            let claims = plan.claims.list(&snapshot.policy);
+            // (If the buckets cannot be read, the draw says how they stand.)
+            if let Ok(standings) = snapshot.limiter.peek_all(&claims).await {
+                spared = plan.to_spare(&standings);
             }
-            other => other,
+        }
+        let mut attempts = 0;
+        let decision = loop {
+            if spared != 0 || attempts > 0 {
+                let drawn = Plan::of(&snapshot.policy, domain, asked, spared)?;
+                *context.claims_mut() = drawn.claims;
+            }
+            let decision = self.draw_descriptors(&snapshot, &mut context).await;
+            attempts += 1;
+            // A quota was used up in the meantime: the others may still admit the request.
+            if let Decision::Deny(denied) = &decision
+                && attempts <= plan.quotas
+                && plan.is_refused_by_quotas(denied)
+            {
+                let next = plan.to_spare(denied.standings());
+                if next != spared {
+                    spared = next;
+                    continue;
+                }
+            }
+            break decision;
         };
         let policy = &snapshot.policy;
         Ok(match decision {

@@ -85,6 +85,10 @@ pub trait Payload {
     /// Writes header lines of the response that are not in its header table, each with its line
     /// end, after those that are. Not for framing, Connection or Date. HTTP/1 only.
     fn write_fields(&self, _out: &mut Vec<u8>) {}
+
+    /// The connection failed before the whole response was written. HTTP/1 only; elsewhere a body
+    /// that is not read to its end shows it.
+    fn unsent(&mut self) {}
 }
 
 /// An event outside requests.

@@ -138,3 +138,33 @@ fn a_caller_with_numbers_of_its_own_keeps_its_bucket_and_its_tier() {
     let who = policy.identify(&matched, &request, 0).expect("known");
     assert_eq!(who.tier().map(Arc::as_ref), Some("pro"));
 }
+
+#[test]
+fn look_up_key_of_a_cookie_is_spelt_as_in_a_request() {
+    let cookie = identity("session", &["cookie:sid"], WhenMissing::Refuse);
+    let header = identity("tenant", &["header:x-key"], WhenMissing::Refuse);
+    let policy = policy(
+        vec![cookie, header],
+        vec![rule("a", Scope::Identities(vec![ScopePart::Identity(0)]))],
+        vec![route("/**", &[0])],
+    );
+    let key = |identity: &str, value: &str| {
+        let found = policy.look_up_key(identity, &[value]);
+        found.map(|found| found.key)
+    };
+    let plain = key("session", "ann+b").expect("a key");
+    for spelling in ["\"ann+b\"", "%61nn%20b", "ann b", " ann+b ", "%22ann+b%22"] {
+        assert_eq!(key("session", spelling).as_ref(), Ok(&plain), "{spelling}");
+        let claimed = send("GET /x", &[("cookie", &format!("sid={spelling}"))]).claims(&policy);
+        assert_eq!(
+            claimed,
+            send("GET /x", &[("cookie", "sid=ann+b")]).claims(&policy),
+            "{spelling}"
+        );
+    }
+    for several in ["a,b", "\"a\\b\"", "a\"b", "\"\""] {
+        assert!(key("session", several).is_err(), "{several}");
+    }
+    // The value of a header has one spelling.
+    assert_ne!(key("tenant", "%61"), key("tenant", "a"));
+}

@@ -9,6 +9,7 @@ mod beside;
 mod carry;
 mod family;
 mod hash;
+mod held_places;
 mod learnt;
 mod memory;
 mod packed;
@@ -34,6 +35,7 @@ use tollgate_limit::{
 use super::{Store, StoreError};
 pub use carry::same_bucket;
 pub use carry::{Carried, Carry, CarryReport};
+pub use held_places::HeldPlaces;
 pub use learnt::{Learnt, Places, Share};
 pub use snapshot::SnapshotError;
 

@@ -5,7 +5,7 @@
 //! the number of its sets (0: forgotten debts are stored as floors). Then its records (bucket,
 //! floor, birth; a record in other numbers is preceded by them) up to an end mark. Then what limits
 //! have learnt from their upstreams ([`super::learnt`]). Last, a SipHash of everything before it.
-//! Places in flight are not saved: their requests ended with the process.
+//! Places in flight are saved only for a handover: otherwise their requests ended with the process.
 //!
 //! A snapshot is valid only for the time of its writing. It must not be restored a second time:
 //! after a crash that would lose the charges made since.
@@ -22,7 +22,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::clock::Clock;
 use heading::Numbers;
-use tollgate_limit::{Algorithm, Kept, Limit, Role, Timestamp};
+use tollgate_limit::{Kept, Limit, Role, Timestamp};
 
 use super::beside::Entry;
 use super::hash::Seed;
@@ -58,6 +58,28 @@ impl LocalStore {
         writer: impl Write,
         learnt: &[(usize, Learnt)],
     ) -> Result<(), SnapshotError> {
+        self.write(writer, learnt, |limit| !limit.algorithm.holds_places())
+    }
+
+    /// The same for a process that takes over while this one ends its requests, so with the places
+    /// that they hold in concurrency limits.
+    ///
+    /// # Errors
+    /// When `writer` fails.
+    pub fn save_for_handover(
+        &self,
+        writer: impl Write,
+        learnt: &[(usize, Learnt)],
+    ) -> Result<(), SnapshotError> {
+        self.write(writer, learnt, |_| true)
+    }
+
+    fn write(
+        &self,
+        writer: impl Write,
+        learnt: &[(usize, Learnt)],
+        is_kept: impl Fn(&Limit) -> bool,
+    ) -> Result<(), SnapshotError> {
         let now = self.clock.now();
         let mut out = Summed {
             inner: BufWriter::new(writer),
@@ -72,7 +94,7 @@ impl LocalStore {
             self.limits
                 .iter()
                 .zip(&self.tables)
-                .filter(|(limit, _)| is_kept(&limit.algorithm))
+                .filter(|(limit, _)| is_kept(limit))
         };
         out.write_all(
             &u32::try_from(kept().count())
@@ -103,9 +125,10 @@ impl LocalStore {
                 if result.is_ok()
                     && moving.by == by
                     && !is_beside(&moving.whose)
+                    // (A held place never expires.)
                     && moving
                         .expiry(&limit.algorithm)
-                        .is_some_and(|expiry| expiry > now)
+                        .is_none_or(|expiry| expiry > now)
                 {
                     let own = moving.own.as_deref().map(Numbers::of);
                     let numbers = own.map_or(Ok(()), |own| {
@@ -341,10 +364,6 @@ fn verify(input: &mut (impl Read + Seek)) -> Result<(), SnapshotError> {
     }
     input.rewind()?;
     Ok(())
-}
-
-fn is_kept(algorithm: &Algorithm) -> bool {
-    !matches!(algorithm, Algorithm::InFlight(_))
 }
 
 pub(super) fn read_u8(input: &mut impl Read) -> io::Result<u8> {

@@ -60,7 +60,12 @@ impl<H: Handler> Connection<H> {
         };
         drop(head);
         let mut stalled = None;
-        std::future::poll_fn(|cx| self.poll_send(cx, &mut body, &mut plan, &mut stalled)).await?;
+        let sent =
+            std::future::poll_fn(|cx| self.poll_send(cx, &mut body, &mut plan, &mut stalled));
+        if let Err(stop) = sent.await {
+            body.unsent();
+            return Err(stop);
+        }
         Ok(plan)
     }
 

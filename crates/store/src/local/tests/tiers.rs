@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::fixtures::{START, claim, limit, store, terms};
 use crate::clock::Clock;
-use crate::local::{Carry, ColdStart, LocalStore};
+use crate::local::{Carry, ColdStart, HeldPlaces, LocalStore};
 use tollgate_limit::{Change, Claim, Kind, Limit, Micros, Mode, Settlement};
 
 const HOUR: Micros = Micros::from_secs(3600);
@@ -15,6 +15,51 @@ const KINDS: [Kind; 5] = [
     Kind::SlidingWindow,
     Kind::SlidingLog,
 ];
+
+#[test]
+fn handover_places_in_flight_are_counted_and_freed_by_their_tag() {
+    let [own, pro] = tiers(Kind::InFlight, 2, 4, 1 << 20);
+    let before = store(&[Arc::clone(&own), Arc::clone(&pro)]);
+    let draw = |store: &LocalStore, limit: &Limit, key: &[u8]| {
+        store.draw_at(&[claim(limit, key)], START).granted
+    };
+    assert!(draw(&before, &own, b"a"));
+    assert_eq!([(); 3].map(|()| draw(&before, &pro, b"b")), [true; 3]);
+    let (mut saved, mut for_restart) = (Vec::new(), Vec::new());
+    before
+        .save_for_handover(&mut saved, &[])
+        .expect("memory takes everything");
+    before
+        .save(&mut for_restart, &[])
+        .expect("memory takes everything");
+    let restored = |own: u64, pro: u64, snapshot: &[u8]| {
+        let limits = tiers(Kind::InFlight, own, pro, 1 << 20);
+        let clock = Clock::manual(START);
+        let snapshot = std::io::Cursor::new(snapshot);
+        let (store, _) = LocalStore::restored(&limits, clock, snapshot).expect("sound");
+        (limits, store)
+    };
+    assert_eq!(restored(2, 4, &for_restart).1.held_places(), []);
+    // Fewer places are still held by as many requests.
+    let ([own, pro], after) = restored(1, 4, &saved);
+    let mut held = after.held_places();
+    held.sort_by_key(|held| held.units);
+    let of = |tag, units| HeldPlaces {
+        limit: 0,
+        tag,
+        units,
+    };
+    assert_eq!(held, [of(after.tag(b"a"), 1), of(after.tag(b"b"), 3)]);
+    assert!(!draw(&after, &own, b"a"));
+    assert_eq!([(); 2].map(|()| draw(&after, &pro, b"b")), [true, false]);
+    after.release(&own, after.tag(b"a"), 1);
+    after.release(&own, after.tag(b"b"), 3);
+    assert!(draw(&after, &own, b"a"));
+    assert_eq!(
+        [(); 4].map(|()| draw(&after, &pro, b"b")),
+        [true, true, true, false]
+    );
+}
 
 /// `own` an hour, and `pro` for the tier of that name.
 fn tiers(kind: Kind, own: u64, pro: u64, memory: usize) -> [Arc<Limit>; 2] {

@@ -1,0 +1,142 @@
+//! Whether a program receives the permits of its requests. It cannot report about one that it was
+//! never told, so the permits of a response that is not sent are given back at once.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, Response};
+use http_body::{Body, Frame, SizeHint};
+use serde_json::Value;
+
+use super::PERMIT;
+use super::permits::{PermitId, Permits};
+use crate::body::{BodyError, Guarded, ResponseBody};
+use crate::gateway::Closing;
+use tollgate_http1::Verbatim;
+use tollgate_net::server::Payload;
+
+/// Permits that no program knows yet. Dropping it gives them back: places become free, charges
+/// stay, because a client may be the reason why the program left.
+pub(super) struct Undelivered {
+    permits: Arc<Permits>,
+    ids: Vec<PermitId>,
+}
+
+impl Undelivered {
+    pub(super) fn new(permits: &Arc<Permits>) -> Self {
+        Self {
+            permits: Arc::clone(permits),
+            ids: Vec::new(),
+        }
+    }
+
+    /// The permit that the head of a response names.
+    pub(super) fn in_head(permits: &Arc<Permits>, headers: &HeaderMap) -> Self {
+        let named = headers.get(PERMIT).and_then(|id| id.to_str().ok());
+        Self {
+            permits: Arc::clone(permits),
+            ids: named.and_then(PermitId::parse).into_iter().collect(),
+        }
+    }
+
+    /// Adds the permit of a decision, if it has one.
+    pub(super) fn add(&mut self, decision: &Value) {
+        let id = decision["permit"].as_str().and_then(PermitId::parse);
+        self.ids.extend(id);
+    }
+}
+
+impl Drop for Undelivered {
+    fn drop(&mut self) {
+        for id in self.ids.drain(..) {
+            self.permits.give_back(id);
+        }
+    }
+}
+
+/// The body of a response to a program, with the permits that the response tells.
+pub struct DecisionBody {
+    body: Guarded<ResponseBody, Closing>,
+    told: Option<Undelivered>,
+    /// Whether the connection has taken the whole body, and has not failed since.
+    taken: bool,
+}
+
+/// A response that tells these permits.
+pub(super) fn telling(
+    told: Undelivered,
+    response: Response<impl Into<DecisionBody>>,
+) -> Response<DecisionBody> {
+    let told = (!told.ids.is_empty()).then_some(told);
+    response.map(|body| {
+        let mut body = body.into();
+        body.told = told;
+        body
+    })
+}
+
+impl From<Guarded<ResponseBody, Closing>> for DecisionBody {
+    fn from(body: Guarded<ResponseBody, Closing>) -> Self {
+        Self {
+            taken: body.is_end_stream(),
+            body,
+            told: None,
+        }
+    }
+}
+
+impl From<Bytes> for DecisionBody {
+    fn from(bytes: Bytes) -> Self {
+        Guarded::from(bytes).into()
+    }
+}
+
+impl Body for DecisionBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(cx));
+        this.taken = match &frame {
+            Some(Err(_)) => false,
+            _ => this.body.is_end_stream(),
+        };
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Payload for DecisionBody {
+    fn take_verbatim(&mut self) -> Option<Verbatim> {
+        self.body.take_verbatim()
+    }
+
+    fn write_fields(&self, out: &mut Vec<u8>) {
+        self.body.write_fields(out);
+    }
+
+    fn unsent(&mut self) {
+        self.taken = false;
+    }
+}
+
+impl Drop for DecisionBody {
+    fn drop(&mut self) {
+        if let Some(told) = self.told.as_mut().filter(|_| self.taken) {
+            told.ids.clear();
+        }
+    }
+}

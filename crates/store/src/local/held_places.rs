@@ -1,0 +1,69 @@
+//! The places in flight that another process holds in this one's concurrency limits, by the tag of
+//! their key: the requests that hold them run there, and the keys are known there only.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use tollgate_limit::bucket::State;
+use tollgate_limit::{Change, Limit};
+
+use super::table::Whose;
+use super::{Bound, LocalStore, family, lock_all};
+
+/// The places that are held in one bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldPlaces {
+    /// The index of the limit, or of its tier.
+    pub limit: usize,
+    /// The tag of the key ([`LocalStore::tag`]).
+    pub tag: u64,
+    /// How many.
+    pub units: u64,
+}
+
+impl LocalStore {
+    /// The tag of a key. A store that was restored from a snapshot has the tags of the one that
+    /// wrote it.
+    pub fn tag(&self, key: &[u8]) -> u64 {
+        self.seed.tag(key)
+    }
+
+    /// All places that are held in concurrency limits.
+    pub fn held_places(&self) -> Vec<HeldPlaces> {
+        let now = self.clock.now();
+        let held = RefCell::new(Vec::new());
+        for (index, (limit, table)) in self.limits.iter().zip(&self.tables).enumerate() {
+            // Tiers share the table of their limit.
+            let is_elder = !self.limits[..index]
+                .iter()
+                .any(|elder| family::same(elder, limit));
+            if !limit.algorithm.holds_places() || !is_elder {
+                continue;
+            }
+            table.latest().visit(now, &|moving| {
+                if let (Whose::Bucket { tag }, State::Held(state)) = (moving.whose, &moving.state) {
+                    held.borrow_mut().push(HeldPlaces {
+                        limit: index,
+                        tag,
+                        units: state.units,
+                    });
+                }
+            });
+        }
+        held.into_inner()
+    }
+
+    /// Frees places of `limit` that are held under a key with this tag.
+    pub fn release(&self, limit: &Arc<Limit>, tag: u64, units: u64) {
+        let now = self.clock.now();
+        let mut bound = [Bound {
+            table: &self.tables[limit.index],
+            tag,
+            tier: limit.tier.as_deref(),
+            conditions: None,
+        }];
+        for slot in &mut lock_all(&mut bound, now) {
+            slot.settle(Change::Release { units }, now);
+        }
+    }
+}
