@@ -9,11 +9,9 @@ use std::time::Duration;
 
 use tollgate_limit::{Claim, Limit, Micros, Timestamp};
 use tollgate_store::clock::Clock;
-use tollgate_store::mysql::MysqlOptions;
-use tollgate_store::postgres::PostgresOptions;
-use tollgate_store::redis::{Address, RedisOptions};
+use tollgate_store::redis::{self, Address};
 use tollgate_store::tls::Tls;
-use tollgate_store::{RemoteStore, Store};
+use tollgate_store::{RemoteOptions, RemoteStore, Store, mysql, postgres};
 
 use crate::servers::{Maria, Postgres, Redis, available, for_the_process};
 use crate::subject::Subject;
@@ -27,6 +25,16 @@ pub(crate) trait Server: 'static {
     fn open(clock: Clock, key_secret: Vec<u8>) -> Option<RemoteStore>;
 }
 
+/// Options of a store that decides at a clock's time, for this test alone.
+fn options(clock: Clock, key_secret: Vec<u8>) -> RemoteOptions {
+    RemoteOptions {
+        pinned: Some(clock),
+        local_refusals: false,
+        synchronous_commit: false,
+        ..RemoteOptions::new(Micros::from_secs(5), key_secret, Clock::system())
+    }
+}
+
 /// Redis.
 pub(crate) struct OnRedis;
 
@@ -38,16 +46,11 @@ impl Server for OnRedis {
         let url = URL.get_or_init(|| {
             available("redis-server").then(|| for_the_process(Redis::start, Redis::url))
         });
-        let options = RedisOptions {
-            address: Address::parse(url.as_ref()?).expect("an address"),
-            answer_within: Micros::from_secs(5),
-            key_secret,
-            clock: Clock::system(),
-            pinned: Some(clock),
-            local_refusals: false,
-            long_quotas: false,
-        };
-        Some(options.start().expect("a thread"))
+        let store = redis::start(
+            Address::parse(url.as_ref()?).expect("an address"),
+            options(clock, key_secret),
+        );
+        Some(store.expect("a thread"))
     }
 }
 
@@ -62,19 +65,8 @@ impl Server for OnPostgres {
         let start = || Postgres::start_with(&["fsync=off"]);
         let url = URL
             .get_or_init(|| Postgres::available().then(|| for_the_process(start, Postgres::url)));
-        let options = PostgresOptions {
-            url: url.clone()?,
-            answer_within: Micros::from_secs(5),
-            key_secret,
-            clock: Clock::system(),
-            pinned: Some(clock),
-            local_refusals: false,
-            create: true,
-            synchronous_commit: false,
-            tls: Tls::default(),
-            long_quotas: false,
-        };
-        Some(options.start().expect("a thread"))
+        let store = postgres::start(url.as_ref()?, &Tls::default(), options(clock, key_secret));
+        Some(store.expect("a thread"))
     }
 }
 
@@ -89,18 +81,8 @@ impl Server for OnMysql {
         let start = || Maria::start_with(&["innodb-flush-log-at-trx-commit=0"]);
         let url =
             URL.get_or_init(|| Maria::available().then(|| for_the_process(start, Maria::url)));
-        let options = MysqlOptions {
-            url: url.clone()?,
-            answer_within: Micros::from_secs(5),
-            key_secret,
-            clock: Clock::system(),
-            pinned: Some(clock),
-            local_refusals: false,
-            create: true,
-            tls: Tls::default(),
-            long_quotas: false,
-        };
-        Some(options.start().expect("a thread"))
+        let store = mysql::start(url.as_ref()?, &Tls::default(), options(clock, key_secret));
+        Some(store.expect("a thread"))
     }
 }
 

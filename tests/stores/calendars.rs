@@ -7,9 +7,8 @@ use tollgate_limit::{Align, Calendar, Claim, Kind, Limit, Micros, Terms, Timesta
 use tollgate_store::clock::Clock;
 use tollgate_store::{RemoteStore, Store};
 
+use crate::kinds::StoreKind;
 use crate::limits::{limit, terms};
-use crate::servers::{Maria, Postgres, Redis, available};
-use crate::{mysql_faults, postgres_faults, redis_faults};
 
 const DAY: u64 = 86_400_000_000;
 
@@ -81,55 +80,32 @@ async fn share_the_server_s_day(away: RemoteStore, right: RemoteStore) {
     }
 }
 
-#[tokio::test]
-async fn a_gateway_whose_clock_is_days_away_shares_the_windows_of_redis() {
-    if !available("redis-server") {
+async fn shares_windows_with_a_clock_days_away(kind: StoreKind) {
+    let Some(server) = kind.start() else {
         return;
-    }
-    let server = Redis::start();
-    let url = server.url();
+    };
     for days in [2, 50, -2, -50] {
-        server.ask("FLUSHALL");
-        let away = redis_faults::connect_with(&url, |options| {
+        let away = server.connect_with(|options| {
             (options.clock, options.local_refusals) = (days_ahead(days), false);
         });
-        let right = redis_faults::connect_with(&url, |options| options.local_refusals = false);
-        share_the_server_s_day(away.await, right.await).await;
+        let right = server.connect_with(|options| options.local_refusals = false);
+        let (away, right) = (away.await, right.await);
+        server.clear();
+        share_the_server_s_day(away, right).await;
     }
+}
+
+#[tokio::test]
+async fn a_gateway_whose_clock_is_days_away_shares_the_windows_of_redis() {
+    shares_windows_with_a_clock_days_away(StoreKind::Redis).await;
 }
 
 #[tokio::test]
 async fn a_gateway_whose_clock_is_days_away_shares_the_windows_of_postgres() {
-    if !Postgres::available() {
-        return;
-    }
-    let server = Postgres::start_with(&["fsync=off"]);
-    let url = server.url();
-    for days in [2, 50, -2, -50] {
-        let away = postgres_faults::connect_with(&url, |options| {
-            (options.clock, options.local_refusals) = (days_ahead(days), false);
-        });
-        let right = postgres_faults::connect_with(&url, |options| options.local_refusals = false);
-        let (away, right) = (away.await, right.await);
-        server.psql("postgres", "DELETE FROM tollgate_buckets");
-        share_the_server_s_day(away, right).await;
-    }
+    shares_windows_with_a_clock_days_away(StoreKind::Postgres).await;
 }
 
 #[tokio::test]
 async fn a_gateway_whose_clock_is_days_away_shares_the_windows_of_mysql() {
-    if !Maria::available() {
-        return;
-    }
-    let server = Maria::start_with(&[mysql_faults::QUICK]);
-    let url = server.url();
-    for days in [2, 50, -2, -50] {
-        let away = mysql_faults::connect_with(&url, |options| {
-            (options.clock, options.local_refusals) = (days_ahead(days), false);
-        });
-        let right = mysql_faults::connect_with(&url, |options| options.local_refusals = false);
-        let (away, right) = (away.await, right.await);
-        server.sql("DELETE FROM tollgate_buckets");
-        share_the_server_s_day(away, right).await;
-    }
+    shares_windows_with_a_clock_days_away(StoreKind::Mysql).await;
 }

@@ -6,14 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tollgate_limit::Micros;
-use tollgate_store::RemoteStore;
+use tollgate_store::{RemoteOptions, RemoteStore};
 
 use crate::faults::{PATIENCE, draw, recovers};
+use crate::kinds::StoreKind;
 use crate::limits::bucket;
-use crate::mysql_faults;
-use crate::postgres_faults::connect_with as connect_to_postgres;
-use crate::redis_faults::connect_with as connect_to_redis;
-use crate::servers::{Maria, Pooler, Postgres, Redis, available, eventually};
+use crate::servers::{Pooler, Postgres, eventually};
 
 const HOUR: Micros = Micros::from_secs(3600);
 
@@ -120,38 +118,36 @@ async fn comes_back(store: &RemoteStore, network: &Network) {
     recovers(store, &limit).await;
 }
 
-#[tokio::test]
-async fn redis_half_open_connection_is_replaced_while_it_is_suspected() {
-    if !available("redis-server") {
+async fn connection_is_replaced(kind: StoreKind) {
+    let Some(server) = kind.start() else {
         return;
-    }
-    let server = Redis::start();
-    let network = Network::to(server.port);
-    let store = connect_to_redis(&format!("redis://127.0.0.1:{}", network.port), |options| {
+    };
+    let network = Network::to(server.port());
+    replaced_through(kind, &server.url_through(network.port), &network).await;
+}
+
+async fn replaced_through(kind: StoreKind, url: &str, network: &Network) {
+    let change = |options: &mut RemoteOptions| {
         options.answer_within = Micros(300_000);
         options.local_refusals = false;
-    })
-    .await;
-    comes_back(&store, &network).await;
+    };
+    let store = kind.connect_with(url, change).await;
+    comes_back(&store, network).await;
+}
+
+#[tokio::test]
+async fn redis_half_open_connection_is_replaced_while_it_is_suspected() {
+    connection_is_replaced(StoreKind::Redis).await;
 }
 
 #[tokio::test]
 async fn postgres_half_open_connection_is_replaced_while_it_is_suspected() {
-    if !Postgres::available() {
-        return;
-    }
-    let server = Postgres::start_with(&[]);
-    let network = Network::to(server.port);
-    let url = format!(
-        "postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable",
-        network.port
-    );
-    let store = connect_to_postgres(&url, |options| {
-        options.answer_within = Micros(300_000);
-        options.local_refusals = false;
-    })
-    .await;
-    comes_back(&store, &network).await;
+    connection_is_replaced(StoreKind::Postgres).await;
+}
+
+#[tokio::test]
+async fn mysql_half_open_connection_is_replaced_while_it_is_suspected() {
+    connection_is_replaced(StoreKind::Mysql).await;
 }
 
 #[tokio::test]
@@ -166,26 +162,5 @@ async fn pgbouncer_half_open_connection_is_replaced_while_it_is_suspected() {
         "postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable",
         network.port
     );
-    let store = connect_to_postgres(&url, |options| {
-        options.answer_within = Micros(300_000);
-        options.local_refusals = false;
-    })
-    .await;
-    comes_back(&store, &network).await;
-}
-
-#[tokio::test]
-async fn mysql_half_open_connection_is_replaced_while_it_is_suspected() {
-    if !Maria::available() {
-        return;
-    }
-    let server = Maria::start();
-    let network = Network::to(server.port);
-    let url = format!("mysql://root@127.0.0.1:{}/tollgate", network.port);
-    let store = mysql_faults::connect_with(&url, |options| {
-        options.answer_within = Micros(300_000);
-        options.local_refusals = false;
-    })
-    .await;
-    comes_back(&store, &network).await;
+    replaced_through(StoreKind::Postgres, &url, &network).await;
 }

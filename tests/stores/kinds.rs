@@ -1,16 +1,18 @@
 //! A server of any kind of store, for tests that say the same of each.
 
-use tollgate_limit::Micros;
-use tollgate_store::RemoteStore;
-use tollgate_store::clock::Clock;
-use tollgate_store::mysql::MysqlOptions;
-use tollgate_store::postgres::PostgresOptions;
-use tollgate_store::redis::{Address, RedisOptions};
-use tollgate_store::tls::Tls;
+use std::time::Duration;
 
-use crate::faults::PATIENCE;
-use crate::mysql_faults::QUICK;
+use tollgate_limit::Micros;
+use tollgate_store::clock::Clock;
+use tollgate_store::redis::{self, Address};
+use tollgate_store::tls::Tls;
+use tollgate_store::{RemoteOptions, RemoteStore, mysql, postgres};
+
+use crate::faults::{ANSWER_WITHIN, PATIENCE};
 use crate::servers::{Maria, Postgres, Redis, available};
+
+/// Commits of MariaDB that wait for no disk: these tests end the server's process, not its machine.
+pub const QUICK: &str = "innodb-flush-log-at-trx-commit=2";
 
 /// A kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,18 +28,6 @@ pub enum Server {
     Redis(Redis),
     Postgres(Postgres),
     Mysql(Maria),
-}
-
-/// What a test may change of a store's options; every kind has these.
-#[derive(Debug)]
-pub struct Options {
-    pub url: String,
-    pub answer_within: Micros,
-    pub clock: Clock,
-    pub pinned: Option<Clock>,
-    pub local_refusals: bool,
-    /// Whether commits wait for the disk, where that is the gateway's choice (PostgreSQL).
-    pub synchronous_commit: bool,
 }
 
 impl StoreKind {
@@ -70,64 +60,57 @@ impl StoreKind {
     }
 
     /// Opens a store on a server of this kind.
-    pub fn open(self, url: &str, change: impl FnOnce(&mut Options)) -> RemoteStore {
-        let mut options = Options {
-            url: url.to_owned(),
-            // No test is about the deadline unless it says so: the machine may be busy.
-            answer_within: Micros::from_secs(10),
-            clock: Clock::system(),
-            pinned: None,
-            local_refusals: true,
-            synchronous_commit: true,
-        };
+    pub fn open(self, url: &str, change: impl FnOnce(&mut RemoteOptions)) -> RemoteStore {
+        self.open_encrypted(url, &Tls::default(), change)
+    }
+
+    /// The same over TLS.
+    pub fn open_encrypted(
+        self,
+        url: &str,
+        tls: &Tls,
+        change: impl FnOnce(&mut RemoteOptions),
+    ) -> RemoteStore {
+        // No test is about the deadline unless it says so: the machine may be busy.
+        let within = Micros::from_secs(10);
+        let mut options = RemoteOptions::new(within, b"a test's secret", Clock::system());
         change(&mut options);
-        let Options {
-            url,
-            answer_within,
-            clock,
-            pinned,
-            local_refusals,
-            synchronous_commit,
-        } = options;
-        let key_secret = b"a test's secret".to_vec();
         let store = match self {
-            Self::Redis => RedisOptions {
-                address: Address::parse(&url).unwrap(),
-                answer_within,
-                key_secret,
-                clock,
-                pinned,
-                local_refusals,
-                long_quotas: false,
+            Self::Redis => {
+                let address = Address::parse(url).and_then(|address| address.with_tls(tls));
+                redis::start(address.unwrap(), options)
             }
-            .start(),
-            Self::Postgres => PostgresOptions {
-                url,
-                answer_within,
-                key_secret,
-                clock,
-                pinned,
-                local_refusals,
-                create: true,
-                synchronous_commit,
-                tls: Tls::default(),
-                long_quotas: false,
-            }
-            .start(),
-            Self::Mysql => MysqlOptions {
-                url,
-                answer_within,
-                key_secret,
-                clock,
-                pinned,
-                local_refusals,
-                create: true,
-                tls: Tls::default(),
-                long_quotas: false,
-            }
-            .start(),
+            Self::Postgres => postgres::start(url, tls, options),
+            Self::Mysql => mysql::start(url, tls, options),
         };
         store.unwrap()
+    }
+
+    /// A store that has connected.
+    pub async fn connect(self, url: &str) -> RemoteStore {
+        self.connect_with(url, |_| ()).await
+    }
+
+    /// The same with other options.
+    pub async fn connect_with(
+        self,
+        url: &str,
+        change: impl FnOnce(&mut RemoteOptions),
+    ) -> RemoteStore {
+        let store = self.open(url, change);
+        assert!(store.ready(PATIENCE).await, "{:?}", store.health());
+        store
+    }
+
+    /// A store whose deadline the test is about; the others must not fail because this machine is busy.
+    pub async fn connect_in_haste(self, url: &str) -> RemoteStore {
+        let within = match self {
+            Self::Redis => ANSWER_WITHIN,
+            Self::Postgres | Self::Mysql => Duration::from_millis(100),
+        };
+        let within = Micros(u64::try_from(within.as_micros()).unwrap());
+        self.connect_with(url, |options| options.answer_within = within)
+            .await
     }
 }
 
@@ -177,10 +160,26 @@ impl Server {
     }
 
     /// The same with other options.
-    pub async fn connect_with(&self, change: impl FnOnce(&mut Options)) -> RemoteStore {
-        let store = self.kind().open(&self.url(), change);
-        assert!(store.ready(PATIENCE).await, "{:?}", store.health());
-        store
+    pub async fn connect_with(&self, change: impl FnOnce(&mut RemoteOptions)) -> RemoteStore {
+        self.kind().connect_with(&self.url(), change).await
+    }
+
+    /// The output of statements in an SQL database.
+    pub fn sql(&self, statements: &str) -> String {
+        match self {
+            Self::Redis(_) => panic!("a Redis has no SQL"),
+            Self::Postgres(server) => server.psql("postgres", statements),
+            Self::Mysql(server) => server.sql(statements),
+        }
+    }
+
+    /// Signals its process.
+    pub fn signal(&self, signal: &str) {
+        match self {
+            Self::Redis(server) => server.process().signal(signal),
+            Self::Postgres(server) => server.signal(signal),
+            Self::Mysql(server) => server.process().signal(signal),
+        }
     }
 
     /// Stops it at once, as a crash does.
@@ -205,8 +204,8 @@ impl Server {
     pub fn clear(&self) {
         match self {
             Self::Redis(server) => drop(server.ask("FLUSHALL")),
-            Self::Postgres(server) => drop(server.psql("postgres", "TRUNCATE tollgate_buckets")),
-            Self::Mysql(server) => drop(server.sql("DELETE FROM tollgate_buckets")),
+            Self::Postgres(_) => drop(self.sql("TRUNCATE tollgate_buckets")),
+            Self::Mysql(_) => drop(self.sql("DELETE FROM tollgate_buckets")),
         }
     }
 }

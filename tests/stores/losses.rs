@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use crate::faults::{
     PATIENCE, clocks_apart, cutting_proxy, grant_no_more_by_clocks_apart, replies_are_lost,
 };
-use crate::kinds::{Options, StoreKind};
+use crate::kinds::StoreKind;
 
 async fn lost_reply_counts_as_charged(kind: StoreKind) {
     let Some(server) = kind.start() else {
@@ -36,7 +36,9 @@ async fn clocks_that_differ_grant_no_more(kind: StoreKind) {
     let mut stores = Vec::new();
     for clock in clocks_apart() {
         // The worst there could be: each decides by its own clock.
-        let change = |o: &mut Options| (o.pinned, o.local_refusals) = (Some(clock.clone()), false);
+        let change = |o: &mut tollgate_store::RemoteOptions| {
+            (o.pinned, o.local_refusals) = (Some(clock.clone()), false)
+        };
         stores.push((server.connect_with(change).await, clock));
     }
     grant_no_more_by_clocks_apart(stores).await;

@@ -46,6 +46,8 @@ mod redis_encrypted;
 mod redis_faults;
 mod redis_sentinel;
 mod resets;
+mod sql_conflicts;
+mod sql_faults;
 mod unreachable;
 
 use tollgate_testkit::servers;

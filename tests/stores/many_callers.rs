@@ -8,7 +8,7 @@ use tollgate_limit::{Claim, Limit, Micros, Timestamp};
 use tollgate_store::clock::Clock;
 use tollgate_store::{RemoteStore, Store};
 
-use crate::kinds::{Options, Server, StoreKind};
+use crate::kinds::{Server, StoreKind};
 use crate::limits::bucket;
 
 const CALLERS: u64 = 150;
@@ -48,7 +48,7 @@ async fn each_gets_its_own<S: Store>(store: S) -> S {
 /// A store that decides at a clock that stands.
 async fn standing(server: &Server) -> RemoteStore {
     let start = Timestamp::from_micros(1_760_000_000_000_000);
-    let pin = |options: &mut Options| {
+    let pin = |options: &mut tollgate_store::RemoteOptions| {
         options.pinned = Some(Clock::manual(start));
         options.local_refusals = false;
     };

@@ -3,8 +3,8 @@
 use tollgate_limit::{Claim, Micros};
 use tollgate_store::Store;
 
+use crate::kinds::{QUICK, StoreKind};
 use crate::limits::bucket;
-use crate::mysql_faults::{QUICK, connect_with};
 use crate::servers::Maria;
 
 const HOUR: Micros = Micros::from_secs(3600);
@@ -16,7 +16,9 @@ async fn mysql_one_and_several_limits_are_decided_in_one_call_each() {
     }
     let server = Maria::start_with(&[QUICK, "log-output=TABLE"]);
     // (A refusal is the server's, too.)
-    let store = connect_with(&server.url(), |options| options.local_refusals = false).await;
+    let store = StoreKind::Mysql
+        .connect_with(&server.url(), |options| options.local_refusals = false)
+        .await;
     let limits = [
         bucket("three", 0, 1, HOUR, 3),
         bucket("five", 1, 1, HOUR, 5),

@@ -10,8 +10,8 @@ use tollgate_store::mysql::schema_sql;
 use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, recovers};
+use crate::kinds::{QUICK, StoreKind};
 use crate::limits::bucket;
-use crate::mysql_faults::{QUICK, connect};
 use crate::servers::{Maria, eventually};
 
 const HOUR: Micros = Micros::from_secs(3600);
@@ -47,7 +47,7 @@ async fn mysql_call_that_is_killed_after_its_commit_is_unknown_and_charges_once(
         return;
     }
     let server = Maria::start_with(&[QUICK]);
-    let store = Arc::new(connect(&server.url()).await);
+    let store = Arc::new(StoreKind::Mysql.connect(&server.url()).await);
     let many = bucket("many", 0, 1, HOUR, BURST);
     // A setting that nothing else reads makes every call wait after its commit.
     let waits =

@@ -3,8 +3,8 @@
 use tollgate_limit::{Limit, Micros, OnFailover};
 
 use crate::faults::{drain, draw, recovers};
+use crate::kinds::StoreKind;
 use crate::limits::bucket;
-use crate::mysql_faults::connect_with;
 use crate::servers::Maria;
 
 const HOUR: Micros = Micros::from_secs(3600);
@@ -15,7 +15,9 @@ async fn mysql_restart_and_crash_keep_buckets() {
         return;
     }
     let mut server = Maria::start();
-    let store = connect_with(&server.url(), |options| options.local_refusals = false).await;
+    let store = StoreKind::Mysql
+        .connect_with(&server.url(), |options| options.local_refusals = false)
+        .await;
     let keep = bucket("keep", 0, 5, HOUR, 5);
     let mut draining = Limit::clone(&bucket("drain", 1, 5, HOUR, 5));
     draining.on_failover = OnFailover::Drain;

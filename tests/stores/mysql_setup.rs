@@ -9,8 +9,8 @@ use tollgate_store::mysql::schema_sql;
 use tollgate_store::tls::Tls;
 
 use crate::faults::{PATIENCE, drain};
+use crate::kinds::{QUICK, StoreKind};
 use crate::limits::bucket;
-use crate::mysql_faults::{QUICK, connect, connect_with, open};
 use crate::postgres_encrypted::Authority;
 use crate::servers::{Maria, eventually};
 
@@ -39,11 +39,11 @@ async fn mysql_gateway_without_the_right_to_create_says_what_to_do_and_works_onc
     server.sql("CREATE USER gate@'%'; GRANT SELECT ON tollgate.* TO gate@'%'");
     let url = server.url_of("gate");
     says(
-        &open(&url, |_| ()),
+        &StoreKind::Mysql.open(&url, |_| ()),
         "the tables and procedures cannot be made",
     )
     .await;
-    let store = open(&url, |options| options.create = false);
+    let store = StoreKind::Mysql.open(&url, |options| options.create = false);
     says(&store, "there is no table tollgate_buckets").await;
     server.sql(schema_sql());
     server.sql(schema_sql());
@@ -60,14 +60,20 @@ async fn mysql_gateway_without_the_right_to_create_says_what_to_do_and_works_onc
     drop(store);
     server.sql("GRANT INSERT, UPDATE, DELETE ON tollgate.* TO gate@'%'");
     works(
-        &connect_with(&url, |options| options.create = false).await,
+        &StoreKind::Mysql
+            .connect_with(&url, |options| options.create = false)
+            .await,
         b"a",
     )
     .await;
     server.sql("ALTER TABLE tollgate_buckets COMMENT = 'tollgate 2'");
-    says(&open(&url, |_| ()), "is of another version").await;
+    says(
+        &StoreKind::Mysql.open(&url, |_| ()),
+        "is of another version",
+    )
+    .await;
     server.sql("ALTER TABLE tollgate_buckets COMMENT = 'tollgate 1', ENGINE = Aria");
-    says(&open(&url, |_| ()), "has the engine Aria").await;
+    says(&StoreKind::Mysql.open(&url, |_| ()), "has the engine Aria").await;
 }
 
 #[tokio::test]
@@ -79,9 +85,15 @@ async fn mysql_read_only_server_is_refused_and_the_next_of_the_address_is_taken(
         Maria::start_with(&[QUICK, "read-only=1"]),
         Maria::start_with(&[QUICK]),
     );
-    says(&open(&replica.url(), |_| ()), "the server is read-only").await;
+    says(
+        &StoreKind::Mysql.open(&replica.url(), |_| ()),
+        "the server is read-only",
+    )
+    .await;
     let hosts = format!("127.0.0.1:{},127.0.0.1:{}", replica.port, primary.port);
-    let store = connect(&format!("mariadb://root@{hosts}/tollgate")).await;
+    let store = StoreKind::Mysql
+        .connect(&format!("mariadb://root@{hosts}/tollgate"))
+        .await;
     works(&store, b"k").await;
     let rows = "SELECT COUNT(*) FROM tollgate_buckets WHERE kind = 1";
     assert_eq!(primary.sql(rows).trim(), "1");
@@ -90,7 +102,9 @@ async fn mysql_read_only_server_is_refused_and_the_next_of_the_address_is_taken(
     primary.sql("CREATE USER gate@'%' IDENTIFIED BY 'secret'; GRANT ALL ON tollgate.* TO gate@'%'");
     replica.sql("CREATE USER gate@'%' IDENTIFIED BY 'secret'; GRANT ALL ON tollgate.* TO gate@'%'");
     let hosts = format!("127.0.0.1:{},127.0.0.1:{}", primary.port, replica.port);
-    let store = connect(&format!("mysql://gate:secret@{hosts}/tollgate")).await;
+    let store = StoreKind::Mysql
+        .connect(&format!("mysql://gate:secret@{hosts}/tollgate"))
+        .await;
     works(&store, b"other").await;
     primary.sql("SET GLOBAL read_only = 1");
     let limit = bucket("five", 0, 5, HOUR, 5);
@@ -112,7 +126,9 @@ async fn mysql_audit_says_what_a_crash_would_lose() {
         "innodb-doublewrite=0",
         "innodb-flush-method=nosync",
     ]);
-    let store = connect_with(&server.url(), |options| options.long_quotas = true).await;
+    let store = StoreKind::Mysql
+        .connect_with(&server.url(), |options| options.long_quotas = true)
+        .await;
     let findings = store.findings();
     for (weight, words) in [
         (Weight::Warning, "innodb_flush_log_at_trx_commit = 0"),
@@ -127,9 +143,15 @@ async fn mysql_audit_says_what_a_crash_would_lose() {
         );
     }
     let logging = Maria::start_with(&[QUICK, "log-bin=binlog", "binlog-format=STATEMENT"]);
-    says(&open(&logging.url(), |_| ()), "binlog_format is STATEMENT").await;
+    says(
+        &StoreKind::Mysql.open(&logging.url(), |_| ()),
+        "binlog_format is STATEMENT",
+    )
+    .await;
     let fine = Maria::start();
-    let store = connect_with(&fine.url(), |options| options.long_quotas = true).await;
+    let store = StoreKind::Mysql
+        .connect_with(&fine.url(), |options| options.long_quotas = true)
+        .await;
     assert_eq!(store.findings(), []);
 }
 
@@ -170,7 +192,7 @@ async fn mysql_both_sides_show_certificates_and_a_wrong_one_is_said() {
         client,
     };
     let url = |host: &str| format!("mysql://gate@{host}:{}/tollgate", server.port);
-    let with = |url: String, tls: Tls| open(&url, |options| options.tls = tls);
+    let with = |url: String, tls: Tls| StoreKind::Mysql.open_encrypted(&url, &tls, |_| ());
 
     let store = with(url("localhost"), tls(&site, bytes(clients.issue("gate"))));
     assert!(store.ready(PATIENCE).await, "{:?}", store.health());

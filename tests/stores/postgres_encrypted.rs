@@ -5,11 +5,11 @@ use std::path::Path;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tollgate_limit::Micros;
 use tollgate_store::RemoteStore;
-use tollgate_store::postgres::PostgresOptions;
 use tollgate_store::tls::Tls;
 
 use crate::faults::{PATIENCE, drain};
 use crate::gateways::Gateway;
+use crate::kinds::StoreKind;
 use crate::limits::bucket;
 use crate::servers::{Postgres, wait_until};
 
@@ -73,19 +73,7 @@ fn start(site: &Authority, clients: &Authority) -> Postgres {
 }
 
 fn open(url: String, tls: Tls) -> RemoteStore {
-    let options = PostgresOptions {
-        url,
-        answer_within: Micros::from_secs(10),
-        key_secret: b"a test's secret".to_vec(),
-        clock: tollgate_store::clock::Clock::system(),
-        pinned: None,
-        local_refusals: true,
-        create: true,
-        synchronous_commit: false,
-        tls,
-        long_quotas: false,
-    };
-    options.start().unwrap()
+    StoreKind::Postgres.open_encrypted(&url, &tls, |_| ())
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 use tollgate_limit::{Limit, Micros, OnFailover};
 
 use crate::faults::{drain, draw, recovers};
+use crate::kinds::StoreKind;
 use crate::limits::bucket;
-use crate::postgres_faults::connect_with;
 use crate::servers::Postgres;
 
 const HOUR: Micros = Micros::from_secs(3600);
@@ -15,7 +15,9 @@ async fn a_restart_with_data_keeps_buckets_and_a_crash_keeps_those_of_a_logged_t
         return;
     }
     let mut server = Postgres::start_with(&[]);
-    let store = connect_with(&server.url(), |options| options.local_refusals = false).await;
+    let store = StoreKind::Postgres
+        .connect_with(&server.url(), |options| options.local_refusals = false)
+        .await;
     let keep = bucket("keep", 0, 5, HOUR, 5);
     let mut draining = Limit::clone(&bucket("drain", 1, 5, HOUR, 5));
     draining.on_failover = OnFailover::Drain;

@@ -5,8 +5,8 @@ use tollgate_store::clock::Clock;
 use tollgate_store::{Store, StoreError};
 
 use crate::faults::draw;
+use crate::kinds::StoreKind;
 use crate::limits::{bucket, limit, terms};
-use crate::postgres_faults::{connect, connect_with};
 use crate::servers::{Postgres, wait_until};
 
 const HOUR: Micros = Micros::from_secs(3600);
@@ -33,7 +33,7 @@ async fn corrections_of_another_algorithm_keep_the_leases_of_a_row() {
         return;
     }
     let server = Postgres::start_with(&["fsync=off"]);
-    let store = connect(&server.url()).await;
+    let store = StoreKind::Postgres.connect(&server.url()).await;
     let now = bucket("total", 0, 10, HOUR, 10);
     for _ in 0..4 {
         assert!(draw(&store, &now, b"k").await.unwrap());
@@ -93,7 +93,7 @@ async fn a_row_of_an_unknown_kind_is_refused_and_never_reset() {
         "kind = 3, more = ARRAY[NULL]::bigint[]",
     ];
     for row in rows {
-        let store = connect(&server.url()).await;
+        let store = StoreKind::Postgres.connect(&server.url()).await;
         assert!(draw(&store, &one, b"k").await.unwrap());
         assert!(draw(&store, &window, b"k").await.unwrap());
         server.psql(
@@ -135,7 +135,7 @@ async fn a_row_that_cannot_be_read_fails_only_those_who_need_it() {
         return;
     }
     let server = Postgres::start_with(&["fsync=off"]);
-    let store = connect(&server.url()).await;
+    let store = StoreKind::Postgres.connect(&server.url()).await;
     let one = bucket("one", 0, 1000, HOUR, 1000);
     assert!(draw(&store, &one, b"bad").await.unwrap());
     for row in ["kind = 10, more = ARRAY[1, 2, 3]", "kind = 1, level = NULL"] {
@@ -205,7 +205,9 @@ async fn the_function_is_not_asked_in_vain_for_every_request_of_a_leased_bucket(
             .unwrap()
     };
     let before = rolled_back();
-    let store = connect_with(&server.url(), |options| options.clock = clock.clone()).await;
+    let store = StoreKind::Postgres
+        .connect_with(&server.url(), |options| options.clock = clock.clone())
+        .await;
     let one = bucket("one", 0, 1000, HOUR, 1000);
     assert!(draw(&store, &one, b"k").await.unwrap());
     server.psql("postgres", LEASE);

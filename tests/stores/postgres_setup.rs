@@ -7,33 +7,18 @@ use std::time::{Duration, Instant};
 
 use tollgate_limit::{Claim, Kind, Micros};
 use tollgate_store::audit::Weight;
-use tollgate_store::clock::Clock;
-use tollgate_store::postgres::PostgresOptions;
-use tollgate_store::tls::Tls;
 use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, drain, draw, recovers, storm};
+use crate::kinds::StoreKind;
 use crate::limits::{bucket, limit, terms};
-use crate::postgres_faults::{connect, connect_with};
 use crate::servers::{Pooler, Postgres, wait_until};
 
 const HOUR: Micros = Micros::from_secs(3600);
 
 /// A store that may never be ready.
 fn open(url: &str, create: bool) -> RemoteStore {
-    let options = PostgresOptions {
-        url: url.to_owned(),
-        answer_within: Micros::from_secs(10),
-        key_secret: b"a test's secret".to_vec(),
-        clock: Clock::system(),
-        pinned: None,
-        local_refusals: true,
-        create,
-        synchronous_commit: false,
-        tls: Tls::default(),
-        long_quotas: false,
-    };
-    options.start().unwrap()
+    StoreKind::Postgres.open(url, |options| options.create = create)
 }
 
 /// What `tollgate schema --sql postgres` prints.
@@ -207,10 +192,11 @@ async fn requests_go_between_the_pages_of_a_sweep() {
         return;
     }
     let server = Postgres::start_with(&["fsync=off"]);
-    let store = connect_with(&server.url(), |options| {
-        options.answer_within = Micros(900_000)
-    })
-    .await;
+    let store = StoreKind::Postgres
+        .connect_with(&server.url(), |options| {
+            options.answer_within = Micros(900_000)
+        })
+        .await;
     let limit = bucket("one", 0, 1_000_000, Micros::from_secs(1), 1_000_000);
     assert!(draw(&store, &limit, b"k").await.unwrap());
     // Deleting takes 1 ms a row: a page of 500 half a second, all of them four.
@@ -274,7 +260,9 @@ async fn what_a_server_would_lose_is_said() {
         return;
     }
     let server = Postgres::start_with(&["fsync=off", "full_page_writes=off"]);
-    let warned = connect_with(&server.url(), |options| options.long_quotas = true).await;
+    let warned = StoreKind::Postgres
+        .connect_with(&server.url(), |options| options.long_quotas = true)
+        .await;
     let weights: Vec<_> = warned
         .findings()
         .iter()
@@ -287,11 +275,12 @@ async fn what_a_server_would_lose_is_said() {
         warned.findings()
     );
     server.psql("postgres", "ALTER TABLE tollgate_buckets SET LOGGED");
-    let refused = connect_with(&server.url(), |options| {
-        options.long_quotas = true;
-        options.synchronous_commit = false;
-    })
-    .await;
+    let refused = StoreKind::Postgres
+        .connect_with(&server.url(), |options| {
+            options.long_quotas = true;
+            options.synchronous_commit = false;
+        })
+        .await;
     let found = refused.findings();
     let weights: Vec<_> = found.iter().map(|finding| finding.weight).collect();
     assert_eq!(
@@ -352,7 +341,7 @@ async fn a_limit_of_other_numbers_is_carried_over_by_the_transaction() {
         return;
     }
     let server = Postgres::start_with(&["fsync=off"]);
-    let store = connect(&server.url()).await;
+    let store = StoreKind::Postgres.connect(&server.url()).await;
     let window = |amount| limit("b", 1, &terms(Kind::FixedWindow, amount, HOUR));
     let draws = async |limits: [&tollgate_limit::Limit; 2]| {
         let claims = limits.map(|limit| Claim::new(limit, b"k", 1));
@@ -392,9 +381,9 @@ async fn behind_a_transaction_pooler_nothing_is_lost() {
     let mut server = Postgres::start_with(&["fsync=off"]);
     let pooler = Pooler::start(&server);
     let stores = [
-        connect(&pooler.url()).await,
-        connect(&pooler.url()).await,
-        connect(&pooler.url()).await,
+        StoreKind::Postgres.connect(&pooler.url()).await,
+        StoreKind::Postgres.connect(&pooler.url()).await,
+        StoreKind::Postgres.connect(&pooler.url()).await,
     ];
     // Three gateways on two connections: each transaction may go over another one than the last.
     works(&stores[0]).await;
@@ -437,7 +426,10 @@ async fn a_database_that_is_serializable_and_read_only_by_default_is_written_all
         "postgres",
         "ALTER DATABASE postgres SET default_transaction_read_only = on",
     );
-    let stores = [connect(&server.url()).await, connect(&server.url()).await];
+    let stores = [
+        StoreKind::Postgres.connect(&server.url()).await,
+        StoreKind::Postgres.connect(&server.url()).await,
+    ];
     works(&stores[0]).await;
     let said = stores[0].findings();
     assert!(

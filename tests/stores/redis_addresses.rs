@@ -4,8 +4,8 @@ use tollgate_limit::Micros;
 use tollgate_store::audit::Weight;
 
 use crate::faults::drain;
+use crate::kinds::StoreKind;
 use crate::limits::bucket;
-use crate::redis_faults::connect_with;
 use crate::servers::{Redis, available, wait_until};
 
 #[tokio::test]
@@ -16,7 +16,9 @@ async fn a_server_is_reached_by_a_socket_in_the_file_system() {
     let home = tempfile::tempdir().unwrap();
     let socket = home.path().join("redis.sock");
     let _server = Redis::start_with(&["--unixsocket", socket.to_str().unwrap()]);
-    let store = connect_with(&format!("unix:{}", socket.display()), |_| ()).await;
+    let store = StoreKind::Redis
+        .connect_with(&format!("unix:{}", socket.display()), |_| ())
+        .await;
     assert_eq!(
         drain(
             &store,
@@ -59,7 +61,9 @@ async fn each_master_of_a_cluster_is_audited() {
             .iter()
             .all(|node| node.ask("CLUSTER INFO").contains("cluster_state:ok"))
     });
-    let store = connect_with(&format!("redis+cluster://127.0.0.1:{}", fine.port), |_| ()).await;
+    let store = StoreKind::Redis
+        .connect_with(&format!("redis+cluster://127.0.0.1:{}", fine.port), |_| ())
+        .await;
     let findings = store.findings();
     let [only] = findings.as_slice() else {
         panic!("{findings:?}")

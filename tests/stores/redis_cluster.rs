@@ -8,8 +8,8 @@ use tollgate_limit::{Limit, Micros};
 use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, draw};
+use crate::kinds::StoreKind;
 use crate::limits::bucket;
-use crate::redis_faults::connect_with;
 use crate::servers::{Redis, available, eventually, wait_until};
 
 const HOUR: Micros = Micros::from_secs(3600);
@@ -105,11 +105,12 @@ impl Cluster {
             .iter()
             .map(|node| format!("127.0.0.1:{}", node.port))
             .collect();
-        connect_with(&format!("redis+cluster://{}", ports.join(",")), |options| {
-            options.answer_within = Micros::from_secs(2);
-            options.local_refusals = false;
-        })
-        .await
+        StoreKind::Redis
+            .connect_with(&format!("redis+cluster://{}", ports.join(",")), |options| {
+                options.answer_within = Micros::from_secs(2);
+                options.local_refusals = false;
+            })
+            .await
     }
 
     /// The place of the master that has the slot of a key.

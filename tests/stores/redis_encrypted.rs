@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use tollgate_limit::Micros;
-use tollgate_store::clock::Clock;
-use tollgate_store::redis::{Address, RedisOptions};
 use tollgate_store::tls::Tls;
 use tollgate_store::{RemoteStore, Store};
 
 use crate::faults::{PATIENCE, drain, draw};
+use crate::kinds::StoreKind;
 use crate::limits::{bucket, limit, terms};
 use crate::postgres_encrypted::Authority;
 use crate::servers::{Redis, available, eventually, free_port};
@@ -16,16 +15,7 @@ use crate::servers::{Redis, available, eventually, free_port};
 const HOUR: Micros = Micros::from_secs(3600);
 
 fn open(url: &str, tls: &Tls) -> RemoteStore {
-    let options = RedisOptions {
-        address: Address::parse(url).unwrap().with_tls(tls).unwrap(),
-        answer_within: Micros::from_secs(10),
-        key_secret: b"a test's secret".to_vec(),
-        clock: Clock::system(),
-        pinned: None,
-        local_refusals: true,
-        long_quotas: false,
-    };
-    options.start().unwrap()
+    StoreKind::Redis.open_encrypted(url, tls, |_| ())
 }
 
 /// A server that takes TLS on a second port, from callers whom `clients` certifies.

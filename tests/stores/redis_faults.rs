@@ -7,44 +7,17 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tollgate_limit::{Change, Claim, Kind, Limit, Micros, OnFailover, Settlement};
-use tollgate_store::clock::Clock;
-use tollgate_store::redis::{Address, RedisOptions};
-use tollgate_store::{RemoteStore, Store};
+use tollgate_store::{RemoteOptions, Store};
 
 use crate::faults::{
-    ANSWER_WITHIN, PATIENCE, clocks_apart, cutting_proxy, drain, draw, fails_in_time,
+    PATIENCE, clocks_apart, cutting_proxy, drain, draw, fails_in_time,
     grant_no_more_by_clocks_apart, recovers, replies_are_lost, storm,
 };
+use crate::kinds::StoreKind;
 use crate::limits::{bucket, limit, terms};
 use crate::servers::{Process, Redis, ask, available, eventually, free_port, wait_until};
 
 const HOUR: Micros = Micros::from_secs(3600);
-
-async fn connect(url: &str) -> RemoteStore {
-    connect_with(url, |_| ()).await
-}
-
-/// A store whose deadline the test is about; the others must not fail because this machine is busy.
-async fn connect_in_haste(url: &str) -> RemoteStore {
-    let hasty = Micros(u64::try_from(ANSWER_WITHIN.as_micros()).unwrap());
-    connect_with(url, |options| options.answer_within = hasty).await
-}
-
-pub async fn connect_with(url: &str, change: impl FnOnce(&mut RedisOptions)) -> RemoteStore {
-    let mut options = RedisOptions {
-        address: Address::parse(url).unwrap(),
-        answer_within: Micros::from_secs(10),
-        key_secret: b"a test's secret".to_vec(),
-        clock: Clock::system(),
-        pinned: None,
-        local_refusals: true,
-        long_quotas: false,
-    };
-    change(&mut options);
-    let store = options.start().unwrap();
-    assert!(store.ready(PATIENCE).await, "{:?}", store.health());
-    store
-}
 
 #[tokio::test]
 async fn two_gateways_share_one_limit_exactly_under_storm() {
@@ -52,7 +25,10 @@ async fn two_gateways_share_one_limit_exactly_under_storm() {
         return;
     }
     let server = Redis::start();
-    let stores = [connect(&server.url()).await, connect(&server.url()).await];
+    let stores = [
+        StoreKind::Redis.connect(&server.url()).await,
+        StoreKind::Redis.connect(&server.url()).await,
+    ];
     let ten = bucket("ten", 0, 10, Micros::from_secs(1), 10);
     let start = Instant::now();
     let (granted, failed) = storm(&stores, &ten, b"k", 64, Duration::from_secs(3)).await;
@@ -83,8 +59,10 @@ async fn a_refusal_made_here_keeps_its_word() {
     }
     let server = Redis::start();
     let (here, there) = (
-        connect(&server.url()).await,
-        connect_with(&server.url(), |o| o.local_refusals = false).await,
+        StoreKind::Redis.connect(&server.url()).await,
+        StoreKind::Redis
+            .connect_with(&server.url(), |o| o.local_refusals = false)
+            .await,
     );
     let slow = bucket("slow", 0, 10, Micros::from_secs(1), 2);
     assert_eq!(drain(&there, &slow, b"k").await, 2);
@@ -118,7 +96,7 @@ async fn a_killed_server_is_answered_for_in_time_and_found_again() {
         return;
     }
     let mut server = Redis::start();
-    let store = connect_in_haste(&server.url()).await;
+    let store = StoreKind::Redis.connect_in_haste(&server.url()).await;
     let limit = bucket("killed", 0, 1000, HOUR, 1000);
     recovers(&store, &limit).await;
     server.kill();
@@ -135,7 +113,7 @@ async fn a_frozen_server_is_answered_for_in_time_and_found_again() {
         return;
     }
     let server = Redis::start();
-    let store = connect_in_haste(&server.url()).await;
+    let store = StoreKind::Redis.connect_in_haste(&server.url()).await;
     let limit = bucket("frozen", 0, 1000, HOUR, 1000);
     recovers(&store, &limit).await;
     server.process().signal("-STOP");
@@ -154,7 +132,7 @@ async fn redis_restart_with_data_keeps_buckets_and_an_empty_one_follows_on_failo
     draining.on_failover = OnFailover::Drain;
 
     let mut server = Redis::start_with(&["--appendonly", "yes"]);
-    let store = connect(&server.url()).await;
+    let store = StoreKind::Redis.connect(&server.url()).await;
     assert_eq!(drain(&store, &keep, b"k").await, 5);
     server.kill();
     server.run();
@@ -165,7 +143,9 @@ async fn redis_restart_with_data_keeps_buckets_and_an_empty_one_follows_on_failo
     );
 
     let mut server = Redis::start();
-    let store = connect_with(&server.url(), |options| options.local_refusals = false).await;
+    let store = StoreKind::Redis
+        .connect_with(&server.url(), |options| options.local_refusals = false)
+        .await;
     assert_eq!(drain(&store, &keep, b"k").await, 5);
     server.kill();
     server.run();
@@ -188,7 +168,7 @@ async fn when_a_server_was_first_seen_is_remembered_as_long_as_a_gateway_lives()
         return;
     }
     let server = Redis::start();
-    let store = connect(&server.url()).await;
+    let store = StoreKind::Redis.connect(&server.url()).await;
     let listed = server.ask("KEYS tollgate:epoch:*");
     let marker = listed
         .split_whitespace()
@@ -220,7 +200,7 @@ async fn when_a_server_was_first_seen_is_remembered_as_long_as_a_gateway_lives()
         server.ask(&format!("EXISTS {marker}")).trim() == ":1"
     });
     assert_ne!(server.ask(&format!("GET {marker}")), before);
-    let later = connect(&server.url()).await;
+    let later = StoreKind::Redis.connect(&server.url()).await;
     eventually("one opinion of both gateways", PATIENCE, async || {
         !draw(&store, &draining, b"new").await.unwrap()
             && !draw(&later, &draining, b"new").await.unwrap()
@@ -234,7 +214,7 @@ async fn a_flushed_script_cache_and_a_cut_connection_cost_no_request_more_than_o
         return;
     }
     let server = Redis::start();
-    let store = connect(&server.url()).await;
+    let store = StoreKind::Redis.connect(&server.url()).await;
     let limit = bucket("cut", 0, 1000, HOUR, 1000);
     for turn in 0..20_u32 {
         server.ask("SCRIPT FLUSH");
@@ -257,7 +237,9 @@ async fn a_lost_reply_counts_as_charged_and_is_never_sent_twice() {
     let server = Redis::start();
     let cut = Arc::new(AtomicBool::new(false));
     let port = cutting_proxy(server.port, cut.clone());
-    let store = connect(&format!("redis://127.0.0.1:{port}")).await;
+    let store = StoreKind::Redis
+        .connect(&format!("redis://127.0.0.1:{port}"))
+        .await;
     replies_are_lost(&store, &cut).await;
 }
 
@@ -268,7 +250,10 @@ async fn places_in_flight_are_released_kept_by_heartbeats_and_freed_when_their_g
     }
     let server = Redis::start();
     let jobs = limit("jobs", 0, &terms(Kind::InFlight, 3, Micros::ZERO));
-    let (dying, living) = (connect(&server.url()).await, connect(&server.url()).await);
+    let (dying, living) = (
+        StoreKind::Redis.connect(&server.url()).await,
+        StoreKind::Redis.connect(&server.url()).await,
+    );
     assert_eq!(drain(&dying, &jobs, b"k").await, 3);
     dying.settle(&[Settlement::new(&jobs, b"k", Change::Release { units: 1 })]);
     eventually("freed place", PATIENCE, async || {
@@ -307,8 +292,11 @@ async fn gateways_whose_clocks_differ_never_grant_more() {
     for clock in clocks_apart() {
         // The worst there could be: each decides by its own clock.
         let change =
-            |o: &mut RedisOptions| (o.pinned, o.local_refusals) = (Some(clock.clone()), false);
-        stores.push((connect_with(&server.url(), change).await, clock));
+            |o: &mut RemoteOptions| (o.pinned, o.local_refusals) = (Some(clock.clone()), false);
+        stores.push((
+            StoreKind::Redis.connect_with(&server.url(), change).await,
+            clock,
+        ));
     }
     grant_no_more_by_clocks_apart(stores).await;
 }
@@ -339,7 +327,9 @@ async fn a_promoted_replica_is_found_through_sentinel() {
             .ask("INFO replication")
             .contains("master_link_status:up")
     });
-    let store = connect(&format!("redis+sentinel://127.0.0.1:{sentinel_port}/main")).await;
+    let store = StoreKind::Redis
+        .connect(&format!("redis+sentinel://127.0.0.1:{sentinel_port}/main"))
+        .await;
     let keep = bucket("keep", 0, 5, HOUR, 5);
     let mut draining = Limit::clone(&bucket("drain", 1, 5, HOUR, 5));
     draining.on_failover = OnFailover::Drain;
@@ -387,7 +377,9 @@ async fn a_cluster_whose_slots_move_keeps_answering_and_keeps_count() {
             .iter()
             .all(|node| node.ask("CLUSTER INFO").contains("cluster_state:ok"))
     });
-    let store = connect(&format!("redis+cluster://{}", ports.join(","))).await;
+    let store = StoreKind::Redis
+        .connect(&format!("redis+cluster://{}", ports.join(",")))
+        .await;
     let second = bucket("second", 0, 5, HOUR, 5);
     let day = bucket("day", 1, 8, HOUR, 8);
     let keys: Vec<[u8; 4]> = (0..30_u32).map(u32::to_le_bytes).collect();

@@ -6,9 +6,9 @@ use std::time::Instant;
 use tollgate_limit::Micros;
 
 use crate::faults::{PATIENCE, draw, recovers};
+use crate::kinds::StoreKind;
 use crate::limits::bucket;
 use crate::outages::within_one_burst;
-use crate::redis_faults::connect_with;
 use crate::servers::{Process, Redis, ask, available, eventually, free_port, wait_until};
 
 const HOUR: Micros = Micros::from_secs(3600);
@@ -37,13 +37,14 @@ async fn sentinel_all_gone_the_last_master_is_connected_to_again_unless_it_is_a_
     }
     let (master, other) = (Redis::start(), Redis::start());
     let (mut sentinel, port, _directory) = sentinel(&master);
-    let store = connect_with(
-        &format!("redis+sentinel://127.0.0.1:{port}/main"),
-        |options| {
-            options.local_refusals = false;
-        },
-    )
-    .await;
+    let store = StoreKind::Redis
+        .connect_with(
+            &format!("redis+sentinel://127.0.0.1:{port}/main"),
+            |options| {
+                options.local_refusals = false;
+            },
+        )
+        .await;
     let limit = bucket("many", 0, 1 << 30, HOUR, 1 << 30);
     assert!(draw(&store, &limit, b"k").await.unwrap());
     sentinel.kill();

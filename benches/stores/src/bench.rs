@@ -8,6 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tollgate_limit::{
     Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown,
 };
+use tollgate_store::RemoteOptions;
+use tollgate_store::clock::Clock;
 
 /// Callers of the per_user workload.
 pub const USERS: usize = 1000;
@@ -69,6 +71,15 @@ where
         handle.await.expect("a task ends well");
     }
     start.elapsed().as_nanos() as f64 / Tally::read(&tally.decisions).max(1) as f64
+}
+
+/// What all our stores are told.
+pub fn options() -> RemoteOptions {
+    RemoteOptions::new(
+        Micros::from_secs(2),
+        b"a benchmark's secret",
+        Clock::system(),
+    )
 }
 
 /// `amount` a second with this burst, in a shared store.

@@ -8,12 +8,10 @@ use std::time::{Duration, Instant};
 
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
-use tollgate_limit::Micros;
-use tollgate_store::clock::Clock;
-use tollgate_store::mysql::MysqlOptions;
+use tollgate_store::mysql;
 use tollgate_store::tls::Tls;
 
-use crate::bench::{PLENTY, SPAN, Tally, closed_loop, key, leased, limit};
+use crate::bench::{PLENTY, SPAN, Tally, closed_loop, key, leased, limit, options};
 use crate::servers::Maria;
 use crate::sql_ways::flush_takes;
 
@@ -223,18 +221,8 @@ async fn classic(url: &str, size: usize, per_user: bool, tally: &Arc<Tally>) -> 
 }
 
 async fn ours(url: &str, callers: usize, lease: bool, per_user: bool, tally: &Arc<Tally>) -> f64 {
-    let options = MysqlOptions {
-        url: url.to_owned(),
-        answer_within: Micros::from_secs(2),
-        key_secret: b"a benchmark's secret".to_vec(),
-        clock: Clock::system(),
-        pinned: None,
-        local_refusals: true,
-        create: true,
-        tls: Tls::default(),
-        long_quotas: false,
-    };
-    let store = Arc::new(options.start().expect("a thread"));
+    let store = mysql::start(url, &Tls::default(), options());
+    let store = Arc::new(store.expect("a thread"));
     assert!(store.ready(Duration::from_secs(5)).await, "connected");
     let limit = if lease {
         leased(PLENTY, PLENTY)

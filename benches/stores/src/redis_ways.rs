@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Client, RedisResult, Script};
-use tollgate_limit::{Claim, Limit, Micros};
-use tollgate_store::clock::Clock;
-use tollgate_store::redis::{Address, RedisOptions};
+use tollgate_limit::{Claim, Limit};
+use tollgate_store::redis::{self as redis_store, Address};
 use tollgate_store::{RemoteStore, Store};
 
 use crate::bench::{
-    OVER_GRANT, PLENTY, SPAN, Tally, closed_loop, key, leased, limit, now, three, together,
+    OVER_GRANT, PLENTY, SPAN, Tally, closed_loop, key, leased, limit, now, options, three, together,
 };
 use crate::servers::Redis;
 
@@ -366,16 +365,8 @@ async fn tools(
         .get_multiplexed_async_connection()
         .await
         .expect("a connection");
-    let options = RedisOptions {
-        address: Address::parse(url).expect("an address"),
-        answer_within: Micros::from_secs(2),
-        key_secret: b"a benchmark's secret".to_vec(),
-        clock: Clock::system(),
-        pinned: None,
-        local_refusals: true,
-        long_quotas: false,
-    };
-    let store = Arc::new(options.start().expect("a thread"));
+    let address = Address::parse(url).expect("an address");
+    let store = Arc::new(redis_store::start(address, options()).expect("a thread"));
     assert!(store.ready(Duration::from_secs(5)).await, "connected");
     Tools {
         connection: shared,

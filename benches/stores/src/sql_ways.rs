@@ -6,14 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::{Client, NoTls};
-use tollgate_limit::{Claim, Limit, Micros};
-use tollgate_store::clock::Clock;
-use tollgate_store::postgres::{PostgresOptions, schema_sql};
+use tollgate_limit::{Claim, Limit};
+use tollgate_store::postgres::{self, schema_sql};
 use tollgate_store::tls::Tls;
-use tollgate_store::{RemoteStore, Store};
+use tollgate_store::{RemoteOptions, RemoteStore, Store};
 
 use crate::bench::{
-    OVER_GRANT, PLENTY, SPAN, Tally, closed_loop, key, leased, limit, now, together,
+    OVER_GRANT, PLENTY, SPAN, Tally, closed_loop, key, leased, limit, now, options, together,
 };
 use crate::servers::Postgres;
 
@@ -251,19 +250,12 @@ async fn run(url: &str, way: Way, logged: bool, per_user: bool, tally: &Arc<Tall
     .await
 }
 
-fn options(url: &str) -> PostgresOptions {
-    PostgresOptions {
-        url: url.to_owned(),
-        answer_within: Micros::from_secs(2),
-        key_secret: b"a benchmark's secret".to_vec(),
-        clock: Clock::system(),
-        pinned: None,
-        local_refusals: true,
-        create: true,
+fn start(url: &str) -> Arc<RemoteStore> {
+    let options = RemoteOptions {
         synchronous_commit: false,
-        tls: Tls::default(),
-        long_quotas: false,
-    }
+        ..options()
+    };
+    Arc::new(postgres::start(url, &Tls::default(), options).expect("a thread"))
 }
 
 /// As [`crate::redis_ways::over_grant`], ours alone.
@@ -292,7 +284,7 @@ pub fn one_gateway(url: &str) {
         .enable_all()
         .build();
     runtime.expect("a runtime").block_on(async {
-        let store = Arc::new(options(url).start().expect("a thread"));
+        let store = start(url);
         assert!(store.ready(Duration::from_secs(10)).await, "connected");
         let (limit, tally, began) = (limit(10, 10), Arc::new(Tally::default()), now());
         closed_loop(TASKS, OVER_GRANT, &tally, |_, end| {
@@ -315,7 +307,7 @@ pub fn one_gateway(url: &str) {
 }
 
 async fn ours(url: &str, lease: bool, per_user: bool, tally: &Arc<Tally>) -> f64 {
-    let store = Arc::new(options(url).start().expect("a thread"));
+    let store = start(url);
     assert!(store.ready(Duration::from_secs(5)).await, "connected");
     let limit = if lease {
         leased(PLENTY, PLENTY)

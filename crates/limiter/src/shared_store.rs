@@ -12,13 +12,13 @@ use tollgate_limit::{Algorithm, Limit, Micros, Placement};
 use tollgate_store::audit::Weight;
 use tollgate_store::clock::Clock;
 #[cfg(feature = "mysql")]
-use tollgate_store::mysql::{self, MysqlOptions};
+use tollgate_store::mysql;
 #[cfg(feature = "postgres")]
-use tollgate_store::postgres::{self, PostgresOptions};
+use tollgate_store::postgres;
 #[cfg(feature = "redis")]
-use tollgate_store::redis::{Address, RedisOptions};
+use tollgate_store::redis::{self, Address};
 use tollgate_store::tls::Tls;
-use tollgate_store::{Backend, RemoteStore};
+use tollgate_store::{Backend, RemoteOptions, RemoteStore};
 
 /// How long a start waits for the audit; `when_down` handles a store that does not respond by then.
 const AUDIT_WITHIN: Duration = Duration::from_secs(3);
@@ -111,50 +111,23 @@ pub fn open(
 /// Starts the store's thread.
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 fn start(store: &Store, long_quotas: bool, clock: &Clock) -> Result<RemoteStore, String> {
-    let key_secret = store.key_secret.expose().as_bytes().to_vec();
+    let options = RemoteOptions {
+        long_quotas,
+        create: store.create,
+        synchronous_commit: store.synchronous_commit,
+        ..RemoteOptions::new(
+            store.answer_within,
+            store.key_secret.expose(),
+            clock.clone(),
+        )
+    };
     let started = match checked(store)? {
         #[cfg(feature = "redis")]
-        Checked::Redis(address) => RedisOptions {
-            address,
-            answer_within: store.answer_within,
-            key_secret,
-            clock: clock.clone(),
-            pinned: None,
-            local_refusals: true,
-            long_quotas,
-        }
-        .start(),
+        Checked::Redis(address) => redis::start(address, options),
         #[cfg(feature = "postgres")]
-        Checked::Postgres(url, tls) => {
-            let options = PostgresOptions {
-                url,
-                answer_within: store.answer_within,
-                key_secret,
-                clock: clock.clone(),
-                pinned: None,
-                local_refusals: true,
-                create: store.create,
-                synchronous_commit: store.synchronous_commit,
-                tls,
-                long_quotas,
-            };
-            options.start()
-        }
+        Checked::Postgres(url, tls) => postgres::start(&url, &tls, options),
         #[cfg(feature = "mysql")]
-        Checked::Mysql(url, tls) => {
-            let options = MysqlOptions {
-                url,
-                answer_within: store.answer_within,
-                key_secret,
-                clock: clock.clone(),
-                pinned: None,
-                local_refusals: true,
-                create: store.create,
-                tls,
-                long_quotas,
-            };
-            options.start()
-        }
+        Checked::Mysql(url, tls) => mysql::start(&url, &tls, options),
     };
     started.map_err(|error| error.to_string())
 }

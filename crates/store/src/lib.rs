@@ -19,6 +19,7 @@ pub mod lease;
 pub mod local;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+mod options;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
@@ -41,6 +42,7 @@ pub use batch::documents::Document;
 pub use batch::{Counters, Health};
 pub use bucket_hash::HashKey;
 pub use local::LocalStore;
+pub use options::RemoteOptions;
 pub use remote::RemoteStore;
 pub use stand_in::{Owed, StandIn};
 

@@ -15,12 +15,8 @@ use super::wire_form::Names;
 use super::{StandIn, Store, StoreError};
 use tollgate_limit::{Claim, Draw, Limit, Settlement, Standing};
 
-/// Buckets on a server that gateways share. Made by [`RedisOptions::start`], [`PostgresOptions::start`]
-/// or [`MysqlOptions::start`].
-///
-/// [`RedisOptions::start`]: super::redis::RedisOptions::start
-/// [`PostgresOptions::start`]: super::postgres::PostgresOptions::start
-/// [`MysqlOptions::start`]: super::mysql::MysqlOptions::start
+/// Buckets on a server that gateways share. Made by the `start` of the modules `redis`, `postgres` and
+/// `mysql`.
 #[derive(Debug)]
 pub struct RemoteStore {
     servers: Servers,

@@ -1,19 +1,23 @@
-//! What stores in SQL databases share: the integers of a bucket's row, the decision of a batch on
-//! locked rows by the pure core, and the mark of a server's data. The statements themselves, and
-//! how they are sent, belong to each database.
+//! What stores in SQL databases share: the course of a call and of housekeeping, the integers of a
+//! bucket's row, the decision of a batch on locked rows by the pure core, and the mark of a server's
+//! data. The statements themselves, and how they are sent, belong to each database.
 
+pub(crate) mod database;
 pub(crate) mod decide;
-pub(crate) mod elsewhere;
+mod elsewhere;
 pub(crate) mod fields;
 mod leased;
 pub(crate) mod mark;
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::batch::Shared;
+use self::database::{Base, Database};
+use super::batch::{Servers, Shared, lane};
 use super::lease::Leases;
-use crate::clock::Clock;
+use super::options::RemoteOptions;
+use super::remote::RemoteStore;
 use tollgate_limit::Micros;
 
 /// A bucket's row is kept this long after the bucket is full.
@@ -23,15 +27,15 @@ pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// The time an abandoned session has to end cleanly.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(1);
 /// The interval between heartbeats and sweeps.
-pub(crate) const HOUSEKEEPING: Duration = Duration::from_secs(1);
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// How often one call is retried after conflicts before it fails.
-pub(crate) const ATTEMPTS_MAX: u32 = 8;
+const ATTEMPTS_MAX: u32 = 8;
 /// The rows of a swept page: requests wait for at most one page.
 pub(crate) const PAGE: i64 = 500;
 /// Pages swept at a time: so many, and more while it pays, for no longer than this.
-pub(crate) const SWEEPS: usize = 10;
-pub(crate) const SWEEPS_MAX: usize = 40;
-pub(crate) const SWEEP_WITHIN: Micros = Micros(250_000);
+const SWEEPS: usize = 10;
+const SWEEPS_MAX: usize = 40;
+const SWEEP_WITHIN: Micros = Micros(250_000);
 /// The demand from which a bucket is leased. A lease is a transaction, while requests without one
 /// share a call of the function, so for less demand a lease costs more than it saves (measured in
 /// PostgreSQL with 8: throughput for 1000 callers was half of that without leases).
@@ -41,19 +45,22 @@ const LEASED_LEAST: u64 = 24;
 const IDLE_LEAST: Micros = Micros::from_secs(1);
 const IDLE_MOST: Micros = Micros::from_secs(10);
 
-/// The state that requests and the connection of a store in an SQL database share.
-pub(crate) fn shared(
-    clock: &Clock,
-    answer_within: Micros,
-    local_refusals: bool,
-    long_quotas: bool,
-) -> Arc<Shared> {
-    let mut shared = Shared::new(clock.clone(), answer_within, local_refusals);
-    let leases = Leases::new(clock.clone(), false).with_least(LEASED_LEAST);
-    shared.leases = Some(Arc::new(leases));
+/// Starts the thread of a store in an SQL database; `link` makes its link.
+pub(crate) fn start<D: Database + Send>(
+    thread: &str,
+    options: RemoteOptions,
+    link: impl FnOnce(Base) -> Result<D, String>,
+) -> std::io::Result<RemoteStore> {
+    let clock = options.clock.clone();
+    let mut shared = Shared::new(clock.clone(), options.answer_within, options.local_refusals);
+    shared.leases = Some(Arc::new(Leases::new(clock, false).with_least(LEASED_LEAST)));
+    shared.mind_long_quotas(options.long_quotas);
     let shared = Arc::new(shared);
-    shared.mind_long_quotas(long_quotas);
-    shared
+    let key_secret = options.key_secret.clone();
+    let link = link(Base::new(options, shared.clone())).map_err(std::io::Error::other)?;
+    RemoteStore::start(thread, &key_secret, Servers::one(shared.clone()), || {
+        lane(shared, Rc::new(link))
+    })
 }
 
 /// How long a transaction may be idle.
@@ -62,7 +69,7 @@ pub(crate) fn idle_within(answer_within: Micros) -> Micros {
 }
 
 /// The pause before retry number `attempt` of a call that conflicted with another one.
-pub(crate) fn pause_before(attempt: u32) -> Duration {
+fn pause_before(attempt: u32) -> Duration {
     Duration::from_micros(fastrand::u64(200..1_000 << attempt.min(4)))
 }
 

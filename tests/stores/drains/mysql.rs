@@ -5,14 +5,15 @@ use tollgate_store::clock::Clock;
 
 use super::{clock, limits, lost_under_load, no_bucket_is_refilled};
 use crate::faults::draw;
-use crate::mysql_faults::{QUICK, connect, connect_with};
+use crate::kinds::{QUICK, StoreKind};
 use crate::servers::{Maria, wait_until};
 
 async fn pinned(url: &str, clock: &Clock) -> RemoteStore {
-    connect_with(url, |o| {
-        (o.pinned, o.local_refusals) = (Some(clock.clone()), false);
-    })
-    .await
+    StoreKind::Mysql
+        .connect_with(url, |o| {
+            (o.pinned, o.local_refusals) = (Some(clock.clone()), false);
+        })
+        .await
 }
 
 /// A row for each limit, which a replica or a dump has too.
@@ -157,6 +158,9 @@ async fn mysql_emptied_under_load_refills_no_bucket() {
         return;
     }
     let server = Maria::start_with(&[QUICK]);
-    let stores = [connect(&server.url()).await, connect(&server.url()).await];
+    let stores = [
+        StoreKind::Mysql.connect(&server.url()).await,
+        StoreKind::Mysql.connect(&server.url()).await,
+    ];
     lost_under_load(stores, || drop(server.sql("TRUNCATE tollgate_buckets"))).await;
 }

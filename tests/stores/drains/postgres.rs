@@ -7,14 +7,15 @@ use tollgate_store::clock::Clock;
 
 use super::{clock, limits, lost_under_load, no_bucket_is_refilled};
 use crate::faults::draw;
-use crate::postgres_faults::{connect, connect_with};
+use crate::kinds::StoreKind;
 use crate::servers::{Pooler, Postgres, wait_until};
 
 async fn pinned(url: &str, clock: &Clock) -> RemoteStore {
-    connect_with(url, |o| {
-        (o.pinned, o.local_refusals) = (Some(clock.clone()), false)
-    })
-    .await
+    StoreKind::Postgres
+        .connect_with(url, |o| {
+            (o.pinned, o.local_refusals) = (Some(clock.clone()), false)
+        })
+        .await
 }
 
 /// A row for each limit, which a standby or a dump has too.
@@ -178,7 +179,10 @@ async fn postgres_emptied_under_load_refills_no_bucket() {
         return;
     }
     let server = Postgres::start_with(&["fsync=off"]);
-    let stores = [connect(&server.url()).await, connect(&server.url()).await];
+    let stores = [
+        StoreKind::Postgres.connect(&server.url()).await,
+        StoreKind::Postgres.connect(&server.url()).await,
+    ];
     lost_under_load(stores, || {
         drop(server.psql("postgres", "TRUNCATE tollgate_buckets"))
     })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::{clock, lost_under_load, no_bucket_is_refilled};
-use crate::redis_faults::connect_with;
+use crate::kinds::StoreKind;
 use crate::servers::{Redis, ask, available, wait_until};
 
 /// Every new connection to it leads to the port of that moment.
@@ -41,10 +41,11 @@ async fn redis_emptied_under_drain_refills_no_bucket() {
     let server = Redis::start();
     for emptied in ["FLUSHALL", "FLUSHDB", "FLUSHALL ASYNC"] {
         let clock = clock();
-        let store = connect_with(&server.url(), |o| {
-            (o.pinned, o.local_refusals) = (Some(clock.clone()), false)
-        })
-        .await;
+        let store = StoreKind::Redis
+            .connect_with(&server.url(), |o| {
+                (o.pinned, o.local_refusals) = (Some(clock.clone()), false)
+            })
+            .await;
         no_bucket_is_refilled(&store, &clock, emptied, async || {
             server.ask(emptied);
         })
@@ -61,8 +62,8 @@ async fn redis_emptied_under_load_refills_no_bucket() {
     }
     let server = Redis::start();
     let stores = [
-        connect_with(&server.url(), |_| ()).await,
-        connect_with(&server.url(), |_| ()).await,
+        StoreKind::Redis.connect_with(&server.url(), |_| ()).await,
+        StoreKind::Redis.connect_with(&server.url(), |_| ()).await,
     ];
     lost_under_load(stores, || drop(server.ask("FLUSHALL"))).await;
 }
@@ -77,10 +78,11 @@ async fn redis_replica_behind_is_promoted_and_refills_no_bucket() {
     let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
     let port = Arc::new(AtomicU16::new(primary.port));
     let url = format!("redis://127.0.0.1:{}", leading_to(&port));
-    let store = connect_with(&url, |o| {
-        (o.pinned, o.local_refusals) = (Some(clock.clone()), false)
-    })
-    .await;
+    let store = StoreKind::Redis
+        .connect_with(&url, |o| {
+            (o.pinned, o.local_refusals) = (Some(clock.clone()), false)
+        })
+        .await;
     clock.advance(super::HOUR);
     for limit in super::limits() {
         let _ = super::draw(&store, &limit, b"used").await;
@@ -104,10 +106,11 @@ async fn redis_restarted_from_an_old_file_refills_no_bucket() {
         return;
     }
     let (mut server, clock) = (Redis::start_with(&["--dbfilename", "dump.rdb"]), clock());
-    let store = connect_with(&server.url(), |o| {
-        (o.pinned, o.local_refusals) = (Some(clock.clone()), false)
-    })
-    .await;
+    let store = StoreKind::Redis
+        .connect_with(&server.url(), |o| {
+            (o.pinned, o.local_refusals) = (Some(clock.clone()), false)
+        })
+        .await;
     for limit in super::limits() {
         let _ = super::draw(&store, &limit, b"used").await;
     }

@@ -11,7 +11,7 @@ use tollgate_store::clock::Clock;
 use super::scripts::Scripts;
 use super::{SECOND, START, leased};
 use crate::faults::draw;
-use crate::kinds::{Options, StoreKind};
+use crate::kinds::StoreKind;
 use crate::limits::bucket;
 use crate::servers::{Redis, available};
 
@@ -163,7 +163,7 @@ async fn grant_no_more_than_the_largest(kind: StoreKind) {
         let clock = Clock::manual(Timestamp::from_micros(START));
         let mut stores = Vec::new();
         for _ in 0..3 {
-            let same = |options: &mut Options| {
+            let same = |options: &mut tollgate_store::RemoteOptions| {
                 (options.clock, options.pinned) = (clock.clone(), Some(clock.clone()));
             };
             stores.push(server.connect_with(same).await);

@@ -68,7 +68,7 @@ impl MysqlLink {
         session: &Session,
         batch: &Batch,
     ) -> Result<Drawn, Fault> {
-        let elsewhere = |(name, _): &(_, _)| self.is_elsewhere(name);
+        let elsewhere = |(name, _): &(_, _)| self.base.is_elsewhere(name);
         if batch.buckets.iter().any(elsewhere) {
             return Ok(Drawn::Left);
         }
@@ -113,7 +113,10 @@ impl MysqlLink {
         wanted: &[Wanted],
         several: Option<&Several>,
     ) -> String {
-        let pinned = self.pinned().map_or("NULL".into(), |at| at.to_string());
+        let pinned = self
+            .base
+            .pinned()
+            .map_or("NULL".into(), |at| at.to_string());
         let mark = session.print.get();
         let hash = |bucket: usize| batch.buckets[bucket].0.hash;
         if let ([bucket], None) = (order, several) {

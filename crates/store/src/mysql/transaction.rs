@@ -79,27 +79,10 @@ impl MysqlLink {
                 .filter(|mark| !mark.is_ahead(now))
                 .ok_or(Fault::Unmarked)?,
         };
-        if rows.len() != order.len() {
-            return Err(Fault::Conflict(
-                "a bucket's row was swept before it was locked".into(),
-            ));
-        }
-        let mut stored: Vec<Stored> = vec![Ok(None); order.len()];
-        for (row, &bucket) in rows.iter().zip(&order) {
-            stored[bucket] = numbers(row);
-        }
-        let decided = self.decider.decide(batch, stored, mark, now);
-        let at = self.clock_now();
-        for ((name, _), elsewhere) in batch.buckets.iter().zip(decided.elsewhere) {
-            self.elsewhere.remember(name, elsewhere, at);
-        }
-        if scarce {
-            for ((name, _), users) in batch.buckets.iter().zip(batch.users()) {
-                if users > 1 {
-                    self.elsewhere.remember(name, true, at);
-                }
-            }
-        }
+        let decided = self
+            .base
+            .decide(batch, &order, rows.iter().map(numbers), mark, now, scarce)
+            .map_err(Fault::Conflict)?;
         if decided.written.is_empty() {
             // Nothing to store, and rows that were only made to be locked go again. No request waits
             // for it.

@@ -8,8 +8,6 @@ mod transaction;
 use std::cell::{Cell, OnceCell};
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{RwLock, oneshot};
 use tokio_postgres::config::SslMode;
@@ -19,30 +17,19 @@ use tokio_postgres::{Client, Config, Row};
 use self::fault::{Fault, obstacle, words};
 use self::transaction::{OpenTransaction, join};
 use super::audit::{Facts, VERSION};
-use super::mark;
-use super::several::{self};
-use super::{AddressError, PostgresOptions};
-use crate::batch::{
-    Answer, Batch, Link, NewDocument, Obstacle, Shared, ToldDocument, Trouble, Wanted, Wants,
-};
-use crate::simple::is_simple;
-use crate::sql::decide::Decider;
-use crate::sql::elsewhere::Elsewhere;
+use super::several;
+use super::{AddressError, mark};
+use crate::audit::Finding;
+use crate::batch::{Answer, Batch, NewDocument, Obstacle, ToldDocument, Trouble, Wants};
+use crate::sql::database::{Base, Database, Swept};
 use crate::sql::mark::Mark;
-use crate::sql::{
-    ATTEMPTS_MAX, CONNECT_WITHIN, FAREWELL, HOUSEKEEPING, PAGE, SWEEP_WITHIN, SWEEPS, SWEEPS_MAX,
-    idle_within, pause_before,
-};
-use crate::tls::Connector;
-use crate::wire_form::signed;
+use crate::sql::{CONNECT_WITHIN, FAREWELL, PAGE, idle_within};
+use crate::tls::{Connector, Tls};
 
 pub(super) struct PostgresLink {
     config: Config,
     tls: Connector,
-    options: PostgresOptions,
-    shared: Arc<Shared>,
-    decider: Decider,
-    elsewhere: Elsewhere,
+    base: Base,
 }
 
 /// A session, and the server it leads to.
@@ -63,19 +50,6 @@ pub(super) struct Session {
     has_document: bool,
     /// The statement that must precede our own, if the session's defaults are not the ones we need.
     begin: Option<String>,
-}
-
-impl Session {
-    /// The trouble of a failed statement. Its text includes why the session ended, which the error of
-    /// the statement often does not say.
-    fn trouble(&self, fault: Fault) -> Trouble {
-        let trouble = fault.into_trouble(&self.client);
-        match (trouble, self.ended.get()) {
-            (Trouble::Lost(words), Some(why)) => Trouble::Lost(format!("{words}: {why}")),
-            (Trouble::Unfit(words), Some(why)) => Trouble::Unfit(format!("{words}: {why}")),
-            (trouble, _) => trouble,
-        }
-    }
 }
 
 /// Reads an address.
@@ -102,119 +76,38 @@ pub(super) fn address(url: &str) -> Result<Config, AddressError> {
 }
 
 impl PostgresLink {
-    pub(super) fn new(options: PostgresOptions, shared: Arc<Shared>) -> Result<Self, String> {
-        let mut config = address(&options.url).map_err(|error| error.to_string())?;
-        if options.tls.is_said() {
+    pub(super) fn new(url: &str, tls: &Tls, base: Base) -> Result<Self, String> {
+        let mut config = address(url).map_err(|error| error.to_string())?;
+        if tls.is_said() {
             config.ssl_mode(SslMode::Require);
         }
-        let tls = options.tls.connector()?;
-        let decider = Decider::new(options.pinned.is_some());
         Ok(Self {
             config,
-            tls,
-            options,
-            shared,
-            decider,
-            elsewhere: Elsewhere::default(),
+            tls: tls.connector()?,
+            base,
         })
     }
 
-    async fn session(&self) -> Result<Session, Obstacle> {
-        let told = |error: tokio_postgres::Error| obstacle(&error);
-        let (client, connection) = self.config.connect(self.tls.clone()).await.map_err(told)?;
-        let (alive, gone) = oneshot::channel::<()>();
-        let ended = Rc::new(OnceCell::new());
-        let tell = ended.clone();
-        tokio::task::spawn_local(async move {
-            let mut connection = pin!(connection);
-            tokio::select! {
-                // Stored before the connection is dropped, which is when the users of the client
-                // see that it has ended.
-                outcome = &mut connection => if let Err(error) = outcome {
-                    let _ = tell.set(words(&error));
-                },
-                // It waits for the server to close the connection; a dead server never does.
-                _ = gone => drop(tokio::time::timeout(FAREWELL, connection).await),
-            }
-        });
-        let client = Rc::new(client);
-        let mut facts = Facts::ask(&client).await.map_err(told)?;
-        if self.options.create && !facts.complete() && !facts.standby {
-            // In a writing transaction, whatever the defaults. If this fails the connection is
-            // given up, and the transaction with it.
-            let schema = super::schema_sql();
-            let create =
-                format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {schema}; COMMIT");
-            let created = client.batch_execute(&create).await;
-            let why = |error| {
-                Obstacle::lasting(format!(
-                    "the table and functions cannot be made: {}",
-                    words(&error)
-                ))
-            };
-            created.map_err(why)?;
-            facts = Facts::ask(&client).await.map_err(told)?;
-        }
-        let has_document = if facts.standby {
-            false
-        } else {
-            document::is_there(&client, self.options.create)
-                .await
-                .map_err(told)?
-        };
-        self.audited(&facts);
-        if let Some(obstacle) = facts.obstacle() {
-            return Err(Obstacle {
-                words: obstacle,
-                lasting: !facts.standby,
-            });
-        }
-        let synchronous = self.options.synchronous_commit;
-        // An unlogged table does not wait for the disk.
-        let plain = facts.isolation == "read committed"
-            && !facts.read_only
-            && (synchronous || !facts.logged());
-        Ok(Session {
-            client,
-            ended,
-            _alive: alive,
-            turn: RwLock::new(()),
-            print: Cell::new(0),
-            swept: Cell::default(),
-            has_document,
-            begin: (!plain).then(|| self.begin()),
-        })
-    }
-
-    fn audited(&self, facts: &Facts) {
-        let (ours, synchronous) = (
-            self.options.clock.now().as_micros(),
-            self.options.synchronous_commit,
-        );
-        self.shared
-            .audited(facts.audit(ours, synchronous, self.shared.has_long_quotas()));
+    fn findings(&self, facts: &Facts) -> Vec<Finding> {
+        let options = &self.base.options;
+        let ours = options.clock.now().as_micros();
+        let long_quotas = self.base.shared.has_long_quotas();
+        facts.audit(ours, options.synchronous_commit, long_quotas)
     }
 
     /// Opens a transaction with the settings we need, whatever the database's defaults. A gateway
     /// that stops midway holds its locks for at most [`idle_within`].
     fn begin(&self) -> String {
-        let commit = if self.options.synchronous_commit {
+        let commit = if self.base.options.synchronous_commit {
             "on"
         } else {
             "off"
         };
-        let idle = idle_within(self.options.answer_within).0 / 1000;
+        let idle = idle_within(self.base.options.answer_within).0 / 1000;
         format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = {commit};
              SET LOCAL idle_in_transaction_session_timeout = '{idle}ms'"
         )
-    }
-
-    fn pinned(&self) -> Option<i64> {
-        self.options
-            .pinned
-            .as_ref()
-            .map(|clock| signed(clock.now().as_micros()))
     }
 
     /// One statement that returns a row, in a transaction of its own if the session's defaults are
@@ -255,8 +148,121 @@ impl PostgresLink {
         let _turn = session.turn.read().await;
         self.one(session, statement, parameters).await
     }
+}
 
-    /// Maintains the mark of the server's data, so that a limit that needs it finds it.
+impl Database for PostgresLink {
+    type Session = Session;
+    type Fault = Fault;
+
+    fn base(&self) -> &Base {
+        &self.base
+    }
+
+    async fn session(&self) -> Result<Session, Obstacle> {
+        let told = |error: tokio_postgres::Error| obstacle(&error);
+        let (client, connection) = self.config.connect(self.tls.clone()).await.map_err(told)?;
+        let (alive, gone) = oneshot::channel::<()>();
+        let ended = Rc::new(OnceCell::new());
+        let tell = ended.clone();
+        tokio::task::spawn_local(async move {
+            let mut connection = pin!(connection);
+            tokio::select! {
+                // Stored before the connection is dropped, which is when the users of the client
+                // see that it has ended.
+                outcome = &mut connection => if let Err(error) = outcome {
+                    let _ = tell.set(words(&error));
+                },
+                // It waits for the server to close the connection; a dead server never does.
+                _ = gone => drop(tokio::time::timeout(FAREWELL, connection).await),
+            }
+        });
+        let client = Rc::new(client);
+        let mut facts = Facts::ask(&client).await.map_err(told)?;
+        if self.base.options.create && !facts.complete() && !facts.standby {
+            // In a writing transaction, whatever the defaults. If this fails the connection is
+            // given up, and the transaction with it.
+            let schema = super::schema_sql();
+            let create =
+                format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {schema}; COMMIT");
+            let created = client.batch_execute(&create).await;
+            let why = |error| {
+                Obstacle::lasting(format!(
+                    "the table and functions cannot be made: {}",
+                    words(&error)
+                ))
+            };
+            created.map_err(why)?;
+            facts = Facts::ask(&client).await.map_err(told)?;
+        }
+        let has_document = if facts.standby {
+            false
+        } else {
+            document::is_there(&client, self.base.options.create)
+                .await
+                .map_err(told)?
+        };
+        self.base.shared.audited(self.findings(&facts));
+        if let Some(obstacle) = facts.obstacle() {
+            return Err(Obstacle {
+                words: obstacle,
+                lasting: !facts.standby,
+            });
+        }
+        let synchronous = self.base.options.synchronous_commit;
+        // An unlogged table does not wait for the disk.
+        let plain = facts.isolation == "read committed"
+            && !facts.read_only
+            && (synchronous || !facts.logged());
+        Ok(Session {
+            client,
+            ended,
+            _alive: alive,
+            turn: RwLock::new(()),
+            print: Cell::new(0),
+            swept: Cell::default(),
+            has_document,
+            begin: (!plain).then(|| self.begin()),
+        })
+    }
+
+    async fn decide(&self, session: &Session, batch: &Batch) -> Result<Answer, Fault> {
+        let there = {
+            let _turn = session.turn.read().await;
+            if session.client.is_closed() {
+                // Nothing was sent.
+                return Err(Fault::Undone("the session has ended".into()));
+            }
+            self.decided_there(session, batch).await?
+        };
+        if let Some(answer) = there {
+            return Ok(answer);
+        }
+        let _turn = session.turn.write().await;
+        self.transaction(session, batch).await
+    }
+
+    fn carries(wants: &Wants) -> bool {
+        several::carries_wants(wants)
+    }
+
+    async fn beat(&self, session: &Session) -> Result<i64, Fault> {
+        let beat = "WITH beat AS (
+                        INSERT INTO tollgate_gateways VALUES ($1, clock_timestamp())
+                        ON CONFLICT (id) DO UPDATE SET seen = excluded.seen
+                    ), gone AS (
+                        DELETE FROM tollgate_gateways
+                        WHERE seen < clock_timestamp() - interval '1 minute' AND id > 0
+                    )
+                    SELECT count(*) + 1, tollgate_version() FROM tollgate_gateways
+                    WHERE id <> $1 AND seen > clock_timestamp() - interval '10 seconds' AND id > 0";
+        let id = &self.base.decider.id;
+        let row = self.chore(session, beat, &[(id, Type::INT8)]).await?;
+        if row.try_get::<_, i64>(1)? != VERSION {
+            return Err(Fault::Replaced);
+        }
+        Ok(row.try_get(0)?)
+    }
+
     async fn keep_mark(&self, session: &Session) -> Result<(), Fault> {
         let read = {
             let _turn = session.turn.read().await;
@@ -268,7 +274,7 @@ impl PostgresLink {
         let mark = match read.first() {
             Some(row) => mark::of(row)?,
             None => {
-                let (print, pinned) = (Mark::new_print(), self.pinned());
+                let (print, pinned) = (Mark::new_print(), self.base.pinned());
                 mark::of(
                     &self
                         .chore(session, mark::MAKE, &mark::parameters(&print, &pinned))
@@ -279,161 +285,50 @@ impl PostgresLink {
         session.print.set(mark.print);
         Ok(())
     }
-}
 
-impl Link for PostgresLink {
-    type Connection = Session;
-
-    async fn connect(&self) -> Result<Session, Obstacle> {
-        let attempt = async {
-            let session = self.session().await?;
-            self.housekeep(&session)
-                .await
-                .map_err(|trouble| Obstacle::from(trouble.into_words()))?;
-            Ok(session)
-        };
-        tokio::time::timeout(CONNECT_WITHIN, attempt)
-            .await
-            .unwrap_or_else(|_| Err(Obstacle::from(String::from("no connection in time"))))
+    async fn audit(&self, session: &Session) -> Result<Vec<Finding>, Fault> {
+        let _turn = session.turn.write().await;
+        Ok(self.findings(&Facts::ask(&session.client).await?))
     }
 
-    async fn call(&self, session: &Session, batch: &Batch) -> Result<Answer, Trouble> {
-        let mut attempts = 0;
-        loop {
-            let there = {
-                let _turn = session.turn.read().await;
-                if session.client.is_closed() {
-                    // Nothing was sent.
-                    let closed = Fault::Undone("the session has ended".into());
-                    return Err(session.trouble(closed));
-                }
-                self.decided_there(session, batch).await
-            };
-            let outcome = match there {
-                Ok(None) => {
-                    let _turn = session.turn.write().await;
-                    self.transaction(session, batch).await
-                }
-                Ok(Some(answer)) => Ok(answer),
-                Err(fault) => Err(fault),
-            };
-            match outcome {
-                Ok(answer) => return Ok(answer),
-                // Rolled back by the server: nothing was charged, so a retry charges once.
-                Err(Fault::Conflict(_)) if attempts < ATTEMPTS_MAX => {
-                    attempts += 1;
-                    tokio::time::sleep(pause_before(attempts)).await;
-                }
-                Err(fault) => return Err(session.trouble(fault)),
-            }
+    async fn sweep_page(&self, session: &Session) -> Result<Swept, Fault> {
+        let from = session.swept.take();
+        let sweep = include_str!("sweep.sql");
+        let row = self
+            .chore(session, sweep, &[(&from.as_slice(), Type::BYTEA)])
+            .await?;
+        let (rows, gone) = (row.try_get(1)?, row.try_get(2)?);
+        if rows == PAGE {
+            let last: Option<Vec<u8>> = row.try_get(0)?;
+            session.swept.set(last.unwrap_or_default());
         }
+        Ok(Swept { rows, gone })
     }
 
-    fn lane_of(&self, wants: &Wants) -> u32 {
-        let leased = |wanted: &Wanted| {
-            wanted.shape.lease().is_some()
-                && self
-                    .shared
-                    .leases
-                    .as_ref()
-                    .is_some_and(|leases| leases.holds(wanted))
-        };
-        if wants.is_empty()
-            || wants
-                .iter()
-                .any(|wanted| leased(wanted) || self.is_elsewhere(&wanted.name))
-        {
-            // Messages about leases, and requests on buckets with leases: the functions leave these
-            // to the transaction.
-            2
-        } else if is_simple(wants) {
-            0
-        } else if several::carries_wants(wants) {
-            1
-        } else {
-            2
-        }
-    }
-
-    fn has_document(&self, session: &Session) -> bool {
+    fn keeps_document(session: &Session) -> bool {
         session.has_document
     }
 
-    async fn document(
+    async fn exchange_document(
         &self,
         session: &Session,
         known: u64,
         new: Option<&NewDocument>,
-    ) -> Result<ToldDocument, Trouble> {
-        self.read_document(session, known, new)
-            .await
-            .map_err(|fault| session.trouble(fault))
+    ) -> Result<ToldDocument, Fault> {
+        self.read_document(session, known, new).await
     }
 
-    fn sends_again(&self) -> bool {
-        true
+    fn is_conflict(fault: &Fault) -> bool {
+        matches!(fault, Fault::Conflict(_))
     }
 
-    async fn housekeep(&self, session: &Session) -> Result<(), Trouble> {
-        let housekeeping = async {
-            let beat = "WITH beat AS (
-                            INSERT INTO tollgate_gateways VALUES ($1, clock_timestamp())
-                            ON CONFLICT (id) DO UPDATE SET seen = excluded.seen
-                        ), gone AS (
-                            DELETE FROM tollgate_gateways
-                            WHERE seen < clock_timestamp() - interval '1 minute' AND id > 0
-                        )
-                        SELECT count(*) + 1, tollgate_version() FROM tollgate_gateways
-                        WHERE id <> $1 AND seen > clock_timestamp() - interval '10 seconds' AND id > 0";
-            let row = self
-                .chore(session, beat, &[(&self.decider.id, Type::INT8)])
-                .await?;
-            if row.try_get::<_, i64>(1)? != VERSION {
-                return Err(Fault::Replaced);
-            }
-            let replicas: i64 = row.try_get(0)?;
-            self.shared
-                .shared_by(u32::try_from(replicas).unwrap_or(u32::MAX));
-            self.keep_mark(session).await?;
-            if self.shared.is_audit_due() {
-                let _turn = session.turn.write().await;
-                self.audited(&Facts::ask(&session.client).await?);
-            }
-            if self.options.pinned.is_some() {
-                // The server's clock cannot be compared with rows dated by another clock.
-                return Ok(());
-            }
-            let enough = self.options.clock.now().after(SWEEP_WITHIN);
-            for turn in 1..=SWEEPS_MAX {
-                let from = session.swept.take();
-                let sweep = include_str!("sweep.sql");
-                let row = self
-                    .chore(session, sweep, &[(&from.as_slice(), Type::BYTEA)])
-                    .await?;
-                let (page, gone): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
-                if page < PAGE {
-                    // The end of the table.
-                    break;
-                }
-                session
-                    .swept
-                    .set(row.try_get::<_, Option<Vec<u8>>>(0)?.unwrap_or_default());
-                // A flood of one-time callers leaves many full pages: continue while pages yield
-                // rows.
-                if (turn >= SWEEPS && gone < PAGE / 2) || self.options.clock.now() >= enough {
-                    break;
-                }
-            }
-            Ok::<_, Fault>(())
-        };
-        match housekeeping.await {
-            // Another gateway swept there; the next sweep follows.
-            Ok(()) | Err(Fault::Conflict(_)) => Ok(()),
-            Err(fault) => Err(session.trouble(fault)),
+    /// Its text includes why the session ended, which the error of the statement often does not say.
+    fn trouble(session: &Session, fault: Fault, _charges: bool) -> Trouble {
+        let trouble = fault.into_trouble(&session.client);
+        match (trouble, session.ended.get()) {
+            (Trouble::Lost(words), Some(why)) => Trouble::Lost(format!("{words}: {why}")),
+            (Trouble::Unfit(words), Some(why)) => Trouble::Unfit(format!("{words}: {why}")),
+            (trouble, _) => trouble,
         }
-    }
-
-    fn housekeep_every(&self) -> Duration {
-        HOUSEKEEPING
     }
 }

@@ -79,7 +79,7 @@ impl PostgresLink {
             let row = self.chore(session, WRITE, &parameters).await?;
             written = row.try_get::<_, i64>(0)? == 1;
         }
-        let (pinned, known) = (self.pinned(), signed(known));
+        let (pinned, known) = (self.base.pinned(), signed(known));
         let parameters: [(&(dyn ToSql + Sync), Type); 2] =
             [(&pinned, Type::INT8), (&known, Type::INT8)];
         let row = self.chore(session, READ, &parameters).await?;

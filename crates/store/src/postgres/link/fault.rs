@@ -7,7 +7,7 @@ use crate::batch::{Obstacle, Trouble};
 
 /// Why a statement failed.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(in crate::postgres) enum Fault {
     /// It conflicted with another one, and the server rolled it back.
     Conflict(String),
     Failed(tokio_postgres::Error),

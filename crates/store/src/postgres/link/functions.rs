@@ -8,10 +8,10 @@ use crate::batch::{Answer, Batch};
 use crate::postgres::columns::{Columns, DRAW};
 use crate::postgres::several::{DRAW_SEVERAL, Several};
 use crate::simple::{Simple, all_simple};
-use crate::wire_form::Name;
 
 /// The error that the functions raise for a bucket that the transaction must decide.
 const ELSEWHERE: &str = "TG001";
+
 impl PostgresLink {
     /// Calls a function that decides the whole batch; `None`: it leaves the batch to the
     /// transaction.
@@ -28,25 +28,17 @@ impl PostgresLink {
         }
     }
 
-    /// Whether the functions are known to leave a bucket to the transaction.
-    pub(super) fn is_elsewhere(&self, name: &Name) -> bool {
-        self.elsewhere.has(name, self.options.clock.now())
-    }
-
     /// Calls the functions first, if they support the batch.
     pub(super) async fn decided_there(
         &self,
         session: &Session,
         batch: &Batch,
     ) -> Result<Option<Answer>, Fault> {
-        if batch
-            .buckets
-            .iter()
-            .any(|(name, _)| self.is_elsewhere(name))
-        {
+        let elsewhere = |(name, _): &(_, _)| self.base.is_elsewhere(name);
+        if batch.buckets.iter().any(elsewhere) {
             return Ok(None);
         }
-        let (fingerprint, pinned) = (&session.print.get(), self.pinned());
+        let (fingerprint, pinned) = (&session.print.get(), self.base.pinned());
         if let Some(columns) =
             all_simple(batch, Simple::even_leased).and_then(|wanted| Columns::of(batch, &wanted))
         {
@@ -61,12 +53,8 @@ impl PostgresLink {
                 .map(Some)
                 .ok_or(Fault::Corrupt("not an answer of tollgate_draw"));
         }
-        let about = self
-            .options
-            .pinned
-            .as_ref()
-            .unwrap_or(&self.options.clock)
-            .now();
+        let options = &self.base.options;
+        let about = options.pinned.as_ref().unwrap_or(&options.clock).now();
         let Some(several) = Several::of(batch, about) else {
             return Ok(None);
         };

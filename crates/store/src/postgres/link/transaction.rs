@@ -13,7 +13,7 @@ use super::{PostgresLink, Session};
 use crate::batch::{Answer, Batch};
 use crate::postgres::mark;
 use crate::sql::ROW_MARGIN;
-use crate::sql::decide::{Stored, key_order};
+use crate::sql::decide::key_order;
 use crate::sql::mark::Mark;
 use crate::wire_form::signed;
 use tollgate_limit::Timestamp;
@@ -53,7 +53,7 @@ impl PostgresLink {
             .iter()
             .map(|&bucket| keys[bucket].as_slice())
             .collect();
-        let (begin, pinned) = (self.begin(), self.pinned());
+        let (begin, pinned) = (self.begin(), self.base.pinned());
         let insert = "INSERT INTO tollgate_buckets (key, expires) SELECT key, 0 FROM unnest($1::bytea[]) AS want (key)
                       ORDER BY key ON CONFLICT (key) DO NOTHING";
         let lock = "SELECT key, CASE
@@ -85,21 +85,12 @@ impl PostgresLink {
         let (rows, clock) = (rows?, now?);
         let now = moment(clock.try_get(0)?)?;
         let mark = self.mark_at(session, marked?, now).await?;
-        if rows.len() != order.len() {
-            return Err(Fault::Conflict(
-                "a bucket's row was swept before it was locked".into(),
-            ));
-        }
-        let mut stored: Vec<Stored> = vec![Ok(None); order.len()];
-        for (row, &bucket) in rows.iter().zip(&order) {
-            // A number that is missing from it.
-            stored[bucket] = row.try_get(1).map_err(|_| "a bucket's row lacks a number");
-        }
-        let decided = self.decider.decide(batch, stored, mark, now);
-        let at = self.options.clock.now();
-        for ((name, _), elsewhere) in batch.buckets.iter().zip(decided.elsewhere) {
-            self.elsewhere.remember(name, elsewhere, at);
-        }
+        // (A number may be missing from a row.)
+        let numbers = |row: &Row| row.try_get(1).map_err(|_| "a bucket's row lacks a number");
+        let decided = self
+            .base
+            .decide(batch, &order, rows.iter().map(numbers), mark, now, false)
+            .map_err(Fault::Conflict)?;
         let mut columns: (Vec<&[u8]>, Vec<Option<String>>, Vec<i64>) = Default::default();
         for (bucket, row) in decided.written {
             columns.0.push(&keys[bucket]);

@@ -1,0 +1,252 @@
+//! What a link to any SQL database does alike: connecting, retries after conflicts, heartbeats, sweeps.
+//! The statements, and how they are sent, belong to each database.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::decide::{Decided, Decider, Stored};
+use super::elsewhere::Elsewhere;
+use super::mark::Mark;
+use super::{
+    ATTEMPTS_MAX, CONNECT_WITHIN, HOUSEKEEPING, PAGE, SWEEP_WITHIN, SWEEPS, SWEEPS_MAX,
+    pause_before,
+};
+use crate::audit::Finding;
+use crate::batch::{
+    Answer, Batch, Link, NewDocument, Obstacle, Shared, ToldDocument, Trouble, Wanted, Wants,
+};
+use crate::options::RemoteOptions;
+use crate::simple::is_simple;
+use crate::wire_form::{Name, signed};
+use tollgate_limit::Timestamp;
+
+/// What a link to an SQL database has, whatever its kind.
+pub(crate) struct Base {
+    pub(crate) options: RemoteOptions,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) decider: Decider,
+    elsewhere: Elsewhere,
+}
+
+impl Base {
+    pub(super) fn new(options: RemoteOptions, shared: Arc<Shared>) -> Self {
+        Self {
+            decider: Decider::new(options.pinned.is_some()),
+            options,
+            shared,
+            elsewhere: Elsewhere::default(),
+        }
+    }
+
+    /// The moment at which a test has requests decided, in microseconds.
+    pub(crate) fn pinned(&self) -> Option<i64> {
+        let clock = self.options.pinned.as_ref()?;
+        Some(signed(clock.now().as_micros()))
+    }
+
+    /// Whether the functions on the server are known to leave a bucket to the transaction.
+    pub(crate) fn is_elsewhere(&self, name: &Name) -> bool {
+        self.elsewhere.has(name, self.options.clock.now())
+    }
+
+    /// Decides a batch on the rows that a transaction has locked in `order`. `scarce`: the functions
+    /// left it, because a bucket has too little for the several groups that draw from it; they are
+    /// likely to leave the next batches, too.
+    ///
+    /// # Errors
+    /// When the rows changed before they were locked: a conflict.
+    pub(crate) fn decide(
+        &self,
+        batch: &Batch,
+        order: &[usize],
+        rows: impl ExactSizeIterator<Item = Stored>,
+        mark: Mark,
+        now: Timestamp,
+        scarce: bool,
+    ) -> Result<Decided, String> {
+        if rows.len() != order.len() {
+            return Err("a bucket's row was swept before it was locked".into());
+        }
+        let mut stored: Vec<Stored> = vec![Ok(None); order.len()];
+        for (row, &bucket) in rows.zip(order) {
+            stored[bucket] = row;
+        }
+        let decided = self.decider.decide(batch, stored, mark, now);
+        let (at, users) = (self.options.clock.now(), batch.users());
+        for (place, (name, _)) in batch.buckets.iter().enumerate() {
+            let elsewhere = decided.elsewhere[place] || (scarce && users[place] > 1);
+            self.elsewhere.remember(name, elsewhere, at);
+        }
+        Ok(decided)
+    }
+
+    fn is_leased(&self, wanted: &Wanted) -> bool {
+        let leases = self.shared.leases.as_ref();
+        wanted.shape.lease().is_some() && leases.is_some_and(|leases| leases.holds(wanted))
+    }
+}
+
+/// What a sweep found in one page of the table.
+pub(crate) struct Swept {
+    pub(crate) rows: i64,
+    /// How many of them it deleted.
+    pub(crate) gone: i64,
+}
+
+/// One kind of SQL database.
+pub(crate) trait Database: 'static {
+    type Session: 'static;
+    /// Why a statement failed.
+    type Fault;
+
+    fn base(&self) -> &Base;
+
+    /// Connects to a server that can be written to, and checks it and its tables.
+    async fn session(&self) -> Result<Self::Session, Obstacle>;
+
+    /// Decides a batch, once.
+    async fn decide(&self, session: &Self::Session, batch: &Batch) -> Result<Answer, Self::Fault>;
+
+    /// Whether the function for several limits supports every claim of a request.
+    fn carries(wants: &Wants) -> bool;
+
+    /// The heartbeat; returns how many gateways there are, including this one.
+    async fn beat(&self, session: &Self::Session) -> Result<i64, Self::Fault>;
+
+    /// Maintains the mark of the server's data, so that a limit that needs it finds it.
+    async fn keep_mark(&self, session: &Self::Session) -> Result<(), Self::Fault>;
+
+    /// Audits the server.
+    async fn audit(&self, session: &Self::Session) -> Result<Vec<Finding>, Self::Fault>;
+
+    /// Deletes those buckets of the table's next page that have long been full again: nothing is lost
+    /// with them.
+    async fn sweep_page(&self, session: &Self::Session) -> Result<Swept, Self::Fault>;
+
+    /// Whether there is a table for the document of overrides.
+    fn keeps_document(session: &Self::Session) -> bool;
+
+    /// As [`Link::document`].
+    async fn exchange_document(
+        &self,
+        session: &Self::Session,
+        known: u64,
+        new: Option<&NewDocument>,
+    ) -> Result<ToldDocument, Self::Fault>;
+
+    /// Whether the statement conflicted with another one and was rolled back.
+    fn is_conflict(fault: &Self::Fault) -> bool;
+
+    /// The effect of a fault on the requests that wait. `charges`: the statements may have committed
+    /// a charge.
+    fn trouble(session: &Self::Session, fault: Self::Fault, charges: bool) -> Trouble;
+}
+
+async fn sweep<D: Database>(database: &D, session: &D::Session) -> Result<(), D::Fault> {
+    let clock = &database.base().options.clock;
+    let enough = clock.now().after(SWEEP_WITHIN);
+    for turn in 1..=SWEEPS_MAX {
+        let Swept { rows, gone } = database.sweep_page(session).await?;
+        // A flood of one-time callers leaves many full pages: continue while pages yield rows.
+        let is_worth_it = turn < SWEEPS || gone >= PAGE / 2;
+        if rows < PAGE || !is_worth_it || clock.now() >= enough {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn housekeep<D: Database>(database: &D, session: &D::Session) -> Result<(), D::Fault> {
+    let base = database.base();
+    let gateways = database.beat(session).await?;
+    base.shared
+        .shared_by(u32::try_from(gateways).unwrap_or(u32::MAX));
+    database.keep_mark(session).await?;
+    if base.shared.is_audit_due() {
+        base.shared.audited(database.audit(session).await?);
+    }
+    // The server's clock cannot be compared with rows dated by another clock.
+    if base.options.pinned.is_none() {
+        sweep(database, session).await?;
+    }
+    Ok(())
+}
+
+impl<D: Database> Link for D {
+    type Connection = D::Session;
+
+    async fn connect(&self) -> Result<D::Session, Obstacle> {
+        let attempt = async {
+            let session = self.session().await?;
+            Link::housekeep(self, &session)
+                .await
+                .map_err(|trouble| Obstacle::from(trouble.into_words()))?;
+            Ok(session)
+        };
+        tokio::time::timeout(CONNECT_WITHIN, attempt)
+            .await
+            .unwrap_or_else(|_| Err(Obstacle::from(String::from("no connection in time"))))
+    }
+
+    async fn call(&self, session: &D::Session, batch: &Batch) -> Result<Answer, Trouble> {
+        let mut attempts = 0;
+        loop {
+            match self.decide(session, batch).await {
+                Ok(answer) => return Ok(answer),
+                // Rolled back by the server: nothing was charged, so a retry charges once.
+                Err(fault) if D::is_conflict(&fault) && attempts < ATTEMPTS_MAX => {
+                    attempts += 1;
+                    tokio::time::sleep(pause_before(attempts)).await;
+                }
+                Err(fault) => return Err(D::trouble(session, fault, true)),
+            }
+        }
+    }
+
+    fn lane_of(&self, wants: &Wants) -> u32 {
+        let base = self.base();
+        let is_left = |wanted: &Wanted| base.is_elsewhere(&wanted.name) || base.is_leased(wanted);
+        if wants.is_empty() || wants.iter().any(is_left) {
+            // Messages about leases, and requests on buckets with leases: the functions leave these
+            // to the transaction.
+            2
+        } else if is_simple(wants) {
+            0
+        } else if D::carries(wants) {
+            1
+        } else {
+            2
+        }
+    }
+
+    fn sends_again(&self) -> bool {
+        true
+    }
+
+    fn has_document(&self, session: &D::Session) -> bool {
+        D::keeps_document(session)
+    }
+
+    async fn document(
+        &self,
+        session: &D::Session,
+        known: u64,
+        new: Option<&NewDocument>,
+    ) -> Result<ToldDocument, Trouble> {
+        self.exchange_document(session, known, new)
+            .await
+            .map_err(|fault| D::trouble(session, fault, true))
+    }
+
+    async fn housekeep(&self, session: &D::Session) -> Result<(), Trouble> {
+        match housekeep(self, session).await {
+            // After a conflict another gateway swept there; the next sweep follows.
+            Err(fault) if !D::is_conflict(&fault) => Err(D::trouble(session, fault, false)),
+            _ => Ok(()),
+        }
+    }
+
+    fn housekeep_every(&self) -> Duration {
+        HOUSEKEEPING
+    }
+}
