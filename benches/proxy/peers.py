@@ -44,8 +44,11 @@ def tollgate(binary, work, up, workers, setup=DEFAULTS, routes=0, extra="", limi
     ample, once = ('limits = ["ample"]' if limited else "", 'limits = ["once"]')
     route = lambda match, limits: f'[[routes]]\nmatch = "{match}"\nupstream = "http://127.0.0.1:{up}"\n{limits}\n'
     more = "".join(route(f"/r{i}/{{id}}/x", ample) for i in range(routes))
-    # The others add neither Via nor quota headers, and keep no explanation of each refusal for an admin listener.
-    via, responses = ("", "") if setup == DEFAULTS else ('via = "off"', "[responses]\nheaders = []")
+    # The others add neither Via nor quota headers, keep no explanation of each refusal for an admin listener, and refuse with a fixed
+    # page of about this length: NGINX sends its own.
+    page = "<html><head><title>429 Too Many Requests</title></head><body><h1>429 Too Many Requests</h1><p>Please try again later.</p></body></html>"
+    refusal = f'refusal = {{ body = "{page}", content_type = "text/html" }}'
+    via, responses = ("", "") if setup == DEFAULTS else ('via = "off"', f"[responses]\nheaders = []\n{refusal}")
     conf.write_text(f"""
 [server]
 listen = "{'https' if tls else 'http'}://127.0.0.1:{port}"

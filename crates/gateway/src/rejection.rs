@@ -13,6 +13,7 @@ use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
 use tollgate_policy::BodyFlaw;
 use tollgate_policy::identity::IdentityRefusal;
+use tollgate_response::problem::PROBLEM_JSON;
 use tollgate_response::{ALLOWED, Asked, Denial, Form, Problem, Reason, Refusal, Refused};
 
 /// A reason for which the gateway refuses a request.
@@ -101,20 +102,19 @@ impl Rejection {
 
     /// Builds the same response as [`Rejection::response`] for most refusals by limits over HTTP/1,
     /// but without a header table; [`tollgate_response::write_headers`] writes the headers with the
-    /// head. `None` if
-    /// the response needs more than that. `prepared` is the beginning of the document, used if only
-    /// one limit refuses.
+    /// head, and is given the content type from here. `None` if the response needs more than that.
+    /// `prepared` is the beginning of the document, used if only one limit refuses.
     pub fn response_without_table(
         &self,
         asked: &Asked,
         own: Option<Form<'_>>,
         prepared: Option<&Denial>,
         id: &str,
-    ) -> Option<Response<ResponseBody>> {
-        if !asked.is_plain() || own.is_some() {
+    ) -> Option<(Response<ResponseBody>, HeaderValue)> {
+        if !asked.is_plain() {
             return None;
         }
-        let body = match (self, prepared) {
+        let (status, content_type, body) = match (self, prepared) {
             (
                 Self::Denied(Refused {
                     never_fits: false,
@@ -123,13 +123,13 @@ impl Rejection {
                     ..
                 }),
                 Some(prepared),
-            ) => prepared.document(*wait, id),
-            (Self::Denied(_) | Self::Overloaded, _) => self.refusal().document(id),
+            ) if own.is_none() => (self.status(), PROBLEM_JSON, prepared.document(*wait, id)),
+            (Self::Denied(_) | Self::Overloaded, _) => self.refusal().contents(own, id),
             _ => return None,
         };
         let mut response = Response::new(body.into());
-        *response.status_mut() = self.status();
-        Some(response)
+        *response.status_mut() = status;
+        Some((response, content_type))
     }
 
     /// The status of the response (for a gRPC call: the status that it would have without gRPC).

@@ -188,22 +188,9 @@ impl<'r> Refusal<'r> {
         response
     }
 
-    /// A problem document, or the configured form if a limit or its store refuses.
+    /// The response with its body, without the headers of [`Self::response`].
     fn body(&self, asked: &Asked, own: Option<Form<'_>>, id: &str) -> Response<Bytes> {
-        let refuses = matches!(self.reason, Reason::Denied(_) | Reason::StoreDown(_));
-        let mut status = self.problem.status;
-        let (content_type, body) = match own {
-            Some(Form::Template(content_type, template)) if refuses => (
-                content_type.clone(),
-                self.fill(content_type, template, id).into(),
-            ),
-            Some(Form::Calls(calls)) if refuses || self.problem == Problem::OVERLOADED => {
-                // Clients take a JSON-RPC response only from a successful response of HTTP.
-                status = StatusCode::OK;
-                (JSON, json_rpc::errors(self, calls, id))
-            }
-            _ => (PROBLEM_JSON, self.document(id)),
-        };
+        let (status, content_type, body) = self.contents(own, id);
         // The encoder knows the length of a body that it sends; it must be given the length of a
         // body that HEAD omits.
         let length = asked.is_head().then(|| HeaderValue::from(body.len()));
@@ -214,6 +201,24 @@ impl<'r> Refusal<'r> {
             response.headers_mut().insert(CONTENT_LENGTH, length);
         }
         response
+    }
+
+    /// The status, the content type and the body: a problem document, or the configured form if a
+    /// limit or its store refuses.
+    pub fn contents(&self, own: Option<Form<'_>>, id: &str) -> (StatusCode, HeaderValue, Bytes) {
+        let refuses = matches!(self.reason, Reason::Denied(_) | Reason::StoreDown(_));
+        let status = self.problem.status;
+        match own {
+            Some(Form::Template(content_type, template)) if refuses => {
+                let body = self.fill(content_type, template, id).into();
+                (status, content_type.clone(), body)
+            }
+            // Clients take a JSON-RPC response only from a successful response of HTTP.
+            Some(Form::Calls(calls)) if refuses || self.problem == Problem::OVERLOADED => {
+                (StatusCode::OK, JSON, json_rpc::errors(self, calls, id))
+            }
+            _ => (status, PROBLEM_JSON, self.document(id)),
+        }
     }
 
     /// A trailers-only response (gRPC over HTTP/2, "Responses"): HTTP 200, the status in the head.
@@ -372,8 +377,10 @@ fn complete(constant: &[u8], wait: Option<Micros>, id: &str) -> Bytes {
 
 /// Writes the header lines of a plain refusal by limits, for a response without a header table; the
 /// quota headers follow. `wait` is the retry time.
-pub fn write_headers(out: &mut Vec<u8>, wait: Option<Micros>) {
-    out.extend_from_slice(b"content-type: application/problem+json\r\ncache-control: no-store\r\n");
+pub fn write_headers(out: &mut Vec<u8>, content_type: &HeaderValue, wait: Option<Micros>) {
+    out.extend_from_slice(b"content-type: ");
+    out.extend_from_slice(content_type.as_bytes());
+    out.extend_from_slice(b"\r\ncache-control: no-store\r\n");
     if let Some(wait) = wait {
         out.extend_from_slice(b"retry-after: ");
         out.extend_from_slice(

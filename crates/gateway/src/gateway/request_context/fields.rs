@@ -1,6 +1,6 @@
 //! Writes the gateway's own headers into the head of a response.
 
-use http::{HeaderMap, Response};
+use http::{HeaderMap, HeaderValue, Response};
 
 use super::RequestContext;
 use crate::body::ResponseBody;
@@ -10,13 +10,12 @@ use tollgate_response::quota_headers::{Fact, QuotaFields, make_room};
 use tollgate_response::{Asked, Form, write_headers};
 
 /// The headers of a response that are not in its header table but are written after it.
-#[derive(Clone, Copy)]
 pub(super) enum Lines {
     Nothing,
     /// The quota headers.
     Quota,
-    /// All headers of a refusal with this retry time, and the quota headers.
-    Refusal(Option<Micros>),
+    /// All headers of a refusal with this content type and retry time, and the quota headers.
+    Refusal(HeaderValue, Option<Micros>),
 }
 
 impl RequestContext {
@@ -43,8 +42,8 @@ impl RequestContext {
             rejection.response_without_table(asked, own, prepared, id.as_str())
         };
         match bare {
-            Some(response) => {
-                self.lines = Lines::Refusal(rejection.retry_after());
+            Some((response, content_type)) => {
+                self.lines = Lines::Refusal(content_type, rejection.retry_after());
                 response
             }
             None => rejection.response(asked, own, id.as_str()),
@@ -89,10 +88,10 @@ impl RequestContext {
     }
 
     pub(super) fn write_fields(&self, out: &mut Vec<u8>) {
-        match self.lines {
+        match &self.lines {
             Lines::Nothing => return,
             Lines::Quota => {}
-            Lines::Refusal(wait) => write_headers(out, wait),
+            Lines::Refusal(content_type, wait) => write_headers(out, content_type, *wait),
         }
         self.with_facts(|quota, facts, refuses| {
             quota.write(out, facts, refuses, self.judged.retry_after(), self.at);
