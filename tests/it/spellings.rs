@@ -232,6 +232,8 @@ fn field_that_looks_like_one_that_decides_is_not_passed_on() {
         "x_tier-name",
         "x_internal_id",
         "x-org",
+        "x.cost",
+        "x~plan!name",
     ];
     let mut fields: Vec<(&str, &str)> = hidden.iter().map(|name| (*name, "1")).collect();
     fields.extend([
@@ -246,6 +248,49 @@ fn field_that_looks_like_one_that_decides_is_not_passed_on() {
     }
     for name in ["x_harmless_one", "x-harmless-two", "x_org"] {
         assert!(seen.header(name).is_some(), "{name}: {}", seen.head);
+    }
+}
+
+/// A header that decides reaches the upstream, with the one value that it decided by.
+#[test]
+fn header_that_decides_cannot_be_listed_by_connection_or_stated_twice() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        "[limits.calls]\nrate = \"100/day\"\nper = \"header:x-api-key\"\nwhen_missing = \"use:address\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{url}\"\nlimits = [\"calls\"]\n\
+         [[routes]]\nmatch = {{ path = \"/**\", headers = {{ x-version = \"2\" }} }}\nupstream = \"{url}\"\n",
+        url = upstream.url()
+    ));
+    for headers in [
+        &[("connection", "close, X-Api-Key"), ("x-api-key", "a")][..],
+        &[
+            ("connection", "keep-alive"),
+            ("connection", "x-version"),
+            ("x-version", "2"),
+        ],
+        &[
+            ("connection", "content-type"),
+            ("content-type", "text/plain"),
+        ],
+        &[("x-version", "1"), ("x-version", "2")],
+    ] {
+        assert_eq!(
+            gateway.request("GET", "/", headers).status,
+            400,
+            "{headers:?}"
+        );
+    }
+    assert_eq!(upstream.seen().len(), 0);
+    for headers in [
+        &[("connection", "x-hop, close"), ("x-hop", "1")][..],
+        &[("x-version", "2"), ("x-version", "2")],
+        &[("accept", "a/b"), ("accept", "c/d")],
+    ] {
+        assert_eq!(
+            gateway.request("GET", "/", headers).status,
+            200,
+            "{headers:?}"
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 //! YAML as a tree whose nodes know their places. Aliases and merge keys are followed; size and depth
 //! are bounded.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle};
@@ -210,11 +210,12 @@ impl YamlError {
 }
 
 /// A collection under way: its place, its anchor, what it holds, and for a mapping the key that
-/// waits for its value.
+/// waits for its value, and the keys that merges have brought.
 struct Open {
     node: Node,
     anchor: usize,
     key: Option<(String, (usize, usize))>,
+    merged: HashSet<String>,
 }
 
 fn spend(left: &mut usize, nodes: usize, place: (usize, usize)) -> Result<(), YamlError> {
@@ -239,6 +240,7 @@ fn open(stack: &mut Vec<Open>, node: Node, anchor: usize) -> Result<(), YamlErro
         node,
         anchor,
         key: None,
+        merged: HashSet::new(),
     });
     Ok(())
 }
@@ -271,6 +273,7 @@ impl Open {
                             return too_wide();
                         }
                         if !map.iter().any(|(known, _)| *known == key) {
+                            self.merged.insert(key.clone());
                             map.push((key, node));
                         }
                     }
@@ -283,7 +286,12 @@ impl Open {
                         ..node
                     };
                     match map.iter_mut().find(|(known, _)| *known == key) {
-                        Some((_, value)) => *value = node,
+                        Some((_, value)) if self.merged.remove(&key) => *value = node,
+                        // Readers differ in which of the two counts.
+                        Some(_) => {
+                            let what = format!("the key `{key}` is written twice");
+                            return Err(YamlError::at((line, column), what));
+                        }
                         None => map.push((key, node)),
                     }
                 }

@@ -57,6 +57,13 @@ pub enum Malformed {
     /// There is more than one Expect, and the next hop may use another one.
     #[error("there must be at most one Expect")]
     Expectations,
+    /// Connection lists a header that limits, routes or bodies are read by: the next hop would not
+    /// receive it.
+    #[error("Connection must not list a header that is meant for the server")]
+    ConnectionOption,
+    /// A header whose value routes compare has several values.
+    #[error("a header that decides about the request must have one value")]
+    StatedTwice,
 }
 
 tollgate_policy::labels! {
@@ -71,6 +78,8 @@ tollgate_policy::labels! {
         Self::MethodCase => "method_case",
         Self::Expectation => "expectation",
         Self::Expectations => "expectations",
+        Self::ConnectionOption => "connection_option",
+        Self::StatedTwice => "stated_twice",
         Self::FieldValue => "field_value",
     }
 }

@@ -14,7 +14,7 @@ use http::header::{
 };
 
 use tollgate_http1::tokens;
-use tollgate_policy::has_underscore;
+use tollgate_policy::is_unusual;
 use tollgate_telemetry::TraceParent;
 
 pub use self::forwarding::{Origin, drop_forwarding, set_forwarding};
@@ -38,7 +38,8 @@ const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 pub struct HeaderSet(u32);
 
 impl HeaderSet {
-    const CONNECTION: Self = Self(1);
+    /// `Connection`
+    pub const CONNECTION: Self = Self(1);
     const TE: Self = Self(1 << 1);
     const KEEP_ALIVE: Self = Self(1 << 2);
     const PROXY_CONNECTION: Self = Self(1 << 3);
@@ -63,8 +64,9 @@ impl HeaderSet {
     pub const REFERER: Self = Self(1 << 15);
     /// `Via`
     pub const VIA: Self = Self(1 << 16);
-    /// A name with an underscore: set for request headers only ([`RequestHeaders`]).
-    pub const UNDERSCORED: Self = Self(1 << 17);
+    /// A name with other characters than letters, digits and hyphens: set for request headers only
+    /// ([`RequestHeaders`]).
+    pub const UNUSUAL: Self = Self(1 << 17);
     /// `Grpc-Timeout`
     pub const GRPC_TIMEOUT: Self = Self(1 << 20);
     /// More than one `Host`.
@@ -167,8 +169,8 @@ impl RequestHeaders {
                 HeaderSet::REFERER => referer = referer.or(Some(value)),
                 HeaderSet::TRACEPARENT if present.has(field) => trace = None,
                 HeaderSet::TRACEPARENT => trace = TraceParent::parse(value.as_bytes()),
-                HeaderSet(0) if has_underscore(name.as_str().as_bytes()) => {
-                    present = present.and(HeaderSet::UNDERSCORED)
+                HeaderSet(0) if is_unusual(name.as_str().as_bytes()) => {
+                    present = present.and(HeaderSet::UNUSUAL)
                 }
                 _ => {}
             }
@@ -208,36 +210,9 @@ pub fn strip_present(headers: &mut HeaderMap, present: &mut HeaderSet) -> Hop {
     if !present.has(HeaderSet::HOP_BY_HOP) {
         return hop;
     }
-    let mut upgrades = false;
-    let alone = |headers: &HeaderMap| {
-        // The most common values list nothing.
-        let mut lines = headers.get_all(CONNECTION).iter();
-        let first = lines.next().map_or(&[][..], HeaderValue::as_bytes);
-        (first == b"keep-alive" || first == b"close") && lines.next().is_none()
-    };
-    if present.has(HeaderSet::CONNECTION) && alone(headers) {
-        headers.remove(CONNECTION);
-    } else if present.has(HeaderSet::CONNECTION) {
-        // The common values name only headers that are removed below anyway, so no list is built
-        // for them.
-        let mut listed: Vec<HeaderName> = Vec::new();
-        for line in headers.get_all(CONNECTION) {
-            for token in tokens(line.as_bytes()) {
-                if token.eq_ignore_ascii_case(b"upgrade") {
-                    upgrades = true;
-                } else if !(token.eq_ignore_ascii_case(b"close")
-                    || token.eq_ignore_ascii_case(b"keep-alive")
-                    || token.eq_ignore_ascii_case(b"te"))
-                    && let Ok(name) = HeaderName::from_bytes(token)
-                    // A peer must not remove framing and routing headers (RFC 9110 7.6.1: a sender
-                    // MUST NOT list fields meant for all recipients).
-                    && name != HOST && name != CONTENT_LENGTH && name != TRANSFER_ENCODING
-                {
-                    listed.push(name);
-                }
-            }
-        }
-        if upgrades {
+    if present.has(HeaderSet::CONNECTION) {
+        let listed = listed(headers);
+        if lists_upgrade(headers) {
             hop.upgrade = upgrade(headers);
         }
         headers.remove(CONNECTION);
@@ -245,7 +220,7 @@ pub fn strip_present(headers: &mut HeaderMap, present: &mut HeaderSet) -> Hop {
             for name in listed {
                 headers.remove(name);
             }
-            *present = HeaderSet::of(headers).and(HeaderSet(present.0 & HeaderSet::UNDERSCORED.0));
+            *present = HeaderSet::of(headers).and(HeaderSet(present.0 & HeaderSet::UNUSUAL.0));
         }
     }
     // A Connection line may have listed the header, which is gone then and found empty here.
@@ -274,6 +249,41 @@ pub fn strip_present(headers: &mut HeaderMap, present: &mut HeaderSet) -> Hop {
         }
     }
     hop
+}
+
+/// Whether the Connection lines are one of the most common ones, which list no other header.
+fn lists_nothing(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(CONNECTION).iter();
+    let first = lines.next().map_or(&[][..], HeaderValue::as_bytes);
+    (first == b"keep-alive" || first == b"close") && lines.next().is_none()
+}
+
+fn options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let lines = headers.get_all(CONNECTION).iter();
+    lines.flat_map(|line| tokens(line.as_bytes()))
+}
+
+fn lists_upgrade(headers: &HeaderMap) -> bool {
+    !lists_nothing(headers) && options(headers).any(|one| one.eq_ignore_ascii_case(b"upgrade"))
+}
+
+/// The headers that Connection lists, besides those that every proxy removes. A peer must not remove
+/// framing and routing headers (RFC 9110 7.6.1: a sender MUST NOT list fields meant for all
+/// recipients).
+pub fn listed(headers: &HeaderMap) -> Vec<HeaderName> {
+    if lists_nothing(headers) {
+        return Vec::new();
+    }
+    let common = |option: &&[u8]| {
+        [&b"close"[..], b"keep-alive", b"te", b"upgrade"]
+            .iter()
+            .any(|known| option.eq_ignore_ascii_case(known))
+    };
+    options(headers)
+        .filter(|option| !common(option))
+        .filter_map(|option| HeaderName::from_bytes(option).ok())
+        .filter(|name| name != HOST && name != CONTENT_LENGTH && name != TRANSFER_ENCODING)
+        .collect()
 }
 
 /// The one protocol named by Upgrade. A list of several is ignored, which RFC 9110 7.8 allows,

@@ -247,6 +247,8 @@ const fn malformed(why: Malformed) -> Problem {
         Malformed::Expectation => Problem::EXPECTATION,
         Malformed::Expectations => Problem::EXPECTATIONS,
         Malformed::FieldValue => Problem::HEADER_VALUE,
+        Malformed::ConnectionOption => Problem::CONNECTION_OPTION,
+        Malformed::StatedTwice => Problem::STATED_TWICE,
     }
 }
 

@@ -148,3 +148,25 @@ fn import_bounds_merges_and_anchors() {
         .to_string();
     assert!(error.contains("values"), "{error}");
 }
+
+/// Readers of YAML differ in which of two equal keys counts; a mapping's own key replaces a merged
+/// one.
+#[test]
+fn import_refuses_a_key_that_is_written_twice() {
+    let read = |text: &str| {
+        let (name, text) = ("limits.yaml".to_owned(), text.to_owned());
+        import(&[Source { name, text }], Peer::Envoy, &|_| Ok(Vec::new()))
+    };
+    let twice = "domain: edge\ndescriptors:\n  - key: user\n    rate_limit:\n      unit: second\n      requests_per_unit: 5\n      requests_per_unit: 50\n";
+    let error = read(twice).expect_err("two numbers").to_string();
+    assert!(
+        error.contains("limits.yaml:7:") && error.contains("`requests_per_unit` is written twice"),
+        "{error}"
+    );
+    let merged = "a: &a\n  unit: second\n  requests_per_unit: 5\ndomain: edge\ndescriptors:\n  - key: user\n    rate_limit:\n      <<: *a\n      requests_per_unit: 50\n";
+    let report = read(merged).map(|made| made.report());
+    assert!(
+        !format!("{report:?}").contains("written twice"),
+        "{report:?}"
+    );
+}

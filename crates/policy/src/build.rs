@@ -228,10 +228,10 @@ impl Policy {
         if !errors.is_empty() {
             return Err(errors);
         }
-        let guarded = Arc::new(Guarded::new(deciding(&identities, &rules, &routes)));
+        let guarded = Guarded::new(deciding(&identities, &rules, &routes), compared(&routes));
         Ok(Self {
             address,
-            guarded,
+            guarded: Arc::new(guarded),
             identities,
             limits,
             rules,
@@ -292,6 +292,12 @@ fn deciding<'p>(
             .chain(edits.set.iter().map(|(name, _)| name))
     });
     keys.chain(costs).chain(matched).chain(edited)
+}
+
+/// The headers whose value a route compares.
+fn compared(routes: &[Route]) -> impl Iterator<Item = &HeaderName> {
+    let conditions = routes.iter().flat_map(|route| &route.pattern.headers);
+    conditions.filter_map(|(name, value)| value.as_ref().map(|_| name))
 }
 
 fn check_identity(index: usize, identities: &[Identity], errors: &mut Vec<BuildError>) {

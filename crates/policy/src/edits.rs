@@ -102,7 +102,7 @@ impl FilledEdits<'_> {
     }
 
     /// Changes `headers`: removals first, then settings, each replacing all lines of its name.
-    /// Spellings of those names with underscores are removed too.
+    /// Names that look like them are removed, too.
     pub fn apply(self, headers: &mut HeaderMap) {
         if self.is_empty() {
             return;

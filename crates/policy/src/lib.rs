@@ -59,7 +59,7 @@ pub use domains::Domains;
 pub use edits::FilledEdits;
 pub use explain::Explanation;
 pub use identity::{IdentityReason, IdentityRefusal};
-pub use lookalikes::{Guarded, drop_lookalikes, has_underscore, looks_like};
+pub use lookalikes::{Guarded, drop_lookalikes, is_unusual, looks_like};
 pub use lookup::{LookupError, Sought};
 pub use path::Malformed;
 pub use plan::TARGETS_MAX;
@@ -220,9 +220,10 @@ impl Policy {
 
     /// Removes headers that some upstreams confuse with a guarded one: CGI and similar interfaces
     /// read `x_api_key` as `x-api-key`, so a caller could be limited by one key, price or condition
-    /// and served by another. `underscored`: whether any header name contains an underscore.
-    pub fn drop_lookalikes(&self, underscored: bool, headers: &mut HeaderMap) {
-        if underscored || self.guarded.is_underscored() {
+    /// and served by another. `unusual`: whether a header name has other characters than letters,
+    /// digits and hyphens.
+    pub fn drop_lookalikes(&self, unusual: bool, headers: &mut HeaderMap) {
+        if unusual || self.guarded.is_unusual() {
             self.guarded.drop_lookalikes(headers);
         }
     }

@@ -1,22 +1,28 @@
-//! Header names that some upstreams confuse: CGI and similar interfaces read `x_api_key` as
-//! `x-api-key`.
+//! Header names that some upstreams confuse, and requests that state one of the headers that decide
+//! in several ways: CGI and similar interfaces read `x_api_key` and `x.api.key` as `x-api-key`.
 
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, HeaderName};
 
-/// Whether a name has an underscore.
-pub fn has_underscore(name: &[u8]) -> bool {
-    memchr::memchr(b'_', name).is_some()
+/// Whether a name has a character that is no letter, no digit and no hyphen: some servers take each
+/// of them for an underscore, and that for a hyphen.
+pub fn is_unusual(name: &[u8]) -> bool {
+    name.iter()
+        .any(|&byte| !byte.is_ascii_alphanumeric() && byte != b'-')
 }
 
-/// Removes every header whose name, with underscores read as hyphens, equals another name for which
-/// `guarded` holds.
+/// Removes every header whose name, with unusual characters read as hyphens, equals another name for
+/// which `guarded` holds.
 pub fn drop_lookalikes(headers: &mut HeaderMap, guarded: impl Fn(&str) -> bool) {
-    let underscored = |name: &HeaderName| has_underscore(name.as_str().as_bytes());
-    if !headers.keys().any(underscored) {
+    let unusual = |name: &HeaderName| is_unusual(name.as_str().as_bytes());
+    if !headers.keys().any(unusual) {
         return;
     }
-    let lookalike =
-        |name: &&HeaderName| underscored(name) && guarded(&name.as_str().replace('_', "-"));
+    let usual = |name: &HeaderName| -> String {
+        let bytes = name.as_str().bytes();
+        bytes.map(|byte| char::from(folded(byte))).collect()
+    };
+    let lookalike = |name: &&HeaderName| unusual(name) && guarded(&usual(name));
     let found: Vec<HeaderName> = headers.keys().filter(lookalike).cloned().collect();
     for name in found {
         headers.remove(name);
@@ -27,24 +33,38 @@ pub fn drop_lookalikes(headers: &mut HeaderMap, guarded: impl Fn(&str) -> bool) 
 #[derive(Debug, Default)]
 pub struct Guarded {
     names: Vec<HeaderName>,
-    underscored: bool,
+    unusual: bool,
+    /// Those whose value routes compare.
+    compared: Vec<HeaderName>,
 }
 
 impl Guarded {
-    /// Guards `names`.
-    pub fn new<'n>(names: impl Iterator<Item = &'n HeaderName>) -> Self {
-        let mut names: Vec<HeaderName> = names.cloned().collect();
-        names.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
-        names.dedup();
-        let underscored = names
+    /// Guards `names`; routes compare the values of `compared`.
+    pub fn new<'n>(
+        names: impl Iterator<Item = &'n HeaderName>,
+        compared: impl Iterator<Item = &'n HeaderName>,
+    ) -> Self {
+        let sorted = |names: &mut dyn Iterator<Item = &'n HeaderName>| {
+            let mut names: Vec<HeaderName> = names.cloned().collect();
+            names.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+            names.dedup();
+            names
+        };
+        let (mut names, mut compared) = (names, compared);
+        let names = sorted(&mut names);
+        let unusual = names
             .iter()
-            .any(|name| has_underscore(name.as_str().as_bytes()));
-        Self { names, underscored }
+            .any(|name| is_unusual(name.as_str().as_bytes()));
+        Self {
+            names,
+            unusual,
+            compared: sorted(&mut compared),
+        }
     }
 
-    /// Whether a name without an underscore may resemble one of these.
-    pub const fn is_underscored(&self) -> bool {
-        self.underscored
+    /// Whether a name of usual characters may resemble one of these.
+    pub const fn is_unusual(&self) -> bool {
+        self.unusual
     }
 
     /// Whether `name` is one of these, or resembles one.
@@ -54,10 +74,26 @@ impl Guarded {
             .any(|known| looks_like(known.as_str(), name.as_str()))
     }
 
+    /// Whether the next hop must receive this header because it decides, or because the body or the
+    /// caller is read by it.
+    pub fn must_arrive(&self, name: &HeaderName) -> bool {
+        [CONTENT_TYPE, CONTENT_ENCODING, COOKIE, AUTHORIZATION].contains(name) || self.covers(name)
+    }
+
+    /// Whether a header whose value routes compare has several values: the upstream may read another
+    /// of them.
+    pub fn are_stated_twice(&self, headers: &HeaderMap) -> bool {
+        self.compared.iter().any(|name| {
+            let mut lines = headers.get_all(name).iter();
+            let first = lines.next();
+            lines.any(|line| Some(line) != first)
+        })
+    }
+
     /// Removes the headers that resemble one of these but are not one of them.
     pub fn drop_lookalikes(&self, headers: &mut HeaderMap) {
         let odd = |name: &&HeaderName| {
-            (self.underscored || has_underscore(name.as_str().as_bytes()))
+            (self.unusual || is_unusual(name.as_str().as_bytes()))
                 && self.covers(name)
                 && !self.names.contains(name)
         };
@@ -68,9 +104,16 @@ impl Guarded {
     }
 }
 
-/// Whether two names are equal when underscores are read as hyphens.
+const fn folded(byte: u8) -> u8 {
+    if byte.is_ascii_alphanumeric() {
+        byte
+    } else {
+        b'-'
+    }
+}
+
+/// Whether two names are equal when unusual characters are read as hyphens.
 pub fn looks_like(one: &str, other: &str) -> bool {
-    let folded = |byte: u8| if byte == b'_' { b'-' } else { byte };
     one.len() == other.len()
         && one
             .bytes()

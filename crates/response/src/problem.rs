@@ -61,6 +61,12 @@ impl Problem {
     pub const METHOD_CASE: Self = Self::MALFORMED.saying("A method must be written in capitals.");
     /// More than one Expect.
     pub const EXPECTATIONS: Self = Self::MALFORMED.saying("There must be at most one Expect.");
+    /// Connection lists a header that is meant for the server.
+    pub const CONNECTION_OPTION: Self =
+        Self::MALFORMED.saying("Connection must not list a header that is meant for the server.");
+    /// A header that decides about the request has several values.
+    pub const STATED_TWICE: Self =
+        Self::MALFORMED.saying("A header that decides about the request must have one value.");
     /// HTTP/2: a header's value begins or ends with whitespace.
     pub const HEADER_VALUE: Self =
         Self::MALFORMED.saying("A header's value must not begin or end with whitespace.");

@@ -1,14 +1,14 @@
 //! Checks a request before the limits are asked: that it is well-formed, has a route, and has a
 //! form the route allows.
 
-use http::{HeaderValue, Method, Request};
+use http::{HeaderName, HeaderValue, Method, Request};
 use http_body::Body;
 
 use super::own::allow;
 use super::request_context::RequestContext;
 use super::snapshot::Snapshot;
 use crate::framing::{self, Malformed, RequestTarget};
-use crate::headers::{HeaderSet, RequestHeaders};
+use crate::headers::{HeaderSet, RequestHeaders, listed};
 use crate::rejection::Rejection;
 use tollgate_policy::route::{HostPattern, Route, Target};
 use tollgate_policy::upstream::ServerAddress;
@@ -38,15 +38,25 @@ pub(super) fn normalise<B>(
 }
 
 /// Normalises the request target to the form that routes and upstreams see, and drops headers that
-/// look like those that decide about a request; refuses a target that has no such form.
+/// look like those that decide about a request. Refuses a target that has no such form, and headers
+/// that the upstream could read otherwise than this gateway.
 pub(super) fn normalise_target<B>(
     policy: &Policy,
     request: &mut Request<B>,
     headers: &RequestHeaders,
 ) -> Result<RequestTarget, Rejection> {
     let target = framing::normalise(request, headers)?;
-    let underscored = target.present.has(HeaderSet::UNDERSCORED);
-    policy.drop_lookalikes(underscored, request.headers_mut());
+    let must_arrive = |name: &HeaderName| policy.guarded.must_arrive(name);
+    if target.present.has(HeaderSet::CONNECTION)
+        && listed(request.headers()).iter().any(must_arrive)
+    {
+        return Err(Malformed::ConnectionOption.into());
+    }
+    let unusual = target.present.has(HeaderSet::UNUSUAL);
+    policy.drop_lookalikes(unusual, request.headers_mut());
+    if policy.guarded.are_stated_twice(request.headers()) {
+        return Err(Malformed::StatedTwice.into());
+    }
     Ok(target)
 }
 

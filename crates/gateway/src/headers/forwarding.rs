@@ -40,8 +40,8 @@ pub fn set_forwarding(
     } else if present.has(HeaderSet::FORWARDED) {
         extend_forwarded(headers, peer, host.as_ref());
     }
-    if present.has(HeaderSet::UNDERSCORED) {
-        drop_underscored(headers);
+    if present.has(HeaderSet::UNUSUAL) {
+        drop_unusual(headers);
     }
     match peer.address {
         Some(address) => {
@@ -98,8 +98,8 @@ impl Origin {
                 headers.remove(name);
             }
         }
-        if present.has(HeaderSet::UNDERSCORED) {
-            drop_underscored(headers);
+        if present.has(HeaderSet::UNUSUAL) {
+            drop_unusual(headers);
         }
         Self {
             address: peer.address,
@@ -154,13 +154,13 @@ pub fn drop_forwarding(headers: &mut HeaderMap) {
     ] {
         headers.remove(name);
     }
-    drop_underscored(headers);
+    drop_unusual(headers);
 }
 
 /// CGI and its successors read `x_forwarded_for` as `x-forwarded-for`, and some use
 /// `content_length` for framing. Such spellings are always removed, and so is any name with an
-/// underscore whose hyphenated form is also present.
-fn drop_underscored(headers: &mut HeaderMap) {
+/// unusual character whose hyphenated form is also present.
+fn drop_unusual(headers: &mut HeaderMap) {
     let present: Vec<HeaderName> = headers
         .keys()
         .filter(|name| name.as_str().contains('-'))

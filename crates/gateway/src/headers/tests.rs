@@ -232,11 +232,11 @@ fn headers_one_pass_finds_the_known_ones() {
     assert_eq!(text(&seen.user_agent).as_deref(), Some("u"));
     assert_eq!(text(&seen.referer).as_deref(), Some("r"));
     assert!(seen.present.has(HeaderSet::HOSTS) && seen.present.has(HeaderSet::USER_AGENT));
-    assert!(!seen.present.has(HeaderSet::UNDERSCORED) && !seen.present.has(HeaderSet::VIA));
+    assert!(!seen.present.has(HeaderSet::UNUSUAL) && !seen.present.has(HeaderSet::VIA));
     assert!(
         RequestHeaders::of(&map(&[("x_y", "1")]))
             .present
-            .has(HeaderSet::UNDERSCORED)
+            .has(HeaderSet::UNUSUAL)
     );
     assert!(
         !RequestHeaders::of(&map(&[("host", "a")]))
