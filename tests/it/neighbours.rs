@@ -156,7 +156,12 @@ fn tollgate(kind: Kind, ports: Ports, rate: Option<&str>) -> RunningGateway {
     let mut text = ports.into(&shown(kind.gateway), 0).replace(":8080", ":0");
     if let Some(rate) = rate {
         text = text.replace("rate = \"10/second\"\nburst = 10", rate);
-        text.push_str("[[routes]]\nmatch = \"/free\"\nupstream = \"builtin:echo\"\nlimits = []\n");
+        text.push_str(
+            "[[routes]]\nmatch = \"/free\"\nupstream = \"builtin:echo\"\nlimits = []\n\
+             [[routes]]\nmatch = \"/forbidden\"\nrespond = { status = 403 }\n\
+             [limits.budget]\nrate = \"1/day\"\nper = \"everyone\"\nrefuse_status = 402\n\
+             [[routes]]\nmatch = \"/paid\"\nupstream = \"builtin:echo\"\nlimits = [\"budget\"]\n",
+        );
     }
     text.push_str("[admin]\nlisten = \"off\"\n[log]\naccess = \"off\"\n");
     let source = Source::Text {
@@ -210,7 +215,7 @@ const FORGED: [(&str, &str); 14] = [
     ),
 ];
 
-/// What a client sends of these headers changes nothing.
+/// What a client sends of these headers changes nothing; the client is told what Tollgate decides.
 fn ignores_forged_headers(kind: Kind) {
     let upstream = Upstream::hello();
     let ports = Ports {
@@ -240,6 +245,8 @@ fn ignores_forged_headers(kind: Kind) {
     }
     assert_eq!(upstream.seen().len(), 2);
     assert_eq!(proxy.request("/free", &[]).status, 200);
+    let statuses = ["/forbidden", "/paid", "/paid"].map(|path| proxy.request(path, &[]).status);
+    assert_eq!(statuses, [403, 200, 402]);
 }
 
 /// While Tollgate is down, or does not respond, nothing passes; when it is back, it does.
