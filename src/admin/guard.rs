@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use http::{Request, StatusCode, header};
+use http::{HeaderMap, Request, StatusCode, header};
 
 /// Checks whether a request is allowed.
 ///
@@ -62,20 +62,35 @@ pub(super) fn check_origin<B>(
 /// which is never allowed. So the user of a Unix socket, or of a proxy in front of it, is not enough.
 fn is_own_page<B>(request: &Request<B>, host: &str) -> bool {
     let headers = request.headers();
-    let only = |name: &str| {
-        let mut values = headers.get_all(name).iter();
-        let (first, second) = (values.next(), values.next());
-        first.filter(|_| second.is_none())?.to_str().ok()
-    };
-    let origin = only("origin").and_then(|origin| {
+    request.uri().path().starts_with("/api/v1/")
+        && is_origin(headers, host)
+        && (!headers.contains_key("sec-fetch-site")
+            || only(headers, "sec-fetch-site") == Some("same-origin"))
+        && headers.contains_key(header::AUTHORIZATION)
+}
+
+/// Whether a browser sends a request for the page of another site. Browsers of before 2023 name
+/// only the origin, and only in some requests.
+pub(super) fn is_of_another_site(headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site");
+    let host = only(headers, "host").unwrap_or_default();
+    site.is_some_and(|site| site != "same-origin" && site != "none")
+        || headers.contains_key(header::ORIGIN) && !is_origin(headers, host)
+}
+
+/// Whether Origin is this host.
+fn is_origin(headers: &HeaderMap, host: &str) -> bool {
+    let origin = only(headers, "origin").and_then(|origin| {
         let http = origin.strip_prefix("http://");
         http.or_else(|| origin.strip_prefix("https://"))
     });
-    request.uri().path().starts_with("/api/v1/")
-        && origin.is_some_and(|origin| origin.eq_ignore_ascii_case(host))
-        && (!headers.contains_key("sec-fetch-site")
-            || only("sec-fetch-site") == Some("same-origin"))
-        && headers.contains_key(header::AUTHORIZATION)
+    origin.is_some_and(|origin| origin.eq_ignore_ascii_case(host))
+}
+
+fn only<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    let mut values = headers.get_all(name).iter();
+    let (first, second) = (values.next(), values.next());
+    first.filter(|_| second.is_none())?.to_str().ok()
 }
 
 fn without_port(host: &str) -> &str {

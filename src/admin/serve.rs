@@ -107,8 +107,15 @@ async fn respond_whole(
     peer: &Arc<Peer>,
     options: &Arc<Options>,
 ) -> Response<Full<Bytes>> {
+    let refuse = |status, words: String| {
+        if request.uri().path().starts_with("/api/v1/") {
+            api::refused(&api::Problem::new(status, words.trim_end()))
+        } else {
+            text(status, words)
+        }
+    };
     if let Err((status, words)) = guard::check_origin(&request, &options.hosts) {
-        return text(status, words);
+        return refuse(status, words);
     }
     let query = request.uri().query().unwrap_or_default();
     let asks = |word: &str| {
@@ -118,13 +125,18 @@ async fn respond_whole(
     };
     let path = request.uri().path();
     let Some(methods) = routes::methods(path) else {
-        return text(StatusCode::NOT_FOUND, INDEX.to_owned());
+        return if path.starts_with("/api/v1/") {
+            refuse(
+                StatusCode::NOT_FOUND,
+                "`GET /` of this listener lists what there is".to_owned(),
+            )
+        } else {
+            text(StatusCode::NOT_FOUND, INDEX.to_owned())
+        };
     };
     if !routes::allows(methods, request.method()) {
-        let mut refusal = text(
-            StatusCode::METHOD_NOT_ALLOWED,
-            format!("this takes {}\n", methods.join(" or ")),
-        );
+        let words = format!("this takes {}\n", methods.join(" or "));
+        let mut refusal = refuse(StatusCode::METHOD_NOT_ALLOWED, words);
         let allow = HeaderValue::from_str(&routes::allow(methods)).expect("methods are ASCII");
         refusal.headers_mut().insert(header::ALLOW, allow);
         return refusal;

@@ -211,6 +211,8 @@ fn event_readers_are_few_and_none_is_of_another_site() {
         let head = format!("Sec-Fetch-Site: {site}\r\n");
         assert_eq!(status(&mut events(&admin, &head)), "HTTP/1.1 403", "{site}");
     }
+    let origin = "Origin: http://evil.example\r\n";
+    assert_eq!(status(&mut events(&admin, origin)), "HTTP/1.1 403");
     assert_eq!(
         status(&mut events(&admin, "Host: evil.example\r\n")),
         "HTTP/1.1 400"

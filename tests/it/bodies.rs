@@ -250,10 +250,10 @@ limits = ["model"]
     };
     assert_eq!(model(&mut connection, "", r#"{"model":"a"}"#), 200);
     let long = format!(r#"{{"model":"a","x":"{}"}}"#, "x".repeat(2000));
-    assert_eq!(model(&mut connection, "", &long), 401);
+    assert_eq!(model(&mut connection, "", &long), 400);
     assert_eq!(
         model(&mut gateway.connect(), "Content-Encoding: gzip\r\n", "xx"),
-        401
+        400
     );
     // The number of its calls would decide, and a caller would choose that it is not read.
     let batch = format!(r#"{}[{{"model":"a"}},{{"model":"a"}}]"#, " ".repeat(2000));
@@ -344,12 +344,12 @@ limits = ["operation"]
     );
     assert_eq!(
         send("/login", "Content-Type: text/plain\r\n", "user=bob"),
-        401,
+        400,
         "no form"
     );
     assert_eq!(send("/graphql", "", r#"{"query":"query Top { a }"}"#), 200);
     assert_eq!(send("/graphql", "", r#"{"query":"query Top { b }"}"#), 429);
-    assert_eq!(send("/graphql", "", r#"{"query":"{ b }"}"#), 401);
+    assert_eq!(send("/graphql", "", r#"{"query":"{ b }"}"#), 400);
     let pretended = r#"{"query":"query Top { b }","operationName":"Other"}"#;
     assert_eq!(send("/graphql", "", pretended), 400);
     // Many servers prefer the target's parameters to the body.

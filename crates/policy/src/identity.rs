@@ -102,6 +102,9 @@ pub enum IdentityReason {
     /// The key is absent, and `when_missing = "refuse"`: 401.
     #[error("the key is missing")]
     Missing,
+    /// The same of a key in the body: 400, because credentials would not help.
+    #[error("the body does not have the key")]
+    MissingInBody,
     /// The key belongs to no known caller, and `when_unknown = "refuse"`: 401.
     #[error("the key is not known")]
     Unknown,
@@ -124,13 +127,16 @@ pub enum IdentityReason {
 impl IdentityReason {
     /// Whether the request itself is malformed (400) instead of unauthorised (401).
     pub const fn is_malformed(self) -> bool {
-        matches!(self, Self::Ambiguous | Self::ModelUnknown)
+        matches!(
+            self,
+            Self::MissingInBody | Self::Ambiguous | Self::ModelUnknown
+        )
     }
 }
 
 crate::labels! {
     IdentityReason {
-        Self::Missing => "identity_missing",
+        Self::Missing | Self::MissingInBody => "identity_missing",
         Self::Unknown => "identity_unknown",
         Self::Ambiguous => "identity_ambiguous",
         Self::ModelUnknown => "model_unknown",
@@ -234,6 +240,9 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
             };
             let Some(values) = values else {
                 match identity.when_missing {
+                    WhenMissing::Refuse if identity.sources.iter().any(Source::is_of_body) => {
+                        return refuse(IdentityReason::MissingInBody);
+                    }
                     WhenMissing::Refuse => return refuse(IdentityReason::Missing),
                     WhenMissing::Skip => resolved.how = How::Skipped,
                     WhenMissing::UseAddress => {

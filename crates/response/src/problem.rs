@@ -67,6 +67,9 @@ impl Problem {
     /// A header that decides about the request has several values.
     pub const STATED_TWICE: Self =
         Self::MALFORMED.saying("A header that decides about the request must have one value.");
+    /// The body lacks a value that requests are limited by.
+    pub const KEY_MISSING_IN_BODY: Self =
+        Self::MALFORMED.saying("The body lacks a value that it must have here, is too long, or has no form in which it is read.");
     /// HTTP/2: a header's value begins or ends with whitespace.
     pub const HEADER_VALUE: Self =
         Self::MALFORMED.saying("A header's value must not begin or end with whitespace.");
@@ -398,6 +401,7 @@ impl Problem {
             IdentityReason::Ambiguous => Self::AMBIGUOUS_KEY,
             IdentityReason::ModelUnknown => Self::MODEL_UNKNOWN,
             IdentityReason::Missing => Self::KEY_MISSING,
+            IdentityReason::MissingInBody => Self::KEY_MISSING_IN_BODY,
             IdentityReason::Unknown => Self::KEY_UNKNOWN,
             IdentityReason::Token(_) | IdentityReason::Unverified => Self::TOKEN,
         }

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use super::super::Options;
 use super::super::api::{Problem, refused};
+use super::super::guard::is_of_another_site;
 use super::{READERS_MAX, Subscription};
 
 /// The body of a response of the admin listener.
@@ -27,8 +28,7 @@ pub(in crate::admin) fn respond<B>(
 ) -> Response<Sent> {
     let problem = |code, words: &str| refused(&Problem::new(code, words)).map(Either::Left);
     // Another site cannot read the stream, but it could take the places of readers.
-    let site = request.headers().get("sec-fetch-site");
-    if site.is_some_and(|site| site != "same-origin" && site != "none") {
+    if is_of_another_site(request.headers()) {
         let words = "events are not for the pages of other sites";
         return problem(StatusCode::FORBIDDEN, words);
     }
