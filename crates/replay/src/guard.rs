@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use plan::{Plan, Price, Side, Source, Step};
 use tollgate_gateway::recent::{Requests, Seen};
 use tollgate_limit::key::{WHOLE, stable_hash};
-use tollgate_limit::{Limit, Next, State};
+use tollgate_limit::{Kept, Limit, Next, State, Timestamp};
 use tollgate_policy::{Policy, Rule};
 
 /// The effect of a new configuration on recent requests.
@@ -72,7 +72,7 @@ impl Judged {
 }
 
 /// Puts `requests` to the policy `old`, under which the last of them came, and to `new`. At most `keys`
-/// buckets are judged, about 120 bytes each.
+/// buckets are judged, about 170 bytes each.
 pub fn judge(requests: &Requests, old: &Policy, new: &Policy, keys: usize) -> Judged {
     let mut judge = Judge {
         keys,
@@ -122,30 +122,78 @@ struct Bucket {
     key: u64,
     /// Its limit's place in [`Side::rules`] of the new policy; of the old one where the new one has it not.
     limit: u32,
-    states: [Option<State>; 2],
+    drawn: [Drawn; 2],
     requests: u32,
     refused: u32,
     /// Whether the new policy judged it.
     is_new: bool,
 }
 
+/// A bucket under one policy, in the numbers of the limit that it was last drawn from: callers of
+/// several tiers can draw from one bucket.
+#[derive(Default)]
+struct Drawn {
+    state: Option<State>,
+    /// The limit, by index.
+    limit: usize,
+    /// What it remembers of other numbers ([`Kept::beyond`]).
+    beyond: u64,
+}
+
+impl Drawn {
+    /// The bucket under the numbers of another limit; `None`: it has them.
+    fn renumbered(&self, limits: &[Arc<Limit>], limit: usize, now: Timestamp) -> Option<Kept> {
+        if (self.state.is_none() || self.limit == limit) && self.beyond == 0 {
+            return None;
+        }
+        let algorithm = limits[self.limit].algorithm.clone();
+        let kept = Kept::from_parts(algorithm, self.state.clone(), self.beyond);
+        Some(kept.under(&limits[limit].algorithm, now))
+    }
+
+    fn grant(&mut self, limits: &[Arc<Limit>], limit: usize, grant: Grant) {
+        if let Some(kept) = grant.renumbered {
+            self.state = kept.state().cloned();
+            self.beyond = kept.beyond();
+        }
+        self.limit = limit;
+        limits[limit].algorithm.apply(&mut self.state, grant.next);
+    }
+}
+
+/// What a bucket grants.
+struct Grant {
+    /// The bucket before it, if that had the numbers of another limit.
+    renumbered: Option<Kept>,
+    next: Next,
+}
+
 impl Bucket {
-    /// What `limit` grants; `None`: nothing, and it refuses nothing either, because the key is outside
-    /// of its share.
+    /// What the limit of `step` grants; `None`: nothing, and it refuses nothing either, because the
+    /// key is outside of its share.
     fn judge(
         &self,
         side: usize,
-        limit: &Limit,
+        limits: &[Arc<Limit>],
         step: &Step,
         seen: &Seen<'_>,
-    ) -> Result<Option<Next>, ()> {
+    ) -> Result<Option<Grant>, ()> {
+        let limit = &limits[step.limit];
         let cost = match step.cost {
             Price::Fixed(units) => units,
             Price::Recorded(charge) => seen.charge(charge).cost,
         };
-        let state = self.states[side].as_ref();
+        let drawn = &self.drawn[side];
+        let renumbered = drawn.renumbered(limits, step.limit, seen.at);
+        let state = match &renumbered {
+            Some(kept) => kept.state(),
+            None => drawn.state.as_ref(),
+        };
         match limit.algorithm.judge(state, cost, seen.at) {
-            Ok(grant) => Ok(Some(grant.next)),
+            Ok(granted) => Ok(Some(Grant {
+                next: granted.next,
+                renumbered,
+            })),
             Err(_) if self.key % u64::from(WHOLE) >= u64::from(limit.enforce_for) => Ok(None),
             Err(_) => Err(()),
         }
@@ -194,33 +242,31 @@ impl Judge<'_> {
         steps: &[Step],
         places: &[u32],
     ) -> Option<u32> {
-        let policy = self.sides[side].policy;
-        let limit = |step: &Step| &policy.limits[step.limit];
+        let limits = &self.sides[side].policy.limits;
         // Most requests draw from one limit: its grant needs no second look.
         if let [step] = steps {
             let place = places[step.key];
             let bucket = &mut self.buckets[place as usize];
-            return match bucket.judge(side, limit(step), step, seen) {
-                Ok(Some(next)) => {
-                    limit(step).algorithm.apply(&mut bucket.states[side], next);
+            return match bucket.judge(side, limits, step, seen) {
+                Ok(Some(grant)) => {
+                    bucket.drawn[side].grant(limits, step.limit, grant);
                     None
                 }
                 Ok(None) => None,
                 Err(()) => Some(place),
             };
         }
-        let mut granted: SmallVec<[(u32, &Step, Next); 2]> = SmallVec::new();
+        let mut granted: SmallVec<[(u32, &Step, Grant); 2]> = SmallVec::new();
         for step in steps {
             let place = places[step.key];
-            match self.buckets[place as usize].judge(side, limit(step), step, seen) {
-                Ok(Some(next)) => granted.push((place, step, next)),
+            match self.buckets[place as usize].judge(side, limits, step, seen) {
+                Ok(Some(grant)) => granted.push((place, step, grant)),
                 Ok(None) => {}
                 Err(()) => return Some(place),
             }
         }
-        for (place, step, next) in granted {
-            let state = &mut self.buckets[place as usize].states[side];
-            limit(step).algorithm.apply(state, next);
+        for (place, step, grant) in granted {
+            self.buckets[place as usize].drawn[side].grant(limits, step.limit, grant);
         }
         None
     }
@@ -251,7 +297,7 @@ impl Judge<'_> {
         buckets.push(Bucket {
             key,
             limit,
-            states: [None, None],
+            drawn: <[Drawn; 2]>::default(),
             requests: 0,
             refused: 0,
             is_new: false,

@@ -27,20 +27,18 @@ fn file(first: &str, second: &str) -> Config {
     ))
 }
 
-/// Records a request as a worker does.
-fn record(
+/// Records requests as workers do: when, from which client, to which path and with which API key.
+fn record<'r>(
     recent: &Recent,
     recorders: &[tollgate_gateway::recent::Recorder],
     policy: &Policy,
-    requests: &[(u64, u8, bool)],
+    requests: impl Iterator<Item = (u64, u8, &'static str, &'r str)>,
 ) {
     let numbers = recent.numbers(policy, 1 << 20).expect("it records");
-    for (place, (at, client, second)) in requests.iter().enumerate() {
-        let (uri, headers) = (
-            Uri::from_static(if *second { "/b" } else { "/a" }),
-            HeaderMap::new(),
-        );
-        let client = IpAddr::V4(Ipv4Addr::new(192, 0, 2, *client));
+    for (place, (at, client, path, key)) in requests.enumerate() {
+        let (uri, mut headers) = (Uri::from_static(path), HeaderMap::new());
+        headers.insert("x-api-key", key.parse().expect("a header"));
+        let client = IpAddr::V4(Ipv4Addr::new(192, 0, 2, client));
         let peer = Peer {
             address: Some(client),
             port: 0,
@@ -54,7 +52,7 @@ fn record(
         let who = policy.identify(&matched, &described, 0).expect("known");
         let claims = policy.claims(&matched, &who, &headers, Some(0));
         let drawing = Drawing {
-            at: Timestamp::from_micros(*at),
+            at: Timestamp::from_micros(at),
             route: matched.route,
             client: Some(client),
             who: &who,
@@ -62,6 +60,15 @@ fn record(
         };
         recorders[place % recorders.len()].record(&numbers, policy, &drawing);
     }
+}
+
+/// Requests without a caller, to the first route or the second.
+fn paths(
+    requests: &[(u64, u8, bool)],
+) -> impl Iterator<Item = (u64, u8, &'static str, &'static str)> {
+    requests
+        .iter()
+        .map(|(at, client, second)| (*at, *client, if *second { "/b" } else { "/a" }, "none"))
 }
 
 /// What the limiter that serves refuses newly: requests.
@@ -109,7 +116,7 @@ proptest! {
         let new = file(NUMBERS[numbers[2]], NUMBERS[numbers[3]]);
         let recent = Recent::default();
         let recorders: Vec<_> = (0..workers).map(|_| recent.recorder()).collect();
-        record(&recent, &recorders, &old.policy, &requests);
+        record(&recent, &recorders, &old.policy, paths(&requests));
         let judged = judge(&recent.requests(), &old.policy, &new.policy, 1_000);
         prop_assert_eq!(judged.requests, requests.len() as u64);
         prop_assert_eq!(judged.newly_refused, by_replay(&requests, &old, &new));
@@ -150,7 +157,7 @@ fn guard_of_a_ring_that_overflows_keeps_the_newest_and_stays_within_its_bytes() 
             )
         })
         .collect();
-    record(&recent, &recorders, &old.policy, &requests);
+    record(&recent, &recorders, &old.policy, paths(&requests));
     let held = recent.requests();
     let (mut count, mut first, mut last, mut words) = (0, u64::MAX, 0, 0);
     held.each(|seen| {
@@ -177,4 +184,43 @@ fn guard_of_a_ring_that_overflows_keeps_the_newest_and_stays_within_its_bytes() 
         judge(&recent.requests(), &old.policy, &new.policy, 1_000),
         Judged::default()
     );
+}
+
+/// Two callers at one address, one of them of another tier: they draw from one bucket, whose units
+/// are not those of the other tier's numbers.
+#[test]
+fn guard_bucket_that_two_tiers_draw_from_keeps_its_units() {
+    let file = |rate: &str, tier: &str| {
+        config(&format!(
+            "[identities.tenant]\nkey = \"header:x-api-key\"\nwhen_missing = \"refuse\"\nwhen_unknown = \"refuse\"\n\
+             [identities.tenant.callers]\n\
+             \"sha256:ad95d5fa651ba86d8923fe1238d24a4f1988a752acfe426ac72ac7c04471bc17\" = {{ name = \"free\" }}\n\"sha256:07ed400759a0f606a8b5bfa84712aabe7d1b1c45cb6536c8a5727446b6647b84\" = {{ name = \"pro\", tier = \"pro\" }}\n\
+             [tiers.pro]\none = {{ {tier} }}\n[limits.one]\n{rate}\nper = \"address\"\n\
+             [[routes]]\nmatch = \"/a\"\nupstream = \"builtin:echo\"\nlimits = [\"one\", \"each\"]\n\
+             [limits.each]\nrate = \"9999/hour\"\nper = \"tenant\"\n"
+        ))
+    };
+    let wide = "rate = \"1000/hour\"";
+    let old = file(wide, wide);
+    let new = file("rate = \"10/hour\"", "rate = \"100/hour\"");
+    // Which caller comes how often, and how many of these requests the new file refuses.
+    let traces: [(&[(&str, u64)], u64); 3] = [
+        (&[("pro", 95), ("free", 8)], 3),
+        (&[("free", 9), ("pro", 3)], 2),
+        (&[("pro", 50), ("free", 10), ("pro", 5)], 5),
+    ];
+    for (trace, refused) in traces {
+        let (recent, mut at) = (Recent::default(), 1_700_000_000_000_000);
+        let requests = trace
+            .iter()
+            .flat_map(|(key, count)| (0..*count).map(move |_| *key))
+            .map(|key| {
+                at += 1;
+                (at, 1, "/a", key)
+            });
+        let recorders = [recent.recorder()];
+        record(&recent, &recorders, &old.policy, requests);
+        let judged = judge(&recent.requests(), &old.policy, &new.policy, 1_000);
+        assert_eq!(judged.newly_refused, refused, "{trace:?}: {judged:?}");
+    }
 }
