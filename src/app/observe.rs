@@ -87,6 +87,12 @@ impl Core {
                 let held = u32::try_from(held.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
                 samples.gauge("requests_held", help, &[], f64::from(held));
             });
+        let held = Arc::clone(&self.gateway.held_bodies);
+        self.gateway.metrics.source("held_bodies", move |samples| {
+            let help = "Bytes of request bodies that are held for decisions now (server.bounds.held_bodies)";
+            let bytes = held.load(Ordering::Relaxed) as f64;
+            samples.gauge("held_bodies_bytes", help, &[], bytes);
+        });
         let server = Arc::clone(&self.server);
         self.gateway.metrics.source("connections", move |samples| {
             // Upgraded connections are included until they end.

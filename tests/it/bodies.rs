@@ -461,6 +461,17 @@ limits = ["model"]
         status() == 503
     });
     assert!(unfinished.len() > 20, "{} were held", unfinished.len());
+    let held = || {
+        let metrics = gateway.admin_get("/metrics").text();
+        let line = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix("tollgate_held_bodies_bytes "));
+        let rejected = "tollgate_rejections_total{reason=\"held_bodies\"}";
+        assert!(metrics.contains(rejected), "{metrics}");
+        line.expect("a gauge").parse::<f64>().expect("a number")
+    };
+    assert!(held() > 900_000.0, "{}", held());
     drop(unfinished);
     eventually("their memory is free again", || status() == 200);
+    eventually("the gauge says so", || held() == 0.0);
 }

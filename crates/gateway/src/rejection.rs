@@ -58,6 +58,8 @@ pub enum Rejection {
     },
     /// The gateway has reached its capacity.
     Overloaded,
+    /// The bodies that are held for decisions take all of their memory.
+    HeldBodies,
     /// The upstream gave no response.
     Upstream(ForwardError),
     /// The gateway failed while handling this request.
@@ -75,6 +77,7 @@ tollgate_policy::labels! {
         Self::TooBig | Self::TooBigToRoute => "too_big",
         Self::StoreDown { .. } => "store_down",
         Self::Overloaded => "overloaded",
+        Self::HeldBodies => "held_bodies",
         Self::Internal => "internal",
     } and {
         Self::Malformed(why) => why.label(),
@@ -164,6 +167,7 @@ impl Rejection {
             | Self::Body(_)
             | Self::StoreDown { .. }
             | Self::Overloaded
+            | Self::HeldBodies
             | Self::Internal => Cause::Gateway,
         }
     }
@@ -175,6 +179,7 @@ impl Rejection {
             Self::Denied(refused) if !refused.never_fits => refused.retry_after,
             Self::StoreDown { .. }
             | Self::Overloaded
+            | Self::HeldBodies
             | Self::Upstream(ForwardError::Overloaded) => Some(Micros::from_secs(1)),
             _ => None,
         }
@@ -227,7 +232,7 @@ impl Rejection {
             Self::TooBigToRoute => Problem::BODY_TOO_LARGE_TO_ROUTE,
             Self::Body(why) => body(*why),
             Self::StoreDown { .. } => Problem::STORE_DOWN,
-            Self::Overloaded => Problem::OVERLOADED,
+            Self::Overloaded | Self::HeldBodies => Problem::OVERLOADED,
             Self::Upstream(error) => upstream(error),
             Self::Internal => Problem::INTERNAL,
         }

@@ -124,7 +124,7 @@ impl Gateway {
                 pace.came(piece.len());
                 length += piece.len() as u64;
                 if held.add(piece.len()) > conduct.held_bodies {
-                    return Err(Rejection::Overloaded);
+                    return Err(Rejection::HeldBodies);
                 }
                 reading.feed(piece)?;
             }
