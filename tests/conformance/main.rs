@@ -22,7 +22,7 @@ macro_rules! suite {
                 a_reset_fills_a_bucket_by_every_algorithm,
                 a_penalty_blocks_a_key_exactly_until_its_end,
                 overrides_grant_no_more_than_their_numbers,
-                a_ceiling_takes_units_back_only_into_their_window,
+                units_are_given_back_only_to_their_window,
                 generations_and_tiers_of_a_limit_share_its_buckets,
                 calendar_windows_are_the_cores_however_deep_the_debt_and_long_the_wait,
                 a_refused_request_passes_exactly_when_told,

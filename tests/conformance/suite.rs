@@ -19,7 +19,7 @@ use tollgate_store::Store;
 
 use crate::random::{self, START};
 use crate::subject::{Subject, caller, claim, limit, terms};
-pub(crate) use ceilings::a_ceiling_takes_units_back_only_into_their_window;
+pub(crate) use ceilings::units_are_given_back_only_to_their_window;
 pub(crate) use edits::no_edit_of_a_limit_refills_a_bucket;
 pub(crate) use overrides::{
     a_penalty_blocks_a_key_exactly_until_its_end, overrides_grant_no_more_than_their_numbers,

@@ -179,6 +179,7 @@ pub struct Report {
     /// `remaining`. A client that spends `remaining` evenly over this time keeps to the rate. With
     /// nothing left, it is the time to the next unit.
     pub effective: Micros,
-    /// When the window ends that a draw of now belongs to; zero: there are no such windows.
+    /// When the window ends that a draw of now belongs to; of a log, when the draw leaves it; zero:
+    /// there are no windows.
     pub window_end: Timestamp,
 }

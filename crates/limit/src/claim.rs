@@ -64,7 +64,7 @@ pub struct Standing {
     /// end.
     pub effective: Micros,
     /// When the window ends that a draw of now belongs to, by the clock of the store that decided;
-    /// zero: the algorithm has no such windows.
+    /// of a log, when the draw leaves it; zero: the algorithm has no windows.
     pub window_end: Timestamp,
 }
 
@@ -167,8 +167,9 @@ pub enum Change {
         /// Units to give back.
         units: u64,
     },
-    /// Like [`Change::Refund`], but only while the window of the grant lasts: its units are no units
-    /// of another one. It is checked where the bucket is, however late the refund arrives.
+    /// Like [`Change::Refund`], but only to the window of the grant, while that counts: its units are
+    /// no units of another window. This is checked where the bucket is, however late the refund
+    /// arrives.
     RefundWithin {
         /// Units to give back.
         units: u64,

@@ -229,7 +229,7 @@ impl SlidingLog {
             remaining,
             reset,
             effective,
-            window_end: Timestamp::default(),
+            window_end: from.after(self.quota.period),
         }
     }
 
@@ -254,7 +254,11 @@ impl SlidingLog {
                     },
                 );
             }
-            Change::Refund { units } | Change::Withdraw { units, .. }
+            // The grant has left the log: what is in it are others.
+            Change::RefundWithin { window_end, .. } if window_end <= now => {}
+            Change::Refund { units }
+            | Change::RefundWithin { units, .. }
+            | Change::Withdraw { units, .. }
                 if from <= now || self.max_wait == Micros::ZERO =>
             {
                 log.entries.retain(|entry| self.counts(*entry, from));

@@ -210,13 +210,14 @@ impl SlidingWindow {
             remaining,
             reset: self.expiry(pair).since(now),
             effective,
-            window_end: Timestamp::default(),
+            window_end: pair.start.after(period),
         }
     }
 
     /// Corrects an earlier grant; `None`: no count is left. A charge stops at one quota above the
     /// quota; where grants are settled, it continues in the following windows. A refund is taken
-    /// from the current window first, then from the previous one.
+    /// from the window that it names, or else from the current window first, then from the previous
+    /// one.
     pub fn settle(&self, state: Option<Pair>, change: Change, now: Timestamp) -> Option<Pair> {
         let pair = self.current(state, now);
         let settled = match change {
@@ -229,7 +230,7 @@ impl SlidingWindow {
                 ..pair
             },
             // The counted window is in the future: a request is waiting.
-            Change::Refund { .. } | Change::Withdraw { .. }
+            Change::Refund { .. } | Change::RefundWithin { .. } | Change::Withdraw { .. }
                 if self.max_wait > Micros::ZERO && pair.start > now =>
             {
                 pair
@@ -242,6 +243,18 @@ impl SlidingWindow {
                     ..pair
                 }
             }
+            Change::RefundWithin { units, window_end }
+                if window_end == pair.start.after(self.quota.period) =>
+            {
+                Pair {
+                    current: pair.current.saturating_sub(units),
+                    ..pair
+                }
+            }
+            Change::RefundWithin { units, window_end } if window_end == pair.start => Pair {
+                previous: pair.previous.saturating_sub(units),
+                ..pair
+            },
             Change::RefundWithin { .. } | Change::Release { .. } => pair,
         };
         (settled.current > 0 || settled.previous > 0).then_some(settled)

@@ -49,7 +49,7 @@ struct Charge {
     ungoverned: bool,
     /// The time until the bucket was due to be full, or its window over.
     reset: Micros,
-    /// When the window of the draw ends, by the clock of its store.
+    /// When the window of the draw ends, by the clock of its store; zero: it is not known.
     window_end: Timestamp,
 }
 
@@ -98,7 +98,12 @@ impl Permit {
                     cost: claim.cost,
                     ungoverned: ungoverned & bit(place) != 0,
                     reset: standing.reset,
-                    window_end: standing.window_end,
+                    // A request that waits takes units of a later window.
+                    window_end: if wait == Micros::ZERO {
+                        standing.window_end
+                    } else {
+                        Timestamp::default()
+                    },
                 });
             }
         }
@@ -312,17 +317,14 @@ impl Charge {
             | Change::Withdraw { units, .. } => {
                 let units = units.min(self.cost);
                 self.cost -= units;
-                let ceiling = self.limit.algorithm.is_ceiling();
-                // The count of a finished window is gone: a refund would go to the next window.
-                // (The store of a ceiling checks that when the refund arrives.)
-                if !ceiling
-                    && is_windowed(&self.limit)
-                    && settler.now().since(drawn_at) >= self.reset
-                {
+                let windowed = is_windowed(&self.limit);
+                // Nothing is left of a finished window. (The store checks it again when the refund
+                // arrives.)
+                if windowed && settler.now().since(drawn_at) >= self.reset {
                     return;
                 }
                 match change {
-                    _ if ceiling => refund(&self.limit, units, self.window_end),
+                    _ if windowed => refund(&self.limit, units, self.window_end),
                     Change::Withdraw { full_at, .. }
                         if self.limit.placement == Placement::Local =>
                     {
@@ -391,3 +393,6 @@ impl fmt::Debug for Permit {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

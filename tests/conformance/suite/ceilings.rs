@@ -1,4 +1,4 @@
-//! Ceilings: units return only to the window that they came from, and no charge leads below zero.
+//! Windows: units return only to the window that they came from. No charge leads a ceiling below zero.
 
 use std::sync::Arc;
 
@@ -15,23 +15,34 @@ const QUOTA: u64 = 100;
 const PERIOD: u64 = 10_000_000;
 
 /// Random reservations and settlements, some of which arrive after their window: the store has what the core has.
-pub(crate) async fn a_ceiling_takes_units_back_only_into_their_window<S: Subject>() {
+pub(crate) async fn units_are_given_back_only_to_their_window<S: Subject>() {
     let boundaries = (0..400).map(|step| Timestamp::from_micros(START + step * PERIOD));
     let calendar = Arc::new(Calendar {
         boundaries: boundaries.collect(),
         words: "ten seconds".to_owned(),
     });
-    let mut late = 0;
+    let of = |terms: Terms| Algorithm::new(&terms).expect("good terms");
+    let window = |align: Align| Terms {
+        align,
+        ..terms::<S>(Kind::FixedWindow, QUOTA, Micros(PERIOD))
+    };
+    let kinds = [Kind::FixedWindow, Kind::SlidingWindow, Kind::SlidingLog];
+    let mut all: Vec<Algorithm> = kinds
+        .map(|kind| of(terms::<S>(kind, QUOTA, Micros(PERIOD))))
+        .into();
+    all.push(of(Terms {
+        burst: Some(3 * QUOTA),
+        ..terms::<S>(Kind::Interval, QUOTA, Micros(PERIOD))
+    }));
     for align in [Align::FirstHit, Align::Clock, Align::Calendar(calendar)] {
+        all.push(of(window(align)).ceiling());
+    }
+    let mut late = 0;
+    for algorithm in all {
         for seed in 0..S::RUNS.min(3) {
             let mut rng = Rng::with_seed(seed);
-            let terms = Terms {
-                align: align.clone(),
-                ..terms::<S>(Kind::FixedWindow, QUOTA, Micros(PERIOD))
-            };
-            let algorithm = Algorithm::new(&terms).expect("good terms").ceiling();
-            let limits = [limit::<S>(0, algorithm)];
-            let (limit, key) = (&limits[0], caller("ceiling"));
+            let limits = [limit::<S>(0, algorithm.clone())];
+            let (limit, key) = (&limits[0], caller("window"));
             let mut now = Timestamp::from_micros(START);
             let Some(mut subject) = S::new(&limits, now).await else {
                 return;
@@ -61,7 +72,7 @@ pub(crate) async fn a_ceiling_takes_units_back_only_into_their_window<S: Subject
                 let standing = draw.expect("it answers").standings[0];
                 assert_eq!(
                     standing, expected.standing,
-                    "{align:?} seed {seed} step {step}: {state:?}"
+                    "{algorithm:?} seed {seed} step {step}: {state:?}"
                 );
                 state = expected.state;
                 if standing.verdict.is_allow() {

@@ -158,7 +158,7 @@ kinds[5] = {
       bucket.log = remember(bucket.log, shape.period, due_at(bucket.log, shape, cost), cost)
     end
   end,
-  settle = function(bucket, what, units)
+  settle = function(bucket, what, units, window_end)
     local log, own = bucket.log, bucket.own
     local from = from_of(log)
     if what == 1 and own.reach > 0 then
@@ -167,7 +167,7 @@ kinds[5] = {
     elseif what == 1 then
       local room = max(2 * own.amount - counted(log, own.period, from), 0)
       bucket.log = remember(log, own.period, from, min(units, room))
-    elseif what == 2 and (from <= now or own.max_wait == 0) then
+    elseif (what == 2 or what == 6 and now < window_end) and (from <= now or own.max_wait == 0) then
       local kept = {}
       for i = 1, #log, 2 do
         if from - log[i] < own.period then

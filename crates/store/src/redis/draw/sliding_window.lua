@@ -84,7 +84,7 @@ kinds[4] = {
     return min(count, quotient(room, cost))
   end,
   take = function(bucket, _, cost, count) bucket.current = bucket.current + cost * count end,
-  settle = function(bucket, what, units)
+  settle = function(bucket, what, units, window_end)
     local own = bucket.own
     if what == 1 and own.ahead > 0 and bucket.current + units > own.amount then
       local total = bucket.current + units
@@ -102,9 +102,13 @@ kinds[4] = {
       local rest = max(units - bucket.current, 0)
       bucket.current = max(bucket.current - units, 0)
       bucket.previous = max(bucket.previous - rest, 0)
-      -- Nothing is left to be counted, in whichever window it would have been.
-      if bucket.current == 0 and bucket.previous == 0 then bucket.start = now - fmod(now, own.period) end
+    elseif what == 6 and bucket.start + own.period == window_end then
+      bucket.current = max(bucket.current - units, 0)
+    elseif what == 6 and bucket.start == window_end then
+      bucket.previous = max(bucket.previous - units, 0)
     end
+    -- Nothing is left to be counted, in whichever window it would have been.
+    if bucket.current == 0 and bucket.previous == 0 then bucket.start = now - fmod(now, own.period) end
   end,
   store = function(bucket)
     local own, gone = bucket.own, bucket.beyond
