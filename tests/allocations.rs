@@ -23,7 +23,7 @@ use tollgate_limiter::{Decision, Limiter};
 use tollgate_policy::Peer;
 use tollgate_store::clock::Clock;
 use tollgate_store::local::ColdStart;
-use tollgate_store::{Store, StoreError};
+use tollgate_store::{Deadline, Store, StoreError};
 
 struct Counting;
 
@@ -100,13 +100,21 @@ fn an_ordinary_request_is_decided_about_without_an_allocation() {
 struct Down;
 
 impl Store for Down {
-    async fn draw<'a>(&'a self, _: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
+    async fn draw_until<'a>(
+        &'a self,
+        _: &'a [Claim<'a>],
+        _: &'a Deadline,
+    ) -> Result<Draw, StoreError> {
         Err(StoreError::Timeout)
     }
 
     fn settle(&self, _: &[Settlement<'_>]) {}
 
-    async fn peek<'a>(&'a self, _: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
+    async fn peek_until<'a>(
+        &'a self,
+        _: &'a [Claim<'a>],
+        _: &'a Deadline,
+    ) -> Result<Vec<Standing>, StoreError> {
         Err(StoreError::Timeout)
     }
 }

@@ -3,6 +3,7 @@
 
 mod adaptive;
 mod admin;
+mod answer_within;
 mod balancing;
 mod bodies;
 mod browser;

@@ -136,3 +136,43 @@ fn over_limit_decision_for_a_proxy_counts_only_its_own_upstream() {
     assert_eq!(ask(), 402);
     assert_eq!(gateway.get("/").text(), "hello", "the gateway passes it on");
 }
+
+#[test]
+fn over_limit_look_before_a_token_is_checked_counts_no_refusal_twice() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (secret, upstream) = (folder.path().join("secret"), Upstream::hello());
+    std::fs::write(&secret, crate::spending::SECRET).expect("written");
+    let url = upstream.url();
+    let gateway = Gateway::start(&format!(
+        "[identities.user]\nkey = \"jwt:sub\"\nwhen_missing = \"refuse\"\n\
+         jwt = {{ secret_file = '{}', algorithms = [\"HS256\"] }}\n\
+         [limits.users]\nrate = \"100/hour\"\nper = \"user\"\n\
+         [limits.big]\nrate = \"1/day\"\nper = \"address\"\n[limits.cheap]\nrate = \"2/day\"\nper = \"address\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{url}\"\nlimits = [\"users\", \"big\"]\n\
+         over_limit = {{ instead_of = \"big\", upstream = \"{url}\", limits = [\"cheap\"] }}\n",
+        secret.display()
+    ));
+    let token = format!(
+        "Bearer {}",
+        crate::spending::token(crate::spending::SECRET, "a")
+    );
+    let get = || {
+        let headers = [("authorization", token.as_str())];
+        gateway.request("GET", "/", &headers).status
+    };
+    let counted = |limit: &str, outcome: &str| {
+        let metrics = gateway.admin_get("/metrics").text();
+        let name =
+            format!("tollgate_limit_decisions_total{{limit=\"{limit}\",outcome=\"{outcome}\"}} ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        line.map_or(0, |count| count.parse().expect("a number"))
+    };
+    assert_eq!(get(), 200);
+    // The look finds the first target refusing and the second one open; then both are drawn from.
+    assert_eq!([get(), get()], [200, 200]);
+    assert_eq!((counted("big", "deny"), counted("cheap", "deny")), (2, 0));
+    // The look finds that no target takes it: no draw follows.
+    assert_eq!(get(), 429);
+    assert_eq!((counted("big", "deny"), counted("cheap", "deny")), (3, 1));
+    assert_eq!((counted("big", "allow"), counted("cheap", "allow")), (1, 2));
+}

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use crate::harness::{Gateway, Peers};
 
 /// A client of the service.
-struct Client(Peers);
+pub(crate) struct Client(Peers);
 
 impl Client {
     /// `None`: there is no Python with grpcio here.
-    fn of(gateway: &Gateway) -> Option<Self> {
+    pub(crate) fn of(gateway: &Gateway) -> Option<Self> {
         let address = gateway.deciding().to_string();
         let mut peers = Peers::start(
             "grpc, google.protobuf",
@@ -27,7 +27,7 @@ impl Client {
     }
 
     /// The response about descriptors, each written `key=value key=value`.
-    fn ask(&mut self, descriptors: &[&str]) -> Value {
+    pub(crate) fn ask(&mut self, descriptors: &[&str]) -> Value {
         let descriptors: Vec<Value> = descriptors.iter().map(|text| descriptor(text)).collect();
         self.request(json!({"domain": "edge", "descriptors": descriptors}))
     }
@@ -53,7 +53,7 @@ fn descriptor(text: &str) -> Value {
     json!({ "entries": entries.collect::<Vec<Value>>() })
 }
 
-fn is_ok(response: &Value) -> bool {
+pub(crate) fn is_ok(response: &Value) -> bool {
     match response["overallCode"].as_str() {
         Some("OK") => true,
         Some("OVER_LIMIT") => false,

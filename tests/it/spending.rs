@@ -458,9 +458,9 @@ fn tokens(per: &str, numbers: &str, upstream: &str) -> (tempfile::TempDir, Strin
     (folder, config)
 }
 
-const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+pub(crate) const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 
-fn token(secret: &[u8], sub: &str) -> String {
+pub(crate) fn token(secret: &[u8], sub: &str) -> String {
     use jsonwebtoken::{EncodingKey, Header, encode};
     let claims = serde_json::json!({ "sub": sub, "exp": 1_900_000_000 });
     encode(

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use tollgate_limit::rescale::Kept;
 use tollgate_limit::{Change, Claim, Draw, Limit, Settlement, Standing, Verdict};
 use tollgate_store::clock::Clock;
-use tollgate_store::{HashKey, Store, StoreError};
+use tollgate_store::{Deadline, HashKey, Store, StoreError};
 
 /// The store that all gateways of a trace share.
 #[derive(Debug)]
@@ -48,7 +48,11 @@ impl Server {
 }
 
 impl Store for Server {
-    async fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
+    async fn draw_until<'a>(
+        &'a self,
+        claims: &'a [Claim<'a>],
+        _: &'a Deadline,
+    ) -> Result<Draw, StoreError> {
         let now = self.clock.now();
         let mut buckets = self.buckets.lock().expect("not poisoned");
         let mut seen: Vec<Kept> = claims
@@ -90,7 +94,11 @@ impl Store for Server {
         }
     }
 
-    async fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
+    async fn peek_until<'a>(
+        &'a self,
+        claims: &'a [Claim<'a>],
+        _: &'a Deadline,
+    ) -> Result<Vec<Standing>, StoreError> {
         let now = self.clock.now();
         let buckets = self.buckets.lock().expect("not poisoned");
         let standing = |claim: &Claim<'_>| {

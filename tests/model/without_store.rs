@@ -9,7 +9,7 @@ use tollgate_limit::{
 use tollgate_limiter::{Decision, Limiter};
 use tollgate_store::clock::Clock;
 use tollgate_store::local::{ColdStart, LocalStore};
-use tollgate_store::{Store, StoreError};
+use tollgate_store::{Deadline, Store, StoreError};
 
 use crate::invariants::{bucket, limit};
 use crate::random::START;
@@ -19,13 +19,21 @@ use crate::random::START;
 struct Gone;
 
 impl Store for Gone {
-    async fn draw<'a>(&'a self, _: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
+    async fn draw_until<'a>(
+        &'a self,
+        _: &'a [Claim<'a>],
+        _: &'a Deadline,
+    ) -> Result<Draw, StoreError> {
         Err(StoreError::Timeout)
     }
 
     fn settle(&self, _: &[Settlement<'_>]) {}
 
-    async fn peek<'a>(&'a self, _: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
+    async fn peek_until<'a>(
+        &'a self,
+        _: &'a [Claim<'a>],
+        _: &'a Deadline,
+    ) -> Result<Vec<Standing>, StoreError> {
         Err(StoreError::Timeout)
     }
 

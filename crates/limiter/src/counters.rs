@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use smallvec::SmallVec;
+
 use tollgate_limit::{Change, Claim, Limit, Micros, Mode, Role, Standing, Timestamp, UNITS_MAX};
 use tollgate_store::local::Tally;
 
-use super::decision::bit;
+use super::decision::{Denied, bit};
 use super::feedback::Feedback;
 use super::{allows, unasked};
 
@@ -233,6 +235,17 @@ impl Counters {
                 counter.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Counts a refusal that was found without a draw.
+    pub(super) fn denied(&self, claims: &[Claim<'_>], denied: &Denied) {
+        let refused = claims.iter().enumerate().map(|(place, claim)| Claim {
+            enforced: denied.is_refused_by(place),
+            ..*claim
+        });
+        let refused: SmallVec<[Claim<'_>; 4]> = refused.collect();
+        let undecided = denied.unasked();
+        self.count(&refused, denied.standings(), false, 0, undecided);
     }
 
     /// Counts the units of a correction.

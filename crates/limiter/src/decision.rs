@@ -171,6 +171,11 @@ impl Denied {
         self.unasked & bit(place) != 0
     }
 
+    /// Bit i: no bucket decided about claim i.
+    pub(super) fn unasked(&self) -> u16 {
+        self.unasked
+    }
+
     /// Whether the claim at `place` refused the request (shadow limits and candidates never do).
     pub fn is_refused_by(&self, place: usize) -> bool {
         self.refused & bit(place) != 0

@@ -91,6 +91,12 @@ impl<S: Store + Send + Sync> Generation<S> {
         Decision::Deny(denied.without_store(ungoverned))
     }
 
+    /// The refusal of a request for which no bucket was asked.
+    pub(crate) fn deny(&self, claims: &[Claim<'_>], denied: Denied) -> Decision {
+        self.counters.denied(claims, &denied);
+        Decision::Deny(denied)
+    }
+
     /// Corrects a bucket; `ungoverned`: its charge was made on the local share of a shared limit.
     pub(crate) fn correct(&self, settlement: Settlement<'_>, ungoverned: bool) {
         match (settlement.limit.placement, ungoverned) {

@@ -46,7 +46,7 @@ use std::sync::{Arc, Weak};
 use tollgate_limit::{Claim, Kind, Limit, Placement, Timestamp, Verdict};
 use tollgate_store::clock::Clock;
 use tollgate_store::local::{CarryReport, ColdStart, LocalStore, SnapshotError};
-use tollgate_store::{Backend, Store, StoreError};
+use tollgate_store::{Backend, Store};
 
 pub use cause::{Cause, Credit};
 pub use counters::{Agreement, Count, Snapshot, Units};
@@ -56,11 +56,11 @@ pub use handover::Successor;
 pub use hold::wait_until;
 #[cfg(feature = "http")]
 pub use judged::{Judged, denied_outcome};
-pub use look::Look;
 pub use overrides::{Effect, Override};
 pub use peek::PeekError;
 pub use penalties::{Imposed, PENALTY_TABLE, PenaltyCounts};
 pub use permit::Permit;
+pub use tollgate_store::Deadline;
 
 use counters::Counters;
 use feedback::Feedback;
@@ -188,28 +188,23 @@ impl<S: Store + Send + Sync> Limiter<S> {
     pub async fn check(&self, claims: &[Claim<'_>], now: Timestamp) -> Decision {
         match self.try_check(claims, now) {
             Some(decision) => decision,
-            None => self.ask(claims, now, None).await,
+            None => self.ask(claims, now, &Deadline::default()).await,
         }
     }
 
-    /// Decides about a request that [`Limiter::try_check`] could not decide. `without`: why the
-    /// shared store need not be asked, if [`Limiter::look`] has found that it does not respond.
-    pub async fn ask(
-        &self,
-        claims: &[Claim<'_>],
-        now: Timestamp,
-        without: Option<StoreError>,
-    ) -> Decision {
+    /// Decides about a request that [`Limiter::try_check`] could not decide. `deadline`: when the work
+    /// of this request on the shared store ends, here and in its other calls.
+    pub async fn ask(&self, claims: &[Claim<'_>], now: Timestamp, deadline: &Deadline) -> Decision {
         let found = self.generation.found(claims, now);
         if self.generation.penalizes(claims) {
-            let decided = penalized::check(&self.generation, claims, found, now, without);
+            let decided = penalized::check(&self.generation, claims, found, now, deadline);
             return Box::pin(decided).await;
         }
         if let Some(found) = found {
-            let decided = overridden::check(&self.generation, claims, &found, now, without);
+            let decided = overridden::check(&self.generation, claims, &found, now, deadline);
             return Box::pin(decided).await;
         }
-        two_stores::check(&self.generation, claims, now, without).await
+        two_stores::check(&self.generation, claims, now, deadline).await
     }
 
     /// Decides immediately if every bucket is in the process; `None` if another store must be

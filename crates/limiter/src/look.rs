@@ -4,64 +4,57 @@
 use std::sync::Arc;
 
 use tollgate_limit::{Claim, Placement, Timestamp};
-use tollgate_store::{Store, StoreError};
+use tollgate_store::{Deadline, Store};
 
-use super::overrides::Found;
 use super::two_stores::{Claims, NOT_ASKED, merge, places};
 use super::{Denied, Generation, Limiter, allows, feedback, overridden, penalized};
 
-/// What the limits would decide about a request.
-#[derive(Debug)]
-pub enum Look {
-    /// The limits that were checked would admit it.
-    Open,
-    /// The limits would refuse it; this is counted like any refusal.
-    Denied(Denied),
-    /// The shared store does not respond. [`Limiter::ask`] decides what that means, so that a
-    /// request waits for the store only once.
-    Unavailable(StoreError),
-}
-
 impl<S: Store + Send + Sync> Limiter<S> {
-    /// Whether `claims` would be granted at `now`; nothing is charged. Leased limits are not
-    /// checked, because the level in the store does not include the units this gateway holds.
-    pub async fn look(&self, claims: &[Claim<'_>], now: Timestamp) -> Look {
-        let generation = &self.generation;
-        let found = generation.found(claims, now);
-        if generation.penalizes(claims) {
-            if let Some(denied) = penalized::look(generation, claims, found.as_ref(), now) {
-                return Look::Denied(denied);
-            }
-            let mut looked = Box::pin(self.look_under(claims, found.as_ref(), now)).await;
-            if let Look::Denied(denied) = &mut looked {
-                let counted =
-                    penalized::after_look(generation, claims, found.as_ref(), denied, now);
-                Box::pin(counted).await;
-            }
-            return looked;
-        }
-        self.look_under(claims, found.as_ref(), now).await
-    }
-
-    /// `found`: the overrides of the claims.
-    async fn look_under(
+    /// Whether `claims` would be granted at `now`; nothing is charged, and nothing is counted. While
+    /// the shared store does not respond they may be granted: [`Limiter::ask`] decides. Leased limits
+    /// are not checked, because the level in the store does not include the units this gateway holds.
+    ///
+    /// # Errors
+    /// The refusal. If the request gets it, [`Limiter::count_look`] counts it.
+    pub async fn look(
         &self,
         claims: &[Claim<'_>],
-        found: Option<&Found>,
         now: Timestamp,
-    ) -> Look {
+        deadline: &Deadline,
+    ) -> Result<(), Denied> {
         let generation = &self.generation;
-        let Some(found) = found else {
-            return look(generation, claims, now).await;
-        };
-        if let Some(denied) = generation.blocked(claims, found, now) {
-            return Look::Denied(denied);
+        let found = generation.found(claims, now);
+        if generation.penalizes(claims)
+            && let Some(denied) = penalized::look(generation, claims, found.as_ref(), now)
+        {
+            return Err(denied);
         }
-        let limits = generation.limits_under(claims, found);
-        let (drawn, left_out) = overridden::drawn(claims, found, &limits);
-        match Box::pin(look(generation, &drawn, now)).await {
-            Look::Denied(denied) => Look::Denied(denied.spread(left_out)),
-            open => open,
+        let Some(found) = found else {
+            return look(generation, claims, now, deadline).await;
+        };
+        if let Some(denied) = generation.blocked(claims, &found, now) {
+            return Err(denied);
+        }
+        let limits = generation.limits_under(claims, &found);
+        let (drawn, left_out) = overridden::drawn(claims, &found, &limits);
+        let looked = Box::pin(look(generation, &drawn, now, deadline)).await;
+        looked.map_err(|denied| denied.spread(left_out))
+    }
+
+    /// Counts the refusal that a look at `claims` has found, as one of a draw: also towards
+    /// penalties, which can block a key now.
+    pub async fn count_look(
+        &self,
+        claims: &[Claim<'_>],
+        denied: &mut Denied,
+        now: Timestamp,
+        deadline: &Deadline,
+    ) {
+        let generation = &self.generation;
+        generation.counters.denied(claims, denied);
+        if generation.penalizes(claims) {
+            let counted = penalized::after_look(generation, claims, denied, (now, deadline));
+            Box::pin(counted).await;
         }
     }
 }
@@ -70,10 +63,11 @@ async fn look<S: Store + Send + Sync>(
     generation: &Arc<Generation<S>>,
     claims: &[Claim<'_>],
     now: Timestamp,
-) -> Look {
+    deadline: &Deadline,
+) -> Result<(), Denied> {
     if generation.handover.is_away() {
         // The local buckets are in another process; the draw asks there.
-        return Look::Open;
+        return Ok(());
     }
     let (shared, local): (Claims<'_>, Claims<'_>) = claims
         .iter()
@@ -89,9 +83,9 @@ async fn look<S: Store + Send + Sync>(
         .collect();
     let mut told = Vec::new();
     if !asked.is_empty() {
-        told = match generation.shared.peek(&asked).await {
+        told = match generation.shared.peek_until(&asked, deadline).await {
             Ok(told) => told,
-            Err(error) => return Look::Unavailable(error),
+            Err(_) => return Ok(()),
         };
     }
     let mut told = told.into_iter();
@@ -107,12 +101,9 @@ async fn look<S: Store + Send + Sync>(
         .zip(&standings)
         .all(|(claim, standing)| !claim.enforced || allows(standing.verdict))
     {
-        return Look::Open;
+        return Ok(());
     }
     let leased = claims.iter().map(|claim| claim.limit.lease);
     let unasked = places(claims, Placement::Shared) & super::bits(leased);
-    generation
-        .counters
-        .count(claims, &standings, false, 0, unasked);
-    Look::Denied(Denied::new(claims, standings, unasked))
+    Err(Denied::new(claims, standings, unasked))
 }

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use tollgate_limit::{
     Claim, Conditions, Limit, Micros, Mode, Placement, Standing, Timestamp, Verdict,
 };
-use tollgate_store::{Store, StoreError};
+use tollgate_store::{Deadline, Store};
 
 use super::decision::{self, Standings};
 use super::overrides::{Effect, Found, Hit};
@@ -108,7 +108,7 @@ impl<S: Store + Send + Sync> Generation<S> {
     }
 
     /// The refusal of a request of which these claims are blocked for these spans; no bucket is
-    /// asked. `None`: none is blocked.
+    /// asked, and nothing is counted. `None`: none is blocked.
     pub(super) fn refused_by_blocks(
         &self,
         claims: &[Claim<'_>],
@@ -129,7 +129,6 @@ impl<S: Store + Send + Sync> Generation<S> {
                 ..*claim
             });
         }
-        self.counters.count(&refused, &standings, false, 0, unasked);
         Some(Denied::new(&refused, standings, unasked))
     }
 }
@@ -173,7 +172,7 @@ pub(super) fn check_here<S: Store + Send + Sync>(
     now: Timestamp,
 ) -> Decision {
     if let Some(denied) = generation.blocked(claims, found, now) {
-        return Decision::Deny(denied);
+        return generation.deny(claims, denied);
     }
     let limits = generation.limits_under(claims, found);
     let (drawn, left_out) = drawn(claims, found, &limits);
@@ -186,14 +185,14 @@ pub(super) async fn check<S: Store + Send + Sync>(
     claims: &[Claim<'_>],
     found: &Found,
     now: Timestamp,
-    without: Option<StoreError>,
+    deadline: &Deadline,
 ) -> Decision {
     if let Some(denied) = generation.blocked(claims, found, now) {
-        return Decision::Deny(denied);
+        return generation.deny(claims, denied);
     }
     let limits = generation.limits_under(claims, found);
     let (drawn, left_out) = drawn(claims, found, &limits);
-    two_stores::check(generation, &drawn, now, without)
+    two_stores::check(generation, &drawn, now, deadline)
         .await
         .spread(left_out)
 }

@@ -1,7 +1,7 @@
 //! Reads the levels of buckets for operators, and fills buckets for them: nothing is counted.
 
 use tollgate_limit::{Change, Claim, Limit, Placement, Settlement, Standing};
-use tollgate_store::{Store, StoreError};
+use tollgate_store::{Deadline, Store, StoreError};
 
 use super::permit::Settle as _;
 use super::two_stores::{Claims, merge};
@@ -25,15 +25,20 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// # Errors
     /// When its store does not answer, or another process has the local buckets.
     pub async fn peek(&self, claim: Claim<'_>) -> Result<Standing, PeekError> {
-        let standings = self.peek_all(&[claim]).await?;
+        let standings = self.peek_all(&[claim], &Deadline::default()).await?;
         standings.first().copied().ok_or_else(|| missing().into())
     }
 
-    /// The same of several buckets, those of the shared store by one call.
+    /// The same of several buckets, those of the shared store by one call. `deadline`: that of the
+    /// request for which they are read.
     ///
     /// # Errors
     /// As [`Limiter::peek`].
-    pub async fn peek_all(&self, claims: &[Claim<'_>]) -> Result<Vec<Standing>, PeekError> {
+    pub async fn peek_all(
+        &self,
+        claims: &[Claim<'_>],
+        deadline: &Deadline,
+    ) -> Result<Vec<Standing>, PeekError> {
         let generation = &self.generation;
         let now = generation.local.clock().now();
         // Under the numbers of an override; a block or no limit leave the bucket as it is.
@@ -53,7 +58,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         }
         let mut stored = Vec::new();
         if !shared.is_empty() {
-            stored = generation.shared.peek(&shared).await?;
+            stored = generation.shared.peek_until(&shared, deadline).await?;
             if stored.len() != shared.len() {
                 return Err(missing().into());
             }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use tollgate_limit::{Claim, Limit, Micros, Penalty, Placement, Timestamp};
-use tollgate_store::{Store, StoreError};
+use tollgate_store::{Deadline, Store};
 
 use super::overridden;
 use super::overrides::{Effect, Found};
@@ -141,7 +141,7 @@ pub(super) fn check_here<S: Store + Send + Sync>(
 ) -> Decision {
     let watched = generation.watched(claims, found);
     if let Some(denied) = generation.penalized(claims, &watched, now, |_| true) {
-        return Decision::Deny(denied);
+        return generation.deny(claims, denied);
     }
     let mut denied = match generation.check_here(claims, found, now) {
         Decision::Deny(denied) => denied,
@@ -165,14 +165,12 @@ pub(super) async fn check<S: Store + Send + Sync>(
     claims: &[Claim<'_>],
     found: Option<Found>,
     now: Timestamp,
-    without: Option<StoreError>,
+    deadline: &Deadline,
 ) -> Decision {
     let watched = generation.watched(claims, found.as_ref());
-    if without.is_none() {
-        generation.confirm(claims, &watched, now).await;
-    }
+    generation.confirm(claims, &watched, now, deadline).await;
     if let Some(denied) = generation.penalized(claims, &watched, now, |_| true) {
-        return Decision::Deny(denied);
+        return generation.deny(claims, denied);
     }
     let asked: SmallVec<[&Watched<'_>; 2]> =
         watched.iter().filter(|one| one.shared.is_some()).collect();
@@ -185,9 +183,9 @@ pub(super) async fn check<S: Store + Send + Sync>(
     let decision = match found {
         Some(mut found) => {
             found.resize(all.len(), None);
-            overridden::check(generation, &all, &found, now, without).await
+            overridden::check(generation, &all, &found, now, deadline).await
         }
-        None => two_stores::check(generation, &all, now, without).await,
+        None => two_stores::check(generation, &all, now, deadline).await,
     };
     let mut denied = match decision {
         Decision::Deny(denied) => denied,
@@ -218,7 +216,8 @@ pub(super) async fn check<S: Store + Send + Sync>(
         generation.penalties.put(one.bucket, block, told);
         denied.penalize(one.place, left);
     }
-    generation.count(claims, &counted, &mut denied, now).await;
+    let counted = generation.count(claims, &counted, &mut denied, (now, deadline));
+    counted.await;
     Decision::Deny(denied)
 }
 
@@ -237,13 +236,14 @@ pub(super) fn look<S: Store + Send + Sync>(
 pub(super) async fn after_look<S: Store + Send + Sync>(
     generation: &Arc<Generation<S>>,
     claims: &[Claim<'_>],
-    found: Option<&Found>,
     denied: &mut Denied,
-    now: Timestamp,
+    (now, deadline): (Timestamp, &Deadline),
 ) {
     if !denied.is_blocked() {
-        let watched = generation.watched(claims, found);
-        generation.count(claims, &watched, denied, now).await;
+        let found = generation.found(claims, now);
+        let watched = generation.watched(claims, found.as_ref());
+        let counted = generation.count(claims, &watched, denied, (now, deadline));
+        counted.await;
     }
 }
 

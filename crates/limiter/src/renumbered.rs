@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
     use tollgate_limit::{Draw, Settlement, Verdict, fixtures};
-    use tollgate_store::{Store, StoreError};
+    use tollgate_store::{Deadline, Store, StoreError};
 
     const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
@@ -106,13 +106,21 @@ mod tests {
     struct Told(Mutex<Vec<Vec<u8>>>);
 
     impl Store for Told {
-        async fn draw<'a>(&'a self, _: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
+        async fn draw_until<'a>(
+            &'a self,
+            _: &'a [Claim<'a>],
+            _: &'a Deadline,
+        ) -> Result<Draw, StoreError> {
             Err(StoreError::Timeout)
         }
 
         fn settle(&self, _: &[Settlement<'_>]) {}
 
-        async fn peek<'a>(&'a self, _: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
+        async fn peek_until<'a>(
+            &'a self,
+            _: &'a [Claim<'a>],
+            _: &'a Deadline,
+        ) -> Result<Vec<Standing>, StoreError> {
             Err(StoreError::Timeout)
         }
 

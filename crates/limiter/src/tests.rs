@@ -6,7 +6,7 @@ use tollgate_limit::{
     Change, Draw, Kind, Micros, Mode, Role, Settlement, Standing, Terms, UNITS_MAX, WhenDown,
     fixtures,
 };
-use tollgate_store::StoreError;
+use tollgate_store::{Deadline, StoreError};
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
@@ -19,7 +19,11 @@ struct Script {
 }
 
 impl Store for Script {
-    async fn draw<'a>(&'a self, _claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
+    async fn draw_until<'a>(
+        &'a self,
+        _claims: &'a [Claim<'a>],
+        _: &'a Deadline,
+    ) -> Result<Draw, StoreError> {
         *self.asked.lock().expect("not poisoned") += 1;
         let answer = self.answers.lock().expect("not poisoned").pop_front();
         match answer {
@@ -35,7 +39,11 @@ impl Store for Script {
             .extend(settlements.iter().map(|settlement| settlement.change));
     }
 
-    async fn peek<'a>(&'a self, _claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
+    async fn peek_until<'a>(
+        &'a self,
+        _claims: &'a [Claim<'a>],
+        _: &'a Deadline,
+    ) -> Result<Vec<Standing>, StoreError> {
         Err(StoreError::Timeout)
     }
 

@@ -9,19 +9,18 @@ use smallvec::SmallVec;
 use tollgate_limit::{
     Change, Claim, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict, WhenDown,
 };
-use tollgate_store::{Store, StoreError};
+use tollgate_store::{Deadline, Store, StoreError};
 
 use super::decision::{Standings, Unavailable};
 use super::{Decision, Denied, Generation, allows, feedback, is_in_flight, is_windowed};
 
 pub(super) type Claims<'a> = SmallVec<[Claim<'a>; 4]>;
 
-/// `without`: why the shared store need not be asked, if that is known.
 pub(super) async fn check<S>(
     generation: &Arc<Generation<S>>,
     claims: &[Claim<'_>],
     now: Timestamp,
-    without: Option<StoreError>,
+    deadline: &Deadline,
 ) -> Decision
 where
     S: Store + Send + Sync,
@@ -58,14 +57,7 @@ where
         now,
         armed: true,
     };
-    let told = match without {
-        // Only a look was asked for, which charges nothing.
-        Some(error) => Err((error, false)),
-        None => generation.shared.draw(&shared).await.map_err(|error| {
-            let charged = error.may_have_charged();
-            (error, charged)
-        }),
-    };
+    let told = generation.shared.draw_until(&shared, deadline).await;
     let (answer, ungoverned) = match told {
         Ok(answer) => {
             if !answer.granted {
@@ -74,7 +66,7 @@ where
             }
             ((answer.granted, answer.standings), 0)
         }
-        Err((error, charged)) => match without_store(generation, &shared, &error, charged) {
+        Err(error) => match without_store(generation, &shared, &error) {
             Ok((granted, standings)) => ((granted, standings), places(claims, Placement::Shared)),
             Err(unavailable) => return Decision::Unavailable(unavailable),
         },
@@ -86,13 +78,11 @@ where
     generation.decide(claims, granted, standings, ungoverned, now)
 }
 
-/// The limits' decision when their store does not respond. `charged`: whether it may have charged
-/// the request all the same.
+/// The limits' decision when their store does not respond.
 fn without_store<S: Store + Send + Sync>(
     generation: &Generation<S>,
     claims: &[Claim<'_>],
     error: &StoreError,
-    charged: bool,
 ) -> Result<(bool, Standings), Unavailable> {
     if let Some(strict) = claims
         .iter()
@@ -103,6 +93,8 @@ fn without_store<S: Store + Send + Sync>(
             error: error.clone(),
         });
     }
+    // The store may have charged the request all the same.
+    let charged = error.may_have_charged();
     let (granted, mut standings) = generation.shares.draw(claims, &*generation.shared, charged);
     let mut answer = Standings::new();
     let mut shared = standings.drain(..);
@@ -161,9 +153,10 @@ pub(super) fn give_back<S: Store + Send + Sync>(
     }
 }
 
-/// The refund of units that a draw took from `limit`, in the window that ends at `window_end`.
+/// The refund of units that a draw took from `limit`. Units come back only to the window that they
+/// were taken from, which ends at `window_end`; zero: it is not known.
 pub(super) fn refund(limit: &Limit, units: u64, window_end: Timestamp) -> Change {
-    if limit.algorithm.is_ceiling() {
+    if is_windowed(limit) && window_end != Timestamp::default() {
         Change::RefundWithin { units, window_end }
     } else {
         Change::Refund { units }

@@ -6,7 +6,7 @@ use std::sync::Weak;
 use tollgate_limit::{Claim, Draw, Limit, Settlement, Standing};
 
 use super::remote::RemoteStore;
-use super::{StandIn, Store, StoreError};
+use super::{Deadline, StandIn, Store, StoreError};
 
 /// The shared store of one gateway, or none.
 #[derive(Debug, Default)]
@@ -30,10 +30,14 @@ impl Backend {
 }
 
 impl Store for Backend {
-    async fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
+    async fn draw_until<'a>(
+        &'a self,
+        claims: &'a [Claim<'a>],
+        deadline: &'a Deadline,
+    ) -> Result<Draw, StoreError> {
         match self {
             Self::None => Err(none()),
-            Self::Remote(store) => store.draw(claims).await,
+            Self::Remote(store) => store.draw_until(claims, deadline).await,
         }
     }
 
@@ -43,10 +47,14 @@ impl Store for Backend {
         }
     }
 
-    async fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
+    async fn peek_until<'a>(
+        &'a self,
+        claims: &'a [Claim<'a>],
+        deadline: &'a Deadline,
+    ) -> Result<Vec<Standing>, StoreError> {
         match self {
             Self::None => Err(none()),
-            Self::Remote(store) => store.peek(claims).await,
+            Self::Remote(store) => store.peek_until(claims, deadline).await,
         }
     }
 

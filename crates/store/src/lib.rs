@@ -15,6 +15,7 @@ mod batch;
 mod bounds;
 pub mod breaker;
 mod bucket_hash;
+mod deadline;
 pub mod lease;
 pub mod local;
 #[cfg(feature = "mysql")]
@@ -41,6 +42,7 @@ pub use backend::Backend;
 pub use batch::documents::Document;
 pub use batch::{Counters, Health};
 pub use bucket_hash::HashKey;
+pub use deadline::Deadline;
 pub use local::LocalStore;
 pub use options::RemoteOptions;
 pub use remote::RemoteStore;
@@ -54,14 +56,27 @@ pub use stand_in::{Owed, StandIn};
 pub trait Store: 'static {
     /// Draws every claim, or none of them: all are charged if every enforced claim can pay;
     /// otherwise no bucket changes. No two claims share a limit. The order of claims never matters.
+    /// A remote store gives its result by the `deadline` of the request.
     ///
     /// # Errors
     /// When the store did not respond, so that the result is unknown. The limiter decides what that
     /// means.
+    fn draw_until<'a>(
+        &'a self,
+        claims: &'a [Claim<'a>],
+        deadline: &'a Deadline,
+    ) -> impl Future<Output = Result<Draw, StoreError>> + 'a;
+
+    /// [`Store::draw_until`] for a request that asks the store only once.
+    ///
+    /// # Errors
+    /// As [`Store::draw_until`].
     fn draw<'a>(
         &'a self,
         claims: &'a [Claim<'a>],
-    ) -> impl Future<Output = Result<Draw, StoreError>> + 'a;
+    ) -> impl Future<Output = Result<Draw, StoreError>> + 'a {
+        async move { self.draw_until(claims, &Deadline::default()).await }
+    }
 
     /// Corrects earlier grants: charges more, refunds, releases. It never waits and cannot fail: a
     /// remote store queues the correction for its next call and counts what it must drop.
@@ -70,11 +85,23 @@ pub trait Store: 'static {
     /// The standing of the buckets, without charging.
     ///
     /// # Errors
-    /// As [`Store::draw`].
+    /// As [`Store::draw_until`].
+    fn peek_until<'a>(
+        &'a self,
+        claims: &'a [Claim<'a>],
+        deadline: &'a Deadline,
+    ) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + 'a;
+
+    /// [`Store::peek_until`] for a request that asks the store only once.
+    ///
+    /// # Errors
+    /// As [`Store::draw_until`].
     fn peek<'a>(
         &'a self,
         claims: &'a [Claim<'a>],
-    ) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + 'a;
+    ) -> impl Future<Output = Result<Vec<Standing>, StoreError>> + 'a {
+        async move { self.peek_until(claims, &Deadline::default()).await }
+    }
 
     /// How many gateways share this store, including this one: the divisor of a local share.
     fn replicas(&self) -> u32 {
@@ -106,7 +133,7 @@ pub trait Store: 'static {
 /// Why a store did not respond.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The store was asked and took longer than `answer_within`.
+    /// The store was asked and did not respond within `answer_within`.
     #[error("no response in time")]
     Timeout,
     /// The store was not asked within `answer_within`.

@@ -12,7 +12,7 @@ use super::batch::documents::{Document, NewDocument};
 use super::batch::{Counters, Health, Servers};
 use super::lease::LeaseCounters;
 use super::wire_form::Names;
-use super::{StandIn, Store, StoreError};
+use super::{Deadline, StandIn, Store, StoreError};
 use tollgate_limit::{Claim, Draw, Limit, Settlement, Standing};
 
 /// Buckets on a server that gateways share. Made by the `start` of the modules `redis`, `postgres` and
@@ -162,16 +162,25 @@ impl Drop for RemoteStore {
 }
 
 impl Store for RemoteStore {
-    async fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
-        self.servers.draw(self.names.wants(claims)).await
+    async fn draw_until<'a>(
+        &'a self,
+        claims: &'a [Claim<'a>],
+        deadline: &'a Deadline,
+    ) -> Result<Draw, StoreError> {
+        self.servers.draw(self.names.wants(claims), deadline).await
     }
 
     fn settle(&self, settlements: &[Settlement<'_>]) {
         self.servers.settle(&self.names, settlements);
     }
 
-    async fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
-        let draw = self.servers.ask(self.names.wants(claims), true).await?;
+    async fn peek_until<'a>(
+        &'a self,
+        claims: &'a [Claim<'a>],
+        deadline: &'a Deadline,
+    ) -> Result<Vec<Standing>, StoreError> {
+        let wants = self.names.wants(claims);
+        let draw = self.servers.ask(wants, true, deadline).await?;
         Ok(draw.standings.into_vec())
     }
 

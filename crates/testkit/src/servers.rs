@@ -5,6 +5,7 @@ mod pooler;
 mod postgres;
 mod process;
 mod redis;
+mod slow;
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -18,6 +19,7 @@ pub use pooler::Pooler;
 pub use postgres::Postgres;
 pub use process::{Process, for_the_process};
 pub use redis::{Redis, ask, ask_as};
+pub use slow::SlowNetwork;
 
 /// A port without a listener at this moment, nor on the one 10 000 above it, where a node of a
 /// Redis Cluster wants its bus. The kernel gives none of these to a connection meanwhile: its own

@@ -87,6 +87,21 @@ impl Shared {
     pub(crate) fn signal(&self, signal: &str) {
         self.server.signal(signal);
     }
+
+    /// The port of the server in its URL.
+    pub(crate) fn port(&self) -> u16 {
+        let Server::Redis(server) = &self.server else {
+            unreachable!("only asked for with Redis")
+        };
+        let url = server.url();
+        let authority = url
+            .split('/')
+            .nth(2)
+            .and_then(|host| host.rsplit(':').next());
+        authority
+            .and_then(|port| port.parse().ok())
+            .expect("a URL with a port")
+    }
 }
 
 /// The servers that are installed here, one after the other.

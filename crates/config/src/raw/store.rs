@@ -22,7 +22,7 @@ table! {
         password: Text => "${STORE_PASSWORD}",
         /// A file that holds the password.
         password_file: Text => "/run/secrets/store_password",
-        /// How long a request waits for the store; after that `when_down` applies.
+        /// How long a request waits for the store in all, however often it asks; after that `when_down` applies.
         answer_within: Micros [TIMEOUT] = "20ms" => "50ms",
         /// How requests are treated while the store does not respond. A limit may choose differently.
         @required("when_down = \"local_share\" enforces this gateway's part of each limit, \"allow\" admits, \"refuse\" responds with 503; no default is right for both a login and a search") when_down: WhenDown => "local_share",

@@ -17,8 +17,11 @@ mod original;
 mod permits;
 mod settle;
 
+use std::cell::RefCell;
+use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -127,22 +130,24 @@ impl Decider {
             let document = json!({ "allowed": allowed, "together": decision });
             return Ok(telling(undelivered, json::document::<Bytes>(&document)));
         }
-        let mut decisions = Vec::with_capacity(items.len());
-        for item in items {
+        let (gateway, permits, asked) = (&self.gateway, &self.permits, &asked);
+        let undelivered = RefCell::new(undelivered);
+        let decide = async |item| {
             let decided = match item {
                 Item::Request(original) => {
-                    let decided = self.gateway.decide(*original, false, &self.permits).await;
+                    let decided = gateway.decide(*original, false, permits).await;
                     decision(decided).await
                 }
                 item => {
-                    let (gateway, permits) = (&self.gateway, &self.permits);
-                    let drawn = gateway.draw(snapshot, &asked, vec![item], permits).await;
+                    let drawn = gateway.draw(snapshot, asked, vec![item], permits).await;
                     drawn.unwrap_or_else(|refused| refused.decision())
                 }
             };
-            undelivered.add(&decided);
-            decisions.push(decided);
-        }
+            undelivered.borrow_mut().add(&decided);
+            decided
+        };
+        let decisions = beside_each_other(items.into_iter().map(decide)).await;
+        let undelivered = undelivered.into_inner();
         let allowed = decisions.iter().all(|decision| decision["allowed"] == true);
         let document = json!({ "allowed": allowed, "decisions": decisions });
         Ok(telling(undelivered, json::document::<Bytes>(&document)))
@@ -188,6 +193,31 @@ impl Handler for Decider {
     fn observe(&self, event: Event<'_>) {
         self.gateway.observe(event);
     }
+}
+
+/// Waits for all of `decisions` at the same time: together they take no longer than the slowest.
+/// Their draws begin in order.
+async fn beside_each_other<F: Future>(decisions: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut pending: Vec<_> = decisions.map(|one| (Box::pin(one), None)).collect();
+    std::future::poll_fn(|context| {
+        let mut is_done = true;
+        for (decision, outcome) in &mut pending {
+            if outcome.is_none() {
+                match decision.as_mut().poll(context) {
+                    Poll::Ready(decided) => *outcome = Some(decided),
+                    Poll::Pending => is_done = false,
+                }
+            }
+        }
+        if is_done {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+    let outcomes = pending.into_iter().filter_map(|(_, outcome)| outcome);
+    outcomes.collect()
 }
 
 /// The response with the status that the peer's protocol needs.

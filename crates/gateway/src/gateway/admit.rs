@@ -4,7 +4,6 @@ use http::Request;
 use http_body::Body;
 
 use super::admitted::{Admitted, Next, balance_hash};
-use super::identify::Identification;
 use super::read_body::ReadAhead;
 use super::request_context::RequestContext;
 use super::{Gateway, Snapshot, checks};
@@ -112,9 +111,7 @@ impl<'s> Admission<'_, 's> {
             let (status, now) = (rejection.status(), self.context.seconds());
             let claims = self.context.claims_mut();
             policy.claim_refused(claims, &matched, &described, status, now);
-            self.gateway
-                .judge(self.snapshot, self.context, None)
-                .await?;
+            self.gateway.judge(self.snapshot, self.context).await?;
         }
         Err(rejection)
     }
@@ -140,13 +137,13 @@ impl<'s> Admission<'_, 's> {
             length: body_length(request.body()),
             passes_on: B::READABLE,
         };
-        let identified = self
+        let refusal = self
             .gateway
             .identify(snapshot, routed, &mut who, self.context)
             .await?;
         self.context.set_caller(&who);
         *self.edits = policy.edits(&route.response_headers, matched, &who, described);
-        self.draw(routed, &who, identified).await?;
+        self.draw(routed, &who, refusal).await?;
         let limits = route.limits_of(self.context.target()).iter();
         self.context.owes(limits.map(|limit| limit.rule));
         Ok(self.admitted(request, routed, &who))
@@ -158,22 +155,21 @@ impl<'s> Admission<'_, 's> {
         &mut self,
         routed: Routed<'_, '_, '_>,
         who: &Identified,
-        identified: Identification,
+        refusal: Option<Rejection>,
     ) -> Result<(), Rejection> {
         let Self {
             gateway, snapshot, ..
         } = *self;
-        let store_error = identified.store_error;
-        if let Some(refusal) = identified.refusal {
-            gateway.judge(snapshot, self.context, store_error).await?;
+        if let Some(refusal) = refusal {
+            gateway.judge(snapshot, self.context).await?;
             return Err(refusal);
         }
         self.record(routed, who);
         let route = &snapshot.policy.routes[routed.matched.route];
         if route.over_limit.is_empty() {
-            return gateway.judge(snapshot, self.context, store_error).await;
+            return gateway.judge(snapshot, self.context).await;
         }
-        let judged = gateway.judge_targets(snapshot, routed, who, self.context, store_error);
+        let judged = gateway.judge_targets(snapshot, routed, who, self.context);
         Box::pin(judged).await
     }
 

@@ -191,7 +191,7 @@ impl RecordedDraw {
         let (deciding, policy) = (&snapshot.deciding, &snapshot.policy);
         // Reserved before anything is charged.
         let slot = permits.reserve(deciding.permits);
-        gateway.judge(snapshot, context, None).await?;
+        gateway.judge(snapshot, context).await?;
         let charges = context.claims().charges();
         // A request of no units only asks how the limits stand: nothing is reported of it later.
         if charges.iter().all(|charge| charge.cost == 0) {

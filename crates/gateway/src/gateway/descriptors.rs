@@ -108,7 +108,8 @@ impl Gateway {
         if plan.quotas > 1 {
             let claims = plan.claims.list(&snapshot.policy);
             // (If the buckets cannot be read, the draw says how they stand.)
-            if let Ok(standings) = snapshot.limiter.peek_all(&claims).await {
+            let told = snapshot.limiter.peek_all(&claims, context.deadline());
+            if let Ok(standings) = told.await {
                 spared = plan.to_spare(&standings);
             }
         }
@@ -175,7 +176,11 @@ impl Gateway {
     ) -> Decision {
         let now = context.at();
         let claims = context.claims().list(&snapshot.policy);
-        let decision = snapshot.limiter.check(&claims, now).await;
+        let limiter = &snapshot.limiter;
+        let decision = match limiter.try_check(&claims, now) {
+            Some(decision) => decision,
+            None => limiter.ask(&claims, now, context.deadline()).await,
+        };
         let shared = |claim: &tollgate_limit::Claim<'_>| claim.limit.placement == Placement::Shared;
         let shared = claims.iter().any(shared);
         drop(claims);

@@ -8,19 +8,16 @@ use super::snapshot::Snapshot;
 use crate::rejection::Rejection;
 use tollgate_limit::{Placement, Timestamp};
 use tollgate_limiter::{Decision, Denied, wait_until};
-use tollgate_store::StoreError;
 use tollgate_store::clock::Clock;
 
 impl Gateway {
-    /// Draws all claims of the request or none, and waits until the token is due. If `store_error`
-    /// is set, the shared store is not asked.
+    /// Draws all claims of the request or none, and waits until the token is due.
     pub(super) async fn judge(
         &self,
         snapshot: &Snapshot,
         context: &mut RequestContext,
-        store_error: Option<StoreError>,
     ) -> Result<(), Rejection> {
-        let drawn = self.draw_claims(snapshot, context, store_error).await?;
+        let drawn = self.draw_claims(snapshot, context).await?;
         drawn.map_err(|denied| denial(context, denied))
     }
 
@@ -29,14 +26,13 @@ impl Gateway {
         &self,
         snapshot: &Snapshot,
         context: &mut RequestContext,
-        store_error: Option<StoreError>,
     ) -> Result<Result<(), Denied>, Rejection> {
         let now = context.at();
         let claims = context.claims().list(&snapshot.policy);
         let (decision, decided) = match snapshot.limiter.try_check(&claims, now) {
             Some(decision) => (decision, now),
             None => {
-                let asked = snapshot.limiter.ask(&claims, now, store_error);
+                let asked = snapshot.limiter.ask(&claims, now, context.deadline());
                 (Box::pin(asked).await, self.side.clock.now())
             }
         };

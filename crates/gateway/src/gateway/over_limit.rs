@@ -9,7 +9,6 @@ use super::snapshot::Snapshot;
 use crate::rejection::Rejection;
 use tollgate_limiter::Denied;
 use tollgate_policy::{Claims, Identified, Policy};
-use tollgate_store::StoreError;
 
 impl Gateway {
     /// Draws all claims of the request or none: those of its route's own target, or of the next one
@@ -20,14 +19,12 @@ impl Gateway {
         request: Routed<'_, '_, '_>,
         who: &Identified,
         context: &mut RequestContext,
-        store_error: Option<StoreError>,
     ) -> Result<(), Rejection> {
         let mut refused = RefusedTargets::default();
-        while let Err(denied) = self
-            .draw_claims(snapshot, context, store_error.clone())
-            .await?
-        {
-            refused.pass_on(&snapshot.policy, request, who, context, denied)?;
+        while let Err(denied) = self.draw_claims(snapshot, context).await? {
+            refused
+                .pass_on(&snapshot.policy, request, who, context, denied)
+                .map_err(|last| refused.rejection(context, last))?;
         }
         if context.target() > 0 {
             context.count_passed_on();
@@ -36,19 +33,15 @@ impl Gateway {
     }
 }
 
-/// The targets whose limits refused the request: of their refusals the one that ends first is sent,
-/// because a lone caller that waits for it is admitted.
+/// The targets whose limits refused the request, with what the request would have drawn there.
 #[derive(Default)]
-pub(super) struct RefusedTargets {
-    /// Boxed, so that most requests do not pay for its space.
-    soonest: Option<Box<(usize, Claims, Denied)>>,
-}
+pub(super) struct RefusedTargets(Vec<(usize, Claims, Denied)>);
 
 impl RefusedTargets {
     /// Makes the claims of the request those of the next target.
     ///
     /// # Errors
-    /// If no other target takes it.
+    /// `denied`, if no other target takes the request.
     pub(super) fn pass_on(
         &mut self,
         policy: &Policy,
@@ -56,7 +49,7 @@ impl RefusedTargets {
         who: &Identified,
         context: &mut RequestContext,
         denied: Denied,
-    ) -> Result<(), Rejection> {
+    ) -> Result<(), Denied> {
         let target = context.target();
         let next = policy.routes[request.matched.route].over_limit.get(target);
         let next = next.filter(|_| request.passes_on);
@@ -66,25 +59,49 @@ impl RefusedTargets {
             // A limit that refuses the model charges nothing.
             .filter(|claims| !claims.refuses_model());
         let Some(claims) = claims else {
-            return Err(self.rejection(context, denied));
+            return Err(denied);
         };
         let refused = context.set_target(target + 1, claims);
-        let known = self.soonest.as_ref();
-        if known.is_none_or(|known| denied.ends_before(&known.2)) {
-            self.soonest = Some(Box::new((target, refused, denied)));
-        }
+        self.0.push((target, refused, denied));
         Ok(())
     }
 
-    /// The rejection of a request that its last target refuses.
-    fn rejection(&mut self, context: &mut RequestContext, last: Denied) -> Rejection {
-        match self.soonest.take() {
-            Some(soonest) if !last.ends_before(&soonest.2) => {
-                let (target, claims, denied) = *soonest;
+    /// The rejection of a request that its last target refuses, too: the refusal that ends first,
+    /// because a lone caller that waits for it is admitted.
+    pub(super) fn rejection(&mut self, context: &mut RequestContext, last: Denied) -> Rejection {
+        let mut soonest: Option<(usize, Claims, Denied)> = None;
+        for refused in self.0.drain(..) {
+            let known = soonest.as_ref();
+            if known.is_none_or(|known| refused.2.ends_before(&known.2)) {
+                soonest = Some(refused);
+            }
+        }
+        match soonest {
+            Some((target, claims, denied)) if !last.ends_before(&denied) => {
                 context.set_target(target, claims);
                 denial(context, denied)
             }
             _ => denial(context, last),
         }
+    }
+
+    /// The same for refusals that a look has found. They are counted: no draw will.
+    pub(super) async fn of_look(
+        &mut self,
+        snapshot: &Snapshot,
+        context: &mut RequestContext,
+        mut last: Denied,
+    ) -> Rejection {
+        let (policy, limiter) = (&snapshot.policy, &snapshot.limiter);
+        let (at, deadline) = (context.at(), context.deadline());
+        let refused = self
+            .0
+            .iter_mut()
+            .map(|(_, claims, denied)| (&*claims, denied));
+        for (claims, denied) in refused.chain([(context.claims(), &mut last)]) {
+            let claims = claims.list(policy);
+            limiter.count_look(&claims, denied, at, deadline).await;
+        }
+        self.rejection(context, last)
     }
 }

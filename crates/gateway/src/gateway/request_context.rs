@@ -26,7 +26,7 @@ pub use end::Closing;
 pub(crate) use end::{CLIENT_LEFT, PANIC};
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_limiter::settle::{self, Owed};
-use tollgate_limiter::{Denied, Judged, Permit};
+use tollgate_limiter::{Deadline, Denied, Judged, Permit};
 use tollgate_policy::identity::Caller;
 use tollgate_policy::json::Calls;
 use tollgate_policy::{Claims, Identified};
@@ -39,6 +39,7 @@ pub(super) struct RequestContext {
     side: Rc<Side>,
     snapshot: HeldSnapshot,
     at: Timestamp,
+    deadline: Deadline,
     id: u64,
     /// The trace that the request belongs to.
     trace: Option<TraceParent>,
@@ -92,6 +93,7 @@ impl RequestContext {
             side: Rc::clone(side),
             snapshot: Rc::clone(snapshot),
             at: side.clock.now(),
+            deadline: Deadline::default(),
             id: side.next_id(),
             trace: headers.trace,
             #[cfg(feature = "otlp")]
@@ -140,6 +142,11 @@ impl RequestContext {
     /// The same time in seconds since the Unix epoch, by which the validity of a token is checked.
     pub(super) fn seconds(&self) -> u64 {
         self.at.as_micros() / 1_000_000
+    }
+
+    /// When the work of the request on the shared store ends: one deadline for all of it.
+    pub(super) fn deadline(&self) -> &Deadline {
+        &self.deadline
     }
 
     /// Counts the request among those in progress until it ends; returns whether there are at most

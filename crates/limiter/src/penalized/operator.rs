@@ -1,7 +1,7 @@
 //! Penalties as an operator sees them: whether a key is blocked, and the end of a block.
 
 use tollgate_limit::{Limit, Timestamp};
-use tollgate_store::Store;
+use tollgate_store::{Deadline, Store};
 
 use crate::penalties::{Imposed, PenaltyCounts};
 use crate::{Limiter, PeekError};
@@ -25,7 +25,10 @@ impl<S: Store + Send + Sync> Limiter<S> {
         let Some(bucket) = generation.penalty_bucket(limit) else {
             return Ok(known().map(|block| block.until));
         };
-        match generation.blocked_for(bucket, key).await {
+        match generation
+            .blocked_for(bucket, key, &Deadline::default())
+            .await
+        {
             Ok(left) => Ok(left.map(|left| generation.local.clock().now().after(left))),
             Err(error) => match known() {
                 Some(block) => Ok(Some(block.until)),

@@ -1,7 +1,7 @@
 //! Blocks in the shared store: the store is asked whether they are in force, and keeps new ones.
 
 use tollgate_limit::{Claim, Limit, Micros, Penalty, Settlement, Timestamp, Verdict};
-use tollgate_store::{Store, StoreError};
+use tollgate_store::{Deadline, Store, StoreError};
 
 use super::Watched;
 use crate::{Denied, Generation};
@@ -14,6 +14,7 @@ impl<S: Store + Send + Sync> Generation<S> {
         claims: &[Claim<'_>],
         watched: &[Watched<'_>],
         now: Timestamp,
+        deadline: &Deadline,
     ) {
         for one in watched {
             let Some(bucket) = one.shared else { continue };
@@ -21,7 +22,7 @@ impl<S: Store + Send + Sync> Generation<S> {
                 continue;
             };
             let key = claims[one.place].key;
-            match self.blocked_for(bucket, key).await {
+            match self.blocked_for(bucket, key, deadline).await {
                 Ok(Some(_)) if block.unstored => self.penalties.is_stored(one.bucket),
                 Ok(None) if block.unstored => {
                     let passed = one.penalty.block.0.saturating_sub(block.until.since(now).0);
@@ -41,8 +42,10 @@ impl<S: Store + Send + Sync> Generation<S> {
         &self,
         bucket: &Limit,
         key: &[u8],
+        deadline: &Deadline,
     ) -> Result<Option<Micros>, StoreError> {
-        let told = self.shared.peek(&[Claim::new(bucket, key, 0)]).await?;
+        let claims = [Claim::new(bucket, key, 0)];
+        let told = self.shared.peek_until(&claims, deadline).await?;
         Ok(match told.first().map(|standing| standing.verdict) {
             Some(Verdict::Deny { retry_after }) => retry_after,
             _ => None,
@@ -60,7 +63,7 @@ impl<S: Store + Send + Sync> Generation<S> {
         claims: &[Claim<'_>],
         watched: &[Watched<'_>],
         denied: &mut Denied,
-        now: Timestamp,
+        (now, deadline): (Timestamp, &Deadline),
     ) {
         for place in self.count_refusals(denied, watched, now) {
             let Some(one) = watched.iter().find(|one| one.place == place) else {
@@ -68,7 +71,10 @@ impl<S: Store + Send + Sync> Generation<S> {
             };
             let claim = &claims[place];
             let block = match one.shared {
-                Some(bucket) => self.block_shared(bucket, claim.key, one.penalty).await,
+                Some(bucket) => {
+                    let block = self.block_shared(bucket, claim.key, one.penalty, deadline);
+                    block.await
+                }
                 None => (one.penalty.block, false),
             };
             let now = self.local.clock().now();
@@ -79,10 +85,16 @@ impl<S: Store + Send + Sync> Generation<S> {
     /// Blocks a key in the shared store; returns how long, and whether the store has not confirmed
     /// that it has the block. Asking for the end costs a call, once for each block: then its
     /// Retry-After is as exact as any other.
-    async fn block_shared(&self, bucket: &Limit, key: &[u8], penalty: Penalty) -> (Micros, bool) {
+    async fn block_shared(
+        &self,
+        bucket: &Limit,
+        key: &[u8],
+        penalty: Penalty,
+        deadline: &Deadline,
+    ) -> (Micros, bool) {
         for _ in 0..ATTEMPTS {
             self.store_block(bucket, key);
-            match self.blocked_for(bucket, key).await {
+            match self.blocked_for(bucket, key, deadline).await {
                 Ok(Some(left)) => return (left, false),
                 // A settlement is not acknowledged: this one was lost.
                 Ok(None) => {}

@@ -5,6 +5,7 @@ use super::*;
 use crate::Limiter;
 use tollgate_limit::Settlement;
 use tollgate_limit::{Draw, Standing, WhenDown, fixtures};
+use tollgate_store::StoreError;
 use tollgate_store::clock::Clock;
 use tollgate_store::local::{ColdStart, LocalStore};
 
@@ -37,8 +38,12 @@ impl Server {
 }
 
 impl Store for Server {
-    async fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
-        self.draws()?.draw(claims).await
+    async fn draw_until<'a>(
+        &'a self,
+        claims: &'a [Claim<'a>],
+        deadline: &'a Deadline,
+    ) -> Result<Draw, StoreError> {
+        self.draws()?.draw_until(claims, deadline).await
     }
 
     fn settle(&self, settlements: &[Settlement<'_>]) {
@@ -49,8 +54,12 @@ impl Store for Server {
         }
     }
 
-    async fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
-        self.draws()?.peek(claims).await
+    async fn peek_until<'a>(
+        &'a self,
+        claims: &'a [Claim<'a>],
+        deadline: &'a Deadline,
+    ) -> Result<Vec<Standing>, StoreError> {
+        self.draws()?.peek_until(claims, deadline).await
     }
 }
 

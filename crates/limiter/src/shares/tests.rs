@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::sync::Mutex as Locked;
 
 use super::*;
-use crate::{Decision, Limiter, Look};
+use crate::{Deadline, Decision, Limiter};
 use tollgate_limit::{Draw, Kind, Micros, Standing, Terms, fixtures};
 use tollgate_store::StoreError;
 
@@ -50,7 +50,11 @@ impl Gone {
 }
 
 impl Store for Gone {
-    async fn draw<'a>(&'a self, _: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
+    async fn draw_until<'a>(
+        &'a self,
+        _: &'a [Claim<'a>],
+        _: &'a Deadline,
+    ) -> Result<Draw, StoreError> {
         Err(if self.slow {
             StoreError::Timeout
         } else {
@@ -65,7 +69,11 @@ impl Store for Gone {
             .extend(settlements.iter().map(|settlement| settlement.change));
     }
 
-    async fn peek<'a>(&'a self, _: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
+    async fn peek_until<'a>(
+        &'a self,
+        _: &'a [Claim<'a>],
+        _: &'a Deadline,
+    ) -> Result<Vec<Standing>, StoreError> {
         Err(StoreError::Timeout)
     }
 
@@ -200,11 +208,10 @@ fn share_grants_after_a_peek_without_a_response_are_owed() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .expect("a runtime");
-    let Look::Unavailable(error) = runtime.block_on(limiter.look(&claim, START)) else {
-        panic!("the store answers nothing")
-    };
-    assert_eq!(error, StoreError::Timeout);
-    let decision = runtime.block_on(limiter.ask(&claim, START, Some(error)));
+    let deadline = Deadline::default();
+    let looked = runtime.block_on(limiter.look(&claim, START, &deadline));
+    assert_eq!(looked, Ok(()), "the store answers nothing");
+    let decision = runtime.block_on(limiter.ask(&claim, START, &deadline));
     let Decision::Allow(mut permit) = decision else {
         panic!("not allowed: {decision:?}")
     };

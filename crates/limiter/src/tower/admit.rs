@@ -13,12 +13,11 @@ use http_body::Body;
 use super::engine::Snapshot;
 use super::layer::Shared;
 use super::passage::{Due, Passage, quota_headers};
-use crate::{Decision, Denied, Judged, Look, wait_until};
+use crate::{Decision, Denied, Judged, wait_until};
 use tollgate_limit::Timestamp;
 use tollgate_policy::{Claimed, Claims, Identified, IdentityRefusal, Peer};
 use tollgate_response::quota_headers::Prepared;
 use tollgate_response::{Form, Problem, Reason, Refusal, challenge};
-use tollgate_store::StoreError;
 
 /// What becomes of a request.
 pub(super) enum Next {
@@ -34,9 +33,8 @@ pub(super) type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 /// What came of it.
 pub(super) enum Done {
-    /// The limits that need no signature were looked at; the store is not asked again if it did not
-    /// respond.
-    Looked(Box<Passage>, Result<Option<StoreError>, Denied>),
+    /// The limits that need no signature were looked at.
+    Looked(Box<Passage>, Result<(), Denied>),
     Judged(Box<Passage>, Decision, Verdict),
     /// A held request is due.
     Due(Box<Passage>, Option<IdentityRefusal>),
@@ -81,10 +79,10 @@ pub(super) fn start<B: Body>(shared: &Shared, request: &Request<B>) -> Next {
                     let headers = quota_headers(&snapshot, &claims, &judged, at);
                     Next::Admit(Due::Headers(headers))
                 }
-                decision => decided(passage(claims), decision, None, None),
+                decision => decided(passage(claims), decision, None),
             }
         }
-        Found::Claims(Claimed::Refused(refusal)) => judge(passage(claims), Some(refusal), None),
+        Found::Claims(Claimed::Refused(refusal)) => judge(passage(claims), Some(refusal)),
         Found::Claims(Claimed::Unverified) => Next::Wait(Box::pin(look(passage(claims)))),
     }
 }
@@ -98,7 +96,7 @@ fn pass() -> Next {
 pub(super) fn resume<B: Body>(shared: &Shared, request: &Request<B>, done: Done) -> Next {
     match done {
         Done::Looked(passage, Err(denied)) => denial(passage, denied),
-        Done::Looked(mut passage, Ok(error)) => {
+        Done::Looked(mut passage, Ok(())) => {
             let Passage {
                 snapshot,
                 at,
@@ -106,9 +104,9 @@ pub(super) fn resume<B: Body>(shared: &Shared, request: &Request<B>, done: Done)
                 ..
             } = &mut *passage;
             match claim(shared, snapshot, *at, claims, request, true).1 {
-                Found::Claims(Claimed::Refused(refusal)) => judge(passage, Some(refusal), error),
+                Found::Claims(Claimed::Refused(refusal)) => judge(passage, Some(refusal)),
                 // The same request had a route before.
-                _ => judge(passage, None, error),
+                _ => judge(passage, None),
             }
         }
         Done::Judged(passage, decision, verdict) => judged(passage, decision, verdict),
@@ -191,33 +189,29 @@ fn claim<B: Body>(
 /// Looks at the limits that need no signature, without charging.
 async fn look(passage: Box<Passage>) -> Done {
     let snapshot = Arc::clone(&passage.snapshot);
-    let look = {
+    let (limiter, at, deadline) = (&snapshot.limiter, passage.at, &passage.deadline);
+    let looked = {
         let claims = passage.claims.list(&snapshot.policy);
         if claims.is_empty() {
-            Look::Open
+            Ok(())
         } else {
-            snapshot.limiter.look(&claims, passage.at).await
+            let mut looked = limiter.look(&claims, at, deadline).await;
+            if let Err(denied) = &mut looked {
+                limiter.count_look(&claims, denied, at, deadline).await;
+            }
+            looked
         }
-    };
-    let looked = match look {
-        Look::Open => Ok(None),
-        Look::Unavailable(error) => Ok(Some(error)),
-        Look::Denied(denied) => Err(denied),
     };
     Done::Looked(passage, looked)
 }
 
-/// Draws all claims or none. `error`: why the shared store is not asked.
-fn judge(
-    passage: Box<Passage>,
-    refusal: Option<IdentityRefusal>,
-    error: Option<StoreError>,
-) -> Next {
+/// Draws all claims or none.
+fn judge(passage: Box<Passage>, refusal: Option<IdentityRefusal>) -> Next {
     let decision = {
         let claims = passage.claims.list(&passage.snapshot.policy);
         passage.snapshot.limiter.try_check(&claims, passage.at)
     };
-    decided(passage, decision, refusal, error)
+    decided(passage, decision, refusal)
 }
 
 /// Goes on with a decision; `None`: the shared store must be asked.
@@ -225,25 +219,21 @@ fn decided(
     passage: Box<Passage>,
     decision: Option<Decision>,
     refusal: Option<IdentityRefusal>,
-    error: Option<StoreError>,
 ) -> Next {
     let at = passage.at;
     match decision {
         Some(decision) => judged(passage, decision, Verdict { refusal, at }),
-        None => Next::Wait(Box::pin(ask(passage, refusal, error))),
+        None => Next::Wait(Box::pin(ask(passage, refusal))),
     }
 }
 
 /// Asks the shared store.
-async fn ask(
-    passage: Box<Passage>,
-    refusal: Option<IdentityRefusal>,
-    error: Option<StoreError>,
-) -> Done {
+async fn ask(passage: Box<Passage>, refusal: Option<IdentityRefusal>) -> Done {
     let snapshot = Arc::clone(&passage.snapshot);
     let decision = {
         let claims = passage.claims.list(&snapshot.policy);
-        snapshot.limiter.ask(&claims, passage.at, error).await
+        let (at, deadline) = (passage.at, &passage.deadline);
+        snapshot.limiter.ask(&claims, at, deadline).await
     };
     let at = passage.engine.clock.now();
     Done::Judged(passage, decision, Verdict { refusal, at })

@@ -8,7 +8,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 
 use super::engine::{Engine, Snapshot};
 use crate::settle::{self, Owed};
-use crate::{Cause, Judged};
+use crate::{Cause, Deadline, Judged};
 use tollgate_limit::Timestamp;
 use tollgate_policy::Claims;
 use tollgate_response::Asked;
@@ -22,6 +22,7 @@ pub(super) struct Passage {
     pub(super) engine: Arc<Engine>,
     /// When the request arrived.
     pub(super) at: Timestamp,
+    pub(super) deadline: Deadline,
     pub(super) route: usize,
     pub(super) claims: Claims,
     pub(super) judged: Judged,
@@ -98,6 +99,7 @@ impl Passage {
             snapshot,
             engine,
             at,
+            deadline: Deadline::default(),
             route,
             claims,
             judged: Judged::Not,

@@ -22,7 +22,7 @@ pub(super) struct Sent {
 
 /// Why a call brought no result.
 pub(super) enum Failure {
-    /// Every request's deadline has passed.
+    /// The server has not responded in time, and every request's deadline has passed.
     Late,
     Trouble(Trouble),
 }
@@ -124,7 +124,7 @@ impl Departing {
         };
         if flights.len() == 1 {
             if let Some(flight) = flights.pop() {
-                keep(fly(shared, link, connection, flight).await);
+                keep(fly(shared, link, connection, flight, None).await);
             }
             return Flown {
                 landed,
@@ -136,7 +136,7 @@ impl Departing {
         }
         let mut flying: Vec<_> = flights
             .into_iter()
-            .map(|flight| Box::pin(fly(shared, link, connection, flight)))
+            .map(|flight| Box::pin(fly(shared, link, connection, flight, None)))
             .collect();
         std::future::poll_fn(|context| {
             flying.retain_mut(|flight| match flight.as_mut().poll(context) {
@@ -188,6 +188,7 @@ pub(crate) async fn fly_alone<L: Link>(
     connection: &L::Connection,
     ask: Ask,
 ) -> bool {
+    let until = ask.deadline;
     let work = Work {
         asks: vec![ask],
         corrections: Vec::new(),
@@ -197,7 +198,7 @@ pub(crate) async fn fly_alone<L: Link>(
     match flights.pop() {
         Some(flight) => {
             shared.counters.own_calls.fetch_add(1, Ordering::Relaxed);
-            let landed = fly(shared, link, connection, flight).await;
+            let landed = fly(shared, link, connection, flight, Some(until)).await;
             let fine = landed.is_ok_and(|landed| landed.deliver(shared).is_ok());
             if !fine {
                 // The breaker counts the lane's calls, so the following requests use the lane until
@@ -210,12 +211,14 @@ pub(crate) async fn fly_alone<L: Link>(
     }
 }
 
-/// One call.
+/// One call. `until`: when it is late; `None`: when the server has had the whole time for it. Most
+/// requests have as much time; a request with less must not make the server seem late.
 async fn fly<L: Link>(
     shared: &Shared,
     link: &L,
     connection: &L::Connection,
     mut flight: Flight,
+    until: Option<Timestamp>,
 ) -> Result<Landed, Grounded> {
     let sent = Sent {
         clock: shared.clock.now(),
@@ -223,7 +226,9 @@ async fn fly<L: Link>(
     };
     shared.counters.calls.fetch_add(1, Ordering::Relaxed);
     let batch = std::mem::take(&mut flight.batch);
-    let answered = call_until_late(shared, &mut flight, link.call(connection, &batch)).await;
+    let late = until.unwrap_or_else(|| sent.clock.after(shared.answer_within));
+    let call = link.call(connection, &batch);
+    let answered = call_until_late(shared, &mut flight, call, late).await;
     flight.batch = batch;
     match answered {
         Ok(answer) => {
@@ -286,27 +291,27 @@ fn corrections_of(batch: &mut Batch) -> Vec<Correction> {
         .collect()
 }
 
-/// Waits for the call while requests wait for it; each request whose deadline passes gets its
-/// timeout.
+/// Waits for the call until `late`, and as long as a request has time left; each request whose
+/// deadline passes gets its timeout.
 async fn call_until_late(
     shared: &Shared,
     flight: &mut Flight,
     call: impl Future<Output = Result<Answer, Trouble>>,
+    late: Timestamp,
 ) -> Result<Answer, Failure> {
     let mut call = pin!(call);
-    // Corrections alone have no waiting request; they get the time a request would have.
-    let alone = shared.clock.now().after(shared.answer_within);
+    let mut hurried = pin!(shared.hurried.notified());
     loop {
+        // Before the queue is read: a request that queues afterwards is noticed.
+        hurried.as_mut().enable();
         let now = shared.clock.now();
-        let mut next: Option<Timestamp> = None;
+        let mut next = (late > now).then_some(late);
         let asks = flight
             .members
             .iter_mut()
             .flatten()
             .chain(flight.peeks.iter_mut().map(|(ask, _)| ask));
-        let mut waiting = false;
         for ask in asks {
-            waiting = true;
             if ask.reply.is_none() {
                 continue;
             }
@@ -320,9 +325,6 @@ async fn call_until_late(
                 next = Some(next.map_or(ask.deadline, |earliest| earliest.min(ask.deadline)));
             }
         }
-        if !waiting && alone > now {
-            next = Some(alone);
-        }
         let Some(next) = next else {
             return Err(Failure::Late);
         };
@@ -331,6 +333,7 @@ async fn call_until_late(
         tokio::select! {
             biased;
             outcome = &mut call => return outcome.map_err(Failure::Trouble),
+            () = &mut hurried => hurried.set(shared.hurried.notified()),
             () = tokio::time::sleep(next.since(now).into()) => {}
         }
     }

@@ -16,12 +16,12 @@ use arc_swap::ArcSwap;
 use super::counters::{Counters, Health};
 use super::documents::Documents;
 use super::{Adjust, Correction, InPlace, Shared, Wants};
-use crate::StoreError;
 use crate::audit::Finding;
 use crate::clock::Clock;
 use crate::lease::Leases;
 use crate::stand_in::StandIn;
 use crate::wire_form::{Name, Names, WireForm};
+use crate::{Deadline, StoreError};
 use tollgate_limit::{Draw, Micros, Settlement};
 
 /// No server has the slot.
@@ -124,27 +124,32 @@ impl Servers {
     }
 
     /// Asks for `wants`; a single request uses a call of its own.
-    pub(crate) async fn ask_alone(&self, wants: Wants) -> Result<Draw, StoreError> {
+    pub(crate) async fn ask_alone(
+        &self,
+        wants: Wants,
+        deadline: &Deadline,
+    ) -> Result<Draw, StoreError> {
         if self.cluster.is_none() {
-            return self
-                .common
-                .ask_by(self.in_place.as_deref(), wants, false)
-                .await;
+            let in_place = self.in_place.as_deref();
+            return self.common.ask_by(in_place, wants, false, deadline).await;
         }
         let server = self.server_of(&wants)?;
-        server
-            .shared
-            .ask_by(Some(&*server.in_place), wants, false)
-            .await
+        let in_place = Some(&*server.in_place);
+        server.shared.ask_by(in_place, wants, false, deadline).await
     }
 
-    /// Asks for `wants` and waits for the response, which arrives within the deadline.
-    pub(crate) async fn ask(&self, wants: Wants, peek: bool) -> Result<Draw, StoreError> {
+    /// Asks for `wants` and waits for the response, which arrives by the deadline.
+    pub(crate) async fn ask(
+        &self,
+        wants: Wants,
+        peek: bool,
+        deadline: &Deadline,
+    ) -> Result<Draw, StoreError> {
         if self.cluster.is_none() {
-            return self.common.ask(wants, peek).await;
+            return self.common.ask_by(None, wants, peek, deadline).await;
         }
         let server = self.server_of(&wants)?;
-        server.shared.ask(wants, peek).await
+        server.shared.ask_by(None, wants, peek, deadline).await
     }
 
     /// The server for `wants`. (If the buckets of a request are on several servers, the first is

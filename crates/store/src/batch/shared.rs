@@ -18,12 +18,12 @@ use super::owed::Substitute;
 use super::places::Places;
 use super::replicas::Replicas;
 use super::{Ask, InPlace, QUEUE_MAX, Wants};
-use crate::StoreError;
 use crate::audit::Finding;
 use crate::bounds::Bounds;
 use crate::clock::Clock;
 use crate::lease::Leases;
 use crate::wire_form::Name;
+use crate::{Deadline, StoreError};
 use tollgate_limit::{Draw, Micros};
 
 pub(super) use queue::{Queue, Work};
@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     pub(super) replicas: Arc<Replicas>,
     pub(super) queue: Mutex<Queue>,
     pub(super) arrived: Notify,
+    /// Notified when a request has queued that has less time than those before it.
+    pub(super) hurried: Notify,
     pub(super) lanes_up: AtomicUsize,
     pub(super) closed: AtomicBool,
     /// Whether a lane has a call in flight.
@@ -102,6 +104,7 @@ impl Shared {
             replicas: Arc::default(),
             queue: Mutex::default(),
             arrived: Notify::new(),
+            hurried: Notify::new(),
             lanes_up: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             busy: AtomicBool::new(false),
@@ -145,17 +148,20 @@ impl Shared {
         self.part.as_ref().is_none_or(|part| (part.has)(name))
     }
 
-    /// Asks for `wants` and waits for the response, which arrives within the deadline.
+    /// Asks for `wants` as the only visit of a request.
+    #[cfg(test)]
     pub(crate) async fn ask(&self, wants: Wants, peek: bool) -> Result<Draw, StoreError> {
-        self.ask_by(None, wants, peek).await
+        self.ask_by(None, wants, peek, &Deadline::default()).await
     }
 
-    /// Like [`Shared::ask`]; a single request uses a call of its own.
+    /// Asks for `wants` and waits for the response, which arrives by the deadline. A single request
+    /// uses a call of its own, if it can be made `in_place`.
     pub(crate) async fn ask_by(
         &self,
         in_place: Option<&dyn InPlace>,
         wants: Wants,
         peek: bool,
+        deadline: &Deadline,
     ) -> Result<Draw, StoreError> {
         let now = self.clock.now();
         if !peek && let Some(draw) = self.bounds.refuse(&wants, now) {
@@ -167,16 +173,24 @@ impl Shared {
         if self.lanes_up.load(Ordering::Acquire) == 0 {
             return Err(self.unavailable());
         }
+        let until = deadline.of_visit(now, self.answer_within);
+        let left = until.since(now);
+        if left == Micros::ZERO {
+            // (The visit that has used the time up is counted.)
+            return Err(StoreError::Overdue);
+        }
         let (reply, answer) = oneshot::channel();
-        let deadline = now.after(self.answer_within);
         let in_lane = || self.busy.load(Ordering::Acquire) || self.suspect.load(Ordering::Acquire);
-        let own = in_place.filter(|_| !peek && !in_lane());
+        // A call that gets no response in time costs its connection, so a request that has little
+        // time left makes none of its own.
+        let has_time = left.0 >= self.answer_within.0 / 2;
+        let own = in_place.filter(|_| !peek && has_time && !in_lane());
         let own =
             own.filter(|_| !wants.iter().any(|wanted| wanted.shape.holds()) && self.is_quiet());
         let mut ask = Ask {
             wants,
             peek,
-            deadline,
+            deadline: until,
             reply: Some(reply),
         };
         if let Some(own) = own {
@@ -203,10 +217,13 @@ impl Shared {
                     "too many requests wait for the store".into(),
                 ));
             }
-            queue.asks.push_back(ask);
+            queue.insert(ask);
             if queue.asks.len() == 1 {
                 self.arrived.notify_one();
             }
+        }
+        if left < self.answer_within {
+            self.hurried.notify_waiters();
         }
         answer
             .await

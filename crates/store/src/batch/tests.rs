@@ -16,6 +16,7 @@ use std::time::Duration;
 use super::flight::flush;
 use super::lane::lane;
 use super::*;
+use crate::Deadline;
 use crate::clock::Clock;
 use crate::lease::{Errand, Leases};
 use crate::wire_form::Names;
@@ -59,7 +60,11 @@ async fn one_own_call_that_fails_sends_the_next_ones_to_the_lane_until_one_of_it
     let shared = Arc::new(Shared::new(Clock::system(), Micros(20_000), true));
     shared.lanes_up.store(1, Ordering::Relaxed);
     let (names, limit) = (Names::new(b"secret"), bucket(10));
-    let ask = || shared.ask_by(Some(&Frozen), wants(&names, &limit), false);
+    let ask = async || {
+        let wants = wants(&names, &limit);
+        let deadline = Deadline::default();
+        shared.ask_by(Some(&Frozen), wants, false, &deadline).await
+    };
     assert!(matches!(ask().await, Err(StoreError::Timeout)));
     assert_eq!(shared.counters.own_calls.load(Ordering::Relaxed), 1);
     // It waits for the lane now; the test is the lane.
@@ -161,8 +166,9 @@ async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refuse
             }
         };
         let servers = Servers::one(shared.clone());
+        let deadline = Deadline::default();
         let draw = tokio::select! {
-            draw = servers.draw(names.wants(&claims)) => draw,
+            draw = servers.draw(names.wants(&claims), &deadline) => draw,
             () = store => unreachable!("it has no end"),
             () = peeks(&shared) => unreachable!("nor has this"),
         };
@@ -199,8 +205,9 @@ async fn where_all_buckets_lie_on_one_server_no_request_waits_for_a_lease() {
     let claims = claims.map(|(limit, key)| Claim::new(limit, key, 1));
     // The peer does not reply.
     let servers = Servers::one(shared.clone());
+    let deadline = Deadline::default();
     let draw = tokio::select! {
-        draw = servers.draw(names.wants(&claims)) => draw,
+        draw = servers.draw(names.wants(&claims), &deadline) => draw,
         () = peeks(&shared) => unreachable!("it has no end"),
     };
     assert!(draw.expect("answered").granted);
@@ -224,8 +231,9 @@ async fn lease_wait_fails_at_once_while_the_store_is_down() {
     let claims = [(&total, &b"all"[..]), (&each, b"me")];
     let claims = claims.map(|(limit, key)| Claim::new(limit, key, 1));
     let servers = Servers::one(Arc::new(shared));
-    let draw =
-        tokio::time::timeout(Duration::from_secs(10), servers.draw(names.wants(&claims))).await;
+    let deadline = Deadline::default();
+    let drawn = servers.draw(names.wants(&claims), &deadline);
+    let draw = tokio::time::timeout(Duration::from_secs(10), drawn).await;
     assert!(
         matches!(draw, Ok(Err(StoreError::Unavailable(_)))),
         "{draw:?}"

@@ -1,6 +1,5 @@
 //! Draws for requests with leased limits.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -8,10 +7,10 @@ use smallvec::SmallVec;
 use super::hands::Origin;
 use super::held::{Had, Held};
 use super::{Leases, Ordering};
-use crate::StoreError;
 use crate::batch::{Servers, Wants};
+use crate::{Deadline, StoreError};
 use tollgate_limit::lease::Terms;
-use tollgate_limit::{Draw, Micros, Standing, Timestamp, Verdict};
+use tollgate_limit::{Draw, Standing, Verdict};
 
 /// Units taken from a lease for a request that another limit may still refuse. They are put back
 /// unless it is granted.
@@ -33,10 +32,6 @@ enum Waited {
     NoLease,
 }
 
-/// A request that took its units sooner than this has not waited; its call to the store has a
-/// deadline of its own.
-const MOMENT: Micros = Micros(1_000);
-
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let back = if self.kept { 0 } else { self.cost };
@@ -48,22 +43,26 @@ impl Drop for Taken<'_> {
 
 impl Servers {
     /// Draws every claim or none; leased claims use the units held here, if there are enough.
-    pub(crate) async fn draw(&self, wants: Wants) -> Result<Draw, StoreError> {
+    pub(crate) async fn draw(&self, wants: Wants, deadline: &Deadline) -> Result<Draw, StoreError> {
         match self.leases() {
             Some(leases) if wants.iter().any(|wanted| wanted.shape.lease().is_some()) => {
-                self.draw_leased(leases, wants).await
+                self.draw_leased(leases, wants, deadline).await
             }
-            _ => self.ask_alone(wants).await,
+            _ => self.ask_alone(wants, deadline).await,
         }
     }
 
-    async fn draw_leased(&self, leases: &Arc<Leases>, wants: Wants) -> Result<Draw, StoreError> {
+    async fn draw_leased(
+        &self,
+        leases: &Arc<Leases>,
+        wants: Wants,
+        deadline: &Deadline,
+    ) -> Result<Draw, StoreError> {
         let apart = leases.apart
             && wants
                 .iter()
                 .any(|wanted| wanted.name.tag != wants[0].name.tag);
         let alone = wants.len() == 1;
-        let started = self.clock().now();
         let mut taken: SmallVec<[Taken<'_>; 2]> = SmallVec::new();
         let mut own: SmallVec<[Option<Standing>; 4]> = SmallVec::new();
         let mut granted = true;
@@ -79,7 +78,7 @@ impl Servers {
                     ));
                 }
                 drop(taken);
-                return self.ask_alone(wants).await;
+                return self.ask_alone(wants, deadline).await;
             };
             held.count(wanted.cost, leases.clock.boot());
             // A single leased claim is granted here immediately.
@@ -95,11 +94,11 @@ impl Servers {
             if origin.is_none() && !granted_here && !apart {
                 // All claims in one call, as without leases.
                 drop(taken);
-                return self.ask_alone(wants).await;
+                return self.ask_alone(wants, deadline).await;
             }
             let mut out_of_leases = false;
             if origin.is_none() && !granted_here {
-                match self.wait_for(leases, &held, wanted.cost).await? {
+                match self.wait_for(leases, &held, wanted.cost, deadline).await? {
                     Waited::Units(units) => origin = Some(units),
                     Waited::Empty => {}
                     Waited::NoLease => out_of_leases = true,
@@ -138,7 +137,7 @@ impl Servers {
                 granted,
                 ..Draw::default()
             },
-            (false, true) => match self.in_time(started, self.ask_alone(rest)).await {
+            (false, true) => match self.ask_alone(rest, deadline).await {
                 Ok(asked) => asked,
                 Err(error) => {
                     // If the store may have charged the rest, the whole request counts as charged:
@@ -151,7 +150,7 @@ impl Servers {
             },
             // The other claims are reported too, and not charged.
             (false, false) => self
-                .in_time(started, self.ask(rest, true))
+                .ask(rest, true, deadline)
                 .await
                 .map_err(StoreError::of_a_look)?,
         };
@@ -170,26 +169,6 @@ impl Servers {
         Ok(Draw { granted, standings })
     }
 
-    /// Limits a call after waiting for a lease to the time that is left.
-    async fn in_time(
-        &self,
-        started: Timestamp,
-        asked: impl Future<Output = Result<Draw, StoreError>>,
-    ) -> Result<Draw, StoreError> {
-        let waited = self.clock().now().since(started);
-        if waited < MOMENT {
-            return asked.await;
-        }
-        let left = Micros(self.answer_within().0.saturating_sub(waited.0));
-        match tokio::time::timeout(left.into(), asked).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                self.counters().timeouts.fetch_add(1, Ordering::Relaxed);
-                Err(StoreError::Timeout)
-            }
-        }
-    }
-
     /// Gets units of a bucket that cannot share a call with the request's other claims: waits until
     /// a lease has brought them, or there are none.
     async fn wait_for(
@@ -197,7 +176,10 @@ impl Servers {
         leases: &Arc<Leases>,
         held: &Arc<Held>,
         cost: u64,
+        deadline: &Deadline,
     ) -> Result<Waited, StoreError> {
+        let now = self.clock().now();
+        let left = deadline.of_visit(now, self.answer_within()).since(now);
         let waited = async {
             // Other requests may take the units first; each round serves as many requests as there
             // are units.
@@ -219,7 +201,7 @@ impl Servers {
                 }
             }
         };
-        match tokio::time::timeout(self.answer_within().into(), waited).await {
+        match tokio::time::timeout(left.into(), waited).await {
             Ok(outcome) => outcome,
             Err(_) => {
                 self.counters().timeouts.fetch_add(1, Ordering::Relaxed);

@@ -32,7 +32,7 @@ use tollgate_limit::{
     Claim, Conditions, Draw, Limit, Placement, Settlement, Standing, Timestamp, Verdict,
 };
 
-use super::{Store, StoreError};
+use super::{Deadline, Store, StoreError};
 pub use carry::same_bucket;
 pub use carry::{Carried, Carry, CarryReport};
 pub use held_places::HeldPlaces;
@@ -300,7 +300,11 @@ impl LocalStore {
 }
 
 impl Store for LocalStore {
-    async fn draw<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Draw, StoreError> {
+    async fn draw_until<'a>(
+        &'a self,
+        claims: &'a [Claim<'a>],
+        _: &'a Deadline,
+    ) -> Result<Draw, StoreError> {
         Ok(self.draw_at(claims, self.clock.now()))
     }
 
@@ -308,7 +312,11 @@ impl Store for LocalStore {
         self.settle_at(settlements, self.clock.now());
     }
 
-    async fn peek<'a>(&'a self, claims: &'a [Claim<'a>]) -> Result<Vec<Standing>, StoreError> {
+    async fn peek_until<'a>(
+        &'a self,
+        claims: &'a [Claim<'a>],
+        _: &'a Deadline,
+    ) -> Result<Vec<Standing>, StoreError> {
         Ok(self.peek_at(claims, self.clock.now()))
     }
 }

@@ -26,6 +26,17 @@ pub(in crate::batch) struct Queue {
 }
 
 impl Queue {
+    /// Queues a request; the queue is ordered by deadline. Most requests come in this order.
+    pub(in crate::batch) fn insert(&mut self, ask: Ask) {
+        let is_last = |last: &Ask| last.deadline <= ask.deadline;
+        if self.asks.back().is_none_or(is_last) {
+            return self.asks.push_back(ask);
+        }
+        let earlier = |known: &Ask| known.deadline <= ask.deadline;
+        let place = self.asks.partition_point(earlier);
+        self.asks.insert(place, ask);
+    }
+
     /// Queues redirected corrections again, before the others.
     pub(in crate::batch) fn take_redirected(&mut self) {
         for correction in std::mem::take(&mut self.redirected).into_iter().rev() {
@@ -107,11 +118,7 @@ impl Shared {
             answer(ask, Err(self.unavailable()));
             return;
         }
-        // (Ordered by deadline.)
-        let place = queue
-            .asks
-            .partition_point(|known| known.deadline <= ask.deadline);
-        queue.asks.insert(place, ask);
+        queue.insert(ask);
         self.arrived.notify_one();
     }
 
@@ -237,14 +244,17 @@ impl Shared {
         corrections
     }
 
-    /// Puts requests that did not fit back at the front.
+    /// Puts requests that did not fit back, before those with the same deadline.
     pub(in crate::batch) fn put_back(&self, asks: Vec<Ask>) {
         if asks.is_empty() {
             return;
         }
         let mut queue = self.queue.lock();
         for ask in asks.into_iter().rev() {
-            queue.asks.push_front(ask);
+            let place = queue
+                .asks
+                .partition_point(|known| known.deadline < ask.deadline);
+            queue.asks.insert(place, ask);
         }
         self.arrived.notify_one();
     }

@@ -147,7 +147,10 @@ async fn units_of_a_lease_beside_a_limit_that_refuses_come_back_to_the_last_one(
                     let claims = claims.map(|(limit, key)| Claim::new(limit, key, 1));
                     let claims = &claims[..random.usize(1..3)];
                     let servers = Servers::one(shared.clone());
-                    let drawn = servers.draw(names.wants(claims)).await.expect("answered");
+                    let drawn = servers
+                        .draw(names.wants(claims), &Deadline::default())
+                        .await
+                        .expect("answered");
                     granted.update(|granted| granted + u64::from(drawn.granted));
                     turns(random.u32(..10)).await;
                     // All of them let some four lives of a lease pass.
@@ -202,8 +205,9 @@ async fn leases_whose_return_is_lost_with_its_call_are_returned_again() {
     let claim = Claim::new(&total, b"k", 1);
     shared.lanes_up.store(1, Ordering::Relaxed);
     // It is not leased yet, and left: the demand is known.
+    let deadline = Deadline::default();
     for _ in 0..2 {
-        let mut asked = pin!(servers.draw(names.wants(&[claim])));
+        let mut asked = pin!(servers.draw(names.wants(&[claim]), &deadline));
         assert!(
             asked
                 .as_mut()
@@ -261,8 +265,9 @@ async fn leased_units_beside_a_call_that_may_have_charged_are_spent_and_others_c
             ..limit("each", &terms(Kind::TokenBucket, 1, Micros::from_secs(60)))
         };
         let claims = [Claim::new(&total, b"all", 1), Claim::new(&each, b"me", 1)];
+        let deadline = Deadline::default();
         let mut context = Context::from_waker(Waker::noop());
-        let mut first = Box::pin(servers.draw(names.wants(&claims)));
+        let mut first = Box::pin(servers.draw(names.wants(&claims), &deadline));
         assert!(first.as_mut().poll(&mut context).is_pending());
         drop(first);
         let errands = leases.errands(10);
@@ -271,13 +276,13 @@ async fn leased_units_beside_a_call_that_may_have_charged_are_spent_and_others_c
         };
         let (wishing, _) = held.depart(&leases);
         wishing.answered(5, None, START, leases.clock().boot());
-        let mut drawn = pin!(servers.draw(names.wants(&claims)));
+        let mut drawn = pin!(servers.draw(names.wants(&claims), &deadline));
         assert!(drawn.as_mut().poll(&mut context).is_pending());
         let work = shared.take().expect("the other limit");
         let (_, outcome) = flush(&shared, &super::owed::Failing(trouble), &(), work).await;
         assert!(outcome.is_err() && drawn.await.is_err());
         let alone = || {
-            let mut drawn = pin!(servers.draw(names.wants(&claims[..1])));
+            let mut drawn = pin!(servers.draw(names.wants(&claims[..1]), &deadline));
             drawn.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         };
         let there = (0..9).take_while(|_| alone().is_ready()).count();
