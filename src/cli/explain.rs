@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use super::args::{Explain, Format, Gateways};
+use super::args::{AdminListeners, Explain, Format};
 use super::document;
 use super::fleet::{self, Told};
 use super::request::Request;
@@ -14,6 +14,7 @@ use crate::admin::live::Now;
 use crate::admin::overrides::Overridden;
 use crate::app;
 use tollgate_config::Unset;
+use tollgate_limit::hex;
 use tollgate_limit::printable::printable;
 use tollgate_policy::claims::body_length;
 use tollgate_policy::explain::{Explanation, IdentityStory, LimitStory, RouteFate};
@@ -48,10 +49,7 @@ impl Known {
         let gateway = self.gateway.as_ref().filter(|_| asks)?;
         let limit = &policy.limits[story.limit];
         let mut path = format!("/api/v1/buckets/{}/", fleet::encoded(&limit.name));
-        story
-            .key_bytes
-            .iter()
-            .for_each(|byte| path.push_str(&format!("{byte:02x}")));
+        path.push_str(&hex::digits(&story.key_bytes));
         if story.key_bytes.is_empty() {
             path.push('-');
         }
@@ -77,18 +75,18 @@ fn asked(args: &Explain) -> Result<Option<fleet::Gateway>, ExitCode> {
     if !args.live {
         return Ok(None);
     }
-    if let [first, _, ..] = args.admin.as_slice() {
+    let named = &args.listeners.admin;
+    if let [first, _, ..] = named.as_slice() {
         tell!(
             "note: of {} gateways the first is asked, {first}\n",
-            args.admin.len()
+            named.len()
         );
     }
-    let gateways = Gateways {
-        admin: args.admin.first().cloned().into_iter().collect(),
-        config: Some(args.config.path()),
-        timeout: LIVE_TIMEOUT,
+    let listeners = AdminListeners {
+        admin: named.first().cloned().into_iter().collect(),
+        ..args.listeners.clone()
     };
-    fleet::asked("explain", &gateways).map(|gateways| gateways.into_iter().next())
+    fleet::asked("explain", &listeners, &args.config).map(|gateways| gateways.into_iter().next())
 }
 
 pub(super) fn explain(args: &Explain) -> ExitCode {
@@ -370,9 +368,6 @@ pub(super) fn fate_words(fate: &RouteFate) -> String {
         RouteFate::Header(name) => format!("header {name} is absent or has another value"),
     }
 }
-
-/// How long the running gateway may take, milliseconds.
-const LIVE_TIMEOUT: u64 = 2_000;
 
 /// Up to this number all routes are listed.
 const FEW: usize = 12;

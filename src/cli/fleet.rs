@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::args::{ConfigFile, Format, Gateways, GatewaysAndFormat};
+use super::args::{AdminListeners, ConfigFile, Format, Gateways, GatewaysAndFormat};
 use super::gateway::Place;
 use super::{BAD, GOOD, print_out};
 use tollgate_limit::printable::percent_encoded;
@@ -30,15 +30,18 @@ pub(super) enum Told<T> {
     Silent(String),
 }
 
-/// The gateways that `args` name.
+/// The gateways with these listeners, or the one that the configuration names.
 ///
 /// # Errors
 /// The exit code, after a message on standard error.
-pub(super) fn asked(verb: &str, args: &Gateways) -> Result<Vec<Gateway>, ExitCode> {
-    let timeout = Duration::from_millis(args.timeout.max(1));
-    let config = ConfigFile::option(args.config.clone());
+pub(super) fn asked(
+    verb: &str,
+    listeners: &AdminListeners,
+    config: &ConfigFile,
+) -> Result<Vec<Gateway>, ExitCode> {
+    let timeout = Duration::from_millis(listeners.timeout.max(1));
     let find = |name: Option<&str>| -> Result<Gateway, ExitCode> {
-        let places = Place::find(verb, name, &config)?;
+        let places = Place::find(verb, name, config)?;
         let first = places.first().map(Place::to_string);
         Ok(Gateway {
             name: name.map(str::to_owned).or(first).unwrap_or_default(),
@@ -46,13 +49,33 @@ pub(super) fn asked(verb: &str, args: &Gateways) -> Result<Vec<Gateway>, ExitCod
             timeout,
         })
     };
-    if args.admin.is_empty() {
+    if listeners.admin.is_empty() {
         return Ok(vec![find(None)?]);
     }
-    args.admin.iter().map(|name| find(Some(name))).collect()
+    let names = listeners.admin.iter();
+    names.map(|name| find(Some(name))).collect()
+}
+
+/// The gateways that `args` name.
+///
+/// # Errors
+/// As [`asked`].
+pub(super) fn asked_by(verb: &str, args: &Gateways) -> Result<Vec<Gateway>, ExitCode> {
+    let config = ConfigFile::option(args.config.clone());
+    asked(verb, &args.listeners, &config)
 }
 
 impl Gateway {
+    /// The status and the text at `path`; an address that gives none is named on standard error.
+    pub(super) fn text(&self, verb: &str, path: &str) -> Option<(u16, String)> {
+        self.places.iter().find_map(|place| {
+            place
+                .get(path, self.timeout)
+                .inspect_err(|error| tell!("tollgate {verb}: no response from {place}: {error}"))
+                .ok()
+        })
+    }
+
     /// Asks for the document at `path`.
     pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Told<T> {
         self.ask(|place| place.get(path, self.timeout))
@@ -124,7 +147,7 @@ pub(super) fn ask_each<T: Serialize>(
     ask: impl Fn(&Gateway) -> Told<T>,
     words: impl Fn(&mut String, &str, &T) -> fmt::Result,
 ) -> ExitCode {
-    let gateways = match self::asked(verb, &asked.gateways) {
+    let gateways = match asked_by(verb, &asked.gateways) {
         Ok(gateways) => gateways,
         Err(code) => return code,
     };

@@ -16,7 +16,7 @@ pub(super) fn why(args: &Why) -> ExitCode {
         return super::wrong_use();
     }
     let path = format!("/api/v1/decisions/{}", id.to_ascii_lowercase());
-    let told = fleet::asked("why", &args.asked.gateways)
+    let told = fleet::asked_by("why", &args.asked.gateways)
         .and_then(|gateways| fleet::first::<Decision>("why", &gateways, &path));
     match told {
         Err(code) => code,

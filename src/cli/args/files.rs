@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{ConfigFile, Format};
+use super::{AdminListeners, ConfigFile, Format};
 use tollgate_import::Peer;
 
 #[derive(Debug, Args)]
@@ -49,17 +49,11 @@ pub(in crate::cli) struct Explain {
     /// The client's address
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(in crate::cli) ip: IpAddr,
-    /// Ask the running gateway how each bucket stands now; nothing is charged
+    /// Ask the running gateway, the first that --admin names, how each bucket stands now; nothing is charged
     #[arg(long)]
     pub(in crate::cli) live: bool,
-    /// With `--live`: the admin listener of the running gateway; of several, separated by commas, the first is asked [default: the one in the configuration, else 127.0.0.1:9180]
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        env = "TOLLGATE_ADMIN",
-        value_delimiter = ','
-    )]
-    pub(in crate::cli) admin: Vec<String>,
+    #[command(flatten)]
+    pub(in crate::cli) listeners: AdminListeners,
     /// The output format
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(in crate::cli) format: Format,

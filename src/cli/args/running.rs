@@ -6,9 +6,9 @@ use clap::Args;
 
 use super::{ConfigFile, Format};
 
-/// The running gateways that a verb asks.
+/// The admin listeners of running gateways.
 #[derive(Clone, Debug, Args)]
-pub(in crate::cli) struct Gateways {
+pub(in crate::cli) struct AdminListeners {
     /// The admin listeners of the gateways, separated by commas [default: the one in the configuration, else 127.0.0.1:9180]
     #[arg(
         long,
@@ -17,12 +17,19 @@ pub(in crate::cli) struct Gateways {
         value_delimiter = ','
     )]
     pub(in crate::cli) admin: Vec<String>,
-    /// The configuration that names the admin listener [env: TOLLGATE_CONFIG] [default: gateway.toml]
-    #[arg(short, long, value_name = "FILE")]
-    pub(in crate::cli) config: Option<PathBuf>,
     /// The time limit for one gateway, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2_000)]
     pub(in crate::cli) timeout: u64,
+}
+
+/// The running gateways that a verb asks.
+#[derive(Clone, Debug, Args)]
+pub(in crate::cli) struct Gateways {
+    #[command(flatten)]
+    pub(in crate::cli) listeners: AdminListeners,
+    /// The configuration that names the admin listener [env: TOLLGATE_CONFIG] [default: gateway.toml]
+    #[arg(short, long, value_name = "FILE")]
+    pub(in crate::cli) config: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -122,20 +129,11 @@ pub(in crate::cli) struct LogLevel {
     Exit code: 0 every gateway is ready, 1 one is not or does not respond, 2 wrong use or an unknown admin listener."
 )]
 pub(in crate::cli) struct Health {
-    /// The admin listeners of the gateways, separated by commas [default: the one in the configuration, else 127.0.0.1:9180]
-    #[arg(
-        long,
-        value_name = "ADDRESSES",
-        env = "TOLLGATE_ADMIN",
-        value_delimiter = ','
-    )]
-    pub(in crate::cli) admin: Vec<String>,
+    #[command(flatten)]
+    pub(in crate::cli) listeners: AdminListeners,
     #[command(flatten)]
     pub(in crate::cli) config: ConfigFile,
     /// Ask whether the process is alive, not whether it is ready
     #[arg(long)]
     pub(in crate::cli) live: bool,
-    /// The time limit, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 2_000)]
-    pub(in crate::cli) timeout: u64,
 }

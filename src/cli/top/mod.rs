@@ -25,7 +25,7 @@ pub(super) struct Seen {
 }
 
 pub(super) fn top(args: &Top) -> ExitCode {
-    let gateways = match fleet::asked("top", &args.gateways) {
+    let gateways = match fleet::asked_by("top", &args.gateways) {
         Ok(gateways) => gateways,
         Err(code) => return code,
     };
