@@ -13,3 +13,8 @@ mod service;
 
 pub use health::Serving;
 pub use service::{Counts, RateLimitService};
+
+/// Runs the example of the README as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,27 +1,15 @@
 //! gRPC's reflection: describes the services and their messages to clients such as grpcurl.
 //!
-//! The descriptions are tables of this file, as far as [`crate::messages`] goes; a client that knows
-//! more fields than these reads and writes the others as unknown.
+//! The descriptions are the files of `proto/`, which define as much as [`crate::messages`]; a client
+//! that knows more fields than these reads and writes the others as unknown.
 
 mod files;
-
-use std::sync::LazyLock;
-
-use prost::Message;
 
 use crate::messages::{
     Files, ReflectionAsked, ReflectionError, ReflectionRequest, ReflectionResponse, ReflectionTold,
     ServiceName, Services,
 };
-use files::{FILES, File};
-
-/// The encoded files, in the order of [`FILES`].
-static ENCODED: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
-    FILES
-        .iter()
-        .map(|file| file.descriptor().encode_to_vec())
-        .collect()
-});
+use files::FILES;
 
 /// The response to one request.
 pub(crate) fn respond(request: ReflectionRequest) -> ReflectionResponse {
@@ -30,10 +18,10 @@ pub(crate) fn respond(request: ReflectionRequest) -> ReflectionResponse {
             services: services(),
         }),
         Some(ReflectionAsked::FileByFilename(name)) => {
-            files(FILES.iter().position(|file| file.name == name))
+            files(FILES.iter().position(|file| file.name == *name))
         }
         Some(ReflectionAsked::FileContainingSymbol(symbol)) => {
-            files(FILES.iter().position(|file| file.defines(symbol)))
+            files(FILES.iter().position(|file| file.symbols.contains(symbol)))
         }
         Some(
             ReflectionAsked::FileContainingExtension(_)
@@ -59,14 +47,17 @@ fn files(found: Option<usize>) -> ReflectionTold {
     let mut wanted = vec![found];
     let mut next = 0;
     while let Some(at) = wanted.get(next).copied() {
-        for import in FILES[at].imports {
+        for import in &FILES[at].imports {
             let place = FILES.iter().position(|file| file.name == *import);
             wanted.extend(place.filter(|place| !wanted.contains(place)));
         }
         next += 1;
     }
     ReflectionTold::Files(Files {
-        files: wanted.into_iter().map(|at| ENCODED[at].clone()).collect(),
+        files: wanted
+            .into_iter()
+            .map(|at| FILES[at].encoded.clone())
+            .collect(),
     })
 }
 
@@ -78,34 +69,56 @@ fn not_found(message: &str) -> ReflectionTold {
 }
 
 fn services() -> Vec<ServiceName> {
-    let of_file = |file: &'static File| {
-        file.services
-            .iter()
-            .map(move |service| format!("{}.{}", file.package, service.name))
-    };
-    let names = FILES.iter().flat_map(of_file);
+    let names = FILES.iter().flat_map(|file| file.services.iter().cloned());
     names.map(|name| ServiceName { name }).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
 
-    /// Whatever a file refers to is in the file or in one that it imports.
-    #[test]
-    fn reflection_every_type_and_import_is_described() {
-        for file in FILES {
-            let known: Vec<String> = FILES
-                .iter()
-                .filter(|other| file.name == other.name || file.imports.contains(&other.name))
-                .flat_map(File::types)
-                .collect();
-            for import in file.imports {
-                assert!(FILES.iter().any(|other| other.name == *import), "{import}");
-            }
-            for used in file.uses() {
-                assert!(known.contains(&used), "{}: {used}", file.name);
+    fn files_below(folder: &Path, files: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                files_below(&path, files);
+            } else {
+                files.push(path);
             }
         }
+    }
+
+    /// `BLESS=1` compiles the files anew.
+    #[test]
+    fn reflection_descriptors_are_the_files_of_proto_compiled() {
+        let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let made = std::env::temp_dir().join(format!("descriptors-{}.bin", std::process::id()));
+        let mut files = Vec::new();
+        files_below(&home.join("proto"), &mut files);
+        files.sort();
+        let compiled = Command::new("protoc")
+            .arg("--proto_path")
+            .arg(home.join("proto"))
+            .arg(format!("--descriptor_set_out={}", made.display()))
+            .args(&files)
+            .status();
+        let Ok(status) = compiled else {
+            assert!(std::env::var_os("CI").is_none(), "protoc is missing");
+            eprintln!("SKIPPED: protoc is missing");
+            return;
+        };
+        assert!(status.success() && files.len() >= 9, "{files:?}");
+        let new = std::fs::read(&made).expect("protoc has written it");
+        let _ = std::fs::remove_file(&made);
+        let known = home.join("src/reflection/descriptors.bin");
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(&known, &new).expect("written");
+        }
+        let known = std::fs::read(&known).expect("the descriptors");
+        assert!(
+            known == new,
+            "compile them anew: BLESS=1 cargo test -p tollgate-rls"
+        );
     }
 }
