@@ -1,6 +1,7 @@
 //! What the documents say is true: every configuration is accepted, every command is run and prints what is shown, every
 //! link leads somewhere, and the pages made from the code are those that the code makes now.
 
+mod architecture;
 mod blocks;
 mod book;
 mod lists;
