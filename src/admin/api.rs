@@ -18,6 +18,7 @@ use super::live::{Live, moment};
 use super::operators::{Peer, authorise};
 use super::resets::By;
 use super::serve::typed;
+use tollgate_limit::hex;
 
 /// An error of the API: a problem document (RFC 9457).
 #[derive(Clone, Debug, Serialize)]
@@ -217,38 +218,21 @@ async fn bucket(limit: &str, key: &str, query: &str, live: &Live) -> Response<Fu
 
 /// The bytes that `text` has in hexadecimal digits; `-`: none.
 fn hexadecimal(text: &str) -> Option<Vec<u8>> {
-    if text == "-" {
-        return Some(Vec::new());
+    match text {
+        "-" => Some(Vec::new()),
+        "" => None,
+        digits => hex::bytes(digits),
     }
-    if text.is_empty()
-        || !text.len().is_multiple_of(2)
-        || !text.bytes().all(|one| one.is_ascii_hexdigit())
-    {
-        return None;
-    }
-    let pair = |at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
-    (0..text.len()).step_by(2).map(pair).collect()
 }
 
 /// A part of a path, percent-decoded.
 fn decoded(part: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let (digits, after) = rest.split_at_checked(2)?;
-        let digits = std::str::from_utf8(digits).ok()?;
-        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return None;
-        }
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        rest = after;
+    let is_escape =
+        |rest: &str| matches!(rest.as_bytes(), [high, low, ..] if hex::byte(*high, *low).is_some());
+    if !part.split('%').skip(1).all(is_escape) {
+        return None;
     }
-    String::from_utf8(bytes).ok()
+    String::from_utf8(hex::percent_decoded(part.as_bytes(), false).into_owned()).ok()
 }
 
 async fn decision(id: &str, live: &Live) -> Response<Full<Bytes>> {

@@ -44,7 +44,7 @@ pub struct LimitCounts {
     pub refused: u64,
     /// Refusals that were only counted.
     pub shadow_refused: u64,
-    /// Decisions without the shared store, which did not answer.
+    /// Decisions without the shared store, which did not respond.
     pub ungoverned: u64,
     /// Buckets forgotten with a debt that was kept; this and the next member are counted once for
     /// all tiers.

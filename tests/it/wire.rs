@@ -603,23 +603,21 @@ fn a_range_passes_both_ways_over_both_versions() {
     );
 }
 
-#[test]
-fn an_http2_client_that_resets_its_stream_takes_its_request_along() {
-    let upstream = Upstream::start(|_| Reply::Silence);
-    let gateway = Gateway::start(&format!(
+/// A gateway that admits one request at a time.
+fn one_place(upstream: &Upstream) -> Gateway {
+    Gateway::start(&format!(
         "[limits.places]\nin_flight = 1\nper = \"everyone\"\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"places\"]\n",
         upstream.url()
-    ));
-    let mut frames = Frames::open(gateway.address(), &[]);
-    frames.ask(1, "GET", "/held", &[]);
-    eventually("it arrives", || upstream.seen().len() == 1);
-    assert_eq!(gateway.get("/").status, 429, "the one place is taken");
-    frames.send(frame(RST_STREAM, 0, 1, 8_u32.to_be_bytes()));
+    ))
+}
+
+/// Waits until the one place is free, while the upstream says nothing.
+fn place_becomes_free(gateway: &Gateway, upstream: &Upstream) {
     eventually("the place is free", || {
         let mut connection = gateway.connect();
         connection.send("GET /next HTTP/1.1\r\nHost: a\r\n\r\n");
-        // Admitted, it waits for the upstream, which says nothing: only a refusal is answered.
+        // Admitted, it waits for the upstream: only a refusal has a response.
         upstream.seen().len() == 2
             || connection
                 .try_answer_within(std::time::Duration::from_millis(50))
@@ -628,26 +626,27 @@ fn an_http2_client_that_resets_its_stream_takes_its_request_along() {
 }
 
 #[test]
+fn an_http2_client_that_resets_its_stream_takes_its_request_along() {
+    let upstream = Upstream::start(|_| Reply::Silence);
+    let gateway = one_place(&upstream);
+    let mut frames = Frames::open(gateway.address(), &[]);
+    frames.ask(1, "GET", "/held", &[]);
+    eventually("it arrives", || upstream.seen().len() == 1);
+    assert_eq!(gateway.get("/").status, 429, "the one place is taken");
+    frames.send(frame(RST_STREAM, 0, 1, 8_u32.to_be_bytes()));
+    place_becomes_free(&gateway, &upstream);
+}
+
+#[test]
 fn client_gone_after_pipelined_requests_frees_its_place() {
     let upstream = Upstream::start(|_| Reply::Silence);
-    let gateway = Gateway::start(&format!(
-        "[limits.places]\nin_flight = 1\nper = \"everyone\"\n\
-         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"places\"]\n",
-        upstream.url()
-    ));
+    let gateway = one_place(&upstream);
     let mut client = gateway.connect();
     client.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n");
     eventually("it arrives", || upstream.seen().len() == 1);
     assert_eq!(gateway.get("/").status, 429, "the one place is taken");
     drop(client);
-    eventually("the place is free", || {
-        let mut connection = gateway.connect();
-        connection.send("GET /next HTTP/1.1\r\nHost: a\r\n\r\n");
-        upstream.seen().len() == 2
-            || connection
-                .try_answer_within(std::time::Duration::from_millis(50))
-                .is_none()
-    });
+    place_becomes_free(&gateway, &upstream);
 }
 
 #[test]

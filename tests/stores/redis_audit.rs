@@ -196,7 +196,7 @@ fn a_reload_goes_on_without_the_server_where_it_brings_no_first_long_quota() {
     gateway.change(&server, "refuse", "1000/day");
     let said = gateway.process.wait_for("(audit = \"refuse\")");
     assert!(
-        said.contains("did not answer") && said.contains("configuration in force stays"),
+        said.contains("did not respond") && said.contains("configuration in force stays"),
         "{said}"
     );
     gateway.change(&server, "refuse", "4/hour");

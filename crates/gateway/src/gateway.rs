@@ -136,8 +136,7 @@ impl Handler for Gateway {
         let mut headers = RequestHeaders::of(request.headers());
         let takes_lines = request.body().takes_lines();
         let asked = Asked::of(&request, headers.present.decides_form(), takes_lines);
-        // The peer's address is the client's until the headers that a trusted proxy adds have been
-        // read.
+        // Until the headers of a trusted proxy have been read.
         let client = connection.peer.map(|peer| peer.ip());
         let mut context =
             RequestContext::open(&self.side, &snapshot, &request, &mut headers, client);

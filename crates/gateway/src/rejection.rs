@@ -51,7 +51,7 @@ pub enum Rejection {
     TooBigToRoute,
     /// The body cannot be read for the values that decide about the request.
     Body(BodyFlaw),
-    /// A store did not answer, and its limit is configured to refuse in that case.
+    /// A store did not respond, and its limit is configured to refuse in that case.
     StoreDown {
         /// The limit.
         limit: Arc<str>,

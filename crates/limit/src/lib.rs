@@ -27,6 +27,7 @@ pub mod lease;
 mod other_numbers;
 pub mod packed;
 mod penalty;
+pub mod hex;
 pub mod printable;
 pub mod quota;
 mod settled;

@@ -15,7 +15,7 @@ use tollgate_response::quota_headers::Fact;
 /// The decision of the limits.
 #[derive(Debug, Default)]
 pub enum Judged {
-    /// None: the limits were not asked, or did not answer.
+    /// None: the limits were not asked, or did not respond.
     #[default]
     Not,
     /// The limits admit the request.

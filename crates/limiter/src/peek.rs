@@ -10,7 +10,7 @@ use super::{Limiter, feedback};
 /// Why the standing of a bucket is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeekError {
-    /// The store did not answer.
+    /// The store did not respond.
     #[error("the store: {0}")]
     Store(#[from] StoreError),
     /// Another process has taken the local buckets over.

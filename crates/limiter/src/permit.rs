@@ -224,13 +224,6 @@ impl Permit {
         }
     }
 
-    /// Whether anything can still be corrected. If not, the response need not be read for its cost.
-    pub fn is_correctable(&self) -> bool {
-        self.held
-            .as_ref()
-            .is_some_and(|held| held.charges.iter().any(|charge| charge.limit.refundable))
-    }
-
     /// What the limit named `rule` was charged, if that can still be corrected.
     pub fn charged(&self, rule: &str) -> Option<u64> {
         self.charge_of(rule).map(|(_, charge)| charge.cost)

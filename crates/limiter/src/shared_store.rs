@@ -162,7 +162,7 @@ pub fn change_limits(
         no_refusal(store)
     } else {
         let told =
-            "the shared store did not answer: its settings are not audited for the new limits";
+            "the shared store did not respond: its settings are not audited for the new limits";
         tracing::warn!("{told}");
         // `when_down` handles a store that does not respond, and this reload may be meant to repair
         // it.
@@ -240,7 +240,7 @@ fn refuse_what_loses_buckets(store: &RemoteStore) -> Result<(), String> {
         // If the store was audited and is refused, the audit has given the reason.
         if store.findings().is_empty() {
             let error = why_not(store).unwrap_or_default();
-            tracing::warn!(%error, "the shared store did not answer at the start: its settings are not audited");
+            tracing::warn!(%error, "the shared store did not respond at the start: its settings are not audited");
         }
     }
     no_refusal(store)

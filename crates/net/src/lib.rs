@@ -19,6 +19,7 @@
 
 pub mod buffer;
 pub mod client;
+mod delegate;
 pub mod listener;
 pub mod server;
 pub mod timers;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use super::path::hex;
 use super::pattern::ParseError;
+use tollgate_limit::hex;
 
 /// Known callers, sorted by digest.
 ///
@@ -86,11 +86,7 @@ impl Callers {
 
 /// A key in the form of a list of callers: `sha256:` and 64 hex digits.
 pub fn digest_words(key: &[u8]) -> String {
-    let digits: String = Sha256::digest(key)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("sha256:{digits}")
+    format!("sha256:{}", hex::digits(&Sha256::digest(key)))
 }
 
 /// Reads `sha256:` and 64 hex digits.
@@ -110,15 +106,11 @@ pub fn parse_digest(text: &str) -> Result<[u8; 32], ParseError> {
             "this is no hex digit",
         ));
     }
-    if digits.len() != 64 {
+    let digest = hex::bytes(digits).and_then(|bytes| bytes.try_into().ok());
+    digest.ok_or_else(|| {
         let what = format!("a SHA-256 has 64 hex digits, not {}", digits.len());
-        return Err(ParseError::new(offset..text.len(), what));
-    }
-    let mut digest = [0; 32];
-    for (byte, pair) in digest.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-        *byte = hex(pair[0]).unwrap_or(0) << 4 | hex(pair[1]).unwrap_or(0);
-    }
-    Ok(digest)
+        ParseError::new(offset..text.len(), what)
+    })
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use http::HeaderName;
 use http::header::{AUTHORIZATION, COOKIE};
 
 use super::descriptor::Descriptor;
-use super::path::hex;
 use super::pattern::ParseError;
+use tollgate_limit::hex::percent_decoded;
 
 /// The source of one part of a key in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -264,7 +264,7 @@ pub(super) fn cookie<'r>(
             continue;
         };
         let (given, value) = (
-            decoded(pair[..equals].trim_ascii(), false),
+            percent_decoded(pair[..equals].trim_ascii(), false),
             pair[equals + 1..].trim_ascii(),
         );
         open_quote |= value.starts_with(b"\"") && (value.len() == 1 || !value.ends_with(b"\""));
@@ -296,7 +296,7 @@ fn cookie_value(text: &[u8]) -> Result<Cow<'_, [u8]>, Ambiguous> {
     if !text.is_ascii() || inside.iter().any(is_odd) || (quoted && inside.contains(&b'\\')) {
         return Err(Ambiguous);
     }
-    let mut value = decoded(inside, false);
+    let mut value = percent_decoded(inside, false);
     // Encoded quotes are quotes to a server that decodes first.
     while let (inside, true) = unquoted(&value) {
         value = Cow::Owned(inside.to_vec());
@@ -330,7 +330,7 @@ fn holds_another(pair: &[u8], name: &[u8]) -> bool {
         let start = before.iter().rposition(is_separator).map_or(0, |at| at + 1);
         let is_own = from == 0 && before[..start].iter().all(u8::is_ascii_whitespace);
         if !is_own && start > 0 {
-            let given = decoded(&before[start..], false);
+            let given = percent_decoded(&before[start..], false);
             if *given == *name || resembles(&given, name) {
                 return true;
             }
@@ -375,7 +375,8 @@ pub(super) fn parameter<'r>(
     let read = |text: &'r [u8]| {
         let equals = memchr::memchr(b'=', text).unwrap_or(text.len());
         let value = text.get(equals + 1..).unwrap_or_default();
-        (*decoded(&text[..equals], true) == *name.as_bytes()).then(|| decoded(value, true))
+        (*percent_decoded(&text[..equals], true) == *name.as_bytes())
+            .then(|| percent_decoded(value, true))
     };
     if memchr::memchr(b';', query).is_some() {
         let odd = query
@@ -391,7 +392,7 @@ pub(super) fn parameter<'r>(
     let parameters = || query.split(|byte| *byte == b'&');
     let named = |text: &[u8]| {
         resembles(
-            &decoded(
+            &percent_decoded(
                 &text[..memchr::memchr(b'=', text).unwrap_or(text.len())],
                 true,
             ),
@@ -415,31 +416,6 @@ fn only<'r>(
         return Err(Ambiguous);
     }
     Ok((!first.is_empty()).then_some(first))
-}
-
-/// Percent-decoded once; invalid escapes stay. `plus`: `+` is a space.
-pub(super) fn decoded(text: &[u8], plus: bool) -> Cow<'_, [u8]> {
-    if memchr::memchr2(b'%', if plus { b'+' } else { b'%' }, text).is_none() {
-        return Cow::Borrowed(text);
-    }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        let escape = match after {
-            [high, low, ..] if byte == b'%' => hex(*high).zip(hex(*low)),
-            _ => None,
-        };
-        match escape {
-            Some((high, low)) => {
-                bytes.push(high << 4 | low);
-                rest = &after[2..];
-            }
-            None if byte == b'+' && plus => bytes.push(b' '),
-            None => bytes.push(byte),
-        }
-    }
-    Cow::Owned(bytes)
 }
 
 /// With or without padding: both encode the same user.

@@ -362,7 +362,7 @@ impl Problem {
     /// 503: too many connections are open.
     pub const TOO_MANY_CONNECTIONS: Self =
         Self::OVERLOADED.saying("Too many connections are open.");
-    /// 503: a store did not answer, and its limit is configured to refuse in that case.
+    /// 503: a store did not respond, and its limit is configured to refuse in that case.
     pub const STORE_DOWN: Self = Self {
         title: "The quota cannot be read",
         detail: "The store of a limit does not respond, and the limit is configured to refuse requests then.",

@@ -78,11 +78,7 @@ pub const RANDOM: u8 = 2;
 /// The number that at most 16 hexadecimal digits write, in lower case as the specification demands.
 fn number(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0, |number, digit| {
-        let value = match digit {
-            b'0'..=b'9' => digit - b'0',
-            b'a'..=b'f' => digit - b'a' + 10,
-            _ => return None,
-        };
+        let value = tollgate_limit::hex::value(*digit).filter(|_| !digit.is_ascii_uppercase())?;
         Some(number << 4 | u64::from(value))
     })
 }

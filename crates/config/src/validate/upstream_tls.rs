@@ -12,6 +12,7 @@ use crate::reader::{Node, Read};
 use crate::schema::Defs;
 use crate::source::{At, Place};
 use crate::text::{Text, texts};
+use tollgate_limit::hex;
 
 texts! {
     /// A name for certificates, without a port.
@@ -78,18 +79,13 @@ impl Read for Pins {
 
 /// 64 hex digits, with colons between them as `openssl` writes them or without.
 fn pin(text: &At<Text>, context: &mut Context<'_>) -> Option<[u8; 32]> {
-    let digits = text.as_str().replace(':', "");
-    let mut digest = [0; 32];
-    let whole = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !whole {
+    let digest = hex::bytes(&text.as_str().replace(':', ""));
+    let digest = digest.and_then(|bytes| bytes.try_into().ok());
+    if digest.is_none() {
         let title = format!("`{}` is not the SHA-256 of a certificate", text.as_str());
         context
             .error(title, text.place, "64 hexadecimal digits were expected")
             .help("`openssl x509 -in server.pem -noout -fingerprint -sha256` prints them");
-        return None;
     }
-    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
-        *byte = u8::from_str_radix(&digits[at..at + 2], 16).ok()?;
-    }
-    Some(digest)
+    digest
 }

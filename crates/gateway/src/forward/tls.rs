@@ -11,6 +11,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use rustls_platform_verifier::BuilderVerifierExt;
 use sha2::{Digest, Sha256};
 
+use tollgate_limit::hex;
 use tollgate_policy::upstream::{PemFile, TlsFiles, Upstream};
 
 /// Builds the TLS configuration from `files`: the platform's roots unless a file names others or
@@ -94,9 +95,9 @@ impl ServerCertVerifier for Pinned {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let digest: [u8; 32] = Sha256::digest(end_entity).into();
         if !self.pins.contains(&digest) {
-            let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
             return Err(rustls::Error::General(format!(
-                "its certificate is not pinned: its SHA-256 is {digest}"
+                "its certificate is not pinned: its SHA-256 is {}",
+                hex::digits(&digest)
             )));
         }
         match &self.authorities {

@@ -217,7 +217,7 @@ impl RequestContext {
         self.side.metrics.passed_on(route);
     }
 
-    /// Records how long the store took to answer.
+    /// Records how long the store took to respond.
     pub(super) fn store_took(&mut self, span: Micros) {
         self.store_micros = Some(span.0);
     }

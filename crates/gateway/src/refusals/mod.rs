@@ -99,7 +99,7 @@ pub(crate) struct Decided<'r> {
     pub(crate) status: StatusCode,
     pub(crate) reason: &'static str,
     pub(crate) claims: &'r Claims,
-    /// `None`: no bucket was asked, because the store did not answer.
+    /// `None`: no bucket was asked, because the store did not respond.
     pub(crate) denied: Option<&'r Denied>,
 }
 

@@ -4,6 +4,7 @@ use sha2::{Digest, Sha256};
 
 use crate::draft::{Caller, Draft, Identity, Place, Route, Target};
 use crate::tree::{Node, Placed as _};
+use tollgate_limit::hex;
 
 /// A plugin of one kind, and the limits it became.
 pub(super) struct Plugin<'k> {
@@ -177,10 +178,7 @@ pub(super) fn identity(root: &Node, auth: &[Plugin<'_>]) -> Identity {
     });
     let mut callers: Vec<Caller> = Vec::new();
     let mut add = |consumer: &str, key: &str| {
-        let digest: String = Sha256::digest(key.as_bytes())
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let digest = hex::digits(&Sha256::digest(key.as_bytes()));
         if callers.len() < 5_000 && !callers.iter().any(|caller| caller.digest == digest) {
             callers.push(Caller {
                 digest,

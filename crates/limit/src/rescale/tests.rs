@@ -366,9 +366,9 @@ fn no_order_of_draws_under_changing_quotas_grants_a_window_more_than_the_largest
     }
 }
 
-/// A bucket that remembers is not fuller, nor emptier, than its own numbers say to those who have them.
+/// A bucket that remembers other numbers has the level that its own numbers say, under its own numbers.
 #[test]
-fn who_has_the_numbers_it_is_kept_in_sees_no_memory() {
+fn rescale_bucket_under_the_numbers_it_is_kept_in_shows_no_memory() {
     for kind in KINDS {
         let (large, small) = (made(kind, 40, 40), made(kind, 10, 10));
         let mut row = Row::new();

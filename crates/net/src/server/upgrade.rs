@@ -5,13 +5,14 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
 use super::bounds::Place;
 use super::io::Transport;
+use crate::delegate_io;
 
 /// The client's side of a tunnel, available as soon as the response that accepts it has been sent.
 #[derive(Debug)]
@@ -78,50 +79,41 @@ impl Upgraded {
     }
 }
 
-impl AsyncRead for Caller {
+delegate_io!(Caller: Http1, Http2);
+
+impl AsyncRead for Upgraded {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Http1(upgraded) if upgraded.ahead.has_remaining() => {
-                let length = upgraded.ahead.len().min(buf.remaining());
-                buf.put_slice(&upgraded.ahead.split_to(length));
-                if upgraded.ahead.is_empty() {
-                    upgraded.ahead = Bytes::new(); // gives the buffer back
-                }
-                Poll::Ready(Ok(()))
-            }
-            Self::Http1(upgraded) => Pin::new(&mut upgraded.transport).poll_read(cx, buf),
-            Self::Http2(side) => Pin::new(side).poll_read(cx, buf),
+        let this = self.get_mut();
+        if this.ahead.is_empty() {
+            return Pin::new(&mut this.transport).poll_read(cx, buf);
         }
+        let length = this.ahead.len().min(buf.remaining());
+        buf.put_slice(&this.ahead.split_to(length));
+        if this.ahead.is_empty() {
+            this.ahead = Bytes::new(); // gives the buffer back
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Caller {
+impl AsyncWrite for Upgraded {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Http1(upgraded) => Pin::new(&mut upgraded.transport).poll_write(cx, bytes),
-            Self::Http2(side) => Pin::new(side).poll_write(cx, bytes),
-        }
+        Pin::new(&mut self.get_mut().transport).poll_write(cx, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Http1(upgraded) => Pin::new(&mut upgraded.transport).poll_flush(cx),
-            Self::Http2(side) => Pin::new(side).poll_flush(cx),
-        }
+        Pin::new(&mut self.get_mut().transport).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Http1(upgraded) => Pin::new(&mut upgraded.transport).poll_shutdown(cx),
-            Self::Http2(side) => Pin::new(side).poll_shutdown(cx),
-        }
+        Pin::new(&mut self.get_mut().transport).poll_shutdown(cx)
     }
 }

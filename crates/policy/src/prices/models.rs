@@ -9,7 +9,8 @@ use crate::claims::SentBody;
 use crate::route;
 use crate::router::Match;
 use crate::rule::BodyCost;
-use crate::source::{self, Source};
+use crate::source::Source;
+use tollgate_limit::hex::percent_decoded;
 
 /// The prices of a limit that counts money.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +66,7 @@ impl ModelPrices {
             Some(Source::Path(name)) => {
                 let place = pattern.capture(name);
                 let segment = place.and_then(|place| matched.captures.get(place));
-                let segment = source::decoded(segment.map_or("", |text| *text).as_bytes(), false);
+                let segment = percent_decoded(segment.map_or("", |text| *text).as_bytes(), false);
                 match std::str::from_utf8(&segment) {
                     Ok(model) => self.of_name(model),
                     Err(_) => self.of_unread(),

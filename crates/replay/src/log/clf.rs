@@ -6,6 +6,7 @@ use memchr::{memchr, memchr2};
 
 use super::record::{Kind, Record, given, number, request_line, seconds, status, without_port};
 use super::time::Times;
+use tollgate_limit::hex;
 
 /// Reads one line; `None`: it is none, or has no request.
 pub(crate) fn parse<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
@@ -161,19 +162,14 @@ pub(crate) fn unescaped(text: &[u8]) -> Cow<'_, [u8]> {
             bytes.push(byte);
             continue;
         }
-        let hex = |byte: u8| char::from(byte).to_digit(16);
         match after {
-            [b'x', high, low, more @ ..] => {
-                let value = hex(*high).zip(hex(*low));
-                let value = value.and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
-                match value {
-                    Some(value) => {
-                        bytes.push(value);
-                        rest = more;
-                    }
-                    None => bytes.push(b'\\'),
+            [b'x', high, low, more @ ..] => match hex::byte(*high, *low) {
+                Some(value) => {
+                    bytes.push(value);
+                    rest = more;
                 }
-            }
+                None => bytes.push(b'\\'),
+            },
             [escaped @ (b'"' | b'\\'), more @ ..] => {
                 bytes.push(*escaped);
                 rest = more;

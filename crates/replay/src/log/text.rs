@@ -10,6 +10,7 @@ use super::record::{
     status, without_port,
 };
 use super::time::Times;
+use tollgate_limit::hex::percent_decoded;
 
 /// HAProxy's `httplog`, with the syslog prefix or without.
 pub(crate) fn haproxy<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
@@ -232,7 +233,10 @@ impl Columns {
                     if let Some(header) = name.strip_prefix("cs(").and_then(|n| n.strip_suffix(')'))
                     {
                         let header = header.as_bytes().to_vec();
-                        record.headers.push((header.into(), percent_decoded(value)));
+                        // Header values of CloudFront are encoded twice, and a key need not be pretty.
+                        record
+                            .headers
+                            .push((header.into(), percent_decoded(value, false)));
                     }
                 }
             }
@@ -249,28 +253,6 @@ impl Columns {
         };
         Some(record)
     }
-}
-
-/// Undoes `%20` and the like, once: header values of CloudFront are encoded twice, and a key need not be pretty.
-fn percent_decoded(text: &[u8]) -> Text<'_> {
-    if memchr(b'%', text).is_none() {
-        return Cow::Borrowed(text);
-    }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        let value = after.get(..2).filter(|_| byte == b'%');
-        let value = value.and_then(|digits| std::str::from_utf8(digits).ok());
-        match value.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(value) => {
-                bytes.push(value);
-                rest = &after[2..];
-            }
-            None => bytes.push(byte),
-        }
-    }
-    Cow::Owned(bytes)
 }
 
 const COLUMNS_MAX: usize = 256;

@@ -1,10 +1,10 @@
 mod hands;
+mod slot;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::held::Had;
-use super::slot::{Slot, Turn};
 use super::*;
 use crate::batch::Wanted;
 use crate::clock::Clock;
@@ -43,10 +43,6 @@ fn wanted(names: &Names, limit: &Limit) -> Wanted {
     }
 }
 
-fn take(slot: &Slot, cost: u64, clock: &Clock) -> Option<Turn> {
-    slot.take_at(cost, || clock.boot().as_micros())
-}
-
 /// A request on this limit alone.
 fn ask(held: &Held, cost: u64, clock: &Clock) -> bool {
     held.count(cost, clock.boot());
@@ -54,87 +50,9 @@ fn ask(held: &Held, cost: u64, clock: &Clock) -> bool {
 }
 
 #[test]
-fn nothing_is_taken_at_the_deadline_or_after() {
-    let (clock, slot) = (Clock::manual(START), Slot::default());
-    assert_eq!(take(&slot, 0, &clock), None, "no lease");
-    slot.fill(7, 2, START.after(Micros(100)));
-    clock.advance(Micros(99));
-    assert!(take(&slot, 1, &clock).is_some());
-    clock.advance(Micros(1));
-    assert_eq!(take(&slot, 1, &clock), None);
-    assert_eq!(slot.empty(), Some((7, 1)), "what is left goes back");
-    assert_eq!(slot.empty(), None, "once");
-}
-
-#[test]
-fn who_is_held_up_past_the_deadline_while_it_takes_has_taken_nothing() {
-    let (slot, reads) = (Slot::default(), AtomicU64::new(0));
-    slot.fill(7, 2, Timestamp::from_micros(20));
-    // In time at the first look at the clock, and no more at the next.
-    let taken = slot.take_at(1, || 15 + 10 * reads.fetch_add(1, Ordering::Relaxed));
-    assert_eq!((taken, slot.left()), (None, 2));
-    assert!(
-        slot.take_at(1, || 15).is_some(),
-        "the units are still there for who is in time"
-    );
-}
-
-#[test]
-fn units_put_back_after_the_lease_was_emptied_are_lost() {
-    let (clock, slot) = (Clock::manual(START), Slot::default());
-    slot.fill(7, 3, START.after(Micros(100)));
-    let turn = take(&slot, 2, &clock).expect("two of three");
-    assert_eq!(slot.empty(), Some((7, 1)));
-    slot.put_back(turn, 2);
-    assert_eq!(slot.left(), 0);
-    assert_eq!(take(&slot, 0, &clock), None, "not even nothing");
-    slot.fill(8, 5, START.after(Micros(100)));
-    slot.put_back(turn, 2);
-    assert_eq!(slot.left(), 5, "nor do they come to the next one");
-}
-
-#[test]
-fn threads_that_take_put_back_and_empty_never_make_a_unit() {
-    let (clock, slot, gone) = (Clock::manual(START), Slot::default(), AtomicU64::new(0));
-    const LEASES: u64 = 2_000;
-    std::thread::scope(|scope| {
-        for thread in 0..3_u64 {
-            let (clock, slot, gone) = (&clock, &slot, &gone);
-            scope.spawn(move || {
-                let mut turn = thread;
-                while gone.load(Ordering::Relaxed) >> 63 == 0 {
-                    turn += 1;
-                    match take(slot, 1 + turn % 3, clock) {
-                        Some(taken) if turn.is_multiple_of(2) => slot.put_back(taken, 1 + turn % 3),
-                        Some(_) => drop(gone.fetch_add(1 + turn % 3, Ordering::Relaxed)),
-                        None => std::thread::yield_now(),
-                    }
-                }
-            });
-        }
-        let (mut left, mut leases) = (0, 0);
-        // On a busy machine the others may not have begun by the end of it.
-        while leases < LEASES || (gone.load(Ordering::Relaxed) == 0 && leases < 1_000 * LEASES) {
-            leases += 1;
-            slot.fill(leases, 100, START.after(Micros(1)));
-            std::thread::yield_now();
-            left += slot.empty().expect("a lease").1;
-        }
-        let gone = gone.fetch_or(1 << 63, Ordering::Relaxed);
-        assert!(gone + left <= leases * 100, "{gone} and {left}");
-        assert!(gone > 0);
-    });
-}
-
-#[test]
 fn a_wish_is_as_large_as_the_demand_and_is_made_once() {
     let clock = Clock::manual(START);
-    let (leases, names, total) = (
-        Arc::new(Leases::new(clock.clone(), false)),
-        Names::new(b"secret"),
-        leased(100, 1000),
-    );
-    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    let (leases, held) = place_of(leased(100, 1000), &clock, false);
     assert!(!ask(&held, 1, &clock));
     assert!(
         !held.is_low(clock.boot(), 2),
@@ -171,12 +89,7 @@ fn a_wish_is_as_large_as_the_demand_and_is_made_once() {
 #[test]
 fn lease_rest_goes_back_at_its_end_and_is_lost_when_late() {
     let clock = Clock::manual(START);
-    let (leases, names, total) = (
-        Arc::new(Leases::new(clock.clone(), false)),
-        Names::new(b"secret"),
-        leased(100, 1000),
-    );
-    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    let (leases, held) = place_of(leased(100, 1000), &clock, false);
     let lease = |units| {
         let (wishing, _) = held.depart(&leases);
         let id = wishing.wish().id;
@@ -209,9 +122,7 @@ fn lease_rest_goes_back_at_its_end_and_is_lost_when_late() {
 #[test]
 fn lease_return_that_comes_too_late_or_never_is_counted_as_forfeited() {
     let clock = Clock::manual(START);
-    let leases = Arc::new(Leases::new(clock.clone(), true));
-    let (names, total) = (Names::new(b"secret"), leased(100, 1000));
-    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    let (leases, held) = place_of(leased(100, 1000), &clock, true);
     let lease_that_goes_back = |units| {
         let (wishing, _) = held.depart(&leases);
         wishing.answered(units, None, clock.now(), clock.boot());
@@ -239,12 +150,7 @@ fn lease_return_that_comes_too_late_or_never_is_counted_as_forfeited() {
 #[test]
 fn lease_request_without_a_response_releases_the_next_and_wakes_waiters() {
     let clock = Clock::manual(START);
-    let (leases, names, total) = (
-        Arc::new(Leases::new(clock.clone(), true)),
-        Names::new(b"secret"),
-        leased(100, 1000),
-    );
-    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    let (leases, held) = place_of(leased(100, 1000), &clock, true);
     let mut waits = held.wait(5, &leases);
     let (wishing, _) = held.depart(&leases);
     assert_eq!(wishing.wish().needed, 5);
@@ -276,12 +182,7 @@ fn lease_request_without_a_response_releases_the_next_and_wakes_waiters() {
 #[test]
 fn lease_is_requested_for_waiters_that_remain() {
     let clock = Clock::manual(START);
-    let (leases, names, total) = (
-        Arc::new(Leases::new(clock.clone(), true)),
-        Names::new(b"secret"),
-        leased(100, 1000),
-    );
-    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    let (leases, held) = place_of(leased(100, 1000), &clock, true);
     // The store hangs: caller after caller gives up, and one stays.
     for _ in 0..500 {
         drop(held.wait(1, &leases));
@@ -297,12 +198,7 @@ fn lease_is_requested_for_waiters_that_remain() {
 #[test]
 fn lease_waiters_learn_of_units_without_a_lease() {
     let clock = Clock::manual(START);
-    let (leases, names, total) = (
-        Arc::new(Leases::new(clock.clone(), true)),
-        Names::new(b"secret"),
-        leased(100, 1000),
-    );
-    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    let (leases, held) = place_of(leased(100, 1000), &clock, true);
     let answer = |level: Option<i64>| {
         let mut waits = held.wait(5, &leases);
         let (wishing, _) = held.depart(&leases);
@@ -317,12 +213,7 @@ fn lease_waiters_learn_of_units_without_a_lease() {
 #[test]
 fn lease_response_that_took_long_lasts_as_long_as_a_quick_one() {
     let clock = Clock::manual(START);
-    let (leases, names, total) = (
-        Arc::new(Leases::new(clock.clone(), false)),
-        Names::new(b"secret"),
-        leased(1, 1000),
-    );
-    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    let (leases, held) = place_of(leased(1, 1000), &clock, false);
     assert!(held.wish(&leases));
     let (wishing, _) = held.depart(&leases);
     let sent = clock.boot();
@@ -342,14 +233,16 @@ fn lease_response_that_took_long_lasts_as_long_as_a_quick_one() {
     );
 }
 
+/// The place for leases of one bucket.
+fn place_of(limit: Limit, clock: &Clock, is_cluster: bool) -> (Arc<Leases>, Arc<Held>) {
+    let leases = Arc::new(Leases::new(clock.clone(), is_cluster));
+    let held = leases.held(&wanted(&Names::new(b"secret"), &limit));
+    (leases, held.expect("leased"))
+}
+
 /// A place for leases of a thousand units at a hundred a second, and what gives it one that was asked for just now.
 fn place(clock: &Clock) -> (Arc<Leases>, Arc<Held>, impl Fn(u64, Option<u64>) -> u64) {
-    let (leases, names, total) = (
-        Arc::new(Leases::new(clock.clone(), false)),
-        Names::new(b"secret"),
-        leased(100, 1000),
-    );
-    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    let (leases, held) = place_of(leased(100, 1000), clock, false);
     let (of, by, clock) = (held.clone(), leases.clone(), clock.clone());
     let answer = move |units, level: Option<u64>| {
         let (wishing, _) = of.depart(&by);
@@ -476,7 +369,7 @@ fn lease_request_covers_the_demand_of_its_lifetime() {
     assert_eq!(
         held.depart(&leases).0.wish().units,
         300,
-        "and for those who wait, all they need"
+        "and all that the waiting requests need"
     );
     drop(waits);
 }
@@ -517,18 +410,13 @@ fn lease_refused_request_that_fits_alone_learns_there_is_no_lease() {
 #[test]
 fn lease_of_other_numbers_goes_back_when_they_change() {
     let clock = Clock::manual(START);
-    let (leases, names, total) = (
-        Arc::new(Leases::new(clock.clone(), false)),
-        Names::new(b"secret"),
-        leased(100, 1000),
-    );
-    let held = leases.held(&wanted(&names, &total)).expect("leased");
+    let (leases, held) = place_of(leased(100, 1000), &clock, false);
     let (wishing, _) = held.depart(&leases);
     let id = wishing.wish().id;
     wishing.answered(10, None, START, clock.boot());
-    let changed = leases
-        .held(&wanted(&names, &leased(100, 2000)))
-        .expect("leased");
+    let names = Names::new(b"secret");
+    let changed = leases.held(&wanted(&names, &leased(100, 2000)));
+    let changed = changed.expect("leased");
     assert_eq!(returned(&leases), [(id, 10)]);
     assert!(!ask(&held, 1, &clock) && !ask(&changed, 1, &clock));
 }

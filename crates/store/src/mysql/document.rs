@@ -7,6 +7,7 @@ use super::fault::Fault;
 use super::link::{MysqlLink, Session, number, statements};
 use crate::batch::{NewDocument, ToldDocument};
 use crate::wire_form::{moment, signed};
+use tollgate_limit::hex;
 
 /// Uses every right that it needs and changes nothing.
 const RIGHTS: &str = "
@@ -46,11 +47,7 @@ fn write(new: &NewDocument) -> String {
     } else {
         ""
     };
-    let mut text = String::with_capacity(2 * new.text.len());
-    for byte in new.text.as_bytes() {
-        text.push(char::from(HEX[usize::from(byte >> 4)]));
-        text.push(char::from(HEX[usize::from(byte & 15)]));
-    }
+    let text = hex::digits(new.text.as_bytes());
     // (The epoch changes, so that a row that is found counts as changed.)
     format!(
         "{make} UPDATE tollgate_overrides SET epoch = {}, text = CONVERT(X'{text}' USING utf8mb4)
@@ -59,8 +56,6 @@ fn write(new: &NewDocument) -> String {
         signed(new.epoch)
     )
 }
-
-const HEX: &[u8; 16] = b"0123456789abcdef";
 
 impl MysqlLink {
     pub(super) async fn read_document(

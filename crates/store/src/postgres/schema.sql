@@ -77,7 +77,7 @@ CREATE OR REPLACE FUNCTION tollgate_able(level bigint, need bigint, price bigint
 RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT greatest(0, least($4, ($1 - $2 + $3) / $3))';
 
 -- Requests for one token bucket each, of one limit and one cost, at most one group of equal requests a bucket: all in
--- one statement, whose plan the server keeps whoever pools the connections, and which has one plan only, by the key's
+-- one statement. The server keeps its plan behind any pooler of connections, and it has one plan only, by the key's
 -- index. Keys come sorted: two gateways that send the same buckets do not deadlock. The clock is read before any lock is
 -- waited for, which is only stricter: a clock behind `at` mints nothing. A bucket a second further ahead than the clock shows
 -- once the lock is had is pulled to it: crates/limit/src/rescale/ahead.rs.
@@ -142,7 +142,7 @@ $$;
 
 -- Requests with several limits each, or of several limits: every claim of a request is charged, or none. Locks in key
 -- order, then the clock, then the decision, request after request, then one write. It carries token buckets, intervals
--- and fixed windows (first hit, clock, calendar) in which nobody waits and no fail-over drains; the gateway decides
+-- and fixed windows (first hit, clock, calendar) in which no request waits and no fail-over drains; the gateway decides
 -- everything else in a transaction of its own. Null: a bucket was written by another limit, algorithm or version, or
 -- four boundaries of a calendar do not suffice.
 -- A translation of crates/limit/src/{token_bucket,stepped}.rs.

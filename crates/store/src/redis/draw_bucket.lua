@@ -1,5 +1,5 @@
--- The common case of draw/*.lua, at a third of its time: token buckets that nobody waits for and no fail-over drains, and
--- requests whose claims are all enforced. The same arithmetic and rows (draw/level.lua), the same answers as the general script.
+-- The common case of draw/*.lua, at a third of its time: token buckets in which no request waits and no fail-over drains, and
+-- requests whose claims are all enforced. The same arithmetic and rows (draw/level.lua), the same results as the general script.
 --
 -- KEYS      the distinct buckets of the batch
 -- ARGV[1]   little-endian: pinned clock (0: TIME) and fingerprint as doubles, a byte, the count of terms, then for each

@@ -6,6 +6,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Uri};
 
 use crate::forward::ForwardError;
+use tollgate_limit::hex;
 use tollgate_policy::path::normalise_with_slashes;
 use tollgate_policy::route::Route;
 use tollgate_policy::upstream::{HostPolicy, Server};
@@ -165,11 +166,8 @@ fn decoded(bytes: &[u8], at: usize) -> Option<(u8, usize)> {
     if byte != b'%' {
         return Some((byte, at + 1));
     }
-    let high = char::from(*bytes.get(at + 1)?).to_digit(16)?;
-    let low = char::from(*bytes.get(at + 2)?).to_digit(16)?;
-    u8::try_from(high * 16 + low)
-        .ok()
-        .map(|byte| (byte, at + 3))
+    let byte = hex::byte(*bytes.get(at + 1)?, *bytes.get(at + 2)?)?;
+    Some((byte, at + 3))
 }
 
 #[cfg(test)]

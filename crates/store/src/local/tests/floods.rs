@@ -216,7 +216,7 @@ fn a_request_that_was_held_up_finds_no_bucket_forgotten_that_was_not_full_when_i
             let standing = table.draw(tag, 1, at(millis)).expect("it has not moved");
             matches!(standing.verdict, Verdict::Allow { .. })
         };
-        // The first line is taken, and of those who took it the first is full again at 10 ms.
+        // The first line is full of buckets; the first of them is full again at 10 ms.
         for number in 1..=4 {
             assert!(is_granted(tag(0, number), number - 1));
         }

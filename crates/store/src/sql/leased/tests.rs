@@ -1,0 +1,205 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::sql::fields;
+use crate::sql::mark::Mark;
+use crate::wire_form::{HOLD, Names};
+use tollgate_limit::{Change, Claim, Kept, Limit, Mode, OnFailover, Placement, Role, WhenDown};
+
+fn limit(amount: u64, burst: u64) -> Limit {
+    let terms = Terms {
+        kind: Kind::TokenBucket,
+        amount,
+        period: Micros::from_secs(1),
+        burst: Some(burst),
+        align: Align::FirstHit,
+        debt: 0,
+        max_wait: Micros::ZERO,
+        warm_up: Micros::ZERO,
+        shared: true,
+    };
+    Limit {
+        name: "l".into(),
+        index: 0,
+        tier: None,
+        role: Role::Live,
+        algorithm: Algorithm::new(&terms).expect("a limit"),
+        mode: Mode::Enforce,
+        enforce_for: 10_000,
+        placement: Placement::Shared,
+        when_down: WhenDown::Refuse,
+        on_failover: OnFailover::Keep,
+        lease: true,
+        memory: 1 << 20,
+        refundable: false,
+        resettable: false,
+        penalty: None,
+    }
+}
+
+fn batch(names: &Names, limit: &Limit) -> Batch {
+    let wants = names.wants(&[Claim::new(limit, b"k", 1)]);
+    Batch {
+        buckets: vec![(wants[0].name, wants[0].shape.clone())],
+        ..Batch::default()
+    }
+}
+
+#[test]
+fn sql_rows_keep_the_state_of_the_core() {
+    let (names, mark) = (
+        Names::new(b"a secret of sixteen"),
+        Mark { print: 7, since: 0 },
+    );
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut most_leases = 0;
+    for (amount, burst) in [(100, 100), (3_000, 1_000), (7, 40), (1_000_000, 1_000_000)] {
+        let limit = limit(amount, burst);
+        let Algorithm::TokenBucket(bucket) = &limit.algorithm else {
+            unreachable!("a token bucket")
+        };
+        let terms = tollgate_limit::lease::Terms::of(&limit.algorithm).expect("it can be leased");
+        let mut now = Timestamp::from_micros(1_760_000_000_000_000);
+        let mut core = Leased::full(bucket, now);
+        let mut row = None;
+        for id in 1..300 {
+            now = now.after(Micros(random.u64(..40_000)));
+            let mut batch = batch(&names, &limit);
+            let shape: Arc<WireForm> = batch.buckets[0].1.clone();
+            core.refill(bucket, now);
+            if random.bool() {
+                let (gone, left) = (random.u64(1..id + 1), random.u64(..burst / 10));
+                batch.returns.push((0, gone, left));
+                core.give_back(bucket, gone, left, now);
+            }
+            if random.bool() {
+                let change = Change::Charge {
+                    more: random.u64(..burst / 12),
+                };
+                let change = if random.bool() {
+                    change
+                } else {
+                    Change::Refund {
+                        units: random.u64(..burst / 12),
+                    }
+                };
+                batch.corrections.push((0, Adjust::Change(change)));
+                core.settle(bucket, change, now);
+            }
+            let (plain, mut parts) = Parts::open(row.take(), &batch, 0, now).expect("it reads");
+            let mut opened =
+                fields::open(&shape, plain.as_deref(), now, HOLD, mark).expect("it reads");
+            if !parts.corrected {
+                for (_, adjust) in &batch.corrections {
+                    let Adjust::Change(change) = adjust else {
+                        unreachable!("no place is held")
+                    };
+                    opened.settle(&shape, *change, now);
+                }
+            }
+            let mut state = parts.beside(
+                &shape,
+                opened.kept.under(shape.algorithm(), now).state().cloned(),
+                now,
+            );
+            let full = State::Level(Leased::full(bucket, now).level);
+            let found = bucket_level(state.as_ref().unwrap_or(&full));
+            let level = (found.level + gained(bucket, found.at, now)).min(bucket.full());
+            assert_eq!(level, core.level.level, "{id}: {amount}/s, {burst}");
+            let wish = Wish {
+                id,
+                units: random.u64(..burst / 5),
+                needed: random.u64(..burst / 15),
+            };
+            assert_eq!(
+                parts.lease(&shape, wish, &mut state, now),
+                core.lease(bucket, &terms, wish, now)
+            );
+            assert_eq!(parts.leases, core.leases);
+            most_leases = most_leases.max(core.leases.len());
+            opened.kept = Kept::from_parts(limit.algorithm.clone(), state, 0);
+            row = fields::close(&shape, &opened, mark.print, now)
+                .map(|row| parts.close(row))
+                .map(|(row, gone)| {
+                    let last = core
+                        .leases
+                        .last()
+                        .map_or(0, |lease| signed(lease.until.as_micros()));
+                    assert!(gone >= last, "it goes when it is full, and no lease counts");
+                    row
+                });
+            assert!(row.is_some() || core.leases.is_empty());
+        }
+    }
+    assert!(most_leases > 2, "{most_leases}");
+}
+
+fn bucket_level(state: &State) -> Level {
+    let State::Level(level) = state else {
+        unreachable!("a token bucket")
+    };
+    *level
+}
+
+fn gained(bucket: &TokenBucket, since: Timestamp, now: Timestamp) -> i64 {
+    signed(now.since(since).0.min(1 << 40)).saturating_mul(signed(bucket.quota().n))
+}
+
+#[test]
+fn leases_of_others_count_under_any_numbers_for_a_gateway_that_does_not_lease() {
+    let (names, now) = (
+        Names::new(b"a secret of sixteen"),
+        Timestamp::from_micros(1_760_000_000_000_000),
+    );
+    let (large, small) = (
+        limit(1000, 1000),
+        Limit {
+            lease: false,
+            ..limit(10, 100)
+        },
+    );
+    let mark = Mark { print: 7, since: 0 };
+    let shape = batch(&names, &large).buckets[0].1.clone();
+    let mut state = None;
+    let mut parts = Parts::default();
+    assert_eq!(
+        parts.lease(
+            &shape,
+            Wish {
+                id: 5,
+                units: 80,
+                needed: 0
+            },
+            &mut state,
+            now
+        ),
+        80
+    );
+    let mut opened = fields::open(&shape, None, now, HOLD, mark).expect("no row");
+    opened.kept = Kept::from_parts(large.algorithm.clone(), state, 0);
+    let (row, _) = parts.close(fields::close(&shape, &opened, mark.print, now).expect("not full"));
+
+    let batch = batch(&names, &small);
+    let shape = &batch.buckets[0].1;
+    let (plain, parts) = Parts::open(Some(row.clone()), &batch, 0, now).expect("it reads");
+    let opened = fields::open(shape, plain.as_deref(), now, HOLD, mark).expect("it reads");
+    let found = parts.beside(
+        shape,
+        opened.kept.under(shape.algorithm(), now).state().cloned(),
+        now,
+    );
+    assert_eq!(
+        shape.standing(found.as_ref(), 1, now).remaining,
+        20,
+        "80 of 100 are leased"
+    );
+    // When it has ended, the bucket is a plain one again.
+    let later = now.after(Micros::from_secs(10));
+    let (plain, parts) = Parts::open(Some(row), &batch, 0, later).expect("it reads");
+    assert_eq!(plain.map(|row| row[1]), Some(TOKEN_BUCKET));
+    assert!(parts.leases.is_empty());
+    assert!(
+        Parts::open(Some(vec![1, KIND, 7, 0]), &batch, 0, now).is_err(),
+        "it never counts as none"
+    );
+}
