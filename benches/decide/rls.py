@@ -4,7 +4,8 @@
     benches/decide/rls.py BINARY [COUNT]      COUNT: decisions of the first part (64000); needs h2load (nghttp2), redis-server and redis-cli; loopback only
 
 Store calls: 64 connections ask about callers that are within their limits, so that every decision is one of the store. The
-script counts the calls of scripts by Redis' own INFO commandstats. CPU: the same program refuses requests to a route, and
+script counts the commands that the gateway sends by Redis' own INFO commandstats. envoyproxy/ratelimit sends two for each limit
+of a request, INCRBY and EXPIRE, in one pipeline (pipelineAppend in src/redis/fixed_cache_impl.go). CPU: the same program refuses requests to a route, and
 requests about the same limit over gRPC, in alternation, with the same generator. Each round checks by the gateway's
 metrics and h2load's counts that every response was the one that is measured.
 """
@@ -19,6 +20,8 @@ from processes import Proxy, cpu_ns, free_port, wait_for  # noqa: E402
 
 CONNECTIONS = 64
 CALLERS = 8
+# The commands of envoyproxy/ratelimit for a decision about one limit.
+PEER = 2
 PATH = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 
 
@@ -161,9 +164,10 @@ def main():
     for lease in ("false", "true"):
         calls[lease], stats = store_calls(binary, count, lease)
         each = count / max(calls[lease], 1)
-        print(f"{count} decisions, {CONNECTIONS} connections, {CALLERS} callers, lease = {lease}: {calls[lease]} calls of scripts, one for {each:.1f} decisions")
+        print(f"{count} decisions, {CONNECTIONS} connections, {CALLERS} callers, lease = {lease}: {calls[lease]} calls, one for {each:.1f} decisions;"
+              f" 1/{each * PEER:.0f} of the commands of envoyproxy/ratelimit, 1/{each:.1f} of its pipelines")
         print("  all commands, those within scripts too:", ", ".join(f"{name} {number}" for name, number in sorted(stats.items())))
-    print(f"  envoyproxy/ratelimit: at least one pipeline (INCRBY, EXPIRE) for each decision, so {count}")
+    print(f"  envoyproxy/ratelimit: {PEER * count} commands in {count} pipelines")
     (service, route), rounds = cpu(binary, count // 2, 7)
     print(f"CPU of the gateway for a refusal: {service:.2f} us over gRPC, {route:.2f} us of a route over HTTP/2: {service / route:.2f} times")
     for name, found in zip(("gRPC ", "route"), rounds):

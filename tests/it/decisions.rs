@@ -2,7 +2,8 @@
 
 use crate::harness::client::Answer;
 use crate::harness::frames::Frames;
-use crate::harness::{Connection, Gateway};
+use crate::harness::{Connection, Gateway, eventually};
+use crate::rls::stores::each_server;
 use crate::servers::{Maria, Postgres, Redis, available};
 
 /// A gateway that decides; `more` follows its table.
@@ -382,4 +383,53 @@ fn check_counts_in_a_shared_store_with_other_gateways() {
         let maria = Maria::start();
         shared("mysql", &maria.url());
     }
+}
+
+#[test]
+fn check_store_down_or_slow_is_decided_by_when_down_and_limits_again_afterwards() {
+    each_server(|mut shared| {
+        let limit = |name: &str, more: &str| {
+            format!(
+                "[limits.{name}]\nrate = \"2/hour\"\nper = \"address\"\n{more}\n\
+                 [[routes]]\nmatch = \"/{name}\"\nupstream = \"builtin:echo\"\nlimits = [\"{name}\"]\n"
+            )
+        };
+        // A store's deadline is one of the gateway's clock.
+        let gateway = Gateway::start_in_real_time(&format!(
+            "[decide]\nlisten = \"127.0.0.1:0\"\nrefuse_status = 403\n{}{}{}",
+            limit("strict", ""),
+            limit("open", "when_down = \"allow\""),
+            shared.table
+        ));
+        let ask_of = |client, path: &str| check(&gateway, &nginx("GET", path, client));
+        let ask = |path: &str| ask_of("192.0.2.1", path);
+        // The status that the client would get.
+        let meant = |answer: &Answer| answer.header("x-tollgate-status").map(str::to_owned);
+        let limits = || {
+            for path in ["/strict", "/open"] {
+                eventually("the store decides", || {
+                    meant(&ask(path)).as_deref() == Some("429")
+                });
+            }
+        };
+        let undecided = || {
+            // (A refusal stands without the store, so another caller asks.)
+            let refused = ask_of("192.0.2.2", "/strict");
+            assert_eq!(
+                (refused.status, meant(&refused).as_deref()),
+                (403, Some("503")),
+                "{refused:?}"
+            );
+            assert_eq!(ask_of("192.0.2.2", "/open").status, 200);
+        };
+        limits();
+        shared.stop();
+        undecided();
+        shared.run();
+        limits();
+        shared.signal("-STOP");
+        undecided();
+        shared.signal("-CONT");
+        limits();
+    });
 }

@@ -1,13 +1,12 @@
-//! MariaDB: the classic procedure with SELECT … FOR UPDATE, on pools of several sizes, and ours, with 64 and with 512 callers.
-//!
-//! A connection of a pool asks again as soon as it has a response. More callers than connections would only wait for one, so a
-//! pool's figure is that of any number of callers from its size on.
+//! MariaDB: the classic procedure with SELECT … FOR UPDATE, on pools of several sizes, and ours, each with 64, 512 and 2,048
+//! callers. A caller asks again as soon as it has a response; callers of a pool wait for a connection in turn.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
+use tokio::sync::Semaphore;
 use tollgate_store::mysql;
 use tollgate_store::tls::Tls;
 
@@ -17,22 +16,30 @@ use crate::sql_ways::flush_takes;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
-    /// The procedure, prepared, on so many connections.
-    Classic(usize),
+    /// The procedure, prepared, on so many connections, for so many callers.
+    Classic(usize, usize),
     /// So many callers.
     Ours(usize),
     Leased(usize),
 }
 
-const WAYS: [Way; 8] = [
-    Way::Classic(4),
-    Way::Classic(16),
-    Way::Classic(64),
-    Way::Classic(128),
+const WAYS: [Way; 16] = [
+    Way::Classic(4, 64),
+    Way::Classic(16, 64),
+    Way::Classic(64, 64),
     Way::Ours(64),
-    Way::Ours(512),
     Way::Leased(64),
+    Way::Classic(4, 512),
+    Way::Classic(16, 512),
+    Way::Classic(64, 512),
+    Way::Classic(128, 512),
+    Way::Ours(512),
     Way::Leased(512),
+    Way::Classic(4, 2048),
+    Way::Classic(16, 2048),
+    Way::Classic(64, 2048),
+    Way::Ours(2048),
+    Way::Leased(2048),
 ];
 
 /// Commits that wait for the disk, and those that do not (innodb_flush_log_at_trx_commit).
@@ -41,11 +48,17 @@ const FLUSHES: [u8; 2] = [1, 2];
 impl Way {
     fn name(self) -> String {
         match self {
-            Self::Classic(size) => {
-                format!("SELECT … FOR UPDATE in a procedure, {size} connections")
+            Self::Classic(size, callers) => {
+                format!("SELECT … FOR UPDATE in a procedure, {size} connections, {callers} callers")
             }
             Self::Ours(callers) => format!("Tollgate, {callers} callers"),
-            Self::Leased(callers) => format!("Tollgate, leased, {callers} callers"),
+            Self::Leased(callers) => format!("Tollgate leased, {callers} callers"),
+        }
+    }
+
+    const fn callers(self) -> usize {
+        match self {
+            Self::Classic(_, callers) | Self::Ours(callers) | Self::Leased(callers) => callers,
         }
     }
 }
@@ -88,8 +101,9 @@ struct Figures {
     errors: u64,
 }
 
-/// Decisions a second, their ratio to the fastest pool under the same setting, calls a decision, errors: by the ways whose names
-/// contain `only`, on the `workload`.
+/// Decisions a second, their ratio to the fastest pool with as many callers under the same setting, calls a decision, errors: by
+/// the ways whose names contain one of `only` (words with `;` between them), on the workload and setting that contain `workload`, such as
+/// `hot_key/1`.
 pub fn compare(only: &str, workload: &str) {
     if !Maria::available() {
         return;
@@ -102,13 +116,13 @@ pub fn compare(only: &str, workload: &str) {
     );
     for per_user in [false, true] {
         let named = if per_user { "per_user" } else { "hot_key" };
-        if !named.contains(workload) {
-            continue;
-        }
         for flush in FLUSHES {
+            if !format!("{named}/{flush}").contains(workload) {
+                continue;
+            }
             let ways: Vec<Way> = WAYS
                 .into_iter()
-                .filter(|way| only.split(',').any(|part| way.name().contains(part)))
+                .filter(|way| only.split(';').any(|part| way.name().contains(part)))
                 .collect();
             let mut rounds: Vec<Vec<Figures>> = ways.iter().map(|_| Vec::new()).collect();
             for _ in 0..ROUNDS {
@@ -117,11 +131,15 @@ pub fn compare(only: &str, workload: &str) {
                 }
             }
             let medians: Vec<Figures> = rounds.into_iter().map(median).collect();
-            let classic = ways.iter().zip(&medians);
-            let classic = classic.filter(|(way, _)| matches!(way, Way::Classic(_)));
-            let fastest = classic
-                .map(|(_, figures)| figures.per_second)
-                .fold(0.0, f64::max);
+            let fastest = |callers| {
+                let classic = ways
+                    .iter()
+                    .zip(&medians)
+                    .filter(|(way, _)| matches!(way, Way::Classic(..)) && way.callers() == callers);
+                classic
+                    .map(|(_, figures)| figures.per_second)
+                    .fold(0.0, f64::max)
+            };
             for (way, figures) in ways.iter().zip(&medians) {
                 let Figures {
                     per_second,
@@ -131,7 +149,7 @@ pub fn compare(only: &str, workload: &str) {
                 println!(
                     "| {named} | {flush} | {} | {per_second:.0} | {:.1} | {calls:.4} | {errors} |",
                     way.name(),
-                    per_second / fastest
+                    per_second / fastest(way.callers())
                 );
             }
         }
@@ -157,7 +175,9 @@ fn round(server: &Maria, way: Way, flush: u8, per_user: bool) -> Figures {
     let tally = Arc::new(Tally::default());
     let work = async {
         match way {
-            Way::Classic(size) => classic(&server.url(), size, per_user, &tally).await,
+            Way::Classic(size, callers) => {
+                classic(&server.url(), size, callers, per_user, &tally).await
+            }
             Way::Ours(callers) => ours(&server.url(), callers, false, per_user, &tally).await,
             Way::Leased(callers) => ours(&server.url(), callers, true, per_user, &tally).await,
         }
@@ -171,7 +191,13 @@ fn round(server: &Maria, way: Way, flush: u8, per_user: bool) -> Figures {
     }
 }
 
-async fn classic(url: &str, size: usize, per_user: bool, tally: &Arc<Tally>) -> f64 {
+async fn classic(
+    url: &str,
+    size: usize,
+    callers: usize,
+    per_user: bool,
+    tally: &Arc<Tally>,
+) -> f64 {
     let mut connections = Vec::new();
     for _ in 0..size {
         let mut connection = Conn::from_url(url).await.expect("a connection");
@@ -186,18 +212,23 @@ async fn classic(url: &str, size: usize, per_user: bool, tally: &Arc<Tally>) -> 
             .prep("CALL classic_take(?, ?, ?)")
             .await
             .expect("a prepared call");
-        connections.push(std::sync::Mutex::new(Some((connection, call))));
+        connections.push((connection, call));
     }
-    closed_loop(size, SPAN, tally, |task, end| {
-        let taken = connections[task]
-            .lock()
-            .expect("no thread panics while it holds the lock")
-            .take();
-        let (mut connection, call) = taken.expect("one for each task");
-        let tally = tally.clone();
+    // Callers that wait get a connection in the order in which they came.
+    let turns = Arc::new(Semaphore::new(size));
+    let pool = Arc::new(Mutex::new(connections));
+    let locked = "no thread panics while it holds the lock";
+    closed_loop(callers, SPAN, tally, |task, end| {
+        let (turns, pool, tally) = (turns.clone(), pool.clone(), tally.clone());
         async move {
             let (mut turn, rate) = (0, PLENTY as f64);
-            while Instant::now() < end {
+            loop {
+                let _turn = turns.acquire().await.expect("it is never closed");
+                if Instant::now() >= end {
+                    break;
+                }
+                let taken = pool.lock().expect(locked).pop();
+                let (mut connection, call) = taken.expect("one for each turn");
                 turn += 1;
                 let key = key(per_user, task, turn);
                 for attempt in 1..=20 {
@@ -214,6 +245,7 @@ async fn classic(url: &str, size: usize, per_user: bool, tally: &Arc<Tally>) -> 
                     Tally::count(&tally.gave_up, u64::from(attempt == 20));
                 }
                 Tally::count(&tally.decisions, 1);
+                pool.lock().expect(locked).push((connection, call));
             }
         }
     })

@@ -18,7 +18,7 @@ use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tollgate_limiter::tower::{Key, Limit, Rate, RateLimitLayer, Store, WhenDown};
-use tollgate_testkit::servers::{Maria, Redis};
+use tollgate_testkit::servers::{Maria, Redis, eventually};
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -272,6 +272,49 @@ async fn layer_store_that_is_down_is_a_decision_of_its_limit() {
     assert_eq!(response.status(), 503);
     assert_eq!(response.headers()["retry-after"], "1");
     assert!(body.contains("\"violated-policies\":[\"all\"]"), "{body}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layer_store_that_is_slow_or_restarted_limits_again_and_refills_no_caller() {
+    if !Maria::available() {
+        return;
+    }
+    let mut server = Maria::start();
+    let store = Store::mysql(&server.url(), "a secret of this test", WhenDown::Refuse);
+    let limit = Limit::token_bucket(Rate::per_hour(3), 3).per(Key::header("x-api-key").or_refuse());
+    let layer = RateLimitLayer::builder()
+        .limit("few", limit)
+        .store(store.answer_within(Duration::from_millis(500)));
+    let (listener, address) = listen().await;
+    let service = axum::Router::new()
+        .route("/", axum::routing::get(async || "hello\n"))
+        .layer(layer.build().expect("a layer"));
+    tokio::spawn(async { axum::serve(listener, service).await });
+    let mut client = connect(address).await;
+    let mut admitted = 0;
+    let mut decides = async |client: &mut _, key: &str, wanted: u16| {
+        eventually("decision", Duration::from_secs(60), async || {
+            let status = get(client, "/", Some(key)).await.0.status().as_u16();
+            assert!([200, 429, 503].contains(&status), "{status}");
+            admitted += u32::from(key == "ann" && status == 200);
+            status == wanted
+        })
+        .await;
+    };
+    decides(&mut client, "ann", 200).await;
+    decides(&mut client, "ann", 429).await;
+    // (A refusal stands without the store, so another caller asks.)
+    server.process().signal("-STOP");
+    decides(&mut client, "bob", 503).await;
+    server.process().signal("-CONT");
+    decides(&mut client, "cleo", 429).await;
+    server.stop();
+    decides(&mut client, "dora", 503).await;
+    server.run();
+    decides(&mut client, "emil", 429).await;
+    decides(&mut client, "ann", 429).await;
+    // (A request that was refused for a slow store may have been charged.)
+    assert!((1..=3).contains(&admitted), "{admitted}");
 }
 
 #[test]

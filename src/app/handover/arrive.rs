@@ -9,6 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use super::message::{Hello, Message, VERSION};
+use super::places::Places;
 use super::relay::{self, Relay};
 use super::reports;
 use super::wire::Wire;
@@ -107,7 +108,7 @@ impl Predecessor {
             // If it still served, it would have ended this process.
             tracing::warn!("the gateway before this one has died: this one serves");
             let snapshot = current.load();
-            relay::Places::of(&snapshot).release(&snapshot);
+            Places::of(&snapshot).release(&snapshot);
             return Ok(None);
         }
         if let Some(reports) = self.reports {

@@ -29,6 +29,7 @@
 mod arrive;
 mod leave;
 mod message;
+mod places;
 mod relay;
 mod reports;
 mod wire;

@@ -83,6 +83,16 @@ impl Shared {
         }
     }
 
+    /// Stops the server as an operator does.
+    pub(crate) fn stop(&mut self) {
+        self.server.stop();
+    }
+
+    /// Starts it again.
+    pub(crate) fn run(&mut self) {
+        self.server.run();
+    }
+
     /// Sends a signal to the server.
     pub(crate) fn signal(&self, signal: &str) {
         self.server.signal(signal);
@@ -259,9 +269,9 @@ fn survives_its_store(mut shared: Shared) {
         assert!(!is_ok(&client.ask(&["open=a", "strict=a"])));
     };
     limits(&mut client);
-    shared.server.stop();
+    shared.stop();
     undecided(&mut client);
-    shared.server.run();
+    shared.run();
     limits(&mut client);
     shared.signal("-STOP");
     undecided(&mut client);

@@ -216,10 +216,13 @@ impl Postgres {
         }
     }
 
-    /// Stops it at once, as a crash does.
+    /// Stops it at once, as a crash does. Its processes are waited for: the next server does not start while one of them
+    /// has its shared memory.
     pub fn crash(&mut self) {
+        let pids = self.pids();
         self.signal("-KILL");
         self.process = None;
+        wait_until("end of postgres", || !pids.iter().any(|pid| runs(*pid)));
         let _ = std::fs::remove_file(self.directory.path().join("data/postmaster.pid"));
     }
 
@@ -298,6 +301,13 @@ impl Drop for Postgres {
             self.signal("-KILL");
         }
     }
+}
+
+/// Whether a process runs: one that ended may wait for its parent to learn of it.
+fn runs(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
+    state.is_some_and(|state| !state.starts_with(['Z', 'X']))
 }
 
 pub(super) fn as_postgres(program: &Path) -> Command {

@@ -85,6 +85,12 @@ impl Handler for ByPath {
                     ..Chunks::default()
                 })
             }
+            "/unsent" => Response::new(Chunks {
+                bytes: vec![b'x'; 1 << 16].into(),
+                left: 1 << 10,
+                unsent: Some(Arc::clone(&self.held)),
+                ..Chunks::default()
+            }),
             "/stream" => Response::new(Chunks {
                 left: 2,
                 streams: true,
@@ -150,6 +156,8 @@ pub(super) struct Chunks {
     hangs: bool,
     /// Gets a permit for each piece that was sent.
     told: Option<Arc<tokio::sync::Semaphore>>,
+    /// Gets a permit when the connection fails.
+    unsent: Option<Arc<tokio::sync::Semaphore>>,
 }
 
 impl From<Bytes> for Chunks {
@@ -208,4 +216,10 @@ impl Body for Chunks {
     }
 }
 
-impl Payload for Chunks {}
+impl Payload for Chunks {
+    fn unsent(&mut self) {
+        if let Some(unsent) = &self.unsent {
+            unsent.add_permits(1);
+        }
+    }
+}

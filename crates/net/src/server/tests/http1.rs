@@ -324,3 +324,16 @@ fn http1_0_response_without_its_end_is_visibly_truncated() {
         answer.escape_ascii()
     );
 }
+
+#[test]
+fn http1_response_that_the_client_does_not_take_is_reported_as_unsent() {
+    let server = start(Settings::default());
+    let mut stream = server.connect();
+    stream
+        .write_all(b"GET /unsent HTTP/1.1\r\nhost: a\r\n\r\n")
+        .expect("sent");
+    let mut byte = [0];
+    stream.read_exact(&mut byte).expect("it begins");
+    drop(stream);
+    server.await_held(1);
+}
