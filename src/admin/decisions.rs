@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::live::{Key, Level, Live, Now, moment};
-use super::overrides::Overridden;
+use super::overrides::{Overridden, numbers};
 use tollgate_gateway::refusals::{PATH_MAX, Refusal};
 use tollgate_limit::{Micros, Role};
 
@@ -28,6 +28,9 @@ pub struct Decision {
     pub request: Request,
     /// Its route.
     pub route: Option<String>,
+    /// The upstream whose limits refused it; `null`: the route has one upstream only.
+    #[serde(default)]
+    pub upstream: Option<String>,
     /// The known caller that sent it.
     pub caller: Option<String>,
     /// The caller's tier.
@@ -67,6 +70,9 @@ pub struct Judged {
     pub key: Key,
     /// Units that the request asked for.
     pub cost: u64,
+    /// The currency in millionths of which the limit counts; `null`: it counts units.
+    #[serde(default)]
+    pub currency: Option<String>,
     /// Whether a refusal of this bucket refuses the request.
     pub enforced: bool,
     /// `deny`, `allow`, `shadow_deny`, or `unasked`: as in the access log.
@@ -90,20 +96,23 @@ impl Live {
         for (place, charge) in refusal.claims.charges().iter().enumerate() {
             let limit = &policy.limits[charge.limit];
             let key = refusal.claims.key(charge);
+            let overridden = self.overridden(limit, key).await;
+            let now = self.level(limit, key, charge.cost).await;
             limits.push(Judged {
                 limit: limit.name.to_string(),
                 tier: limit.tier.as_deref().map(str::to_owned),
                 candidate: limit.role == Role::Candidate,
-                words: limit.algorithm.words(),
+                words: limit.words(),
                 key: self.key(key),
                 cost: charge.cost,
+                currency: limit.currency.as_deref().map(str::to_owned),
                 enforced: charge.enforced,
                 outcome: refusal.outcome(place, charge).to_owned(),
                 then: refusal
                     .standing(place)
-                    .map(|standing| Level::new(standing, refusal.at)),
-                now: self.level(limit, key, charge.cost).await,
-                overridden: self.overridden(limit, key).await,
+                    .map(|standing| Level::new(limit, standing, refusal.at)),
+                now: now.under(&numbers(limit, overridden.as_ref())),
+                overridden,
             });
         }
         Some(decision(id, &refusal, limits))
@@ -131,6 +140,7 @@ fn decision(id: &str, refusal: &Refusal, limits: Vec<Judged>) -> Decision {
         route: refusal
             .route
             .map(|route| refusal.policy.routes[route].name.to_string()),
+        upstream: refusal.upstream().map(ToString::to_string),
         caller: caller.map(|caller| caller.name.to_string()),
         tier: caller.and_then(|caller| caller.tier.as_deref().map(str::to_owned)),
         limits,

@@ -7,7 +7,7 @@ use super::api::Problem;
 use super::callers::sought;
 use super::limits::{KeyCount, store};
 use super::live::{Key, Live, Now};
-use super::overrides::{Overridden, words};
+use super::overrides::{Overridden, numbers};
 use tollgate_limit::Limit;
 
 /// The buckets of one caller.
@@ -138,12 +138,14 @@ impl Live {
 
     async fn bucket_of(&self, limit: &Limit, key: &[u8], cost: u64) -> Bucket {
         let overridden = self.overridden(limit, key).await;
+        let now = self.level(limit, key, cost).await;
+        let numbers = numbers(limit, overridden.as_ref());
         Bucket {
             limit: limit.name.to_string(),
             tier: limit.tier.as_deref().map(str::to_owned),
-            words: words(limit, overridden.as_ref()),
+            words: numbers.words(),
             store: store(limit).to_owned(),
-            now: self.level(limit, key, cost).await,
+            now: now.under(&numbers),
             overridden,
         }
     }

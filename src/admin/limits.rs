@@ -290,7 +290,7 @@ fn limit_counts(counts: &Counters, rule: Option<&Rule>, policy: &Policy) -> Limi
         limit: limit.name.to_string(),
         tier: limit.tier.as_deref().map(str::to_owned),
         candidate,
-        words: limit.algorithm.words(),
+        words: limit.words(),
         per: per.into_iter().map(str::to_owned).collect(),
         store: store(limit).to_owned(),
         mode: match limit.mode {

@@ -11,7 +11,7 @@ use super::penalties::Penalties;
 use crate::overrides::Overrides;
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_gateway::refusals::Refusals;
-use tollgate_limit::{Claim, Limit, Micros, Standing, Timestamp, Verdict};
+use tollgate_limit::{Claim, Limit, Micros, Standing, Timestamp, Verdict, words};
 use tollgate_policy::keys;
 use tollgate_store::clock::Clock;
 use tollgate_telemetry::access::KeyNames;
@@ -64,6 +64,12 @@ impl Key {
 pub struct Level {
     /// Units left; before the request, if it was refused.
     pub remaining: u64,
+    /// Units of a full bucket.
+    #[serde(default)]
+    pub capacity: u64,
+    /// The currency in millionths of which the limit counts; `null`: it counts units.
+    #[serde(default)]
+    pub currency: Option<String>,
     /// Whether the bucket could pay the cost.
     pub admits: bool,
     /// Milliseconds until it can pay the cost, rounded up; `null`: it can, or no wait is known to
@@ -76,8 +82,8 @@ pub struct Level {
 }
 
 impl Level {
-    /// The level of `standing`, as it was at `at`.
-    pub(super) fn new(standing: &Standing, at: Timestamp) -> Self {
+    /// The level of a bucket of `limit` by its `standing`, as it was at `at`.
+    pub(super) fn new(limit: &Limit, standing: &Standing, at: Timestamp) -> Self {
         let wait = match standing.verdict {
             Verdict::Allow { wait } if wait.0 > 0 => Some(wait),
             Verdict::Allow { .. } => None,
@@ -85,10 +91,25 @@ impl Level {
         };
         Self {
             remaining: standing.remaining,
+            // An override may have granted more than the limit's own numbers.
+            capacity: limit.algorithm.capacity().max(standing.remaining),
+            currency: limit.currency.as_deref().map(str::to_owned),
             admits: standing.verdict.is_allow(),
             admits_in_ms: wait.map(Micros::ceil_millis),
             admits_at: wait.map(|wait| moment(at.after(wait))),
             full_in_ms: standing.reset.ceil_millis(),
+        }
+    }
+}
+
+impl Level {
+    /// What is left, in words: `7 units`, `12.34 USD of 50 USD`.
+    pub(crate) fn left(&self) -> String {
+        let currency = self.currency.as_deref();
+        let left = words::units(self.remaining, currency);
+        match currency {
+            Some(_) => format!("{left} of {}", words::amount(self.capacity, currency)),
+            None => left,
         }
     }
 }
@@ -100,6 +121,16 @@ pub struct Now {
     pub level: Option<Level>,
     /// Why it is not known.
     pub why_not: Option<String>,
+}
+
+impl Now {
+    /// The same for a bucket that holds as much as one of `limit`.
+    pub(super) fn under(mut self, limit: &Limit) -> Self {
+        if let Some(level) = &mut self.level {
+            level.capacity = limit.algorithm.capacity().max(level.remaining);
+        }
+        self
+    }
 }
 
 impl Live {
@@ -147,7 +178,7 @@ impl Live {
         let peeked = self.in_time(limiter.peek(Claim::new(limit, key, cost)));
         match peeked.await {
             Some(Ok(standing)) => Now {
-                level: Some(Level::new(&standing, self.now())),
+                level: Some(Level::new(limit, &standing, self.now())),
                 why_not: None,
             },
             Some(Err(error)) => Now {

@@ -1,7 +1,7 @@
 //! What other numbers for a caller do that its operator may not expect.
 
 use super::live::{Level, Now, moment};
-use tollgate_limit::{Kind, Limit, Micros, Timestamp};
+use tollgate_limit::{Kind, Limit, Micros, Timestamp, words};
 
 /// A change of a limit's numbers for one caller.
 pub(super) struct Renumbering<'r> {
@@ -31,7 +31,8 @@ impl Renumbering<'_> {
         let has_burst = matches!(own.kind(), Kind::TokenBucket | Kind::Interval);
         let stays = has_burst && self.only_rate && own.burst() == new.burst();
         let differs = new.quota().is_some_and(|quota| quota.amount != quota.burst);
-        (stays && differs).then(|| format!("the burst stays {}, as none is given", own.burst()))
+        let burst = || words::amount(own.burst(), self.limit.currency.as_deref());
+        (stays && differs).then(|| format!("the burst stays {}, as none is given", burst()))
     }
 
     /// What becomes of the units that are left.
@@ -44,8 +45,9 @@ impl Renumbering<'_> {
                 None => "would be",
             };
             return Some(format!(
-                "{} units were left, and {most} {are}: from the next request on, lifting the override does not bring the others back",
-                was.remaining
+                "{} were left, and {} {are}: from the next request on, lifting the override does not bring the others back",
+                self.in_words(was.remaining),
+                words::amount(most, self.limit.currency.as_deref())
             ));
         }
         let level = self.is.and_then(|now| now.level.as_ref()).unwrap_or(was);
@@ -57,8 +59,9 @@ impl Renumbering<'_> {
         let stays = match is_window {
             true if level.remaining < full => self.window(level),
             false if !level.admits => format!(
-                "other numbers fill nothing: {} units are left, and more come at the new rate from now on",
-                level.remaining
+                "other numbers fill nothing: {} {} left, and more come at the new rate from now on",
+                self.in_words(level.remaining),
+                is_or_are(level)
             ),
             _ => return None,
         };
@@ -67,13 +70,27 @@ impl Renumbering<'_> {
         ))
     }
 
+    fn in_words(&self, units: u64) -> String {
+        words::units(units, self.limit.currency.as_deref())
+    }
+
     /// A window that has begun.
     fn window(&self, level: &Level) -> String {
         let end = Micros(level.full_in_ms.saturating_mul(1_000));
         format!(
-            "a raise adds nothing to a window that has begun: {} units are left until {}",
-            level.remaining,
+            "a raise adds nothing to a window that has begun: {} {} left until {}",
+            self.in_words(level.remaining),
+            is_or_are(level),
             moment(self.at.after(end))
         )
+    }
+}
+
+/// The verb for what is left.
+fn is_or_are(level: &Level) -> &'static str {
+    if level.currency.is_some() || level.remaining == 1 {
+        "is"
+    } else {
+        "are"
     }
 }

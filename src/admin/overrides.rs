@@ -1,6 +1,8 @@
 //! `PUT` and `DELETE /api/v1/keys/{identity}/{value}/override`, and `GET /api/v1/overrides`: other
 //! numbers, no limit, or a block for one caller, until a moment.
 
+use std::borrow::Cow;
+
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
@@ -504,12 +506,12 @@ fn in_unit(rule: &Rule, setting: &Setting) -> Result<(), Problem> {
     })
 }
 
-/// The limit in words, with the numbers of an override in force.
-pub(super) fn words(limit: &Limit, overridden: Option<&Overridden>) -> String {
+/// The limit with the numbers of an override in force.
+pub(super) fn numbers<'l>(limit: &'l Limit, overridden: Option<&Overridden>) -> Cow<'l, Limit> {
     let obeyed = overridden.filter(|one| one.why_not.is_none());
     let effect = obeyed.and_then(|one| one.setting.effect().ok());
     let numbers = effect.and_then(|effect| under(limit, effect)?.ok());
-    numbers.as_ref().unwrap_or(limit).algorithm.words()
+    numbers.map_or(Cow::Borrowed(limit), Cow::Owned)
 }
 
 /// The limit with the numbers of an override; `None`: it has none.
@@ -531,7 +533,7 @@ fn changed_limit(
         limit: limit.name.to_string(),
         tier: limit.tier.as_deref().map(str::to_owned),
         store: store(limit).to_owned(),
-        words: words(limit, after.as_ref()),
+        words: numbers(limit, after.as_ref()).words(),
         before,
         after,
         now,

@@ -94,7 +94,7 @@ fn limits(policy: &Policy) -> Vec<Item> {
             name += " (candidate)";
         }
         let mut parts = vec![
-            readable("numbers", limit.algorithm.words()),
+            readable("numbers", limit.words()),
             readable(
                 "mode",
                 match limit.mode {

@@ -146,16 +146,16 @@ pub(super) fn checked(
 fn limit_words<'c>(rule: &'c Rule, policy: &Policy) -> LimitWords<'c> {
     LimitWords {
         limit: &rule.name,
-        words: rule.live.algorithm.words(),
+        words: rule.live.words(),
         tiers: rule
             .tiers
             .iter()
             .map(|(tier, limit)| TierWords {
                 tier,
-                words: limit.algorithm.words(),
+                words: limit.words(),
             })
             .collect(),
-        candidate: rule.candidate.as_ref().map(|limit| limit.algorithm.words()),
+        candidate: rule.candidate.as_ref().map(|limit| limit.words()),
         room: room(rule, policy),
     }
 }
@@ -326,7 +326,7 @@ fn limited<'e>(policy: &'e Policy, story: &'e LimitStory, known: &Known) -> Limi
         limit: &limit.name,
         tier: limit.tier.as_deref(),
         candidate: story.candidate,
-        words: limit.algorithm.words(),
+        words: limit.words(),
         cost: story.cost,
         enforced: story.enforced,
         skipped: story.skipped.map(|why| why.words()),

@@ -16,6 +16,7 @@ use crate::app;
 use tollgate_config::Unset;
 use tollgate_limit::hex;
 use tollgate_limit::printable::printable;
+use tollgate_limit::words;
 use tollgate_policy::claims::body_length;
 use tollgate_policy::explain::{Explanation, IdentityStory, LimitStory, RouteFate};
 use tollgate_policy::{Peer, Policy};
@@ -314,7 +315,7 @@ fn limit(to: &mut String, policy: &Policy, story: &LimitStory, known: &Known) ->
         (None, false) => String::new(),
     };
     writeln!(to, "limit      {}{variant}", limit.name)?;
-    writeln!(to, "           {}", limit.algorithm.words())?;
+    writeln!(to, "           {}", limit.words())?;
     if policy.rules[story.rule].is_budget() && !story.candidate {
         writeln!(to, "           its refusals have status 402")?;
     }
@@ -326,18 +327,13 @@ fn limit(to: &mut String, policy: &Policy, story: &LimitStory, known: &Known) ->
     } else {
         "; its refusals only count"
     };
-    let units = if story.cost == 1 { "unit" } else { "units" };
-    let prices = policy.rules[story.rule].prices.as_ref();
-    let money = prices.map_or_else(String::new, |its| {
-        format!(" ({})", its.prices.words(story.cost))
-    });
     let named = known
         .name(story)
         .map_or_else(String::new, |name| format!(" ({name} in logs)"));
     writeln!(
         to,
-        "           {} {units}{money} from bucket {}{named}{counted}",
-        story.cost,
+        "           {} from bucket {}{named}{counted}",
+        words::units(story.cost, limit.currency.as_deref()),
         key(&story.key)
     )?;
     if let Some(penalty) = limit.penalty {

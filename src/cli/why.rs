@@ -8,6 +8,7 @@ use super::{fleet, print_out};
 use crate::admin::decisions::{Decision, Judged};
 use crate::admin::live::Now;
 use crate::admin::overrides::Overridden;
+use tollgate_limit::words;
 
 pub(super) fn why(args: &Why) -> ExitCode {
     let id = args.id.trim();
@@ -57,6 +58,9 @@ fn tell(to: &mut String, decision: &Decision) -> std::fmt::Result {
         "route      {}",
         decision.route.as_deref().unwrap_or("none")
     )?;
+    if let Some(upstream) = &decision.upstream {
+        writeln!(to, "upstream   {upstream}, by its limits")?;
+    }
     let wait = match (&decision.until, decision.retry_after_ms) {
         (Some(until), Some(wait)) => format!(": again from {until}, {} later", span(wait)),
         _ => String::new(),
@@ -83,7 +87,7 @@ fn judged(to: &mut String, limit: &Judged) -> std::fmt::Result {
     writeln!(
         to,
         "           {} from bucket {}",
-        units(limit.cost),
+        words::units(limit.cost, limit.currency.as_deref()),
         limit.key.words()
     )?;
     match &limit.then {
@@ -96,7 +100,7 @@ fn judged(to: &mut String, limit: &Judged) -> std::fmt::Result {
             writeln!(
                 to,
                 "           then: {} left: {}{wait}",
-                units(then.remaining),
+                then.left(),
                 outcome(&limit.outcome)
             )?;
         }
@@ -129,7 +133,7 @@ pub(super) fn words_now(now: &Now, overridden: Option<&Overridden>) -> String {
         return level(now);
     };
     let bucket = match &now.level {
-        Some(level) => format!("the bucket has {}", units(level.remaining)),
+        Some(level) => format!("the bucket has {}", level.left()),
         None => format!("the bucket's level is {}", level(now)),
     };
     format!("{outcome}: {} ({bucket})", one.words())
@@ -150,7 +154,7 @@ pub(super) fn level(now: &Now) -> String {
         let why = now.why_not.as_deref().unwrap_or("not known");
         return format!("not known: {why}");
     };
-    let left = units(level.remaining);
+    let left = level.left();
     match (level.admits, &level.admits_at) {
         (true, _) => format!("{left} left: admitted"),
         (false, Some(at)) => {
@@ -168,11 +172,6 @@ fn outcome(word: &str) -> &str {
         "allow" => "admitted",
         other => other,
     }
-}
-
-fn units(count: u64) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} unit{plural}")
 }
 
 /// Milliseconds in words.

@@ -90,6 +90,7 @@ pub(crate) fn limit<S: Subject>(index: usize, algorithm: Algorithm) -> Arc<Limit
         refundable: true,
         resettable: false,
         penalty: None,
+        currency: None,
     })
 }
 

@@ -21,7 +21,7 @@ fn documents_toml_block_is_a_good_configuration() {
             seen += 1;
             let place = format!("{}:{}", document.path.display(), block.line);
             // Not a gateway.toml: a list of callers, or a part of the configuration that another block includes.
-            if matches!(&block.directive, Directive::File(name) if !block.text.contains("[[routes]]") && name != "gateway.toml")
+            if matches!(&block.directive, Directive::File(name) if !has_routes(&block.text) && name != "gateway.toml")
             {
                 continue;
             }
@@ -72,10 +72,15 @@ fn environment(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
+/// Whether a file has routes, as tables or as a list.
+fn has_routes(text: &str) -> bool {
+    text.contains("[[routes]]") || text.lines().any(|line| line.starts_with("routes = ["))
+}
+
 /// A fragment with the tables that it refers to, so that it is a whole configuration.
 fn complete(block: &Block, place: &str) -> String {
     let mut text = block.text.clone();
-    let has_routes = text.contains("[[routes]]");
+    let has_routes = has_routes(&text);
     if block.directive != Directive::Fragment {
         // A gateway that only decides about descriptors has no routes.
         assert!(

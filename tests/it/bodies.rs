@@ -300,6 +300,33 @@ fn body_batch_is_charged_for_each_of_its_calls() {
 }
 
 #[test]
+fn body_batch_of_a_hundred_calls_costs_a_hundred() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        "[limits.method]\nrate = \"250/day\"\nalgorithm = \"fixed_window\"\nper = \"json:method\"\nwhen_missing = \"refuse\"\n\
+         [limits.units]\nrate = \"100000/day\"\nalgorithm = \"fixed_window\"\nper = \"everyone\"\n\
+         cost = {{ json = \"params.units\", default = 7, max = 50 }}\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"method\", \"units\"]\n",
+        upstream.url()
+    ));
+    let calls: Vec<String> = (0..100)
+        .map(|id| match id % 2 {
+            0 => format!(r#"{{"id":{id},"method":"m","params":{{"units":3}}}}"#),
+            _ => format!(r#"{{"id":{id},"method":"m"}}"#),
+        })
+        .collect();
+    let batch = format!("[{}]", calls.join(","));
+    let mut connection = gateway.connect();
+    for (method, units) in [(150, 99_500), (50, 99_000)] {
+        let answer = post(&mut connection, "/", "", &batch);
+        assert_eq!(left(&answer, "method"), Some(method));
+        assert_eq!(left(&answer, "units"), Some(units), "50 of 3 and 50 of 7");
+    }
+    assert_eq!(post(&mut connection, "/", "", &batch).status, 429);
+    assert_eq!(upstream.seen().len(), 2, "all of a batch, or none of it");
+}
+
+#[test]
 fn body_form_and_graphql_operation_are_keys() {
     let upstream = Upstream::hello();
     let gateway = Gateway::start(&format!(

@@ -145,6 +145,31 @@ fn events_report_a_key_that_a_response_brings_near_its_end() {
 }
 
 #[test]
+fn events_report_a_key_that_a_report_of_a_program_brings_near_its_end() {
+    let gateway = crate::decisions::gateway(
+        "permit_expiry = \"30s\"",
+        "[limits.units]\nrate = \"100/day\"\nalgorithm = \"fixed_window\"\nper = \"address\"\n\
+         settle = { from = \"header:x-cost\", estimate = 10 }\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"units\"]\n",
+    );
+    let mut reader = Reader::ready(&gateway);
+    let settle = |client: &str, units: u64| {
+        let headers = crate::permits::headers("/", client);
+        let admitted = crate::decisions::check(&gateway, &headers);
+        let permit = admitted.header("x-tollgate-permit").expect("a permit");
+        let report = json!({ "permit": permit, "units": units });
+        let settled = crate::permits::post(&gateway, "/v1/settle", &report);
+        assert_eq!(settled.json()["charged"]["units"], units, "{settled:?}");
+    };
+    settle("192.0.2.1", 79);
+    let near = || gateway.admin_get("/api/v1/limits/units/keys?near").json();
+    assert_eq!(near()["found"], 0, "{}", near());
+    settle("192.0.2.2", 80);
+    let (_, event) = reader.next("near");
+    assert_eq!(event["name"], near()["keys"][0]["name"], "{event}");
+}
+
+#[test]
 fn figures_equal_the_api_and_have_rates() {
     let gateway = Gateway::start(LIMITS);
     let mut reader = Reader::ready(&gateway);

@@ -156,7 +156,7 @@ fn prices_test_of_the_file_sends_a_body_and_explain_says_its_money() {
         body,
     ];
     let told = run(&file(whole, "{ allowed = 3 }"), &explained);
-    assert!(told.contains("15430 units (0.01543 USD)"), "{told}");
+    assert!(told.contains("0.01543 USD from bucket"), "{told}");
     let json = [&explained[..], &["--format", "json"]].concat();
     let told: serde_json::Value =
         serde_json::from_str(&run(&file(whole, "{ allowed = 3 }"), &json)).expect("JSON");

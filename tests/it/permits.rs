@@ -194,6 +194,32 @@ fn settle_corrects_the_estimate_upwards_and_downwards() {
 }
 
 #[test]
+fn settle_report_that_says_a_member_twice_is_refused_and_settles_nothing() {
+    let gateway = gateway(
+        "",
+        &limited(
+            "rate = \"100/hour\"\nsettle = { from = \"header:x-cost\", estimate = 10, max = 50 }",
+        ),
+    );
+    let permit = admitted(&gateway, "/");
+    let json = [("Content-Type", "application/json")];
+    for members in [
+        r#""units":{"it":20,"it":1}"#,
+        r#""units":{"it":20,"\u0069t":1}"#,
+        r#""units":20,"units":1"#,
+        r#""status":200,"status":200"#,
+    ] {
+        let body = format!(r#"{{"permit":"{permit}",{members}}}"#);
+        let answer = send(&gateway, "/v1/settle", &json, &body);
+        assert_eq!(answer.status, 400, "{body}: {answer:?}");
+        assert_eq!(left(&gateway), 90, "{body}");
+    }
+    let report = json!({ "permit": permit, "units": { "it": 20 } });
+    assert_eq!(post(&gateway, "/v1/settle", &report).status, 200);
+    assert_eq!(left(&gateway), 80);
+}
+
+#[test]
 fn settle_status_decides_the_charge() {
     let gateway = gateway(
         "",

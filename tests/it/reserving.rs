@@ -6,10 +6,10 @@ use crate::harness::client::Answer;
 use crate::harness::llm::{End, Tokens};
 use crate::harness::{Connection, Gateway, Llm, eventually};
 
-const BUDGET: u64 = 100_000;
+pub(crate) const BUDGET: u64 = 100_000;
 
 /// A model whose calls use what their bodies say.
-fn obedient() -> Llm {
+pub(crate) fn obedient() -> Llm {
     Llm::start(|call| {
         let number = |name: &str| call.body[name].as_u64().unwrap_or(0);
         let end = match call.body["end"].as_str() {
@@ -21,7 +21,7 @@ fn obedient() -> Llm {
     })
 }
 
-fn gateway(model: &Llm, more: &str) -> Gateway {
+pub(crate) fn gateway(model: &Llm, more: &str) -> Gateway {
     Gateway::start(&format!(
         "[limits.tokens]\nrate = \"{BUDGET}/day\"\nalgorithm = \"fixed_window\"\nper = \"everyone\"\n\
          cost = {{ json = \"max_tokens\", default = 500, max = 20000, plus = \"body_bytes\" }}\n\
@@ -32,7 +32,7 @@ fn gateway(model: &Llm, more: &str) -> Gateway {
 }
 
 /// The body of a call, and what is reserved for it.
-fn call(most: u64, input: u64, output: u64, end: &str) -> (String, u64) {
+pub(crate) fn call(most: u64, input: u64, output: u64, end: &str) -> (String, u64) {
     let body = json!({
         "model": "m", "max_tokens": most, "input": input, "output": output, "end": end,
         "stream": true, "stream_options": {"include_usage": true},
@@ -42,7 +42,7 @@ fn call(most: u64, input: u64, output: u64, end: &str) -> (String, u64) {
     (body, reserved)
 }
 
-fn send(connection: &mut Connection, body: &str) {
+pub(crate) fn send(connection: &mut Connection, body: &str) {
     connection.send(format!(
         "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\n\r\n{body}",
@@ -50,7 +50,7 @@ fn send(connection: &mut Connection, body: &str) {
     ));
 }
 
-fn left(answer: &Answer) -> u64 {
+pub(crate) fn left(answer: &Answer) -> u64 {
     let told = answer.header("ratelimit").expect("quota headers");
     let units = told
         .split("r=")
@@ -60,7 +60,7 @@ fn left(answer: &Answer) -> u64 {
 }
 
 /// What is charged so far, as the response to another call says.
-fn charged(gateway: &Gateway) -> u64 {
+pub(crate) fn charged(gateway: &Gateway) -> u64 {
     let (body, reserved) = call(1_000, 0, 0, "");
     let mut connection = gateway.connect();
     send(&mut connection, &body);
@@ -78,7 +78,7 @@ fn metric(gateway: &Gateway, name: &str) -> u64 {
 }
 
 /// Waits until so many requests have ended, and so are settled.
-fn settled(gateway: &Gateway, requests: u64) {
+pub(crate) fn settled(gateway: &Gateway, requests: u64) {
     eventually("it is settled", || {
         let text = gateway.admin_get("/metrics").text();
         let lines = text

@@ -36,6 +36,7 @@ pub(crate) fn limit(index: usize, algorithm: Algorithm) -> Limit {
         refundable: true,
         resettable: false,
         penalty: None,
+        currency: None,
     }
 }
 

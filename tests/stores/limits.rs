@@ -39,6 +39,7 @@ pub fn limit(name: &str, index: usize, terms: &Terms) -> Arc<Limit> {
         refundable: false,
         resettable: false,
         penalty: None,
+        currency: None,
     })
 }
 

@@ -72,6 +72,7 @@ pub fn limit(index: usize, amount: u64, period: Micros, burst: u64, memory: usiz
         refundable: false,
         resettable: false,
         penalty: None,
+        currency: None,
     })
 }
 

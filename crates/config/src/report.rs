@@ -8,7 +8,7 @@ use std::fmt::Write;
 use super::Config;
 use super::settings::{AccessLog, StoreKind, Topology};
 use limits::{cost, limit};
-use tollgate_limit::{Algorithm, WhenDown};
+use tollgate_limit::{Algorithm, WhenDown, words};
 use tollgate_policy::identity::{Source, WhenMissing, WhenUnknown};
 use tollgate_policy::route::{Route, RouteLimit, Target};
 use tollgate_policy::{Policy, Rule, Scope};
@@ -210,12 +210,17 @@ fn idle(route: &Route, policy: &Policy, text: &mut String) {
             .map(|(other, _)| other.live.algorithm.capacity())
             .min();
         let Some(places) = places else { continue };
-        let (_, most) = rule.cost_bounds(limit.cost.as_ref());
+        let bytes = policy.body.most as u64;
+        let most = rule.most_charged(limit.cost.as_ref(), bytes);
         let capacity = rule.live.algorithm.capacity();
         let idle = places.saturating_mul(most).min(capacity);
+        let currency = rule.live.currency.as_deref();
         let _ = writeln!(
             text,
-            "    {places} requests under way reserve at most {idle} of the {capacity} units of {}, which are idle until they settle",
+            "    {places} requests under way{} reserve at most {} of the {} of {}, which are idle until they settle",
+            limits::of_bodies(rule, bytes),
+            words::amount(idle, currency),
+            words::units(capacity, currency),
             rule.name
         );
     }

@@ -49,6 +49,7 @@ pub(crate) use decide::RecordedDraw;
 pub use descriptors::{DescriptorAsked, DescriptorStatus, DescriptorsDecided, StatusOfLimit};
 pub use request_context::Closing;
 pub use service::ConnectionService;
+pub(crate) use snapshot::brings_near;
 pub use snapshot::{Snapshot, near};
 
 /// State that all workers of a gateway share.

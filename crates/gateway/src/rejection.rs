@@ -11,8 +11,8 @@ use super::forward::ForwardError;
 use super::framing::Malformed;
 use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
-use tollgate_policy::BodyFlaw;
 use tollgate_policy::identity::IdentityRefusal;
+use tollgate_policy::{BodyFlaw, BodyRefusal};
 use tollgate_response::problem::PROBLEM_JSON;
 use tollgate_response::{ALLOWED, Asked, Denial, Form, Problem, Reason, Refusal, Refused};
 
@@ -123,10 +123,13 @@ impl Rejection {
                     never_fits: false,
                     blocked: false,
                     retry_after: Some(wait),
+                    budgets,
                     ..
                 }),
                 Some(prepared),
-            ) if own.is_none() => (self.status(), PROBLEM_JSON, prepared.document(*wait, id)),
+            ) if own.is_none() && budgets.is_empty() => {
+                (self.status(), PROBLEM_JSON, prepared.document(*wait, id))
+            }
             (Self::Denied(_) | Self::Overloaded, _) => self.refusal().contents(own, id),
             _ => return None,
         };
@@ -306,6 +309,15 @@ impl From<Malformed> for Rejection {
 impl From<BodyFlaw> for Rejection {
     fn from(why: BodyFlaw) -> Self {
         Self::Body(why)
+    }
+}
+
+impl From<BodyRefusal> for Rejection {
+    fn from(why: BodyRefusal) -> Self {
+        match why {
+            BodyRefusal::Flaw(flaw) => Self::Body(flaw),
+            BodyRefusal::TooLong => Self::TooBigToRoute,
+        }
     }
 }
 

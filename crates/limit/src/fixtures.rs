@@ -25,6 +25,7 @@ pub fn limit(name: &str, terms: &Terms) -> Limit {
         refundable: false,
         resettable: false,
         penalty: None,
+        currency: None,
     }
 }
 

@@ -94,6 +94,8 @@ pub struct Limit {
     pub resettable: bool,
     /// Blocks a key that is refused too often; live limits only.
     pub penalty: Option<Penalty>,
+    /// The currency in millionths of which the limit counts; `None`: it counts units.
+    pub currency: Option<Arc<str>>,
 }
 
 /// A live limit, or a candidate: judged on the same traffic and only counted.

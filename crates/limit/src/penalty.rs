@@ -66,6 +66,7 @@ impl Limit {
             resettable: true,
             refundable: false,
             penalty: None,
+            currency: None,
             ..self.clone()
         })
     }

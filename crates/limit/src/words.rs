@@ -1,5 +1,6 @@
 //! Describes spans, rates and limits in words. Parses nothing.
 
+use super::Limit;
 use super::algorithm::Algorithm;
 use super::limit_spec::Align;
 use super::quota::{Quota, Rate};
@@ -7,16 +8,62 @@ use super::stepped::Stepped;
 use super::time::Micros;
 use super::token_bucket::TokenBucket;
 
-impl Algorithm {
+impl Limit {
     /// The limit in words: "20 at once, then one every 600 ms; at most 120 in any minute".
     pub fn words(&self) -> String {
+        self.algorithm.words_in(self.currency.as_deref())
+    }
+
+    /// Its amount and period, and nothing else: "100 units per minute", "50 USD per month". `None`: it
+    /// has no rate.
+    pub fn rate_words(&self) -> Option<String> {
+        let quota = self.algorithm.quota()?;
+        let each = match &self.algorithm {
+            Algorithm::FixedWindow(window) => window_words(window),
+            _ => period(quota.period),
+        };
+        let amount = units(quota.amount, self.currency.as_deref());
+        Some(format!("{amount} per {each}"))
+    }
+}
+
+/// Units as a limit counts them: "1200", or "12.34 USD" where a unit is a millionth of a currency.
+pub fn amount(units: u64, currency: Option<&str>) -> String {
+    let Some(currency) = currency else {
+        return units.to_string();
+    };
+    let (whole, part) = (units / 1_000_000, units % 1_000_000);
+    match format!("{part:06}").trim_end_matches('0') {
+        "" => format!("{whole} {currency}"),
+        part => format!("{whole}.{part:0<2} {currency}"),
+    }
+}
+
+/// The same with the name of a unit: "1 unit", "1200 units", "12.34 USD".
+pub fn units(units: u64, currency: Option<&str>) -> String {
+    let name = match (currency, units) {
+        (Some(_), _) => "",
+        (None, 1) => " unit",
+        (None, _) => " units",
+    };
+    amount(units, currency) + name
+}
+
+impl Algorithm {
+    /// The limit in words, with units of any kind.
+    pub fn words(&self) -> String {
+        self.words_in(None)
+    }
+
+    fn words_in(&self, currency: Option<&str>) -> String {
+        let amount = |units| amount(units, currency);
         match self {
-            Self::TokenBucket(bucket) => continuous(bucket),
+            Self::TokenBucket(bucket) => continuous(bucket, currency),
             Self::WarmUp(warm_up) => {
                 let warms = span(warm_up.warm_up());
                 format!(
                     "{}; after a pause a third of that rate, climbing to all of it in {warms}",
-                    continuous(warm_up.bucket())
+                    continuous(warm_up.bucket(), currency)
                 )
             }
             Self::Interval(bucket) => {
@@ -32,32 +79,33 @@ impl Algorithm {
                     .saturating_add(bucket.debt())
                     .saturating_add(bucket.settled());
                 format!(
-                    "{} at once, then {} added every {} since first use, up to {}; at most {most} in any {}",
-                    quota.burst,
-                    quota.amount,
+                    "{} at once, then {} added every {} since first use, up to {}; at most {} in any {}",
+                    amount(quota.burst),
+                    amount(quota.amount),
                     period(quota.period),
-                    quota.burst,
+                    amount(quota.burst),
+                    amount(most),
                     period(quota.period)
-                ) + &leeway(bucket.debt(), bucket.max_wait(), bucket.settled())
+                ) + &leeway(bucket.debt(), bucket.max_wait(), bucket.settled(), currency)
             }
-            Self::FixedWindow(window) => fixed(window),
+            Self::FixedWindow(window) => fixed(window, currency),
             Self::SlidingWindow(window) => {
                 let quota = window.quota();
                 format!(
                     "about {} in any {}, estimated from two windows: never more than {} in one window of the clock, and at \
                      worst {} in any {} if they come all at once at a window's end",
-                    quota.amount,
+                    amount(quota.amount),
                     period(quota.period),
-                    quota.amount,
-                    (2 * quota.amount).saturating_sub(1),
+                    amount(quota.amount),
+                    amount((2 * quota.amount).saturating_sub(1)),
                     period(quota.period)
-                ) + &leeway(0, window.max_wait(), window.settled())
+                ) + &leeway(0, window.max_wait(), window.settled(), currency)
             }
             Self::SlidingLog(log) => {
                 let quota = log.quota();
-                let most = quota.amount.saturating_add(log.settled());
+                let most = amount(quota.amount.saturating_add(log.settled()));
                 format!("at most {most} in any {}, exactly", period(quota.period))
-                    + &leeway(0, log.max_wait(), log.settled())
+                    + &leeway(0, log.max_wait(), log.settled(), currency)
             }
             Self::InFlight(limit) if limit.is_adaptive() => {
                 format!(
@@ -71,17 +119,25 @@ impl Algorithm {
     }
 }
 
-fn continuous(bucket: &TokenBucket) -> String {
+fn continuous(bucket: &TokenBucket, currency: Option<&str>) -> String {
     let quota = bucket.quota();
     let most = quota
         .amount
         .saturating_add(quota.burst)
         .saturating_add(bucket.debt())
         .saturating_add(bucket.settled());
+    let pace = match currency {
+        Some(_) => format!(
+            "{} every {}, evenly",
+            amount(quota.amount, currency),
+            period(quota.period)
+        ),
+        None => pace(quota),
+    };
     let mut words = format!(
-        "{} at once, then {}; at most {most} in any {}",
-        quota.burst,
-        pace(quota),
+        "{} at once, then {pace}; at most {} in any {}",
+        amount(quota.burst, currency),
+        amount(most, currency),
         period(quota.period)
     );
     if quota.burst == quota.amount {
@@ -89,44 +145,56 @@ fn continuous(bucket: &TokenBucket) -> String {
     }
     if let Some(following) = bucket.follows() {
         let Rate {
-            amount,
+            amount: least,
             period: each,
         } = following.least_written;
         words.push_str(&format!(
-            "; less while the upstream responds with 429 or 503, down to {amount} per {}",
+            "; less while the upstream responds with 429 or 503, down to {} per {}",
+            amount(least, currency),
             period(each)
         ));
         if following.obeys_quota {
             words.push_str(", and nothing while its Retry-After or an exhausted RateLimit says so");
         }
     }
-    words + &leeway(bucket.debt(), bucket.max_wait(), bucket.settled())
+    words + &leeway(bucket.debt(), bucket.max_wait(), bucket.settled(), currency)
 }
 
-fn fixed(window: &Stepped) -> String {
+/// The period of a window: "minute", "month in Europe/Berlin".
+fn window_words(window: &Stepped) -> String {
+    match window.align() {
+        Align::FirstHit | Align::Clock => period(window.quota().period),
+        Align::Calendar(calendar) => calendar.words.clone(),
+    }
+}
+
+fn fixed(window: &Stepped, currency: Option<&str>) -> String {
     let quota = window.quota();
-    let (each, begins) = match window.align() {
-        Align::FirstHit => (period(quota.period), "counted from the first request"),
-        Align::Clock => (period(quota.period), "aligned to the clock (UTC)"),
-        Align::Calendar(calendar) => (calendar.words.clone(), "by the calendar"),
+    let begins = match window.align() {
+        Align::FirstHit => "counted from the first request",
+        Align::Clock => "aligned to the clock (UTC)",
+        Align::Calendar(_) => "by the calendar",
     };
     format!(
-        "{} per {each}, {begins}; up to {} in a moment across the edge of two windows",
-        quota.amount,
-        2 * quota.amount
-    ) + &leeway(window.debt(), window.max_wait(), window.settled())
+        "{} per {}, {begins}; up to {} in a moment across the edge of two windows",
+        amount(quota.amount, currency),
+        window_words(window),
+        amount(2 * quota.amount, currency)
+    ) + &leeway(window.debt(), window.max_wait(), window.settled(), currency)
 }
 
-fn leeway(debt: u64, max_wait: Micros, settled: u64) -> String {
+fn leeway(debt: u64, max_wait: Micros, settled: u64, currency: Option<&str>) -> String {
     let mut words = String::new();
     if debt > 0 {
         words.push_str(&format!(
-            "; up to {debt} more on credit, paid by the next caller's wait"
+            "; up to {} more on credit, paid by the next caller's wait",
+            amount(debt, currency)
         ));
     }
     if settled > 0 {
         words.push_str(&format!(
-            "; a response may take {settled} more than was charged at first, and later requests wait until that is paid"
+            "; a response may take {} more than was charged at first, and later requests wait until that is paid",
+            amount(settled, currency)
         ));
     }
     if max_wait > Micros::ZERO {
@@ -255,6 +323,31 @@ mod tests {
                 words
             );
         }
+    }
+
+    #[test]
+    fn words_of_money_are_in_its_currency() {
+        let day = Micros::from_secs(86_400);
+        let limit = |kind| Limit {
+            currency: Some("USD".into()),
+            ..fixtures::limit("budget", &fixtures::terms(kind, 12_340_000, day))
+        };
+        let window = limit(Kind::FixedWindow);
+        assert_eq!(
+            window.words(),
+            "12.34 USD per day, counted from the first request; up to 24.68 USD in a moment across the edge of two windows"
+        );
+        assert_eq!(window.rate_words().as_deref(), Some("12.34 USD per day"));
+        assert_eq!(
+            limit(Kind::TokenBucket).words(),
+            "12.34 USD at once, then 12.34 USD every day, evenly; at most 24.68 USD in any day, because burst is the whole amount"
+        );
+        let plain = fixtures::limit("calls", &fixtures::terms(Kind::FixedWindow, 1, day));
+        assert_eq!(plain.rate_words().as_deref(), Some("1 unit per day"));
+        for (count, words) in [(0, "0 USD"), (1, "0.000001 USD"), (500_000, "0.50 USD")] {
+            assert_eq!(units(count, Some("USD")), words);
+        }
+        assert_eq!(units(1_200, None), "1200 units");
     }
 
     #[test]

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{Denied, Permit};
-use tollgate_limit::{Algorithm, Limit, Micros, Role, Standing, Verdict};
+use tollgate_limit::{Algorithm, Limit, Micros, Role, Standing, Verdict, words};
 use tollgate_policy::route::OverLimit;
 use tollgate_policy::{Charge, Claims, Policy};
-use tollgate_response::Refused;
 use tollgate_response::quota_headers::Fact;
+use tollgate_response::{Refused, SpentBudget};
 
 /// The decision of the limits.
 #[derive(Debug, Default)]
@@ -146,6 +146,7 @@ impl Denied {
                 .refused()
                 .any(|place| policy.rules[claims.charges()[place].rule].is_budget()),
             by_penalty: self.is_penalty(),
+            budgets: self.budgets(claims, policy),
             never_fits: refusing().any(|(place, limit)| {
                 // A concurrency limit has no retry time either, but its slots become free.
                 matches!(
@@ -154,6 +155,36 @@ impl Denied {
                 ) && !matches!(limit.algorithm, Algorithm::InFlight(_))
             }),
         }
+    }
+
+    /// The budgets that refuse a request with these `claims`: limits that count money, or say that a
+    /// budget is used up. A block is none of them.
+    fn budgets(&self, claims: &Claims, policy: &Policy) -> Vec<SpentBudget> {
+        let mut budgets = Vec::new();
+        for place in self.refused().filter(|_| !self.is_blocked()) {
+            let charge = &claims.charges()[place];
+            let (rule, limit) = (&policy.rules[charge.rule], &policy.limits[charge.limit]);
+            if !rule.is_budget() && limit.currency.is_none() {
+                continue;
+            }
+            let Some(quota) = limit.rate_words() else {
+                continue;
+            };
+            let standing = &self.standings()[place];
+            let in_words = |units| words::units(units, limit.currency.as_deref());
+            let never = matches!(standing.verdict, Verdict::Deny { retry_after: None });
+            budgets.push(SpentBudget {
+                limit: Arc::clone(&limit.name),
+                quota,
+                left: rule
+                    .scope
+                    .is_of_caller()
+                    .then(|| in_words(standing.remaining)),
+                cost: (!never).then(|| in_words(charge.cost)),
+                reset: standing.reset,
+            });
+        }
+        budgets
     }
 
     /// Whether the request passes on to the next target of its route: a limit refuses that this

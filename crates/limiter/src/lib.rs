@@ -59,7 +59,7 @@ pub use judged::{Judged, denied_outcome};
 pub use overrides::{Effect, Override};
 pub use peek::PeekError;
 pub use penalties::{Imposed, PENALTY_TABLE, PenaltyCounts};
-pub use permit::Permit;
+pub use permit::{OpenCharge, Permit};
 pub use tollgate_store::Deadline;
 
 use counters::Counters;

@@ -53,6 +53,29 @@ struct Charge {
     window_end: Timestamp,
 }
 
+/// A charge that can be corrected.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenCharge<'p> {
+    /// Its claim's place in the request.
+    pub place: usize,
+    /// The limit.
+    pub limit: &'p Arc<Limit>,
+    /// The key of its bucket.
+    pub key: &'p [u8],
+    /// Units that are charged so far.
+    pub units: u64,
+    /// Units that were left when the bucket was drawn from.
+    pub left: u64,
+}
+
+impl OpenCharge<'_> {
+    /// Units that are left if no other request drew from the bucket. `first`: what was charged when it
+    /// was drawn from.
+    pub const fn left_after(&self, first: u64) -> u64 {
+        self.left.saturating_sub(self.units.saturating_sub(first))
+    }
+}
+
 /// Receives settlements.
 pub(super) trait Settle: Send + Sync {
     /// Corrects one charge; `ungoverned`: it was made on the local share of a shared limit.
@@ -173,13 +196,18 @@ impl Permit {
         }
     }
 
-    /// The names of the limits whose charges can still be corrected, with these charges. Places of
-    /// concurrency limits are not among them.
-    pub fn open_charges(&self) -> impl Iterator<Item = (&str, u64)> {
+    /// The charges that can still be corrected. Places of concurrency limits are not among them.
+    pub fn open_charges(&self) -> impl Iterator<Item = OpenCharge<'_>> {
         let charges = self.held.iter().flat_map(|held| &held.charges);
         charges
             .filter(|charge| charge.limit.refundable && charge.limit.role == Role::Live)
-            .map(|charge| (&*charge.limit.name, charge.cost))
+            .map(|charge| OpenCharge {
+                place: charge.place,
+                limit: &charge.limit,
+                key: &charge.key,
+                units: charge.cost,
+                left: self.standings[charge.place].remaining,
+            })
     }
 
     /// Whether the claim at `place` was decided without its store, which did not respond. Its

@@ -10,7 +10,7 @@ use http::StatusCode;
 
 use super::identity::{IdentityReason, IdentityRefusal};
 use super::router::Match;
-use super::{BodyFacts, BodyFlaw, BodyReading, Claims, Descriptor, Identified, Policy, SentBody};
+use super::{BodyFacts, Claims, Descriptor, Identified, Policy, SentBody};
 
 /// How far the claims of a request are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,23 +115,6 @@ impl Policy {
 }
 
 impl Policy {
-    /// What the whole `body` of a request says, as far as its route and limits ask for it.
-    ///
-    /// # Errors
-    /// If the gateway would refuse the request for its body.
-    pub fn read_body(&self, request: &Descriptor<'_>, body: &[u8]) -> Result<BodyFacts, BodyFlaw> {
-        let asked = self.asked(&self.find_route(request));
-        if body.is_empty() {
-            return Ok(BodyFacts::none(&self.wanted));
-        }
-        let reading = BodyReading::new(&self.wanted, asked, self.body, request.headers)?;
-        let Some(mut reading) = reading.filter(|_| body.len() <= self.body.most) else {
-            return Ok(BodyFacts::unread(&self.wanted, Some(body.len() as u64)));
-        };
-        reading.feed(body)?;
-        reading.finish()
-    }
-
     /// What is known of the body of a request that a proxy asks about: nothing. It is taken to be as
     /// long as a body that would be read.
     pub fn body_of_proxy(&self) -> BodyFacts {

@@ -4,6 +4,7 @@
 //! Gateway and upstream must read the same value, or a caller could be limited by one model and
 //! served by another. So a body that two servers could read differently is refused.
 
+mod admitted;
 mod form;
 mod graphql;
 
@@ -16,6 +17,8 @@ use smallvec::SmallVec;
 
 use super::json::{self, Calls, Flaw, Member, Members, PathSet, Paths, Reader, Value};
 use super::source::{self, Source};
+
+pub use admitted::{BodyAdmission, BodyRefusal, BoundedReading, UnreadBody};
 
 /// How bodies are read for what they say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -363,7 +366,7 @@ fn is_encoded_otherwise(piece: &[u8]) -> bool {
 ///
 /// # Errors
 /// If the query has such a parameter.
-pub fn check_query(asked: Asked, query: Option<&str>) -> Result<(), BodyFlaw> {
+pub(super) fn check_query(asked: Asked, query: Option<&str>) -> Result<(), BodyFlaw> {
     let is_said = |name: &str| {
         query.is_some_and(|query| !matches!(source::parameter(query.as_bytes(), name), Ok(None)))
     };

@@ -51,7 +51,10 @@ use tollgate_limit::Limit;
 use upstream::Upstream;
 
 pub use admission::{Claimed, sent};
-pub use body::{Asked, BodyFacts, BodyFlaw, BodyReading, BodySettings, Wanted, check_query};
+pub use body::{
+    Asked, BodyAdmission, BodyFacts, BodyFlaw, BodyReading, BodyRefusal, BodySettings,
+    BoundedReading, UnreadBody, Wanted,
+};
 pub use build::{BuildError, PolicyParts};
 pub use claims::{Charge, Claims, Identified, SentBody, TooManyBuckets};
 pub use descriptor::{Descriptor, Peer};

@@ -102,12 +102,7 @@ impl Prices {
 
     /// Units of a limit that counts money, in words: `12.34 USD`.
     pub fn words(&self, units: u64) -> String {
-        let (whole, part) = (units / 1_000_000, units % 1_000_000);
-        let (part, currency) = (format!("{part:06}"), &self.currency);
-        match part.trim_end_matches('0') {
-            "" => format!("{whole} {currency}"),
-            part => format!("{whole}.{part:0<2} {currency}"),
-        }
+        tollgate_limit::words::amount(units, Some(&self.currency))
     }
 
     /// The prices, the most specific first.
@@ -209,8 +204,9 @@ impl Prices {
         models.map(raised).fold(reserved, u64::max)
     }
 
-    /// The most that any model may ask for a request.
-    fn dearest(&self, output: u64, bytes: u64) -> u64 {
+    /// The most that a request may cost with so many tokens of output and so many bytes of body,
+    /// whichever model it names.
+    pub fn dearest(&self, output: u64, bytes: u64) -> u64 {
         let costs = self.list().map(|price| price.of_request(output, bytes));
         costs.max().unwrap_or(u64::MAX)
     }

@@ -87,6 +87,15 @@ impl Rule {
         let cost = of_route.unwrap_or(&self.cost);
         cost.bounds(self.settle.as_ref(), self.prices.as_ref())
     }
+
+    /// The most that a request with one call and a body of at most `bytes` is charged by its cost,
+    /// before there is a response.
+    pub fn most_charged(&self, of_route: Option<&Cost>, bytes: u64) -> u64 {
+        match (of_route.unwrap_or(&self.cost), &self.prices) {
+            (Cost::Body(cost), Some(its)) => its.prices.dearest(cost.most, bytes),
+            (cost, _) => cost.bounds(self.settle.as_ref(), None).1,
+        }
+    }
 }
 
 /// How a limit is split into buckets.
@@ -96,6 +105,18 @@ pub enum Scope {
     Everyone,
     /// One bucket for each combination of these parts.
     Identities(Vec<ScopePart>),
+}
+
+impl Scope {
+    /// Whether each bucket belongs to one caller, so that its level says nothing about others.
+    pub fn is_of_caller(&self) -> bool {
+        match self {
+            Self::Everyone => false,
+            Self::Identities(parts) => parts
+                .iter()
+                .any(|part| matches!(part, ScopePart::Address | ScopePart::Identity(_))),
+        }
+    }
 }
 
 /// One part of a scope.
@@ -149,14 +170,14 @@ pub enum Cost {
 }
 
 /// A cost that is read from the request's body: the largest of the numbers at `paths`, times the
-/// number at `times`, and a unit for every `plus` bytes of the body. A batch costs the sum of its
+/// largest of those at `times`, and a unit for every `plus` bytes of the body. A batch costs the sum of its
 /// calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyCost {
     /// The members, by the names that lead to them.
     pub paths: Vec<Vec<String>>,
-    /// A member by whose number the cost is multiplied.
-    pub times: Option<Vec<String>>,
+    /// The members by whose largest number the cost is multiplied.
+    pub times: Vec<Vec<String>>,
     /// Bytes of the body for each unit that is added.
     pub plus: Option<u64>,
     /// The cost where none of the members is present.
@@ -233,11 +254,13 @@ impl BodyCost {
             }
         }
         let units = largest.unwrap_or_else(|| self.default.saturating_mul(calls));
-        let times = match self.times.as_ref().and_then(of) {
-            Some(member) if member.unreadable || member.stated > 1 => return None,
-            Some(member) if member.stated == 1 => member.sum.max(1),
-            _ => 1,
-        };
+        let mut times = 1;
+        for member in self.times.iter().filter_map(of) {
+            if member.unreadable || member.stated > 1 {
+                return None;
+            }
+            times = times.max(member.sum);
+        }
         Some((units.saturating_mul(times), bytes))
     }
 }

@@ -13,6 +13,8 @@ use super::json::{PathSet, Paths};
 
 mod formats;
 
+pub use formats::OutputMembers;
+
 /// A kind of tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TokenKind {

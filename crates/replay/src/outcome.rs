@@ -284,7 +284,7 @@ impl Outcome {
                 tollgate_limit::Mode::Shadow => "shadow",
                 tollgate_limit::Mode::Off => "off",
             },
-            words: file.live.algorithm.words(),
+            words: file.live.words(),
             ..LimitOutcome::default()
         };
         for key in stats.live.iter().filter(|key| key.requests > 0) {

@@ -48,7 +48,7 @@ pub(super) fn errors(refusal: &Refusal<'_>, calls: &Calls, id: &str) -> Bytes {
 
 /// The reason with limits and wait: many clients show nothing else of an error.
 fn message(refusal: &Refusal<'_>) -> String {
-    let mut message = refusal.problem.detail.to_owned();
+    let mut message = refusal.detail();
     let limits = refusal.limits();
     if !limits.is_empty() {
         message += &format!(" Refused by: {}.", limits.join(", "));

@@ -12,6 +12,7 @@ mod json_rpc;
 pub mod problem;
 pub mod quota_headers;
 mod refusal;
+mod spent;
 
 pub use asked::Asked;
 pub use challenge::challenge;
@@ -20,6 +21,7 @@ pub use problem::Problem;
 pub use refusal::{
     ALLOWED, Denial, Form, Reason, Refusal, Refused, escape_json_char, write_headers,
 };
+pub use spent::SpentBudget;
 
 /// Runs the README's example as a test.
 #[cfg(doctest)]

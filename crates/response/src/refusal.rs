@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use super::problem::{END, PROBLEM_JSON, Problem};
 use super::quota_headers::{EXPOSED, retry_after_secs};
-use super::{Asked, json_rpc};
+use super::{Asked, SpentBudget, json_rpc};
 use tollgate_limit::Micros;
 use tollgate_limit::printable::percent_encoded;
 use tollgate_policy::RefusalBody;
@@ -38,6 +38,8 @@ pub struct Refused {
     pub budget: bool,
     /// Whether it is a penalty.
     pub by_penalty: bool,
+    /// The budgets among the limits that refused.
+    pub budgets: Vec<SpentBudget>,
 }
 
 impl Refused {
@@ -139,6 +141,24 @@ impl<'r> Refusal<'r> {
         }
     }
 
+    /// The budgets that refuse.
+    fn budgets(&self) -> &'r [SpentBudget] {
+        match self.reason {
+            Reason::Denied(refused) => &refused.budgets,
+            _ => &[],
+        }
+    }
+
+    /// The detail of the problem, and the budgets that refuse, in sentences.
+    pub(super) fn detail(&self) -> String {
+        let mut detail = self.problem.detail.to_owned();
+        for budget in self.budgets() {
+            detail.push(' ');
+            detail += &budget.words();
+        }
+        detail
+    }
+
     /// The names of the limits that cause it.
     pub(super) fn limits(&self) -> &'r [Arc<str>] {
         match self.reason {
@@ -228,7 +248,7 @@ impl<'r> Refusal<'r> {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, content_type.clone());
         headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(self.problem.grpc)));
-        let message = grpc_encoded(self.problem.detail);
+        let message = grpc_encoded(&self.detail());
         headers.insert(
             GRPC_MESSAGE,
             HeaderValue::from_maybe_shared(Bytes::from(message)).expect("visible ASCII"),
@@ -252,11 +272,12 @@ impl<'r> Refusal<'r> {
         let wait = self
             .retry_after
             .filter(|_| matches!(self.reason, Reason::Denied(_)));
-        complete(
-            constant_part(&self.problem, self.limits()).as_bytes(),
-            wait,
-            id,
-        )
+        let mut members = constant_part(&self.problem, self.limits());
+        if !self.budgets().is_empty() {
+            members.push_str(BUDGETS);
+            SpentBudget::write_list(self.budgets(), &mut members);
+        }
+        complete(members.as_bytes(), wait, id)
     }
 
     /// Fills the placeholders of a configured body; a brace that opens no known placeholder is
@@ -393,6 +414,7 @@ pub fn write_headers(out: &mut Vec<u8>, content_type: &HeaderValue, wait: Option
 }
 
 const VIOLATED: &str = ",\"violated-policies\":[\"";
+const BUDGETS: &str = ",\"budgets\":";
 const RETRY_AFTER_MS: &[u8] = b",\"retry_after_ms\":";
 const DECISION_ID: &[u8] = b",\"decision_id\":\"";
 

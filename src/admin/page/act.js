@@ -7,15 +7,15 @@ function result(place, name, ...lines) {
 }
 
 const paragraph = (...words) => make("p", {}, ...words);
-const units = (number) => `${count(number)} unit${number === 1 ? "" : "s"}`;
+const units = (number, currency) => (currency ? amount(number, currency) : `${count(number)} unit${number === 1 ? "" : "s"}`);
 
 // How a bucket stands, in words.
 function levelWords(now) {
   const level = now?.level;
   if (!level) return `not known: ${safe(now?.why_not ?? "it was not asked")}`;
-  const left = `${units(level.remaining)} left`;
-  if (level.admits) return `${left}, admitted`;
-  return level.admits_at ? `${left}, refused until ${dated(level.admits_at)}, for ${span(level.admits_in_ms)}` : `${left}, refused`;
+  const rest = `${level.currency ? left(level) : units(level.remaining)} left`;
+  if (level.admits) return `${rest}, admitted`;
+  return level.admits_at ? `${rest}, refused until ${dated(level.admits_at)}, for ${span(level.admits_in_ms)}` : `${rest}, refused`;
 }
 
 const OUTCOMES = { deny: "refused", shadow_deny: "would refuse, and only counts", allow: "admitted", unasked: "not asked" };
@@ -32,7 +32,7 @@ byId("explain").addEventListener("submit", async (submitted) => {
         {},
         make("b", {}, foreign(limit.limit)),
         ` ${limit.tier ? `(tier ${safe(limit.tier)}) ` : ""}${limit.candidate ? "(candidate) " : ""}– ${safe(limit.words)}`,
-        paragraph(`${units(limit.cost)} from bucket `, foreign(limit.key), ` (${safe(limit.name)} in logs)`),
+        paragraph(`${units(limit.cost, limit.currency)} from bucket `, foreign(limit.key), ` (${safe(limit.name)} in logs)`),
         paragraph(`then: ${limit.then ? levelWords({ level: limit.then }) : "not asked"} (${OUTCOMES[limit.outcome] ?? safe(limit.outcome)})`),
         paragraph(`now: ${levelWords(limit.now)}`),
       ),
@@ -43,7 +43,7 @@ byId("explain").addEventListener("submit", async (submitted) => {
       "",
       paragraph(make("b", {}, `${told.status} ${safe(told.reason)}`), ` at ${dated(told.at)}${retry}`),
       paragraph(make("code", {}, foreign(`${request.method} ${request.host}${request.path}${request.path_is_cut ? "…" : ""}`, 600))),
-      paragraph(`client ${safe(request.client ?? "without an address")}${told.caller ? `, caller ${safe(told.caller)}` : ""}${told.tier ? `, tier ${safe(told.tier)}` : ""}; route `, foreign(told.route ?? "none")),
+      paragraph(`client ${safe(request.client ?? "without an address")}${told.caller ? `, caller ${safe(told.caller)}` : ""}${told.tier ? `, tier ${safe(told.tier)}` : ""}; route `, foreign(told.route ?? "none"), told.upstream ? `, limits of upstream ${safe(told.upstream)}` : ""),
       make("ul", {}, ...limits),
     );
   } catch (error) {

@@ -34,6 +34,15 @@ function mark(element, name, words) {
 
 const whole = new Intl.NumberFormat("en");
 const count = (number) => whole.format(number);
+
+// Units as their limit counts them: a unit of money is a millionth of its currency.
+function amount(units, currency) {
+  if (!currency) return count(units);
+  const part = String(units % 1e6).padStart(6, "0").replace(/0+$/, "");
+  const digits = part ? `.${part.padEnd(2, "0")}` : "";
+  return `${count(Math.floor(units / 1e6))}${digits} ${safe(currency)}`;
+}
+const left = (level) => (level.currency ? `${amount(level.remaining, level.currency)} of ${amount(level.capacity, level.currency)}` : count(level.remaining));
 const perSecond = (rate) => (rate === null || rate === undefined ? "–" : rate >= 100 ? count(Math.round(rate)) : rate.toFixed(1));
 
 function span(millis) {

@@ -96,10 +96,10 @@ function drawNear({ near }) {
   big("near-count", near.found, `${keys(near.found)} at 80 %`);
   spark(byId("near-spark"), state.series.get("\u0000near") ?? [], "Requests that left at most a fifth");
   rows(byId("near-keys"), near.keys, nameOfKey, (key) => row(keyCell(key), "words wide-only", "number", ""), (line, key) => {
-    const [, limit, left, full] = line.cells;
+    const [, limit, units, full] = line.cells;
     say(limit, limitWords(key));
     const level = key.now.level;
-    say(left, level ? count(level.remaining) : "not known");
+    say(units, level ? left(level) : "not known");
     say(full, level ? span(level.full_in_ms) : "–");
   });
   byId("near-empty").hidden = near.found > 0;

@@ -19,11 +19,15 @@ table! {
         /// The member of the JSON body that states the cost, or several of which the largest number counts. A body that is not read, or
         /// where it is no number, costs `max`.
         json: OneOrMany<Text> => ["max_tokens", "max_completion_tokens"],
-        /// For `json`: a member by whose number the cost is multiplied.
-        times: Text => "n",
-        /// For `json`: `body_bytes` adds a unit for each byte of the body, `body_bytes / 4` a unit for every 4 bytes.
+        /// For `json`: the member by whose number the cost is multiplied, or several of which the largest number counts.
+        times: OneOrMany<Text> => ["n", "best_of"],
+        /// Instead of `json` and `times`: the members in which requests to a language model state the most tokens of output, in the format
+        /// of `openai` (`max_tokens`, `max_completion_tokens` or `max_output_tokens`, times `n` or `best_of`), of `anthropic` (`max_tokens`), or of both.
+        usage: OneOrMany<Preset> => ["openai", "anthropic"],
+        /// For `json` and `usage`: `body_bytes` adds a unit for each byte of the body, `body_bytes / 4` a unit for every 4 bytes.
         plus: Text => "body_bytes / 4",
-        /// The cost of a request without the header or the member. Default: 1. A header with characters other than digits costs `max`.
+        /// The cost of a request without the header or the member. Default: 1, or `max` with `usage`: the model chooses the maximum of a request that states
+        /// none. A header with characters other than digits costs `max`.
         default: u64 => 1,
         /// The least that a request costs.
         min: u64 = 1,

@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use super::{per, when_down};
+use crate::quantity::bytes_words;
 use tollgate_limit::lease::Terms;
+use tollgate_limit::words::amount;
 use tollgate_limit::{Algorithm, Limit, Mode, OnFailover, Placement, WhenDown};
 use tollgate_policy::prices::ModelPrices;
 use tollgate_policy::source::Source;
@@ -39,15 +41,15 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
         text.push_str("    a ceiling: nothing ever exceeds it\n");
     }
     if let Some(cost) = cost(&rule.cost) {
-        let output = if rule.prices.is_some() {
-            " tokens of output"
+        let what = if rule.prices.is_some() {
+            "reserves tokens of output:"
         } else {
-            ""
+            "costs"
         };
-        let _ = writeln!(text, "    a request costs {cost}{output}");
+        let _ = writeln!(text, "    a request {what} {cost}");
     }
     if let Some(its) = &rule.prices {
-        priced(rule, its, text);
+        priced(its, text);
     }
     if let Some(settle) = &rule.settle {
         let from = match &settle.from {
@@ -56,8 +58,8 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
             SettleFrom::Json(usage) => format!("{} in the response", usage.words()),
         };
         match settle.estimate {
-            Some(estimate) => estimated(settle, estimate, &from, text),
-            None => reserved(rule, settle, &from, text),
+            Some(estimate) => estimated(rule, settle, estimate, &from, text),
+            None => reserved(rule, settle, &from, policy.body.most as u64, text),
         }
     }
     if let Count::Statuses(statuses) = &rule.count {
@@ -96,17 +98,11 @@ pub(super) fn limit(rule: &Rule, policy: &Policy, text: &mut String) {
 }
 
 /// A limit that counts money.
-fn priced(rule: &Rule, its: &ModelPrices, text: &mut String) {
-    let currency = &its.prices.currency;
-    let amount = rule
-        .live
-        .algorithm
-        .quota()
-        .map_or(0, |quota| quota.rate.amount);
+fn priced(its: &ModelPrices, text: &mut String) {
     let _ = writeln!(
         text,
-        "    counts money: a unit is a millionth of a {currency}, {amount} units are {}",
-        its.prices.words(amount)
+        "    counts money, to a millionth of a {}",
+        its.prices.currency
     );
     let models: Vec<String> = its.models.iter().map(Source::words).collect();
     let unknown = match its.unknown.and_then(|place| its.prices.get(place)) {
@@ -121,35 +117,42 @@ fn priced(rule: &Rule, its: &ModelPrices, text: &mut String) {
 }
 
 /// A charge that begins with an estimate.
-fn estimated(settle: &Settle, estimate: u64, from: &str, text: &mut String) {
-    let most = settle.most;
+fn estimated(rule: &Rule, settle: &Settle, estimate: u64, from: &str, text: &mut String) {
+    let amount = |units| amount(units, rule.live.currency.as_deref());
+    let more = amount(settle.most.saturating_sub(estimate));
+    let may_cost_more = settle.most > estimate;
+    let (most, estimate) = (amount(settle.most), amount(estimate));
     let _ = writeln!(
         text,
         "    a request costs {estimate} at first, then what {from} says, at most {most}"
     );
     if !matches!(settle.from, SettleFrom::Bytes { .. }) {
         let broken_off = match settle.broken_off_per {
-            Some(per) => {
-                format!("a unit for every {per} bytes sent, and no less than {estimate}")
-            }
-            None => most.to_string(),
+            Some(per) => format!(
+                "{} for every {per} bytes sent, and no less than {estimate}",
+                if rule.prices.is_some() {
+                    amount(1)
+                } else {
+                    "a unit".to_owned()
+                }
+            ),
+            None => most.clone(),
         };
         let _ = writeln!(
             text,
             "    a response that the caller breaks off before its cost is known costs {broken_off}"
         );
         let untold = if settle.untold_costs_most {
-            most
+            &most
         } else {
-            estimate
+            &estimate
         };
         let _ = writeln!(
             text,
             "    a complete response (2xx) that does not say its cost costs {untold}"
         );
     }
-    if most > estimate {
-        let more = most - estimate;
+    if may_cost_more {
         let _ = writeln!(
             text,
             "    one request after another never uses more than the limit grants; of several responses that settle at the same time, \
@@ -158,8 +161,9 @@ fn estimated(settle: &Settle, estimate: u64, from: &str, text: &mut String) {
     }
 }
 
-/// A charge that begins with a reservation.
-fn reserved(rule: &Rule, settle: &Settle, from: &str, text: &mut String) {
+/// A charge that begins with a reservation. `bytes`: the longest body that is read.
+fn reserved(rule: &Rule, settle: &Settle, from: &str, bytes: u64, text: &mut String) {
+    let currency = rule.live.currency.as_deref();
     let PerToken { output, input } = settle.reserved();
     if rule.prices.is_none() && (output, input) != (1, 1) {
         let bytes = match &rule.cost {
@@ -176,7 +180,7 @@ fn reserved(rule: &Rule, settle: &Settle, from: &str, text: &mut String) {
     let most = if rule.ceiling {
         "what was reserved and what is left".to_owned()
     } else {
-        format!("{}, or what was reserved", settle.most)
+        format!("{}, or what was reserved", amount(settle.most, currency))
     };
     let _ = writeln!(
         text,
@@ -190,12 +194,46 @@ fn reserved(rule: &Rule, settle: &Settle, from: &str, text: &mut String) {
             "    a response that costs more than its reservation is charged in full: the next requests wait until that is paid\n",
         );
     }
-    let (most, capacity) = (rule.cost_bounds(None).1, rule.live.algorithm.capacity());
-    if let Some(fit @ 1..) = capacity.checked_div(most) {
-        let _ = writeln!(
+    let most = rule.most_charged(None, bytes);
+    let capacity = rule.live.algorithm.capacity();
+    let Some(fit) = capacity.checked_div(most) else {
+        return;
+    };
+    let costly = format!("{}{}", amount(most, currency), of_body(rule, bytes));
+    let _ = match (&rule.prices, fit) {
+        (None, 0) => return,
+        (Some(_), 0) => writeln!(
             text,
-            "    units are idle while they are reserved: {fit} requests that may cost {most} reserve all that a bucket holds"
-        );
+            "    a request that may cost {costly} is refused: a bucket never holds that much"
+        ),
+        (Some(_), 1) => writeln!(
+            text,
+            "    money is idle while it is reserved: one request that may cost {costly} reserves most of a bucket"
+        ),
+        (Some(_), _) => writeln!(
+            text,
+            "    money is idle while it is reserved: {fit} requests that may each cost {costly} reserve all that a bucket holds"
+        ),
+        (None, _) => writeln!(
+            text,
+            "    units are idle while they are reserved: {fit} requests that may cost {costly} reserve all that a bucket holds"
+        ),
+    };
+}
+
+/// The length of body for which a request reserves the most, where its input is reserved.
+fn of_body(rule: &Rule, bytes: u64) -> String {
+    match rule.prices {
+        Some(_) => format!(" with a body of {}", bytes_words(bytes)),
+        None => String::new(),
+    }
+}
+
+/// The same for several requests.
+pub(super) fn of_bodies(rule: &Rule, bytes: u64) -> String {
+    match rule.prices {
+        Some(_) => format!(" with bodies of {}", bytes_words(bytes)),
+        None => String::new(),
     }
 }
 
@@ -203,7 +241,10 @@ fn reserved(rule: &Rule, settle: &Settle, from: &str, text: &mut String) {
 fn in_an_outage(limit: &Limit) -> String {
     let most = match (&limit.algorithm, limit.algorithm.quota()) {
         (Algorithm::InFlight(places), _) => format!("up to {} at the same time", places.most()),
-        (_, Some(quota)) => format!("up to {} more at once, then the rate", quota.burst),
+        (_, Some(quota)) => format!(
+            "up to {} more at once, then the rate",
+            amount(quota.burst, limit.currency.as_deref())
+        ),
         (_, None) => return when_down(limit.when_down).to_owned(),
     };
     match limit.when_down {
@@ -237,7 +278,7 @@ fn numbers(limit: &Limit) -> String {
     if limit.mode == Mode::Off {
         "off".to_owned()
     } else {
-        limit.algorithm.words()
+        limit.words()
     }
 }
 
@@ -260,8 +301,9 @@ pub(super) fn cost(cost: &Cost) -> Option<String> {
         Cost::Body(cost) => {
             let names: Vec<String> = cost.paths.iter().map(|path| path.join(".")).collect();
             let mut text = format!("what {} in its body says", names.join(" or "));
-            if let Some(times) = &cost.times {
-                text += &format!(", times {}", times.join("."));
+            if !cost.times.is_empty() {
+                let names: Vec<String> = cost.times.iter().map(|path| path.join(".")).collect();
+                text += &format!(", times {}", names.join(" or "));
             }
             match cost.plus {
                 Some(1) => text += ", and 1 for each byte of its body",

@@ -19,6 +19,7 @@ use crate::reader::{Node, Read};
 use crate::schema::Defs;
 use crate::source::{At, Place};
 use crate::text::{Text, texts};
+use tollgate_limit::words;
 use tollgate_policy::{Cost, Count, Settle, SettleFrom, StatusMatch};
 
 /// What one variant of a limit can pay at once.
@@ -60,8 +61,8 @@ fn from_request(raw: &RawCost, place: Place, context: &mut Context<'_>) -> Optio
         return None;
     }
     let most = most.value;
-    if let Some(json) = raw.json.get() {
-        return from_body(raw, json, least..=most, place, context);
+    if let Some(cost) = from_body(raw, least..=most, place, context)? {
+        return Some(cost);
     }
     for (key, at) in [("times", raw.times.place()), ("plus", raw.plus.place())] {
         if let Some(place) = at {
@@ -103,8 +104,8 @@ fn from_request(raw: &RawCost, place: Place, context: &mut Context<'_>) -> Optio
             Some(Cost::ContentLength { per, least, most })
         }
         (None, false) => {
-            context.error("a cost needs `header`, `json` or `content_length`", place, "`header` is missing").help(
-                "write { header = \"x-cost\", max = 50 }, { json = \"max_tokens\", max = 30000 } or { content_length = true, per = \"1KiB\", max = 1000 }",
+            context.error("a cost needs `header`, `json`, `usage` or `content_length`", place, "`header` is missing").help(
+                "write { header = \"x-cost\", max = 50 }, { json = \"max_tokens\", max = 30000 }, { usage = \"openai\", max = 30000 } or { content_length = true, per = \"1KiB\", max = 1000 }",
             );
             None
         }
@@ -119,7 +120,7 @@ pub(crate) struct Settlement {
     /// The places of `estimate` and `max`; `None`: it is not written.
     pub(crate) estimate: Option<Place>,
     pub(crate) max: Option<Place>,
-    /// The place of `weights`.
+    /// The place of `weights`, or of the first `weight` of a number in `from`.
     pub(crate) weights: Option<Place>,
 }
 
@@ -160,12 +161,20 @@ impl Read for Settlement {
             },
             estimate: raw.estimate.place(),
             max: raw.max.place(),
-            weights: raw.weights.place(),
+            weights: raw.weights.place().or_else(|| first_weight(&raw)),
         })
     }
 
     fn schema(defs: &mut Defs) -> Value {
         RawSettle::schema(defs)
+    }
+}
+
+/// The first `weight` of the numbers in `from`.
+fn first_weight(raw: &RawSettle) -> Option<Place> {
+    match &raw.from.get()?.value {
+        SettleSource::Sum(numbers) => numbers.iter().find_map(|number| number.weight.place()),
+        SettleSource::One(_) => None,
     }
 }
 
@@ -232,26 +241,28 @@ fn status(text: &At<Text>, context: &mut Context<'_>) -> Option<StatusMatch> {
 }
 
 /// A constant cost that a bucket can never pay is an error; a request-dependent one is a warning.
-/// `bounds`: the least and the most that a request costs.
+/// `bounds`: the least and the most that a request costs. `limit`: its name, and the currency that it
+/// counts.
 pub(crate) fn check_payable(
-    limit: &str,
+    (limit, currency): (&str, Option<&str>),
     (least, most): (u64, u64),
     place: Place,
     amounts: &[Amounts],
     context: &mut Context<'_>,
 ) {
+    let units = |units| words::amount(units, currency);
     for amount in amounts {
         let whose = match &amount.tier {
             Some(tier) => format!(" for tier `{tier}`"),
             None => String::new(),
         };
-        let held = format!("at most {} at once", amount.most);
+        let held = format!("at most {} at once", units(amount.most));
         let never = format!("but limit `{limit}` never holds that much{whose}");
         if least > amount.most {
             let at_least = if least == most { "" } else { "at least " };
             context
                 .error(
-                    format!("a request costs {at_least}{least}, {never}"),
+                    format!("a request costs {at_least}{}, {never}", units(least)),
                     place,
                     "this can never be paid",
                 )
@@ -260,7 +271,7 @@ pub(crate) fn check_payable(
         } else if most > amount.most {
             context
                 .warning(
-                    format!("a request may cost {most}, {never}"),
+                    format!("a request may cost {}, {never}", units(most)),
                     place,
                     "such a request is always refused",
                 )
@@ -295,15 +306,19 @@ pub(crate) fn check_reservation(
 
 /// The estimate is what admission charges.
 pub(crate) fn check_estimate(
-    estimate: u64,
+    (estimate, currency): (u64, Option<&str>),
     place: Place,
     amounts: &[Amounts],
     context: &mut Context<'_>,
 ) {
+    let units = |units| words::amount(units, currency);
     for amount in amounts.iter().filter(|amount| estimate > amount.most) {
-        let title = format!("an estimate of {estimate} can never be paid");
+        let title = format!("an estimate of {} can never be paid", units(estimate));
         context
             .error(title, place, "charged when the request comes")
-            .at(amount.place, format!("at most {} at once", amount.most));
+            .at(
+                amount.place,
+                format!("at most {} at once", units(amount.most)),
+            );
     }
 }

@@ -210,10 +210,20 @@ impl Builder<'_> {
         });
         let (count, refund_on) = (raw.count().value, raw.refund_on().value);
         let place = raw.cost.place().unwrap_or(self.raw.place);
-        costs::check_payable(&self.name.value, bounds, place, &amounts, context);
+        let currency = prices.as_ref().map(|its| Arc::clone(&its.prices.currency));
+        let counted = currency.as_deref();
+        costs::check_payable(
+            (&self.name.value, counted),
+            bounds,
+            place,
+            &amounts,
+            context,
+        );
         if let Some(at) = raw.settle.get() {
             match at.settle.estimate {
-                Some(estimate) => costs::check_estimate(estimate, at.place, &amounts, context),
+                Some(estimate) => {
+                    costs::check_estimate((estimate, counted), at.place, &amounts, context);
+                }
                 None => costs::check_reservation(at, &cost, bounds.1, context),
             }
         }
@@ -228,6 +238,7 @@ impl Builder<'_> {
             Arc::new(Limit {
                 refundable,
                 penalty: penalty.filter(|_| limit.role == Role::Live),
+                currency: currency.clone(),
                 ..limit
             })
         };
@@ -312,6 +323,7 @@ impl Builder<'_> {
             refundable: false,
             resettable: self.around.resettable,
             penalty: None,
+            currency: None,
         }
     }
 }

@@ -216,8 +216,12 @@ pub(crate) fn check_cost(cost: &Cost, place: Place, context: &mut Context<'_>) -
         Cost::Body(_) => return true,
         _ => {
             context
-                .error("a reservation of money needs the most tokens of output", place, "not said by the body")
-                .help("add cost = { json = [\"max_tokens\", \"max_completion_tokens\", \"max_output_tokens\"], times = \"n\", default = 4096, max = 32000 }");
+                .error(
+                    "a reservation of money needs the most tokens of output",
+                    place,
+                    "not said by the body",
+                )
+                .help("add cost = { usage = [\"openai\", \"anthropic\"], max = 32000 }");
         }
     }
     false

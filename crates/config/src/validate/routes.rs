@@ -282,7 +282,8 @@ fn check_own_cost(
     {
         costs::check_reservation(settle, cost, bounds.1, context);
     }
-    costs::check_payable(name, bounds, cost.place, amounts, context);
+    let counted = (name, rule.live.currency.as_deref());
+    costs::check_payable(counted, bounds, cost.place, amounts, context);
 }
 
 /// Whether one draw can decide about these limits.

@@ -14,7 +14,7 @@ use tollgate_limit::CLAIMS_MAX;
 use tollgate_limiter::settle::is_open;
 use tollgate_policy::identity::WhenUnknown;
 use tollgate_policy::{Claims, Policy, Scope, ScopePart};
-use tollgate_response::{Asked, DecisionId, Problem};
+use tollgate_response::{Asked, DecisionId, Problem, SpentBudget};
 
 impl Gateway {
     /// Decides about `items` by one draw. `asked`: the request of the program.
@@ -163,6 +163,11 @@ fn denial(recorded: &RecordedDraw, status: StatusCode, policy: &Policy) -> Optio
     });
     if let Some(wait) = contents.retry_after.filter(|_| !contents.never_fits) {
         document["retry_after_ms"] = wait.ceil_millis().into();
+    }
+    if !contents.budgets.is_empty() {
+        let mut budgets = String::new();
+        SpentBudget::write_list(&contents.budgets, &mut budgets);
+        document["budgets"] = serde_json::from_str(&budgets).unwrap_or_default();
     }
     Some(document)
 }

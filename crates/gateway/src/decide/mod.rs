@@ -44,7 +44,7 @@ use tollgate_response::Problem;
 
 pub use delivery::DecisionBody;
 pub(crate) use original::{Original, Unread};
-pub(crate) use permits::{PermitId, Slot};
+pub(crate) use permits::{NearCounter, PermitId, Slot};
 pub use permits::{Permits, Predecessor};
 pub use settle::{Outcome, Told};
 

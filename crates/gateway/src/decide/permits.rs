@@ -11,9 +11,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::settle::{Outcome, Told};
+use crate::gateway::brings_near;
+use crate::refusals::RefusalWriter;
 use tollgate_limit::Timestamp;
 use tollgate_limiter::Permit;
 use tollgate_limiter::settle::Owed;
+use tollgate_store::clock::Clock;
 
 /// The open permits of all workers.
 #[derive(Debug, Default)]
@@ -44,7 +47,15 @@ struct Table {
 pub(crate) struct Open {
     permit: Permit,
     owed: Owed,
+    near: Option<NearCounter>,
     expires: Timestamp,
+}
+
+/// Counts keys that a report brings near their end.
+#[derive(Debug)]
+pub(crate) struct NearCounter {
+    pub(crate) writer: RefusalWriter,
+    pub(crate) clock: Clock,
 }
 
 /// The name of a permit: random, so that only the program that was told it can close it.
@@ -183,6 +194,7 @@ impl Slot<'_> {
     pub(crate) fn open(
         self,
         (permit, owed): (Permit, Owed),
+        near: Option<NearCounter>,
         expires: Timestamp,
     ) -> Option<PermitId> {
         let Some(id) = PermitId::random() else {
@@ -192,6 +204,7 @@ impl Slot<'_> {
         let open = Open {
             permit,
             owed,
+            near,
             expires,
         };
         let mut table = self.permits.table.lock();
@@ -222,13 +235,23 @@ impl Open {
         cost: impl Fn(&str) -> Option<u64>,
     ) -> Vec<(String, u64)> {
         let Self {
-            mut permit, owed, ..
+            mut permit,
+            owed,
+            near,
+            ..
         } = self;
+        let first: Vec<u64> = permit.open_charges().map(|charge| charge.units).collect();
         owed.on_report(&mut permit, status, cost);
-        let charges = permit.open_charges();
-        charges
-            .map(|(limit, units)| (limit.to_owned(), units))
-            .collect()
+        let mut charged = Vec::with_capacity(first.len());
+        for (charge, first) in permit.open_charges().zip(first) {
+            if let Some(NearCounter { writer, clock }) = &near
+                && brings_near(&charge, first)
+            {
+                writer.near(charge.limit, charge.key, clock.now());
+            }
+            charged.push((charge.limit.name.to_string(), charge.units));
+        }
+        charged
         // Dropping the permit frees its places.
     }
 

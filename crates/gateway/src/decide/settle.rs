@@ -1,8 +1,10 @@
 //! `/v1/settle` and `/v1/give-back`: what became of a request that another program forwarded.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use http::StatusCode;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use super::permits::{Open, PermitId, Permits};
@@ -43,11 +45,43 @@ pub struct Report {
 }
 
 /// Units for every limit that a response settles, or for each by name.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 enum Units {
     All(u64),
     Each(BTreeMap<String, u64>),
+}
+
+impl<'de> Deserialize<'de> for Units {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reads;
+
+        impl<'de> Visitor<'de> for Reads {
+            type Value = Units;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of units, or an object of numbers by limit")
+            }
+
+            fn visit_u64<E: Error>(self, units: u64) -> Result<Units, E> {
+                Ok(Units::All(units))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Units, A::Error> {
+                let mut each = BTreeMap::new();
+                while let Some((limit, units)) = map.next_entry::<String, u64>()? {
+                    // Programs that read the first or the last one would report different costs.
+                    if each.contains_key(&limit) {
+                        return Err(A::Error::custom(format!("`{limit}` is there twice")));
+                    }
+                    each.insert(limit, units);
+                }
+                Ok(Units::Each(each))
+            }
+        }
+
+        from.deserialize_any(Reads)
+    }
 }
 
 /// What the limits of a request are charged after its report.

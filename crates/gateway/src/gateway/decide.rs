@@ -11,13 +11,13 @@ use super::admitted::Next;
 use super::request_context::{Closing, RequestContext};
 use super::{Gateway, HeldSnapshot, Snapshot, checks, respond};
 use crate::body::{Guarded, ResponseBody};
-use crate::decide::{DECISION, Original, PERMIT, PermitId, Permits, Slot};
+use crate::decide::{DECISION, NearCounter, Original, PERMIT, PermitId, Permits, Slot};
 use crate::forward::Forwarded;
 use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_limiter::{Cause, Judged};
-use tollgate_policy::{Claimed, Claims, FilledEdits, Identified};
+use tollgate_policy::{BodyAdmission, Claimed, Claims, FilledEdits, Identified, UnreadBody};
 use tollgate_response::{Asked, DecisionId};
 
 impl Gateway {
@@ -92,7 +92,11 @@ impl Gateway {
             (None, _) => Ok(None),
             (Some(open), Some(slot)) => {
                 let expires = self.side.clock.now().after(expiry);
-                slot.open(open, expires)
+                let near = self.side.refusals.as_ref().map(|writer| NearCounter {
+                    writer: writer.clone(),
+                    clock: self.side.clock.clone(),
+                });
+                slot.open(open, near, expires)
                     .map(Some)
                     .ok_or(Rejection::Internal)
             }
@@ -131,14 +135,22 @@ impl Gateway {
         let target = checks::normalise_target(policy, &mut request, &headers)?;
         let mut described = describe(policy, &connection, &target, &request)?;
         let asked = policy.asked(&policy.find_route(&described));
-        let unread = policy.body_of_proxy();
-        if !asked.is_empty() && !request.body().is_end_stream() {
-            // The program that asks keeps the body.
-            if asked.routes() {
-                return Err(Rejection::TooBigToRoute);
+        let facts = if asked.is_empty() {
+            None
+        } else {
+            let body = UnreadBody {
+                query: described.query,
+                headers: described.headers,
+                is_empty: request.body().is_end_stream(),
+                announced: None,
+                is_elsewhere: true,
+            };
+            match policy.admit_body(asked, body)? {
+                BodyAdmission::Known(facts) => Some(facts),
+                BodyAdmission::Reading(_) => None,
             }
-            described.body = Some(&unread);
-        }
+        };
+        described.body = facts.as_ref();
         let matched = policy
             .route(&described)
             .ok_or_else(|| checks::unrouted(policy, &described))?;

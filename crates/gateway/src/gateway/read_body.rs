@@ -19,7 +19,7 @@ use crate::forward::{ForwardError, MinimumRate};
 use crate::framing::Bridged;
 use crate::rejection::Rejection;
 use tollgate_net::server::{ConnInfo, Inbound, Replay};
-use tollgate_policy::{Asked, BodyFacts, BodyReading, check_query};
+use tollgate_policy::{Asked, BodyAdmission, BodyFacts, UnreadBody};
 
 /// The body of a request that is decided about.
 pub(super) trait ReadAhead: Body + Unpin {
@@ -71,32 +71,19 @@ impl Gateway {
         request: &mut Request<B>,
     ) -> Result<BodyFacts, Rejection> {
         let policy = &snapshot.policy;
-        let body = request.body();
         // What follows an extended CONNECT is a tunnel, which begins after the response.
         let tunnel = request.extensions().get::<Bridged>().is_some();
-        let (ended, announced) = (body.is_end_stream() || tunnel, body.size_hint().exact());
-        let unread = || BodyFacts::unread(&policy.wanted, announced);
-        if !ended && !B::READABLE {
-            return if asked.routes() {
-                Err(Rejection::TooBigToRoute)
-            } else {
-                Ok(policy.body_of_proxy())
-            };
-        }
-        check_query(asked, request.uri().query())?;
-        let reading = if ended {
-            None
-        } else {
-            BodyReading::new(&policy.wanted, asked, policy.body, request.headers())?
+        let body = UnreadBody {
+            query: request.uri().query(),
+            headers: request.headers(),
+            is_empty: request.body().is_end_stream() || tunnel,
+            announced: request.body().size_hint().exact(),
+            is_elsewhere: !B::READABLE,
         };
-        let Some(mut reading) = reading else {
-            return Ok(if ended {
-                BodyFacts::none(&policy.wanted)
-            } else {
-                unread()
-            });
+        let mut reading = match policy.admit_body(asked, body)? {
+            BodyAdmission::Known(facts) => return Ok(facts),
+            BodyAdmission::Reading(reading) => reading,
         };
-        let most = policy.body.most as u64;
         let conduct = &snapshot.conduct;
         let mut pace = MinimumRate::new(
             conduct.body_idle,
@@ -106,39 +93,27 @@ impl Gateway {
         );
         let mut replay = Replay::default();
         let mut held = Held::new(&self.side.held_bodies);
-        let mut length: u64 = 0;
         let body = request.body_mut();
-        let whole = loop {
-            // The beginning tells a batch from a single call, also of a body that is too long.
-            if length > most || announced.unwrap_or(0) > most && !reading.is_undecided() {
-                break false;
-            }
+        while !reading.is_over() {
             let frame = poll_fn(|cx| match body.poll_ahead(cx) {
                 Poll::Ready(frame) => Poll::Ready(frame.transpose()),
                 Poll::Pending => pace.poll(cx, false).map(Err),
             });
             let Some(frame) = frame.await.map_err(of_client)? else {
-                break true;
+                break;
             };
             if let Some(piece) = frame.data_ref() {
                 pace.came(piece.len());
-                length += piece.len() as u64;
                 if held.add(piece.len()) > conduct.held_bodies {
                     return Err(Rejection::HeldBodies);
                 }
                 reading.feed(piece)?;
             }
             replay.push(frame);
-        };
+        }
         replay.hold(held);
         request.body_mut().replay(replay);
-        if whole {
-            return Ok(reading.finish()?);
-        }
-        if asked.routes() || reading.may_be_batch() {
-            return Err(Rejection::TooBigToRoute);
-        }
-        Ok(unread())
+        Ok(reading.finish()?)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::proxy_defaults::ProxyDefaults;
 use crate::recent::Numbers;
 use crate::rejection::Rejection;
 use tollgate_limit::{Limit, Mode, Role};
-use tollgate_limiter::Limiter;
+use tollgate_limiter::{Limiter, OpenCharge};
 use tollgate_policy::route::Route;
 use tollgate_policy::{IdentityRefusal, Policy, RefusalBody};
 use tollgate_response::quota_headers::QuotaFields;
@@ -57,6 +57,12 @@ pub struct Names {
 pub fn near(limit: &Limit) -> Option<u64> {
     let refuses = limit.mode == Mode::Enforce && limit.role == Role::Live;
     refuses.then(|| limit.algorithm.capacity() / 5)
+}
+
+/// Whether the settlement of a charge brought its key near its end: it cost more than the units
+/// that were charged `first`.
+pub(crate) fn brings_near(charge: &OpenCharge<'_>, first: u64) -> bool {
+    near(charge.limit).is_some_and(|few| charge.left > few && charge.left_after(first) <= few)
 }
 
 impl Snapshot {

@@ -42,7 +42,7 @@ pub struct Refusals {
 }
 
 /// One worker's end.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RefusalWriter {
     kept: Arc<Mutex<Kept>>,
     room: usize,
@@ -99,6 +99,8 @@ pub(crate) struct Decided<'r> {
     pub(crate) status: StatusCode,
     pub(crate) reason: &'static str,
     pub(crate) claims: &'r Claims,
+    /// The target of the route that the claims are for: 0 is its own.
+    pub(crate) target: usize,
     /// `None`: no bucket was asked, because the store did not respond.
     pub(crate) denied: Option<&'r Denied>,
 }
@@ -128,6 +130,9 @@ pub struct Refusal {
     pub caller: Option<Arc<Caller>>,
     /// The buckets that it asked for.
     pub claims: Claims,
+    /// The target of its route whose limits refused it: 0 is its own, the others those of
+    /// `over_limit`.
+    pub target: usize,
     denied: Option<Denied>,
 }
 
@@ -139,6 +144,17 @@ impl Refusal {
             .standings()
             .get(place)
             .filter(|_| !denied.is_unasked(place))
+    }
+
+    /// The upstream whose limits refused the request; `None`: its route has no other one.
+    pub fn upstream(&self) -> Option<&Arc<str>> {
+        let route = &self.policy.routes[self.route?];
+        if route.over_limit.is_empty() {
+            return None;
+        }
+        let other = route.over_limit(self.target).map(|over| over.upstream);
+        let upstream = other.or(route.target.upstream())?;
+        Some(&self.policy.upstreams[upstream].name)
     }
 
     /// The word of the access log for the claim at `place`.

@@ -41,6 +41,8 @@ pub(super) struct Record {
     route: Option<usize>,
     caller: Option<Arc<Caller>>,
     claims: Claims,
+    /// The target of the route that the claims are for.
+    route_target: usize,
     denied: Option<Denied>,
 }
 
@@ -64,6 +66,7 @@ impl Record {
             route: asked.route,
             caller: asked.caller,
             claims: decided.claims.clone(),
+            route_target: decided.target,
             denied: decided.denied.cloned(),
         }
     }
@@ -146,6 +149,7 @@ impl Ring {
             route: record.route,
             caller: record.caller.clone(),
             claims: record.claims.clone(),
+            target: record.route_target,
             denied: record.denied.clone(),
         })
     }

@@ -35,6 +35,7 @@ fn keep(writer: &RefusalWriter, policy: &Arc<Policy>, id: u64, path: &str) {
         caller: None,
     };
     let decided = Decided {
+        target: 0,
         id,
         trace: None,
         at: Timestamp::from_micros(id),

@@ -86,6 +86,24 @@ impl Escape {
     }
 }
 
+/// The place in a part of a string of the first byte that needs a closer look: its closing quote, an
+/// escape of a number, one that there is not, or one that is cut. The other escapes are passed.
+pub(super) fn passed(piece: &[u8]) -> usize {
+    let mut from = 0;
+    while let Some(mark) = memchr::memchr2(b'"', b'\\', &piece[from..]) {
+        let at = from + mark;
+        match piece[at..] {
+            [
+                b'\\',
+                b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't',
+                ..,
+            ] => from = at + 2,
+            _ => return at,
+        }
+    }
+    piece.len()
+}
+
 fn short(byte: u8) -> Read {
     Read::Byte(match byte {
         b'"' | b'\\' | b'/' => byte,

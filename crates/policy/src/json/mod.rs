@@ -41,6 +41,8 @@ pub struct Reader {
     /// What a valid text continues with; only for requests.
     next: Next,
     utf8: Utf8,
+    /// Whether the piece that is read has no control character at all.
+    is_printable: bool,
     flaw: Option<Flaw>,
     /// The number of open objects and lists.
     depth: usize,
@@ -137,6 +139,7 @@ impl Reader {
             token: Token::Between,
             next: Next::Value,
             utf8: Utf8::default(),
+            is_printable: false,
             flaw: None,
             depth: 0,
             base: 0,
@@ -188,6 +191,7 @@ impl Reader {
         if self.is_strict() && !self.utf8.feed(piece) {
             return self.fail(Flaw::Malformed);
         }
+        self.is_printable = self.is_strict() && !tokens::has_control(piece);
         let mut rest = piece;
         while let Some((&byte, after)) = rest.split_first() {
             rest = match self.token {
@@ -383,10 +387,15 @@ impl Reader {
     /// Reads on in a string; returns the bytes after what was read.
     fn read_text<'p>(&mut self, mut role: Role, escape: Escape, piece: &'p [u8]) -> &'p [u8] {
         if escape == Escape::None {
-            // Most bytes are passed in one step.
-            let end = memchr::memchr2(b'"', b'\\', piece).unwrap_or(piece.len());
+            // Most bytes are passed in one step, and so are the escapes of a string that is not wanted.
+            let end = match role {
+                Role::Skipped | Role::Name(false) => escape::passed(piece),
+                Role::Name(true) | Role::Value(_) => {
+                    memchr::memchr2(b'"', b'\\', piece).unwrap_or(piece.len())
+                }
+            };
             let (run, rest) = piece.split_at(end);
-            if self.is_strict() && tokens::has_control(run) {
+            if !self.is_printable && self.is_strict() && tokens::has_control(run) {
                 self.fail(Flaw::Malformed);
                 return rest;
             }

@@ -150,6 +150,35 @@ fn json_request_that_is_not_valid_is_malformed() {
 }
 
 #[test]
+fn json_name_or_value_of_a_megabyte_is_passed_without_keeping_it() {
+    let paths = paths(&["model", "params.name"]);
+    let mut reader = Reader::request(&paths, paths.all(), paths.all());
+    let long = "model".repeat(1 << 18);
+    for piece in [
+        r#"{""#,
+        &long,
+        r#"":{"x":""#,
+        &long,
+        r#""},"\u0061"#,
+        &long,
+        r#"":1,"#,
+    ] {
+        for piece in piece.as_bytes().chunks(1 << 12) {
+            reader.feed(piece);
+        }
+        assert!(reader.text.capacity() <= 64, "{}", reader.text.capacity());
+    }
+    let wide: String = (0..100_000)
+        .map(|member| format!("\"m{member}\":{member},"))
+        .collect();
+    reader.feed(wide.as_bytes());
+    assert!(reader.matched.len() <= 1 && reader.text.capacity() <= 64);
+    reader.feed(br#""model":"a"}"#);
+    let found = reader.finish().expect("one meaning");
+    assert_eq!(found.list[0].value, Some(text("a")));
+}
+
+#[test]
 fn json_batch_is_counted_by_calls_that_agree() {
     let calls = |text: &str| read(&["m"], text.as_bytes()).map(|members| members.calls);
     assert_eq!(calls(r#"{"m":1}"#), Ok(1));

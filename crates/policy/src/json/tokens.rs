@@ -140,6 +140,10 @@ pub(super) struct Utf8 {
 impl Utf8 {
     /// Whether the pieces are valid so far.
     pub(super) fn feed(&mut self, piece: &[u8]) -> bool {
+        // Several times as fast as to decode it.
+        if self.length == 0 && piece.is_ascii() {
+            return true;
+        }
         let mut rest = piece;
         while self.length > 0 {
             let Some((&byte, after)) = rest.split_first() else {

@@ -8,8 +8,8 @@ use crate::route::Route;
 use crate::source::Source;
 use crate::usage::{Number, Preset, TokenKind, Usage};
 use crate::{
-    BodyCost, BodyFacts, BodyFlaw, BodyReading, Cost, Policy, PolicyParts, Scope, SentBody, Settle,
-    SettleFrom,
+    BodyCost, BodyFacts, BodyFlaw, BodyReading, BodyRefusal, Cost, Policy, PolicyParts, Scope,
+    SentBody, Settle, SettleFrom,
 };
 
 fn said(pattern: &str, limits: &[usize], conditions: &[(&str, Option<&str>)]) -> Route {
@@ -105,7 +105,7 @@ fn body_cost_is_the_largest_number_times_another_and_the_bytes() {
     let mut units = rule("units", Scope::Everyone);
     units.cost = Cost::Body(Box::new(BodyCost {
         paths: vec![vec!["max_tokens".into()], vec!["most".into()]],
-        times: Some(vec!["n".into()]),
+        times: vec![vec!["n".into()]],
         plus: Some(10),
         default: 7,
         least: 2,
@@ -176,7 +176,7 @@ fn reservation_of_weighted_tokens_is_the_most_that_they_may_come_to() {
         let mut units = rule("units", Scope::Everyone);
         units.cost = Cost::Body(Box::new(BodyCost {
             paths: vec![vec!["max_tokens".into()]],
-            times: None,
+            times: Vec::new(),
             plus,
             default: 7,
             least: 1,
@@ -212,4 +212,57 @@ fn body_key_of_a_fallback_identity_is_asked_for_too() {
         Ok((0, Some(1)))
     );
     assert_eq!(taken(&policy, "POST /x", "{}"), Ok((0, None)));
+}
+
+#[test]
+fn body_of_a_test_of_the_file_is_admitted_as_the_gateway_admits_it() {
+    let routes = vec![
+        route("POST /free", &[]),
+        route("POST /plain", &[0]),
+        route("POST /mcp", &[]),
+        said("POST /mcp", &[], &[("json:method", Some("tools/call"))]),
+        route("POST /graphql", &[1]),
+    ];
+    let identities = vec![
+        identity("model", &["json:model"], WhenMissing::UseAddress),
+        identity("operation", &["graphql:operation"], WhenMissing::UseAddress),
+    ];
+    let rules = vec![rule("models", by(0)), rule("operations", by(1))];
+    let mut parts = super::fixtures::parts(identities, rules, routes);
+    parts.body.most = 64;
+    let policy = Policy::build(parts).expect("a policy");
+    let read = |line: &str, headers: &[(&'static str, &'static str)], body: &str| {
+        let sent = send(line, headers);
+        policy.read_body(&sent.describe(&policy), body.as_bytes())
+    };
+    let long = format!("{{\"pad\":\"{}\"}}", "x".repeat(200));
+    let json = [("content-type", "application/json")];
+    let facts = read("POST /plain", &json, &long).expect("its key is not read");
+    assert!(facts.is_opaque());
+    assert_eq!(facts.length(), Some(long.len() as u64));
+    assert_eq!(
+        read("POST /mcp", &json, &long).map(drop),
+        Err(BodyRefusal::TooLong)
+    );
+    assert_eq!(BodyRefusal::TooLong.status(), 413);
+    let batch = format!("[{long}]");
+    assert_eq!(
+        read("POST /plain", &json, &batch).map(drop),
+        Err(BodyRefusal::TooLong),
+        "the number of its calls is not known"
+    );
+    // What is not asked for is not read, whatever it is.
+    let compressed = [("content-encoding", "gzip")];
+    assert!(read("POST /free", &compressed, "{").is_ok());
+    assert_eq!(
+        read("POST /plain", &compressed, "{").map(drop),
+        Err(BodyRefusal::Flaw(BodyFlaw::Compressed))
+    );
+    let query = r#"{"query":"query a { x }"}"#;
+    assert!(read("POST /graphql", &json, query).is_ok());
+    assert_eq!(
+        read("POST /graphql?operationName=b", &json, query).map(drop),
+        Err(BodyRefusal::Flaw(BodyFlaw::Ambiguous)),
+        "servers may prefer the operation of the query"
+    );
 }

@@ -25,7 +25,7 @@ fn priced(unknown: Option<PriceIndex>) -> Policy {
     let mut budget = rule("budget", Scope::Everyone);
     budget.cost = Cost::Body(Box::new(BodyCost {
         paths: vec![vec!["max_tokens".into()]],
-        times: Some(vec!["n".into()]),
+        times: vec![vec!["n".into()]],
         plus: None,
         default: 100,
         least: 1,

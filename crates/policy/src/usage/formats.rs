@@ -10,6 +10,32 @@ pub(super) struct Known {
     pub(super) signs: &'static [&'static str],
 }
 
+/// The members in which a request states the most tokens of output, and those by which it asks for
+/// several outputs: of each the largest number counts.
+pub struct OutputMembers {
+    /// The most tokens of one output, reasoning among them.
+    pub most: &'static [&'static str],
+    /// The number of outputs. `best_of` is that of all that are generated, `n` of those that are
+    /// returned.
+    pub times: &'static [&'static str],
+}
+
+impl Preset {
+    /// Where its requests state the most tokens of output.
+    pub const fn output_members(self) -> OutputMembers {
+        match self {
+            Self::OpenAi => OutputMembers {
+                most: &["max_tokens", "max_completion_tokens", "max_output_tokens"],
+                times: &["n", "best_of"],
+            },
+            Self::Anthropic => OutputMembers {
+                most: &["max_tokens"],
+                times: &[],
+            },
+        }
+    }
+}
+
 /// Chat completions: one `usage`, in a document or in the last chunk of a stream. Details are
 /// contained in the totals. Some gateways repeat Anthropic's names beside them: they are not read.
 const CHAT: Known = Known {

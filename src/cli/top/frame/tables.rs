@@ -82,7 +82,11 @@ pub(super) fn near_table(rows: &[Row<'_>], fleet: bool) -> Table {
     for Row { gateway, key, .. } in rows {
         let count = &key.count;
         let level = count.now.level.as_ref();
-        let left = level.map_or_else(|| "?".to_owned(), |level| grouped(level.remaining));
+        let left = match level {
+            None => "?".to_owned(),
+            Some(level) if level.currency.is_some() => level.left(),
+            Some(level) => grouped(level.remaining),
+        };
         let full = level.map_or_else(
             || "not known".to_owned(),
             |level| span(i64::try_from(level.full_in_ms).unwrap_or(i64::MAX)),

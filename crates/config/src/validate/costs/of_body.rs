@@ -7,58 +7,100 @@ use crate::raw::RawCost;
 use crate::source::{At, Place};
 use crate::text::Text;
 use tollgate_policy::source::json_path;
+use tollgate_policy::usage::Preset;
 use tollgate_policy::{BodyCost, Cost};
 
-/// A cost that the body says.
+/// A cost that the body says; `None`: another part of the request says it.
 pub(super) fn from_body(
     raw: &RawCost,
-    json: &At<Vec<At<Text>>>,
     bounds: RangeInclusive<u64>,
     place: Place,
     context: &mut Context<'_>,
-) -> Option<Cost> {
+) -> Option<Option<Cost>> {
+    let (key, at) = match (raw.json.place(), raw.usage.place()) {
+        (Some(json), Some(usage)) => {
+            let title = "`json` and `usage` both say where the cost is stated";
+            context.either(title, json, usage);
+            ("usage", usage)
+        }
+        (Some(json), None) => ("json", json),
+        (None, Some(usage)) => ("usage", usage),
+        (None, None) => return Some(None),
+    };
     let others = [
         ("header", raw.header.place()),
         ("content_length", raw.content_length.place()),
         ("per", raw.per.place()),
+        ("times", raw.times.place().filter(|_| key == "usage")),
     ];
-    for (key, other) in others {
-        if let Some(other) = other {
-            let title = format!("`{key}` has no meaning beside `json`");
-            context.either(title, json.place, other);
+    for (other, written) in others {
+        if let Some(written) = written {
+            let title = format!("`{other}` has no meaning beside `{key}`");
+            context.either(title, at, written);
         }
     }
-    if json.value.is_empty() {
-        context.error("a cost needs a member", json.place, "an empty list");
+    let members = match raw.usage.get() {
+        Some(presets) => Some(members_of(presets)),
+        None => {
+            let paths = members(raw.json.get()?, context);
+            let times = raw
+                .times
+                .get()
+                .map_or(Some(Vec::new()), |times| members(times, context));
+            paths.zip(times)
+        }
+    };
+    if matches!(&members, Some((paths, _)) if paths.is_empty()) {
+        context.error("a cost needs a member", at, "an empty list");
     }
     let (least, most) = (*bounds.start(), *bounds.end());
-    let default = raw.default.or(least.max(1));
+    let default = raw.default.or(match key {
+        "usage" => most,
+        _ => least.max(1),
+    });
     if !bounds.contains(&default) {
         let place = raw.default.place().unwrap_or(place);
         let label = format!("min is {least}, max is {most}");
         context.error("the default cost lies outside its bounds", place, label);
     }
-    let paths: Option<Vec<Vec<String>>> = json
-        .value
-        .iter()
-        .map(|path| member(path, 0, context))
-        .collect();
-    let times = match raw.times.get() {
-        Some(path) => Some(member(path, 0, context)?),
-        None => None,
-    };
     let plus = match raw.plus.get() {
         Some(text) => Some(plus(text, context)?),
         None => None,
     };
-    Some(Cost::Body(Box::new(BodyCost {
-        paths: paths?,
+    let (paths, times) = members?;
+    Some(Some(Cost::Body(Box::new(BodyCost {
+        paths,
         times,
         plus,
         default,
         least,
         most,
-    })))
+    }))))
+}
+
+/// The members of a list, each by the names that lead to it.
+fn members(list: &At<Vec<At<Text>>>, context: &mut Context<'_>) -> Option<Vec<Vec<String>>> {
+    let members = list.value.iter().map(|path| member(path, 0, context));
+    members.collect()
+}
+
+/// The members in which requests of these formats state the most tokens of output, and their number.
+fn members_of(presets: &At<Vec<At<Preset>>>) -> (Vec<Vec<String>>, Vec<Vec<String>>) {
+    let (mut most, mut times) = (Vec::new(), Vec::new());
+    let add = |to: &mut Vec<Vec<String>>, names: &[&str]| {
+        for name in names {
+            let path = vec![(*name).to_owned()];
+            if !to.contains(&path) {
+                to.push(path);
+            }
+        }
+    };
+    for preset in &presets.value {
+        let members = preset.value.output_members();
+        add(&mut most, members.most);
+        add(&mut times, members.times);
+    }
+    (most, times)
 }
 
 /// `body_bytes`, or a part of them: the bytes for each unit.

@@ -9,7 +9,7 @@ use crate::validate::costs::Settlement;
 use tollgate_limit::{Kind, Micros, Mode, OnFailover, Placement, WhenDown};
 
 /// A cost that is a bound, as a help of an error writes it.
-const RESERVATION: &str = "cost = { json = \"max_tokens\", times = \"n\", default = 30000, max = 30000, plus = \"body_bytes\" }";
+const RESERVATION: &str = "cost = { usage = \"openai\", max = 30000, plus = \"body_bytes\" }";
 
 impl Builder<'_> {
     /// Whether nothing may ever exceed the limit.

@@ -159,8 +159,8 @@ fn of_model(rule: &Rule, cost: &BodyCost, usage: &Usage, reasons: &mut Vec<Strin
     reasons.extend(bytes.map(|reason| {
         format!("write plus = \"body_bytes\": {reason}, and a token covers one byte at least")
     }));
-    if cost.times.is_none() && has(&["total_tokens", "prompt_tokens", "completion_tokens"]) {
-        let reason = "write times = \"n\": OpenAI's requests ask for several outputs by it, and one without it for one";
+    if cost.times.is_empty() && has(&["total_tokens", "prompt_tokens", "completion_tokens"]) {
+        let reason = "write times = [\"n\", \"best_of\"]: OpenAI's requests ask for several outputs by them, and one without them for one";
         reasons.push(reason.to_owned());
     }
 }

@@ -4,6 +4,7 @@ use http::Request;
 use http::header::HOST;
 
 use super::{RequestContext, asked_authority};
+use crate::gateway::snapshot::brings_near;
 use crate::refusals::{Asked, Decided};
 use crate::rejection::Rejection;
 use tollgate_limiter::{Judged, Permit};
@@ -30,16 +31,10 @@ impl RequestContext {
         let (Some(writer), Some(permit)) = (&self.side.refusals, self.permit()) else {
             return;
         };
-        let charges = self.claims.charges().iter().zip(permit.standings());
-        for (place, (charge, standing)) in charges.enumerate() {
-            let charged = permit.charged_at(place).unwrap_or(0);
-            let left = standing
-                .remaining
-                .saturating_sub(charged.saturating_sub(charge.cost));
-            let few = self.snapshot.near[charge.limit];
-            if few.is_some_and(|few| standing.remaining > few && left <= few) {
-                let limit = &self.snapshot.policy.limits[charge.limit];
-                writer.near(limit, self.claims.key(charge), self.side.clock.now());
+        for charge in permit.open_charges() {
+            let first = self.claims.charges()[charge.place].cost;
+            if brings_near(&charge, first) {
+                writer.near(charge.limit, charge.key, self.side.clock.now());
             }
         }
     }
@@ -80,6 +75,7 @@ impl RequestContext {
                 status: rejection.status(),
                 reason: rejection.label(),
                 claims: &self.claims,
+                target: self.target,
                 denied,
             },
         );

@@ -34,6 +34,7 @@ fn limit(amount: u64, burst: u64) -> Limit {
         refundable: false,
         resettable: false,
         penalty: None,
+        currency: None,
     }
 }
 
