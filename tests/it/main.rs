@@ -84,6 +84,7 @@ mod tools;
 mod traces;
 mod top;
 mod trying_out;
+mod unfinished;
 mod upgrade;
 mod upstream_http2;
 mod upstream_tls;

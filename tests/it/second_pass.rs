@@ -127,6 +127,11 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("spending::body_of_a_tunnel", "HTTP/2"),
     ("spending::settle_stream_reset_over_http2", "HTTP/2"),
     ("traces::trace_context_over_http2", "HTTP/2"),
+    ("unfinished::refund_of_a_stream_left_open", "HTTP/2"),
+    (
+        "unfinished::refund_of_a_failure_after_a_whole_stream",
+        "HTTP/2",
+    ),
     (
         "websocket::websocket_gets_a_close_frame",
         "drains our connections",

@@ -9,14 +9,14 @@ use crate::harness::frames::{
 use crate::harness::{Connection, Gateway, Reply, Upstream, eventually};
 
 /// Three units for an hour, given back after what counts as an upstream's failure.
-const REFUNDS: [&str; 4] = [
+pub(crate) const REFUNDS: [&str; 4] = [
     "refund_on = [\"400\", \"408\", \"413\", \"501\", \"502\", \"503\", \"504\"]",
     "refund_on = [\"4xx\", \"5xx\"]",
     "count = \"failures\"",
     "count = [\"2xx\"]",
 ];
 
-fn three(numbers: &str, upstream: &str, more: &str) -> String {
+pub(crate) fn three(numbers: &str, upstream: &str, more: &str) -> String {
     format!(
         "[limits.it]\nrate = \"3/hour\"\nburst = 3\nper = \"address\"\n{numbers}\n\
          [upstreams.app]\nservers = [\"{upstream}\"]\n{more}\n\
@@ -25,7 +25,7 @@ fn three(numbers: &str, upstream: &str, more: &str) -> String {
 }
 
 /// How many of ten such requests are admitted; those that a limit refuses say so by 429, or by gRPC's status 8.
-fn admitted(gateway: &Gateway, mut ask: impl FnMut(&mut Connection)) -> usize {
+pub(crate) fn admitted(gateway: &Gateway, mut ask: impl FnMut(&mut Connection)) -> usize {
     let before = decided(gateway);
     for _ in 0..10 {
         ask(&mut gateway.connect());

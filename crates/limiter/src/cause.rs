@@ -7,6 +7,9 @@ pub enum Cause {
     /// The upstream alone, or the route's target in its place: its response, its failure to accept
     /// the request, or its failure to respond to a request it received completely.
     Upstream,
+    /// The upstream, by a response that began before the request had arrived completely. The caller
+    /// may have caused it by withholding the rest: the response can raise a charge, not lower it.
+    Early,
     /// The gateway, for a request that reached no upstream.
     Gateway,
     /// The client, or possibly the client: by its deadline, by breaking off a body or connection,
@@ -26,7 +29,7 @@ impl Cause {
     pub const fn credit(self) -> Option<Credit> {
         match self {
             Self::Upstream => Some(Credit(())),
-            Self::Gateway | Self::Client => None,
+            Self::Early | Self::Gateway | Self::Client => None,
         }
     }
 }

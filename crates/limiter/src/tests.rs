@@ -354,7 +354,9 @@ fn a_correctable_charge_is_given_back_at_most_once() {
 #[test]
 fn credit_needs_an_outcome_of_the_upstream_alone() {
     assert!(Cause::Upstream.credit().is_some());
-    assert!(Cause::Gateway.credit().is_none() && Cause::Client.credit().is_none());
+    for cause in [Cause::Early, Cause::Gateway, Cause::Client] {
+        assert!(cause.credit().is_none(), "{cause:?}");
+    }
 }
 
 #[test]

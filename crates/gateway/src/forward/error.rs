@@ -35,8 +35,8 @@ pub enum ForwardError {
     #[error("no response within the client's deadline")]
     ClientDeadline,
     /// The response's head did not arrive in time, and the client spent some of that time on its
-    /// request's body.
-    #[error("no response in time, after a slow upload")]
+    /// request's body, or has not sent all of it.
+    #[error("no response in time, after a slow or unfinished upload")]
     SlowUpload,
     /// HTTP/2: the connection broke, or the response is invalid.
     #[error("no usable response")]

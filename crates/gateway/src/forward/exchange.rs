@@ -24,7 +24,6 @@ use super::{ForwardError, Forwarded, SWITCHING, outgoing};
 use crate::body::{BodyError, ResponseBody};
 use crate::headers::strip_hop_by_hop;
 use crate::pool::{Connection, Slot};
-use tollgate_limiter::Cause;
 use tollgate_net::client::Failure;
 use tollgate_policy::upstream::HostPolicy;
 
@@ -232,10 +231,10 @@ async fn http2(
         )))
     };
     Ok(Forwarded {
+        cause: outgoing.cause_of_response(head.status),
         response: Response::from_parts(head, body),
         verbatim: None,
         tunnel: None,
-        cause: Cause::Upstream,
     })
 }
 
@@ -268,6 +267,7 @@ enum Stop {
 /// sends `100 Continue`; its other interim responses are passed on if that is wanted.
 async fn converse(connection: &mut Connection, outgoing: &mut Outgoing) -> Result<Parts, Stop> {
     let (gate, interim) = (outgoing.gate.clone(), outgoing.interim.clone());
+    let progress = outgoing.progress.clone();
     let mut timeout = ResponseTimeout::new(outgoing);
     std::future::poll_fn(|cx| {
         let response = connection.poll_response(cx, |status, headers| {
@@ -281,6 +281,13 @@ async fn converse(connection: &mut Connection, outgoing: &mut Outgoing) -> Resul
                 interim.send(status, headers);
             }
         });
+        if let Some(progress) = &progress
+            && connection.is_sent()
+        {
+            // With the announced number of bytes a request over HTTP/1 is complete, also if the
+            // client has not ended its stream.
+            progress.arrive();
+        }
         match response {
             Poll::Ready(response) => Poll::Ready(response.map_err(Stop::Failed)),
             Poll::Pending => timeout.poll(cx).map(|error| Err(Stop::Late(error))),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, Method, Request, Uri, Version};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use smallvec::SmallVec;
 
 use super::kept_body::KeptBody;
@@ -13,6 +13,7 @@ use super::request_body::{Gate, Progress, RequestBody};
 use super::stall::Stall;
 use super::{Upgrade, grpc};
 use crate::headers::{HeaderSet, Origin};
+use tollgate_limiter::Cause;
 use tollgate_net::server::Interim;
 use tollgate_net::timers::Deadline;
 use tollgate_policy::UpstreamTimeouts;
@@ -110,6 +111,17 @@ impl Outgoing {
         }
         if let Some(kept) = &self.kept {
             kept.forget();
+        }
+    }
+
+    /// The party that causes a response with this status that begins now: the upstream alone only if
+    /// the request has arrived completely. A 408 says that it has not, even if its last byte came
+    /// while the 408 was on its way.
+    pub(super) fn cause_of_response(&self, status: StatusCode) -> Cause {
+        match &self.progress {
+            Some(_) if status == StatusCode::REQUEST_TIMEOUT => Cause::Early,
+            Some(progress) if !progress.has_arrived() => Cause::Early,
+            _ => Cause::Upstream,
         }
     }
 

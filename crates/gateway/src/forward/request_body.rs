@@ -50,6 +50,8 @@ pub(super) struct Progress {
     pace: RefCell<MinimumRate>,
     pieces: Cell<u64>,
     ended: Cell<bool>,
+    /// Whether all of it has arrived from the client.
+    arrived: Cell<bool>,
     waiting: Cell<bool>,
     waited: Cell<bool>,
     has_response: Cell<bool>,
@@ -113,9 +115,20 @@ impl Progress {
         }
     }
 
-    /// Whether the whole body has been sent.
+    /// Whether the whole body has been sent, or no more of it will be.
     pub(super) fn ended(&self) -> bool {
         self.ended.get()
+    }
+
+    /// Records that all of it has arrived from the client.
+    pub(super) fn arrive(&self) {
+        self.arrived.set(true);
+    }
+
+    /// Whether all of it has arrived from the client, so that the client is not what the upstream
+    /// waits for.
+    pub(super) fn has_arrived(&self) -> bool {
+        self.arrived.get()
     }
 }
 
@@ -165,6 +178,7 @@ impl RequestBody {
             pace: RefCell::new(pace),
             pieces: Cell::default(),
             ended: Cell::default(),
+            arrived: Cell::new(incoming.has_arrived()),
             waiting: Cell::default(),
             waited: Cell::default(),
             has_response: Cell::default(),
@@ -248,8 +262,12 @@ impl Source {
         progress.pace.borrow_mut().came(length);
         progress.waiting.set(false);
         progress.piece();
+        if self.incoming.has_arrived() {
+            progress.arrive();
+        }
         let frame = match frame {
             None => {
+                progress.arrive();
                 progress.end();
                 return Poll::Ready(None);
             }
@@ -269,6 +287,7 @@ impl Source {
         }
         match frame.into_trailers() {
             Ok(mut trailers) => {
+                progress.arrive();
                 if headers::clean_request_trailers(&mut trailers, &self.guarded).is_err() {
                     return Poll::Ready(Some(Err(BodyError::ClientTrailers)));
                 }

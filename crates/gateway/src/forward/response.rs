@@ -22,7 +22,6 @@ use crate::headers;
 use crate::pool::{Connection, Slot};
 use crate::proxy_defaults::protocol_name;
 use tollgate_http1::head::Framing;
-use tollgate_limiter::Cause;
 use tollgate_net::timers::{Deadline, Expiry};
 
 /// A body from an HTTP/1 upstream. It drives its connection, which returns to its pool if the
@@ -329,7 +328,7 @@ pub(super) fn pass_back(
             response,
             verbatim: None,
             tunnel: Some(Box::new(tunnel)),
-            cause: Cause::Upstream,
+            cause: outgoing.cause_of_response(SWITCHING),
         });
     }
     let verbatim = lease.connection.take_verbatim();
@@ -345,10 +344,10 @@ pub(super) fn pass_back(
         ResponseBody::Http1(Box::new(UpstreamHttp1::new(Bounds::take(outgoing), lease)))
     };
     Ok(Forwarded {
+        cause: outgoing.cause_of_response(head.status),
         response: Response::from_parts(head, body),
         verbatim,
         tunnel: None,
-        cause: Cause::Upstream,
     })
 }
 

@@ -46,7 +46,7 @@ impl<'o> ResponseTimeout<'o> {
             } else if uploaded {
                 ForwardError::SlowUpload
             } else {
-                ForwardError::ResponseTimeout
+                self.no_response()
             });
         }
         if let Some(gate) = self.gate {
@@ -66,9 +66,17 @@ impl<'o> ResponseTimeout<'o> {
                 return Poll::Pending;
             }
         }
-        self.response
-            .poll(cx)
-            .map(|()| ForwardError::ResponseTimeout)
+        self.response.poll(cx).map(|()| self.no_response())
+    }
+
+    /// The error for a response that did not begin in time: the upstream's only if the request had
+    /// arrived completely.
+    fn no_response(&self) -> ForwardError {
+        if self.progress.is_none_or(Progress::has_arrived) {
+            ForwardError::ResponseTimeout
+        } else {
+            ForwardError::SlowUpload
+        }
     }
 }
 

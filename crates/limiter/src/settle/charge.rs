@@ -45,6 +45,21 @@ pub(super) enum Reading {
     Missing,
 }
 
+/// Whether a response has this status because of a conditional header or a range that the caller
+/// sent. Servers evaluate those only where the response would otherwise be a success (RFC 9110
+/// 13.2.1), so the response counts as the 200 that it takes the place of. The status is looked at
+/// and not the request's headers, because servers know other spellings of them.
+const fn is_selection(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::PARTIAL_CONTENT
+            | StatusCode::IM_USED
+            | StatusCode::NOT_MODIFIED
+            | StatusCode::PRECONDITION_FAILED
+            | StatusCode::RANGE_NOT_SATISFIABLE
+    )
+}
+
 impl Charge {
     pub(super) fn on_head(&mut self, permit: &mut Permit, head: Head<'_>) {
         let Head {
@@ -60,11 +75,12 @@ impl Charge {
         }
         let Some(settle) = &self.settle else { return };
         let answered = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
-        self.priced = status.is_success() && cause == Cause::Upstream;
+        let upstreams = matches!(cause, Cause::Upstream | Cause::Early);
+        self.priced = status.is_success() && upstreams;
         self.reading = match (cause, &settle.from) {
             (Cause::Client, _) => Reading::BrokenOff,
             (Cause::Gateway, _) => Reading::Settled,
-            (Cause::Upstream, SettleFrom::Header(name)) => {
+            (Cause::Upstream | Cause::Early, SettleFrom::Header(name)) => {
                 match headers.get_all(name).iter().filter_map(number).max() {
                     Some(told) => {
                         self.settle(permit, settle, told);
@@ -73,9 +89,17 @@ impl Charge {
                     None => Reading::Missing,
                 }
             }
-            (Cause::Upstream, SettleFrom::Bytes { per }) => Reading::Bytes { per: *per },
-            (Cause::Upstream, SettleFrom::Json(_)) if unreadable && answered => Reading::BrokenOff,
-            (Cause::Upstream, SettleFrom::Json(usage)) => {
+            (Cause::Upstream | Cause::Early, SettleFrom::Bytes { per }) => {
+                // The caller asked for fewer bytes than the resource has.
+                if unreadable || is_selection(status) {
+                    self.credit = None;
+                }
+                Reading::Bytes { per: *per }
+            }
+            (Cause::Upstream | Cause::Early, SettleFrom::Json(_)) if unreadable && answered => {
+                Reading::BrokenOff
+            }
+            (Cause::Upstream | Cause::Early, SettleFrom::Json(usage)) => {
                 let plain = headers
                     .get(CONTENT_ENCODING)
                     .is_none_or(|coding| coding.as_bytes() == b"identity");
@@ -180,8 +204,10 @@ impl Charge {
 
     /// Refunds the charge if a response with this status does not count; returns whether it did.
     fn refund_uncounted(&self, permit: &mut Permit, status: StatusCode) -> bool {
-        let counts =
-            self.count.counts(status) && !self.refund_on.iter().any(|range| range.matches(status));
+        let counts = |status| {
+            self.count.counts(status) && !self.refund_on.iter().any(|range| range.matches(status))
+        };
+        let counts = counts(status) || is_selection(status) && counts(StatusCode::OK);
         let (false, Some(credit)) = (counts, self.credit) else {
             return false;
         };

@@ -40,6 +40,8 @@ impl Carrier {
 #[derive(Debug)]
 pub struct FieldScanner {
     carrier: Carrier,
+    /// How many bytes of a byte order mark the body has begun with; all, once that is decided.
+    mark: usize,
     line: Line,
     /// Whether the previous byte was a CR that ended a line; a LF directly after it belongs to the
     /// same line end.
@@ -74,6 +76,7 @@ impl FieldScanner {
     pub fn new(carrier: Carrier, paths: &Arc<Paths>, last_events: &'static [&'static str]) -> Self {
         Self {
             carrier,
+            mark: 0,
             last_events,
             event: SmallVec::new(),
             line: Line::Start(0),
@@ -97,8 +100,24 @@ impl FieldScanner {
         self.json.texts()
     }
 
-    /// Scans the next piece of the body.
+    /// Scans the next piece of the body. A byte order mark at its beginning is no part of the text
+    /// (HTML 9.2.6, RFC 8259 8.1).
     pub fn feed(&mut self, piece: &[u8]) {
+        let mut rest = piece;
+        while let (Some(expected), Some((byte, after))) = (MARK.get(self.mark), rest.split_first())
+        {
+            if byte != expected {
+                let begun = std::mem::replace(&mut self.mark, MARK.len());
+                self.scan(&MARK[..begun]);
+                break;
+            }
+            self.mark += 1;
+            rest = after;
+        }
+        self.scan(rest);
+    }
+
+    fn scan(&mut self, piece: &[u8]) {
         match self.carrier {
             Carrier::Json => self.json.feed(piece),
             Carrier::Events => {
@@ -205,6 +224,8 @@ impl FieldScanner {
 
 /// The bytes of an event's name that are kept, with the space before it.
 const NAME_MAX: usize = 64;
+/// The byte order mark in UTF-8.
+const MARK: &[u8] = b"\xef\xbb\xbf";
 /// The text of the event that ends a stream.
 const DONE: &[u8] = b"[DONE]";
 const DONE_LENGTH: u8 = 6;

@@ -113,6 +113,14 @@ impl Inbound {
         self.replay = Some(Box::new(replay)).filter(|replay| !replay.is_done());
     }
 
+    /// Whether all of it has arrived from the client, even if it is still to be read (again).
+    pub fn has_arrived(&self) -> bool {
+        match &self.kind {
+            Kind::Http1(core, request) => core.borrow().is_end(*request),
+            Kind::Hyper(incoming, _) => incoming.is_end_stream(),
+        }
+    }
+
     /// Announces that the body will be read, for a response that begins before it is: a client of
     /// HTTP/1.1 that waits for a `100 Continue` receives it now.
     pub fn want(&self) {
@@ -199,13 +207,7 @@ impl Body for Inbound {
     }
 
     fn is_end_stream(&self) -> bool {
-        if self.replay.is_some() {
-            return false;
-        }
-        match &self.kind {
-            Kind::Http1(core, request) => core.borrow().is_end(*request),
-            Kind::Hyper(incoming, _) => incoming.is_end_stream(),
-        }
+        self.replay.is_none() && self.has_arrived()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -68,6 +68,21 @@ fn a_number_is_found_at_its_path_and_nowhere_else() {
 }
 
 #[test]
+fn a_byte_order_mark_at_the_beginning_is_skipped() {
+    let (json_body, event) = ("{\"n\":7}", "data: {\"n\":7}\n\n");
+    assert_eq!(json("n", &format!("\u{feff}{json_body}")), Some(7));
+    let events = |body: &str| scan(Carrier::Events, "n", body);
+    assert_eq!(events(&format!("\u{feff}{event}")), Some(7));
+    assert_eq!(
+        events(&format!("\u{feff}\u{feff}{event}")),
+        None,
+        "only one is no text"
+    );
+    // A character that begins like the mark.
+    assert_eq!(events(&format!("\u{fefe}{event}")), None);
+}
+
+#[test]
 fn names_and_braces_inside_strings_do_not_mislead() {
     assert_eq!(json("n", r#"{"text":"\"n\":1,{\"n\":2}","n":3}"#), Some(3));
     assert_eq!(json("n", r#"{"text":"n","m":4}"#), None);
