@@ -13,6 +13,8 @@ mod invariants;
 mod oracle;
 #[path = "model/overrides.rs"]
 mod overrides;
+#[path = "model/penalties.rs"]
+mod penalties;
 #[path = "model/reloads.rs"]
 mod reloads;
 #[path = "model/server.rs"]

@@ -5,6 +5,14 @@ use http::StatusCode;
 use super::api::Problem;
 use tollgate_policy::{LookupError, Policy, Sought};
 
+/// Whether a caller that is not found is compared with the names of the listed ones. Readers need
+/// no token, and are told no names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hint {
+    None,
+    Given,
+}
+
 /// The caller that `values` name under `identity`, and notes about the name.
 ///
 /// # Errors
@@ -13,13 +21,11 @@ pub(super) fn sought(
     policy: &Policy,
     identity: &str,
     values: &[&str],
+    hint: Hint,
 ) -> Result<(Sought, Vec<String>), Problem> {
-    let meant = || {
-        meant(
-            policy,
-            identity,
-            values.first().copied().unwrap_or_default(),
-        )
+    let meant = || match (hint, values.first()) {
+        (Hint::Given, Some(value)) if value.len() <= NAME_MAX => meant(policy, identity, value),
+        _ => String::new(),
     };
     let sought = policy.look_up(identity, values).map_err(|error| {
         let hint = match error {
@@ -54,3 +60,7 @@ fn meant(policy: &Policy, identity: &str, value: &str) -> String {
         None => String::new(),
     }
 }
+
+/// The longest name that is compared with those of the list: each comparison takes the product of
+/// both lengths.
+const NAME_MAX: usize = 64;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::live::{Key, Level, Live, Now, moment};
-use super::overrides::{Overridden, numbers};
+use super::overrides::Overridden;
 use tollgate_gateway::refusals::{PATH_MAX, Refusal};
 use tollgate_limit::{Micros, Role};
 
@@ -93,25 +93,23 @@ impl Live {
         let refusal = self.refusals.as_ref()?.find(id)?;
         let policy = &refusal.policy;
         let mut limits = Vec::new();
-        for (place, charge) in refusal.claims.charges().iter().enumerate() {
-            let limit = &policy.limits[charge.limit];
-            let key = refusal.claims.key(charge);
-            let overridden = self.overridden(limit, key).await;
-            let now = self.level(limit, key, charge.cost).await;
+        for one in &refusal.limits {
+            let (limit, key) = (&policy.limits[one.limit], &one.key);
+            let (now, overridden) = self.stands(limit, key, one.cost).await;
             limits.push(Judged {
                 limit: limit.name.to_string(),
                 tier: limit.tier.as_deref().map(str::to_owned),
                 candidate: limit.role == Role::Candidate,
                 words: limit.words(),
                 key: self.key(key),
-                cost: charge.cost,
+                cost: one.cost,
                 currency: limit.currency.as_deref().map(str::to_owned),
-                enforced: charge.enforced,
-                outcome: refusal.outcome(place, charge).to_owned(),
-                then: refusal
-                    .standing(place)
-                    .map(|standing| Level::new(limit, standing, refusal.at)),
-                now: now.under(&numbers(limit, overridden.as_ref())),
+                enforced: one.enforced,
+                outcome: one.outcome.to_owned(),
+                then: one
+                    .standing
+                    .map(|standing| Level::new(limit, &standing, refusal.at)),
+                now,
                 overridden,
             });
         }
@@ -120,8 +118,7 @@ impl Live {
 }
 
 fn decision(id: &str, refusal: &Refusal, limits: Vec<Judged>) -> Decision {
-    let caller = refusal.caller.as_deref();
-    let wait = refusal.retry_after();
+    let wait = refusal.retry_after;
     Decision {
         format: FORMAT,
         id: id.to_owned(),
@@ -131,7 +128,7 @@ fn decision(id: &str, refusal: &Refusal, limits: Vec<Judged>) -> Decision {
         retry_after_ms: wait.map(Micros::ceil_millis),
         until: wait.map(|wait| moment(refusal.at.after(wait))),
         request: Request {
-            method: refusal.method.to_string(),
+            method: refusal.method.clone(),
             host: refusal.host.clone(),
             path: refusal.path.clone(),
             path_is_cut: refusal.path.len() >= PATH_MAX,
@@ -141,8 +138,8 @@ fn decision(id: &str, refusal: &Refusal, limits: Vec<Judged>) -> Decision {
             .route
             .map(|route| refusal.policy.routes[route].name.to_string()),
         upstream: refusal.upstream().map(ToString::to_string),
-        caller: caller.map(|caller| caller.name.to_string()),
-        tier: caller.and_then(|caller| caller.tier.as_deref().map(str::to_owned)),
+        caller: refusal.caller.clone(),
+        tier: refusal.tier.clone(),
         limits,
     }
 }

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
-use super::callers::sought;
+use super::callers::{Hint, sought};
 use super::limits::{KeyCount, store};
 use super::live::{Key, Live, Now};
 use super::overrides::{Overridden, numbers};
@@ -75,7 +75,7 @@ impl Live {
     ) -> Result<CallerBuckets, Problem> {
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
-        let (sought, notes) = sought(policy, identity, values)?;
+        let (sought, notes) = sought(policy, identity, values, Hint::None)?;
         let (mut buckets, mut partly) = (Vec::new(), Vec::new());
         for rule in policy.rules.iter().filter(|rule| !rule.is_off()) {
             if sought.decides(&rule.scope) {
@@ -91,9 +91,9 @@ impl Live {
                             .any(|part| part == &sought.key[..]);
                     if has_part {
                         let limit = rule.variant(busy.limit.tier.as_ref());
-                        let now = self.level(limit, &busy.key, 1).await;
+                        let (now, overridden) = self.stands(limit, &busy.key, 1).await;
                         refused.push(KeyCount {
-                            overridden: Some(self.overridden(limit, &busy.key).await),
+                            overridden: Some(overridden),
                             ..self.key_count(&busy, now)
                         });
                     }
@@ -137,15 +137,14 @@ impl Live {
     }
 
     async fn bucket_of(&self, limit: &Limit, key: &[u8], cost: u64) -> Bucket {
-        let overridden = self.overridden(limit, key).await;
-        let now = self.level(limit, key, cost).await;
+        let (now, overridden) = self.stands(limit, key, cost).await;
         let numbers = numbers(limit, overridden.as_ref());
         Bucket {
             limit: limit.name.to_string(),
             tier: limit.tier.as_deref().map(str::to_owned),
             words: numbers.words(),
             store: store(limit).to_owned(),
-            now: now.under(&numbers),
+            now,
             overridden,
         }
     }

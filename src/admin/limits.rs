@@ -224,8 +224,13 @@ impl Live {
                 _ => {}
             }
             found += 1;
+            let (overridden, penalty_unknown) = self.overridden(limit, &one.key).await;
+            let level = Now {
+                penalty_unknown,
+                ..level
+            };
             keys.push(KeyCount {
-                overridden: Some(self.overridden(limit, &one.key).await),
+                overridden: Some(overridden),
                 ..self.key_count(&one, level)
             });
         }

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 
 use super::events::Events;
+use super::overrides::{Overridden, numbers};
 use super::penalties::Penalties;
 use crate::overrides::Overrides;
 use tollgate_gateway::gateway::Snapshot;
@@ -121,6 +122,9 @@ pub struct Now {
     pub level: Option<Level>,
     /// Why it is not known.
     pub why_not: Option<String>,
+    /// Why it is not known whether a penalty blocks the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub penalty_unknown: Option<String>,
 }
 
 impl Now {
@@ -131,7 +135,18 @@ impl Now {
         }
         self
     }
+
+    /// One whose level is not known.
+    pub(crate) fn unknown(why: impl Into<String>) -> Self {
+        Self {
+            why_not: Some(why.into()),
+            ..Self::default()
+        }
+    }
 }
+
+/// Why the store is asked no more for a response.
+pub(super) const TOO_SLOW: &str = "the store has taken too long for the other buckets";
 
 impl Live {
     /// The same for one response, which waits for the store this long in all.
@@ -170,26 +185,32 @@ impl Live {
             .iter()
             .find(|one| tollgate_store::local::same_bucket(one, limit))
         else {
-            return Now {
-                level: None,
-                why_not: Some("the limit is no longer in force".to_owned()),
-            };
+            return Now::unknown("the limit is no longer in force");
         };
         let peeked = self.in_time(limiter.peek(Claim::new(limit, key, cost)));
         match peeked.await {
             Some(Ok(standing)) => Now {
                 level: Some(Level::new(limit, &standing, self.now())),
-                why_not: None,
+                ..Now::default()
             },
-            Some(Err(error)) => Now {
-                level: None,
-                why_not: Some(error.to_string()),
-            },
-            None => Now {
-                level: None,
-                why_not: Some("the store has taken too long for the other buckets".to_owned()),
-            },
+            Some(Err(error)) => Now::unknown(error.to_string()),
+            None => Now::unknown(TOO_SLOW),
         }
+    }
+
+    /// The same, and the override or the penalty in force.
+    pub(super) async fn stands(
+        &self,
+        limit: &Limit,
+        key: &[u8],
+        cost: u64,
+    ) -> (Now, Option<Overridden>) {
+        let (overridden, penalty_unknown) = self.overridden(limit, key).await;
+        let now = Now {
+            penalty_unknown,
+            ..self.level(limit, key, cost).await
+        };
+        (now.under(&numbers(limit, overridden.as_ref())), overridden)
     }
 }
 

@@ -26,6 +26,7 @@ mod listener;
 pub mod live;
 pub mod log_level;
 mod notes;
+mod once;
 mod operators;
 mod page;
 pub mod overrides;
@@ -153,6 +154,7 @@ impl Door {
 #[derive(Debug)]
 pub struct Admin {
     address: Listen,
+    open: watch::Sender<bool>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -163,10 +165,13 @@ impl Admin {
     /// # Errors
     /// If it is not possible to listen on the address, or if no thread or runtime can be created.
     pub fn start(options: Options) -> io::Result<Self> {
-        Door::bind(&options.listen).and_then(|door| Self::serve(door, options))
+        let admin = Door::bind(&options.listen).and_then(|door| Self::serve(door, options))?;
+        admin.open();
+        Ok(admin)
     }
 
-    /// Starts it on an existing socket; `options.listen` is ignored.
+    /// Starts it on an existing socket; `options.listen` is ignored. It accepts nothing until it is
+    /// opened.
     ///
     /// # Errors
     /// If no thread or runtime can be created.
@@ -177,18 +182,29 @@ impl Admin {
             .max_blocking_threads(2)
             .build()?;
         let (stop, stopped) = watch::channel(false);
+        let (open, mut opened) = watch::channel(false);
         let thread = std::thread::Builder::new()
             .name("admin".to_owned())
             .spawn(move || {
-                runtime.block_on(serve::serve(listener, Arc::new(options), stopped));
+                runtime.block_on(async {
+                    if opened.wait_for(|opened| *opened).await.is_ok() {
+                        serve::serve(listener, Arc::new(options), stopped).await;
+                    }
+                });
                 // A reload that hangs must not delay the end of the process.
                 runtime.shutdown_background();
             })?;
         Ok(Self {
             address,
+            open,
             stop,
             thread: Some(thread),
         })
+    }
+
+    /// Has it accept connections.
+    pub fn open(&self) {
+        self.open.send_replace(true);
     }
 
     /// Tells it to end, without waiting.
@@ -205,6 +221,8 @@ impl Admin {
 impl Drop for Admin {
     fn drop(&mut self) {
         self.stop.send_replace(true);
+        // One that was never opened sees that it is to end.
+        self.open();
         if let Some(thread) = self.thread.take() {
             // A panic has already been logged by its thread.
             let _ = thread.join();

@@ -8,17 +8,18 @@ use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
 use super::audit::{Audit, Entry};
-use super::callers::sought;
+use super::callers::{Hint, sought};
 use super::events::{Events, Kind};
 use super::limits::store;
 use super::live::{Key, Live, Now, moment};
 use super::notes::Renumbering;
+use super::once::{change_name, made_before};
 use super::resets::{By, chosen, prepared, reason, unrecorded};
 use crate::overrides::{ChangeError, Event, InForce, NewOverride, OVERRIDES_MAX, Setting};
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_limit::{Limit, Micros, Mode, Placement, QuotaError, Timestamp};
 use tollgate_limiter::{Effect, Limiter};
-use tollgate_policy::{Rule, keys};
+use tollgate_policy::{Policy, Rule, Sought, keys};
 
 /// What an operator asks for.
 #[derive(Clone, Debug, Deserialize)]
@@ -43,6 +44,8 @@ pub(super) struct Asked {
     /// Only tells what would be changed.
     #[serde(default)]
     dry_run: bool,
+    /// The name of the change, if several gateways are asked for it.
+    change: Option<String>,
 }
 
 /// What an operator lifts.
@@ -53,6 +56,7 @@ pub(super) struct Lifted {
     limit: Option<String>,
     #[serde(default)]
     dry_run: bool,
+    change: Option<String>,
 }
 
 /// What was changed, or would be.
@@ -188,6 +192,7 @@ impl Live {
             reason: reason(&asked.reason)?,
             limit: asked.limit.as_deref(),
             dry_run: asked.dry_run,
+            change: change_name(asked.change.as_deref())?,
             set: Some((setting, effect, until)),
         };
         self.change_override(identity, values, &wanted, by, audit)
@@ -210,6 +215,7 @@ impl Live {
             reason: reason(&lifted.reason)?,
             limit: lifted.limit.as_deref(),
             dry_run: lifted.dry_run,
+            change: change_name(lifted.change.as_deref())?,
             set: None,
         };
         self.change_override(identity, values, &wanted, by, audit)
@@ -226,7 +232,22 @@ impl Live {
     ) -> Result<Changed, Problem> {
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
-        let (sought, mut notes) = sought(policy, identity, values)?;
+        let found = sought(policy, identity, values, Hint::Given);
+        // A caller that was removed from the list keeps its override, which can be lifted.
+        let removed = match &wanted.set {
+            None => self.removed(policy, identity, values),
+            Some(_) => None,
+        };
+        let (sought, mut notes) = match removed {
+            Some(removed) => {
+                let note = format!(
+                    "`{}` is not in the list of callers of `{identity}` any more",
+                    values.join(" ")
+                );
+                (removed, vec![note])
+            }
+            None => found?,
+        };
         let effect = wanted.set.as_ref().map(|(_, effect, _)| *effect);
         let rules = chosen(
             &policy.rules,
@@ -238,16 +259,23 @@ impl Live {
         let mut limits: Vec<&Limit> = limits.collect();
         if wanted.set.is_none() {
             let mut in_force = Vec::new();
-            for limit in limits {
-                if self.overridden(limit, &sought.key).await.is_some() {
+            for &limit in &limits {
+                // One that is not known may be in force.
+                let (found, unknown) = self.overridden(limit, &sought.key).await;
+                if found.is_some() || unknown.is_some() {
                     in_force.push(limit);
                 }
             }
-            limits = in_force;
-            if limits.is_empty() {
+            let asked = std::mem::replace(&mut limits, in_force);
+            let made = match limits.is_empty() {
+                true => self.made_elsewhere(&asked, wanted.change).await,
+                false => Vec::new(),
+            };
+            if limits.is_empty() && made.is_empty() {
                 let detail = "no override and no penalty of this caller is in force";
                 return Err(Problem::new(StatusCode::NOT_FOUND, detail));
             }
+            notes.extend(made);
         }
         checked(&limits, effect)?;
         if let Some((setting, ..)) = &wanted.set {
@@ -256,8 +284,7 @@ impl Live {
         let mut prepared = prepared(audit)?;
         let mut changed = Vec::new();
         for limit in limits {
-            let before = self.overridden(limit, &sought.key).await;
-            let level = self.level(limit, &sought.key, 1).await;
+            let (level, before) = self.stands(limit, &sought.key, 1).await;
             let new = wanted.set.as_ref().map(|(setting, _, until)| NewOverride {
                 key: (keys::words(&sought.key, true), self.names.text(&sought.key)),
                 setting: setting.clone(),
@@ -272,14 +299,20 @@ impl Live {
                 continue;
             }
             let made = self
-                .set_or_lift(limit, &sought.key, new.as_ref(), audit)
+                .set_or_lift(limit, &sought.key, new.as_ref(), wanted.change, audit)
                 .await;
             let (after, unsure) = match made {
-                Ok(()) => (self.overridden(limit, &sought.key).await, None),
+                Ok(()) => (self.overridden(limit, &sought.key).await.0, None),
                 // It may be in force, so the audit has what was asked for.
                 Err(error @ ChangeError::Unsure(_)) => {
                     let asked = new.as_ref().map(|new| Overridden::of_new(new, self.now()));
                     (asked, Some(problem(limit, &error)))
+                }
+                Err(ChangeError::MadeBefore) => {
+                    notes.push(made_before(limit));
+                    let (level, after) = self.stands(limit, &sought.key, 1).await;
+                    changed.push(changed_limit(limit, before, after, level));
+                    continue;
                 }
                 Err(error) => return Err(problem(limit, &error)),
             };
@@ -317,6 +350,18 @@ impl Live {
         })
     }
 
+    /// The caller of this name, which is not listed any more, if an override of its buckets is in
+    /// force.
+    fn removed(&self, policy: &Policy, identity: &str, values: &[&str]) -> Option<Sought> {
+        let removed = policy.look_up_removed(identity, values)?;
+        let rules = policy.rules.iter();
+        let mut limits = rules
+            .filter(|rule| removed.decides(&rule.scope))
+            .map(|rule| &rule.live);
+        let has_one = limits.any(|limit| self.overrides.find(limit, &removed.key).is_some());
+        has_one.then_some(removed)
+    }
+
     /// What the operator may not expect of the change of `limit` for a caller whose bucket stood at
     /// `was`.
     fn notes(
@@ -352,11 +397,17 @@ impl Live {
         limit: &Limit,
         key: &[u8],
         new: Option<&NewOverride>,
+        change: Option<&str>,
         audit: &Audit,
     ) -> Result<(), ChangeError> {
         let has_override = self.overrides.find(limit, key).is_some();
         if new.is_some() || has_override {
-            self.overrides.change(limit, key, new).await?;
+            self.overrides.change(limit, key, new, change).await?;
+        } else if let Some(change) = change
+            && let Err(error @ ChangeError::MadeBefore) =
+                self.overrides.take_on(limit, change).await
+        {
+            return Err(error);
         }
         if new.is_none() && limit.penalty.is_some() {
             let lifted = self.lift_penalty(limit, key, audit).await;
@@ -445,6 +496,7 @@ struct Wanted<'w> {
     reason: &'w str,
     limit: Option<&'w str>,
     dry_run: bool,
+    change: Option<&'w str>,
     /// `None`: an override is lifted.
     set: Option<(Setting, Effect, Timestamp)>,
 }
@@ -582,7 +634,7 @@ fn no_room(one: &InForce, limiter: &Limiter) -> Option<String> {
 
 fn problem(limit: &Limit, error: &ChangeError) -> Problem {
     let code = match error {
-        ChangeError::TooMany(_) => StatusCode::CONFLICT,
+        ChangeError::TooMany(_) | ChangeError::MadeBefore => StatusCode::CONFLICT,
         ChangeError::Unavailable(_) | ChangeError::Unsure(_) => StatusCode::SERVICE_UNAVAILABLE,
     };
     Problem::new(code, format!("limit `{}`: {error}", limit.name))

@@ -14,7 +14,7 @@ use tollgate_policy::keys;
 
 use super::Options;
 use super::audit::{Audit, Entry, Prepared};
-use super::live::{Live, Now, moment};
+use super::live::{Live, Now, TOO_SLOW, moment};
 use super::overrides::{Overridden, emit, told};
 use crate::overrides::{Event, Setting};
 
@@ -37,14 +37,17 @@ pub(super) async fn watch(options: Arc<Options>) {
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        let imposed = options.live.current.load().limiter.take_penalties();
-        options.live.tell_penalties(&imposed, &options.audit);
+        options.live.tell_penalties(&options.audit);
         options.live.tell_ends();
     }
 }
 
 impl Live {
-    fn tell_penalties(&self, imposed: &[Imposed], audit: &Audit) {
+    /// Tells of the penalties since the last call. The list is locked meanwhile, so that the end of
+    /// one is never told before its beginning.
+    fn tell_penalties(&self, audit: &Audit) {
+        let mut told = self.penalties.0.lock();
+        let imposed = self.current.load().limiter.take_penalties();
         if imposed.is_empty() {
             return;
         }
@@ -60,7 +63,6 @@ impl Live {
             let event = self.penalty_event(one);
             emit(&self.events, &event);
             record(&mut audit, &entry(one, &event));
-            let mut told = self.penalties.0.lock();
             if told.len() < TOLD_MAX {
                 told.push(event);
             }
@@ -79,18 +81,14 @@ impl Live {
 
     fn tell_ends(&self) {
         let now = self.now();
-        let mut ended = Vec::new();
-        self.penalties.0.lock().retain(|event| {
+        self.penalties.0.lock().retain_mut(|event| {
             let ends = event.until <= now;
             if ends {
-                ended.push(event.clone());
+                event.set = false;
+                emit(&self.events, event);
             }
             !ends
         });
-        for mut event in ended {
-            event.set = false;
-            emit(&self.events, &event);
-        }
     }
 
     fn penalty_event(&self, one: &Imposed) -> Event {
@@ -109,8 +107,13 @@ impl Live {
         }
     }
 
-    /// The override in force for the bucket of `limit` for `key`, or its penalty.
-    pub(super) async fn overridden(&self, limit: &Limit, key: &[u8]) -> Option<Overridden> {
+    /// The override in force for the bucket of `limit` for `key`, or its penalty; and why it is not
+    /// known whether it has one.
+    pub(super) async fn overridden(
+        &self,
+        limit: &Limit,
+        key: &[u8],
+    ) -> (Option<Overridden>, Option<String>) {
         let found = self.overrides.find(limit, key);
         let decides = found.as_ref().is_some_and(|found| {
             let effect = found.entry.setting.effect();
@@ -118,29 +121,38 @@ impl Live {
         });
         let own = found.as_ref().map(|one| told(one, &self.current.load()));
         if decides {
-            return own;
+            return (own, None);
         }
         match self.penalty(limit, key).await {
-            Some(penalty) => Some(penalty),
-            None => own,
+            Ok(Some(penalty)) => (Some(penalty), None),
+            Ok(None) => (own, None),
+            Err(why) => (own, Some(why)),
         }
     }
 
     /// The penalty in force for the bucket of `limit` for `key`.
-    pub(super) async fn penalty(&self, limit: &Limit, key: &[u8]) -> Option<Overridden> {
-        let numbers = limit.penalty?;
+    ///
+    /// # Errors
+    /// Why it is not known.
+    async fn penalty(&self, limit: &Limit, key: &[u8]) -> Result<Option<Overridden>, String> {
+        let Some(numbers) = limit.penalty else {
+            return Ok(None);
+        };
         let limiter = self.current.load().limiter.clone();
-        let told = self.in_time(limiter.penalty(limit, key)).await?;
-        let until = told.ok().flatten()?;
+        let told = self.in_time(limiter.penalty(limit, key)).await;
+        let told = told.ok_or(TOO_SLOW)?.map_err(|error| error.to_string())?;
+        let Some(until) = told else {
+            return Ok(None);
+        };
         let since = Timestamp::from_micros(until.as_micros().saturating_sub(numbers.block.0));
-        Some(Overridden {
+        Ok(Some(Overridden {
             setting: blocked(),
             since: moment(since),
             until: moment(until),
             operator: OPERATOR.to_owned(),
             reason: numbers.after(),
             why_not: None,
-        })
+        }))
     }
 
     /// Lifts the penalty of a key, on all gateways of its store; the words say why it is not
@@ -154,20 +166,16 @@ impl Live {
         let limiter = self.current.load().limiter.clone();
         limiter.lift_penalty(limit, key);
         // The event of the beginning comes before that of the end.
-        self.tell_penalties(&limiter.take_penalties(), audit);
+        self.tell_penalties(audit);
         let name = self.names.text(key);
-        let mut lifted = Vec::new();
-        self.penalties.0.lock().retain(|event| {
+        self.penalties.0.lock().retain_mut(|event| {
             let is_it = event.limit == *limit.name && event.name == name;
             if is_it {
-                lifted.push(event.clone());
+                (event.set, event.lifted) = (false, true);
+                emit(&self.events, event);
             }
             !is_it
         });
-        for mut event in lifted {
-            (event.set, event.lifted) = (false, true);
-            emit(&self.events, &event);
-        }
         // Gateways without this notice ask the store again within a second.
         let _ = self.overrides.was_reset(limit).await;
         let mut unconfirmed = String::new();
@@ -198,10 +206,7 @@ fn record(audit: &mut Option<Prepared<'_>>, line: &impl Serialize) {
 
 /// The line of the audit.
 fn entry(one: &Imposed, event: &Event) -> Entry {
-    let unknown = || Now {
-        level: None,
-        why_not: Some("a penalty looks at no bucket".to_owned()),
-    };
+    let unknown = || Now::unknown("a penalty looks at no bucket");
     Entry {
         at: moment(event.since),
         operator: OPERATOR.to_owned(),

@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
 use super::audit::{Audit, Entry, Prepared};
-use super::callers::sought;
+use super::callers::{Hint, sought};
 use super::events::Kind;
 use super::limits::store;
 use super::live::{Key, Live, Now, moment};
+use super::once::{change_name, made_before};
 use super::operators::Peer;
+use crate::overrides::ChangeError;
 use tollgate_config::settings::Operator;
 use tollgate_limit::Limit;
 use tollgate_policy::Rule;
@@ -27,6 +29,8 @@ pub(super) struct Asked {
     /// Only tells what would be changed.
     #[serde(default)]
     dry_run: bool,
+    /// The name of the change, if several gateways are asked for it.
+    change: Option<String>,
 }
 
 /// What was changed, or would be.
@@ -92,9 +96,10 @@ impl Live {
         audit: &Audit,
     ) -> Result<Reset, Problem> {
         let reason = reason(&asked.reason)?;
+        let change = change_name(asked.change.as_deref())?;
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
-        let (sought, notes) = sought(policy, identity, values)?;
+        let (sought, mut notes) = sought(policy, identity, values, Hint::Given)?;
         let limits = chosen(
             &policy.rules,
             asked.limit.as_deref(),
@@ -106,6 +111,12 @@ impl Live {
         for rule in limits {
             let limit = rule.variant(sought.numbers());
             let before = self.level(limit, &sought.key, 1).await;
+            if let (Some(change), false) = (change, asked.dry_run)
+                && let Err(ChangeError::MadeBefore) = self.overrides.take_on(limit, change).await
+            {
+                notes.push(made_before(limit));
+                continue;
+            }
             let (after, failed) = if asked.dry_run {
                 (before.clone(), None)
             } else {
@@ -201,10 +212,7 @@ impl Live {
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
-        let after = Now {
-            level: None,
-            why_not: Some("the reset was sent and is not confirmed".to_owned()),
-        };
+        let after = Now::unknown("the reset was sent and is not confirmed");
         let problem = unavailable(
             "the bucket is not confirmed to be full: its store does not respond, or requests wait for its units (max_wait); it may be filled later, and the audit records it",
         );

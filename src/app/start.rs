@@ -124,16 +124,6 @@ pub(super) fn start_with(
     let workers = core
         .start_workers(public, deciding)
         .map_err(StartError::system("the workers cannot be started"))?;
-    let relay = match predecessor {
-        Some(predecessor) => {
-            predecessor.succeed(Arc::clone(&core.gateway.current), &core.permits)?
-        }
-        None => None,
-    };
-    if let Some(mark) = &mut core.state.lock().mark {
-        mark.serves().map_err(StartError::State)?;
-    }
-    workers.open();
     core.show();
     core.require_store();
     core.show_upstreams();
@@ -141,6 +131,20 @@ pub(super) fn start_with(
     let watcher = Watcher::start(&core).map_err(StartError::system(
         "the thread that watches files cannot be started",
     ))?;
+    let relay = match predecessor {
+        Some(predecessor) => {
+            predecessor.succeed(Arc::clone(&core.gateway.current), &core.permits)?
+        }
+        None => None,
+    };
+    // The last step that can fail: a start that fails later would lose the saved buckets.
+    if let Some(mark) = &mut core.state.lock().mark {
+        mark.serves().map_err(StartError::State)?;
+    }
+    workers.open();
+    if let Some(admin) = &admin {
+        admin.open();
+    }
     core.readiness.enter(Phase::Serving);
     let [addresses, deciding] = addresses;
     Ok(RunningGateway {

@@ -60,13 +60,7 @@ impl Known {
         }
         Some(match gateway.get::<Bucket>(&path) {
             Told::Document(bucket) => (bucket.now, bucket.overridden),
-            Told::Refused(why) | Told::Silent(why) => {
-                let now = Now {
-                    level: None,
-                    why_not: Some(why),
-                };
-                (now, None)
-            }
+            Told::Refused(why) | Told::Silent(why) => (Now::unknown(why), None),
         })
     }
 }

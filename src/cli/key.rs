@@ -82,6 +82,10 @@ impl ChangeRequest<'_> {
         if let Some(limit) = &self.key.limit {
             self.body["limit"] = limit.as_str().into();
         }
+        if change.asked.gateways.listeners.admin.len() > 1 {
+            // Gateways that share a store make the change there once.
+            self.body["change"] = format!("{:016x}", fastrand::u64(..)).into();
+        }
         let path = format!("{}/{}", path(&self.key.caller), self.action);
         let body = self.body.to_string();
         let ask = |gateway: &Gateway| gateway.change(self.method, &path, token.as_deref(), &body);

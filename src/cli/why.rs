@@ -116,6 +116,9 @@ pub(super) fn holds(
     overridden: Option<&Overridden>,
 ) -> std::fmt::Result {
     writeln!(to, "           now: {}", words_now(now, overridden))?;
+    if let Some(why) = &now.penalty_unknown {
+        writeln!(to, "           penalty: not known: {why}")?;
+    }
     match overridden {
         Some(one) if decides(one).is_none() => {
             let why = one.why_not.as_ref();

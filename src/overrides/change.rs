@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::document::hexadecimal;
-use super::{Document, Entry, Kept, Overrides, Setting, theirs};
+use super::{Document, Entry, Kept, Overrides, Setting, theirs, too_many};
 use tollgate_limit::{Limit, Placement, Timestamp};
 use tollgate_store::StoreError;
 
@@ -31,6 +31,9 @@ pub(crate) enum ChangeError {
     /// The store did not say whether it wrote the document.
     #[error("{0}")]
     Unsure(String),
+    /// Another gateway of the store has made this change.
+    #[error("another gateway of the same store has made and recorded this change")]
+    MadeBefore,
 }
 
 /// How often a change is made again after another gateway's.
@@ -41,24 +44,31 @@ const KEPT: Duration = Duration::from_secs(86_400);
 
 impl Overrides {
     /// Sets an override, or lifts one (`new`: `None`); returns the one that was in force before.
-    /// When it returns, this gateway obeys.
+    /// When it returns, this gateway obeys. `change`: its name, if several gateways are asked.
     pub(crate) async fn change(
         &self,
         limit: &Limit,
         key: &[u8],
         new: Option<&NewOverride>,
+        change: Option<&str>,
     ) -> Result<Option<Entry>, ChangeError> {
         let bucket = self.0.current.load().limiter.bucket_hash(limit, key);
         let Some(bucket) = bucket else {
             let words = "there is no shared store".to_owned();
             return Err(ChangeError::Unavailable(words));
         };
+        let (now, limiter) = (self.0.clock.now(), &self.0.current.load().limiter);
+        let is_full = || self.0.known.lock().is_full(limit.placement, now);
+        if new.is_some() && is_full() && limiter.overridden(limit, key).is_none() {
+            return Err(ChangeError::TooMany(too_many()));
+        }
         let edit = |document: &mut Document, ahead: i64| {
+            if let (Some(change), Placement::Shared) = (change, limit.placement) {
+                document.made(change, limit);
+            }
             let before = document.find(limit, bucket).cloned();
             match new {
-                None => document
-                    .overrides
-                    .retain(|entry| !entry.is_of(limit, bucket)),
+                None => document.remove(limit, bucket),
                 Some(new) => {
                     let now = self.0.clock.now();
                     let entry = Entry {
@@ -79,6 +89,7 @@ impl Overrides {
         };
         // Before a document is copied or read: a flood of changes is refused cheaply.
         let has_room = |document: &Document, now: Timestamp| match new {
+            _ if is_made(document, limit, change) => Err(ChangeError::MadeBefore),
             Some(_) => document
                 .has_room(limit, bucket, now)
                 .map_err(ChangeError::TooMany),
@@ -88,6 +99,27 @@ impl Overrides {
             Placement::Local => self.0.change_local(has_room, edit),
             Placement::Shared => self.0.change_shared(has_room, edit).await,
         }
+    }
+
+    /// Takes on a change of this name that several gateways are asked for: the first one makes it.
+    ///
+    /// # Errors
+    /// [`ChangeError::MadeBefore`] for the others.
+    pub(crate) async fn take_on(&self, limit: &Limit, change: &str) -> Result<(), ChangeError> {
+        let free = |document: &Document, _| match is_made(document, limit, Some(change)) {
+            true => Err(ChangeError::MadeBefore),
+            false => Ok(()),
+        };
+        let take = |document: &mut Document, _| document.made(change, limit);
+        match limit.placement {
+            Placement::Local => Ok(()),
+            Placement::Shared => self.0.change_shared(free, take).await,
+        }
+    }
+
+    /// Whether another gateway of the store has made this change, as far as it is known here.
+    pub(crate) fn is_made(&self, limit: &Limit, change: &str) -> bool {
+        is_made(&self.0.known.lock().shared, limit, Some(change))
     }
 
     /// Tells all gateways that this bucket was filled, so that none refuses by what it knew.
@@ -100,6 +132,12 @@ impl Overrides {
         };
         self.0.change_shared(|_, _| Ok(()), raise).await
     }
+}
+
+/// Whether the change of this name was made for `limit` by another gateway of its store.
+fn is_made(document: &Document, limit: &Limit, change: Option<&str>) -> bool {
+    limit.placement == Placement::Shared
+        && change.is_some_and(|change| document.has_made(change, limit))
 }
 
 impl Kept {
@@ -148,7 +186,10 @@ impl Kept {
                 .map_err(|error| unavailable(format!("its overrides cannot be read: {error}")))?;
             let now = theirs(self.clock.now(), present.ahead);
             document.remove_ended(now);
-            allows(&document, now)?;
+            if let Err(refused) = allows(&document, now) {
+                self.learn_shared(&watched);
+                return Err(refused);
+            }
             let told = edit(&mut document, present.ahead);
             let last = document.overrides.iter().map(Entry::until).max();
             let keep = Duration::from(last.unwrap_or(now).since(now)) + KEPT;

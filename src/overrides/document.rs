@@ -18,6 +18,9 @@ pub(crate) struct Document {
     pub(crate) resets: u64,
     /// The overrides, in the order in which they were set.
     pub(crate) overrides: Vec<Entry>,
+    /// The last changes that an operator asked of several gateways: each is made once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    changes: Vec<String>,
 }
 
 /// One override. Its key is a keyed hash: nothing tells what a caller sent.
@@ -113,8 +116,8 @@ impl Setting {
 
 impl Entry {
     /// Whether it is for this bucket.
-    pub(crate) fn is_of(&self, limit: &Limit, bucket: u128) -> bool {
-        *self.limit == *limit.name && u128::from_str_radix(&self.bucket, 16) == Ok(bucket)
+    fn is_of(&self, limit: &Limit, bucket: &str) -> bool {
+        self.bucket == bucket && *self.limit == *limit.name
     }
 
     pub(crate) fn until(&self) -> Timestamp {
@@ -150,6 +153,7 @@ impl Default for Document {
             format: FORMAT,
             resets: 0,
             overrides: Vec::new(),
+            changes: Vec::new(),
         }
     }
 }
@@ -182,9 +186,16 @@ impl Document {
 
     /// The override of this bucket.
     pub(crate) fn find(&self, limit: &Limit, bucket: u128) -> Option<&Entry> {
+        let bucket = hexadecimal(bucket);
         self.overrides
             .iter()
-            .find(|entry| entry.is_of(limit, bucket))
+            .find(|entry| entry.is_of(limit, &bucket))
+    }
+
+    /// Removes the override of this bucket.
+    pub(crate) fn remove(&mut self, limit: &Limit, bucket: u128) {
+        let bucket = hexadecimal(bucket);
+        self.overrides.retain(|entry| !entry.is_of(limit, &bucket));
     }
 
     /// Whether an override of this bucket has room at `now`, by the store's clock.
@@ -197,16 +208,24 @@ impl Document {
         bucket: u128,
         now: Timestamp,
     ) -> Result<(), String> {
-        let others = self
-            .overrides
-            .iter()
-            .filter(|entry| entry.until() > now && !entry.is_of(limit, bucket));
-        if others.count() < OVERRIDES_MAX {
+        let bucket = hexadecimal(bucket);
+        let makes_room = |entry: &Entry| entry.until() <= now || entry.is_of(limit, &bucket);
+        if self.overrides.len() < OVERRIDES_MAX || self.overrides.iter().any(makes_room) {
             return Ok(());
         }
-        Err(format!(
-            "{OVERRIDES_MAX} overrides are in force already; lift some, or change the limit's numbers in the file"
-        ))
+        Err(too_many())
+    }
+
+    /// Whether the change of this name was made for `limit`.
+    pub(crate) fn has_made(&self, change: &str, limit: &Limit) -> bool {
+        self.changes.contains(&change_of(change, limit))
+    }
+
+    /// Remembers that the change of this name was made for `limit`.
+    pub(crate) fn made(&mut self, change: &str, limit: &Limit) {
+        let too_many = (self.changes.len() + 1).saturating_sub(CHANGES_MAX);
+        self.changes.drain(..too_many);
+        self.changes.push(change_of(change, limit));
     }
 
     /// Sets an override instead of the one that its bucket has.
@@ -226,6 +245,17 @@ impl Document {
             .iter()
             .filter_map(move |entry| entry.compiled(placement, ahead))
     }
+}
+
+/// The reason for which there is no room.
+pub(crate) fn too_many() -> String {
+    format!(
+        "{OVERRIDES_MAX} overrides are in force already; lift some, or change the limit's numbers in the file"
+    )
+}
+
+fn change_of(change: &str, limit: &Limit) -> String {
+    format!("{change} {}", limit.name)
 }
 
 /// A moment of the store's clock by ours, which the store's is `ahead` of.
@@ -248,3 +278,6 @@ const FORMAT: u32 = 1;
 
 /// The most overrides of a store, and of the process.
 pub(crate) const OVERRIDES_MAX: usize = 1_000;
+
+/// The changes that are remembered: those of gateways that are asked within a moment.
+const CHANGES_MAX: usize = 64;

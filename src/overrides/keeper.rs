@@ -43,6 +43,7 @@ impl Overrides {
             file: state_file.map(LocalFile::of),
             known: parking_lot::Mutex::default(),
             writing: parking_lot::Mutex::default(),
+            telling: parking_lot::Mutex::default(),
             listeners: parking_lot::Mutex::default(),
         };
         match kept
@@ -102,9 +103,11 @@ impl Kept {
 
     /// Changes what is known, and puts it in force.
     fn learn(&self, placement: Placement, change: impl FnOnce(&mut Known)) {
+        let _telling = self.telling.lock();
         let mut known = self.known.lock();
         let before = known.of(placement).clone();
         change(&mut known);
+        known.count(placement);
         let after = known.of(placement).clone();
         if placement == Placement::Shared {
             known.remember_ended(&before, &after, self.clock.now());
@@ -190,6 +193,7 @@ impl Kept {
     /// Tells of the overrides that have ended by themselves since `since`. They are out of force
     /// already: each request compares their end with its time.
     fn end(&self, since: Timestamp, now: Timestamp) {
+        let _telling = self.telling.lock();
         let ended: Vec<(Entry, i64, Placement)> = {
             let known = self.known.lock();
             let of = |placement: Placement| {

@@ -9,6 +9,8 @@ mod change;
 mod document;
 mod file;
 mod keeper;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -19,7 +21,7 @@ use tollgate_store::clock::Clock;
 
 pub(crate) use change::{ChangeError, NewOverride};
 pub use document::Setting;
-pub(crate) use document::{Document, Entry, OVERRIDES_MAX, ours, theirs};
+pub(crate) use document::{Document, Entry, OVERRIDES_MAX, ours, theirs, too_many};
 pub(crate) use keeper::Thread;
 
 use file::LocalFile;
@@ -36,6 +38,8 @@ struct Kept {
     known: Mutex<Known>,
     /// Locked while a change of local overrides is written.
     writing: Mutex<()>,
+    /// Locked while a change is learnt and told, so that listeners hear of changes in their order.
+    telling: Mutex<()>,
     listeners: Mutex<Vec<Listener>>,
 }
 
@@ -50,6 +54,9 @@ struct Known {
     ahead: i64,
     /// Overrides of shared limits that have ended of late, with the moment by our clock.
     ended: Vec<Override>,
+    /// Until when the local and the shared document have no room, as far as it is known: a flood of
+    /// changes is then refused without looking at each override.
+    full_until: [Timestamp; 2],
 }
 
 /// A change of the overrides in force, wherever it was made.
@@ -123,6 +130,25 @@ impl Overrides {
 }
 
 impl Known {
+    /// Whether the document has no room for an override of another bucket.
+    fn is_full(&self, placement: Placement, now: Timestamp) -> bool {
+        self.full_until[usize::from(placement == Placement::Shared)] > now
+    }
+
+    /// Looks how long the document has no room.
+    fn count(&mut self, placement: Placement) {
+        let overrides = &self.of(placement).overrides;
+        let ahead = self.ahead_of(placement);
+        let first = match overrides.len() < OVERRIDES_MAX {
+            true => None,
+            false => overrides
+                .iter()
+                .map(|entry| ours(entry.until(), ahead))
+                .min(),
+        };
+        self.full_until[usize::from(placement == Placement::Shared)] = first.unwrap_or_default();
+    }
+
     /// The overrides of one document that have not ended.
     fn in_force(&self, placement: Placement, now: Timestamp) -> impl Iterator<Item = InForce> {
         let ahead = self.ahead_of(placement);

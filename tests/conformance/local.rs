@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tollgate_limit::{Limit, Timestamp};
 use tollgate_store::clock::Clock;
-use tollgate_store::local::{ColdStart, LocalStore};
+use tollgate_store::local::{ColdStart, LocalStore, Remembered};
 
 use crate::subject::Subject;
 
@@ -40,7 +40,7 @@ impl Subject for Local {
         self.store = if restart {
             let mut file = Vec::new();
             self.store
-                .save(&mut file, &[])
+                .save(&mut file, &Remembered::default())
                 .expect("memory takes everything");
             LocalStore::restored(limits, self.clock.clone(), Cursor::new(file))
                 .expect("sound")

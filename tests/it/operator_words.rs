@@ -192,7 +192,6 @@ fn change_of_a_caller_that_is_not_listed_names_the_one_that_is_meant() {
     ] {
         let gateway = start(when_unknown);
         for answer in [
-            gateway.admin_get("/api/v1/keys/customer/bollt"),
             change(&gateway, "PUT", "bollt/override", &block),
             change(&gateway, "POST", "bollt/reset", &reset),
         ] {
@@ -208,9 +207,23 @@ fn change_of_a_caller_that_is_not_listed_names_the_one_that_is_meant() {
             gateway.admin_get("/api/v1/overrides").json()["overrides"],
             json!([])
         );
+        // A reader needs no token, and is told no name of the list.
+        let read = gateway.admin_get("/api/v1/keys/customer/bollt");
+        assert_eq!(read.status, 404, "{}", read.text());
+        let (words, hint) = words.split_once(':').expect("a hint");
+        assert!(read.text().contains(words), "{}", read.text());
+        assert!(!read.text().contains(hint), "{}", read.text());
         let (code, out, err) = tollgate(&gateway, &["key", "show", "customer", "bollt"]);
         assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
-        assert!(err.contains(words), "{err}");
+        assert!(err.contains(words) && !err.contains(hint), "{err}");
+        // A long name is compared with none.
+        let long = format!("{}/override", "bolt".repeat(50));
+        let refused = change(&gateway, "PUT", &long, &block);
+        assert!(
+            !refused.text().contains("did you mean"),
+            "{}",
+            refused.text()
+        );
     }
     let gateway = start("accept");
     let done = change(&gateway, "PUT", "bollt/override", &block);
@@ -218,8 +231,38 @@ fn change_of_a_caller_that_is_not_listed_names_the_one_that_is_meant() {
     assert!(notes(&done).contains(words), "{}", done.text());
     let (code, out, err) = tollgate(&gateway, &["key", "show", "customer", "bollt"]);
     assert_eq!(code, Some(0), "{err}");
+    let (words, _) = words.split_once(':').expect("a hint");
     assert!(out.contains(&format!("note       {words}\n")), "{out}");
     assert_eq!(put(&gateway, &block).json()["notes"], json!([]));
+}
+
+#[test]
+fn override_of_a_caller_that_was_removed_from_the_list_is_lifted_by_its_name() {
+    for when_unknown in ["refuse", "accept"] {
+        let gateway = start(when_unknown);
+        let blocked = json!({ "reason": "r", "block": true, "for": "1h" });
+        assert_eq!(put(&gateway, &blocked).status, 200);
+        let config = CONFIG.replace("WHEN", when_unknown);
+        let without: Vec<&str> = config
+            .lines()
+            .filter(|line| !line.contains("name = \"bolt\""))
+            .collect();
+        gateway.reload(&without.join("\n")).expect("it is valid");
+        let lift = json!({ "reason": "gone" });
+        let lifted = change(&gateway, "DELETE", "bolt/override", &lift);
+        assert_eq!(lifted.status, 200, "{}", lifted.text());
+        assert!(notes(&lifted).contains("is not in the list of callers"));
+        assert_eq!(
+            gateway.admin_get("/api/v1/overrides").json()["overrides"],
+            json!([])
+        );
+        let again = change(&gateway, "DELETE", "bolt/override", &lift);
+        assert_eq!(again.status, 404, "{}", again.text());
+        // No other change is made for a caller that is not listed.
+        if when_unknown == "refuse" {
+            assert_eq!(put(&gateway, &blocked).status, 404);
+        }
+    }
 }
 
 #[test]

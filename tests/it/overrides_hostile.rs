@@ -1,5 +1,7 @@
 //! Hostile use of overrides: each gets a clear no, and nothing grows.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::harness::client::Answer;
@@ -195,4 +197,73 @@ fn reload_by_force_needs_an_operator_and_is_audited() {
     assert_eq!(line["action"], "forced_reload");
     assert_eq!(line["operator"], "ann");
     assert_eq!(line["status"], Value::from(without));
+}
+
+/// An operator's token in the wrong hands: beyond the bound of the audit every change is refused with the wait, none is made
+/// without a record, and one is made as soon as its line is due. Reads go on.
+#[test]
+fn audit_that_is_full_refuses_every_change_until_the_next_line_is_due() {
+    let gateway = Gateway::start(CONFIG);
+    let mut connection = Connection::open(gateway.admin());
+    let body = json!({ "reason": "r" }).to_string();
+    let reset = format!(
+        "POST /api/v1/keys/tenant/k/reset HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer test\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    for _ in 0..100 {
+        connection.send(reset.repeat(100));
+        for _ in 0..100 {
+            let done = connection.answer("POST");
+            assert_eq!(done.status, 200, "{}", done.text());
+        }
+    }
+    for _ in 0..2 {
+        connection.send(&reset);
+        let refused = connection.answer("POST");
+        assert_eq!(refused.status, 429, "{}", refused.text());
+        assert!(
+            refused.text().contains("the next one in 1 s"),
+            "{}",
+            refused.text()
+        );
+        let refused = block(&mut connection, "k");
+        assert_eq!(refused.status, 429, "{}", refused.text());
+    }
+    let listed = gateway.admin_get("/api/v1/overrides").json();
+    assert_eq!(listed["overrides"], json!([]));
+    let kept = gateway.admin_get("/api/v1/audit").json()["entries"].clone();
+    assert_eq!(kept.as_array().map(Vec::len), Some(1_000));
+    assert_eq!(
+        gateway.request("GET", "/", &[("x-api-key", "k")]).status,
+        200
+    );
+    gateway.advance(Duration::from_secs(1));
+    assert_eq!(block(&mut connection, "k").status, 200);
+    assert_eq!(block(&mut connection, "k").status, 429);
+    assert_eq!(
+        gateway.request("GET", "/", &[("x-api-key", "k")]).status,
+        429
+    );
+}
+
+/// The bound is of overrides in force: those that have ended make room for others.
+#[test]
+fn overrides_that_have_ended_make_room() {
+    let gateway = Gateway::start(CONFIG);
+    let mut connection = Connection::open(gateway.admin());
+    let short = json!({ "reason": "r", "block": true, "for": "1m" }).to_string();
+    for number in 0..1_000 {
+        let path = format!("/api/v1/keys/tenant/key-{number}/override");
+        assert_eq!(send(&mut connection, "PUT", &path, &short).status, 200);
+    }
+    assert_eq!(block(&mut connection, "more").status, 409);
+    gateway.advance(Duration::from_secs(60));
+    for number in 0..1_000 {
+        let set = block(&mut connection, &format!("more-{number}"));
+        assert_eq!(set.status, 200, "{number}: {}", set.text());
+    }
+    assert_eq!(block(&mut connection, "more").status, 409);
+    let status = |key: &str| gateway.request("GET", "/", &[("x-api-key", key)]).status;
+    assert_eq!([status("key-0"), status("more-0")], [200, 429]);
 }

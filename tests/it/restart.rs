@@ -276,6 +276,70 @@ fn restart_after_a_start_that_failed_refills_no_bucket() {
     assert_eq!(Process::start(here.path()).ask(&ALL), [429; 5]);
 }
 
+/// The webhook's TLS is set up late in a start: nothing is lost when it fails.
+#[test]
+fn restart_after_an_admin_listener_that_failed_refills_no_bucket() {
+    let here = folder("full");
+    let file = here.path().join("gateway.toml");
+    let text = std::fs::read_to_string(&file).expect("written");
+    let first = Process::start(here.path());
+    let before: Vec<_> = (0..4).map(|_| first.ask(&ALL)).collect();
+    assert_eq!(before[3], [429; 5]);
+    first.stop();
+    let admin = "[admin]\n";
+    let webhook = format!("{admin}webhook = {{ url = \"https://localhost:1/\" }}\n");
+    std::fs::write(&file, text.replacen(admin, &webhook, 1)).expect("written");
+    let no_roots = here.path().join("no-roots.pem");
+    std::fs::write(&no_roots, "").expect("written");
+    let failed = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(["run", "--config"])
+        .arg(&file)
+        .env_remove("STATE_DIRECTORY")
+        .env("SSL_CERT_FILE", &no_roots)
+        .env("SSL_CERT_DIR", here.path())
+        .output()
+        .expect("the program runs");
+    let said = String::from_utf8_lossy(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(1), "{said}");
+    assert!(said.contains("the platform's roots"), "{said}");
+    std::fs::write(&file, text).expect("written");
+    assert_eq!(Process::start(here.path()).ask(&ALL), [429; 5]);
+}
+
+/// One a minute; the second refusal blocks for an hour.
+const PENALTY: &str = "[limits.each]\nrate = \"1/minute\"\nper = \"address\"\n\
+    penalty = { after = \"2 refusals in 1h\", block = \"1h\" }\n\
+    [[routes]]\nmatch = \"/each\"\nupstream = \"builtin:echo\"\nlimits = [\"each\"]\n";
+
+#[test]
+fn restart_keeps_penalties() {
+    let here = folder("full");
+    let file = here.path().join("gateway.toml");
+    let text = std::fs::read_to_string(&file).expect("written");
+    std::fs::write(&file, text + PENALTY).expect("written");
+    let wait = |process: &Process| {
+        let refused = Connection::open(process.address).request("GET", "/each", &[]);
+        let wait = refused.header("retry-after").expect("a wait").to_owned();
+        wait.parse::<u64>().expect("seconds")
+    };
+    let first = Process::start(here.path());
+    assert_eq!(first.ask(&["/each"; 3]), [200, 429, 429]);
+    assert!(wait(&first) > 60);
+    first.stop();
+    let second = Process::start(here.path());
+    assert!(
+        wait(&second) > 60,
+        "blocked, not only refused by the bucket"
+    );
+    second.crash();
+    let third = Process::start(here.path());
+    assert_eq!(
+        third.ask(&["/each"]),
+        [200],
+        "a crash loses it with the buckets"
+    );
+}
+
 #[test]
 fn restart_refilled_limits_are_named_by_check_and_start() {
     let here = folder("full");

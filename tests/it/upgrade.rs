@@ -582,6 +582,29 @@ fn every_bucket_has_one_owner_while_two_processes_serve() {
 }
 
 #[test]
+fn upgrade_keeps_penalties() {
+    let routes = "[limits.each]\nrate = \"1/minute\"\nper = \"address\"\n\
+        penalty = { after = \"2 refusals in 1h\", block = \"1h\" }\n\
+        [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"each\"]\n";
+    // Without a state file: the handover alone carries them.
+    let settings = config(1, routes).replacen("state_file = \"state\"\n", "", 1);
+    let mut service = Service::start(&settings);
+    let statuses = [(); 3].map(|()| service.get("/"));
+    assert_eq!(statuses, [200, 429, 429]);
+    let wait = |service: &Service| {
+        let refused = service.connect().request("GET", "/", &[]);
+        let wait = refused.header("retry-after").expect("a wait").to_owned();
+        wait.parse::<u64>().expect("seconds")
+    };
+    assert!(wait(&service) > 60);
+    service.upgrade();
+    assert!(
+        wait(&service) > 60,
+        "blocked, not only refused by the bucket"
+    );
+}
+
+#[test]
 fn a_new_process_that_does_not_come_to_serve_changes_nothing() {
     let mut service = Service::start(&config(2, &limited("/few", "2/day", 2, "builtin:echo")));
     let mut connection = service.connect();

@@ -281,3 +281,66 @@ fn helps_a_refused_customer(kind: StoreKind) {
         assert!(audit.contains(line), "{line}: {audit}");
     }
 }
+
+/// Two gateways share a store, and an operator names both: each change is made once, and recorded by one of them.
+fn is_recorded_once(kind: StoreKind) {
+    let Some(server) = kind.start() else {
+        return;
+    };
+    let settings = settings(OPERATORS, &server, RATE);
+    let gateways = [(); 2].map(|()| Gateway::start_on(&settings));
+    let admin = gateways
+        .each_ref()
+        .map(|one| format!("127.0.0.1:{}", one.admin));
+    let admin = admin.join(",");
+    let recorded = || {
+        let audits = gateways
+            .each_ref()
+            .map(|one| response(one.admin, "GET /api/v1/audit HTTP/1.1\r\n", ""));
+        audits
+            .iter()
+            .map(|audit| audit.matches("\"action\"").count())
+            .sum::<usize>()
+    };
+    let change = |arguments: &[&str]| {
+        let named = ["everyone", "--reason", "r", "--admin", &admin];
+        tollgate(&[arguments, &named].concat())
+    };
+    let told = change(&["key", "raise", "--unlimited", "--for", "1h"]);
+    assert!(
+        told.contains("another gateway of the same store has made and recorded this change"),
+        "{told}"
+    );
+    assert_eq!(
+        told.matches("override: unlimited until").count(),
+        2,
+        "both show it: {told}"
+    );
+    assert_eq!(recorded(), 1);
+    change(&["key", "raise", "--unlimited", "--for", "2h"]);
+    assert_eq!(recorded(), 2, "another change");
+    change(&["key", "reset"]);
+    assert_eq!(recorded(), 3);
+    change(&["key", "lift"]);
+    assert_eq!(recorded(), 4);
+    for gateway in &gateways {
+        wait_until("the end on every gateway", || {
+            !response(gateway.admin, "GET /api/v1/overrides HTTP/1.1\r\n", "").contains("\"until\"")
+        });
+    }
+}
+
+#[test]
+fn change_asked_of_two_gateways_on_redis_is_recorded_once() {
+    is_recorded_once(StoreKind::Redis);
+}
+
+#[test]
+fn change_asked_of_two_gateways_on_postgres_is_recorded_once() {
+    is_recorded_once(StoreKind::Postgres);
+}
+
+#[test]
+fn change_asked_of_two_gateways_on_mysql_is_recorded_once() {
+    is_recorded_once(StoreKind::Mysql);
+}

@@ -195,3 +195,35 @@ fn reload_on_mysql_raises_the_rate_of_buckets_that_are_used_up() {
         reload_reaches_exhausted_buckets("mysql", &Maria::start().url());
     }
 }
+
+/// A store that is silent for long delays a response of the admin listener by two seconds at most, however often it is asked
+/// for that response. What is not known then is said to be unknown.
+#[test]
+fn penalty_of_a_silent_store_is_shown_as_unknown_after_two_seconds() {
+    if !available("redis-server") {
+        return;
+    }
+    let server = Redis::start();
+    let limit =
+        "rate = \"2/minute\"\npenalty = { after = \"3 refusals in 1m\", block = \"10m\" }\n";
+    let gateway = Gateway::start_on(&settings(OPERATORS, "redis", &server.url(), limit));
+    assert_eq!(decide(gateway.port), Decided::Admitted);
+    let shown = || response(gateway.admin, "GET /api/v1/keys/everyone HTTP/1.1\r\n", "");
+    assert!(!shown().contains("penalty_unknown"), "{}", shown());
+    server.process().signal("-STOP");
+    let since = Instant::now();
+    let silent = shown();
+    let took = since.elapsed();
+    server.process().signal("-CONT");
+    assert!(silent.starts_with("HTTP/1.1 200"), "{silent}");
+    assert!(
+        silent.contains("\"penalty_unknown\": \"the store has taken too long"),
+        "{silent}"
+    );
+    assert!(silent.contains("\"override\": null"), "{silent}");
+    // One call alone may take ten seconds (`answer_within`).
+    assert!(took.as_secs() < 8, "{took:?}");
+    wait_until("a penalty that is known", || {
+        !shown().contains("penalty_unknown")
+    });
+}

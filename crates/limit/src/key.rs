@@ -31,14 +31,20 @@ pub fn identity<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> KeyBytes {
 /// keyed hash of them. They are a stable format: another version selects other buckets, which
 /// refills every caller.
 pub fn canonical(limit: &Limit, identity: &[u8]) -> KeyBytes {
+    let mut key = of_limit(&limit.name, limit.role);
+    key.extend_from_slice(identity);
+    key
+}
+
+/// The canonical bytes of a limit's buckets before the identity.
+pub fn of_limit(name: &str, role: Role) -> KeyBytes {
     let mut key = KeyBytes::new();
     key.push(VERSION);
-    push_part(&mut key, limit.name.as_bytes());
-    key.push(match limit.role {
+    push_part(&mut key, name.as_bytes());
+    key.push(match role {
         Role::Live => 0,
         Role::Candidate => 1,
     });
-    key.extend_from_slice(identity);
     key
 }
 

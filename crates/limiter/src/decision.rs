@@ -186,15 +186,6 @@ impl Denied {
         (0..self.standings.len()).filter(|place| self.is_refused_by(*place))
     }
 
-    /// The bytes that it takes outside of itself.
-    pub fn heap_bytes(&self) -> usize {
-        if self.standings.spilled() {
-            self.standings.capacity() * size_of::<Standing>()
-        } else {
-            0
-        }
-    }
-
     /// A single caller that waits exactly this long is admitted; `None`: no wait is known to help.
     pub fn retry_after(&self) -> Option<Micros> {
         self.retry_after

@@ -45,7 +45,7 @@ use std::sync::{Arc, Weak};
 
 use tollgate_limit::{Claim, Kind, Limit, Placement, Timestamp, Verdict};
 use tollgate_store::clock::Clock;
-use tollgate_store::local::{CarryReport, ColdStart, LocalStore, SnapshotError};
+use tollgate_store::local::{CarryReport, ColdStart, LocalStore, Remembered, SnapshotError};
 use tollgate_store::{Backend, Store};
 
 pub use cause::{Cause, Credit};
@@ -65,6 +65,7 @@ pub use tollgate_store::Deadline;
 use counters::Counters;
 use feedback::Feedback;
 use generation::{Generation, unasked};
+use penalties::Penalties;
 use renumbered::Renumbered;
 use shares::Shares;
 
@@ -103,18 +104,18 @@ impl<S: Store + Send + Sync> Limiter<S> {
         let limiter = Self::with(limits, shared, local);
         let generation = &limiter.generation;
         let now = generation.local.clock().now();
-        generation.feedback.relearn(&report.learnt, now);
+        generation.feedback.relearn(&report.also.learnt, now);
+        generation.penalties.restore(&report.also.penalized, now);
         Ok((limiter, report))
     }
 
-    /// Writes the local buckets, and what limits have learnt from their upstreams, like
-    /// [`LocalStore::save`].
+    /// Writes the local buckets, what limits have learnt from their upstreams, and which keys were
+    /// refused too often, like [`LocalStore::save`].
     ///
     /// # Errors
     /// When `writer` fails.
     pub fn save(&self, writer: impl Write) -> Result<(), SnapshotError> {
-        let learnt = self.generation.feedback.learnt();
-        self.generation.local.save(writer, &learnt)
+        self.generation.local.save(writer, &self.remembered())
     }
 
     /// The same for a process that takes over, with the places of requests that this one ends.
@@ -122,13 +123,24 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// # Errors
     /// When `writer` fails.
     pub fn save_for_handover(&self, writer: impl Write) -> Result<(), SnapshotError> {
-        let learnt = self.generation.feedback.learnt();
-        self.generation.local.save_for_handover(writer, &learnt)
+        let also = self.remembered();
+        self.generation.local.save_for_handover(writer, &also)
+    }
+
+    /// What a snapshot has beside the buckets.
+    fn remembered(&self) -> Remembered {
+        let generation = &self.generation;
+        let now = generation.local.clock().now();
+        Remembered {
+            learnt: generation.feedback.learnt(),
+            penalized: generation.penalties.in_force(now),
+        }
     }
 
     fn with(limits: &[Arc<Limit>], shared: Arc<S>, local: LocalStore) -> Self {
         let shares = Shares::new(limits, shared.replicas(), local.clock().clone());
         substitute(&*shared, &shares);
+        let penalties = Arc::new(Penalties::new(local.names()));
         Self {
             generation: Arc::new(Generation {
                 limits: limits.into(),
@@ -139,7 +151,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
                 feedback: Feedback::new(limits),
                 handover: Arc::default(),
                 overrides: Arc::default(),
-                penalties: Arc::default(),
+                penalties,
                 renumbered: Renumbered::default(),
                 has_penalties: has_penalties(limits),
                 penalty_buckets: penalized::buckets(limits),

@@ -14,7 +14,7 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use tollgate_limit::{Claim, Limit, Placement, Rate, Role, Timestamp};
-use tollgate_store::{HashKey, Store};
+use tollgate_store::{HashKey, LimitHash, Store};
 
 use super::Limiter;
 
@@ -67,15 +67,34 @@ impl Effect {
 pub(super) struct Overrides {
     any: AtomicBool,
     table: ArcSwap<Table>,
-    /// Names the buckets in the process.
-    local: ArcSwap<HashKey>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
+    /// Names the buckets in the process.
+    local: HashKey,
     /// The limits with overrides. Only keys of these are hashed.
-    limits: Vec<(Arc<str>, Placement)>,
+    limits: Vec<WithOverrides>,
     by_bucket: HashMap<(bool, u128), Entry, RandomState>,
+}
+
+/// A limit with overrides.
+#[derive(Debug)]
+struct WithOverrides {
+    name: Arc<str>,
+    placement: Placement,
+    /// Names its buckets in the process.
+    hash: LimitHash,
+}
+
+impl Table {
+    fn new(local: HashKey) -> Self {
+        Self {
+            local,
+            limits: Vec::new(),
+            by_bucket: HashMap::default(),
+        }
+    }
 }
 
 /// An override, and whether its bucket in the shared store has been told of its beginning and end.
@@ -90,8 +109,7 @@ impl Default for Overrides {
     fn default() -> Self {
         Self {
             any: AtomicBool::new(false),
-            table: ArcSwap::default(),
-            local: ArcSwap::from_pointee(HashKey::new(b"")),
+            table: ArcSwap::from_pointee(Table::new(HashKey::new(b""))),
         }
     }
 }
@@ -123,63 +141,56 @@ impl Overrides {
         now: Timestamp,
     ) -> Option<Found> {
         let table = self.table.load();
-        let mut any = false;
-        let find = |claim: &Claim<'_>| {
-            let found = self.of(&table, claim.limit, claim.key, store)?;
-            let Override { effect, until, .. } = found.own;
-            let turns = effect.may_leave_numbers() && is_shared(claim.limit.placement);
-            if until <= now {
-                if turns && !found.ended.swap(true, Ordering::Relaxed) {
-                    store.take_numbers(claim.limit, claim.key);
-                }
-                return None;
+        // Most requests have none, and get no list.
+        let mut found: Option<Found> = None;
+        for (place, claim) in claims.iter().enumerate() {
+            if let Some(entry) = table.of(claim.limit, claim.key, store)
+                && let Some(hit) = entry.hit(claim, store, now)
+            {
+                found.get_or_insert_with(|| SmallVec::from_elem(None, claims.len()))[place] =
+                    Some(hit);
             }
-            let begins = turns && !found.begun.swap(true, Ordering::Relaxed);
-            let has_numbers = matches!(effect, Effect::Numbers { .. });
-            if begins && !has_numbers {
-                store.take_numbers(claim.limit, claim.key);
-            }
-            Some(Hit {
-                effect,
-                until,
-                begins: begins && has_numbers,
-            })
-        };
-        let found: Found = claims
-            .iter()
-            .map(find)
-            .inspect(|found| any |= found.is_some())
-            .collect();
-        any.then_some(found)
+        }
+        found
     }
+}
 
-    fn of<'t>(
-        &self,
-        table: &'t Table,
-        limit: &Limit,
-        key: &[u8],
-        store: &impl Store,
-    ) -> Option<&'t Entry> {
-        let is_of = |(name, placement): &(Arc<str>, Placement)| {
-            *placement == limit.placement && *name == limit.name
-        };
-        if limit.role != Role::Live || !table.limits.iter().any(is_of) {
+impl Table {
+    fn of(&self, limit: &Limit, key: &[u8], store: &impl Store) -> Option<&Entry> {
+        let mut limits = self.limits.iter();
+        let with = limits.find(|one| one.placement == limit.placement && one.name == limit.name)?;
+        if limit.role != Role::Live {
             return None;
         }
-        let bucket = self.hash(limit, key, store)?;
-        table.by_bucket.get(&(is_shared(limit.placement), bucket))
+        let bucket = match limit.placement {
+            Placement::Local => with.hash.bucket(key),
+            Placement::Shared => store.bucket_hash(limit, key)?,
+        };
+        self.by_bucket.get(&(is_shared(limit.placement), bucket))
     }
+}
 
-    /// The name of a bucket in the process, also of one in the shared store.
-    pub(super) fn name(&self, limit: &Limit, key: &[u8]) -> u128 {
-        self.local.load().bucket(limit, key)
-    }
-
-    fn hash(&self, limit: &Limit, key: &[u8], store: &impl Store) -> Option<u128> {
-        match limit.placement {
-            Placement::Local => Some(self.name(limit, key)),
-            Placement::Shared => store.bucket_hash(limit, key),
+impl Entry {
+    /// What it does to the claim at `now`.
+    fn hit(&self, claim: &Claim<'_>, store: &impl Store, now: Timestamp) -> Option<Hit> {
+        let Override { effect, until, .. } = self.own;
+        let turns = effect.may_leave_numbers() && is_shared(claim.limit.placement);
+        if until <= now {
+            if turns && !self.ended.swap(true, Ordering::Relaxed) {
+                store.take_numbers(claim.limit, claim.key);
+            }
+            return None;
         }
+        let begins = turns && !self.begun.swap(true, Ordering::Relaxed);
+        let has_numbers = matches!(effect, Effect::Numbers { .. });
+        if begins && !has_numbers {
+            store.take_numbers(claim.limit, claim.key);
+        }
+        Some(Hit {
+            effect,
+            until,
+            begins: begins && has_numbers,
+        })
     }
 }
 
@@ -192,11 +203,16 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// among them: their buckets still have their numbers.
     pub fn put_overrides(&self, overrides: impl IntoIterator<Item = Override>) {
         let own = &self.generation.overrides;
-        let (before, mut table) = (own.table.load(), Table::default());
+        let before = own.table.load();
+        let mut table = Table::new(before.local);
         for one in overrides {
-            let limit = (Arc::clone(&one.limit), one.placement);
-            if !table.limits.contains(&limit) {
-                table.limits.push(limit);
+            let mut limits = table.limits.iter();
+            if !limits.any(|with| with.placement == one.placement && with.name == one.limit) {
+                table.limits.push(WithOverrides {
+                    name: Arc::clone(&one.limit),
+                    placement: one.placement,
+                    hash: before.local.limit(&one.limit, Role::Live),
+                });
             }
             let bucket = (is_shared(one.placement), one.bucket);
             let known = before
@@ -226,17 +242,21 @@ impl<S: Store + Send + Sync> Limiter<S> {
     }
 
     /// Names the buckets of the process by this secret, which must be the same after a restart for
-    /// overrides to be found again.
+    /// overrides to be found again. Overrides that were put under other names are gone.
     pub fn name_buckets_by(&self, secret: &[u8]) {
-        let key = HashKey::new(secret);
-        self.generation.overrides.local.store(Arc::new(key));
+        let own = &self.generation.overrides;
+        own.any.store(false, Ordering::Release);
+        own.table.store(Arc::new(Table::new(HashKey::new(secret))));
     }
 
     /// The name by which an override knows the bucket of `limit` for `key`; `None`: its store is not
     /// there.
     pub fn bucket_hash(&self, limit: &Limit, key: &[u8]) -> Option<u128> {
         let generation = &self.generation;
-        generation.overrides.hash(limit, key, &*generation.shared)
+        match limit.placement {
+            Placement::Local => Some(generation.overrides.table.load().local.bucket(limit, key)),
+            Placement::Shared => generation.shared.bucket_hash(limit, key),
+        }
     }
 
     /// The override in force for the bucket of `limit` for `key`.
@@ -247,7 +267,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
             return None;
         }
         let (table, now) = (overrides.table.load(), generation.local.clock().now());
-        let found = overrides.of(&table, limit, key, &*generation.shared)?;
+        let found = table.of(limit, key, &*generation.shared)?;
         (found.own.until > now).then(|| found.own.clone())
     }
 }

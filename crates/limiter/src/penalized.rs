@@ -50,7 +50,7 @@ impl<S: Store + Send + Sync> Generation<S> {
             let penalty = claim.limit.penalty.filter(|_| claim.enforced && !free)?;
             Some(Watched {
                 place,
-                bucket: self.overrides.name(claim.limit, claim.key),
+                bucket: self.penalties.name(claim.limit, claim.key),
                 penalty,
                 shared: self.penalty_buckets.get(claim.limit.index)?.as_ref(),
             })

@@ -17,10 +17,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use tollgate_limit::{KeyBytes, Limit, Micros, Penalty, Placement, Timestamp};
+use tollgate_store::HashKey;
+use tollgate_store::local::{Blocked, Penalized};
 
 /// The counts of all limits of a gateway, shared by the generations of its limiter.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Penalties {
+    /// Names the keys.
+    names: HashKey,
     sets: OnceLock<Box<[Mutex<Set>]>>,
     imposed: AtomicU64,
     uncounted: AtomicU64,
@@ -91,6 +95,70 @@ pub struct PenaltyCounts {
 }
 
 impl Penalties {
+    /// Keys are named by `names`.
+    pub(super) fn new(names: HashKey) -> Self {
+        Self {
+            names,
+            sets: OnceLock::new(),
+            imposed: AtomicU64::new(0),
+            uncounted: AtomicU64::new(0),
+            news: Mutex::default(),
+            untold: AtomicU64::new(0),
+        }
+    }
+
+    /// The name of a bucket, also of one in the shared store.
+    pub(super) fn name(&self, limit: &Limit, key: &[u8]) -> u128 {
+        self.names.bucket(limit, key)
+    }
+
+    /// What is known of all keys, for a snapshot.
+    pub(super) fn in_force(&self, now: Timestamp) -> Vec<Penalized> {
+        let mut known = Vec::new();
+        for set in self.sets.get().into_iter().flatten() {
+            let set = set.lock();
+            let entries = set.iter().filter(|entry| entry.until > now);
+            known.extend(entries.map(|entry| Penalized {
+                bucket: entry.bucket,
+                until: entry.until,
+                refusals: entry.refusals,
+                block: entry.block.map(|block| Blocked {
+                    admits: block.admits,
+                    shared: block.shared,
+                    unstored: block.unstored,
+                }),
+            }));
+        }
+        known
+    }
+
+    /// Knows these keys again, if there is room. The shared store is asked at once about its blocks.
+    pub(super) fn restore(&self, known: &[Penalized], now: Timestamp) {
+        for one in known.iter().filter(|one| one.until > now) {
+            let block = one.block.map(|block| Block {
+                until: one.until,
+                admits: block.admits,
+                ask_again: if block.shared {
+                    Timestamp::default()
+                } else {
+                    one.until
+                },
+                shared: block.shared,
+                unstored: block.unstored,
+            });
+            let entry = Entry {
+                bucket: one.bucket,
+                until: one.until,
+                refusals: one.refusals,
+                block,
+            };
+            let mut set = self.set(one.bucket).lock();
+            if let Some(place) = room(&mut set, one.bucket, now, worth(&entry, now)) {
+                *place = entry;
+            }
+        }
+    }
+
     /// The block of this bucket that is known to be in force.
     pub(super) fn block(&self, bucket: u128, now: Timestamp) -> Option<Block> {
         let set = self.sets.get()?[place(bucket)].lock();

@@ -232,19 +232,6 @@ impl Claims {
         &self.keys[charge.key]
     }
 
-    /// The bytes that it takes outside of itself.
-    pub fn heap_bytes(&self) -> usize {
-        let keys = self.keys.iter().filter(|key| key.spilled());
-        let mut bytes: usize = keys.map(KeyBytes::capacity).sum();
-        if self.keys.spilled() {
-            bytes += self.keys.capacity() * size_of::<KeyBytes>();
-        }
-        if self.charges.spilled() {
-            bytes += self.charges.capacity() * size_of::<Charge>();
-        }
-        bytes
-    }
-
     /// Adds a charge with a key of its own; returns its position.
     pub(super) fn push_keyed(
         &mut self,

@@ -112,6 +112,26 @@ impl Policy {
         self.find(identity, values, false)
     }
 
+    /// The caller of this name under `identity`, if callers are listed and none of them has it (any
+    /// more).
+    pub fn look_up_removed(&self, identity: &str, values: &[&str]) -> Option<Sought> {
+        let [name] = values else { return None };
+        let mut identities = self.identities.iter();
+        let index = identities.position(|known| &*known.name == identity)?;
+        let callers = self.identities[index].callers.as_ref()?.load();
+        if callers.named(name).is_some() {
+            return None;
+        }
+        let mut key = KeyBytes::new();
+        keys::push_caller(&mut key, name);
+        Some(Sought {
+            key,
+            caller: None,
+            is_unlisted: false,
+            part: Some(ScopePart::Identity(index)),
+        })
+    }
+
     fn find(&self, identity: &str, values: &[&str], by_name: bool) -> Result<Sought, LookupError> {
         let mut key = KeyBytes::new();
         let found = |part, caller, key| Sought {

@@ -41,7 +41,7 @@ use tollgate_limit::{Claim, Draw, Limit, Settlement, Standing};
 pub use backend::Backend;
 pub use batch::documents::Document;
 pub use batch::{Counters, Health};
-pub use bucket_hash::HashKey;
+pub use bucket_hash::{HashKey, LimitHash};
 pub use deadline::Deadline;
 pub use local::LocalStore;
 pub use options::RemoteOptions;

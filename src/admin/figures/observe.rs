@@ -170,10 +170,8 @@ impl Looks {
 
     async fn peek(&self, live: &Live, busy: &Busy) -> Now {
         let level = live.level(&busy.limit, &busy.key, busy.cost);
-        timeout_at(self.until, level).await.unwrap_or_else(|_| Now {
-            level: None,
-            why_not: Some("its store was not asked, or responds too slowly".to_owned()),
-        })
+        let told = timeout_at(self.until, level).await;
+        told.unwrap_or_else(|_| Now::unknown("its store was not asked, or responds too slowly"))
     }
 }
 

@@ -11,6 +11,10 @@ const units = (number, currency) => (currency ? amount(number, currency) : `${co
 
 // How a bucket stands, in words.
 function levelWords(now) {
+  return bucketWords(now) + (now?.penalty_unknown ? `; whether a penalty blocks it is not known: ${safe(now.penalty_unknown)}` : "");
+}
+
+function bucketWords(now) {
   const level = now?.level;
   if (!level) return `not known: ${safe(now?.why_not ?? "it was not asked")}`;
   const rest = `${level.currency ? left(level) : units(level.remaining)} left`;
@@ -157,7 +161,7 @@ byId("change").addEventListener("submit", async (submitted) => {
     const headers = { "content-type": "application/json", authorization: `Bearer ${byId("token").value.trim()}` };
     const done = await ask(path, { method, headers, body: JSON.stringify(body) });
     const title = make("b", {}, done.dry_run ? "Would be changed: " : "Changed: ");
-    result("changed", done.dry_run ? "" : "good", paragraph(title, foreign(done.key)), make("ul", {}, ...doneWords(done)));
+    result("changed", done.dry_run ? "" : "good", paragraph(title, foreign(done.key)), make("ul", {}, ...doneWords(done)), ...(done.notes ?? []).map((note) => paragraph(make("b", {}, "Note: "), foreign(note, 600))));
     if (!dryRun) byId("reason").value = "";
   } catch (error) {
     result("changed", "bad", paragraph(safe(error.message)));

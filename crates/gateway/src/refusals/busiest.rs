@@ -51,19 +51,24 @@ impl Event<'_> {
 }
 
 /// The keys with the most events of the last one or two [`PERIOD`]s.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Busiest {
     current: Sketch,
-    previous: Sketch,
+    /// Shared with readers, because it does not change any more.
+    previous: Arc<Sketch>,
 }
 
 /// One period.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Sketch {
     begun: Timestamp,
     busy: Vec<Busy>,
     /// The counts once more, so that the smallest is found in few cache lines.
     counts: Vec<u64>,
+    /// The smallest count when it was last looked for, and the first place that may have it. Counts
+    /// only grow, so a flood of new keys looks at each place once for each count, not at all places
+    /// for each key.
+    least: (u64, usize),
     places: HashTable<usize>,
     hasher: DefaultHashBuilder,
 }
@@ -72,8 +77,11 @@ impl Busiest {
     /// Counts an event; at most `room` keys are kept for each period.
     pub(super) fn count(&mut self, event: Event<'_>, room: usize) {
         if event.at.since(self.current.begun) >= PERIOD {
-            std::mem::swap(&mut self.current, &mut self.previous);
-            self.current.clear(event.at);
+            let next = Sketch {
+                begun: event.at,
+                ..Sketch::default()
+            };
+            self.previous = Arc::new(std::mem::replace(&mut self.current, next));
         }
         self.current.count(event, room);
     }
@@ -88,7 +96,7 @@ impl Busiest {
     ) -> (Timestamp, u64) {
         let mut from = now;
         let mut unseen = 0;
-        for sketch in [&self.previous, &self.current] {
+        for sketch in [&*self.previous, &self.current] {
             if sketch.busy.is_empty() || now.since(sketch.begun) >= Micros(2 * PERIOD.0) {
                 continue;
             }
@@ -103,13 +111,6 @@ impl Busiest {
 }
 
 impl Sketch {
-    fn clear(&mut self, begun: Timestamp) {
-        self.begun = begun;
-        self.busy.clear();
-        self.counts.clear();
-        self.places.clear();
-    }
-
     fn count(&mut self, event: Event<'_>, room: usize) {
         let hash = self.hash(event.limit, event.key);
         let known = self
@@ -165,10 +166,21 @@ impl Sketch {
         places.insert_unique(hash, place, hash_of);
     }
 
-    fn smallest(&self) -> (usize, u64) {
-        let least = self.counts.iter().copied().min().unwrap_or(0);
-        let place = self.counts.iter().position(|count| *count == least);
-        (place.unwrap_or(0), least)
+    fn smallest(&mut self) -> (usize, u64) {
+        let (least, first) = self.least;
+        let from = |first: usize, least: u64| {
+            let mut rest = self.counts.iter().skip(first);
+            Some(first + rest.position(|count| *count == least)?)
+        };
+        let (least, place) = match from(first, least) {
+            Some(place) => (least, place),
+            None => {
+                let least = self.counts.iter().copied().min().unwrap_or(0);
+                (least, from(0, least).unwrap_or(0))
+            }
+        };
+        self.least = (least, place);
+        (place, least)
     }
 
     fn hash(&self, limit: &Limit, key: &[u8]) -> u64 {

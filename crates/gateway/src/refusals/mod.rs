@@ -6,6 +6,7 @@
 //! left; another admitted request never comes here.
 
 mod busiest;
+mod chunk;
 mod latest;
 mod ring;
 #[cfg(test)]
@@ -20,14 +21,14 @@ use parking_lot::Mutex;
 
 use busiest::{Busiest, Event};
 pub use busiest::{Busy, PAUSE, PERIOD};
-pub use latest::{Example, Latest};
 #[cfg(feature = "otlp")]
-pub(crate) use ring::shortened;
-use ring::{Record, Ring};
-use tollgate_limit::{KeyBytes, Limit, Micros, Timestamp, Verdict};
-use tollgate_limiter::{Denied, denied_outcome};
+pub(crate) use chunk::shortened;
+pub use latest::{Example, Latest};
+use ring::{Reading, Ring};
+use tollgate_limit::{KeyBytes, Limit, Micros, Standing, Timestamp, Verdict};
+use tollgate_limiter::Denied;
 use tollgate_policy::identity::Caller;
-use tollgate_policy::{Charge, Claims, Policy};
+use tollgate_policy::{Claims, Policy};
 use tollgate_response::DecisionId;
 use tollgate_telemetry::TraceParent;
 
@@ -88,7 +89,7 @@ pub(crate) struct Asked<'r> {
     pub(crate) path: &'r str,
     pub(crate) client: Option<IpAddr>,
     pub(crate) route: Option<usize>,
-    pub(crate) caller: Option<Arc<Caller>>,
+    pub(crate) caller: Option<&'r Caller>,
 }
 
 /// The decision on a refused request.
@@ -117,7 +118,7 @@ pub struct Refusal {
     /// The word for the refusal in logs and metrics.
     pub reason: &'static str,
     /// The request's method.
-    pub method: Method,
+    pub method: String,
     /// The requested host as sent; empty: none, or not readable.
     pub host: String,
     /// The requested path without its query, up to [`PATH_MAX`] bytes.
@@ -126,26 +127,20 @@ pub struct Refusal {
     pub client: Option<IpAddr>,
     /// The route, by index.
     pub route: Option<usize>,
-    /// The known caller.
-    pub caller: Option<Arc<Caller>>,
-    /// The buckets that it asked for.
-    pub claims: Claims,
+    /// The name of the known caller.
+    pub caller: Option<String>,
+    /// The caller's tier.
+    pub tier: Option<String>,
     /// The target of its route whose limits refused it: 0 is its own, the others those of
     /// `over_limit`.
     pub target: usize,
-    denied: Option<Denied>,
+    /// What each limit decided, in the order of the route, each before its candidate.
+    pub limits: Vec<JudgedLimit>,
+    /// When a retry would have been admitted, without other draws from its buckets.
+    pub retry_after: Option<Micros>,
 }
 
 impl Refusal {
-    /// The decision of the bucket at `place` in [`Claims::charges`]; `None`: it was not asked.
-    pub fn standing(&self, place: usize) -> Option<&tollgate_limit::Standing> {
-        let denied = self.denied.as_ref()?;
-        denied
-            .standings()
-            .get(place)
-            .filter(|_| !denied.is_unasked(place))
-    }
-
     /// The upstream whose limits refused the request; `None`: its route has no other one.
     pub fn upstream(&self) -> Option<&Arc<str>> {
         let route = &self.policy.routes[self.route?];
@@ -156,18 +151,23 @@ impl Refusal {
         let upstream = other.or(route.target.upstream())?;
         Some(&self.policy.upstreams[upstream].name)
     }
+}
 
-    /// The word of the access log for the claim at `place`.
-    pub fn outcome(&self, place: usize, charge: &Charge) -> &'static str {
-        self.denied
-            .as_ref()
-            .map_or("unasked", |denied| denied_outcome(denied, place, charge))
-    }
-
-    /// When a retry would have been admitted, without other draws from its buckets.
-    pub fn retry_after(&self) -> Option<Micros> {
-        self.denied.as_ref()?.retry_after()
-    }
+/// What one limit decided about a refused request.
+#[derive(Clone, Debug)]
+pub struct JudgedLimit {
+    /// The limit, by index in [`Policy::limits`].
+    pub limit: usize,
+    /// The key of the bucket.
+    pub key: KeyBytes,
+    /// The units that the request asked for.
+    pub cost: u64,
+    /// Whether its refusal refuses the request.
+    pub enforced: bool,
+    /// The word of the access log.
+    pub outcome: &'static str,
+    /// How the bucket stood; `None`: it was not asked.
+    pub standing: Option<Standing>,
 }
 
 impl Refusals {
@@ -204,7 +204,7 @@ impl Refusals {
         let wanted = |number| DecisionId::of(number).as_str() == id;
         self.workers()
             .iter()
-            .find_map(|worker| worker.lock().ring.find(wanted))
+            .find_map(|worker| read(worker).find(wanted))
     }
 
     /// How many refusals are kept, and when the oldest was decided.
@@ -212,7 +212,7 @@ impl Refusals {
         self.workers()
             .iter()
             .fold((0, None), |(count, oldest), worker| {
-                let (more, first) = worker.lock().ring.kept();
+                let (more, first) = read(worker).kept();
                 let oldest = match (oldest, first) {
                     (Some(one), Some(other)) => Some(std::cmp::min(one, other)),
                     (one, other) => one.or(other),
@@ -225,7 +225,7 @@ impl Refusals {
     pub fn latest(&self) -> Latest {
         let mut latest = Latest::default();
         for worker in self.workers() {
-            worker.lock().ring.latest(&mut latest);
+            read(&worker).latest(&mut latest);
         }
         latest
     }
@@ -235,10 +235,10 @@ impl Refusals {
         let mut sums: HashMap<(Arc<str>, KeyBytes), Busy> = HashMap::new();
         let (mut from, mut unseen) = (now, 0);
         for worker in self.workers() {
-            let kept = worker.lock();
+            // Copied, so that the worker does not wait while the keys are added up.
             let busiest = match counted {
-                Counted::Refused => &kept.refused,
-                Counted::Near => &kept.near,
+                Counted::Refused => worker.lock().refused.clone(),
+                Counted::Near => worker.lock().near.clone(),
             };
             let (begun, missed) = busiest.visit(now, self.room, &mut |busy| {
                 sums.entry((Arc::clone(&busy.limit.name), busy.key.clone()))
@@ -254,6 +254,10 @@ impl Refusals {
             unseen,
         }
     }
+}
+
+fn read(worker: &Mutex<Kept>) -> Reading {
+    worker.lock().ring.read()
 }
 
 impl Refusals {
@@ -296,10 +300,9 @@ impl Busy {
 
 impl RefusalWriter {
     /// Keeps a refusal.
-    pub(crate) fn keep(&self, policy: &Arc<Policy>, asked: Asked<'_>, decided: &Decided<'_>) {
-        let record = Record::new(asked, decided);
+    pub(crate) fn keep(&self, policy: &Arc<Policy>, asked: &Asked<'_>, decided: &Decided<'_>) {
         let mut kept = self.kept.lock();
-        kept.ring.push(policy, record);
+        kept.ring.push(policy, asked, decided);
         let Some(denied) = decided.denied else { return };
         for place in denied.refused() {
             let charge = &decided.claims.charges()[place];
@@ -359,6 +362,9 @@ const LIMITS_MAX: usize = 4_096;
 
 /// The longest part of a path that is kept.
 pub const PATH_MAX: usize = 512;
+
+/// The longest method that is kept.
+const METHOD_MAX: usize = 64;
 
 /// The longest host that is kept: that of a name in DNS, and a port.
 const HOST_MAX: usize = 260;

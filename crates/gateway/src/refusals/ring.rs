@@ -1,109 +1,68 @@
-//! The refusals of one worker, in the order in which they were decided.
+//! The refusals of one worker, in the order in which they were decided. A reader takes the full
+//! chunks without copying them, and looks through them without holding up the worker.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::{Method, StatusCode};
-
-use super::{Asked, Decided, Example, HOST_MAX, Latest, PATH_MAX, Refusal};
+use super::chunk::{Chunk, Record};
+use super::{Asked, Decided, Example, Latest, Refusal};
 use tollgate_limit::Timestamp;
-use tollgate_limiter::Denied;
-use tollgate_policy::identity::Caller;
-use tollgate_policy::{Claims, Policy};
-use tollgate_telemetry::TraceParent;
+use tollgate_policy::Policy;
 
 /// Refusals up to a number of bytes.
 #[derive(Debug)]
 pub(super) struct Ring {
-    records: VecDeque<Record>,
+    full: VecDeque<Arc<Chunk>>,
+    open: Chunk,
     /// The policies that the records were decided under, with their numbers. Kept once for all
     /// records, so that a refusal changes no count that all workers share.
     policies: VecDeque<(u32, Arc<Policy>)>,
+    /// The bytes of the full chunks.
     bytes: usize,
     budget: usize,
 }
 
-/// One refusal.
-#[derive(Debug)]
-pub(super) struct Record {
-    id: u64,
-    trace: Option<TraceParent>,
-    at: Timestamp,
-    policy: u32,
-    status: StatusCode,
-    reason: &'static str,
-    method: Method,
-    /// The host, followed by the path.
-    target: Box<str>,
-    host_length: usize,
-    client: Option<IpAddr>,
-    route: Option<usize>,
-    caller: Option<Arc<Caller>>,
-    claims: Claims,
-    /// The target of the route that the claims are for.
-    route_target: usize,
-    denied: Option<Denied>,
-}
-
-impl Record {
-    pub(super) fn new(asked: Asked<'_>, decided: &Decided<'_>) -> Self {
-        let host = shortened(asked.host, HOST_MAX);
-        let mut target = String::with_capacity(host.len() + asked.path.len().min(PATH_MAX));
-        target.push_str(host);
-        target.push_str(shortened(asked.path, PATH_MAX));
-        Self {
-            id: decided.id,
-            trace: decided.trace,
-            at: decided.at,
-            policy: 0,
-            status: decided.status,
-            reason: decided.reason,
-            method: asked.method.clone(),
-            target: target.into_boxed_str(),
-            host_length: host.len(),
-            client: asked.client,
-            route: asked.route,
-            caller: asked.caller,
-            claims: decided.claims.clone(),
-            route_target: decided.target,
-            denied: decided.denied.cloned(),
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        // A method is kept in place unless it is an unusual one.
-        size_of::<Self>()
-            + self.target.len()
-            + self.method.as_str().len()
-            + self.claims.heap_bytes()
-            + self.denied.as_ref().map_or(0, Denied::heap_bytes)
-    }
+/// The refusals of one worker at one moment.
+pub(super) struct Reading {
+    chunks: Vec<Arc<Chunk>>,
+    policies: VecDeque<(u32, Arc<Policy>)>,
 }
 
 impl Ring {
     pub(super) fn new(budget: usize) -> Self {
         Self {
-            records: VecDeque::new(),
+            full: VecDeque::new(),
+            open: Chunk::default(),
             policies: VecDeque::new(),
             bytes: 0,
             budget,
         }
     }
 
-    pub(super) fn push(&mut self, policy: &Arc<Policy>, mut record: Record) {
-        record.policy = self.number(policy);
-        self.bytes += record.bytes();
-        self.records.push_back(record);
-        while self.bytes > self.budget && self.records.len() > 1 {
-            self.pop();
+    pub(super) fn push(&mut self, policy: &Arc<Policy>, asked: &Asked<'_>, decided: &Decided<'_>) {
+        let number = self.number(policy);
+        self.open.push(number, asked, decided);
+        if self.open.len() >= CHUNK {
+            self.close();
         }
     }
 
-    fn pop(&mut self) {
-        if let Some(oldest) = self.records.pop_front() {
-            self.bytes -= oldest.bytes();
+    /// Begins another chunk, in the memory of the oldest one if there is no more.
+    fn close(&mut self) {
+        let mut spare = None;
+        while self.bytes + self.open.capacity() + CHUNK > self.budget {
+            let Some(oldest) = self.full.pop_front() else {
+                break;
+            };
+            self.bytes -= oldest.capacity();
+            // A reader may still have it. One with unusually long keys is not used again.
+            spare = Arc::into_inner(oldest).filter(|oldest| oldest.capacity() <= 2 * CHUNK);
         }
+        let mut next = spare.unwrap_or_else(|| Chunk::like(&self.open));
+        next.clear();
+        let full = std::mem::replace(&mut self.open, next);
+        self.bytes += full.capacity();
+        self.full.push_back(Arc::new(full));
     }
 
     /// The number of `policy`. Refusals of policies that are replaced twice are forgotten: each
@@ -117,76 +76,66 @@ impl Ring {
         let last = self.policies.back();
         let number = last.map_or(0, |(number, _)| number.wrapping_add(1));
         self.policies.push_back((number, Arc::clone(policy)));
-        if self.policies.len() > POLICIES_MAX
-            && let Some((gone, _)) = self.policies.pop_front()
-        {
-            let bytes = &mut self.bytes;
-            self.records.retain(|record| {
-                let stays = record.policy != gone;
-                *bytes -= if stays { 0 } else { record.bytes() };
-                stays
-            });
+        if self.policies.len() > POLICIES_MAX {
+            self.policies.pop_front();
         }
         number
     }
 
-    pub(super) fn find(&self, wanted: impl Fn(u64) -> bool) -> Option<Refusal> {
-        let record = self.records.iter().rev().find(|record| wanted(record.id))?;
-        let (_, policy) = self
-            .policies
-            .iter()
-            .find(|(number, _)| *number == record.policy)?;
-        let (host, path) = record.target.split_at(record.host_length);
-        Some(Refusal {
-            policy: Arc::clone(policy),
-            at: record.at,
-            status: record.status,
-            reason: record.reason,
-            method: record.method.clone(),
-            host: host.to_owned(),
-            path: path.to_owned(),
-            client: record.client,
-            route: record.route,
-            caller: record.caller.clone(),
-            claims: record.claims.clone(),
-            target: record.route_target,
-            denied: record.denied.clone(),
+    /// The refusals so far. It copies the open chunk alone.
+    pub(super) fn read(&self) -> Reading {
+        let full = self.full.iter().map(Arc::clone);
+        Reading {
+            chunks: full.chain([Arc::new(self.open.clone())]).collect(),
+            policies: self.policies.clone(),
+        }
+    }
+}
+
+impl Reading {
+    /// The refusals whose policy is still known, the newest first.
+    fn newest(&self) -> impl Iterator<Item = (&Chunk, usize, &Record, &Arc<Policy>)> {
+        let chunks = self.chunks.iter().rev();
+        let records = chunks.flat_map(|chunk| {
+            let records = chunk.records.iter().enumerate().rev();
+            records.map(move |(place, record)| (&**chunk, place, record))
+        });
+        records.filter_map(|(chunk, place, record)| {
+            let mut policies = self.policies.iter();
+            let (_, policy) = policies.find(|(number, _)| *number == record.policy)?;
+            Some((chunk, place, record, policy))
         })
     }
 
+    pub(super) fn find(&self, wanted: impl Fn(u64) -> bool) -> Option<Refusal> {
+        let mut newest = self.newest();
+        let (chunk, place, _, policy) = newest.find(|(_, _, record, _)| wanted(record.id))?;
+        Some(chunk.refusal(place, policy))
+    }
+
     /// Adds the latest refusal of each limit and for each reason to `latest`, as far as the newest
-    /// refusals have them: a scrape must not hold up the worker.
+    /// refusals have them.
     pub(super) fn latest(&self, latest: &mut Latest) {
-        for record in self.records.iter().rev().take(LATEST_AMONG) {
+        for (chunk, place, record, policy) in self.newest().take(LATEST_AMONG) {
             let example = || Example {
                 id: record.id,
                 trace: record.trace,
                 at: record.at,
             };
             latest.add_reason(record.reason, example);
-            let mut policies = self.policies.iter();
-            let known = policies.find(|(number, _)| *number == record.policy);
-            if let (Some((_, policy)), Some(denied)) = (known, &record.denied) {
-                for place in denied.refused() {
-                    let limit = &policy.limits[record.claims.charges()[place].limit];
-                    latest.add_limit(limit, example);
-                }
+            for limit in chunk.refused_by(place) {
+                latest.add_limit(&policy.limits[limit], example);
             }
         }
     }
 
+    /// How many there are, and when the oldest was decided.
     pub(super) fn kept(&self) -> (usize, Option<Timestamp>) {
-        let oldest = self.records.front().map(|record| record.at);
-        (self.records.len(), oldest)
+        let all = self.newest();
+        all.fold((0, None), |(count, _), (_, _, record, _)| {
+            (count + 1, Some(record.at))
+        })
     }
-}
-
-/// The beginning of `text`, at most `longest` bytes.
-pub(crate) fn shortened(text: &str, longest: usize) -> &str {
-    let end = (0..=longest.min(text.len()))
-        .rev()
-        .find(|end| text.is_char_boundary(*end));
-    &text[..end.unwrap_or(0)]
 }
 
 /// The policies whose refusals are kept: the one in force and the one before.
@@ -194,3 +143,6 @@ const POLICIES_MAX: usize = 2;
 
 /// The newest refusals among which the latest of each limit is looked for.
 const LATEST_AMONG: usize = 256;
+
+/// The bytes of a chunk, about a hundred refusals.
+const CHUNK: usize = 32 << 10;

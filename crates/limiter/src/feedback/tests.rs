@@ -3,7 +3,7 @@
 use tollgate_limit::in_flight::InFlight;
 use tollgate_limit::{Kind, Rate, Terms, fixtures};
 use tollgate_store::clock::Clock;
-use tollgate_store::local::{ColdStart, LocalStore};
+use tollgate_store::local::{ColdStart, LocalStore, Remembered};
 
 use super::*;
 
@@ -53,7 +53,13 @@ fn troubled() -> (Feedback, Vec<u8>) {
     health.held(START, Micros(2 * SECOND.0));
     let mut snapshot = Vec::new();
     LocalStore::new(&limits, Clock::manual(START), ColdStart::Full)
-        .save(&mut snapshot, &feedback.learnt())
+        .save(
+            &mut snapshot,
+            &Remembered {
+                learnt: feedback.learnt(),
+                penalized: Vec::new(),
+            },
+        )
         .expect("memory takes everything");
     (feedback, snapshot)
 }
@@ -62,7 +68,7 @@ fn restored(limits: &[Arc<Limit>], now: Timestamp, snapshot: &[u8]) -> Feedback 
     let (clock, file) = (Clock::manual(now), std::io::Cursor::new(snapshot));
     let (_, report) = LocalStore::restored(limits, clock, file).expect("sound");
     let feedback = Feedback::new(limits);
-    feedback.relearn(&report.learnt, now);
+    feedback.relearn(&report.also.learnt, now);
     feedback
 }
 

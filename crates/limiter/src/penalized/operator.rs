@@ -19,7 +19,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
             return Ok(None);
         }
         let known = || {
-            let bucket = generation.overrides.name(limit, key);
+            let bucket = generation.penalties.name(limit, key);
             generation.penalties.block(bucket, now)
         };
         let Some(bucket) = generation.penalty_bucket(limit) else {
@@ -44,7 +44,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         if let Some(bucket) = generation.penalty_bucket(limit) {
             self.reset(bucket, key);
         }
-        let name = generation.overrides.name(limit, key);
+        let name = generation.penalties.name(limit, key);
         generation.penalties.forget(name);
     }
 

@@ -7,6 +7,10 @@ const PENALTY: Penalty = Penalty {
     block: Micros::from_secs(600),
 };
 
+fn penalties() -> Penalties {
+    Penalties::new(HashKey::new(b"a secret"))
+}
+
 fn at(seconds: u64) -> Timestamp {
     START.after(Micros::from_secs(seconds))
 }
@@ -28,7 +32,7 @@ fn key(number: u128) -> u128 {
 
 #[test]
 fn refusals_are_counted_within_a_span_from_the_first() {
-    let penalties = Penalties::default();
+    let penalties = penalties();
     assert!(!penalties.refused(7, PENALTY, at(0)));
     assert!(!penalties.refused(7, PENALTY, at(59)));
     // The span is over: these are the first two of another one.
@@ -44,7 +48,7 @@ fn refusals_are_counted_within_a_span_from_the_first() {
 
 #[test]
 fn a_block_is_known_until_its_end_and_then_counted_from_the_beginning() {
-    let penalties = Penalties::default();
+    let penalties = penalties();
     assert_eq!(penalties.block(7, at(0)), None);
     let known = block(at(600), false);
     penalties.put(7, known, at(0));
@@ -64,7 +68,7 @@ fn a_block_is_known_until_its_end_and_then_counted_from_the_beginning() {
 
 #[test]
 fn a_block_of_the_store_is_asked_about_once_when_that_is_due_and_stays_until_then() {
-    let penalties = Penalties::default();
+    let penalties = penalties();
     let mut known = block(at(600), true);
     known.unstored = true;
     penalties.put(7, block(at(600), false), at(0));
@@ -85,7 +89,7 @@ fn a_block_of_the_store_is_asked_about_once_when_that_is_due_and_stays_until_the
 
 #[test]
 fn a_flood_of_keys_displaces_no_key_with_more_refusals_and_no_block() {
-    let penalties = Penalties::default();
+    let penalties = penalties();
     let known = block(at(600), false);
     penalties.put(key(0), known, at(0));
     penalties.refused(key(1), PENALTY, at(0));
@@ -100,7 +104,7 @@ fn a_flood_of_keys_displaces_no_key_with_more_refusals_and_no_block() {
 
 #[test]
 fn a_set_of_blocks_counts_no_further_key_and_says_so() {
-    let penalties = Penalties::default();
+    let penalties = penalties();
     for number in 0..8 {
         penalties.put(key(number), block(at(600), false), at(0));
     }
@@ -115,7 +119,7 @@ fn a_set_of_blocks_counts_no_further_key_and_says_so() {
 
 #[test]
 fn a_set_of_blocks_that_the_store_has_counts_and_blocks_a_further_key() {
-    let penalties = Penalties::default();
+    let penalties = penalties();
     for number in 0..8 {
         penalties.put(key(number), block(at(600), true), at(0));
     }
@@ -139,7 +143,7 @@ fn a_set_of_blocks_that_the_store_has_counts_and_blocks_a_further_key() {
 
 #[test]
 fn imposed_blocks_wait_in_a_bounded_list() {
-    let penalties = Penalties::default();
+    let penalties = penalties();
     let limit = Limit {
         penalty: Some(PENALTY),
         ..tollgate_limit::fixtures::per_minute("each", 1, 1)
@@ -151,4 +155,26 @@ fn imposed_blocks_wait_in_a_bounded_list() {
     let counts = penalties.counts();
     assert_eq!((counts.imposed, counts.untold), (NEWS_MAX as u64 + 3, 3));
     assert!(penalties.take().is_empty());
+}
+
+#[test]
+fn what_is_known_is_restored_without_what_has_ended() {
+    let before = penalties();
+    before.refused(key(1), PENALTY, at(0));
+    before.refused(key(2), PENALTY, at(30));
+    before.refused(key(2), PENALTY, at(31));
+    before.put(key(3), block(at(600), false), at(0));
+    let unstored = Block {
+        unstored: true,
+        ..block(at(500), true)
+    };
+    before.put(key(4), unstored, at(0));
+    let after = penalties();
+    after.restore(&before.in_force(at(60)), at(61));
+    assert!(!after.refused(key(1), PENALTY, at(61)), "its span is over");
+    assert!(after.refused(key(2), PENALTY, at(62)), "the third");
+    assert_eq!(after.block(key(3), at(599)), Some(block(at(600), false)));
+    let asks = after.due(key(4), at(62)).expect("the store is asked");
+    assert_eq!((asks.until, asks.unstored), (at(500), true));
+    assert_eq!(after.block(key(3), at(600)), None);
 }

@@ -6,16 +6,15 @@ use parking_lot::Mutex;
 
 use tollgate_limit::{Limit, Mode, Role};
 
-use super::{Learnt, LocalStore, Table, family, keeps_floors};
+use super::{LocalStore, Remembered, Table, family, keeps_floors};
 
 /// The effect of a reload on the buckets of each limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CarryReport {
     /// One entry per limit of the new policy, then one per removed limit.
     pub limits: Vec<Carried>,
-    /// What limits have learnt from their upstreams, by their index in the new policy; only from a
-    /// snapshot.
-    pub learnt: Vec<(usize, Learnt)>,
+    /// What a snapshot had beside the buckets; limits by their index in the new policy.
+    pub also: Remembered,
 }
 
 /// The effect on one limit's buckets.
@@ -94,7 +93,7 @@ impl LocalStore {
         };
         let mut report = CarryReport {
             limits: limits.iter().map(report).collect(),
-            learnt: Vec::new(),
+            also: Remembered::default(),
         };
         let gone = self
             .limits

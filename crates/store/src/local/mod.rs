@@ -13,6 +13,7 @@ mod held_places;
 mod learnt;
 mod memory;
 mod packed;
+mod penalized;
 mod set;
 mod snapshot;
 mod state_bytes;
@@ -37,7 +38,8 @@ pub use carry::same_bucket;
 pub use carry::{Carried, Carry, CarryReport};
 pub use held_places::HeldPlaces;
 pub use learnt::{Learnt, Places, Share};
-pub use snapshot::SnapshotError;
+pub use penalized::{Blocked, Penalized};
+pub use snapshot::{Remembered, SnapshotError};
 
 use beside::Beside;
 use hash::Seed;

@@ -4,7 +4,8 @@
 //! time. Per limit: its name, tier, role, algorithm and numbers, the largest burst it has had, and
 //! the number of its sets (0: forgotten debts are stored as floors). Then its records (bucket,
 //! floor, birth; a record in other numbers is preceded by them) up to an end mark. Then what limits
-//! have learnt from their upstreams ([`super::learnt`]). Last, a SipHash of everything before it.
+//! have learnt from their upstreams ([`super::learnt`]), and which keys were refused too often
+//! ([`super::penalized`]; not in version 3). Last, a SipHash of everything before it.
 //! Places in flight are saved only for a handover: otherwise their requests ended with the process.
 //!
 //! A snapshot is valid only for the time of its writing. It must not be restored a second time:
@@ -20,6 +21,7 @@ use std::sync::Arc;
 
 use siphasher::sip::SipHasher13;
 
+use crate::HashKey;
 use crate::clock::Clock;
 use heading::Numbers;
 use tollgate_limit::{Kept, Limit, Role, Timestamp};
@@ -28,7 +30,10 @@ use super::beside::Entry;
 use super::hash::Seed;
 use super::state_bytes::{OWN, read_moving, write_end, write_moving};
 use super::table::{Moving, Table, Whose};
-use super::{Carried, Carry, CarryReport, Learnt, LocalStore, epoch, family, keeps_floors, learnt};
+use super::{
+    Carried, Carry, CarryReport, Learnt, LocalStore, Penalized, epoch, family, keeps_floors,
+    learnt, penalized,
+};
 
 pub(super) use heading::Name;
 
@@ -46,19 +51,28 @@ pub enum SnapshotError {
     Corrupt(&'static str),
 }
 
+/// What a snapshot has beside the buckets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remembered {
+    /// What the limits with these indices have learnt from their upstreams.
+    pub learnt: Vec<(usize, Learnt)>,
+    /// The keys that were refused of late under limits with a penalty.
+    pub penalized: Vec<Penalized>,
+}
+
 impl LocalStore {
+    /// The hash by which [`Penalized`] names buckets: the same after a restart from a snapshot.
+    pub fn names(&self) -> HashKey {
+        HashKey::new(&self.seed.raw().to_le_bytes())
+    }
+
     /// Writes every bucket that is not equal to no bucket. Draws may continue meanwhile; units they
-    /// take afterwards are missing from the snapshot, so a shutdown drains first. `learnt`: what
-    /// the limits with these indices have learnt from their upstreams.
+    /// take afterwards are missing from the snapshot, so a shutdown drains first.
     ///
     /// # Errors
     /// When `writer` fails.
-    pub fn save(
-        &self,
-        writer: impl Write,
-        learnt: &[(usize, Learnt)],
-    ) -> Result<(), SnapshotError> {
-        self.write(writer, learnt, |limit| !limit.algorithm.holds_places())
+    pub fn save(&self, writer: impl Write, also: &Remembered) -> Result<(), SnapshotError> {
+        self.write(writer, also, |limit| !limit.algorithm.holds_places())
     }
 
     /// The same for a process that takes over while this one ends its requests, so with the places
@@ -69,15 +83,15 @@ impl LocalStore {
     pub fn save_for_handover(
         &self,
         writer: impl Write,
-        learnt: &[(usize, Learnt)],
+        also: &Remembered,
     ) -> Result<(), SnapshotError> {
-        self.write(writer, learnt, |_| true)
+        self.write(writer, also, |_| true)
     }
 
     fn write(
         &self,
         writer: impl Write,
-        learnt: &[(usize, Learnt)],
+        also: &Remembered,
         is_kept: impl Fn(&Limit) -> bool,
     ) -> Result<(), SnapshotError> {
         let now = self.clock.now();
@@ -158,7 +172,8 @@ impl LocalStore {
             }
             write_end(&mut out)?;
         }
-        learnt::write(&self.limits, learnt, &mut out)?;
+        learnt::write(&self.limits, &also.learnt, &mut out)?;
+        penalized::write(&also.penalized, &mut out)?;
         let sum = out.sum.finish();
         out.inner.write_all(&sum.to_le_bytes())?;
         out.inner.flush()?;
@@ -181,7 +196,8 @@ impl LocalStore {
         verify(&mut input)?;
         let mut magic = [0; MAGIC.len()];
         input.read_exact(&mut magic)?;
-        if magic != *MAGIC || read_u32(&mut input)? != VERSION {
+        let version = read_u32(&mut input)?;
+        if magic != *MAGIC || !(WITHOUT_PENALTIES..=VERSION).contains(&version) {
             return Err(SnapshotError::Version);
         }
         let seed = Seed::from_raw(read_u64(&mut input)?);
@@ -280,6 +296,10 @@ impl LocalStore {
             Arc::new(table.and_then(|(table, _)| table).unwrap_or_else(new))
         });
         let learnt = learnt::read(limits, &mut input, behind)?;
+        let penalized = match version {
+            WITHOUT_PENALTIES => Vec::new(),
+            _ => penalized::read(&mut input, behind)?,
+        };
         let mut report: Vec<_> = limits
             .iter()
             .zip(carries)
@@ -296,7 +316,7 @@ impl LocalStore {
         };
         let report = CarryReport {
             limits: report,
-            learnt,
+            also: Remembered { learnt, penalized },
         };
         Ok((store, report))
     }
@@ -385,4 +405,6 @@ pub(super) fn read_u64(input: &mut impl Read) -> io::Result<u64> {
 }
 
 const MAGIC: &[u8; 16] = b"tollgate buckets";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
+/// The version before, which is read too: an update refills no bucket.
+const WITHOUT_PENALTIES: u32 = 3;

@@ -3,7 +3,7 @@
 use http::Request;
 use http::header::HOST;
 
-use super::{RequestContext, asked_authority};
+use super::RequestContext;
 use crate::gateway::snapshot::brings_near;
 use crate::refusals::{Asked, Decided};
 use crate::rejection::Rejection;
@@ -49,25 +49,24 @@ impl RequestContext {
             (_, Rejection::StoreDown { .. }) => None,
             _ => return,
         };
-        let host = request
-            .headers()
-            .get(HOST)
-            .cloned()
-            .or_else(|| asked_authority(request));
+        let host = match request.headers().get(HOST) {
+            Some(host) => host.to_str().unwrap_or_default(),
+            None => request
+                .uri()
+                .authority()
+                .map_or("", |authority| authority.as_str()),
+        };
         let asked = Asked {
             method: request.method(),
-            host: host
-                .as_ref()
-                .and_then(|host| host.to_str().ok())
-                .unwrap_or_default(),
+            host,
             path: request.uri().path(),
             client: self.client,
             route: self.route,
-            caller: self.caller.clone(),
+            caller: self.caller.as_deref(),
         };
         writer.keep(
             &self.snapshot.policy,
-            asked,
+            &asked,
             &Decided {
                 id: self.id,
                 trace: self.trace,

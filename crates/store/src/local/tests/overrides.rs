@@ -7,7 +7,7 @@ use fastrand::Rng;
 
 use super::fixtures::{START, bucket, claim};
 use crate::clock::Clock;
-use crate::local::{ColdStart, LocalStore};
+use crate::local::{ColdStart, LocalStore, Remembered};
 use tollgate_limit::{Limit, Micros, Rate, Timestamp};
 
 const SECOND: u64 = 1_000_000;
@@ -77,7 +77,9 @@ fn override_set_ended_and_restarted_at_random_stays_within_the_largest_numbers()
                 }
                 5 => {
                     let mut file = Vec::new();
-                    store.save(&mut file, &[]).expect("memory takes everything");
+                    store
+                        .save(&mut file, &Remembered::default())
+                        .expect("memory takes everything");
                     let restored = LocalStore::restored(&limits, clock.clone(), Cursor::new(file));
                     store = restored.expect("a good snapshot").0;
                     history.push(format!("{now:?}: restart"));

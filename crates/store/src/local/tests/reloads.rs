@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::fixtures::{START, claim, limit, store, terms};
 use crate::clock::Clock;
-use crate::local::{Carry, LocalStore};
+use crate::local::{Carry, LocalStore, Remembered};
 use tollgate_limit::{Change, Kind, Limit, Micros, Mode, Settlement, Terms};
 
 const HOUR: Micros = Micros::from_secs(3600);
@@ -84,7 +84,8 @@ fn restart_with_a_warm_up_added_or_removed_refills_no_bucket() {
         let old = store(before);
         assert!(granted(&old, &before[0], b"k") > 0);
         let mut file = Vec::new();
-        old.save(&mut file, &[]).expect("memory takes everything");
+        old.save(&mut file, &Remembered::default())
+            .expect("memory takes everything");
         let (new, report) =
             LocalStore::restored(after, Clock::manual(START), Cursor::new(file)).expect("sound");
         assert_eq!(report.limits[0].carry, Carry::Rescaled);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::fixtures::{START, bucket, claim, limit, terms};
 use crate::clock::Clock;
-use crate::local::{Carry, ColdStart, LocalStore};
+use crate::local::{Blocked, Carry, ColdStart, LocalStore, Penalized, Remembered};
 use tollgate_limit::{Change, Kind, Limit, Micros, Settlement, Verdict};
 
 #[test]
@@ -82,7 +82,7 @@ fn a_clean_restart_refills_no_bucket_whatever_the_algorithm() {
     }
     let mut snapshot = Vec::new();
     before
-        .save(&mut snapshot, &[])
+        .save(&mut snapshot, &Remembered::default())
         .expect("memory takes everything");
     clock.advance(Micros::from_secs(60));
     let later = clock.now();
@@ -159,7 +159,7 @@ fn a_damaged_snapshot_is_an_error_and_never_a_panic() {
     }
     let mut snapshot = Vec::new();
     store
-        .save(&mut snapshot, &[])
+        .save(&mut snapshot, &Remembered::default())
         .expect("memory takes everything");
     let restore = |bytes: &[u8]| {
         LocalStore::restored(&limits, Clock::manual(START), std::io::Cursor::new(bytes)).map(|_| ())
@@ -175,10 +175,81 @@ fn a_damaged_snapshot_is_an_error_and_never_a_panic() {
     }
 }
 
+fn sign(snapshot: &mut [u8]) {
+    use std::hash::Hasher;
+    let body = snapshot.len() - 8;
+    let mut sum = siphasher::sip::SipHasher13::new();
+    sum.write(&snapshot[..body]);
+    snapshot[body..].copy_from_slice(&sum.finish().to_le_bytes());
+}
+
+/// The version before had no penalties. An update must refill no bucket.
+#[test]
+fn snapshot_of_the_version_before_is_restored() {
+    let limits = one_of_each();
+    let store = LocalStore::new(&limits, Clock::manual(START), ColdStart::Full);
+    let taken = store.draw_at(&[claim(&limits[0], b"k")], START);
+    let mut snapshot = Vec::new();
+    store
+        .save(&mut snapshot, &Remembered::default())
+        .expect("memory takes everything");
+    assert_eq!(snapshot[16..20], 4_u32.to_le_bytes());
+    snapshot[16..20].copy_from_slice(&3_u32.to_le_bytes());
+    let penalties = snapshot.len() - 12;
+    snapshot.drain(penalties..penalties + 4);
+    sign(&mut snapshot);
+    let cursor = std::io::Cursor::new(&snapshot);
+    let (restored, report) =
+        LocalStore::restored(&limits, Clock::manual(START), cursor).expect("sound");
+    assert_eq!(report.also, Remembered::default());
+    let peeked = restored.peek_at(&[claim(&limits[0], b"k")], START);
+    assert_eq!(peeked[0].remaining, taken.standings[0].remaining);
+}
+
+#[test]
+fn snapshot_keeps_penalties_and_the_names_of_their_keys() {
+    let limits = one_of_each();
+    let clock = Clock::manual(START);
+    let store = LocalStore::new(&limits, clock.clone(), ColdStart::Full);
+    let counted = Penalized {
+        bucket: u128::MAX - 5,
+        until: START.after(Micros::from_secs(60)),
+        refusals: 7,
+        block: None,
+    };
+    let blocked = |shared, unstored| Penalized {
+        bucket: 1 << 64,
+        refusals: 0,
+        block: Some(Blocked {
+            admits: START.after(Micros::from_secs(90)),
+            shared,
+            unstored,
+        }),
+        ..counted
+    };
+    let also = Remembered {
+        learnt: Vec::new(),
+        penalized: vec![
+            counted,
+            blocked(false, false),
+            blocked(true, false),
+            blocked(true, true),
+        ],
+    };
+    let mut snapshot = Vec::new();
+    store
+        .save(&mut snapshot, &also)
+        .expect("memory takes everything");
+    let cursor = std::io::Cursor::new(&snapshot);
+    let (restored, report) = LocalStore::restored(&limits, clock, cursor).expect("sound");
+    assert_eq!(report.also, also);
+    assert!(restored.names() == store.names());
+    assert!(restored.next(&limits).0.names() == store.names());
+}
+
 /// One whose sum is right and whose numbers are not: it may hold too much or too little, and nothing fails by it.
 #[test]
 fn snapshot_forged_is_an_error_or_a_working_store() {
-    use std::hash::Hasher;
     let limits = one_of_each();
     let clock = Clock::manual(START);
     let store = LocalStore::new(&limits, clock.clone(), ColdStart::Empty);
@@ -195,16 +266,14 @@ fn snapshot_forged_is_an_error_or_a_working_store() {
     }
     let mut snapshot = Vec::new();
     store
-        .save(&mut snapshot, &[])
+        .save(&mut snapshot, &Remembered::default())
         .expect("memory takes everything");
     let body = snapshot.len() - 8;
     for at in 40..body {
         for (width, byte) in [(1, 0xff), (1, 0x80), (1, 2), (1, 3), (8, 0xff)] {
             let mut forged = snapshot.clone();
             forged[at..(at + width).min(body)].fill(byte);
-            let mut sum = siphasher::sip::SipHasher13::new();
-            sum.write(&forged[..body]);
-            forged[body..].copy_from_slice(&sum.finish().to_le_bytes());
+            sign(&mut forged);
             let Ok((restored, _)) =
                 LocalStore::restored(&limits, clock.clone(), std::io::Cursor::new(&forged))
             else {
@@ -223,7 +292,8 @@ fn snapshot_forged_is_an_error_or_a_working_store() {
                     }
                 }
             }
-            next.save(std::io::sink(), &[]).expect("nothing fails");
+            next.save(std::io::sink(), &Remembered::default())
+                .expect("nothing fails");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::fixtures::{START, claim, limit, store, terms};
 use crate::clock::Clock;
-use crate::local::{Carry, ColdStart, HeldPlaces, LocalStore};
+use crate::local::{Carry, ColdStart, HeldPlaces, LocalStore, Remembered};
 use tollgate_limit::{Change, Claim, Kind, Limit, Micros, Mode, Settlement};
 
 const HOUR: Micros = Micros::from_secs(3600);
@@ -27,10 +27,10 @@ fn handover_places_in_flight_are_counted_and_freed_by_their_tag() {
     assert_eq!([(); 3].map(|()| draw(&before, &pro, b"b")), [true; 3]);
     let (mut saved, mut for_restart) = (Vec::new(), Vec::new());
     before
-        .save_for_handover(&mut saved, &[])
+        .save_for_handover(&mut saved, &Remembered::default())
         .expect("memory takes everything");
     before
-        .save(&mut for_restart, &[])
+        .save(&mut for_restart, &Remembered::default())
         .expect("memory takes everything");
     let restored = |own: u64, pro: u64, snapshot: &[u8]| {
         let limits = tiers(Kind::InFlight, own, pro, 1 << 20);
@@ -205,7 +205,9 @@ fn tiers_live_through_reloads_and_restarts_with_one_bucket() {
 
         for (limits, limit) in [(&both[..], &pro), (&both[..], &own), (&both[..1], &own)] {
             let mut file = std::io::Cursor::new(Vec::new());
-            again.save(&mut file, &[]).expect("written");
+            again
+                .save(&mut file, &Remembered::default())
+                .expect("written");
             file.set_position(0);
             let (restored, _) =
                 LocalStore::restored(limits, Clock::manual(START), file).expect("read");

@@ -1,0 +1,101 @@
+//! Stores in the snapshot which keys were refused of late and which are blocked, so that a restart
+//! forgives none: a count, then for each key its bucket and what is known of it.
+
+use std::io::{self, Read, Write};
+
+use tollgate_limit::{Micros, Timestamp};
+
+use super::SnapshotError;
+use super::snapshot::{read_u8, read_u32, read_u64};
+
+/// What a gateway knows of a key under a limit with a penalty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Penalized {
+    /// The bucket's name, by [`super::LocalStore::names`].
+    pub bucket: u128,
+    /// The end of the span in which refusals are counted, or of the block.
+    pub until: Timestamp,
+    /// The refusals in that span.
+    pub refusals: u32,
+    /// The block.
+    pub block: Option<Blocked>,
+}
+
+/// A block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// When a lone caller is admitted.
+    pub admits: Timestamp,
+    /// Whether it belongs into the shared store.
+    pub shared: bool,
+    /// Whether the shared store has not confirmed yet that it has the block.
+    pub unstored: bool,
+}
+
+impl Penalized {
+    /// The same on a clock that is `behind` the clock it was known by.
+    fn earlier(self, behind: Micros) -> Self {
+        let earlier =
+            |moment: Timestamp| Timestamp::from_micros(moment.as_micros().saturating_sub(behind.0));
+        Self {
+            until: earlier(self.until),
+            block: self.block.map(|block| Blocked {
+                admits: earlier(block.admits),
+                ..block
+            }),
+            ..self
+        }
+    }
+}
+
+/// Writes what is known of these keys.
+pub(super) fn write(penalized: &[Penalized], out: &mut impl Write) -> io::Result<()> {
+    let count = u32::try_from(penalized.len()).unwrap_or(u32::MAX);
+    out.write_all(&count.to_le_bytes())?;
+    for one in penalized.iter().take(count as usize) {
+        out.write_all(&one.bucket.to_le_bytes())?;
+        out.write_all(&one.until.as_micros().to_le_bytes())?;
+        out.write_all(&one.refusals.to_le_bytes())?;
+        let Some(block) = one.block else {
+            out.write_all(&[COUNTED])?;
+            continue;
+        };
+        let is = |condition: bool, bit: u8| if condition { bit } else { 0 };
+        out.write_all(&[BLOCKED | is(block.shared, SHARED) | is(block.unstored, UNSTORED)])?;
+        out.write_all(&block.admits.as_micros().to_le_bytes())?;
+    }
+    Ok(())
+}
+
+/// What was known of keys, on a clock that is `behind` the clock it was known by.
+pub(super) fn read(input: &mut impl Read, behind: Micros) -> Result<Vec<Penalized>, SnapshotError> {
+    let mut all = Vec::new();
+    for _ in 0..read_u32(input)? {
+        let (low, high) = (read_u64(input)?, read_u64(input)?);
+        let until = Timestamp::from_micros(read_u64(input)?);
+        let refusals = read_u32(input)?;
+        let kind = read_u8(input)?;
+        let block = match kind & !(SHARED | UNSTORED) {
+            COUNTED => None,
+            BLOCKED => Some(Blocked {
+                admits: Timestamp::from_micros(read_u64(input)?),
+                shared: kind & SHARED != 0,
+                unstored: kind & UNSTORED != 0,
+            }),
+            _ => return Err(SnapshotError::Corrupt("an unknown kind of penalty")),
+        };
+        let known = Penalized {
+            bucket: u128::from(high) << 64 | u128::from(low),
+            until,
+            refusals,
+            block,
+        };
+        all.push(known.earlier(behind));
+    }
+    Ok(all)
+}
+
+const COUNTED: u8 = 0;
+const BLOCKED: u8 = 1;
+const SHARED: u8 = 2;
+const UNSTORED: u8 = 4;

@@ -1,0 +1,118 @@
+use super::*;
+use tollgate_gateway::proxy_defaults::ProxyDefaults;
+use tollgate_limit::Micros;
+use tollgate_limiter::Limiter;
+use tollgate_store::Backend;
+use tollgate_store::local::ColdStart;
+use tollgate_telemetry::Metrics;
+
+const FILE: &str = "[limits.few]\nrate = \"1/day\"\nper = \"address\"\n\
+    [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"few\"]\n";
+
+/// Overrides of a gateway that keeps none in a file, and its only limit.
+fn overrides(clock: &Clock) -> (Overrides, Arc<Limit>) {
+    let config = tollgate_config::parse(FILE, "test", &|_| None, clock.now());
+    let policy = config.expect("a valid file").policy;
+    let limit = Arc::clone(&policy.limits[0]);
+    let limiter = Limiter::new(
+        &policy.limits,
+        Arc::new(Backend::None),
+        clock.clone(),
+        ColdStart::Full,
+    );
+    let metrics = Metrics::new(clock.now().as_micros());
+    let snapshot = Snapshot::new(policy, limiter, &metrics, ProxyDefaults::default());
+    let current = Arc::new(arc_swap::ArcSwap::from_pointee(snapshot));
+    let overrides = Overrides::start(current, clock.clone(), None, b"a secret");
+    (overrides, limit)
+}
+
+fn block(until: Timestamp) -> NewOverride {
+    NewOverride {
+        key: ("a key".to_owned(), "name".to_owned()),
+        setting: Setting {
+            block: true,
+            ..Setting::default()
+        },
+        until,
+        operator: "ann".to_owned(),
+        reason: "r".to_owned(),
+    }
+}
+
+fn clock() -> Clock {
+    Clock::manual(Timestamp::from_micros(1_700_000_000_000_000))
+}
+
+/// A million changes of ever new keys: those beyond the bound are refused by its number, and what is kept does not grow.
+#[tokio::test]
+async fn overrides_in_a_million_are_refused_beyond_the_bound_and_keep_nothing() {
+    let clock = clock();
+    let (overrides, limit) = overrides(&clock);
+    let new = block(clock.now().after(Micros::from_secs(60)));
+    let mut refused = 0;
+    for number in 0..1_000_000_u32 {
+        let key = number.to_be_bytes();
+        match overrides.change(&limit, &key, Some(&new), None).await {
+            Ok(_) => assert!(number < 1_000, "{number}"),
+            Err(ChangeError::TooMany(words)) => {
+                assert!(
+                    words.contains("1000 overrides are in force already"),
+                    "{words}"
+                );
+                refused += 1;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!((refused, overrides.count()), (999_000, OVERRIDES_MAX));
+    let limiter = overrides.0.current.load().limiter.clone();
+    assert!(limiter.overridden(&limit, &0_u32.to_be_bytes()).is_some());
+    assert!(
+        limiter
+            .overridden(&limit, &1_000_u32.to_be_bytes())
+            .is_none()
+    );
+    clock.advance(Micros::from_secs(60));
+    let new = block(clock.now().after(Micros::from_secs(60)));
+    let set = overrides.change(&limit, b"another", Some(&new), None).await;
+    assert!(set.is_ok(), "those that have ended make room: {set:?}");
+    assert_eq!(overrides.0.known.lock().local.overrides.len(), 1);
+}
+
+/// Two operators change one override over and over: listeners hear of its beginnings and ends in turn.
+#[test]
+fn overrides_of_two_operators_are_told_in_the_order_in_which_they_come_into_force() {
+    let clock = clock();
+    let (overrides, limit) = overrides(&clock);
+    let told: Arc<Mutex<Vec<bool>>> = Arc::default();
+    let listener = Arc::clone(&told);
+    overrides.on_change(move |event| {
+        // Whichever thread is slower here must not be overtaken.
+        if event.set {
+            std::thread::yield_now();
+        }
+        listener.lock().push(event.set);
+    });
+    let change = |new: Option<&NewOverride>| {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.build().expect("a runtime");
+        for _ in 0..2_000 {
+            let changed = overrides.change(&limit, b"k", new, None);
+            runtime.block_on(changed).expect("there is room");
+        }
+    };
+    let new = block(clock.now().after(Micros::from_secs(60)));
+    std::thread::scope(|scope| {
+        scope.spawn(|| change(Some(&new)));
+        scope.spawn(|| change(None));
+    });
+    let told = told.lock();
+    // An override that is set again unchanged is not told.
+    let in_turn = told.windows(2).all(|pair| pair[0] != pair[1]);
+    assert!(
+        in_turn && told.first() == Some(&true),
+        "{} events",
+        told.len()
+    );
+}
