@@ -13,6 +13,7 @@
 
 mod calendars;
 mod ceilings;
+mod corrections;
 mod coverage;
 mod deciding;
 mod drains;

@@ -14,13 +14,13 @@ const HOUR: Micros = Micros::from_secs(3600);
 const LEASE: &str = "UPDATE tollgate_buckets
                      SET kind = 9, a = NULL, b = NULL, c = NULL, level = NULL, at = NULL,
                          more = ARRAY[a, b, c, level - price * taken - 3 * b, at, 0, 5, 3, at + 3600000000]
-                     WHERE key <> 'tollgate'";
+                     WHERE octet_length(key) = 16";
 /// Its kind, the whole units left, and the holder and units of its lease.
 const LEASED: &str = "SELECT kind, more[4] / more[2], more[7], more[8] FROM tollgate_buckets
-                      WHERE key <> 'tollgate'";
+                      WHERE octet_length(key) = 16";
 const ROWS: &str =
     "SELECT kind, epoch, a, b, c, d, level, at, price, taken, more FROM tollgate_buckets
-                    WHERE key <> 'tollgate'";
+                    WHERE octet_length(key) = 16";
 
 /// A fixed window of that name.
 fn window(name: &str) -> std::sync::Arc<Limit> {
@@ -98,7 +98,7 @@ async fn a_row_of_an_unknown_kind_is_refused_and_never_reset() {
         assert!(draw(&store, &window, b"k").await.unwrap());
         server.psql(
             "postgres",
-            &format!("UPDATE tollgate_buckets SET {row} WHERE key <> 'tollgate'"),
+            &format!("UPDATE tollgate_buckets SET {row} WHERE octet_length(key) = 16"),
         );
         let before = server.psql("postgres", ROWS);
         store.forget_bounds();
@@ -141,12 +141,12 @@ async fn a_row_that_cannot_be_read_fails_only_those_who_need_it() {
     for row in ["kind = 10, more = ARRAY[1, 2, 3]", "kind = 1, level = NULL"] {
         server.psql(
             "postgres",
-            &format!("UPDATE tollgate_buckets SET {row} WHERE key <> 'tollgate'"),
+            &format!("UPDATE tollgate_buckets SET {row} WHERE octet_length(key) = 16"),
         );
         let bad = server
             .psql(
                 "postgres",
-                "SELECT key FROM tollgate_buckets WHERE key <> 'tollgate'",
+                "SELECT key FROM tollgate_buckets WHERE octet_length(key) = 16",
             )
             .trim()
             .to_owned();
@@ -225,7 +225,7 @@ async fn the_function_is_not_asked_in_vain_for_every_request_of_a_leased_bucket(
     // And of one whose lease has ended, at once.
     server.psql(
         "postgres",
-        "UPDATE tollgate_buckets SET kind = NULL, more = NULL WHERE key <> 'tollgate'",
+        "UPDATE tollgate_buckets SET kind = NULL, more = NULL WHERE octet_length(key) = 16",
     );
     draws(1).await;
     draws(10).await;

@@ -15,13 +15,13 @@ use crate::servers::eventually;
 const HOUR: Micros = Micros::from_secs(3600);
 
 /// A session of another program.
-enum Stranger {
+pub enum Stranger {
     Postgres(tokio_postgres::Client),
     Mysql(mysql_async::Conn),
 }
 
 impl Stranger {
-    async fn on(server: &Server) -> Self {
+    pub async fn on(server: &Server) -> Self {
         let url = server.url();
         if server.kind() == StoreKind::Mysql {
             return Self::Mysql(mysql_async::Conn::from_url(url).await.unwrap());
@@ -32,7 +32,7 @@ impl Stranger {
         Self::Postgres(client)
     }
 
-    async fn run(&mut self, statements: &str) {
+    pub async fn run(&mut self, statements: &str) {
         match self {
             Self::Postgres(client) => client.batch_execute(statements).await.unwrap(),
             Self::Mysql(connection) => connection.query_drop(statements).await.unwrap(),

@@ -14,7 +14,8 @@
 //! if it granted fewer.
 //!
 //! **In time.** Every request has a deadline and gets a result by then, whatever the server does. A
-//! lost response counts as charged: a charge is never sent twice.
+//! lost response counts as charged: the charge of a request is never sent twice. Corrections that
+//! got no response are in [`receipt`].
 
 mod assemble;
 mod attempts;
@@ -26,6 +27,7 @@ mod lane;
 mod outages;
 mod owed;
 mod places;
+mod receipt;
 mod replicas;
 pub(crate) mod servers;
 mod shared;
@@ -46,6 +48,7 @@ pub(crate) use self::documents::{NewDocument, ToldDocument};
 pub(crate) use self::flight::fly_alone;
 pub(crate) use self::lane::{lane, start};
 pub(crate) use self::outages::Outages;
+pub(crate) use self::receipt::Receipt;
 pub(crate) use self::servers::Servers;
 pub(crate) use self::shared::{ServerPart, Shared};
 use super::StoreError;
@@ -131,6 +134,8 @@ pub(crate) struct Batch {
     pub(crate) returns: Vec<(u32, u64, u64)>,
     /// Requested leases, applied after the requests.
     pub(crate) wishes: Vec<(u32, Wish)>,
+    /// Identifies its corrections if they are sent again.
+    pub(crate) receipt: Receipt,
 }
 
 impl Batch {
@@ -303,6 +308,11 @@ pub(crate) trait Link: 'static {
 
     /// Whether a correction that met a conflict is sent again, after the requests of its call.
     fn sends_again(&self) -> bool {
+        false
+    }
+
+    /// Whether the server recognises corrections that are sent again.
+    fn keeps_receipts(&self) -> bool {
         false
     }
 

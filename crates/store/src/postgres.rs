@@ -10,6 +10,7 @@ mod audit;
 mod columns;
 mod link;
 mod mark;
+mod receipt;
 mod several;
 
 use self::link::PostgresLink;

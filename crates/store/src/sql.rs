@@ -8,6 +8,7 @@ mod elsewhere;
 pub(crate) mod fields;
 mod leased;
 pub(crate) mod mark;
+pub(crate) mod receipt;
 
 use std::rc::Rc;
 use std::sync::Arc;

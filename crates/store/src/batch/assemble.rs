@@ -158,6 +158,14 @@ fn flight_for(flights: &mut SmallVec<[((u32, u32), Flight); 1]>, part: (u32, u32
 }
 
 impl Flight {
+    /// A call that is sent again for its corrections alone.
+    pub(super) fn again(batch: Batch) -> Self {
+        Self {
+            batch,
+            ..Self::default()
+        }
+    }
+
     /// The index of a bucket in this call. `None` if it is in the call under other numbers (during
     /// a reload): one call must not use two sets of numbers for one bucket.
     #[expect(

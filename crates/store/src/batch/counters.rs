@@ -17,8 +17,10 @@ pub struct Counters {
     pub timeouts: AtomicU64,
     /// Requests that failed because the store could not be asked.
     pub unavailable: AtomicU64,
-    /// Corrections dropped because the queue was full.
+    /// Corrections that were certainly not made, and are not sent again.
     pub corrections_dropped: AtomicU64,
+    /// Corrections without a response, which are not sent again.
+    pub corrections_unconfirmed: AtomicU64,
     /// Groups of which the server granted a different number than the core would have.
     pub diverged: AtomicU64,
     /// Times a connection was made.
@@ -40,7 +42,7 @@ pub struct Health {
 
 impl Counters {
     /// Each counter with its name in metrics and its description.
-    pub fn named(&self) -> [(&'static str, &'static str, u64); 9] {
+    pub fn named(&self) -> [(&'static str, &'static str, u64); 10] {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
             (
@@ -75,8 +77,13 @@ impl Counters {
             ),
             (
                 "store_corrections_dropped",
-                "Settlements, refunds and releases dropped as too many waited",
+                "Settlements, refunds and releases that were not made: too many waited, the shared store refused them, or the gateway ended",
                 read(&self.corrections_dropped),
+            ),
+            (
+                "store_corrections_unconfirmed",
+                "Settlements, refunds and releases to which the shared store gave no response, and which it may not have made",
+                read(&self.corrections_unconfirmed),
             ),
             (
                 "store_divergences",

@@ -8,6 +8,7 @@ use std::task::Poll;
 
 use super::assemble::{Flight, assemble};
 use super::deliver::{deliver, fail};
+use super::receipt::Unmade;
 use super::shared::Work;
 use super::{Adjust, Answer, Ask, Batch, Correction, Link, Shared, Trouble};
 use crate::StoreError;
@@ -53,10 +54,10 @@ impl Landed {
     }
 }
 
-/// Why a call brought no result, and the corrections that it certainly did not make.
+/// Why a call brought no result, and its corrections.
 struct Grounded {
     failure: Failure,
-    undone: Vec<Correction>,
+    unmade: Unmade,
 }
 
 /// The outcome of calls that were sent together.
@@ -66,6 +67,8 @@ pub(super) struct Flown {
     pub(super) outcome: Result<(), Failure>,
     /// Corrections that were not made because the connection was unfit; another one can make them.
     pub(super) unfit: Vec<Correction>,
+    /// Corrections that were not made in time.
+    pub(super) late: Vec<Correction>,
     /// Corrections that were not made because their buckets are on a server that is not known yet.
     pub(super) moved: Vec<Correction>,
     /// Corrections that were not made because the server refused the call.
@@ -73,15 +76,13 @@ pub(super) struct Flown {
 }
 
 impl Flown {
-    /// Queues corrections again that another connection or server can make, and counts the others
-    /// as dropped.
+    /// Queues corrections again that were not made and still can be, and counts the others as
+    /// dropped.
     pub(super) fn settle(self, shared: &Shared) -> (Vec<Landed>, Result<(), Failure>) {
         shared.correct_again(self.unfit);
+        shared.correct_later(self.late);
         shared.correct_elsewhere(self.moved);
-        shared
-            .counters
-            .corrections_dropped
-            .fetch_add(self.refused.len() as u64, Ordering::Relaxed);
+        shared.drop_corrections(self.refused.len(), "the store refused them");
         (self.landed, self.outcome)
     }
 }
@@ -95,6 +96,17 @@ impl Departing {
         Self(assemble(shared, link, work))
     }
 
+    /// The call whose corrections the store may have made, if it is time to send it again.
+    pub(super) fn again(shared: &Shared) -> Option<Self> {
+        let batch = shared.take_unknown()?;
+        Some(Self(vec![Flight::again(batch)]))
+    }
+
+    /// The next call, or calls.
+    pub(super) fn next<L: Link>(shared: &Shared, link: &L) -> Option<Self> {
+        Self::again(shared).or_else(|| Some(Self::of(shared, link, shared.take()?)))
+    }
+
     /// Sends all calls at once. [`Flown::settle`] sees to the corrections that were not made.
     pub(super) async fn fly<L: Link>(
         self,
@@ -104,17 +116,32 @@ impl Departing {
     ) -> Flown {
         let mut flights = self.0;
         let (mut landed, mut outcome) = (Vec::with_capacity(flights.len()), Ok(()));
-        let (mut unfit, mut moved, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut unfit, mut overdue) = (Vec::new(), Vec::new());
+        let (mut moved, mut refused) = (Vec::new(), Vec::new());
         let mut late = false;
         let mut keep = |flown: Result<Landed, Grounded>| {
-            let Grounded { failure, undone } = match flown {
+            let Grounded { failure, unmade } = match flown {
                 Ok(flown) => return landed.push(flown),
                 Err(grounded) => grounded,
             };
-            match &failure {
-                Failure::Trouble(Trouble::Unfit(_)) => unfit.extend(undone),
-                Failure::Trouble(Trouble::Moved(_)) => moved.extend(undone),
-                _ => refused.extend(undone),
+            match (unmade, &failure) {
+                (Unmade::Unknown(batch), failure) => {
+                    let is_refused = matches!(
+                        failure,
+                        Failure::Trouble(Trouble::Refused(_) | Trouble::Corrupt(_))
+                    );
+                    shared.keep_unknown(batch, is_refused);
+                }
+                (Unmade::Undone(undone), failure) => match failure {
+                    Failure::Trouble(Trouble::Unfit(_) | Trouble::Lost(_) | Trouble::Astray(_)) => {
+                        unfit.extend(undone);
+                    }
+                    Failure::Trouble(Trouble::Moved(_)) => moved.extend(undone),
+                    Failure::Late => overdue.extend(undone),
+                    Failure::Trouble(Trouble::Refused(_) | Trouble::Corrupt(_)) => {
+                        refused.extend(undone);
+                    }
+                },
             }
             match failure {
                 Failure::Late => late = true,
@@ -130,6 +157,7 @@ impl Departing {
                 landed,
                 outcome: if late { Err(Failure::Late) } else { outcome },
                 unfit,
+                late: overdue,
                 moved,
                 refused,
             };
@@ -162,23 +190,11 @@ impl Departing {
             landed,
             outcome,
             unfit,
+            late: overdue,
             moved,
             refused,
         }
     }
-}
-
-/// Sends `work` and waits for the results.
-pub(super) async fn flush<L: Link>(
-    shared: &Shared,
-    link: &L,
-    connection: &L::Connection,
-    work: Work,
-) -> (Vec<Landed>, Result<(), Failure>) {
-    Departing::of(shared, link, work)
-        .fly(shared, link, connection)
-        .await
-        .settle(shared)
 }
 
 /// Makes the call of a single request; returns whether the connection is still good.
@@ -225,13 +241,20 @@ async fn fly<L: Link>(
         boot: shared.clock.boot(),
     };
     shared.counters.calls.fetch_add(1, Ordering::Relaxed);
-    let batch = std::mem::take(&mut flight.batch);
+    let mut batch = std::mem::take(&mut flight.batch);
+    let corrects = !batch.corrections.is_empty();
+    if corrects && batch.receipt.number == 0 && link.keeps_receipts() {
+        batch.receipt.number = shared.next_receipt();
+    }
     let late = until.unwrap_or_else(|| sent.clock.after(shared.answer_within));
     let call = link.call(connection, &batch);
     let answered = call_until_late(shared, &mut flight, call, late).await;
     flight.batch = batch;
     match answered {
         Ok(answer) => {
+            if corrects {
+                shared.corrections_landed();
+            }
             if let Some(leases) = &shared.leases {
                 leases.returned(std::mem::take(&mut flight.returned));
             }
@@ -255,12 +278,11 @@ async fn fly<L: Link>(
                 }
                 Failure::Trouble(Trouble::Corrupt(error)) => StoreError::Garbled(error.clone()),
             };
-            let undone = match failure {
-                Failure::Trouble(Trouble::Unfit(_) | Trouble::Refused(_) | Trouble::Moved(_)) => {
-                    corrections_of(&mut flight.batch)
-                }
-                _ => Vec::new(),
-            };
+            let undone = matches!(
+                failure,
+                Failure::Trouble(Trouble::Unfit(_) | Trouble::Refused(_) | Trouble::Moved(_))
+            );
+            let unmade = Unmade::of(flight.batch, undone);
             for ask in flight
                 .members
                 .into_iter()
@@ -269,14 +291,14 @@ async fn fly<L: Link>(
             {
                 fail(shared, ask, told.clone());
             }
-            Err(Grounded { failure, undone })
+            Err(Grounded { failure, unmade })
         }
     }
 }
 
 /// The corrections of a call that did nothing, without heartbeats: the next one reports the places
 /// anew.
-fn corrections_of(batch: &mut Batch) -> Vec<Correction> {
+pub(super) fn corrections_of(batch: &mut Batch) -> Vec<Correction> {
     let corrections = std::mem::take(&mut batch.corrections).into_iter();
     corrections
         .filter(|(_, adjust)| !matches!(adjust, Adjust::Hold(_)))

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::attempts::Attempts;
 use super::documents;
-use super::flight::{Failure, flush};
+use super::flight::{Departing, Failure};
 use super::outages::Outages;
 use super::{Link, Obstacle, Shared, Trouble, owed};
 use crate::breaker::{Breaker, Circuit};
@@ -51,6 +51,10 @@ pub(crate) fn start<F: Future<Output = ()> + 'static>(
 pub(crate) async fn lane<L: Link>(shared: Arc<Shared>, link: Rc<L>) {
     keep_connected(&shared, link).await;
     shared.fail_queued();
+    if shared.server().is_none() {
+        // (Those of a cluster's server go to its successors.)
+        shared.drop_queued_corrections();
+    }
 }
 
 async fn keep_connected<L: Link>(shared: &Arc<Shared>, link: Rc<L>) {
@@ -203,9 +207,10 @@ async fn work<L: Link>(
                 Ok(()) => continue,
                 failed => failed,
             }
-        } else if let Some(work) = shared.take() {
+        } else if let Some(departing) = Departing::next(shared, &**link) {
             shared.busy.store(true, Ordering::Release);
-            let (landed, mut outcome) = flush(shared, &**link, &connection, work).await;
+            let flown = departing.fly(shared, &**link, &connection).await;
+            let (landed, mut outcome) = flown.settle(shared);
             for landed in landed {
                 outcome = outcome.and(landed.deliver(shared));
             }

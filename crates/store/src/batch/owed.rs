@@ -1,7 +1,6 @@
 //! Charges the units that the gateway granted while the server did not respond, on a new connection
 //! before requests use it.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::flight::{Departing, Failure};
@@ -111,9 +110,7 @@ impl Shared {
             Some((_, stand_in)) => stand_in.owe_again(owed),
             None => owed,
         };
-        self.counters
-            .corrections_dropped
-            .fetch_add(dropped.len() as u64, Ordering::Relaxed);
+        self.drop_corrections(dropped.len(), "too many wait for the store");
     }
 
     /// Queues the debts, together with requests: the server is up, and some requests were decided
@@ -147,8 +144,8 @@ impl From<&Due> for Correction {
     }
 }
 
-/// Charges the debts over a new connection. A call without a response may have charged, so it is
-/// not sent again. Charges that a failed call did not make wait for the next connection.
+/// Charges the debts over a new connection. A call without a response may have charged: it is sent
+/// again only to a store that keeps receipts. Charges that a failed call did not make wait for the next connection.
 ///
 /// A call that the server refused is sent again in halves, until the charge that it refuses is alone.
 /// That one is dropped and counted: kept, it would be refused over every next connection, and no
@@ -158,6 +155,16 @@ pub(super) async fn charge<L: Link>(
     link: &L,
     connection: &L::Connection,
 ) -> Result<(), Failure> {
+    // First those that the server may have made: it recognises only its last ones.
+    shared.queue.lock().waits = false;
+    if let Some(departing) = Departing::again(shared) {
+        let flown = departing.fly(shared, link, connection).await;
+        let (landed, outcome) = flown.settle(shared);
+        outcome?;
+        for landed in landed {
+            landed.deliver(shared)?;
+        }
+    }
     let mut refused = Vec::new();
     for _ in 0..ROUNDS {
         let mut owed = shared.owed();
@@ -181,7 +188,9 @@ pub(super) async fn charge<L: Link>(
                 .fly(shared, link, connection)
                 .await;
             let is_undone = |due: &Due| {
-                let mut undone = flown.unfit.iter().chain(&flown.refused).chain(&flown.moved);
+                let mut undone = (flown.unfit.iter().chain(&flown.late))
+                    .chain(&flown.refused)
+                    .chain(&flown.moved);
                 undone.any(|correction| correction.name == due.name)
             };
             let mut undone: Vec<Due> = sent.into_iter().filter(is_undone).collect();
@@ -208,9 +217,6 @@ pub(super) async fn charge<L: Link>(
             }
         }
     }
-    shared
-        .counters
-        .corrections_dropped
-        .fetch_add(refused.len() as u64, Ordering::Relaxed);
+    shared.drop_corrections(refused.len(), "the store refused them");
     Ok(())
 }

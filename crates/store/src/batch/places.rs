@@ -36,6 +36,7 @@ impl Shared {
         let held = self.held.lock();
         let mut queue = self.queue.lock();
         queue.take_redirected();
+        queue.waits = false;
         if queue.heartbeats.is_empty() {
             let here = held.values().filter(|(name, ..)| self.has(name));
             queue
@@ -47,7 +48,8 @@ impl Shared {
     /// Whether heartbeats are to be sent. Before they are taken, all earlier grants of places must
     /// have been delivered.
     pub(super) fn has_heartbeats(&self) -> bool {
-        !self.queue.lock().heartbeats.is_empty()
+        let queue = self.queue.lock();
+        queue.unknown.is_none() && !queue.heartbeats.is_empty()
     }
 
     /// The heartbeats of the next call. They go before everything else that waits, so that places

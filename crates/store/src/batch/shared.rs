@@ -59,6 +59,10 @@ pub(crate) struct Shared {
     /// Whether a single request's call failed and the lane has had no response since.
     pub(super) suspect: AtomicBool,
     pub(super) last_error: Mutex<String>,
+    /// The number of the last call with corrections.
+    pub(super) receipts: AtomicU64,
+    /// The second of the last warning about lost corrections.
+    pub(super) warned: AtomicU64,
     /// Decides while no lane is up.
     pub(super) substitute: Arc<Mutex<Option<Substitute>>>,
     /// Locked while it is asked for debts: debts on another server are given back.
@@ -110,6 +114,8 @@ impl Shared {
             busy: AtomicBool::new(false),
             suspect: AtomicBool::new(false),
             last_error: Mutex::default(),
+            receipts: AtomicU64::new(0),
+            warned: AtomicU64::new(0),
             substitute: Arc::default(),
             asking_owed: Arc::default(),
             connected: Arc::new(Notify::new()),

@@ -4,6 +4,7 @@ mod heartbeats;
 mod leased;
 mod made;
 mod owed;
+mod receipts;
 mod undone;
 
 use std::cell::Cell;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use super::flight::flush;
+use super::flight::{Departing, Failure, Landed};
 use super::lane::lane;
 use super::*;
 use crate::Deadline;
@@ -42,6 +43,19 @@ impl InPlace for Frozen {
             fly_alone(shared, &never, &(), ask).await;
         }))
     }
+}
+
+/// Sends `work` and waits for the results.
+async fn flush<L: Link>(
+    shared: &Shared,
+    link: &L,
+    connection: &L::Connection,
+    work: shared::Work,
+) -> (Vec<Landed>, Result<(), Failure>) {
+    Departing::of(shared, link, work)
+        .fly(shared, link, connection)
+        .await
+        .settle(shared)
 }
 
 fn bucket(amount: u64) -> Limit {

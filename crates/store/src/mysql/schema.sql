@@ -5,7 +5,8 @@ DELIMITER //
 -- InnoDB: a decision locks its rows. No index but the key's, so that an update changes one page.
 CREATE TABLE IF NOT EXISTS tollgate_buckets (
     -- The keyed hash of limit and caller. The mark of the data has the key 'tollgate':
-    -- crates/store/src/mysql/mark.rs.
+    -- crates/store/src/mysql/mark.rs. One with the key 'made' and a gateway's number is a receipt: the number (more) of the
+    -- last call with corrections that this gateway has made: crates/store/src/sql/receipt.rs.
     bucket  VARBINARY(16) NOT NULL PRIMARY KEY,
     -- Microseconds since the epoch: from then on the bucket equals no bucket and may be swept.
     expires BIGINT NOT NULL,

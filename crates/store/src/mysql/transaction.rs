@@ -15,7 +15,8 @@ use crate::batch::{Answer, Batch};
 use crate::sql::ROW_MARGIN;
 use crate::sql::decide::{Stored, key_order};
 use crate::sql::mark::Mark;
-use crate::wire_form::TOKEN_BUCKET;
+use crate::sql::receipt;
+use crate::wire_form::{TOKEN_BUCKET, signed};
 
 /// Opens a transaction with the settings we need, whatever the session's defaults.
 pub(super) const BEGIN: &str =
@@ -47,9 +48,21 @@ impl MysqlLink {
         // An INSERT that meets a row locks it for itself; INSERT IGNORE would only share the lock,
         // and two gateways would deadlock. The clock is a statement of its own: a statement's clock
         // stands still while it waits for a lock.
+        let receipt_key = format!("X'{}'", receipt::key_text(self.base.decider.id));
+        let has_receipt = batch.receipt.number > 0;
+        // Locked first: only calls of this gateway wait for it.
+        let receipt = if has_receipt {
+            format!(
+                "INSERT INTO tollgate_buckets (bucket, expires) VALUES ({receipt_key},0)
+                     ON DUPLICATE KEY UPDATE bucket = VALUES(bucket);
+                 SELECT CAST(more AS SIGNED) FROM tollgate_buckets WHERE bucket = {receipt_key} FOR UPDATE;"
+            )
+        } else {
+            String::new()
+        };
         let drains = batch.buckets.iter().any(|(_, shape)| shape.drains());
         let text = format!(
-            "{BEGIN};
+            "{BEGIN}; {receipt}
              INSERT INTO tollgate_buckets (bucket, expires) VALUES {new} ON DUPLICATE KEY UPDATE bucket = VALUES(bucket);
              SELECT kind, print, a, b, c, level - price * taken, at, more FROM tollgate_buckets WHERE bucket IN ({known})
                  ORDER BY bucket FOR UPDATE;
@@ -63,6 +76,12 @@ impl MysqlLink {
         let sets = client.run(text).await.map_err(Fault::from);
         let sets = sets.map_err(Fault::before_commit)?;
         let mut sets = sets.iter();
+        if has_receipt {
+            let row = sets.next().and_then(|rows| rows.first());
+            let row = row.ok_or(Fault::Corrupt("not a response of a receipt"))?;
+            let last = number(row, 0)?.unwrap_or(0);
+            batch.receipt.found(last >= signed(batch.receipt.number));
+        }
         let (rows, clock) = (sets.next(), sets.next());
         let (Some(rows), Some([clock])) = (rows, clock.map(Vec::as_slice)) else {
             return Err(Fault::Corrupt("not a response of locked rows"));
@@ -99,6 +118,15 @@ impl MysqlLink {
                 columns(row.as_ref())
             );
         }
+        if has_receipt {
+            let expires = signed(now.after(receipt::KEPT).as_micros());
+            let _ = write!(
+                values,
+                ",({receipt_key},{expires},NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{}',0,0)",
+                batch.receipt.number
+            );
+        }
+        batch.receipt.committing();
         let text = format!(
             "INSERT INTO tollgate_buckets (bucket, expires, kind, print, a, b, c, level, at, more, price, taken) VALUES {values}
              ON DUPLICATE KEY UPDATE expires = VALUES(expires), kind = VALUES(kind), print = VALUES(print),

@@ -14,6 +14,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS tollgate_buckets (
     -- The print of the mark when it was written. The mark is the row whose key is 'tollgate': its print, since when this
     -- table is all there is to know (at), and what tells whether it still is: crates/store/src/postgres/mark.rs.
     epoch   bigint,
+    -- A row whose key is 'made' and a gateway's number is a receipt: the number (more) of the last call with corrections
+    -- that this gateway has made, so that one that is sent again is recognised: crates/store/src/sql/receipt.rs.
     -- The limit's own numbers. Token bucket (1): gained in a microsecond, fractions of a unit, brim. Interval (2) and
     -- fixed window (3): amount, burst, period, alignment.
     a bigint, b bigint, c bigint, d bigint,

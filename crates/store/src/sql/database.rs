@@ -223,6 +223,10 @@ impl<D: Database> Link for D {
         true
     }
 
+    fn keeps_receipts(&self) -> bool {
+        true
+    }
+
     fn has_document(&self, session: &D::Session) -> bool {
         D::keeps_document(session)
     }

@@ -117,7 +117,7 @@ impl Decider {
             .collect();
         let until = signed(now.after(self.hold).as_micros());
         let mut turned = vec![false; opened.len()];
-        for (place, adjust) in &batch.corrections {
+        for (place, adjust) in batch.unmade_corrections() {
             if *adjust == Adjust::TakeNumbers {
                 let at = *place as usize;
                 let is_units = !batch.buckets[at].1.holds() && !opened[at].foreign;

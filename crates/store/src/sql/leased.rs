@@ -69,7 +69,7 @@ impl Parts {
             parts.changed |= held.give_back(&bucket, *id, *left, now);
         }
         for (_, adjust) in batch
-            .corrections
+            .unmade_corrections()
             .iter()
             .filter(|(bucket, _)| *bucket == place)
         {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::Shared;
 use crate::StoreError;
 use crate::batch::deliver::fail;
-use crate::batch::{ASKS_MAX, Adjust, Ask, CORRECTIONS_MAX, Correction, QUEUE_MAX, answer};
+use crate::batch::{ASKS_MAX, Adjust, Ask, Batch, CORRECTIONS_MAX, Correction, QUEUE_MAX, answer};
 use crate::lease::Errand;
 use crate::wire_form::{Name, WireForm};
 use tollgate_limit::{Change, Timestamp};
@@ -23,6 +23,14 @@ pub(in crate::batch) struct Queue {
     /// Buckets whose held places a heartbeat will report. The number of places is read when it
     /// leaves.
     pub(in crate::batch) heartbeats: VecDeque<(Name, Arc<WireForm>)>,
+    /// A call whose corrections the store may have made. Until that is known, no other correction is
+    /// sent: a heartbeat does not know which places this call has freed.
+    pub(in crate::batch) unknown: Option<Batch>,
+    /// Whether corrections wait for the next heartbeat, because the store did not make the last ones
+    /// in time.
+    pub(in crate::batch) waits: bool,
+    /// How often the most corrections of a call are halved.
+    pub(in crate::batch) halvings: u32,
 }
 
 impl Queue {
@@ -35,6 +43,21 @@ impl Queue {
         let earlier = |known: &Ask| known.deadline <= ask.deadline;
         let place = self.asks.partition_point(earlier);
         self.asks.insert(place, ask);
+    }
+
+    /// How many corrections the next call may have, beside `heartbeats`.
+    fn correctable(&self, heartbeats: usize) -> usize {
+        if self.waits || self.unknown.is_some() {
+            return 0;
+        }
+        let most = (CORRECTIONS_MAX >> self.halvings).saturating_sub(heartbeats);
+        self.corrections.len().min(most)
+    }
+
+    /// Whether work is left that can be sent now.
+    fn has_more(&self) -> bool {
+        let heartbeats = self.unknown.is_none() && !self.heartbeats.is_empty();
+        heartbeats || !self.asks.is_empty() || self.correctable(0) > 0
     }
 
     /// Queues redirected corrections again, before the others.
@@ -68,9 +91,8 @@ impl Shared {
     pub(crate) fn correct(&self, correction: Correction) {
         let mut queue = self.queue.lock();
         if queue.corrections.len() >= QUEUE_MAX || self.closed.load(Ordering::Relaxed) {
-            self.counters
-                .corrections_dropped
-                .fetch_add(1, Ordering::Relaxed);
+            drop(queue);
+            self.drop_corrections(1, "too many wait for the store, or it is closed");
             return;
         }
         queue.corrections.push_back(correction);
@@ -138,17 +160,17 @@ impl Shared {
         });
         let mut corrections = self.take_heartbeats();
         let mut queue = self.queue.lock();
+        if self.closed.load(Ordering::Relaxed) {
+            queue.waits = false;
+        }
+        let corrections_taken = queue.correctable(corrections.len());
         if queue.asks.is_empty()
-            && queue.corrections.is_empty()
+            && corrections_taken == 0
             && corrections.is_empty()
             && errands.is_empty()
         {
             return None;
         }
-        let corrections_taken = queue
-            .corrections
-            .len()
-            .min(CORRECTIONS_MAX - corrections.len());
         corrections.extend(queue.corrections.drain(..corrections_taken));
         let asks_taken = queue.asks.len().min(ASKS_MAX);
         let work = Work {
@@ -156,7 +178,7 @@ impl Shared {
             asks: queue.asks.drain(..asks_taken).collect(),
             errands,
         };
-        if !queue.asks.is_empty() || !queue.corrections.is_empty() || !queue.heartbeats.is_empty() {
+        if queue.has_more() {
             self.arrived.notify_one();
         }
         Some(work)
@@ -230,16 +252,18 @@ impl Shared {
     }
 
     /// Those corrections for which there is room; the others are dropped and counted.
-    fn with_room(&self, queue: &Queue, mut corrections: Vec<Correction>) -> Vec<Correction> {
+    pub(in crate::batch) fn with_room(
+        &self,
+        queue: &Queue,
+        mut corrections: Vec<Correction>,
+    ) -> Vec<Correction> {
         let room = if self.closed.load(Ordering::Relaxed) {
             0
         } else {
             QUEUE_MAX.saturating_sub(queue.corrections.len() + queue.redirected.len())
         };
         let dropped = corrections.len().saturating_sub(room);
-        self.counters
-            .corrections_dropped
-            .fetch_add(dropped as u64, Ordering::Relaxed);
+        self.drop_corrections(dropped, "too many wait for the store, or it is closed");
         corrections.truncate(room);
         corrections
     }

@@ -11,7 +11,7 @@ use tokio_postgres::{Client, Row};
 use super::fault::Fault;
 use super::{PostgresLink, Session};
 use crate::batch::{Answer, Batch};
-use crate::postgres::mark;
+use crate::postgres::{mark, receipt};
 use crate::sql::ROW_MARGIN;
 use crate::sql::decide::key_order;
 use crate::sql::mark::Mark;
@@ -32,6 +32,7 @@ impl PostgresLink {
             .until_commit(session, batch)
             .await
             .map_err(|fault| fault.before_commit(client))?;
+        batch.receipt.committing();
         client
             .batch_execute("COMMIT")
             .await
@@ -66,10 +67,13 @@ impl PostgresLink {
         let keys_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&sorted, Type::BYTEA_ARRAY)];
         let clock_parameter: [(&(dyn ToSql + Sync), Type); 1] = [(&pinned, Type::INT8)];
         // One round trip: the server handles them in this order.
-        let ((begun, inserted), ((rows, now), marked)) = join(
+        let ((begun, (receipt, inserted)), ((rows, now), marked)) = join(
             join(
                 client.batch_execute(&begin),
-                client.execute_typed(insert, &keys_parameter),
+                join(
+                    receipt::write(client, self.base.decider.id, batch, pinned),
+                    client.execute_typed(insert, &keys_parameter),
+                ),
             ),
             join(
                 join(
@@ -81,6 +85,8 @@ impl PostgresLink {
         )
         .await;
         begun?;
+        // (The first to be locked: only calls of this gateway wait for it.)
+        batch.receipt.found(receipt?);
         inserted?;
         let (rows, clock) = (rows?, now?);
         let now = moment(clock.try_get(0)?)?;

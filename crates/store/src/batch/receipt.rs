@@ -1,0 +1,188 @@
+//! Corrections whose call failed: which of them are sent again, when, and how a store that has made
+//! them recognises them.
+//!
+//! An SQL store writes the number of a call with corrections in the transaction that makes them. So
+//! a call without a response is sent again with its number, and the store makes its corrections
+//! once, whichever of the two reaches it. Redis keeps no such numbers: it executes a script that it
+//! has received even when no gateway waits, so its corrections are never sent twice, and those
+//! without a response are counted.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::flight::corrections_of;
+use super::{Batch, CORRECTIONS_MAX, Correction, Shared};
+
+/// How often a call without a response is sent again although the server refuses it.
+const REFUSALS_MAX: u32 = 10;
+/// The seconds between two warnings about lost corrections.
+const WARN_EVERY: u64 = 10;
+
+/// How the store recognises the corrections of a call that is sent again.
+#[derive(Debug, Default)]
+pub(crate) struct Receipt {
+    /// Greater than that of every earlier call of this gateway. Zero: the store keeps no receipts,
+    /// or the call has no corrections.
+    pub(crate) number: u64,
+    /// Whether a commit of these corrections may be under way, or done.
+    is_open: AtomicBool,
+    /// Whether the store has made the corrections.
+    made: AtomicBool,
+    refusals: AtomicU32,
+}
+
+impl Receipt {
+    /// The store's receipt is locked, and shows whether an earlier transaction `made` the corrections.
+    /// If not, none will: it would still hold the lock.
+    pub(crate) fn found(&self, made: bool) {
+        self.made.store(made, Ordering::Relaxed);
+        self.is_open.store(made, Ordering::Relaxed);
+    }
+
+    /// The commit is about to be sent.
+    pub(crate) fn committing(&self) {
+        self.is_open.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Batch {
+    /// The corrections that the store has not made yet.
+    pub(crate) fn unmade_corrections(&self) -> &[(u32, super::Adjust)] {
+        if self.receipt.made.load(Ordering::Relaxed) {
+            &[]
+        } else {
+            &self.corrections
+        }
+    }
+
+    /// Whether its corrections were certainly not made, in a store that keeps receipts.
+    pub(super) fn is_certainly_unmade(&self) -> bool {
+        self.receipt.number > 0 && !self.receipt.is_open.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    /// The number of the next call with corrections.
+    pub(super) fn next_receipt(&self) -> u64 {
+        self.receipts.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Keeps a call of which it is not known whether the store has made its corrections, to be sent
+    /// again after the next heartbeat. Until then no other correction is sent.
+    pub(super) fn keep_unknown(&self, mut batch: Batch, refused: bool) {
+        // The next heartbeat reads the places anew.
+        batch
+            .corrections
+            .retain(|(_, adjust)| !matches!(adjust, super::Adjust::Hold(_)));
+        let count = batch.corrections.len();
+        if count == 0 {
+            return;
+        }
+        let refusals = &batch.receipt.refusals;
+        let refusals = refusals.fetch_add(u32::from(refused), Ordering::Relaxed);
+        let mut queue = self.queue.lock();
+        let given_up = refusals >= REFUSALS_MAX || self.closed.load(Ordering::Relaxed);
+        if batch.receipt.number == 0 || given_up || queue.unknown.is_some() {
+            drop(queue);
+            self.counters
+                .corrections_unconfirmed
+                .fetch_add(count as u64, Ordering::Relaxed);
+            self.warn_of_lost("the store gave no response to them, and may have made them");
+            return;
+        }
+        queue.unknown = Some(batch);
+        queue.waits = true;
+    }
+
+    /// The call to be sent again, if it is time.
+    pub(super) fn take_unknown(&self) -> Option<Batch> {
+        let mut queue = self.queue.lock();
+        if queue.waits && !self.closed.load(Ordering::Relaxed) {
+            return None;
+        }
+        queue.unknown.take()
+    }
+
+    /// Queues corrections again that were not made in time, after the others, so that a bucket
+    /// whose row is locked for long does not hold up the rest. They wait for the next heartbeat, and
+    /// the next calls are smaller.
+    pub(super) fn correct_later(&self, corrections: Vec<Correction>) {
+        if corrections.is_empty() {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        let corrections = self.with_room(&queue, corrections);
+        queue.corrections.extend(corrections);
+        queue.waits = true;
+        queue.halvings = (queue.halvings + 1).min(CORRECTIONS_MAX.ilog2());
+    }
+
+    /// The corrections of a call were made: the next call may have more.
+    pub(super) fn corrections_landed(&self) {
+        let mut queue = self.queue.lock();
+        queue.halvings = queue.halvings.saturating_sub(1);
+    }
+
+    /// Counts corrections that are dropped.
+    pub(super) fn drop_corrections(&self, count: usize, why: &str) {
+        if count > 0 {
+            self.counters
+                .corrections_dropped
+                .fetch_add(count as u64, Ordering::Relaxed);
+            self.warn_of_lost(why);
+        }
+    }
+
+    /// Drops the corrections that wait, because nothing is sent any more.
+    pub(super) fn drop_queued_corrections(&self) {
+        let (unknown, left) = {
+            let mut queue = self.queue.lock();
+            queue.take_redirected();
+            let left = std::mem::take(&mut queue.corrections).len();
+            (queue.unknown.take(), left)
+        };
+        self.drop_corrections(left, "the store was closed before they were made");
+        if let Some(unknown) = unknown {
+            self.keep_unknown(unknown, false);
+        }
+    }
+
+    fn warn_of_lost(&self, why: &str) {
+        let now = self.clock.now().as_micros() / 1_000_000;
+        let last = self.warned.swap(now, Ordering::Relaxed);
+        if now < last.saturating_add(WARN_EVERY) && last > 0 {
+            self.warned.store(last, Ordering::Relaxed);
+            return;
+        }
+        let counters = &self.counters;
+        tracing::warn!(
+            dropped = counters.corrections_dropped.load(Ordering::Relaxed),
+            unconfirmed = counters.corrections_unconfirmed.load(Ordering::Relaxed),
+            "settlements, refunds or releases may be missing in the shared store: {why}"
+        );
+    }
+}
+
+/// What becomes of the corrections of a call that failed.
+pub(super) enum Unmade {
+    /// None was made.
+    Undone(Vec<Correction>),
+    /// They may have been made.
+    Unknown(Batch),
+}
+
+impl Unmade {
+    /// Of a failed call; `undone`: the failure says that nothing was done.
+    pub(super) fn of(mut batch: Batch, undone: bool) -> Self {
+        let certain = if batch.receipt.number > 0 {
+            // An earlier call with this number may have made them.
+            batch.is_certainly_unmade()
+        } else {
+            undone
+        };
+        if certain {
+            Self::Undone(corrections_of(&mut batch))
+        } else {
+            Self::Unknown(batch)
+        }
+    }
+}

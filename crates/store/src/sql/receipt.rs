@@ -1,0 +1,25 @@
+//! The receipt of a gateway's corrections: a row among the buckets with the number of its last call
+//! that made some, written in the transaction of that call. It shares the fate of the buckets: an event
+//! that loses it loses the corrections, too.
+
+use tollgate_limit::Micros;
+
+/// A receipt is kept this long after it was written: a gateway that reaches the store again within
+/// this time finds it.
+pub(crate) const KEPT: Micros = Micros::from_secs(86_400);
+
+/// The key of a gateway's receipt, in hexadecimal; the names of buckets are 16 bytes.
+pub(crate) fn key_text(gateway: i64) -> String {
+    use std::fmt::Write as _;
+    key(gateway).iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The key of a gateway's receipt.
+pub(crate) fn key(gateway: i64) -> [u8; 12] {
+    let mut key = *b"made........";
+    key[4..].copy_from_slice(&gateway.to_be_bytes());
+    key
+}
