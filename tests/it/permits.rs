@@ -270,6 +270,11 @@ fn resources_take_strict_json_from_programs_only() {
         (&[("Content-Type", "text/plain")], good, 400),
         (&[json], "", 400),
         (&[json], "[]", 400),
+        (
+            &[json],
+            r#"[[{"limit":"it","key":"192.0.2.1"}],false]"#,
+            400,
+        ),
         (&[json], r#"{"requests":[]}"#, 400),
         (&[json], r#"{"requests":[{}]}"#, 400),
         (

@@ -58,7 +58,7 @@ fn top_once_prints_the_keys_of_a_fleet_in_one_plain_frame() {
             .collect::<Vec<_>>()
             .join(" ")
     };
-    assert_eq!(line("exact "), "exact yes, since the start");
+    assert_eq!(line("exact "), "exact not known: 2 of 3 gateways respond");
     assert_eq!(line("REFUSED NOW"), "REFUSED NOW 2 keys");
     assert_eq!(line("CLOSE"), "CLOSE 1 key");
     assert!(

@@ -77,7 +77,7 @@ impl Frame {
                 Look::Faint,
             ),
         ]);
-        let (look, words) = exactness(figures);
+        let (look, words) = exactness(figures, seen.len());
         self.lines.push(vec![
             Cell::new("exact      ", Look::Faint),
             Cell::new(&words, look),
@@ -150,7 +150,8 @@ impl fmt::Display for Frame {
     }
 }
 
-fn exactness(figures: &[&Figures]) -> (Look, String) {
+/// Whether the limits of these gateways are exact; `asked` were asked for their figures.
+fn exactness(figures: &[&Figures], asked: usize) -> (Look, String) {
     if figures.is_empty() {
         return (Look::Bad, "not known: no gateway responds".to_owned());
     }
@@ -185,6 +186,10 @@ fn exactness(figures: &[&Figures]) -> (Look, String) {
                 format!("no: the store does not respond ({rule}){separator}{since}"),
             )
         }
+        (None, true) if figures.len() < asked => (
+            Look::Warn,
+            format!("not known: {} of {asked} gateways respond", figures.len()),
+        ),
         (None, true) => (Look::Good, "yes, since the start".to_owned()),
         (None, false) => (Look::Warn, format!("now, and not always: {since}")),
     }

@@ -39,7 +39,7 @@ struct Written {
 
 /// One value or several.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a key is a text or a list of texts")]
 enum Values {
     One(String),
     Several(Vec<String>),

@@ -117,6 +117,10 @@ pub(super) async fn read_body<T: DeserializeOwned>(
     timers::within(READ_WITHIN, whole)
         .await
         .map_err(|_| Problem::BODY_STALLED)??;
+    // The derived readers take a list for an object, too.
+    if !document.trim_ascii_start().starts_with(b"{") {
+        return Err(Refused::bad("The document is no JSON object."));
+    }
     serde_json::from_slice(&document).map_err(|error| Refused::bad(format!("{error}.")))
 }
 
