@@ -79,7 +79,7 @@ impl Live {
         let (mut buckets, mut partly) = (Vec::new(), Vec::new());
         for rule in policy.rules.iter().filter(|rule| !rule.is_off()) {
             if sought.decides(&rule.scope) {
-                let limit = rule.variant(sought.numbers());
+                let limit = rule.variant(sought.numbers(&rule.scope));
                 buckets.push(self.bucket_of(limit, &sought.key, 1).await);
             } else if sought.is_part_of(&rule.scope) {
                 let mut refused = Vec::new();

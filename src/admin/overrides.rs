@@ -255,7 +255,9 @@ impl Live {
             |rule| sought.decides(&rule.scope),
             |rule| refuses(rule, effect),
         )?;
-        let limits = rules.iter().map(|rule| &**rule.variant(sought.numbers()));
+        let limits = rules
+            .iter()
+            .map(|rule| &**rule.variant(sought.numbers(&rule.scope)));
         let mut limits: Vec<&Limit> = limits.collect();
         if wanted.set.is_none() {
             let mut in_force = Vec::new();

@@ -109,7 +109,7 @@ impl Live {
         let mut audit = prepared(audit)?;
         let mut buckets = Vec::new();
         for rule in limits {
-            let limit = rule.variant(sought.numbers());
+            let limit = rule.variant(sought.numbers(&rule.scope));
             let before = self.level(limit, &sought.key, 1).await;
             if let (Some(change), false) = (change, asked.dry_run)
                 && let Err(ChangeError::MadeBefore) = self.overrides.take_on(limit, change).await

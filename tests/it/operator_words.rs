@@ -358,3 +358,43 @@ fn health_and_explain_live_take_several_gateways() {
     assert!(out.contains("now: 4 units left: admitted"), "{out}{err}");
     assert!(err.contains("of 2 gateways the first is asked"), "{err}");
 }
+
+/// Requests without a key are limited by their address, in a bucket that an operator reaches by it.
+#[test]
+fn operator_reaches_the_bucket_of_an_address_that_counts_for_a_missing_key() {
+    let gateway = Gateway::start(
+        "[admin]\nlisten = \"127.0.0.1:0\"\n\
+         operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n\
+         [identities.customer]\nkey = \"header:x-api-key\"\nwhen_missing = { use = \"address\", tier = \"anonymous\" }\n\
+         [tiers.anonymous]\nsearch = { rate = \"1/hour\", burst = 1 }\n\
+         [limits.search]\nrate = \"600/hour\"\nburst = 4\nper = \"customer\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"search\"]\n",
+    );
+    let statuses = || [(); 2].map(|()| gateway.get("/").status);
+    assert_eq!(statuses(), [200, 429]);
+    let shown = gateway.admin_get("/api/v1/keys/address/127.0.0.1").json();
+    let bucket = &shown["buckets"][0];
+    assert_eq!(
+        (&bucket["limit"], &bucket["tier"]),
+        (&json!("search"), &json!("anonymous")),
+        "{shown}"
+    );
+    let put = |body: &Value| {
+        let body = body.to_string();
+        let mut connection = Connection::open(gateway.admin());
+        connection.send(format!(
+            "PUT /api/v1/keys/address/127.0.0.1/override HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer test\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        connection.answer("PUT")
+    };
+    let unlimited = json!({ "limit": "search", "unlimited": true, "for": "1h", "reason": "r" });
+    assert_eq!(put(&unlimited).status, 200);
+    assert_eq!(statuses(), [200, 200]);
+    let block = json!({ "block": true, "for": "1h", "reason": "r" });
+    assert_eq!(put(&block).status, 200);
+    assert_eq!(statuses(), [429, 429]);
+    let keyed = |key: &str| gateway.request("GET", "/", &[("x-api-key", key)]).status;
+    assert_eq!(keyed("a"), 200, "a caller with a key has another bucket");
+}

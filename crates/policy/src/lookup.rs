@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::callers::Caller;
-use super::identity::{Identity, WhenUnknown};
+use super::identity::{Identity, WhenMissing, WhenUnknown};
 use super::keys;
+use super::plan::reached;
 use super::source::{Ambiguous, Source};
 use super::{Policy, Scope, ScopePart};
 use tollgate_limit::KeyBytes;
@@ -21,6 +22,16 @@ pub struct Sought {
     /// Whether callers are listed, this is none of them, and its key is accepted all the same.
     pub is_unlisted: bool,
     part: Option<ScopePart>,
+    /// The other identities that have this key where theirs is missing or unknown.
+    replaced: Vec<Replaced>,
+}
+
+/// An identity whose key is missing or unknown, so that another one counts.
+#[derive(Clone, Debug)]
+struct Replaced {
+    identity: usize,
+    /// The tier of the address that counts.
+    tier: Option<Arc<str>>,
 }
 
 /// Why no buckets are found.
@@ -70,25 +81,40 @@ fn without_bucket(when_unknown: WhenUnknown) -> &'static str {
 impl Sought {
     /// Whether this caller alone decides which bucket of `scope` it uses.
     pub fn decides(&self, scope: &Scope) -> bool {
-        match (scope, self.part) {
-            (Scope::Everyone, None) => true,
-            (Scope::Identities(parts), Some(part)) => parts.as_slice() == [part],
-            _ => false,
+        match scope {
+            Scope::Everyone => self.part.is_none(),
+            Scope::Identities(parts) => matches!(parts.as_slice(), [one] if self.is(*one)),
         }
     }
 
     /// Whether the caller is a part of the keys of `scope`, beside other parts.
     pub fn is_part_of(&self, scope: &Scope) -> bool {
-        match (scope, self.part) {
-            (Scope::Identities(parts), Some(part)) => parts.len() > 1 && parts.contains(&part),
-            _ => false,
+        match scope {
+            Scope::Everyone => false,
+            Scope::Identities(parts) => parts.len() > 1 && parts.iter().any(|one| self.is(*one)),
         }
     }
 
-    /// The name of the caller's numbers: its own or its tier's.
-    pub fn numbers(&self) -> Option<&Arc<str>> {
-        let caller = self.caller.as_ref()?;
-        caller.numbers.as_ref().or(caller.tier.as_ref())
+    fn is(&self, part: ScopePart) -> bool {
+        self.part == Some(part) || self.replaced(part).is_some()
+    }
+
+    fn replaced(&self, part: ScopePart) -> Option<&Replaced> {
+        let mut replaced = self.replaced.iter();
+        replaced.find(|one| ScopePart::Identity(one.identity) == part)
+    }
+
+    /// The name of the caller's numbers under `scope`: its own or its tier's, or those of the
+    /// addresses that count in place of a key.
+    pub fn numbers(&self, scope: &Scope) -> Option<&Arc<str>> {
+        match (&self.caller, scope) {
+            (Some(caller), _) => caller.numbers.as_ref().or(caller.tier.as_ref()),
+            (None, Scope::Identities(parts)) => match parts.as_slice() {
+                [one] => self.replaced(*one)?.tier.as_ref(),
+                _ => None,
+            },
+            (None, Scope::Everyone) => None,
+        }
     }
 }
 
@@ -129,7 +155,35 @@ impl Policy {
             caller: None,
             is_unlisted: false,
             part: Some(ScopePart::Identity(index)),
+            replaced: self.replaced_by(index),
         })
+    }
+
+    /// The identities for which the address may count.
+    fn replaced_by_address(&self) -> Vec<Replaced> {
+        let counts_address = |identity: &&Identity| {
+            let unknown =
+                identity.callers.is_some() && identity.when_unknown == WhenUnknown::UseAddress;
+            unknown || identity.when_missing == WhenMissing::UseAddress
+        };
+        let replaced = |identity: usize| {
+            let reached = reached(&[identity], &self.identities);
+            let mut reached = reached.iter().map(|at| &self.identities[*at]);
+            let tier = reached.find(counts_address)?.address_tier.clone();
+            Some(Replaced { identity, tier })
+        };
+        (0..self.identities.len()).filter_map(replaced).collect()
+    }
+
+    /// The identities for which a known caller of `other` may count: its key is the same there.
+    fn replaced_by(&self, other: usize) -> Vec<Replaced> {
+        let all = (0..self.identities.len()).filter(|identity| *identity != other);
+        all.filter(|identity| reached(&[*identity], &self.identities).contains(&other))
+            .map(|identity| Replaced {
+                identity,
+                tier: None,
+            })
+            .collect()
     }
 
     fn find(&self, identity: &str, values: &[&str], by_name: bool) -> Result<Sought, LookupError> {
@@ -139,6 +193,7 @@ impl Policy {
             caller,
             is_unlisted: false,
             part,
+            replaced: Vec::new(),
         };
         match (identity, values) {
             ("everyone", []) => return Ok(found(None, None, key)),
@@ -147,7 +202,10 @@ impl Policy {
                     .parse()
                     .map_err(|_| LookupError::Address((*value).to_owned()))?;
                 keys::push_address(&mut key, Some(self.address.key(address)));
-                return Ok(found(Some(ScopePart::Address), None, key));
+                return Ok(Sought {
+                    replaced: self.replaced_by_address(),
+                    ..found(Some(ScopePart::Address), None, key)
+                });
             }
             _ => {}
         }
@@ -171,7 +229,10 @@ impl Policy {
         let known = named.or_else(|| callers?.find(spelt.first()?).cloned());
         if let Some(caller) = known {
             keys::push_caller(&mut key, &caller.name);
-            return Ok(found(part, Some(caller), key));
+            return Ok(Sought {
+                replaced: self.replaced_by(index),
+                ..found(part, Some(caller), key)
+            });
         }
         let sources = if identity.first_of {
             1
