@@ -404,3 +404,39 @@ fn encoded_slash_is_a_character_of_its_segment() {
         assert_eq!(strict.get(path).status, 400, "{path}");
     }
 }
+
+#[test]
+fn refusal_of_a_request_that_can_be_read_in_two_ways_names_what() {
+    let upstream = Upstream::hello();
+    let limit = |name: &str, per: &str| {
+        format!("[limits.{name}]\nrate = \"100/hour\"\nper = \"{per}\"\nwhen_missing = \"skip\"\n")
+    };
+    let gateway = Gateway::start(&format!(
+        "[address]\ntrusted_proxies = [\"127.0.0.1/32\"]\n{}{}\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"key\", \"user\"]\n",
+        limit("key", "header:x-key"),
+        limit("user", "basic"),
+        upstream.url()
+    ));
+    for (headers, detail) in [
+        (
+            &[
+                ("x-forwarded-for", "192.0.2.1"),
+                ("forwarded", "for=192.0.2.2"),
+            ][..],
+            "Forwarded and X-Forwarded-For name different clients",
+        ),
+        (&[("host", "x,y")], "Host must be a host name or address"),
+        (&[("x-key", "a"), ("x-key", "b")], "is given twice"),
+        (
+            &[("authorization", "Basic !!!")],
+            "cannot be decoded in one way",
+        ),
+    ] {
+        let told = gateway.connect().request("GET", "/", headers);
+        assert_eq!(told.status, 400, "{headers:?}");
+        let text = told.text();
+        assert!(text.contains(detail), "{headers:?}: {text}");
+    }
+    assert!(upstream.seen().is_empty());
+}

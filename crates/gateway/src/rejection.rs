@@ -21,8 +21,8 @@ use tollgate_response::{ALLOWED, Asked, Denial, Form, Problem, Reason, Refusal, 
 pub enum Rejection {
     /// The request can be read in more than one way, or asks for an unsupported feature.
     Malformed(Malformed),
-    /// The path cannot be decoded, or contains characters that no path may contain.
-    BadPath,
+    /// The path, the host, the method or the client cannot be read in one way.
+    Unmatchable(tollgate_policy::Malformed),
     /// No route matches.
     NoRoute,
     /// Routes match, but only for other methods.
@@ -68,7 +68,7 @@ pub enum Rejection {
 
 tollgate_policy::labels! {
     Rejection {
-        Self::BadPath => "bad_path",
+        Self::Unmatchable(_) => "bad_path",
         Self::NoRoute => "no_route",
         Self::Method { .. } => "method_not_allowed",
         Self::Unlisted => "host_not_listed",
@@ -157,7 +157,7 @@ impl Rejection {
         match self {
             Self::Upstream(error) => error.cause(),
             Self::Malformed(_)
-            | Self::BadPath
+            | Self::Unmatchable(_)
             | Self::NoRoute
             | Self::Method { .. }
             | Self::Unlisted
@@ -223,7 +223,7 @@ impl Rejection {
     fn problem(&self) -> Problem {
         match self {
             Self::Malformed(why) => malformed(*why),
-            Self::BadPath => Problem::PATH,
+            Self::Unmatchable(why) => Problem::unmatchable(*why),
             Self::NoRoute => Problem::NO_ROUTE,
             Self::Method { .. } => Problem::METHOD,
             Self::Unlisted => Problem::UNLISTED,

@@ -118,8 +118,8 @@ impl<'r> Descriptor<'r> {
     /// request.
     ///
     /// A preflight is not charged, so only a request as a browser sends it is one: without
-    /// credentials, without a body, and without a header that makes a server treat it as another
-    /// method.
+    /// credentials, without a body, and without a header or parameter that makes a server treat it
+    /// as another method.
     pub fn preflight(&self) -> Option<Method> {
         if self.method != Method::OPTIONS {
             return None;
@@ -130,6 +130,7 @@ impl<'r> Descriptor<'r> {
             .iter()
             .any(|name| self.headers.contains_key(name))
             || self.headers.keys().any(method::is_override)
+            || (self.query).is_some_and(|query| method::is_override_in(query.as_bytes()))
             || self
                 .headers
                 .get_all(CONTENT_LENGTH)

@@ -116,8 +116,8 @@ pub enum IdentityReason {
     #[error("the token has not been verified")]
     Unverified,
     /// The key can be read in more than one way: 400.
-    #[error("the key is ambiguous: given twice, or not decodable")]
-    Ambiguous,
+    #[error("the key is ambiguous: {0}")]
+    Ambiguous(Ambiguous),
     /// The request asks for a model without a price, and the limit refuses such requests: 400. The
     /// refusal names the limit.
     #[error("the model has no price")]
@@ -129,7 +129,7 @@ impl IdentityReason {
     pub const fn is_malformed(self) -> bool {
         matches!(
             self,
-            Self::MissingInBody | Self::Ambiguous | Self::ModelUnknown
+            Self::MissingInBody | Self::Ambiguous(_) | Self::ModelUnknown
         )
     }
 }
@@ -138,7 +138,7 @@ crate::labels! {
     IdentityReason {
         Self::Missing | Self::MissingInBody => "identity_missing",
         Self::Unknown => "identity_unknown",
-        Self::Ambiguous => "identity_ambiguous",
+        Self::Ambiguous(_) => "identity_ambiguous",
         Self::ModelUnknown => "model_unknown",
     } and {
         Self::Token(why) => why.label(),
@@ -324,7 +324,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
             match (values.first(), value) {
                 (None, value) => values.extend(value),
                 (Some(first), Some(value)) if source.is_unverified() && *first != value => {
-                    return Err(IdentityReason::Ambiguous);
+                    return Err(IdentityReason::Ambiguous(Ambiguous::Twice));
                 }
                 (Some(_), _) => {}
             }
@@ -342,7 +342,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
         let value = self.stated_value(identity, source, token)?;
         match value {
             Some(value) if source.is_unverified() => {
-                source::one_spelling(value).map_err(|Ambiguous| IdentityReason::Ambiguous)
+                source::one_spelling(value).map_err(IdentityReason::Ambiguous)
             }
             value => Ok(value),
         }
@@ -355,7 +355,6 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
         token: &mut Option<Arc<VerifiedClaims>>,
     ) -> Result<Option<Cow<'e, [u8]>>, IdentityReason> {
         let request = self.request;
-        let ambiguous = |_: Ambiguous| IdentityReason::Ambiguous;
         match source {
             Source::Address => {
                 // A Unix socket without a forwarded address has no client address; an identity by
@@ -363,16 +362,21 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 let client = request.client;
                 Ok(client.map(|client| Cow::Owned(self.address.words(client).into_bytes())))
             }
-            Source::Header(name) => source::header(request, name).map_err(ambiguous),
+            Source::Header(name) => {
+                source::header(request, name).map_err(IdentityReason::Ambiguous)
+            }
             Source::Bearer => {
-                let token = source::credentials(request, "bearer").map_err(ambiguous)?;
+                let token =
+                    source::credentials(request, "bearer").map_err(IdentityReason::Ambiguous)?;
                 Ok(token.map(Cow::Borrowed))
             }
             Source::BasicUser => Ok(source::basic_user(request)
-                .map_err(ambiguous)?
+                .map_err(IdentityReason::Ambiguous)?
                 .map(Cow::Owned)),
-            Source::Cookie(name) => source::cookie(request, name).map_err(ambiguous),
-            Source::Query(name) => source::query(request, name).map_err(ambiguous),
+            Source::Cookie(name) => {
+                source::cookie(request, name).map_err(IdentityReason::Ambiguous)
+            }
+            Source::Query(name) => source::query(request, name).map_err(IdentityReason::Ambiguous),
             Source::Path(name) => {
                 let capture = self
                     .route
@@ -385,7 +389,8 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 let Some(jwt) = &identity.jwt else {
                     return Ok(None);
                 };
-                let Some(bearer) = source::credentials(request, "bearer").map_err(ambiguous)?
+                let Some(bearer) =
+                    source::credentials(request, "bearer").map_err(IdentityReason::Ambiguous)?
                 else {
                     return Ok(None);
                 };

@@ -267,7 +267,7 @@ impl Policy {
 fn spelt<'v>(identity: &Identity, values: &[&'v str]) -> Result<Vec<Cow<'v, [u8]>>, LookupError> {
     let spelling = |(place, value): (usize, &&'v str)| {
         let read = identity.source_of(place).spelling(value);
-        let value = read.map_err(|Ambiguous| LookupError::NoKey((*value).to_owned()))?;
+        let value = read.map_err(|_: Ambiguous| LookupError::NoKey((*value).to_owned()))?;
         value.ok_or_else(|| LookupError::NoKey(values[place].to_owned()))
     };
     values.iter().enumerate().map(spelling).collect()

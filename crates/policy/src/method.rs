@@ -5,6 +5,7 @@
 use http::HeaderName;
 
 use super::lookalikes::looks_like;
+use super::source;
 
 /// Whether a method has no lower-case letter.
 pub fn is_in_capitals(method: &str) -> bool {
@@ -17,6 +18,12 @@ pub fn is_override(name: &HeaderName) -> bool {
     OVERRIDES
         .iter()
         .any(|known| looks_like(known, name.as_str()))
+}
+
+/// Whether a query has the parameter that makes servers treat the request as another method, in any
+/// spelling that servers read.
+pub(super) fn is_override_in(query: &[u8]) -> bool {
+    !matches!(source::parameter(query, "_method"), Ok(None))
 }
 
 const OVERRIDES: [&str; 3] = [

@@ -48,8 +48,16 @@ pub enum Source {
 }
 
 /// A key that can be read in more than one way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ambiguous;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Ambiguous {
+    /// It is given twice with different values, or under a second name that servers take for its
+    /// own.
+    #[error("given twice")]
+    Twice,
+    /// Its value cannot be decoded, or servers read it differently.
+    #[error("not decodable in one way")]
+    Unclear,
+}
 
 impl Source {
     /// Parses a source as the file writes it.
@@ -218,7 +226,7 @@ pub(super) fn credentials<'r>(
 pub(super) fn one_spelling(value: Cow<'_, [u8]>) -> Result<Option<Cow<'_, [u8]>>, Ambiguous> {
     let is_cut = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
     if value.iter().any(is_cut) {
-        return Err(Ambiguous);
+        return Err(Ambiguous::Unclear);
     }
     let trimmed = value.trim_ascii();
     let same = trimmed.len() == value.len();
@@ -235,11 +243,11 @@ pub(super) fn basic_user(request: &Descriptor<'_>) -> Result<Option<Vec<u8>>, Am
     let Some(encoded) = credentials(request, "basic")? else {
         return Ok(None);
     };
-    let mut decoded = BASE64.decode(encoded).map_err(|_| Ambiguous)?;
+    let mut decoded = BASE64.decode(encoded).map_err(|_| Ambiguous::Unclear)?;
     let colon = decoded
         .iter()
         .position(|&byte| byte == b':')
-        .ok_or(Ambiguous)?;
+        .ok_or(Ambiguous::Unclear)?;
     decoded.truncate(colon);
     Ok((!decoded.is_empty()).then_some(decoded))
 }
@@ -258,7 +266,7 @@ pub(super) fn cookie<'r>(
     let mut open_quote = false;
     for pair in lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';')) {
         if holds_another(pair, name.as_bytes()) {
-            return Err(Ambiguous);
+            return Err(Ambiguous::Twice);
         }
         let Some(equals) = memchr::memchr(b'=', pair) else {
             continue;
@@ -270,20 +278,20 @@ pub(super) fn cookie<'r>(
         open_quote |= value.starts_with(b"\"") && (value.len() == 1 || !value.ends_with(b"\""));
         if *given != *name.as_bytes() {
             if resembles(&given, name.as_bytes()) {
-                return Err(Ambiguous);
+                return Err(Ambiguous::Twice);
             }
             continue;
         }
         let value = cookie_value(value)?;
         match &found {
             None => found = Some(value),
-            Some(first) if *first != value => return Err(Ambiguous),
+            Some(first) if *first != value => return Err(Ambiguous::Twice),
             Some(_) => {}
         }
     }
     // After an unclosed quote some servers look for no further cookie.
     if open_quote && found.is_some() {
-        return Err(Ambiguous);
+        return Err(Ambiguous::Unclear);
     }
     Ok(found.filter(|value| !value.is_empty()))
 }
@@ -294,7 +302,7 @@ fn cookie_value(text: &[u8]) -> Result<Cow<'_, [u8]>, Ambiguous> {
     // A comma starts another cookie in parsers of RFC 2965, and RFC 6265 allows none in a value.
     let is_odd = |byte: &u8| matches!(byte, b'"' | b',');
     if !text.is_ascii() || inside.iter().any(is_odd) || (quoted && inside.contains(&b'\\')) {
-        return Err(Ambiguous);
+        return Err(Ambiguous::Unclear);
     }
     let mut value = percent_decoded(inside, false);
     // Encoded quotes are quotes to a server that decodes first.
@@ -386,7 +394,7 @@ pub(super) fn parameter<'r>(
             .flat_map(|parameter| parameter.split(|byte| *byte == b';'))
             .any(|part| read(part).is_some())
         {
-            return Err(Ambiguous);
+            return Err(Ambiguous::Unclear);
         }
     }
     let parameters = || query.split(|byte| *byte == b'&');
@@ -400,7 +408,7 @@ pub(super) fn parameter<'r>(
         )
     };
     if parameters().any(named) {
-        return Err(Ambiguous);
+        return Err(Ambiguous::Twice);
     }
     only(parameters().filter_map(read))
 }
@@ -413,7 +421,7 @@ fn only<'r>(
         return Ok(None);
     };
     if values.any(|other| other != first) {
-        return Err(Ambiguous);
+        return Err(Ambiguous::Twice);
     }
     Ok((!first.is_empty()).then_some(first))
 }

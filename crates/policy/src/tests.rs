@@ -17,6 +17,7 @@ use http::{HeaderMap, HeaderName};
 use super::callers::Callers;
 use super::identity::{WhenMissing, WhenUnknown};
 use super::jwt::{Algorithm as Signature, JwtPolicy, JwtSettings};
+use super::source::Ambiguous;
 use super::{Cost, IdentityReason, Scope, ScopePart, Settle, SettleFrom};
 use fixtures::{
     NOW, Sent, by, by_address, identity, limit, policy, route, rule, send, with_callers,
@@ -203,7 +204,7 @@ fn a_key_given_twice_is_malformed_not_missing() {
         .identify(&matched, &request, NOW)
         .err()
         .map(|refusal| refusal.reason);
-    assert_eq!(refusal, Some(IdentityReason::Ambiguous));
+    assert_eq!(refusal, Some(IdentityReason::Ambiguous(Ambiguous::Twice)));
     assert!(refusal.is_some_and(IdentityReason::is_malformed));
 }
 

@@ -8,7 +8,9 @@ mod document;
 
 use http::StatusCode;
 
+use tollgate_policy::Malformed;
 use tollgate_policy::identity::IdentityReason;
+use tollgate_policy::source::Ambiguous;
 
 pub use document::{END, PROBLEM_JSON};
 
@@ -78,9 +80,15 @@ impl Problem {
         Self::MALFORMED.saying("The request's trailers contain a pseudo-header.");
     /// The path cannot be decoded, or contains characters that no path may contain.
     pub const PATH: Self = Self::MALFORMED.saying("The path of the request cannot be read safely.");
-    /// The caller's key is given twice, or cannot be decoded.
-    pub const AMBIGUOUS_KEY: Self = Self::MALFORMED
-        .saying("The key that identifies the caller is given twice, or cannot be decoded.");
+    /// The headers of trusted proxies name different clients.
+    pub const CLIENT: Self = Self::MALFORMED
+        .saying("Forwarded and X-Forwarded-For name different clients: only one can be right.");
+    /// The caller's key is given twice.
+    pub const KEY_TWICE: Self = Self::MALFORMED
+        .saying("The key that identifies the caller is given twice, and not the same.");
+    /// The caller's key cannot be decoded, or servers read it differently.
+    pub const KEY_UNCLEAR: Self =
+        Self::MALFORMED.saying("The key that identifies the caller cannot be decoded in one way.");
     /// /check: the method of the original request is not stated once.
     pub const ASKED_METHOD: Self = Self::MALFORMED.saying(
         "The method of the original request must be stated once: by X-Original-Method or X-Forwarded-Method.",
@@ -398,12 +406,29 @@ impl Problem {
     /// 400 or 401: an identity refuses the request for this reason.
     pub const fn unidentified(reason: IdentityReason) -> Self {
         match reason {
-            IdentityReason::Ambiguous => Self::AMBIGUOUS_KEY,
+            IdentityReason::Ambiguous(Ambiguous::Twice) => Self::KEY_TWICE,
+            IdentityReason::Ambiguous(Ambiguous::Unclear) => Self::KEY_UNCLEAR,
             IdentityReason::ModelUnknown => Self::MODEL_UNKNOWN,
             IdentityReason::Missing => Self::KEY_MISSING,
             IdentityReason::MissingInBody => Self::KEY_MISSING_IN_BODY,
             IdentityReason::Unknown => Self::KEY_UNKNOWN,
             IdentityReason::Token(_) | IdentityReason::Unverified => Self::TOKEN,
+        }
+    }
+
+    /// 400: the request cannot be matched safely, for this reason.
+    pub const fn unmatchable(why: Malformed) -> Self {
+        match why {
+            Malformed::Host => Self::HOST_SYNTAX,
+            Malformed::Method => Self::METHOD_CASE,
+            Malformed::Client => Self::CLIENT,
+            Malformed::NotAbsolute
+            | Malformed::Escape
+            | Malformed::Separator
+            | Malformed::Control
+            | Malformed::Encoding
+            | Malformed::AboveRoot
+            | Malformed::DotParameters => Self::PATH,
         }
     }
 

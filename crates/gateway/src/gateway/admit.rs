@@ -263,5 +263,5 @@ pub(super) fn describe<'r, B>(
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
     policy
         .describe(plain, method, uri, headers, connection.peer(), subject)
-        .map_err(|_| Rejection::BadPath)
+        .map_err(Rejection::Unmatchable)
 }

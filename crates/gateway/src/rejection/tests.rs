@@ -290,7 +290,7 @@ async fn head_gets_no_body_and_malformed_requests_lose_their_connection() {
 async fn every_problem_is_json() {
     for rejection in [
         Rejection::Malformed(Malformed::Host),
-        Rejection::BadPath,
+        Rejection::Unmatchable(tollgate_policy::Malformed::AboveRoot),
         Rejection::NoRoute,
         Rejection::TooBig,
         Rejection::StoreDown {

@@ -62,9 +62,9 @@ pub(super) fn start<B: Body>(shared: &Shared, request: &Request<B>) -> Next {
     };
     match found {
         Found::NoRoute => pass(),
-        Found::Unreadable => Next::Refuse(refuse(
+        Found::Unreadable(problem) => Next::Refuse(refuse(
             &passage(claims),
-            &Refusal::new(Problem::PATH, "bad_path", Reason::Other),
+            &Refusal::new(problem, "bad_path", Reason::Other),
         )),
         Found::Claims(Claimed::Complete) if claims.is_empty() => pass(),
         Found::Claims(Claimed::Complete) => {
@@ -118,8 +118,8 @@ pub(super) fn resume<B: Body>(shared: &Shared, request: &Request<B>, done: Done)
 enum Found {
     /// No route matches.
     NoRoute,
-    /// The request cannot be matched safely.
-    Unreadable,
+    /// The request cannot be matched safely, as this problem says.
+    Unreadable(Problem),
     Claims(Claimed),
 }
 
@@ -147,8 +147,9 @@ fn claim<B: Body>(
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
     let subject = (shared.subject)(extensions);
     let unread;
-    let Ok(mut described) = policy.describe(None, method, uri, headers, peer, subject) else {
-        return (0, Found::Unreadable);
+    let mut described = match policy.describe(None, method, uri, headers, peer, subject) {
+        Ok(described) => described,
+        Err(why) => return (0, Found::Unreadable(Problem::unmatchable(why))),
     };
     let body = request.body();
     let length = if body.is_end_stream() {
@@ -161,7 +162,7 @@ fn claim<B: Body>(
     let matched = if asked.is_empty() || body.is_end_stream() {
         found.matched
     } else if asked.routes() {
-        return (0, Found::Unreadable);
+        return (0, Found::Unreadable(Problem::PATH));
     } else {
         // The body belongs to the service: what it says is not known here, and costs the most.
         drop(found);

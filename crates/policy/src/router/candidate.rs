@@ -174,10 +174,13 @@ impl Candidate {
     }
 }
 
-/// Whether a condition on the body holds: the value is there, or it is this one.
+/// Whether a condition on the body holds: the value is there, or it is this one. Blanks around it
+/// do not count, as in a key: servers drop them.
 pub(crate) fn body_matches(body: &BodyFacts, source: &Source, wanted: Option<&str>) -> bool {
     let value = body.value(source);
-    value.is_some_and(|value| wanted.is_none_or(|wanted| *value == *wanted.as_bytes()))
+    value.is_some_and(|value| {
+        wanted.is_none_or(|wanted| value.trim_ascii() == wanted.as_bytes().trim_ascii())
+    })
 }
 
 /// Whether a header condition holds: present, or with this value on one of its lines.

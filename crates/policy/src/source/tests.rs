@@ -36,7 +36,7 @@ fn text(value: Result<Option<Cow<'_, [u8]>>, Ambiguous>) -> String {
     match value {
         Ok(Some(value)) => String::from_utf8_lossy(&value).into_owned(),
         Ok(None) => "(none)".into(),
-        Err(Ambiguous) => "(ambiguous)".into(),
+        Err(Ambiguous::Twice | Ambiguous::Unclear) => "(ambiguous)".into(),
     }
 }
 

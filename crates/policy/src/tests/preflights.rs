@@ -65,4 +65,15 @@ fn preflight_is_only_a_request_a_browser_would_send() {
     ] {
         assert!(!is_preflight(&[more]), "{more:?}");
     }
+    for (query, is_one) in [
+        ("?_method=POST", false),
+        ("?a=1&_Method=POST", false),
+        ("?%5Fmethod=POST", false),
+        ("?a=1;_method=POST", false),
+        ("?method=POST", true),
+    ] {
+        let sent = send(&format!("OPTIONS /a{query}"), &asking);
+        let found = policy.preflight(&sent.describe(&policy)).is_some();
+        assert_eq!(found, is_one, "{query}");
+    }
 }
