@@ -88,6 +88,7 @@ fn gateway(with: With) -> Shared {
                     rate: Some(Rate::new(5, Micros::from_secs(1))),
                     burst: None,
                 },
+                since: clock.now(),
                 until: clock.now().after(Micros::from_secs(3_600)),
             }
         });

@@ -261,6 +261,8 @@ impl Live {
     }
 
     pub(super) fn key_count(&self, busy: &Busy, now: Now) -> KeyCount {
+        // The wait that the refusal told may have changed: an override has begun or ended.
+        let due = now.level.as_ref().and_then(|level| level.admits_at.clone());
         KeyCount {
             key: self.key(&busy.key),
             tier: busy.limit.tier.as_deref().map(str::to_owned),
@@ -268,7 +270,7 @@ impl Live {
             count_error: busy.error,
             since: moment(busy.since),
             last: moment(busy.last),
-            until: busy.until.map(moment),
+            until: due.or_else(|| busy.until.map(moment)),
             now,
             overridden: None,
         }

@@ -13,6 +13,7 @@ use crate::overrides::Overrides;
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_gateway::refusals::Refusals;
 use tollgate_limit::{Claim, Limit, Micros, Standing, Timestamp, Verdict, words};
+use tollgate_limiter::Effect;
 use tollgate_policy::keys;
 use tollgate_store::clock::Clock;
 use tollgate_telemetry::access::KeyNames;
@@ -189,10 +190,25 @@ impl Live {
         };
         let peeked = self.in_time(limiter.peek(Claim::new(limit, key, cost)));
         match peeked.await {
-            Some(Ok(standing)) => Now {
-                level: Some(Level::new(limit, &standing, self.now())),
-                ..Now::default()
-            },
+            Some(Ok(mut standing)) => {
+                let now = self.now();
+                // Of these the bucket knows nothing.
+                let in_force = limiter.overridden(limit, key);
+                match in_force.map(|one| (one.effect, one.until.since(now))) {
+                    Some((Effect::Unlimited, _)) => {
+                        standing.verdict = Verdict::Allow { wait: Micros::ZERO };
+                    }
+                    Some((Effect::Block, left)) => {
+                        let retry_after = Some(left);
+                        standing.verdict = Verdict::Deny { retry_after };
+                    }
+                    _ => {}
+                }
+                Now {
+                    level: Some(Level::new(limit, &standing, now)),
+                    ..Now::default()
+                }
+            }
             Some(Err(error)) => Now::unknown(error.to_string()),
             None => Now::unknown(TOO_SLOW),
         }

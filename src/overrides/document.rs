@@ -142,6 +142,7 @@ impl Entry {
             placement,
             bucket: u128::from_str_radix(&self.bucket, 16).ok()?,
             effect: self.setting.effect().ok()?,
+            since: ours(Timestamp::from_micros(self.set), ahead),
             until: ours(self.until(), ahead),
         })
     }

@@ -109,9 +109,7 @@ impl Kept {
         change(&mut known);
         known.count(placement);
         let after = known.of(placement).clone();
-        if placement == Placement::Shared {
-            known.remember_ended(&before, &after, self.clock.now());
-        }
+        known.remember_ended(placement, &before, &after, self.clock.now());
         self.put(&known);
         let ahead = known.ahead_of(placement);
         drop(known);
@@ -154,7 +152,7 @@ impl Kept {
         // One that is in force takes the place of one of its bucket that has ended.
         let now = self.clock.now();
         let matters = |one: &Override| {
-            let turns = one.effect.may_leave_numbers() && one.placement == Placement::Shared;
+            let turns = one.effect.may_leave_numbers();
             one.until > now || (turns && now.since(one.until) < REMEMBERED)
         };
         let all = ended.chain(local).chain(shared).filter(matters);
@@ -221,16 +219,23 @@ impl Kept {
 }
 
 impl Known {
-    /// Remembers the overrides that `after` lacks: their buckets in the store may have other numbers
-    /// until they are told.
-    fn remember_ended(&mut self, before: &Document, after: &Document, now: Timestamp) {
+    /// Remembers the overrides that `after` lacks: their buckets may have other numbers until they
+    /// are told.
+    fn remember_ended(
+        &mut self,
+        placement: Placement,
+        before: &Document,
+        after: &Document,
+        now: Timestamp,
+    ) {
+        let ahead = self.ahead_of(placement);
         let is_gone = |entry: &&Entry| {
             let same = |one: &Entry| (&one.limit, &one.bucket) == (&entry.limit, &entry.bucket);
             !after.overrides.iter().any(same)
         };
         let gone = before.overrides.iter().filter(is_gone);
         let ended = gone.filter_map(|entry| {
-            let own = entry.compiled(Placement::Shared, self.ahead)?;
+            let own = entry.compiled(placement, ahead)?;
             Some(Override {
                 until: own.until.min(now),
                 ..own

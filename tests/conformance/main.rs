@@ -22,6 +22,7 @@ macro_rules! suite {
                 a_reset_fills_a_bucket_by_every_algorithm,
                 a_penalty_blocks_a_key_exactly_until_its_end,
                 overrides_grant_no_more_than_their_numbers,
+                raise_keeps_the_earned_part_of_a_unit_and_counts_from_its_beginning,
                 units_are_given_back_only_to_their_window,
                 generations_and_tiers_of_a_limit_share_its_buckets,
                 calendar_windows_are_the_cores_however_deep_the_debt_and_long_the_wait,

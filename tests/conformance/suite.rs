@@ -23,6 +23,7 @@ pub(crate) use ceilings::units_are_given_back_only_to_their_window;
 pub(crate) use edits::no_edit_of_a_limit_refills_a_bucket;
 pub(crate) use overrides::{
     a_penalty_blocks_a_key_exactly_until_its_end, overrides_grant_no_more_than_their_numbers,
+    raise_keeps_the_earned_part_of_a_unit_and_counts_from_its_beginning,
 };
 pub(crate) use put_back::{
     a_clock_put_back_by_an_hour_delays_no_caller_for_it,

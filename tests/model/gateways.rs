@@ -26,6 +26,7 @@ pub(crate) const KEY: &[u8] = b"k";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) effect: Effect,
+    pub(crate) since: Timestamp,
     pub(crate) until: Timestamp,
 }
 
@@ -39,6 +40,8 @@ pub(crate) struct Gateway {
 /// A bucket of the traced key, and what a caller who is refused can rely on.
 pub(crate) struct Traced {
     pub(crate) allowance: Allowance,
+    /// The moment at which a refused request was told to come back, while nothing has changed.
+    pub(crate) due: Option<Timestamp>,
     /// When it was found empty under these numbers, if nothing has changed since.
     pub(crate) empty: Option<(Timestamp, Numbers)>,
 }
@@ -104,6 +107,7 @@ impl World {
             gateways: [0, 1].map(gateway),
             traced: [0, 1, 2].map(|_| Traced {
                 allowance: Allowance::new(own, now),
+                due: None,
                 empty: None,
             }),
             other: [0, 1, 2]
@@ -151,7 +155,7 @@ impl World {
     pub(crate) fn changed(&mut self, gateway: usize, index: usize) {
         let numbers = self.applied(gateway, index);
         let traced = &mut self.traced[place(gateway, index)];
-        traced.empty = None;
+        (traced.empty, traced.due) = (None, None);
         for numbers in numbers {
             traced.allowance.comes(numbers);
         }
@@ -186,6 +190,7 @@ impl World {
                 placement: limits[index].placement,
                 bucket: limiter.bucket_hash(&limits[index], KEY)?,
                 effect: known.effect,
+                since: known.since,
                 until: known.until,
             })
         }));

@@ -29,11 +29,28 @@ impl World {
             }
             _ => {}
         }
-        let mut granted = 0;
-        while granted < most && self.check(gateway, index, KEY).is_ok() {
-            granted += 1;
+        let (mut granted, mut wait) = (0, None);
+        while granted < most {
+            match self.check(gateway, index, KEY) {
+                Ok(()) => granted += 1,
+                Err(told) => {
+                    wait = told;
+                    break;
+                }
+            }
         }
         let applied = self.applied(gateway, index);
+        let promised = self.traced[place(gateway, index)].due.take();
+        let broken = promised.is_some_and(|due| due <= now && granted == 0 && most > 0);
+        assert!(!broken, "{now:?}: refused after its wait\n{}", told(self));
+        // Gateways that do not have the same numbers promise what they know.
+        let known = |gateway: usize| {
+            let one = &self.gateways[gateway];
+            (one.known[SHARED], one.own[SHARED])
+        };
+        let alike = index == LOCAL || known(0) == known(1);
+        let due = wait.filter(|_| alike).map(|wait| now.after(wait));
+        self.traced[place(gateway, index)].due = due;
         self.history.push(format!(
             "{now:?} gateway {gateway} limit {index} {applied:?}: {granted}"
         ));
@@ -105,6 +122,7 @@ impl World {
             0..3 => {
                 let known = Known {
                     effect: effect(rng),
+                    since: now,
                     until: now.after(Micros(random::pick(rng, &[1, 5, 20, 100]) * UNIT)),
                 };
                 self.history

@@ -230,6 +230,7 @@ impl World {
                     placement: self.limits[index].placement,
                     bucket: limiter.bucket_hash(&self.limits[index], KEY)?,
                     effect,
+                    since: now,
                     until,
                 })
             }));

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use tollgate_limit::rescale::Kept;
-use tollgate_limit::{Change, Claim, Draw, Limit, Settlement, Standing, Verdict};
+use tollgate_limit::{
+    Change, Claim, Draw, Limit, Micros, Settlement, Standing, Timestamp, Verdict,
+};
 use tollgate_store::clock::Clock;
 use tollgate_store::{Deadline, HashKey, Store, StoreError};
 
@@ -110,9 +112,11 @@ impl Store for Server {
         Ok(claims.iter().map(standing).collect())
     }
 
-    fn take_numbers(&self, limit: &Limit, key: &[u8]) {
+    fn take_numbers(&self, limit: &Limit, key: &[u8], ago: Micros) {
+        let now = self.clock.now();
+        let since = Timestamp::from_micros(now.as_micros() - ago.0);
         self.change(limit, key, |kept| {
-            *kept = kept.under(&limit.algorithm, self.clock.now());
+            *kept = kept.under_since(&limit.algorithm, since, now);
         });
     }
 

@@ -4,7 +4,8 @@
 //!
 //! During a rolling change, and while requests of the old configuration end, gateways with
 //! different numbers use one bucket. A gateway that draws converts the bucket to its own numbers
-//! (whole units, clamped to its burst, never increased) and stores it so. A gateway that only
+//! (its units and the earned part of the next one, clamped to its burst, rounded down, never
+//! increased) and stores it so. A gateway that only
 //! corrects an earlier grant settles in the bucket's numbers and clamps nothing.
 //!
 //! A full bucket equals no bucket, and no bucket means a full one under any burst. So a bucket that
@@ -27,6 +28,7 @@
 //! bucket remembers, in the new algorithm's way, what it would have missed under the old one.
 
 pub mod ahead;
+mod past_end;
 mod reloaded;
 mod translated;
 
@@ -99,6 +101,23 @@ impl Kept {
     #[must_use]
     pub fn under(&self, limit: &Algorithm, now: Timestamp) -> Self {
         self.renumbered(limit, now, SCALED_MAX)
+    }
+
+    /// The bucket at `now` under the numbers of `limit`, which are in force since `since`: what
+    /// refilled before is of the numbers it is kept in. Of the time before its last grant nothing
+    /// is counted again.
+    #[must_use]
+    pub fn under_since(&self, limit: &Algorithm, since: Timestamp, now: Timestamp) -> Self {
+        let last = match &self.state {
+            Some(State::Level(level)) => level.at,
+            Some(State::Warming(warming)) => warming.level.at,
+            Some(State::Steps(steps)) => steps.since,
+            Some(State::Pair(pair)) => pair.start,
+            Some(State::Log(log)) => log.last().unwrap_or_default(),
+            Some(State::Held(_)) | None => Timestamp::default(),
+        };
+        let changed = since.max(last).min(now);
+        self.under(limit, changed).under(limit, now)
     }
 
     fn renumbered(&self, limit: &Algorithm, now: Timestamp, scaled_max: u64) -> Self {

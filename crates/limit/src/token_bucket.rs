@@ -374,23 +374,22 @@ impl TokenBucket {
             .after(self.time_to_gain(self.full.saturating_sub(state.level)))
     }
 
-    /// The state under `new`, a changed quota of the same limit: the units at `now`, clamped to the
-    /// new burst and never increased. They are whole units, rounded down, so that no product
-    /// exceeds 53 bits in a shared store; where rate and burst stay, the level is exact to the last
-    /// tick.
+    /// The state under `new`, a changed quota of the same limit: the units at `now`, with the part
+    /// of a unit that is earned already, clamped to the new burst and never increased: that part is
+    /// rounded down to the new scale.
     pub fn rescale(&self, state: Level, new: &Self, now: Timestamp) -> Option<Level> {
-        let level = self.level(Some(state), now);
-        let level = if self.quota == new.quota {
-            i128::from(level)
-        } else {
-            i128::from(level.div_euclid(signed(self.quota.p))) * i128::from(new.quota.p)
-        };
+        let level = self.rescaled(i128::from(self.level(Some(state), now)), new);
         let level = level.clamp(i128::from(new.lowest()), i128::from(new.full));
         let level = i64::try_from(level).expect("between a floor and a brim that are i64");
         (level < new.full).then_some(Level {
             level,
             at: state.at.max(now),
         })
+    }
+
+    /// A level, in unit-microseconds of these numbers, in those of `new`, rounded down.
+    pub(super) fn rescaled(&self, level: i128, new: &Self) -> i128 {
+        (level * i128::from(new.quota.p)).div_euclid(i128::from(self.quota.p))
     }
 
     /// The same rate and burst in a shared store, without debt.

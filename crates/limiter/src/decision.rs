@@ -84,6 +84,16 @@ impl Denied {
         }
     }
 
+    /// With other standings of the claims that their buckets decided.
+    pub(super) fn with_standings(mut self, other: impl Fn(usize, Standing) -> Standing) -> Self {
+        for (place, standing) in self.standings.iter_mut().enumerate() {
+            if (self.unasked | self.ungoverned) & bit(place) == 0 {
+                *standing = other(place, *standing);
+            }
+        }
+        self.waiting()
+    }
+
     /// Bit i of `ungoverned`: claim i was decided without its store.
     pub(super) fn without_store(self, ungoverned: u16) -> Self {
         Self { ungoverned, ..self }

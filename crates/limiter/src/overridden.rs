@@ -49,7 +49,7 @@ impl<S: Store + Send + Sync> Generation<S> {
         if self.overrides.is_empty() {
             return None;
         }
-        self.overrides.find(claims, &*self.shared, now)
+        self.overrides.find(claims, &*self.shared, &self.local, now)
     }
 
     /// The limits with other numbers. Numbers that the limit cannot have any more, because a reload
@@ -57,7 +57,8 @@ impl<S: Store + Send + Sync> Generation<S> {
     pub(super) fn limits_under(&self, claims: &[Claim<'_>], found: &Found) -> Limits {
         // A bucket stays beside its table while requests come, so one whose override is lifted long
         // before its end takes no place until then.
-        let stays = self.local.clock().now().after(STAYS);
+        let now = self.local.clock().now();
+        let stays = now.after(STAYS);
         let limit = |(claim, found): (&Claim<'_>, &Option<Hit>)| {
             let hit = (*found)?;
             if let Effect::Places(places) = hit.effect {
@@ -71,13 +72,23 @@ impl<S: Store + Send + Sync> Generation<S> {
                 return None;
             };
             let limit = claim.limit.with_numbers(rate, burst).ok()?;
-            if hit.begins {
-                self.shared.take_numbers(&limit, claim.key);
-            }
-            let until = hit.until.min(stays);
-            let here = limit.placement == Placement::Shared
-                || self.handover.is_away()
-                || self.local.set_aside(claim.limit, claim.key, until);
+            let here = if limit.placement == Placement::Shared {
+                if hit.begins {
+                    let ago = now.since(hit.since);
+                    self.shared.take_numbers(&limit, claim.key, ago);
+                }
+                true
+            } else if self.handover.is_away() {
+                true
+            } else {
+                let until = hit.until.min(stays);
+                let here = self
+                    .local
+                    .set_aside(claim.limit, claim.key, hit.since, until);
+                let then = Some((hit.until, &claim.limit.algorithm));
+                self.local.take_numbers(&limit, claim.key, hit.since, then);
+                here
+            };
             here.then(|| {
                 Box::new(Numbers {
                     limit,
@@ -176,7 +187,10 @@ pub(super) fn check_here<S: Store + Send + Sync>(
     }
     let limits = generation.limits_under(claims, found);
     let (drawn, left_out) = drawn(claims, found, &limits);
-    generation.draw_and_decide(&drawn, now).spread(left_out)
+    let decided = generation.draw_and_decide(&drawn, now);
+    decided
+        .map_denied(|denied| denied.past_ends(claims, found, &drawn, left_out, now))
+        .spread(left_out)
 }
 
 /// Decides about claims of which some are in the shared store.
@@ -194,10 +208,54 @@ pub(super) async fn check<S: Store + Send + Sync>(
     let (drawn, left_out) = drawn(claims, found, &limits);
     two_stores::check(generation, &drawn, now, deadline)
         .await
+        .map_denied(|denied| denied.past_ends(claims, found, &drawn, left_out, now))
         .spread(left_out)
 }
 
+/// The standing of a claim that was `drawn` under the numbers of an override: a wait does not count
+/// on them beyond their end.
+pub(super) fn past_end(
+    standing: Standing,
+    hit: Option<&Hit>,
+    own: &Limit,
+    drawn: &Claim<'_>,
+    now: Timestamp,
+) -> Standing {
+    match hit {
+        Some(hit) if matches!(hit.effect, Effect::Numbers { .. }) => {
+            standing.past_end(drawn, &own.algorithm, hit.until.since(now), now)
+        }
+        _ => standing,
+    }
+}
+
+impl Denied {
+    /// The refusal of the claims that were `drawn`, with waits as of the ends of overrides.
+    pub(super) fn past_ends(
+        self,
+        claims: &[Claim<'_>],
+        found: &Found,
+        drawn: &[Claim<'_>],
+        left_out: u16,
+        now: Timestamp,
+    ) -> Self {
+        let places: SmallVec<[usize; 16]> = places(left_out).take(drawn.len()).collect();
+        self.with_standings(|at, standing| {
+            let place = places[at];
+            let hit = found[place].as_ref();
+            past_end(standing, hit, claims[place].limit, &drawn[at], now)
+        })
+    }
+}
+
 impl Decision {
+    fn map_denied(self, map: impl FnOnce(Denied) -> Denied) -> Self {
+        match self {
+            Self::Deny(denied) => Self::Deny(map(denied)),
+            other => other,
+        }
+    }
+
     /// The decision about all claims, from that about those which were drawn: bit i of `left_out`
     /// says that claim i was not.
     fn spread(self, left_out: u16) -> Self {

@@ -14,6 +14,7 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use tollgate_limit::{Claim, Limit, Placement, Rate, Role, Timestamp};
+use tollgate_store::local::LocalStore;
 use tollgate_store::{HashKey, LimitHash, Store};
 
 use super::Limiter;
@@ -29,6 +30,8 @@ pub struct Override {
     pub bucket: u128,
     /// What it does.
     pub effect: Effect,
+    /// Its beginning.
+    pub since: Timestamp,
     /// Its end.
     pub until: Timestamp,
 }
@@ -52,7 +55,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Whether the bucket in the shared store may have other numbers than the limit's own when the
+    /// Whether the bucket may have other numbers than the limit's own when the
     /// override begins or ends: its own, or those of an override that it replaced.
     pub fn may_leave_numbers(&self) -> bool {
         match self {
@@ -97,7 +100,7 @@ impl Table {
     }
 }
 
-/// An override, and whether its bucket in the shared store has been told of its beginning and end.
+/// An override, and whether its bucket has been told of its beginning and end.
 #[derive(Debug)]
 struct Entry {
     own: Override,
@@ -118,8 +121,9 @@ impl Default for Overrides {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hit {
     pub(super) effect: Effect,
+    pub(super) since: Timestamp,
     pub(super) until: Timestamp,
-    /// Whether the bucket in the shared store does not have these numbers yet.
+    /// Whether the bucket may not have these numbers yet.
     pub(super) begins: bool,
 }
 
@@ -138,6 +142,7 @@ impl Overrides {
         &self,
         claims: &[Claim<'_>],
         store: &impl Store,
+        local: &LocalStore,
         now: Timestamp,
     ) -> Option<Found> {
         let table = self.table.load();
@@ -145,7 +150,7 @@ impl Overrides {
         let mut found: Option<Found> = None;
         for (place, claim) in claims.iter().enumerate() {
             if let Some(entry) = table.of(claim.limit, claim.key, store)
-                && let Some(hit) = entry.hit(claim, store, now)
+                && let Some(hit) = entry.hit(claim, store, local, now)
             {
                 found.get_or_insert_with(|| SmallVec::from_elem(None, claims.len()))[place] =
                     Some(hit);
@@ -172,22 +177,41 @@ impl Table {
 
 impl Entry {
     /// What it does to the claim at `now`.
-    fn hit(&self, claim: &Claim<'_>, store: &impl Store, now: Timestamp) -> Option<Hit> {
-        let Override { effect, until, .. } = self.own;
-        let turns = effect.may_leave_numbers() && is_shared(claim.limit.placement);
+    fn hit(
+        &self,
+        claim: &Claim<'_>,
+        store: &impl Store,
+        local: &LocalStore,
+        now: Timestamp,
+    ) -> Option<Hit> {
+        let Override {
+            effect,
+            since,
+            until,
+            ..
+        } = self.own;
+        let turns = effect.may_leave_numbers();
+        let take_own = |since: Timestamp| {
+            if is_shared(claim.limit.placement) {
+                store.take_numbers(claim.limit, claim.key, now.since(since));
+            } else {
+                local.take_numbers(claim.limit, claim.key, since, None);
+            }
+        };
         if until <= now {
             if turns && !self.ended.swap(true, Ordering::Relaxed) {
-                store.take_numbers(claim.limit, claim.key);
+                take_own(until);
             }
             return None;
         }
         let begins = turns && !self.begun.swap(true, Ordering::Relaxed);
         let has_numbers = matches!(effect, Effect::Numbers { .. });
         if begins && !has_numbers {
-            store.take_numbers(claim.limit, claim.key);
+            take_own(since);
         }
         Some(Hit {
             effect,
+            since,
             until,
             begins: begins && has_numbers,
         })

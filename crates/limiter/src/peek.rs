@@ -5,7 +5,7 @@ use tollgate_store::{Deadline, Store, StoreError};
 
 use super::permit::Settle as _;
 use super::two_stores::{Claims, merge};
-use super::{Limiter, feedback};
+use super::{Limiter, feedback, overridden};
 
 /// Why the standing of a bucket is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,10 +43,14 @@ impl<S: Store + Send + Sync> Limiter<S> {
         let now = generation.local.clock().now();
         // Under the numbers of an override; a block or no limit leave the bucket as it is.
         let found = generation.found(claims, now);
-        let limits = found.map(|found| generation.limits_under(claims, &found));
+        let limits = found
+            .as_ref()
+            .map(|found| generation.limits_under(claims, found));
         let own = |place: usize| limits.as_ref().and_then(|limits| limits[place].as_deref());
-        let claims = claims.iter().enumerate();
-        let claims: Claims<'_> = claims
+        let asked = claims;
+        let claims: Claims<'_> = asked
+            .iter()
+            .enumerate()
             .map(|(place, claim)| own(place).map_or(*claim, |own| own.of(claim)))
             .collect();
         let (shared, local): (Claims<'_>, Claims<'_>) = claims
@@ -66,7 +70,13 @@ impl<S: Store + Send + Sync> Limiter<S> {
         let conditions = generation.feedback.conditions(&local, now);
         let local = feedback::under(&local, &conditions);
         let local = generation.local.peek_at(&local, now);
-        Ok(merge(&claims, local.into(), stored.into()).into_vec())
+        let mut standings = merge(&claims, local.into(), stored.into()).into_vec();
+        for (place, standing) in standings.iter_mut().enumerate() {
+            let hit = found.as_ref().and_then(|found| found[place].as_ref());
+            let own = asked[place].limit;
+            *standing = overridden::past_end(*standing, hit, own, &claims[place], now);
+        }
+        Ok(standings)
     }
 
     /// Gives units back to the bucket of `limit` for `key`, never above its burst. For a correction

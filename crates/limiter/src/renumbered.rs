@@ -16,6 +16,8 @@ use tollgate_store::local::same_bucket;
 pub(super) struct Renumbered {
     /// By index: until when buckets may exist that still have the old numbers.
     until: Box<[Option<Timestamp>]>,
+    /// When the policy came into force.
+    since: Timestamp,
     /// Buckets that were told, by a part of their hash. A bucket that displaces another one here is
     /// told twice, which changes nothing.
     told: Box<[AtomicU64]>,
@@ -46,6 +48,7 @@ impl Renumbered {
         let told = if any { TOLD } else { 0 };
         Self {
             until,
+            since: now,
             told: (0..told).map(|_| AtomicU64::new(0)).collect(),
         }
     }
@@ -73,7 +76,7 @@ impl Renumbered {
             // (Never zero, which marks an empty place.)
             let mark = (hash >> 64) as u64 | 1;
             if self.told[place].swap(mark, Ordering::Relaxed) != mark {
-                store.take_numbers(claim.limit, claim.key);
+                store.take_numbers(claim.limit, claim.key, now.since(self.since));
             }
         }
     }
@@ -124,7 +127,7 @@ mod tests {
             Err(StoreError::Timeout)
         }
 
-        fn take_numbers(&self, _: &Limit, key: &[u8]) {
+        fn take_numbers(&self, _: &Limit, key: &[u8], _: Micros) {
             self.0.lock().expect("not poisoned").push(key.to_vec());
         }
 

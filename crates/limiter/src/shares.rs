@@ -153,7 +153,7 @@ impl Shares {
         let algorithm = &claim.limit.algorithm;
         // The places of an outage are those of the limit, also for a key with an override.
         let is_own = is_in_flight(claim.limit) || self.limits[index].algorithm == *algorithm;
-        if is_own || !divided.store.set_aside(share, claim.key, now) {
+        if is_own || !divided.store.set_aside(share, claim.key, now, now) {
             return Some(Cow::Borrowed(share));
         }
         Some(Cow::Owned(Limit {

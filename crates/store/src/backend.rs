@@ -3,7 +3,7 @@
 
 use std::sync::Weak;
 
-use tollgate_limit::{Claim, Draw, Limit, Settlement, Standing};
+use tollgate_limit::{Claim, Draw, Limit, Micros, Settlement, Standing};
 
 use super::remote::RemoteStore;
 use super::{Deadline, StandIn, Store, StoreError};
@@ -66,9 +66,9 @@ impl Store for Backend {
         self.remote()?.at_most(claim)
     }
 
-    fn take_numbers(&self, limit: &Limit, key: &[u8]) {
+    fn take_numbers(&self, limit: &Limit, key: &[u8], ago: Micros) {
         if let Self::Remote(store) = self {
-            store.take_numbers(limit, key);
+            store.take_numbers(limit, key, ago);
         }
     }
 

@@ -79,6 +79,53 @@ async fn settle<S: Subject>(subject: &S, bucket: &Limit, key: &[u8], change: Cha
     subject.settled().await;
 }
 
+/// A caller that was refused is raised while it waits, and the store is told later: what it had
+/// earned of a unit stays, and the new rate counts from the moment at which it began.
+pub(crate) async fn raise_keeps_the_earned_part_of_a_unit_and_counts_from_its_beginning<
+    S: Subject,
+>() {
+    if !S::SHARED {
+        return;
+    }
+    let start = Timestamp::from_micros(START);
+    for (kind, due) in [
+        // Nine tenths of a unit, and the rest at twice the rate.
+        (Kind::TokenBucket, 9_500_000),
+        (Kind::Interval, 10_000_000),
+        (Kind::FixedWindow, 10_000_000),
+    ] {
+        let numbers = |amount, seconds| {
+            let terms = terms::<S>(kind, amount, Micros::from_secs(seconds));
+            limit::<S>(0, Algorithm::new(&terms).expect("good"))
+        };
+        let (own, raised) = (numbers(1, 10), numbers(1, 5));
+        let Some(mut subject) = S::new(&[Arc::clone(&own)], start).await else {
+            return;
+        };
+        let key = caller("raised");
+        assert!(draw(&subject, &own, &key).await);
+        // It is told two tenths of a second late, and looked at before it is due.
+        subject.set_time(start.after(Micros(9_200_000)));
+        let ago = Micros(200_000);
+        subject.store().take_numbers(&raised, &key, ago);
+        subject.settled().await;
+        subject.set_time(start.after(Micros(due - 1)));
+        assert!(!draw(&subject, &raised, &key).await, "{kind:?}");
+        subject.set_time(start.after(Micros(due)));
+        assert!(draw(&subject, &raised, &key).await, "{kind:?}");
+    }
+}
+
+async fn draw<S: Subject>(subject: &S, limit: &Limit, key: &[u8]) -> bool {
+    let claims = [Claim::new(limit, key, 1)];
+    subject
+        .store()
+        .draw(&claims)
+        .await
+        .expect("it answers")
+        .granted
+}
+
 /// A time in which these numbers were in force, and what was granted then.
 struct Spell {
     burst: u64,
@@ -144,7 +191,7 @@ async fn trace<S: Subject>(kind: Kind, rng: &mut Rng) {
             false => Limit::clone(&own),
         };
         // What the limiter does at each beginning and end.
-        subject.store().take_numbers(&in_force, &key);
+        subject.store().take_numbers(&in_force, &key, Micros::ZERO);
         subject.settled().await;
     }
 }

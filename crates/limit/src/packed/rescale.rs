@@ -19,7 +19,7 @@
 //! - a forgotten key had the smallest word of its set, and finds a word that is no smaller when it
 //!   returns; or it finds a slot whose x has reached W: then its own x has reached W too, and V is
 //!   full;
-//! - a reload that keeps W passes on x, in whole units rounded down. A reload that raises the burst
+//! - a reload that keeps W passes on x, rounded down to the new scale. A reload that raises the burst
 //!   above W passes on x where x is less than W, which is less than the difference allows. Where x
 //!   has reached W the bucket is full, and so is V.
 

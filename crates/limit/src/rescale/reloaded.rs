@@ -68,11 +68,7 @@ impl Kept {
         let brim = i128::from(wide) * i128::from(old.quota().p);
         // After a clock step back the bucket keeps the level it had.
         let held = (i128::from(level.level) + gained).min(brim.max(i128::from(level.level)));
-        let held = if (old.quota().n, old.quota().p) == (new.quota().n, new.quota().p) {
-            held
-        } else {
-            held.div_euclid(i128::from(old.quota().p)) * i128::from(new.quota().p)
-        };
+        let held = old.rescaled(held, new);
         let (burst, full) = (new.quota().burst, i128::from(new.full()));
         let held = if wide > burst { held } else { held.min(full) }.max(i128::from(new.lowest()));
         let beyond = if wide > burst { wide } else { 0 };

@@ -26,6 +26,7 @@ fn override_of_places_counts_those_that_are_held() {
             placement: limit.placement,
             bucket,
             effect,
+            since: clock.now(),
             until: START.after(Micros::from_secs(60)),
         }));
     };
@@ -71,4 +72,121 @@ fn override_of_places_counts_those_that_are_held() {
     put(Some(Effect::Places(4)));
     clock.advance(Micros::from_secs(60));
     assert_eq!(all().len(), 2, "it has ended by itself");
+}
+
+/// A gateway with one local limit, and a caller whose bucket is empty.
+struct Exhausted {
+    limit: Arc<Limit>,
+    limiter: Limiter<LocalStore>,
+    clock: Clock,
+}
+
+impl Exhausted {
+    fn new(kind: Kind, amount: u64, period: u64) -> Self {
+        let terms = fixtures::terms(kind, amount, Micros::from_secs(period));
+        let limit = Arc::new(fixtures::limit("each", &terms));
+        let limits = [Arc::clone(&limit)];
+        let clock = Clock::manual(START);
+        let server = LocalStore::new(&limits, clock.clone(), ColdStart::Full);
+        let limiter = Limiter::new(&limits, Arc::new(server), clock.clone(), ColdStart::Full);
+        let new = Self {
+            limit,
+            limiter,
+            clock,
+        };
+        while new.ask().is_ok() {}
+        new
+    }
+
+    /// What a request is told: it passes, or how long it has to wait.
+    fn ask(&self) -> Result<(), Option<Micros>> {
+        let claims = [Claim::new(&self.limit, b"k", 1)];
+        match self.limiter.try_check(&claims, self.clock.now()) {
+            Some(Decision::Allow(mut permit)) => {
+                permit.forwarded();
+                Ok(())
+            }
+            Some(Decision::Deny(denied)) => Err(denied.retry_after()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn put(&self, amount: u64, period: u64, lasts: Micros) -> Override {
+        let rate = tollgate_limit::Rate::new(amount, Micros::from_secs(period));
+        let bucket = self.limiter.bucket_hash(&self.limit, b"k");
+        let own = Override {
+            limit: Arc::clone(&self.limit.name),
+            placement: Placement::Local,
+            bucket: bucket.expect("a name"),
+            effect: Effect::Numbers {
+                rate: Some(rate),
+                burst: None,
+            },
+            since: self.clock.now(),
+            until: self.clock.now().after(lasts),
+        };
+        self.limiter.put_overrides([own.clone()]);
+        own
+    }
+
+    fn pass(&self, millis: u64) {
+        self.clock.advance(Micros(millis * 1_000));
+    }
+}
+
+const RATES: [Kind; 5] = [
+    Kind::TokenBucket,
+    Kind::Interval,
+    Kind::FixedWindow,
+    Kind::SlidingWindow,
+    Kind::SlidingLog,
+];
+
+#[test]
+fn raise_counts_from_its_beginning_and_not_from_the_next_request() {
+    for kind in RATES {
+        let caller = Exhausted::new(kind, 2, 3_600);
+        caller.pass(9_000);
+        caller.put(10, 1, Micros::from_secs(60));
+        caller.pass(2_000);
+        assert_eq!(caller.ask(), Ok(()), "{kind:?}");
+    }
+}
+
+#[test]
+fn lifted_override_of_a_resting_caller_counts_until_it_was_lifted() {
+    let caller = Exhausted::new(Kind::TokenBucket, 10, 1);
+    let own = caller.put(1, 3_600, Micros::from_secs(600));
+    assert!(caller.ask().is_err());
+    caller.pass(100_000);
+    let until = caller.clock.now();
+    caller.limiter.put_overrides([Override { until, ..own }]);
+    caller.pass(90);
+    assert!(
+        caller.ask().is_err(),
+        "a hundred seconds at its rate are little"
+    );
+    caller.pass(10);
+    assert_eq!(caller.ask(), Ok(()), "and its own rate since then");
+}
+
+#[test]
+fn refusal_under_a_lowered_rate_waits_for_its_end_and_not_for_the_rate() {
+    for kind in RATES {
+        let caller = Exhausted::new(kind, 1, 1);
+        caller.pass(2_000);
+        caller.put(1, 3_600, Micros::from_secs(2));
+        while caller.ask().is_ok() {}
+        let wait = caller.ask().expect_err("refused").expect("a time");
+        let most = Micros::from_secs(4);
+        assert!(wait <= most, "{kind:?}: {wait:?}");
+        caller.clock.advance(wait);
+        assert_eq!(caller.ask(), Ok(()), "{kind:?}");
+    }
+    let caller = Exhausted::new(Kind::TokenBucket, 1, 1);
+    caller.pass(1_000);
+    caller.put(1, 3_600, Micros::from_secs(2));
+    assert!(caller.ask().is_ok() && caller.ask().is_err());
+    caller.pass(6_000);
+    assert_eq!(caller.ask(), Ok(()), "its own rate since the end");
 }

@@ -270,6 +270,7 @@ fn penalty_is_lifted_by_an_override_without_a_limit() {
         placement: Placement::Local,
         bucket,
         effect: Effect::Unlimited,
+        since: START,
         until: START.after(Micros::from_secs(10)),
     }]);
     assert!(fleet.decide(0, b"bad").is_ok());

@@ -211,12 +211,12 @@ impl Servers {
         }
     }
 
-    /// Has a bucket take on the numbers of `shape`.
-    pub(crate) fn take_numbers(&self, name: Name, shape: Arc<WireForm>) {
+    /// Has a bucket take on the numbers of `shape`, as of the moment that was `ago`.
+    pub(crate) fn take_numbers(&self, name: Name, shape: Arc<WireForm>, ago: Micros) {
         let correction = Correction {
             name,
             shape,
-            adjust: Adjust::TakeNumbers,
+            adjust: Adjust::TakeNumbers { ago },
         };
         match self.cluster.as_ref().map(|_| self.server(&name)) {
             Some(Ok(server)) => server.shared.correct(correction),

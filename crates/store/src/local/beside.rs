@@ -52,12 +52,30 @@ pub(super) struct Entry {
     /// It stays at least until this moment.
     until: AtomicU64,
     /// `None`: it is not here yet, or has gone back; draw from the table.
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Option<Aside>>,
+}
+
+/// A bucket beside its table, and the numbers that follow its own at a moment: those of the limit at
+/// the end of an override. It takes them on as of that moment, whenever it is drawn from next.
+#[derive(Debug)]
+struct Aside {
+    kept: Kept,
+    then: Option<(Timestamp, Algorithm)>,
+}
+
+impl Aside {
+    /// The bucket at `now`, under the numbers that are due.
+    fn at(&mut self, now: Timestamp) -> &mut Kept {
+        if let Some((end, own)) = self.then.take_if(|(end, _)| *end <= now) {
+            self.kept = self.kept.under_since(&own, end, now);
+        }
+        &mut self.kept
+    }
 }
 
 /// A bucket beside the tables, locked for a draw and seen in the numbers of the claim.
 struct Held<'e> {
-    guard: MutexGuard<'e, Option<Kept>>,
+    guard: MutexGuard<'e, Option<Aside>>,
     found: Kept,
     next: Option<Next>,
 }
@@ -96,15 +114,17 @@ impl Beside {
 impl Entry {
     /// The bucket, unless it equals no bucket under any numbers.
     pub(super) fn kept(&self, now: Timestamp) -> Option<Kept> {
-        let kept = self.kept.lock();
-        kept.as_ref().filter(|kept| !is_full(kept, now)).cloned()
+        let mut aside = self.kept.lock();
+        let kept = aside.as_mut()?.at(now);
+        (!is_full(kept, now)).then(|| kept.clone())
     }
 }
 
 impl LocalStore {
     /// Moves the bucket of `limit` for `key` beside its table, so that claims of other numbers can
-    /// draw from it until `until`. Returns whether it is there: there is room for few.
-    pub fn set_aside(&self, limit: &Limit, key: &[u8], until: Timestamp) -> bool {
+    /// draw from it until `until`, those that are in force since `since`. Returns whether it is
+    /// there: there is room for few.
+    pub fn set_aside(&self, limit: &Limit, key: &[u8], since: Timestamp, until: Timestamp) -> bool {
         let tag = self.seed.tag(key);
         if let Some(entry) = self.beside.entry(limit, tag) {
             entry.until.fetch_max(until.as_micros(), Ordering::Relaxed);
@@ -134,11 +154,48 @@ impl LocalStore {
         map.entry(tag).or_default().push(Arc::clone(&entry));
         self.beside.replace(map);
         let now = self.clock.now();
+        // A word of a table does not tell what was before the table had it.
+        let since = since.max(self.born).min(now);
         self.with_slot(limit, tag, now, |slot, algorithm| {
-            *kept = Some(slot.lift(algorithm, now));
+            *kept = Some(Aside {
+                kept: slot.lift(algorithm, since, now),
+                then: None,
+            });
         });
         drop(kept);
         true
+    }
+
+    /// Has a bucket beside its table take on the numbers of `limit`, which are in force since
+    /// `since`; `then`: the moment of their end, and the numbers that follow. A bucket in its table
+    /// has the table's numbers.
+    pub fn take_numbers(
+        &self,
+        limit: &Limit,
+        key: &[u8],
+        since: Timestamp,
+        then: Option<(Timestamp, &Algorithm)>,
+    ) {
+        if self.beside.is_empty() {
+            return;
+        }
+        let Some(entry) = self.beside.entry(limit, self.seed.tag(key)) else {
+            return;
+        };
+        if let Some(aside) = &mut *entry.kept.lock() {
+            let now = self.clock.now();
+            let kept = aside.at(now);
+            if *kept.algorithm() != limit.algorithm {
+                *kept = kept.under_since(&limit.algorithm, since.max(self.born), now);
+            }
+            let is_known = match (&aside.then, then) {
+                (Some((at, _)), Some((end, _))) => *at == end,
+                (before, after) => before.is_none() && after.is_none(),
+            };
+            if !is_known {
+                aside.then = then.map(|(end, own)| (end, own.clone()));
+            }
+        }
     }
 
     /// Whether there is room for one more bucket beside the tables.
@@ -169,9 +226,13 @@ impl LocalStore {
             return false;
         }
         let mut guard = entry.kept.lock();
-        let Some(kept) = guard.as_ref() else {
+        let Some(aside) = guard.as_mut() else {
             return true;
         };
+        if aside.then.as_ref().is_some_and(|(end, _)| *end > now) {
+            return false;
+        }
+        let kept = &*aside.at(now);
         let is_of = |limit: &&Arc<Limit>| {
             limit.name == entry.name
                 && limit.role == Role::Live
@@ -278,11 +339,9 @@ impl LocalStore {
             return None;
         }
         let entry = self.beside.entry(claim.limit, self.seed.tag(claim.key))?;
-        let found = entry
-            .kept
-            .lock()
-            .as_ref()?
-            .under(&claim.limit.algorithm, now);
+        let mut aside = entry.kept.lock();
+        let found = aside.as_mut()?.at(now).under(&claim.limit.algorithm, now);
+        drop(aside);
         let own = claim.limit.algorithm.under(claim.conditions);
         let verdict = Verdict::from(&own.judge(found.state(), claim.cost, now));
         Some(Standing::new(verdict, own.report(found.state(), now)))
@@ -304,8 +363,9 @@ impl LocalStore {
             return false;
         };
         match &mut *entry.kept.lock() {
-            Some(kept) => {
-                kept.settle(&limit.algorithm.under(conditions), change, now);
+            Some(aside) => {
+                let own = limit.algorithm.under(conditions);
+                aside.at(now).settle(&own, change, now);
                 true
             }
             None => false,
@@ -333,8 +393,9 @@ fn lock_entries<'e>(
     let mut held: SmallVec<[Option<Held<'e>>; 4]> = entries.iter().map(|_| None).collect();
     for (_, place) in order {
         let guard = entries[place].as_ref().map(|entry| entry.kept.lock());
-        held[place] = guard.and_then(|guard| {
-            let found = guard.as_ref()?.under(&claims[place].limit.algorithm, now);
+        held[place] = guard.and_then(|mut guard| {
+            let kept = guard.as_mut()?.at(now);
+            let found = kept.under(&claims[place].limit.algorithm, now);
             Some(Held {
                 guard,
                 found,
@@ -368,16 +429,16 @@ impl Held<'_> {
         let own = claim.limit.algorithm.under(claim.conditions);
         let drawn = self.next.take().filter(|_| granted);
         let is_other = || {
-            let kept = self.guard.as_ref();
-            kept.is_none_or(|kept| kept.algorithm() != self.found.algorithm())
+            let aside = self.guard.as_ref();
+            aside.is_none_or(|aside| aside.kept.algorithm() != self.found.algorithm())
         };
         let changes = drawn.is_some() || is_other();
         if let Some(next) = drawn {
             self.found.grant(next);
         }
         let report = own.report(self.found.state(), now);
-        if changes {
-            *self.guard = Some(self.found);
+        if let Some(aside) = self.guard.as_mut().filter(|_| changes) {
+            aside.kept = self.found;
         }
         report
     }

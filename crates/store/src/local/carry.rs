@@ -108,6 +108,7 @@ impl LocalStore {
             seed: self.seed.clone(),
             clock: self.clock.clone(),
             epoch: self.epoch,
+            born: now,
             beside: Arc::clone(&self.beside),
         };
         (next, report)

@@ -55,6 +55,8 @@ pub struct LocalStore {
     clock: Clock,
     /// The start of packed time.
     epoch: Timestamp,
+    /// When these tables got their buckets.
+    born: Timestamp,
     /// Buckets with overrides.
     beside: Arc<Beside>,
 }
@@ -124,6 +126,7 @@ impl LocalStore {
             seed: Seed::random(),
             clock,
             epoch,
+            born: now,
             beside: Arc::default(),
         }
     }

@@ -312,6 +312,7 @@ impl LocalStore {
             seed,
             clock,
             epoch,
+            born: now,
             beside: Arc::default(),
         };
         let report = CarryReport {

@@ -409,13 +409,13 @@ impl Slot<'_> {
         }
     }
 
-    /// Takes the bucket out, which has these numbers, and leaves an empty one.
-    pub(crate) fn lift(&mut self, algorithm: &Algorithm, now: Timestamp) -> Kept {
+    /// Takes the bucket out as of `since`, which has these numbers, and leaves an empty one.
+    pub(crate) fn lift(&mut self, algorithm: &Algorithm, since: Timestamp, now: Timestamp) -> Kept {
         let found = match self {
             Self::Packed(slot) => slot
-                .state(now)
+                .state(since)
                 .map(|(level, beyond)| (State::Level(level), beyond)),
-            Self::Wide(slot) => slot.state(now),
+            Self::Wide(slot) => slot.state(since),
         };
         let more = self.report(now).remaining;
         self.settle(Change::Charge { more }, now);

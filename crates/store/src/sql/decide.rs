@@ -118,10 +118,14 @@ impl Decider {
         let until = signed(now.after(self.hold).as_micros());
         let mut turned = vec![false; opened.len()];
         for (place, adjust) in batch.unmade_corrections() {
-            if *adjust == Adjust::TakeNumbers {
+            if let Adjust::TakeNumbers { ago } = *adjust {
                 let at = *place as usize;
-                let is_units = !batch.buckets[at].1.holds() && !opened[at].foreign;
-                turned[at] = is_units && !unreadable.contains(place);
+                let (shape, bucket) = (&batch.buckets[at].1, &mut opened[at]);
+                turned[at] = !shape.holds() && !bucket.foreign && !unreadable.contains(place);
+                if turned[at] {
+                    let since = Timestamp::from_micros(now.as_micros().saturating_sub(ago.0));
+                    bucket.kept = bucket.kept.under_since(shape.algorithm(), since, now);
+                }
                 continue;
             }
             let place = *place as usize;
@@ -139,7 +143,7 @@ impl Decider {
                     true
                 }
                 Adjust::Change(change) => bucket.settle(shape, *change, now),
-                Adjust::TakeNumbers => false,
+                Adjust::TakeNumbers { .. } => false,
             };
         }
         // Requests are decided in their own numbers; a draw converts the bucket to them.

@@ -220,7 +220,7 @@ impl Shared {
                 Adjust::Hold(_) => queue
                     .heartbeats
                     .push_front((correction.name, correction.shape)),
-                Adjust::Change(_) | Adjust::TakeNumbers => {
+                Adjust::Change(_) | Adjust::TakeNumbers { .. } => {
                     queue.corrections.push_front(correction);
                 }
             }

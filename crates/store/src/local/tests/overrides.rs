@@ -87,7 +87,7 @@ fn override_set_ended_and_restarted_at_random_stays_within_the_largest_numbers()
                 _ => {}
             }
             if numbers.is_some() {
-                assert!(store.set_aside(&limits[0], b"k", now.after(Micros(1))));
+                assert!(store.set_aside(&limits[0], b"k", now, now.after(Micros(1))));
             }
             let limit = numbers.as_ref().unwrap_or(&limits[0]);
             for _ in 0..rng.usize(..30) {
@@ -124,7 +124,7 @@ fn override_of_an_exhausted_bucket_decides_how_fast_it_refills() {
     let raised = limits[0]
         .with_numbers(Some(rate), Some(20))
         .expect("good numbers");
-    assert!(store.set_aside(&limits[0], b"k", START.after(Micros(60 * SECOND))));
+    assert!(store.set_aside(&limits[0], b"k", START, START.after(Micros(60 * SECOND))));
     assert_eq!(granted(&raised), 0, "nothing is refilled");
     clock.advance(Micros(10 * SECOND));
     assert_eq!(granted(&raised), 10);

@@ -104,6 +104,7 @@ for i = 1, total do
     bucket.kind = bucket.shape.kind
     bucket.kind.load(bucket, bucket.shape, nil)
   end
+  bucket.fields = fields
   buckets[i] = bucket
 end
 
@@ -127,6 +128,20 @@ local function translate(bucket, shape)
     bucket.beyond = till
   end
   bucket.absent = left == top and bucket.beyond == 0
+end
+
+-- Turns a bucket that has other numbers as of a moment, or as of its last grant, if that was later.
+local function turn_since(bucket, since)
+  local kind, shape, fields, real = bucket.kind, bucket.shape, bucket.fields, now
+  since = kind.last and fields and max(since, kind.last(fields))
+  if bucket.own == shape or not since or since >= now then return end
+  now = since
+  kind.load(bucket, shape, fields)
+  if not bucket.absent and bucket.own ~= shape then kind.turn(bucket, shape) end
+  fields = nil
+  if not bucket.absent then fields = kind.store(bucket) end
+  now, bucket.absent = real, nil
+  kind.load(bucket, shape, fields)
 end
 
 -- What a bucket's row is to be.
@@ -158,8 +173,11 @@ place = place + 1
 for _ = 1, input[place - 1] do
   local bucket = buckets[input[place] + 1]
   if input[place + 1] == 5 then
-    -- It takes on the numbers of its present shape below.
+    -- It takes on the numbers of its present shape below; of other numbers of its kind, as of the moment given.
     bucket.turned = not bucket.foreign
+    if not bucket.corrected and not bucket.absent and bucket.kind == bucket.shape.kind then
+      turn_since(bucket, now - input[place + 2])
+    end
   elseif not bucket.foreign then
     bucket.kind.settle(bucket, input[place + 1], input[place + 2], input[place + 3])
     bucket.corrected = true

@@ -58,14 +58,33 @@ local function brought_to(now, level, at, n, p, full, leases, beyond)
   return after, max(at, now), out, wide
 end
 
--- Changed numbers: whole units as they stand, rounded down, clamped, never added to, leases counting against the new burst;
--- and what is remembered of the old ones. Clamped before it is multiplied: a whole unit below the lowest is the lowest.
+-- a * b / c rounded down, where a < c: digit by digit, where the product would leave the integers that doubles hold.
+local function scaled(a, b, c)
+  if a * b < 9007199254740992 then return quotient(a * b, c) end
+  local bit, whole, rest = 4503599627370496, 0, 0
+  while bit >= 1 do
+    whole = whole * 2
+    if rest >= c - rest then rest, whole = rest - (c - rest), whole + 1 else rest = rest + rest end
+    if b >= bit then
+      b = b - bit
+      if rest >= c - a then rest, whole = rest - (c - a), whole + 1 else rest = rest + a end
+    end
+    bit = bit / 2
+  end
+  return whole
+end
+
+-- Changed numbers: the units as they stand with what is earned of the next one, rounded down, clamped, never added to,
+-- leases counting against the new burst; and what is remembered of the old ones. Clamped before it is multiplied: a whole
+-- unit below the lowest is the lowest.
 local function renumbered(level, p_before, full_before, beyond, out, p, full, most, lowest)
   local units = quotient_down(level, p_before)
-  if units <= quotient_down(lowest, p) then
+  if units < quotient_down(lowest, p) then
     level = lowest
+  elseif units >= most then
+    level = min(most * p, full)
   else
-    level = min(min(units, most) * p, full)
+    level = max(min(units * p + scaled(level - units * p_before, p, p_before), full), lowest)
   end
   level = min(level, max(full - out * p, 0))
   local cut = max(units - quotient_down(level, p), 0)

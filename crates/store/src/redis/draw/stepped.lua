@@ -69,6 +69,7 @@ local stepped = {
   end,
   top = function(own) return own.burst end,
   left = function(bucket) return bucket.units end,
+  last = function(f) return f[6] end,
   pull = function(shape, f)
     if f[6] - now <= ahead_max then return false end
     local align = f[4] == 2 and shape.align ~= 2 and 0 or f[4]
@@ -102,11 +103,18 @@ local stepped = {
   turn = function(bucket, shape)
     local from, units, since = bucket.own, bucket.units, bucket.since
     bucket.own = shape
-    -- The units as they stand, clamped, never added to; the step goes on where it can.
+    -- The units as they stand, clamped, never added to; the step goes on where it can. If a shorter period has passed, its
+    -- end is the old one, or one new period away.
     local goes_on = (from.align == shape.align and from.period == shape.period)
       or (shape.align == 0 and steps_between(shape, 0, shape.period, since, now) == 0)
     bucket.units = min(units, shape.burst)
-    if not goes_on or bucket.units >= shape.burst then bucket.since = start_of(shape, now) end
+    if bucket.units >= shape.burst then
+      bucket.since = start_of(shape, now)
+    elseif not goes_on and shape.align == 0 then
+      bucket.since = min(max(boundary(from, since, 1) - shape.period, 0), now)
+    elseif not goes_on then
+      bucket.since = start_of(shape, now)
+    end
     if shape.kind == kinds[3] then
       local till = bucket.beyond
       if units < from.burst then

@@ -25,6 +25,8 @@ kinds[1] = {
   end,
   top = function(own) return own.full / own.p end,
   left = function(bucket) return quotient_down(bucket.level, bucket.own.p) end,
+  -- (What is leased is counted until now.)
+  last = function(f) return f.leases and f.leases[1] and now or f[5] end,
   pull = function(shape, f)
     local far = f[5] - now > ahead_max
     if far then f[5] = now end
