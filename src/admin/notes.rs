@@ -76,7 +76,9 @@ impl Renumbering<'_> {
 
     /// A window that has begun.
     fn window(&self, level: &Level) -> String {
-        let end = Micros(level.full_in_ms.saturating_mul(1_000));
+        // A window in debt is followed by others in debt before one is full.
+        let next = level.admits_in_ms.unwrap_or(u64::MAX);
+        let end = Micros(level.full_in_ms.min(next).saturating_mul(1_000));
         format!(
             "a raise adds nothing to a window that has begun: {} {} left until {}",
             self.in_words(level.remaining),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::harness::{Connection, Gateway, Reply, Upstream, eventually};
+use crate::process::Process;
 
 /// An upstream whose answer's status is the last segment of the path.
 fn statuses() -> Upstream {
@@ -377,4 +378,28 @@ fn a_request_is_held_until_its_token_is_due() {
         gateway.advance(Duration::from_micros(59_999_999));
     }
     assert_eq!(upstream.seen().len(), 3);
+}
+
+#[test]
+fn settle_stream_without_its_usage_is_hinted_at_in_the_log() {
+    let upstream = Upstream::start(|_| {
+        let stream = "data: {\"choices\":[]}\n\ndata: [DONE]\n\n";
+        Reply::new(200, &[("content-type", "text/event-stream")], stream)
+    });
+    let mut process = Process::with(
+        &format!(
+            "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\n[admin]\nlisten = \"off\"\n[log]\naccess = \"off\"\n{}",
+            limited(
+                "rate = \"1000/day\"\nsettle = { usage = [\"openai\"], estimate = 10, max = 100 }",
+                &upstream.url()
+            )
+        ),
+        1024,
+    );
+    let answer = Connection::open(process.address).request("GET", "/", &[]);
+    assert_eq!(answer.status, 200);
+    let line = process.line("a response does not state its cost");
+    for words in ["limit=\"it\"", "stream_options", "include_usage"] {
+        assert!(line.contains(words), "no {words} in {line}");
+    }
 }

@@ -48,6 +48,8 @@ async fn get(
         request = request.header("x-api-key", key);
     }
     let request = request.body(Empty::new()).expect("a request");
+    // The connection is not free until its task has seen the end of the response before.
+    client.ready().await.expect("an open connection");
     let response: Response<Incoming> = client.send_request(request).await.expect("a response");
     let (head, body) = response.into_parts();
     let body = body.collect().await.expect("a body").to_bytes();
