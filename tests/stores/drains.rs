@@ -110,6 +110,46 @@ async fn no_bucket_is_refilled(
     }
 }
 
+/// The server loses what it knows of its past and keeps the rows. An override, or a reload, reaches
+/// the buckets in the call that finds them drained.
+async fn drained_buckets_take_on_numbers(
+    store: &impl Store,
+    clock: &Clock,
+    lose: impl AsyncFnOnce(),
+) {
+    let of = |amount| {
+        let interval = Terms {
+            burst: Some(20),
+            ..terms(Kind::Interval, amount, HOUR)
+        };
+        [
+            bucket("bucket", 0, amount, HOUR, 20),
+            limit("interval", 1, &interval),
+            limit("window", 2, &terms(Kind::FixedWindow, amount, HOUR)),
+        ]
+        .map(|limit| draining(&limit))
+    };
+    let other = bucket("other", 3, 1_000_000, SECOND, 1_000_000);
+    // The first call of a new server dates its mark.
+    let _ = draw(store, &of(20)[0], b"used").await;
+    clock.advance(Micros(24 * HOUR.0));
+    for own in of(20) {
+        assert_eq!(draw(store, &own, b"used").await, Ok(true), "{}", own.name);
+    }
+    lose().await;
+    recovers(store, &other).await;
+    for own in of(20) {
+        assert_eq!(drain(store, &own, b"unused").await, 0, "{}", own.name);
+    }
+    clock.advance(SECOND);
+    for raised in of(40) {
+        store.take_numbers(&raised, b"used", Micros(500_000));
+        // The correction is made before this response.
+        store.peek(&[Claim::new(&other, b"", 0)]).await.unwrap();
+        assert_eq!(drain(store, &raised, b"used").await, 0, "{}", raised.name);
+    }
+}
+
 /// Data is lost again and again while many ask, with refusals known here and with leases.
 async fn lost_under_load<S: Store>(stores: [S; 2], lose: impl Fn()) {
     let plain = draining(&bucket("plain", 0, 200, SECOND, 100));

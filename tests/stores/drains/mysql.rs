@@ -3,7 +3,9 @@
 use tollgate_store::RemoteStore;
 use tollgate_store::clock::Clock;
 
-use super::{clock, limits, lost_under_load, no_bucket_is_refilled};
+use super::{
+    clock, drained_buckets_take_on_numbers, limits, lost_under_load, no_bucket_is_refilled,
+};
 use crate::faults::draw;
 use crate::kinds::{QUICK, StoreKind};
 use crate::servers::{Maria, wait_until};
@@ -163,4 +165,18 @@ async fn mysql_emptied_under_load_refills_no_bucket() {
         StoreKind::Mysql.connect(&server.url()).await,
     ];
     lost_under_load(stores, || drop(server.sql("TRUNCATE tollgate_buckets"))).await;
+}
+
+#[tokio::test]
+async fn mysql_drained_bucket_that_takes_on_numbers_stays_drained() {
+    if !Maria::available() {
+        return;
+    }
+    let (server, clock) = (Maria::start_with(&[QUICK]), clock());
+    let store = pinned(&server.url(), &clock).await;
+    drained_buckets_take_on_numbers(&store, &clock, async || {
+        // Without its twin the mark is not valid; the rows stay.
+        server.sql("TRUNCATE tollgate_twin");
+    })
+    .await;
 }

@@ -5,7 +5,9 @@ use std::process::Command;
 use tollgate_store::RemoteStore;
 use tollgate_store::clock::Clock;
 
-use super::{clock, limits, lost_under_load, no_bucket_is_refilled};
+use super::{
+    clock, drained_buckets_take_on_numbers, limits, lost_under_load, no_bucket_is_refilled,
+};
 use crate::faults::draw;
 use crate::kinds::StoreKind;
 use crate::servers::{Pooler, Postgres, wait_until};
@@ -201,6 +203,20 @@ async fn postgres_emptied_behind_a_pooler_refills_no_bucket() {
     let emptied = "TRUNCATE tollgate_buckets";
     no_bucket_is_refilled(&store, &clock, emptied, async || {
         server.psql("postgres", emptied);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn postgres_drained_bucket_that_takes_on_numbers_stays_drained() {
+    if !Postgres::available() {
+        return;
+    }
+    let (server, clock) = (Postgres::start_with(&["fsync=off"]), clock());
+    let store = pinned(&server.url(), &clock).await;
+    drained_buckets_take_on_numbers(&store, &clock, async || {
+        // Without its twin the mark is not valid; the rows stay.
+        server.psql("postgres", "DELETE FROM tollgate_gateways");
     })
     .await;
 }

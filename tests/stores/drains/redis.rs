@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use super::{clock, lost_under_load, no_bucket_is_refilled};
+use super::{clock, drained_buckets_take_on_numbers, lost_under_load, no_bucket_is_refilled};
 use crate::kinds::StoreKind;
 use crate::servers::{Redis, ask, available, wait_until};
 
@@ -116,6 +116,25 @@ async fn redis_restarted_from_an_old_file_refills_no_bucket() {
     }
     server.ask("SAVE");
     no_bucket_is_refilled(&store, &clock, "an old file", async || {
+        server.kill();
+        server.run();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn redis_drained_bucket_that_takes_on_numbers_stays_drained() {
+    if !available("redis-server") {
+        return;
+    }
+    let (mut server, clock) = (Redis::start_with(&["--dbfilename", "dump.rdb"]), clock());
+    let store = StoreKind::Redis
+        .connect_with(&server.url(), |o| {
+            (o.pinned, o.local_refusals) = (Some(clock.clone()), false)
+        })
+        .await;
+    drained_buckets_take_on_numbers(&store, &clock, async || {
+        server.ask("SAVE");
         server.kill();
         server.run();
     })

@@ -37,7 +37,7 @@ if marked == 1 then
   if since ~= epoch then redis.call('SET', KEYS[#KEYS], string.format('%.0f', epoch), 'EX', mark_seconds) end
 end
 
--- A bucket that was empty at the epoch and has refilled since, whatever it was before.
+-- A bucket that was empty at the epoch and has refilled since, whatever it was before. Returns its fields of that moment.
 local function drained(bucket, shape, fields)
   local real = now
   now, bucket.mine = min(epoch, now), nil
@@ -50,6 +50,7 @@ local function drained(bucket, shape, fields)
   end
   now, bucket.mine, bucket.absent = real, nil, nil
   bucket.kind.load(bucket, shape, fields)
+  return fields
 end
 
 local answer = { now }
@@ -96,7 +97,7 @@ for i = 1, total do
   -- Kept whatever is decided: it would be pulled to a later moment each time.
   bucket.corrected = fields and bucket.kind.pull(shape, fields)
   if shape.drain == 1 and print_of ~= fingerprint then
-    drained(bucket, shape, fields)
+    fields = drained(bucket, shape, fields)
   else
     bucket.kind.load(bucket, shape, fields)
   end
