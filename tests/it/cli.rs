@@ -279,6 +279,17 @@ fn check_test_failed_prints_the_result_and_exits_1() {
 }
 
 #[test]
+fn check_test_failed_by_other_statuses_names_them() {
+    let tests = "[[tests]]\nsend = [\"2 x GET /nowhere as tenant:small at 0s\", \"GET /v1/a at 0s\"]\nexpect = { allowed = 3 }\n";
+    let folder = folder(&format!("{GOOD}{tests}"));
+    let output = tollgate(folder.path(), &["check"]);
+    let (out, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    let words = "allowed: expected 3, got 0, and 1 with status 401, and 2 with status 404";
+    assert!(out.contains(words), "{out}");
+}
+
+#[test]
 fn a_broken_file_shows_every_mistake_in_its_place_and_exits_1() {
     let folder = folder(
         &GOOD

@@ -88,6 +88,11 @@ fn import_exit_code_follows_the_result() {
             2,
             "invalid value 'apache'",
         ),
+        (
+            &["import", "empty.conf", "--from", "ingress-nginx"],
+            1,
+            "that is read as ingress-nginx's",
+        ),
         (&["import"], 2, "FILE"),
         (
             &["import", "main.conf", "--from", "nginx"],

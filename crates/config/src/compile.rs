@@ -118,11 +118,11 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
     let decide: Option<Decide> = raw.decide.get().map(|at| at.value.clone());
     // A gateway that only decides about descriptors needs no routes, and no listener for clients.
     let grpc = |one: &DecideListener| one.protocol == DecideProtocol::Grpc;
-    let only_decides = raw.routes.is_absent()
-        && context.place("server.listen").is_none()
-        && decide
-            .as_ref()
-            .is_some_and(|decide| decide.listen.iter().all(grpc));
+    let decides = decide
+        .as_ref()
+        .is_some_and(|decide| decide.listen.iter().all(grpc));
+    let only_decides =
+        raw.routes.is_absent() && context.place("server.listen").is_none() && decides;
     if only_decides {
         server.listen.clear();
     }
@@ -162,6 +162,7 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
         limits: &limits,
         body: server.bounds.body,
         none: only_decides,
+        decides,
     };
     let routes = validate::routes::routes(raw, &known, &mut upstreams, context);
     if context.reader == Reader::Service {

@@ -38,6 +38,7 @@ pub enum Peer {
     /// nginx.conf: limit_req, limit_conn
     Nginx,
     /// Kubernetes Ingress with annotations of ingress-nginx
+    #[cfg_attr(feature = "clap", value(alias = "ingress-nginx"))]
     Ingress,
     /// Traefik's dynamic configuration or custom resources
     Traefik,

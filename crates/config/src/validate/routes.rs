@@ -45,6 +45,8 @@ pub(crate) struct Known<'k> {
     pub(crate) body: Option<u64>,
     /// Whether the gateway needs no routes.
     pub(crate) none: bool,
+    /// Whether it decides about descriptors, so that it would need none without a listener for clients.
+    pub(crate) decides: bool,
 }
 
 impl Known<'_> {
@@ -65,8 +67,12 @@ pub(crate) fn routes(
 ) -> Routes {
     let mut made = Routes::default();
     if raw.routes.is_absent() && !known.none {
-        let title = "there are no routes: every request would be answered with 404";
-        let help = "add [[routes]] with match = \"/**\" and upstream = \"http://127.0.0.1:3000\"";
+        let title = "there are no routes: every request would get 404";
+        let help = if known.decides {
+            "add [[routes]], or remove `listen` of [server]: a gateway that only decides for Envoy listens for no clients"
+        } else {
+            "add [[routes]] with match = \"/**\" and upstream = \"http://127.0.0.1:3000\""
+        };
         context.problems.push(Problem::error(title)).help(help);
     }
     let mut named: Vec<&At<Text>> = Vec::new();
