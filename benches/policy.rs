@@ -53,7 +53,8 @@ fn main() {
     });
 }
 
-/// Reads chat requests of 4 KiB for two members, as a client writes them in one message and in many.
+/// Reads chat requests of 4 KiB for two members: one message, many, and one with an escape every 20
+/// characters.
 fn bodies() {
     let paths: Vec<String> = ["model", "max_tokens"].map(str::to_owned).to_vec();
     let mut wanted = Paths::default();
@@ -61,19 +62,24 @@ fn bodies() {
         wanted.add(&[path]).expect("two of them");
     }
     let wanted = Arc::new(wanted);
-    let text = |messages: usize| {
-        let said = "A sentence that someone says to a model, as long as most. ";
+    let plain = "A sentence that someone says to a model, as long as most. ";
+    let escaped = r#"He said \"so it is.\"\n A word, another. \n"#;
+    let text = |said: &str, messages: usize| {
         let each = said.repeat(1 + 4096 / messages / said.len());
-        let each = &each[..4096 / messages - 40];
+        let each = each[..4096 / messages - 40].trim_end_matches('\\');
         let list = vec![format!(r#"{{"role":"user","content":"{each}"}}"#); messages];
         format!(
             r#"{{"model":"small","messages":[{}],"max_tokens":100}}"#,
             list.join(",")
         )
     };
-    for messages in [1, 16] {
-        let body = text(messages);
-        report(&format!("read a body of {messages} messages"), || {
+    for (what, said, messages) in [
+        ("one message", plain, 1),
+        ("16 messages", plain, 16),
+        ("escapes", escaped, 1),
+    ] {
+        let body = text(said, messages);
+        report(&format!("read a body: {what}"), || {
             let mut reader = Reader::request(&wanted, wanted.all(), wanted.all());
             reader.feed(black_box(body.as_bytes()));
             black_box(reader.finish()).expect("valid");

@@ -1,5 +1,7 @@
 //! Escapes in the strings of a JSON text (RFC 8259 section 7), decoded byte by byte.
 
+use wide::u8x16;
+
 /// The position in an escape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escape {
@@ -90,18 +92,52 @@ impl Escape {
 /// escape of a number, one that there is not, or one that is cut. The other escapes are passed.
 pub(super) fn passed(piece: &[u8]) -> usize {
     let mut from = 0;
-    while let Some(mark) = memchr::memchr2(b'"', b'\\', &piece[from..]) {
-        let at = from + mark;
-        match piece[at..] {
-            [
-                b'\\',
-                b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't',
-                ..,
-            ] => from = at + 2,
-            _ => return at,
+    // Escapes are near to each other in a text: to search for each by itself would take longer.
+    while let Some(block) = piece[from..].first_chunk() {
+        let mut marks = quotes_and_backslashes(block);
+        let mut length = BLOCK;
+        while marks != 0 {
+            let at = marks.trailing_zeros() as usize;
+            if !is_short(&piece[from + at..]) {
+                return from + at;
+            }
+            marks &= !(0b11 << at);
+            length = BLOCK.max(at + 2);
         }
+        from += length;
+    }
+    while let Some(mark) = memchr::memchr2(b'"', b'\\', &piece[from..]) {
+        if !is_short(&piece[from + mark..]) {
+            return from + mark;
+        }
+        from += mark + 2;
     }
     piece.len()
+}
+
+/// Whether a piece begins with an escape of two characters.
+fn is_short(piece: &[u8]) -> bool {
+    matches!(
+        piece,
+        [
+            b'\\',
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't',
+            ..
+        ]
+    )
+}
+
+/// The number of bytes that are compared at once.
+const BLOCK: usize = u64::BITS as usize;
+
+/// The places of the quotes and backslashes in a block, as bits.
+fn quotes_and_backslashes(block: &[u8; BLOCK]) -> u64 {
+    let (parts, _) = block.as_chunks::<16>();
+    parts.iter().rev().fold(0, |marks, part| {
+        let part = u8x16::new(*part);
+        let found = part.cmp_eq(u8x16::splat(b'"')) | part.cmp_eq(u8x16::splat(b'\\'));
+        marks << 16 | u64::from(found.move_mask().cast_unsigned())
+    })
 }
 
 fn short(byte: u8) -> Read {
@@ -123,3 +159,6 @@ fn character(high: Option<u16>, value: u16) -> Read {
         _ => Read::Broken,
     }
 }
+
+#[cfg(test)]
+mod tests;
