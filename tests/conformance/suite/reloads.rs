@@ -54,7 +54,8 @@ pub(super) async fn left<S: Subject>(
 }
 
 /// 20 with 18 left, lowered to 5 and raised to 20. A caller without draws meanwhile loses nothing; one that draws under the 5 has what
-/// they leave. No caller has more than before.
+/// they leave, also where a settlement gives the draw back. A bucket that is full under the 5 again, and was full before, counts as
+/// one that was never drawn from; a packed word remembers the 5. No caller has more than before.
 pub(crate) async fn a_burst_lowered_and_raised_again_leaves_what_was_not_drawn_from<S: Subject>() {
     const KINDS: [(Kind, u64); 5] = [
         (Kind::TokenBucket, 5),
@@ -70,9 +71,11 @@ pub(crate) async fn a_burst_lowered_and_raised_again_leaves_what_was_not_drawn_f
             let Some(mut subject) = S::new(&large, Timestamp::from_micros(START)).await else {
                 return;
             };
-            let [idle, busy, fresh, settled, spent] =
-                ["idle", "busy", "fresh", "settled", "spent"].map(caller);
-            for key in [&idle, &busy, &settled] {
+            let [idle, busy, fresh, settled, spent, returned, undone] = [
+                "idle", "busy", "fresh", "settled", "spent", "returned", "undone",
+            ]
+            .map(caller);
+            for key in [&idle, &busy, &settled, &returned] {
                 assert_eq!(left(&subject, &large[0], key, 2).await, 2);
             }
             assert_eq!(left(&subject, &large[0], &spent, 18).await, 18);
@@ -88,6 +91,11 @@ pub(crate) async fn a_burst_lowered_and_raised_again_leaves_what_was_not_drawn_f
                     .expect("the store answers")
                     .granted
             );
+            for key in [&returned, &undone] {
+                assert_eq!(left(&subject, &small[0], key, 2).await, 2);
+                let back = Settlement::new(&small[0], key, Change::Refund { units: 2 });
+                subject.store().settle(&[back]);
+            }
             let charge = Settlement::new(&small[0], &settled, Change::Charge { more: 1 });
             subject.store().settle(&[charge]);
             subject.settled().await;
@@ -102,6 +110,11 @@ pub(crate) async fn a_burst_lowered_and_raised_again_leaves_what_was_not_drawn_f
             assert_eq!(left(&subject, &large[0], &spent, 100).await, 2, "{what}");
             assert_eq!(left(&subject, &large[0], &fresh, 100).await, 20, "{what}");
             assert_eq!(left(&subject, &large[0], &settled, 100).await, 17, "{what}");
+            let of_returned = left(&subject, &large[0], &returned, 100).await;
+            assert_eq!(of_returned, of_five, "{what}");
+            let is_packed = !S::SHARED && kind == Kind::TokenBucket;
+            let of_undone = left(&subject, &large[0], &undone, 100).await;
+            assert_eq!(of_undone, if is_packed { 5 } else { 20 }, "{what}");
 
             // Lowered for good.
             subject.reload(&small, restart);
