@@ -72,13 +72,7 @@ impl<S: Store + Send + Sync> Generation<S> {
                 return None;
             };
             let limit = claim.limit.with_numbers(rate, burst).ok()?;
-            let here = if limit.placement == Placement::Shared {
-                if hit.begins {
-                    let ago = now.since(hit.since);
-                    self.shared.take_numbers(&limit, claim.key, ago);
-                }
-                true
-            } else if self.handover.is_away() {
+            let here = if limit.placement == Placement::Shared || self.handover.is_away() {
                 true
             } else {
                 let until = hit.until.min(stays);

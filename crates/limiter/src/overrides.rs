@@ -104,6 +104,9 @@ impl Table {
 #[derive(Debug)]
 struct Entry {
     own: Override,
+    /// Since when the buckets of this process are drawn under it: a bucket in a table does not tell
+    /// which of its units were drawn since an earlier moment.
+    from: Timestamp,
     begun: AtomicBool,
     ended: AtomicBool,
 }
@@ -123,8 +126,6 @@ pub(super) struct Hit {
     pub(super) effect: Effect,
     pub(super) since: Timestamp,
     pub(super) until: Timestamp,
-    /// Whether the bucket may not have these numbers yet.
-    pub(super) begins: bool,
 }
 
 /// The override of each claim, in the order of the claims.
@@ -204,16 +205,27 @@ impl Entry {
             }
             return None;
         }
-        let begins = turns && !self.begun.swap(true, Ordering::Relaxed);
-        let has_numbers = matches!(effect, Effect::Numbers { .. });
-        if begins && !has_numbers {
-            take_own(since);
+        let since = match claim.limit.placement {
+            Placement::Local => self.from,
+            Placement::Shared => since,
+        };
+        // Told here, and not by the draw: another claim may refuse the request before.
+        if turns && !self.begun.swap(true, Ordering::Relaxed) {
+            match effect {
+                Effect::Numbers { rate, burst } if is_shared(claim.limit.placement) => {
+                    if let Ok(limit) = claim.limit.with_numbers(rate, burst) {
+                        store.take_numbers(&limit, claim.key, now.since(since));
+                    }
+                }
+                // A bucket of the process takes them on with each draw.
+                Effect::Numbers { .. } => {}
+                _ => take_own(since),
+            }
         }
         Some(Hit {
             effect,
             since,
             until,
-            begins: begins && has_numbers,
         })
     }
 }
@@ -228,6 +240,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
     pub fn put_overrides(&self, overrides: impl IntoIterator<Item = Override>) {
         let own = &self.generation.overrides;
         let before = own.table.load();
+        let now = self.generation.local.clock().now();
         let mut table = Table::new(before.local);
         for one in overrides {
             let mut limits = table.limits.iter();
@@ -247,6 +260,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
                 AtomicBool::new(known.is_some_and(|known| of(known).load(Ordering::Relaxed)))
             };
             let entry = Entry {
+                from: known.map_or(now.max(one.since), |known| known.from),
                 begun: flag(|entry| &entry.begun),
                 ended: flag(|entry| &entry.ended),
                 own: one,

@@ -1,9 +1,12 @@
+use std::sync::Mutex;
+
 use super::*;
 use crate::Override;
 use crate::{Limiter, Permit};
-use tollgate_limit::{Kind, fixtures};
+use tollgate_limit::{Draw, Kind, Settlement, fixtures};
 use tollgate_store::clock::Clock;
 use tollgate_store::local::{ColdStart, LocalStore};
+use tollgate_store::{HashKey, StoreError};
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
@@ -189,4 +192,104 @@ fn refusal_under_a_lowered_rate_waits_for_its_end_and_not_for_the_rate() {
     assert!(caller.ask().is_ok() && caller.ask().is_err());
     caller.pass(6_000);
     assert_eq!(caller.ask(), Ok(()), "its own rate since the end");
+}
+
+/// The gateway learns of an override a moment after it was set, and has granted in between.
+#[test]
+fn raise_that_is_learnt_late_counts_no_time_before_the_last_grants() {
+    let caller = Exhausted::new(Kind::TokenBucket, 10, 1);
+    caller.pass(1_000);
+    while caller.ask().is_ok() {}
+    let now = caller.clock.now();
+    let bucket = caller.limiter.bucket_hash(&caller.limit, b"k");
+    caller.limiter.put_overrides([Override {
+        limit: Arc::clone(&caller.limit.name),
+        placement: Placement::Local,
+        bucket: bucket.expect("a name"),
+        effect: Effect::Numbers {
+            rate: Some(tollgate_limit::Rate::new(100, Micros::from_secs(1))),
+            burst: Some(10),
+        },
+        since: Timestamp::from_micros(now.as_micros() - 50_000),
+        until: now.after(Micros::from_secs(60)),
+    }]);
+    assert!(caller.ask().is_err(), "the burst was granted just now");
+    caller.pass(10);
+    assert_eq!((caller.ask(), caller.ask().is_err()), (Ok(()), true));
+}
+
+/// A shared store without a response, which records the numbers that buckets take on.
+#[derive(Default)]
+struct Silent(Mutex<Vec<(Arc<str>, u64)>>);
+
+impl Store for Silent {
+    async fn draw_until<'a>(
+        &'a self,
+        _: &'a [Claim<'a>],
+        _: &'a Deadline,
+    ) -> Result<Draw, StoreError> {
+        Err(StoreError::Timeout)
+    }
+
+    fn settle(&self, _: &[Settlement<'_>]) {}
+
+    async fn peek_until<'a>(
+        &'a self,
+        _: &'a [Claim<'a>],
+        _: &'a Deadline,
+    ) -> Result<Vec<Standing>, StoreError> {
+        Err(StoreError::Timeout)
+    }
+
+    fn take_numbers(&self, limit: &Limit, _: &[u8], _: Micros) {
+        let told = (Arc::clone(&limit.name), limit.algorithm.burst());
+        self.0.lock().expect("not poisoned").push(told);
+    }
+
+    fn bucket_hash(&self, limit: &Limit, key: &[u8]) -> Option<u128> {
+        Some(HashKey::new(b"secret").bucket(limit, key))
+    }
+}
+
+/// Otherwise the bucket would refill at its old rate for as long as it refuses, whatever its callers
+/// are told.
+#[test]
+fn override_of_a_shared_bucket_begins_although_another_claim_is_blocked() {
+    let limit = |index, name: &str| {
+        Arc::new(Limit {
+            index,
+            placement: Placement::Shared,
+            ..fixtures::limit(
+                name,
+                &fixtures::terms(Kind::TokenBucket, 10, Micros::from_secs(60)),
+            )
+        })
+    };
+    let limits = [limit(0, "blocked"), limit(1, "raised")];
+    let clock = Clock::manual(START);
+    let limiter = Limiter::new(&limits, Arc::new(Silent::default()), clock, ColdStart::Full);
+    let put = |limit: &Arc<Limit>, effect| Override {
+        limit: Arc::clone(&limit.name),
+        placement: limit.placement,
+        bucket: limiter.bucket_hash(limit, b"k").expect("a name"),
+        effect,
+        since: START,
+        until: START.after(Micros::from_secs(60)),
+    };
+    let raised = Effect::Numbers {
+        rate: None,
+        burst: Some(70),
+    };
+    limiter.put_overrides([put(&limits[0], Effect::Block), put(&limits[1], raised)]);
+    let claims = [&limits[0], &limits[1]].map(|limit| Claim::new(limit, b"k", 1));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    for _ in 0..2 {
+        let decision = runtime.block_on(limiter.check(&claims, START));
+        assert!(matches!(decision, Decision::Deny(_)), "{decision:?}");
+        let told = limiter.shared().0.lock().expect("not poisoned").clone();
+        let own = |limit: &Arc<Limit>, burst| (Arc::clone(&limit.name), burst);
+        assert_eq!(told, [own(&limits[0], 10), own(&limits[1], 70)]);
+    }
 }
