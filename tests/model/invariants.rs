@@ -3,6 +3,7 @@
 //! leases and failing stores, are in `without_store`.)
 
 use fastrand::Rng;
+use tollgate_limit::fixtures::RATES;
 use tollgate_limit::{
     Algorithm, Align, Change, Claim, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, State,
     Terms, Timestamp, Verdict, WhenDown, draw_all,
@@ -10,14 +11,6 @@ use tollgate_limit::{
 
 use crate::algorithms::Pair;
 use crate::random::{self, START};
-
-const KINDS: [Kind; 5] = [
-    Kind::TokenBucket,
-    Kind::Interval,
-    Kind::FixedWindow,
-    Kind::SlidingWindow,
-    Kind::SlidingLog,
-];
 
 pub(crate) fn limit(index: usize, algorithm: Algorithm) -> Limit {
     Limit {
@@ -128,7 +121,7 @@ fn i1w_estimate_error_stays_within_its_stated_bound() {
 #[test]
 fn i2_a_refusal_means_that_the_bucket_could_not_pay() {
     random::seeds(400, |rng| {
-        let kind = random::pick(rng, &KINDS);
+        let kind = random::pick(rng, &RATES);
         let Some(mut pair) = Pair::new(random::terms(rng, kind)) else {
             return;
         };
@@ -146,7 +139,7 @@ fn several(rng: &mut Rng) -> Vec<Limit> {
     (0..5)
         .map(|index| {
             loop {
-                let kind = random::pick(rng, &KINDS);
+                let kind = random::pick(rng, &RATES);
                 if let Ok(algorithm) = Algorithm::new(&random::terms(rng, kind)) {
                     break limit(index, algorithm);
                 }
@@ -254,7 +247,7 @@ fn i4_the_retry_time_of_several_limits_is_exact() {
 #[test]
 fn i5_nothing_settled_or_reloaded_makes_units_out_of_nothing() {
     random::seeds(2_000, |rng| {
-        let kind = random::pick(rng, &KINDS);
+        let kind = random::pick(rng, &RATES);
         let first = random::terms(rng, kind);
         let Ok(mut algorithm) = Algorithm::new(&first) else {
             return;
@@ -409,7 +402,7 @@ fn i6_a_clock_that_steps_back_mints_nothing() {
 fn i7_no_elapsed_time_overflows() {
     for shared in [false, true] {
         let bound = if shared { 1u64 << 53 } else { 1 << 62 };
-        for kind in KINDS {
+        for kind in RATES {
             for (amount, period) in [
                 (1u64, 86_400_000_000u64),
                 (999_983, 1_000_000),
@@ -459,7 +452,7 @@ fn i7_no_elapsed_time_overflows() {
 #[test]
 fn i8_a_bucket_that_expired_equals_none() {
     random::seeds(1_000, |rng| {
-        let kind = random::pick(rng, &KINDS);
+        let kind = random::pick(rng, &RATES);
         let terms = random::terms(rng, kind);
         let Ok(algorithm) = Algorithm::new(&terms) else {
             return;

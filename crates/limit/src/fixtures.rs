@@ -2,6 +2,15 @@
 
 use super::{Algorithm, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, WhenDown};
 
+/// Every kind of limit that has a rate.
+pub const RATES: [Kind; 5] = [
+    Kind::TokenBucket,
+    Kind::Interval,
+    Kind::FixedWindow,
+    Kind::SlidingWindow,
+    Kind::SlidingLog,
+];
+
 /// `amount` per `period` by `kind`, in the process.
 pub fn terms(kind: Kind, amount: u64, period: Micros) -> Terms {
     Terms::new(kind, amount, period)

@@ -64,17 +64,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::fixtures::RATES;
     use crate::{Align, Calendar, Change, Kind, Micros, Packed, Terms, Timestamp, fixtures};
 
     const SECOND: u64 = 1_000_000;
     const START: u64 = 1_760_000_000_000_000;
-    const KINDS: [Kind; 5] = [
-        Kind::TokenBucket,
-        Kind::Interval,
-        Kind::FixedWindow,
-        Kind::SlidingWindow,
-        Kind::SlidingLog,
-    ];
 
     fn terms(kind: Kind, amount: u64) -> Terms {
         fixtures::terms(kind, amount, Micros(SECOND))
@@ -90,7 +84,7 @@ mod tests {
             boundaries: days,
             words: "second".into(),
         }));
-        let mut all: Vec<Terms> = KINDS.into_iter().map(|kind| terms(kind, 100)).collect();
+        let mut all: Vec<Terms> = RATES.into_iter().map(|kind| terms(kind, 100)).collect();
         all.push(Terms {
             align: calendar,
             ..terms(Kind::FixedWindow, 100)
@@ -168,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_debt_too_deep_to_be_counted_is_an_error_that_says_the_most() {
-        for kind in KINDS {
+        for kind in RATES {
             for shared in [false, true] {
                 let make = |more| {
                     let terms = Terms {
@@ -194,7 +188,7 @@ mod tests {
 
     #[test]
     fn settled_responses_at_once_are_charged_up_to_the_dearest() {
-        for kind in KINDS {
+        for kind in RATES {
             let limit =
                 Algorithm::new(&terms(kind, 100)).and_then(|limit| limit.settling(1_000, false));
             let limit = limit.expect("representable");
@@ -236,7 +230,7 @@ mod tests {
 
     #[test]
     fn settled_share_pays_for_a_response_like_the_whole() {
-        for kind in KINDS {
+        for kind in RATES {
             let limit =
                 Algorithm::new(&terms(kind, 100)).and_then(|limit| limit.settling(1_000, true));
             assert_eq!(

@@ -6,10 +6,14 @@
 //! length of a wait is divided, and rounded up. (GCRA is the same bucket expressed as a time:
 //! [`super::packed`] stores it in that form.)
 
+mod exact;
+mod following;
+mod rescale;
+
 use super::bucket::{Granted, Judged, Level, Refused, Report};
 use super::claim::Change;
-use super::conditions::{Following, RateConditions, WHOLE};
-use super::quota::{LOCAL_BOUND, Quota, QuotaError, Rate, SHARED_BOUND};
+use super::conditions::{Following, RateConditions};
+use super::quota::Quota;
 use super::time::{Micros, Timestamp};
 
 /// A token bucket's checked parameters. `p`-scaled amounts are unit-microseconds.
@@ -29,191 +33,9 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Checks that every number this bucket can reach is exact where it is kept.
-    ///
-    /// # Errors
-    /// Each setting that makes it inexact.
-    pub fn new(
-        quota: Quota,
-        debt: u64,
-        max_wait: Micros,
-        shared: bool,
-    ) -> Result<Self, Vec<QuotaError>> {
-        let bound = if shared { SHARED_BOUND } else { LOCAL_BOUND };
-        let (n, p) = (i128::from(quota.n), i128::from(quota.p));
-        let full = i128::from(quota.burst) * p;
-        let owed = i128::from(debt) * p;
-        let ahead = i128::from(max_wait.0) * n;
-        let span = full + owed + ahead;
-        let mut errors = Vec::new();
-        if full < n {
-            // Otherwise the bucket is full again within one clock tick, and the rest of the rate is
-            // lost.
-            errors.push(QuotaError::new(
-                "burst",
-                format!(
-                    "a burst of {} is less than the rate yields in a microsecond, the finest time kept; the least here is {}",
-                    quota.burst,
-                    quota.n.div_ceil(quota.p)
-                ),
-            ));
-        }
-        if span >= i128::from(bound) {
-            let place = if shared {
-                "in a shared store"
-            } else {
-                "in the process"
-            };
-            let field = if full >= i128::from(bound) {
-                "burst"
-            } else if full + owed >= i128::from(bound) {
-                "debt"
-            } else {
-                "max_wait"
-            };
-            let most = match field {
-                "burst" => format!("the most at this rate is {}", (i128::from(bound) - 1) / p),
-                "debt" => format!(
-                    "the most with this burst is {}",
-                    (i128::from(bound) - 1 - full) / p
-                ),
-                _ => {
-                    format!(
-                        "the longest with this rate and burst is {} us",
-                        (i128::from(bound) - 1 - full - owed) / n
-                    )
-                }
-            };
-            errors.push(QuotaError::new(
-                field,
-                format!("too much to count exactly {place}: {most}, or choose a rate with rounder numbers"),
-            ));
-        }
-        if !errors.is_empty() {
-            return Err(errors);
-        }
-        let whole = |value: i128| i64::try_from(value).expect("below the bound just checked");
-        Ok(Self {
-            full: whole(full),
-            owed: whole(owed),
-            // A settlement may take one burst more than the level, or less where that would not
-            // fit.
-            floor: -whole(owed.max(full.min(i128::from(bound) - 1 - full))),
-            lowest: -whole(owed + ahead),
-            settled: 0,
-            following: None,
-            conditions: RateConditions::AS_WRITTEN,
-            quota,
-            debt,
-            max_wait,
-        })
-    }
-
-    /// The same bucket; each grant may turn out to cost up to `more` units above what it drew. A
-    /// charge of that size is never reduced when it comes after the bucket's last grant, however
-    /// low that grant left the level: by debt and promised units, and by `below` unit-microseconds
-    /// more.
-    ///
-    /// # Errors
-    /// When a level that low is not exact where it is kept.
-    pub(super) fn settling(
-        self,
-        more: u64,
-        below: i64,
-        shared: bool,
-    ) -> Result<Self, Vec<QuotaError>> {
-        let bound = i128::from(if shared { SHARED_BOUND } else { LOCAL_BOUND });
-        let (p, lowest) = (
-            i128::from(self.quota.p),
-            i128::from(self.lowest) - i128::from(below),
-        );
-        let fits = (bound - 1 - i128::from(self.full) + lowest) / p;
-        if i128::from(more) > fits {
-            return Err(vec![QuotaError::too_much_to_settle(
-                u64::try_from(fits).unwrap_or(0),
-                shared,
-            )]);
-        }
-        let deepest =
-            i64::try_from(lowest - i128::from(more) * p).expect("above the bound just checked");
-        Ok(Self {
-            settled: more,
-            floor: self.floor.min(deepest),
-            ..self
-        })
-    }
-
-    /// Units that a grant may turn out to cost above what it drew.
-    pub fn settled(&self) -> u64 {
-        self.settled
-    }
-
-    /// The same bucket with a rate that follows the upstream's health, down to `least`.
-    ///
-    /// # Errors
-    /// When the minimum is above the rate, or too low to be counted exactly with this burst.
-    pub fn following(self, least: Rate) -> Result<Self, Vec<QuotaError>> {
-        let following = Following::new(least, &self.quota).map_err(|error| vec![error])?;
-        // The most expensive grant takes this much, from a level as low as the debt allows.
-        let (full, owed) = (i128::from(self.full), i128::from(self.owed));
-        let dearest = (full + owed) * i128::from(WHOLE) / i128::from(following.least) + 1;
-        let ahead = i128::from(self.max_wait.0) * i128::from(self.quota.n);
-        let lowest = dearest + owed + ahead;
-        if full + lowest >= i128::from(LOCAL_BOUND) {
-            let message = "too low a rate to be counted exactly with this burst: raise the least, or lower the burst";
-            return Err(vec![QuotaError::new("follow_upstream", message)]);
-        }
-        let lowest = -i64::try_from(lowest).expect("below the bound just checked");
-        Ok(Self {
-            following: Some(following),
-            lowest,
-            ..self
-        })
-    }
-
-    /// The same bucket; if it follows the upstream's health, it also obeys the quota the upstream
-    /// reports.
-    pub fn obeying_quota(self) -> Self {
-        let following = self.following.map(|following| Following {
-            obeys_quota: true,
-            ..following
-        });
-        Self { following, ..self }
-    }
-
-    /// How far the rate may fall, if it follows the upstream's health.
-    pub fn follows(&self) -> Option<&Following> {
-        self.following.as_ref()
-    }
-
-    /// The same bucket under the conditions learnt from its upstream, within the file's numbers.
-    pub fn under(&self, conditions: RateConditions) -> Self {
-        let conditions = match self.following {
-            None => RateConditions::AS_WRITTEN,
-            Some(following) => RateConditions {
-                factor: conditions.factor.clamp(following.least, WHOLE),
-                opens: if following.obeys_quota {
-                    conditions.opens
-                } else {
-                    Timestamp::default()
-                },
-                ..conditions
-            },
-        };
-        Self {
-            conditions,
-            ..self.clone()
-        }
-    }
-
     /// The lowest possible level, in unit-microseconds.
     pub fn lowest(&self) -> i64 {
         self.lowest.min(self.floor)
-    }
-
-    /// What a grant of this price takes from the level.
-    fn taken(&self, price: i64) -> i64 {
-        signed(self.conditions.raised(unsigned(price)))
     }
 
     /// Its rate and burst.
@@ -374,40 +196,6 @@ impl TokenBucket {
             .after(self.time_to_gain(self.full.saturating_sub(state.level)))
     }
 
-    /// The state under `new`, a changed quota of the same limit: the units at `now`, with the part
-    /// of a unit that is earned already, clamped to the new burst and never increased: that part is
-    /// rounded down to the new scale.
-    pub fn rescale(&self, state: Level, new: &Self, now: Timestamp) -> Option<Level> {
-        let level = self.rescaled(i128::from(self.level(Some(state), now)), new);
-        let level = level.clamp(i128::from(new.lowest()), i128::from(new.full));
-        let level = i64::try_from(level).expect("between a floor and a brim that are i64");
-        (level < new.full).then_some(Level {
-            level,
-            at: state.at.max(now),
-        })
-    }
-
-    /// A level, in unit-microseconds of these numbers, in those of `new`, rounded down.
-    pub(super) fn rescaled(&self, level: i128, new: &Self) -> i128 {
-        (level * i128::from(new.quota.p)).div_euclid(i128::from(self.quota.p))
-    }
-
-    /// The same rate and burst in a shared store, without debt.
-    pub(super) fn bare(&self, max_wait: Micros) -> Self {
-        let floor = -self.full.min(SHARED_BOUND - 1 - self.full).max(0);
-        Self {
-            debt: 0,
-            owed: 0,
-            max_wait,
-            floor,
-            lowest: floor,
-            settled: 0,
-            following: None,
-            conditions: RateConditions::AS_WRITTEN,
-            ..self.clone()
-        }
-    }
-
     /// The least whole microseconds in which the level gains `gain` unit-microseconds.
     fn time_to_gain(&self, gain: i64) -> Micros {
         Micros(unsigned(gain).div_ceil(self.quota.n))
@@ -418,7 +206,7 @@ impl TokenBucket {
     }
 }
 
-/// For numbers that were checked to be below [`LOCAL_BOUND`] when the limit was made, or clamped to
+/// For numbers that were checked to be below [`LOCAL_BOUND`](super::quota::LOCAL_BOUND) when the limit was made, or clamped to
 /// that.
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
@@ -427,6 +215,3 @@ fn signed(value: u64) -> i64 {
 fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
-
-#[cfg(test)]
-mod tests;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tollgate_limit::fixtures::RATES;
 use tollgate_limit::{
     Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Terms, Timestamp, WhenDown,
 };
@@ -112,13 +113,7 @@ fn resize(terms: &mut Terms, most: u64) {
 /// Limits to be edited: each algorithm, a token bucket that has to be kept wide, and one that warms up.
 fn edited<S: Subject>() -> Vec<Terms> {
     let mut all = Vec::new();
-    for kind in [
-        Kind::TokenBucket,
-        Kind::Interval,
-        Kind::FixedWindow,
-        Kind::SlidingWindow,
-        Kind::SlidingLog,
-    ] {
+    for kind in RATES {
         let mut one = terms::<S>(kind, MOST, HOUR);
         become_(&mut one, kind);
         all.push(one);

@@ -1,6 +1,7 @@
 //! A server's clock that is put back, and forward again. (The clock of a process does not go back.)
 
 use fastrand::Rng;
+use tollgate_limit::fixtures::RATES;
 use tollgate_limit::{Algorithm, Align, Change, Kept, Kind, Micros, Settlement, Terms, Timestamp};
 use tollgate_store::Store;
 
@@ -80,14 +81,7 @@ pub(crate) async fn a_clock_put_back_by_an_hour_delays_no_caller_for_it<S: Subje
     if !S::SHARED {
         return;
     }
-    let plain = [
-        Kind::TokenBucket,
-        Kind::Interval,
-        Kind::FixedWindow,
-        Kind::SlidingWindow,
-        Kind::SlidingLog,
-    ];
-    let mut all: Vec<Terms> = plain.map(|kind| terms::<S>(kind, 20, TEN)).into();
+    let mut all: Vec<Terms> = RATES.map(|kind| terms::<S>(kind, 20, TEN)).into();
     all.push(Terms {
         align: Align::Clock,
         ..terms::<S>(Kind::FixedWindow, 20, TEN)

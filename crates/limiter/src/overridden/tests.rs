@@ -3,6 +3,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::Override;
 use crate::{Limiter, Permit};
+use tollgate_limit::fixtures::RATES;
 use tollgate_limit::{Draw, Kind, Settlement, fixtures};
 use tollgate_store::clock::Clock;
 use tollgate_store::local::{ColdStart, LocalStore};
@@ -136,14 +137,6 @@ impl Exhausted {
         self.clock.advance(Micros(millis * 1_000));
     }
 }
-
-const RATES: [Kind; 5] = [
-    Kind::TokenBucket,
-    Kind::Interval,
-    Kind::FixedWindow,
-    Kind::SlidingWindow,
-    Kind::SlidingLog,
-];
 
 #[test]
 fn raise_counts_from_its_beginning_and_not_from_the_next_request() {

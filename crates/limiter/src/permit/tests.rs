@@ -1,5 +1,6 @@
 use super::*;
 use crate::{Cause, Decision, Limiter};
+use tollgate_limit::fixtures::RATES;
 use tollgate_limit::{Algorithm, Kind, Terms, fixtures};
 use tollgate_store::Backend;
 use tollgate_store::clock::Clock;
@@ -76,13 +77,7 @@ fn refund_after_its_window_lets_no_later_window_grant_more() {
 /// Within its window a refund gives back what was taken, and never more than the burst.
 #[test]
 fn refund_within_its_window_gives_back_what_was_taken() {
-    for kind in [
-        Kind::TokenBucket,
-        Kind::Interval,
-        Kind::FixedWindow,
-        Kind::SlidingWindow,
-        Kind::SlidingLog,
-    ] {
+    for kind in RATES {
         let terms = fixtures::terms(kind, 10, Micros::from_secs(60));
         let limit = Arc::new(Limit {
             refundable: true,

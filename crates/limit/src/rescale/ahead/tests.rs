@@ -1,6 +1,7 @@
 use fastrand::Rng;
 
 use super::*;
+use crate::fixtures::RATES;
 use crate::{Align, Change, Kind, Terms};
 
 fn made(kind: Kind, amount: u64, burst: u64) -> Algorithm {
@@ -63,13 +64,7 @@ fn clock_that_jumps_adds_only_its_progress() {
 #[test]
 fn bucket_a_second_ahead_stays_and_one_further_ahead_is_pulled_back() {
     let now = Timestamp::from_micros(1_760_000_000_000_000);
-    for kind in [
-        Kind::TokenBucket,
-        Kind::Interval,
-        Kind::FixedWindow,
-        Kind::SlidingWindow,
-        Kind::SlidingLog,
-    ] {
+    for kind in RATES {
         let amount = if kind == Kind::TokenBucket { 1 } else { 20 };
         let limit = made(
             kind,

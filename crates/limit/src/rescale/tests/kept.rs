@@ -1,6 +1,7 @@
-//! What a kept bucket remembers, drains and forgets.
+//! What a kept bucket remembers, drains and forgets, and what of it a reload hands on.
 
 use super::*;
+use crate::bucket::Warming;
 
 /// A token bucket of one a second.
 fn bucket(burst: u64) -> Algorithm {
@@ -39,7 +40,7 @@ fn correction_of_a_bucket_that_is_full_again_is_made_in_the_numbers_of_its_grant
 
 #[test]
 fn drained_bucket_grants_nothing_and_a_debt_stays() {
-    for kind in KINDS {
+    for kind in RATES {
         let mut row = Row::new();
         let mut kept = Kept::full(made(kind, 10, 10));
         kept.drain(row.now);
@@ -174,4 +175,26 @@ fn part_of_a_unit_is_kept_in_proportion_and_rounded_down() {
         at: row.now,
     };
     assert_eq!(kept.state(), Some(&State::Level(level)));
+}
+
+/// A thread may decide by a clock that was read a moment ago.
+#[test]
+fn a_log_that_has_just_become_empty_is_handed_on_with_its_entries() {
+    let log = made(Kind::SlidingLog, 1, 1);
+    let mut row = Row::new();
+    assert!(row.draw(&log, 1));
+    let kept = row.kept.expect("drawn from");
+    let expiry = kept.expiry().expect("of rate");
+    let late = Micros(1_000);
+    let (state, beyond) = kept
+        .handed_on(&log, expiry.after(Micros(999)), late)
+        .expect("it may be read late");
+    assert_eq!(beyond, 0);
+    let before = Timestamp::from_micros(expiry.as_micros() - 1);
+    assert!(
+        log.judge(Some(&state), 1, before).is_err(),
+        "what was granted still counts"
+    );
+    assert!(log.judge(Some(&state), 1, expiry).is_ok());
+    assert_eq!(kept.handed_on(&log, expiry.after(late), late), None);
 }

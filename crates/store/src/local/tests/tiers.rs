@@ -5,16 +5,10 @@ use std::sync::Arc;
 use super::fixtures::{START, claim, limit, store, terms};
 use crate::clock::Clock;
 use crate::local::{Carry, ColdStart, HeldPlaces, LocalStore, Remembered};
+use tollgate_limit::fixtures::RATES;
 use tollgate_limit::{Change, Claim, Kind, Limit, Micros, Mode, Settlement};
 
 const HOUR: Micros = Micros::from_secs(3600);
-const KINDS: [Kind; 5] = [
-    Kind::TokenBucket,
-    Kind::Interval,
-    Kind::FixedWindow,
-    Kind::SlidingWindow,
-    Kind::SlidingLog,
-];
 
 #[test]
 fn handover_places_in_flight_are_counted_and_freed_by_their_tag() {
@@ -83,7 +77,7 @@ fn granted(store: &LocalStore, limit: &Limit, key: &[u8]) -> u64 {
 
 #[test]
 fn tier_of_a_caller_changed_carries_units_over_and_adds_none() {
-    for kind in KINDS {
+    for kind in RATES {
         let [own, pro] = tiers(kind, 10, 100, 1 << 20);
         let store = store(&[Arc::clone(&own), Arc::clone(&pro)]);
         assert_eq!(granted(&store, &own, b"a"), 10, "{kind:?}");
@@ -138,7 +132,7 @@ fn tier_changed_keeps_places_held_and_refunds() {
 
 #[test]
 fn tier_changed_in_a_full_table_refills_no_bucket() {
-    for kind in KINDS {
+    for kind in RATES {
         // Room for a few callers.
         let [own, pro] = tiers(kind, 10, 100, 1 << 10);
         let store = store(&[Arc::clone(&own), Arc::clone(&pro)]);
@@ -156,7 +150,7 @@ fn tier_changed_in_a_full_table_refills_no_bucket() {
 
 #[test]
 fn tiers_live_through_reloads_and_restarts_with_one_bucket() {
-    for kind in KINDS {
+    for kind in RATES {
         let [own, pro] = tiers(kind, 10, 100, 1 << 20);
         let both = [Arc::clone(&own), Arc::clone(&pro)];
         let first = store(&both);

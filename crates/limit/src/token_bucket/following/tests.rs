@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::conditions::{RateConditions, WHOLE};
-use crate::time::{Micros, Timestamp};
+use crate::time::Micros;
+use crate::{Change, Quota, Refused};
 
 const EPOCH: u64 = 1_600_000_000_000_000;
 
