@@ -1,4 +1,4 @@
-//! Gateways of smaller numbers use a bucket of larger ones, and leave it to those as they should.
+//! Gateways with smaller numbers use a bucket of larger ones, and take nothing from it that the larger numbers grant.
 
 use super::*;
 
