@@ -22,7 +22,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("budgets::budget_used_up_over_http2", "HTTP/2"),
     ("budgets::json_rpc_refusal_over_http2", "HTTP/2"),
     ("cli::", "runs the program"),
-    ("bodies::body_over_http2", "HTTP/2"),
+    ("bodies::forwarded::body_over_http2", "HTTP/2"),
     ("container::", "runs the program"),
     ("documents::", "reads documents"),
     ("encrypted::", "TLS and HTTP/2 of our listener"),

@@ -1,20 +1,22 @@
-//! The proof that a request was admitted, and the corrections due when it ends.
+//! The proof that a request was admitted. When it is dropped, it gives back what the request did not use.
+
+mod charge;
+mod corrected;
 
 use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use tollgate_limit::{
-    Change, Claim, KeyBytes, Limit, Micros, Placement, Role, Settlement, Standing, Timestamp,
-    Verdict,
-};
+use tollgate_limit::{Change, Claim, KeyBytes, Micros, Standing, Timestamp, Verdict};
 use tollgate_store::Store;
 
-use super::cause::Credit;
 use super::decision::{Standings, bit};
-use super::two_stores::refund;
-use super::{Generation, is_in_flight, is_windowed, overridden};
+use super::{Generation, is_in_flight, overridden};
+use charge::Charge;
+
+pub(super) use charge::Settle;
+pub use corrected::OpenCharge;
 
 /// The proof that a request was admitted. Only the limiter creates one, and forwarding requires
 /// one.
@@ -22,7 +24,7 @@ use super::{Generation, is_in_flight, is_windowed, overridden};
 /// A permit owns its data, so that a response body can hold it until the body ends. Dropping it
 /// releases the places it holds in concurrency limits. Dropping it before [`Permit::forwarded`]
 /// also refunds what it took from limits whose charges can be corrected, because the request was
-/// never forwarded. After that, lowering a charge requires a [`Credit`].
+/// never forwarded. After that, lowering a charge requires a [`Credit`](crate::Credit).
 #[must_use]
 pub struct Permit {
     standings: Standings,
@@ -38,59 +40,6 @@ struct Held {
     charges: SmallVec<[Charge; 2]>,
     drawn_at: Timestamp,
     forwarded: bool,
-}
-
-/// One charge that can be corrected.
-struct Charge {
-    place: usize,
-    limit: Arc<Limit>,
-    key: KeyBytes,
-    cost: u64,
-    ungoverned: bool,
-    /// The time until the bucket was due to be full, or its window over.
-    reset: Micros,
-    /// When the window of the draw ends, by the clock of its store; zero: it is not known.
-    window_end: Timestamp,
-}
-
-/// A charge that can be corrected.
-#[derive(Clone, Copy, Debug)]
-pub struct OpenCharge<'p> {
-    /// Its claim's place in the request.
-    pub place: usize,
-    /// The limit.
-    pub limit: &'p Arc<Limit>,
-    /// The key of its bucket.
-    pub key: &'p [u8],
-    /// Units that are charged so far.
-    pub units: u64,
-    /// Units that were left when the bucket was drawn from.
-    pub left: u64,
-}
-
-impl OpenCharge<'_> {
-    /// Units that are left if no other request drew from the bucket. `first`: what was charged when it
-    /// was drawn from.
-    pub const fn left_after(&self, first: u64) -> u64 {
-        self.left.saturating_sub(self.units.saturating_sub(first))
-    }
-}
-
-/// Receives settlements.
-pub(super) trait Settle: Send + Sync {
-    /// Corrects one charge; `ungoverned`: it was made on the local share of a shared limit.
-    fn settle(&self, settlement: Settlement<'_>, ungoverned: bool);
-    /// Counts a response that reported a cost of `units`.
-    fn settled(&self, limit: &Limit, units: u64);
-    /// Counts a charge that nothing corrected; returns whether to log it.
-    fn unsettled(&self, limit: &Limit) -> bool;
-    /// Counts `units` that a response cost above its reservation; returns whether to log it.
-    fn over_reserved(&self, limit: &Limit, units: u64) -> bool;
-    /// Records an upstream's response after `took`, or its absence (`lost`); the request had left
-    /// `remaining` places.
-    fn answered(&self, limit: &Limit, took: Micros, remaining: u64, lost: bool);
-    /// The present moment.
-    fn now(&self) -> Timestamp;
 }
 
 impl Permit {
@@ -196,20 +145,6 @@ impl Permit {
         }
     }
 
-    /// The charges that can still be corrected. Places of concurrency limits are not among them.
-    pub fn open_charges(&self) -> impl Iterator<Item = OpenCharge<'_>> {
-        let charges = self.held.iter().flat_map(|held| &held.charges);
-        charges
-            .filter(|charge| charge.limit.refundable && charge.limit.role == Role::Live)
-            .map(|charge| OpenCharge {
-                place: charge.place,
-                limit: &charge.limit,
-                key: &charge.key,
-                units: charge.cost,
-                left: self.standings[charge.place].remaining,
-            })
-    }
-
     /// Whether the claim at `place` was decided without its store, which did not respond. Its
     /// standing is then that of this gateway's local share, or meaningless
     /// ([`Permit::is_unasked`]).
@@ -249,133 +184,6 @@ impl Permit {
                 let remaining = self.standings[charge.place].remaining;
                 held.settler.answered(&charge.limit, took, remaining, lost);
             }
-        }
-    }
-
-    /// What the limit named `rule` was charged, if that can still be corrected.
-    pub fn charged(&self, rule: &str) -> Option<u64> {
-        self.charge_of(rule).map(|(_, charge)| charge.cost)
-    }
-
-    /// What the claim at `place` is charged so far, if that can be corrected; places of concurrency
-    /// limits cannot.
-    pub fn charged_at(&self, place: usize) -> Option<u64> {
-        let held = self.held.as_ref()?;
-        held.charges
-            .iter()
-            .find(|charge| charge.place == place && charge.limit.refundable)
-            .map(|charge| charge.cost)
-    }
-
-    /// Settles the charge of the limit named `rule`: the response reported a cost of `units`.
-    pub fn settled(&self, rule: &str, units: u64) {
-        let Some(held) = self.held.as_deref() else {
-            return;
-        };
-        for charge in held
-            .charges
-            .iter()
-            .filter(|charge| &*charge.limit.name == rule)
-        {
-            held.settler.settled(&charge.limit, units);
-        }
-    }
-
-    /// Records that the response did not report its cost for the limit named `rule`, so the
-    /// estimate stays charged. Returns whether to log it: once a minute for each limit.
-    pub fn unsettled(&self, rule: &str) -> bool {
-        self.charge_of(rule)
-            .is_some_and(|(held, charge)| held.settler.unsettled(&charge.limit))
-    }
-
-    /// Records that the response cost `units` more than was reserved for it by the limit named
-    /// `rule`. Returns whether to log it: once a minute for each limit.
-    pub fn over_reserved(&self, rule: &str, units: u64) -> bool {
-        self.charge_of(rule)
-            .is_some_and(|(held, charge)| held.settler.over_reserved(&charge.limit, units))
-    }
-
-    fn charge_of(&self, rule: &str) -> Option<(&Held, &Charge)> {
-        let held = self.held.as_deref()?;
-        let mut charges = held.charges.iter();
-        Some((held, charges.find(|charge| &*charge.limit.name == rule)?))
-    }
-
-    /// Charges `more` units to the limit named `rule`, both the live limit and its candidate.
-    pub fn charge_more(&mut self, rule: &str, more: u64) {
-        self.settle_rule(rule, Change::Charge { more });
-    }
-
-    /// Refunds `units` to the limit named `rule`, both the live limit and its candidate; never more
-    /// than was charged.
-    pub fn refund(&mut self, rule: &str, units: u64, _leave: Credit) {
-        self.settle_rule(rule, Change::Refund { units });
-    }
-
-    fn settle_rule(&mut self, rule: &str, change: Change) {
-        let Some(held) = &mut self.held else { return };
-        let Held {
-            settler,
-            charges,
-            drawn_at,
-            ..
-        } = &mut **held;
-        for charge in charges
-            .iter_mut()
-            .filter(|charge| &*charge.limit.name == rule)
-        {
-            charge.settle(&**settler, *drawn_at, change);
-        }
-    }
-}
-
-impl Charge {
-    fn settle(&mut self, settler: &dyn Settle, drawn_at: Timestamp, change: Change) {
-        let change = match change {
-            // Never more than was taken, even if refunded repeatedly.
-            Change::Refund { units }
-            | Change::RefundWithin { units, .. }
-            | Change::Withdraw { units, .. } => {
-                let units = units.min(self.cost);
-                self.cost -= units;
-                let windowed = is_windowed(&self.limit);
-                // Nothing is left of a finished window. (The store checks it again when the refund
-                // arrives.)
-                if windowed && settler.now().since(drawn_at) >= self.reset {
-                    return;
-                }
-                match change {
-                    _ if windowed => refund(&self.limit, units, self.window_end),
-                    Change::Withdraw { full_at, .. }
-                        if self.limit.placement == Placement::Local =>
-                    {
-                        Change::Withdraw { units, full_at }
-                    }
-                    _ => Change::Refund { units },
-                }
-            }
-            Change::Release { units } => {
-                let units = units.min(self.cost);
-                self.cost -= units;
-                Change::Release { units }
-            }
-            Change::Charge { more } => {
-                self.cost = self.cost.saturating_add(more);
-                Change::Charge { more }
-            }
-        };
-        if !matches!(
-            change,
-            Change::Charge { more: 0 }
-                | Change::Refund { units: 0 }
-                | Change::RefundWithin { units: 0, .. }
-                | Change::Withdraw { units: 0, .. }
-                | Change::Release { units: 0 }
-        ) {
-            settler.settle(
-                Settlement::new(&self.limit, &self.key, change),
-                self.ungoverned,
-            );
         }
     }
 }

@@ -1,0 +1,124 @@
+//! Corrects charges by the name of their limit, as the response of a request says.
+
+use std::sync::Arc;
+
+use tollgate_limit::{Change, Limit, Role};
+
+use super::charge::Charge;
+use super::{Held, Permit};
+use crate::cause::Credit;
+
+/// A charge that can be corrected.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenCharge<'p> {
+    /// Its claim's place in the request.
+    pub place: usize,
+    /// The limit.
+    pub limit: &'p Arc<Limit>,
+    /// The key of its bucket.
+    pub key: &'p [u8],
+    /// Units that are charged so far.
+    pub units: u64,
+    /// Units that were left when the bucket was drawn from.
+    pub left: u64,
+}
+
+impl OpenCharge<'_> {
+    /// Units that are left if no other request drew from the bucket. `first`: what was charged when it
+    /// was drawn from.
+    pub const fn left_after(&self, first: u64) -> u64 {
+        self.left.saturating_sub(self.units.saturating_sub(first))
+    }
+}
+
+impl Permit {
+    /// The charges that can still be corrected. Places of concurrency limits are not among them.
+    pub fn open_charges(&self) -> impl Iterator<Item = OpenCharge<'_>> {
+        let charges = self.held.iter().flat_map(|held| &held.charges);
+        charges
+            .filter(|charge| charge.limit.refundable && charge.limit.role == Role::Live)
+            .map(|charge| OpenCharge {
+                place: charge.place,
+                limit: &charge.limit,
+                key: &charge.key,
+                units: charge.cost,
+                left: self.standings[charge.place].remaining,
+            })
+    }
+
+    /// What the limit named `rule` was charged, if that can still be corrected.
+    pub fn charged(&self, rule: &str) -> Option<u64> {
+        self.charge_of(rule).map(|(_, charge)| charge.cost)
+    }
+
+    /// What the claim at `place` is charged so far, if that can be corrected; places of concurrency
+    /// limits cannot.
+    pub fn charged_at(&self, place: usize) -> Option<u64> {
+        let held = self.held.as_ref()?;
+        held.charges
+            .iter()
+            .find(|charge| charge.place == place && charge.limit.refundable)
+            .map(|charge| charge.cost)
+    }
+
+    /// Settles the charge of the limit named `rule`: the response reported a cost of `units`.
+    pub fn settled(&self, rule: &str, units: u64) {
+        let Some(held) = self.held.as_deref() else {
+            return;
+        };
+        for charge in held
+            .charges
+            .iter()
+            .filter(|charge| &*charge.limit.name == rule)
+        {
+            held.settler.settled(&charge.limit, units);
+        }
+    }
+
+    /// Records that the response did not report its cost for the limit named `rule`, so the
+    /// estimate stays charged. Returns whether to log it: once a minute for each limit.
+    pub fn unsettled(&self, rule: &str) -> bool {
+        self.charge_of(rule)
+            .is_some_and(|(held, charge)| held.settler.unsettled(&charge.limit))
+    }
+
+    /// Records that the response cost `units` more than was reserved for it by the limit named
+    /// `rule`. Returns whether to log it: once a minute for each limit.
+    pub fn over_reserved(&self, rule: &str, units: u64) -> bool {
+        self.charge_of(rule)
+            .is_some_and(|(held, charge)| held.settler.over_reserved(&charge.limit, units))
+    }
+
+    fn charge_of(&self, rule: &str) -> Option<(&Held, &Charge)> {
+        let held = self.held.as_deref()?;
+        let mut charges = held.charges.iter();
+        Some((held, charges.find(|charge| &*charge.limit.name == rule)?))
+    }
+
+    /// Charges `more` units to the limit named `rule`, both the live limit and its candidate.
+    pub fn charge_more(&mut self, rule: &str, more: u64) {
+        self.settle_rule(rule, Change::Charge { more });
+    }
+
+    /// Refunds `units` to the limit named `rule`, both the live limit and its candidate; never more
+    /// than was charged.
+    pub fn refund(&mut self, rule: &str, units: u64, _leave: Credit) {
+        self.settle_rule(rule, Change::Refund { units });
+    }
+
+    fn settle_rule(&mut self, rule: &str, change: Change) {
+        let Some(held) = &mut self.held else { return };
+        let Held {
+            settler,
+            charges,
+            drawn_at,
+            ..
+        } = &mut **held;
+        for charge in charges
+            .iter_mut()
+            .filter(|charge| &*charge.limit.name == rule)
+        {
+            charge.settle(&**settler, *drawn_at, change);
+        }
+    }
+}
