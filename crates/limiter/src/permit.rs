@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use tollgate_limit::{Change, Claim, KeyBytes, Micros, Standing, Timestamp, Verdict};
+use tollgate_limit::{Change, Claim, KeyBytes, Limit, Micros, Standing, Timestamp, Verdict};
 use tollgate_store::Store;
 
 use super::decision::{Standings, bit};
@@ -16,7 +16,6 @@ use super::{Generation, is_in_flight, overridden};
 use charge::Charge;
 
 pub(super) use charge::Settle;
-pub use corrected::OpenCharge;
 
 /// The proof that a request was admitted. Only the limiter creates one, and forwarding requires
 /// one.
@@ -40,6 +39,29 @@ struct Held {
     charges: SmallVec<[Charge; 2]>,
     drawn_at: Timestamp,
     forwarded: bool,
+}
+
+/// A charge that can be corrected.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenCharge<'p> {
+    /// Its claim's place in the request.
+    pub place: usize,
+    /// The limit.
+    pub limit: &'p Arc<Limit>,
+    /// The key of its bucket.
+    pub key: &'p [u8],
+    /// Units that are charged so far.
+    pub units: u64,
+    /// Units that were left when the bucket was drawn from.
+    pub left: u64,
+}
+
+impl OpenCharge<'_> {
+    /// Units that are left if no other request drew from the bucket. `first`: what was charged when it
+    /// was drawn from.
+    pub const fn left_after(&self, first: u64) -> u64 {
+        self.left.saturating_sub(self.units.saturating_sub(first))
+    }
 }
 
 impl Permit {

@@ -1,35 +1,10 @@
 //! Corrects charges by the name of their limit, as the response of a request says.
 
-use std::sync::Arc;
-
-use tollgate_limit::{Change, Limit, Role};
+use tollgate_limit::{Change, Role};
 
 use super::charge::Charge;
-use super::{Held, Permit};
+use super::{Held, OpenCharge, Permit};
 use crate::cause::Credit;
-
-/// A charge that can be corrected.
-#[derive(Clone, Copy, Debug)]
-pub struct OpenCharge<'p> {
-    /// Its claim's place in the request.
-    pub place: usize,
-    /// The limit.
-    pub limit: &'p Arc<Limit>,
-    /// The key of its bucket.
-    pub key: &'p [u8],
-    /// Units that are charged so far.
-    pub units: u64,
-    /// Units that were left when the bucket was drawn from.
-    pub left: u64,
-}
-
-impl OpenCharge<'_> {
-    /// Units that are left if no other request drew from the bucket. `first`: what was charged when it
-    /// was drawn from.
-    pub const fn left_after(&self, first: u64) -> u64 {
-        self.left.saturating_sub(self.units.saturating_sub(first))
-    }
-}
 
 impl Permit {
     /// The charges that can still be corrected. Places of concurrency limits are not among them.

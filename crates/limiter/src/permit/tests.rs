@@ -1,7 +1,7 @@
 use super::*;
 use crate::{Cause, Decision, Limiter};
 use tollgate_limit::fixtures::RATES;
-use tollgate_limit::{Algorithm, Kind, Limit, Terms, fixtures};
+use tollgate_limit::{Algorithm, Kind, Terms, fixtures};
 use tollgate_store::Backend;
 use tollgate_store::clock::Clock;
 use tollgate_store::local::ColdStart;
