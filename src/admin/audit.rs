@@ -11,6 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tollgate_limit::printable::printable;
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_store::clock::Clock;
 
@@ -168,6 +169,8 @@ impl Prepared<'_> {
     /// If the file cannot be written. The line is then in the operations log.
     pub(super) fn record(&mut self, entry: &impl Serialize) -> io::Result<()> {
         let line = serde_json::to_string(entry).expect("text and numbers are JSON");
+        // In JSON these characters are in texts only, where their escapes mean the same.
+        let line = printable(&line);
         let now = self.audit.clock.now();
         let is_change = std::ptr::eq(self.budget, &self.audit.changes);
         // A change was permitted before it was made, so it is always recorded.
@@ -243,6 +246,22 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("the audit");
         assert_eq!(text.lines().count() as u64, 2 * LINES_AT_ONCE + 61);
         assert_eq!(audit.entries().entries.len(), ENTRIES_MAX);
+    }
+
+    /// A reason may try to change how a terminal shows the file: it is escaped, and means the same.
+    #[test]
+    fn audit_with_deceptive_characters_is_escaped_and_reads_the_same() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.log");
+        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+        let audit = Audit::new(Some(path.clone()), clock);
+        let reason = "a \u{202e}b\u{2066}\u{9b}2J\u{200f} ü";
+        let mut prepared = audit.prepare().expect("a file");
+        prepared.record(&reason).expect("written");
+        let text = std::fs::read_to_string(&path).expect("the audit");
+        assert_eq!(text, "\"a \\u202eb\\u2066\\u009b2J\\u200f ü\"\n");
+        let read: String = serde_json::from_str(text.trim_end()).expect("JSON");
+        assert_eq!(read, reason);
     }
 
     /// Callers cause penalties: these lines are bounded, and take nothing from the operators'.

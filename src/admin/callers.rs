@@ -1,9 +1,13 @@
 //! Finds the caller that an operator names.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 
 use super::api::Problem;
-use tollgate_policy::{LookupError, Policy, Sought};
+use super::live::Live;
+use tollgate_policy::{KnownBucket, LookupError, Policy, Sought};
+use tollgate_telemetry::access::KeyNames;
 
 /// Whether a caller that is not found is compared with the names of the listed ones. Readers need
 /// no token, and are told no names.
@@ -13,36 +17,95 @@ pub(super) enum Hint {
     Given,
 }
 
-/// The caller that `values` name under `identity`, and notes about the name.
-///
-/// # Errors
-/// Why there is none: 404.
-pub(super) fn sought(
-    policy: &Policy,
-    identity: &str,
-    values: &[&str],
-    hint: Hint,
-) -> Result<(Sought, Vec<String>), Problem> {
-    let meant = || match (hint, values.first()) {
-        (Hint::Given, Some(value)) if value.len() <= NAME_MAX => meant(policy, identity, value),
-        _ => String::new(),
-    };
-    let sought = policy.look_up(identity, values).map_err(|error| {
-        let hint = match error {
-            LookupError::Unknown { .. } => meant(),
+impl Live {
+    /// The caller that `values` name under `identity`, or that `identity` names as logs do, and notes
+    /// about the name.
+    ///
+    /// # Errors
+    /// Why there is none: 404.
+    pub(super) fn sought(
+        &self,
+        policy: &Policy,
+        identity: &str,
+        values: &[&str],
+        hint: Hint,
+    ) -> Result<(Sought, Vec<String>), Problem> {
+        if values.is_empty() && KeyNames::is_name(identity) {
+            let named = self.named(policy, identity).ok_or_else(|| {
+                let detail = format!(
+                    "no caller that this gateway knows has the name `{identity}` in logs: it knows the listed callers, and those that were refused, or close to it, of late; give the identity and the key"
+                );
+                Problem::new(StatusCode::NOT_FOUND, detail)
+            })?;
+            return Ok((named, Vec::new()));
+        }
+        let meant = || match (hint, values.first()) {
+            (Hint::Given, Some(value)) if value.len() <= NAME_MAX => meant(policy, identity, value),
             _ => String::new(),
         };
-        Problem::new(StatusCode::NOT_FOUND, format!("{error}{hint}"))
-    })?;
-    let mut notes = Vec::new();
-    if sought.is_unlisted {
-        notes.push(format!(
-            "`{}` is not in the list of callers of `{identity}`, and is taken for a key{}",
-            values.join(" "),
-            meant()
-        ));
+        let is_name = matches!(values, [name] if KeyNames::is_name(name) && self.named(policy, name).is_some());
+        let given_alone = "it is a caller's name in logs, which is given without an identity";
+        let sought = policy.look_up(identity, values).map_err(|error| {
+            let hint = match error {
+                _ if is_name => format!("; {given_alone}"),
+                LookupError::Unknown { .. } => meant(),
+                _ => String::new(),
+            };
+            Problem::new(StatusCode::NOT_FOUND, format!("{error}{hint}"))
+        })?;
+        let mut notes = Vec::new();
+        if is_name {
+            let name = values.join(" ");
+            notes.push(format!(
+                "`{name}` is taken for a key of `{identity}`; {given_alone}"
+            ));
+        }
+        if sought.is_unlisted {
+            notes.push(format!(
+                "`{}` is not in the list of callers of `{identity}`, and is taken for a key{}",
+                values.join(" "),
+                meant()
+            ));
+        }
+        for (limit, key) in &sought.elsewhere {
+            notes.push(format!(
+                "limit `{limit}`: this descriptor shares a bucket with others, {}",
+                self.key(key).words()
+            ));
+        }
+        Ok((sought, notes))
     }
-    Ok((sought, notes))
+
+    /// The caller whose key has this name in logs, as far as this gateway knows the keys: of listed
+    /// callers, and of the last refusals and requests that came close to one.
+    fn named(&self, policy: &Policy, name: &str) -> Option<Sought> {
+        let is_it = |key: &[u8]| self.names.name(key)[..] == *name.as_bytes();
+        let (mut key, mut caller, mut known) = (None, None, Vec::new());
+        for listed in policy.listed().filter(|listed| is_it(&listed.key)) {
+            let rules = policy.rules.iter().filter(|rule| listed.decides(rule));
+            known.extend(rules.map(|rule| KnownBucket {
+                limit: Arc::clone(&rule.name),
+                numbers: listed.numbers(rule).cloned(),
+            }));
+            caller = listed.caller.clone();
+            key = Some(listed.key);
+        }
+        let refusals = self.refusals.as_ref();
+        let refused = refusals.map(|refusals| refusals.buckets(self.now(), &is_it));
+        for (limit, refused) in refused.unwrap_or_default() {
+            // (Another key can have the name by chance.)
+            if *key.get_or_insert_with(|| refused.clone()) == refused {
+                known.push(KnownBucket {
+                    limit: Arc::clone(&limit.name),
+                    numbers: limit.tier.clone(),
+                });
+            }
+        }
+        let mut found = policy.look_up_bucket(&key?, &known);
+        found.caller = caller;
+        let is_any = policy.rules.iter().any(|rule| found.decides(rule));
+        is_any.then_some(found)
+    }
 }
 
 /// The listed caller that is probably meant by `value`.

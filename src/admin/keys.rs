@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
-use super::callers::{Hint, sought};
+use super::callers::Hint;
 use super::limits::{KeyCount, store};
 use super::live::{Key, Live, Now};
 use super::overrides::{Overridden, numbers};
@@ -75,13 +75,13 @@ impl Live {
     ) -> Result<CallerBuckets, Problem> {
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
-        let (sought, notes) = sought(policy, identity, values, Hint::None)?;
+        let (sought, notes) = self.sought(policy, identity, values, Hint::None)?;
         let (mut buckets, mut partly) = (Vec::new(), Vec::new());
         for rule in policy.rules.iter().filter(|rule| !rule.is_off()) {
-            if sought.decides(&rule.scope) {
-                let limit = rule.variant(sought.numbers(&rule.scope));
+            if sought.decides(rule) {
+                let limit = rule.variant(sought.numbers(rule));
                 buckets.push(self.bucket_of(limit, &sought.key, 1).await);
-            } else if sought.is_part_of(&rule.scope) {
+            } else if sought.is_part_of(rule) {
                 let mut refused = Vec::new();
                 for busy in self.refused() {
                     let has_part = busy.limit.name == rule.name

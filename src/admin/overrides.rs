@@ -1,14 +1,16 @@
 //! `PUT` and `DELETE /api/v1/keys/{identity}/{value}/override`, and `GET /api/v1/overrides`: other
 //! numbers, no limit, or a block for one caller, until a moment.
 
+mod named;
+
 use std::borrow::Cow;
 
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
-use super::audit::{Audit, Entry};
-use super::callers::{Hint, sought};
+use super::audit::{Audit, Entry, Prepared};
+use super::callers::Hint;
 use super::events::{Events, Kind};
 use super::limits::store;
 use super::live::{Key, Live, Now, moment};
@@ -232,7 +234,7 @@ impl Live {
     ) -> Result<Changed, Problem> {
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
-        let found = sought(policy, identity, values, Hint::Given);
+        let found = self.sought(policy, identity, values, Hint::Given);
         // A caller that was removed from the list keeps its override, which can be lifted.
         let removed = match &wanted.set {
             None => self.removed(policy, identity, values),
@@ -246,18 +248,24 @@ impl Live {
                 );
                 (removed, vec![note])
             }
-            None => found?,
+            None => match found {
+                // The key of an override that is in force may be forgotten.
+                Err(unknown) if wanted.set.is_none() && values.is_empty() => {
+                    return self.lift_named(identity, wanted, by, audit, unknown).await;
+                }
+                found => found?,
+            },
         };
         let effect = wanted.set.as_ref().map(|(_, effect, _)| *effect);
         let rules = chosen(
             &policy.rules,
             wanted.limit,
-            |rule| sought.decides(&rule.scope),
+            |rule| sought.decides(rule),
             |rule| refuses(rule, effect),
         )?;
         let limits = rules
             .iter()
-            .map(|rule| &**rule.variant(sought.numbers(&rule.scope)));
+            .map(|rule| &**rule.variant(sought.numbers(rule)));
         let mut limits: Vec<&Limit> = limits.collect();
         if wanted.set.is_none() {
             let mut in_force = Vec::new();
@@ -303,8 +311,22 @@ impl Live {
             let made = self
                 .set_or_lift(limit, &sought.key, new.as_ref(), wanted.change, audit)
                 .await;
+            // What another gateway has changed since it was looked is known to the document alone.
+            let before = match &made {
+                Ok(Some(replaced)) => Some(told(replaced, &snapshot)),
+                Ok(None) => before.filter(Overridden::is_penalty),
+                Err(_) => before,
+            };
             let (after, unsure) = match made {
-                Ok(()) => (self.overridden(limit, &sought.key).await.0, None),
+                Ok(_) => {
+                    // Another gateway may have changed it once more.
+                    let shown = self.overridden(limit, &sought.key).await.0;
+                    let own = |new: &NewOverride| {
+                        let shown = shown.filter(|shown| shown.setting == new.setting);
+                        shown.unwrap_or_else(|| Overridden::of_new(new, self.now()))
+                    };
+                    (new.as_ref().map(own), None)
+                }
                 // It may be in force, so the audit has what was asked for.
                 Err(error @ ChangeError::Unsure(_)) => {
                     let asked = new.as_ref().map(|new| Overridden::of_new(new, self.now()));
@@ -321,23 +343,13 @@ impl Live {
             let level_after = self.level(limit, &sought.key, 1).await;
             notes.extend(self.notes(limit, wanted, &level, Some(&level_after)));
             let one = changed_limit(limit, before, after, level_after);
-            let recorded = prepared.record(&Entry {
-                at: moment(self.now()),
-                operator: by.operator.name.clone(),
-                from: by.peer.from.clone(),
-                action: if new.is_some() { "override" } else { "lift" }.to_owned(),
-                reason: wanted.reason.to_owned(),
-                limit: one.limit.clone(),
-                tier: one.tier.clone(),
-                key: self.key(&sought.key),
-                store: one.store.clone(),
-                before: level,
-                after: one.now.clone(),
-                override_before: one.before.as_ref().map(|before| before.setting.clone()),
-                override_after: one.after.as_ref().map(|after| after.setting.clone()),
-                until: one.after.as_ref().map(|after| after.until.clone()),
-            });
-            recorded.map_err(|error| unrecorded("override", &error))?;
+            self.record(
+                &mut prepared,
+                by,
+                wanted,
+                (level, &one),
+                self.key(&sought.key),
+            )?;
             if let Some(problem) = unsure {
                 return Err(problem);
             }
@@ -352,13 +364,49 @@ impl Live {
         })
     }
 
+    /// Writes the line of the audit about a change of a bucket that stood at `before`.
+    fn record(
+        &self,
+        audit: &mut Prepared<'_>,
+        by: &By<'_>,
+        wanted: &Wanted<'_>,
+        (before, one): (Now, &ChangedLimit),
+        key: Key,
+    ) -> Result<(), Problem> {
+        let setting = |overridden: &Option<Overridden>| {
+            let overridden = overridden.as_ref();
+            overridden.map(|overridden| overridden.setting.clone())
+        };
+        let action = match wanted.set {
+            Some(_) => "override",
+            None => "lift",
+        };
+        let recorded = audit.record(&Entry {
+            at: moment(self.now()),
+            operator: by.operator.name.clone(),
+            from: by.peer.from.clone(),
+            action: action.to_owned(),
+            reason: wanted.reason.to_owned(),
+            limit: one.limit.clone(),
+            tier: one.tier.clone(),
+            key,
+            store: one.store.clone(),
+            before,
+            after: one.now.clone(),
+            override_before: setting(&one.before),
+            override_after: setting(&one.after),
+            until: one.after.as_ref().map(|after| after.until.clone()),
+        });
+        recorded.map_err(|error| unrecorded("override", &error))
+    }
+
     /// The caller of this name, which is not listed any more, if an override of its buckets is in
     /// force.
     fn removed(&self, policy: &Policy, identity: &str, values: &[&str]) -> Option<Sought> {
         let removed = policy.look_up_removed(identity, values)?;
         let rules = policy.rules.iter();
         let mut limits = rules
-            .filter(|rule| removed.decides(&rule.scope))
+            .filter(|rule| removed.decides(rule))
             .map(|rule| &rule.live);
         let has_one = limits.any(|limit| self.overrides.find(limit, &removed.key).is_some());
         has_one.then_some(removed)
@@ -393,7 +441,8 @@ impl Live {
             .collect()
     }
 
-    /// Sets an override, or lifts one with the penalty of the key.
+    /// Sets an override, or lifts one with the penalty of the key; returns the override that was
+    /// replaced.
     async fn set_or_lift(
         &self,
         limit: &Limit,
@@ -401,10 +450,11 @@ impl Live {
         new: Option<&NewOverride>,
         change: Option<&str>,
         audit: &Audit,
-    ) -> Result<(), ChangeError> {
+    ) -> Result<Option<InForce>, ChangeError> {
         let has_override = self.overrides.find(limit, key).is_some();
+        let mut replaced = None;
         if new.is_some() || has_override {
-            self.overrides.change(limit, key, new, change).await?;
+            replaced = self.overrides.change(limit, key, new, change).await?;
         } else if let Some(change) = change
             && let Err(error @ ChangeError::MadeBefore) =
                 self.overrides.take_on(limit, change).await
@@ -413,11 +463,11 @@ impl Live {
         }
         if new.is_none() && limit.penalty.is_some() {
             let lifted = self.lift_penalty(limit, key, audit).await;
-            return lifted.map_err(|why| {
+            lifted.map_err(|why| {
                 ChangeError::Unsure(format!("{why}; the penalty may be lifted later"))
-            });
+            })?;
         }
-        Ok(())
+        Ok(replaced)
     }
 
     /// The end that is asked for, by this gateway's clock.

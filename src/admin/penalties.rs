@@ -231,6 +231,13 @@ fn entry(one: &Imposed, event: &Event) -> Entry {
     }
 }
 
+impl Overridden {
+    /// Whether no operator has set it: it is the block of a penalty.
+    pub(super) fn is_penalty(&self) -> bool {
+        self.operator == OPERATOR && self.setting == blocked()
+    }
+}
+
 fn blocked() -> Setting {
     Setting {
         block: true,

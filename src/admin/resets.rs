@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
 use super::audit::{Audit, Entry, Prepared};
-use super::callers::{Hint, sought};
+use super::callers::Hint;
 use super::events::Kind;
 use super::limits::store;
 use super::live::{Key, Live, Now, moment};
@@ -99,17 +99,17 @@ impl Live {
         let change = change_name(asked.change.as_deref())?;
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
-        let (sought, mut notes) = sought(policy, identity, values, Hint::Given)?;
+        let (sought, mut notes) = self.sought(policy, identity, values, Hint::Given)?;
         let limits = chosen(
             &policy.rules,
             asked.limit.as_deref(),
-            |rule| sought.decides(&rule.scope),
+            |rule| sought.decides(rule),
             fills,
         )?;
         let mut audit = prepared(audit)?;
         let mut buckets = Vec::new();
         for rule in limits {
-            let limit = rule.variant(sought.numbers(&rule.scope));
+            let limit = rule.variant(sought.numbers(rule));
             let before = self.level(limit, &sought.key, 1).await;
             if let (Some(change), false) = (change, asked.dry_run)
                 && let Err(ChangeError::MadeBefore) = self.overrides.take_on(limit, change).await

@@ -248,6 +248,7 @@ impl Core {
             &self.gateway.metrics,
             &self.gateway.recent,
         )));
+        self.overrides.look_again();
         self.server
             .settings
             .store(Arc::new(mapped::server(&config)));

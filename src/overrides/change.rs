@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::document::hexadecimal;
-use super::{Document, Entry, Kept, Overrides, Setting, theirs, too_many};
+use super::{Document, Entry, InForce, Kept, Overrides, Setting, theirs, too_many};
 use tollgate_limit::{Limit, Placement, Timestamp};
 use tollgate_store::StoreError;
 
@@ -43,7 +43,8 @@ const ATTEMPTS: u32 = 16;
 const KEPT: Duration = Duration::from_secs(86_400);
 
 impl Overrides {
-    /// Sets an override, or lifts one (`new`: `None`); returns the one that was in force before.
+    /// Sets an override, or lifts one (`new`: `None`); returns the one that this change replaced in
+    /// the document, whatever other gateways change at the same time.
     /// When it returns, this gateway obeys. `change`: its name, if several gateways are asked.
     pub(crate) async fn change(
         &self,
@@ -51,7 +52,7 @@ impl Overrides {
         key: &[u8],
         new: Option<&NewOverride>,
         change: Option<&str>,
-    ) -> Result<Option<Entry>, ChangeError> {
+    ) -> Result<Option<InForce>, ChangeError> {
         let bucket = self.0.current.load().limiter.bucket_hash(limit, key);
         let Some(bucket) = bucket else {
             let words = "there is no shared store".to_owned();
@@ -62,11 +63,32 @@ impl Overrides {
         if new.is_some() && is_full() && limiter.overridden(limit, key).is_none() {
             return Err(ChangeError::TooMany(too_many()));
         }
+        self.change_bucket(limit, bucket, new, change).await
+    }
+
+    /// Lifts an override of which only the bucket is known; returns the one that was in force.
+    pub(crate) async fn lift_bucket(
+        &self,
+        limit: &Limit,
+        bucket: u128,
+        change: Option<&str>,
+    ) -> Result<Option<InForce>, ChangeError> {
+        self.change_bucket(limit, bucket, None, change).await
+    }
+
+    async fn change_bucket(
+        &self,
+        limit: &Limit,
+        bucket: u128,
+        new: Option<&NewOverride>,
+        change: Option<&str>,
+    ) -> Result<Option<InForce>, ChangeError> {
         let edit = |document: &mut Document, ahead: i64| {
             if let (Some(change), Placement::Shared) = (change, limit.placement) {
                 document.made(change, limit);
             }
-            let before = document.find(limit, bucket).cloned();
+            let before = document.find(limit, bucket);
+            let before = before.map(|entry| entry.by_our_clock(limit.placement, ahead));
             match new {
                 None => document.remove(limit, bucket),
                 Some(new) => {

@@ -120,6 +120,11 @@ impl Entry {
         self.bucket == bucket && *self.limit == *limit.name
     }
 
+    /// Its bucket; `None`: another version's, which this one cannot read.
+    pub(crate) fn bucket(&self) -> Option<u128> {
+        u128::from_str_radix(&self.bucket, 16).ok()
+    }
+
     pub(crate) fn until(&self) -> Timestamp {
         Timestamp::from_micros(self.until)
     }
@@ -140,7 +145,7 @@ impl Entry {
         Some(Override {
             limit: Arc::from(self.limit.as_str()),
             placement,
-            bucket: u128::from_str_radix(&self.bucket, 16).ok()?,
+            bucket: self.bucket()?,
             effect: self.setting.effect().ok()?,
             since: ours(Timestamp::from_micros(self.set), ahead),
             until: ours(self.until(), ahead),

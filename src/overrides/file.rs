@@ -20,18 +20,24 @@ impl LocalFile {
         Self(beside(state_file, ".overrides"))
     }
 
-    /// Reads it; without a file there are no overrides. A file that is no document of this version is
-    /// renamed, so that the next change does not overwrite it.
+    /// Reads it; without a file there are no overrides. A file that is no document of this version, or
+    /// that is empty, is renamed, so that the next change does not overwrite it.
     pub(super) fn read(&self) -> Result<Document, String> {
         let said = |error: &dyn std::fmt::Display| format!("{}: {error}", self.0.display());
         let mut bytes = Vec::new();
         match private().read(true).open(&self.0) {
             Ok(file) => file.take(BYTES_MAX).read_to_end(&mut bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Document::default());
+            }
             Err(error) => Err(error),
         }
         .map_err(|error| said(&error))?;
-        Document::read(&String::from_utf8_lossy(&bytes)).map_err(|error| {
+        let read = match bytes.as_slice() {
+            [] => Err("it is empty; a gateway never writes it so".to_owned()),
+            bytes => Document::read(&String::from_utf8_lossy(bytes)),
+        };
+        read.map_err(|error| {
             self.set_aside();
             said(&error)
         })

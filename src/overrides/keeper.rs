@@ -16,12 +16,6 @@ use tollgate_store::{Document as Shared, clock::Clock};
 /// How long overrides are remembered after their ends.
 const REMEMBERED: Micros = Micros::from_secs(3_600);
 
-/// How often ends are looked for, and whether a reload has brought another store.
-const TICK: Duration = Duration::from_millis(100);
-
-/// How often buckets are moved back to their tables, in ticks.
-const BRING_BACK_EVERY: u32 = 10;
-
 /// How often, and after what time, a start looks whether a store that responds has told its
 /// overrides.
 const FIRST_LOOKS: u32 = 250;
@@ -45,6 +39,7 @@ impl Overrides {
             writing: parking_lot::Mutex::default(),
             telling: parking_lot::Mutex::default(),
             listeners: parking_lot::Mutex::default(),
+            wake: tokio::sync::Notify::new(),
         };
         match kept
             .file
@@ -102,7 +97,7 @@ impl Kept {
     }
 
     /// Changes what is known, and puts it in force.
-    fn learn(&self, placement: Placement, change: impl FnOnce(&mut Known)) {
+    pub(super) fn learn(&self, placement: Placement, change: impl FnOnce(&mut Known)) {
         let _telling = self.telling.lock();
         let mut known = self.known.lock();
         let before = known.of(placement).clone();
@@ -142,6 +137,8 @@ impl Kept {
         for entry in new {
             self.tell(true, false, entry, ahead);
         }
+        // The next end may be another one.
+        self.wake.notify_one();
     }
 
     /// Puts all overrides in force that have not ended.
@@ -161,9 +158,7 @@ impl Kept {
 
     /// Gives the leases of these buckets back, and forgets which buckets are exhausted.
     fn let_go<'e>(&self, entries: impl Iterator<Item = &'e Entry>) {
-        let buckets: HashSet<u128> = entries
-            .filter_map(|entry| u128::from_str_radix(&entry.bucket, 16).ok())
-            .collect();
+        let buckets: HashSet<u128> = entries.filter_map(Entry::bucket).collect();
         if let Some(store) = self.current.load().limiter.shared().remote() {
             store.let_go(&buckets.into_iter().collect::<Vec<_>>());
         }
@@ -190,7 +185,7 @@ impl Kept {
 
     /// Tells of the overrides that have ended by themselves since `since`. They are out of force
     /// already: each request compares their end with its time.
-    fn end(&self, since: Timestamp, now: Timestamp) {
+    pub(super) fn end(&self, since: Timestamp, now: Timestamp) {
         let _telling = self.telling.lock();
         let ended: Vec<(Entry, i64, Placement)> = {
             let known = self.known.lock();
@@ -262,99 +257,4 @@ impl Known {
             Placement::Shared => self.ahead,
         }
     }
-}
-
-/// The thread that watches the store and the ends of overrides; it ends when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Thread {
-    stop: watch::Sender<bool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Thread {
-    /// Starts it.
-    ///
-    /// # Errors
-    /// When no thread or runtime can be made.
-    pub(crate) fn start(overrides: &Overrides) -> std::io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()?;
-        let (stop, stopped) = watch::channel(false);
-        let kept = Arc::clone(&overrides.0);
-        let thread = std::thread::Builder::new()
-            .name("overrides".to_owned())
-            .spawn(move || runtime.block_on(kept.watch(stopped)))?;
-        Ok(Self {
-            stop,
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Thread {
-    fn drop(&mut self) {
-        self.stop.send_replace(true);
-        if let Some(thread) = self.thread.take() {
-            // A panic has already been logged by its thread.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Kept {
-    async fn watch(&self, mut stopped: watch::Receiver<bool>) {
-        let (mut store, mut since, mut ticks) = (None, self.clock.now(), 0_u32);
-        let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            let backend = Arc::clone(self.current.load().limiter.shared());
-            let is_same = |(known, _): &(std::sync::Weak<_>, _)| {
-                std::ptr::eq(known.as_ptr(), Arc::as_ptr(&backend))
-            };
-            if !store.as_ref().is_some_and(is_same) {
-                // A reload has brought another store, or none.
-                if store.is_some() {
-                    self.learn(Placement::Shared, |known| {
-                        known.shared = Document::default();
-                    });
-                }
-                let watched = backend.remote().map(|store| store.document());
-                if let Some(watched) = &watched {
-                    self.learn_shared(watched);
-                }
-                store = Some((Arc::downgrade(&backend), watched));
-            }
-            drop(backend);
-            let watched = store.as_mut().and_then(|(_, watched)| watched.as_mut());
-            tokio::select! {
-                watched = changed(watched) => match watched {
-                    Some(watched) => self.learn_shared(watched),
-                    // The store is closed.
-                    None => { tick.tick().await; }
-                },
-                _ = tick.tick() => {}
-                _ = stopped.wait_for(|stopped| *stopped) => return,
-            }
-            let now = self.clock.now();
-            self.end(since, now);
-            since = now;
-            ticks = ticks.wrapping_add(1);
-            if ticks.is_multiple_of(BRING_BACK_EVERY) {
-                self.current.load().limiter.bring_back();
-            }
-        }
-    }
-}
-
-/// Waits for another document; forever without a store. `None`: there will be none.
-async fn changed(
-    watched: Option<&mut watch::Receiver<Shared>>,
-) -> Option<&mut watch::Receiver<Shared>> {
-    let Some(watched) = watched else {
-        return std::future::pending().await;
-    };
-    watched.changed().await.ok()?;
-    watched.mark_unchanged();
-    Some(watched)
 }

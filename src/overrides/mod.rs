@@ -11,6 +11,7 @@ mod file;
 mod keeper;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use tollgate_store::clock::Clock;
 pub(crate) use change::{ChangeError, NewOverride};
 pub use document::Setting;
 pub(crate) use document::{Document, Entry, OVERRIDES_MAX, ours, theirs, too_many};
-pub(crate) use keeper::Thread;
+pub(crate) use watch::Thread;
 
 use file::LocalFile;
 use tollgate_gateway::gateway::Snapshot;
@@ -41,6 +42,8 @@ struct Kept {
     /// Locked while a change is learnt and told, so that listeners hear of changes in their order.
     telling: Mutex<()>,
     listeners: Mutex<Vec<Listener>>,
+    /// Wakes the thread that watches the ends.
+    wake: tokio::sync::Notify,
 }
 
 type Listener = Box<dyn Fn(&Event) + Send + Sync>;

@@ -116,3 +116,37 @@ fn overrides_of_two_operators_are_told_in_the_order_in_which_they_come_into_forc
         told.len()
     );
 }
+
+/// The thread sleeps until the next end, and without overrides until something is changed.
+#[tokio::test]
+async fn overrides_thread_has_nothing_to_do_without_overrides() {
+    let clock = Clock::system();
+    let (overrides, limit) = overrides(&clock);
+    let idle = || overrides.0.idle_for();
+    assert_eq!(idle(), None);
+    let new = |secs| block(clock.now().after(Micros::from_secs(secs)));
+    let set = async |key: &[u8], new: Option<&NewOverride>| {
+        let set = overrides.change(&limit, key, new, None).await;
+        set.expect("there is room");
+    };
+    set(b"later", Some(&new(7_200))).await;
+    set(b"first", Some(&new(3_600))).await;
+    let span = idle().expect("an end").as_secs();
+    assert!((3_590..=3_600).contains(&span), "{span}");
+    set(b"first", None).await;
+    let span = idle().expect("an end").as_secs();
+    assert!(span <= 1, "one has ended a moment ago: {span}");
+}
+
+#[tokio::test]
+async fn overrides_thread_is_idle_again_some_time_after_the_last_end() {
+    let clock = clock();
+    let (overrides, limit) = overrides(&clock);
+    let new = block(clock.now().after(Micros::from_secs(60)));
+    let set = overrides.change(&limit, b"k", Some(&new), None).await;
+    set.expect("there is room");
+    clock.advance(Micros::from_secs(60));
+    assert!(overrides.0.idle_for().is_some());
+    clock.advance(Micros::from_secs(10));
+    assert_eq!(overrides.0.idle_for(), None);
+}

@@ -253,6 +253,77 @@ fn events_report_reset_and_reload_and_the_key_is_admitted() {
     );
 }
 
+/// Of many keys that change at once the first are events of their own, and the others are counted.
+#[test]
+fn events_of_more_keys_than_are_told_at_once_are_counted_as_omitted() {
+    let gateway = Gateway::start(LIMITS);
+    let mut reader = Reader::ready(&gateway);
+    for key in 0..30 {
+        for _ in 0..6 {
+            ask(&gateway, &key.to_string());
+        }
+    }
+    while reader.next("figures").1["refused"]["found"] != 30 {}
+    gateway.advance(Duration::from_secs(120));
+    for _ in 0..20 {
+        reader.next("refusals_ended");
+    }
+    let (_, omitted) = reader.next("omitted");
+    assert_eq!(
+        (
+            &omitted["refusals_ended"],
+            &omitted["refusals_began"],
+            &omitted["near"]
+        ),
+        (&json!(10), &json!(0), &json!(0))
+    );
+}
+
+#[test]
+fn events_report_an_override_that_is_set_and_lifted_or_ends() {
+    let gateway = Gateway::start(&format!("{OPERATOR}{LIMITS}"));
+    let mut reader = Reader::ready(&gateway);
+    let change = |method: &str, body: &Value| {
+        let body = body.to_string();
+        let mut connection = Connection::open(gateway.admin());
+        connection.send(format!(
+            "{method} /api/v1/keys/tenant/k/override HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer test\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        assert_eq!(connection.answer(method).status, 200);
+    };
+    let block = json!({ "reason": "scans", "block": true, "for": "10m" });
+    for is_lifted in [true, false] {
+        change("PUT", &block);
+        let (_, set) = reader.next("override_set");
+        assert_eq!(
+            (
+                &set["limit"],
+                &set["block"],
+                &set["operator"],
+                &set["reason"]
+            ),
+            (
+                &json!("search"),
+                &json!(true),
+                &json!("ann"),
+                &json!("scans")
+            )
+        );
+        assert!(!set.to_string().contains("\"k\""), "{set}");
+        match is_lifted {
+            true => change("DELETE", &json!({ "reason": "done" })),
+            false => gateway.advance(Duration::from_secs(600)),
+        }
+        let (_, ended) = reader.next("override_ended");
+        assert_eq!(
+            (&ended["lifted"], &ended["name"]),
+            (&json!(is_lifted), &set["name"])
+        );
+    }
+}
+
 #[test]
 fn events_report_failure_and_return_of_store_and_upstream() {
     if !servers::available("redis-server") {

@@ -215,6 +215,35 @@ fn live_refused_keys_are_listed_with_lost_requests_until_admitted() {
 }
 
 #[test]
+fn keys_are_sorted_as_the_query_says() {
+    let gateway = Gateway::start(TENANTS);
+    let refuse = |key: &str, times: usize| {
+        for _ in 0..times {
+            gateway.request("GET", "/v1/x", &[("x-api-key", key)]);
+        }
+        gateway.advance(Duration::from_secs(1));
+    };
+    // Two requests are admitted to each, in the order of their first refusals: c, a, b.
+    for (key, requests) in [("c", 3), ("a", 5), ("b", 4), ("a", 1)] {
+        refuse(key, requests);
+    }
+    let counts = |sort: &str| {
+        let told = gateway.admin_get(&format!("/api/v1/limits/search/keys?{sort}"));
+        let told = told.json();
+        let keys = told["keys"].as_array().expect("a list").clone();
+        keys.iter()
+            .map(|key| key["count"].as_u64())
+            .collect::<Vec<_>>()
+    };
+    // The counts tell them apart: c has one, b two, a four.
+    assert_eq!(counts("sort=count"), [Some(4), Some(2), Some(1)]);
+    assert_eq!(counts("sort=since"), [Some(1), Some(4), Some(2)]);
+    assert_eq!(counts("sort=last"), [Some(4), Some(2), Some(1)]);
+    refuse("c", 1);
+    assert_eq!(counts("sort=last"), [Some(2), Some(4), Some(2)]);
+}
+
+#[test]
 fn keys_that_have_used_four_fifths_are_near() {
     let gateway = Gateway::start(
         "[limits.one]\nrate = \"10/minute\"\nper = \"address\"\n\

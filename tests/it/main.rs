@@ -34,6 +34,7 @@ mod identities;
 mod idle;
 mod import;
 mod journal;
+mod key_names;
 mod limits;
 mod listening;
 mod llm_clients;

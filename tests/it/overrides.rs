@@ -214,6 +214,41 @@ fn override_block_refuses_by_a_problem_of_its_own_until_its_end() {
     assert_eq!(admitted(&gateway, 4), 2, "what was blocked was not charged");
 }
 
+/// The bucket knows nothing of a block or of `unlimited`: the level that is shown and explained does.
+#[test]
+fn override_unlimited_or_block_decides_the_level_that_is_shown() {
+    let gateway = start(OPERATORS);
+    let level = || {
+        let told = gateway.admin_get("/api/v1/keys/tenant/k").json();
+        let bucket = told["buckets"][0].clone();
+        assert_eq!(bucket["limit"], "search", "{told}");
+        let level = &bucket["now"]["level"];
+        ["remaining", "admits", "admits_in_ms", "admits_at"].map(|member| level[member].clone())
+    };
+    assert_eq!(level(), [json!(2), json!(true), Value::Null, Value::Null]);
+    let block = json!({ "reason": "r", "limit": "search", "block": true, "for": "10m" });
+    let done = put(&gateway, &block);
+    assert_eq!(done.status, 200, "{}", done.text());
+    gateway.advance(Duration::from_secs(60));
+    let [remaining, admits, wait, at] = level();
+    let end = &overrides(&gateway)[0]["until"];
+    assert_eq!(
+        (remaining, admits, wait),
+        (json!(2), json!(false), json!(540_000))
+    );
+    assert_eq!(at, *end, "the end of the block");
+    assert_eq!(lift(&gateway, &json!({ "reason": "r" })).status, 200);
+    assert_eq!(admitted(&gateway, 3), 2);
+    let [remaining, admits, wait, _] = level();
+    assert_eq!((remaining, admits), (json!(0), json!(false)));
+    assert!(wait.as_u64() > Some(0), "{wait}");
+    let unlimited = json!({ "reason": "r", "limit": "search", "unlimited": true, "for": "10m" });
+    assert_eq!(put(&gateway, &unlimited).status, 200);
+    assert_eq!(level(), [json!(0), json!(true), Value::Null, Value::Null]);
+    gateway.advance(Duration::from_secs(600));
+    assert_eq!(level()[1], json!(false), "it has ended");
+}
+
 #[test]
 fn override_of_a_caller_without_a_limit_named_blocks_by_all_that_refuse() {
     let gateway = start(OPERATORS);
@@ -296,7 +331,7 @@ fn override_file_that_cannot_be_read_is_kept_for_the_operator() {
     let path = |name: &str| folder.path().join(name);
     let server = format!("[server]\nstate_file = '{}'\n", path("state").display());
     let of_a_later_version = b"{\"version\":99,\"blocks\":[\"a\"]}";
-    for unreadable in [&of_a_later_version[..], b"no text: \xff\xfe"] {
+    for unreadable in [&of_a_later_version[..], b"no text: \xff\xfe", b""] {
         std::fs::write(path("state.overrides"), unreadable).expect("written");
         let gateway = Gateway::start(&config(&server, OPERATORS));
         let raise = json!({ "reason": "r", "limit": "search", "burst": 10, "for": "1h" });

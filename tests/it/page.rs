@@ -156,6 +156,35 @@ fn page_shows_a_refusal_and_an_operator_lets_the_caller_pass() {
 }
 
 #[test]
+fn page_changes_a_key_that_it_does_not_show_by_its_name() {
+    if !servers::available("chromium") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let gateway = Gateway::start(&CONFIG.replace("keys = \"plain\"\n", ""));
+    let status = || {
+        let asked = gateway.request("GET", "/keys", &[("x-api-key", "secret")]);
+        asked.status
+    };
+    let mut browser = open(&gateway, &folder);
+    assert_eq!([status(), status()], [200, 429]);
+    browser.until("document.querySelectorAll('#refused-keys tbody tr').length === 1");
+    browser.click("#refused-keys tbody tr button");
+    let listed = gateway.admin_get("/api/v1/limits/per_key/keys").json();
+    assert_eq!(
+        browser.value("[identity.value, value.value, limit.value]"),
+        json!([listed["keys"][0]["name"], "", "per_key"])
+    );
+    browser.write("reason", "ticket 4711");
+    browser.write("token", "test");
+    browser.click("button[name=do]");
+    browser.until("document.querySelector('#changed').innerText.startsWith('Changed')");
+    assert_eq!([status(), status()], [200, 429]);
+    assert!(!text(&mut browser, "body").contains("secret"));
+    assert_undisturbed(&gateway, &mut browser);
+}
+
+#[test]
 fn page_shows_hostile_keys_as_text_in_both_colour_schemes() {
     if !servers::available("chromium") {
         return;

@@ -1,6 +1,7 @@
 //! Envoy's rate limit service, asked by grpcio: descriptors, hits, shadow, quotas, overrides, the store down, health and
 //! reflection.
 
+mod operators;
 pub(crate) mod stores;
 
 use std::path::Path;

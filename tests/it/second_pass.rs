@@ -12,6 +12,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("overrides::", "asks the admin listener"),
     ("overrides_hostile::", "asks the admin listener"),
     ("penalties::", "asks the admin listener"),
+    ("key_names::", "asks the admin listener"),
     ("webhook::", "asks the admin listener"),
     ("second_pass::", "this one"),
     ("admin::", "asks the admin listener"),

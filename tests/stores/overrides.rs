@@ -344,3 +344,55 @@ fn change_asked_of_two_gateways_on_postgres_is_recorded_once() {
 fn change_asked_of_two_gateways_on_mysql_is_recorded_once() {
     is_recorded_once(StoreKind::Mysql);
 }
+
+/// Operators of two gateways override one key at the same time: each change says, in its response and in the audit, what it
+/// has replaced, so that the changes make one chain.
+fn records_what_it_replaced(kind: StoreKind) {
+    const EACH: u64 = 15;
+    let Some(server) = kind.start() else {
+        return;
+    };
+    let settings = settings(OPERATORS, &server, RATE);
+    let gateways = [(); 2].map(|()| Gateway::start_on(&settings));
+    let together = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        for (place, gateway) in (0..).zip(&gateways) {
+            let together = &together;
+            scope.spawn(move || {
+                for number in 0..EACH {
+                    let burst = 100 + place * EACH + number;
+                    together.wait();
+                    let body = format!("{{\"reason\":\"r\",\"burst\":{burst},\"for\":\"1h\"}}");
+                    change(gateway.admin, "PUT", &body);
+                }
+            });
+        }
+    });
+    let mut replaced = Vec::new();
+    for gateway in &gateways {
+        let told = response(gateway.admin, "GET /api/v1/audit HTTP/1.1\r\n", "");
+        let (_, body) = told.split_once("\r\n\r\n").unwrap();
+        let audit: serde_json::Value = serde_json::from_str(body).unwrap();
+        let entries = audit["entries"].as_array().unwrap().iter();
+        replaced.extend(entries.map(|entry| entry["override_before"]["burst"].as_u64()));
+    }
+    replaced.sort_unstable();
+    assert_eq!(replaced.len() as u64, 2 * EACH);
+    replaced.dedup();
+    assert_eq!(replaced.len() as u64, 2 * EACH, "{replaced:?}");
+}
+
+#[test]
+fn override_changed_on_two_gateways_of_redis_at_once_records_what_it_replaced() {
+    records_what_it_replaced(StoreKind::Redis);
+}
+
+#[test]
+fn override_changed_on_two_gateways_of_postgres_at_once_records_what_it_replaced() {
+    records_what_it_replaced(StoreKind::Postgres);
+}
+
+#[test]
+fn override_changed_on_two_gateways_of_mysql_at_once_records_what_it_replaced() {
+    records_what_it_replaced(StoreKind::Mysql);
+}

@@ -272,6 +272,12 @@ impl<S: Store + Send + Sync> Limiter<S> {
         own.any.store(any, Ordering::Release);
     }
 
+    /// Whether buckets have other numbers than their tables, so that [`Limiter::bring_back`] has to be
+    /// called when the overrides have ended.
+    pub fn has_buckets_aside(&self) -> bool {
+        self.generation.local.has_aside() || self.generation.shares.has_aside()
+    }
+
     /// Moves the buckets of overrides that have ended back to their tables; to be called now and
     /// then.
     pub fn bring_back(&self) {

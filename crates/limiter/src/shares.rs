@@ -167,6 +167,11 @@ impl Shares {
         self.divided.load().store.bring_back();
     }
 
+    /// Whether a bucket is beside its table.
+    pub(super) fn has_aside(&self) -> bool {
+        self.divided.load().store.has_aside()
+    }
+
     /// Lowers a share to `most` units. (Until the store responds, it and the share gain at the same
     /// rate, so repeating this changes nothing.)
     fn hold_down(&self, divided: &Divided, claim: Claim<'_>, most: u64, now: Timestamp) {

@@ -168,7 +168,7 @@ impl Claims {
     pub fn on_limit(policy: &Policy, rule: usize, caller: &Sought, cost: Option<u64>) -> Self {
         let mut claims = Self::default();
         let named = &policy.rules[rule];
-        let limit = named.variant(caller.numbers(&named.scope));
+        let limit = named.variant(caller.numbers(named));
         if limit.mode == Mode::Off {
             return claims;
         }

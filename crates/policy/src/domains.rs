@@ -98,6 +98,11 @@ impl DescriptorRule {
 }
 
 impl Found<'_> {
+    /// The key of the descriptor's bucket under a limit per descriptor.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
     /// The address of the client, if an entry contains it.
     pub fn client(&self) -> Option<IpAddr> {
         self.client

@@ -63,7 +63,7 @@ pub use edits::FilledEdits;
 pub use explain::Explanation;
 pub use identity::{IdentityReason, IdentityRefusal};
 pub use lookalikes::{Guarded, drop_lookalikes, is_unusual, looks_like};
-pub use lookup::{LookupError, Sought};
+pub use lookup::{KnownBucket, LookupError, Sought};
 pub use path::Malformed;
 pub use plan::TARGETS_MAX;
 pub use responses::{Dialect, REFUSAL_PLACEHOLDERS, RefusalBody, Reset, Responses};

@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::callers::Caller;
+use super::domains::Entry;
 use super::identity::{Identity, WhenMissing, WhenUnknown};
 use super::keys;
 use super::plan::reached;
 use super::source::{Ambiguous, Source};
-use super::{Policy, Scope, ScopePart};
+use super::{Policy, Rule, Scope, ScopePart};
 use tollgate_limit::KeyBytes;
 
 /// The buckets of one caller.
@@ -21,9 +22,31 @@ pub struct Sought {
     pub caller: Option<Arc<Caller>>,
     /// Whether callers are listed, this is none of them, and its key is accepted all the same.
     pub is_unlisted: bool,
-    part: Option<ScopePart>,
-    /// The other identities that have this key where theirs is missing or unknown.
-    replaced: Vec<Replaced>,
+    /// The buckets of the same descriptor that have another key: each with its limit.
+    pub elsewhere: Vec<(Arc<str>, KeyBytes)>,
+    by: By,
+}
+
+/// What a caller is known by.
+#[derive(Clone, Debug)]
+enum By {
+    /// A part of a scope; `None`: everyone.
+    Part {
+        part: Option<ScopePart>,
+        /// The other identities that have this key where theirs is missing or unknown.
+        replaced: Vec<Replaced>,
+    },
+    /// The limits that have a bucket with the whole key.
+    Buckets(Vec<KnownBucket>),
+}
+
+/// A limit that has a bucket with some key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownBucket {
+    /// The limit.
+    pub limit: Arc<str>,
+    /// The name of the caller's numbers.
+    pub numbers: Option<Arc<str>>,
 }
 
 /// An identity whose key is missing or unknown, so that another one counts.
@@ -49,6 +72,19 @@ pub enum LookupError {
         "{0:?} is no key: it is blank, contains a control character or can be read in several ways"
     )]
     NoKey(String),
+    /// No rule for descriptors has this domain.
+    #[error("no rule for descriptors has the domain `{0}`")]
+    Domain(String),
+    /// The text is no entry of a descriptor.
+    #[error(
+        "`{0}` is no entry of a descriptor: a descriptor is given by its domain and its entries, `DOMAIN KEY=VALUE KEY=VALUE`"
+    )]
+    Entry(String),
+    /// No rule matches the descriptor.
+    #[error(
+        "no rule of domain `{0}` matches this descriptor: it has the same entries as the rule, in the same order"
+    )]
+    Descriptor(String),
     /// The identity's key has another number of values.
     #[error("a key of `{identity}` has {sources} values")]
     Values {
@@ -79,35 +115,52 @@ fn without_bucket(when_unknown: WhenUnknown) -> &'static str {
 }
 
 impl Sought {
-    /// Whether this caller alone decides which bucket of `scope` it uses.
-    pub fn decides(&self, scope: &Scope) -> bool {
-        match scope {
-            Scope::Everyone => self.part.is_none(),
-            Scope::Identities(parts) => matches!(parts.as_slice(), [one] if self.is(*one)),
+    /// Whether this caller alone decides which bucket of `rule` it uses.
+    pub fn decides(&self, rule: &Rule) -> bool {
+        match (&self.by, &rule.scope) {
+            (By::Buckets(_), _) => self.known_bucket(rule).is_some(),
+            (By::Part { part, .. }, Scope::Everyone) => part.is_none(),
+            (By::Part { .. }, Scope::Identities(parts)) => {
+                matches!(parts.as_slice(), [one] if self.is(*one))
+            }
         }
     }
 
-    /// Whether the caller is a part of the keys of `scope`, beside other parts.
-    pub fn is_part_of(&self, scope: &Scope) -> bool {
-        match scope {
+    /// Whether the caller is a part of the keys of `rule`, beside other parts.
+    pub fn is_part_of(&self, rule: &Rule) -> bool {
+        match &rule.scope {
             Scope::Everyone => false,
             Scope::Identities(parts) => parts.len() > 1 && parts.iter().any(|one| self.is(*one)),
         }
     }
 
-    fn is(&self, part: ScopePart) -> bool {
-        self.part == Some(part) || self.replaced(part).is_some()
+    fn is(&self, one: ScopePart) -> bool {
+        matches!(&self.by, By::Part { part, .. } if *part == Some(one))
+            || self.replaced(one).is_some()
     }
 
     fn replaced(&self, part: ScopePart) -> Option<&Replaced> {
-        let mut replaced = self.replaced.iter();
+        let By::Part { replaced, .. } = &self.by else {
+            return None;
+        };
+        let mut replaced = replaced.iter();
         replaced.find(|one| ScopePart::Identity(one.identity) == part)
     }
 
-    /// The name of the caller's numbers under `scope`: its own or its tier's, or those of the
+    fn known_bucket(&self, rule: &Rule) -> Option<&KnownBucket> {
+        let By::Buckets(buckets) = &self.by else {
+            return None;
+        };
+        buckets.iter().find(|one| one.limit == rule.name)
+    }
+
+    /// The name of the caller's numbers under `rule`: its own or its tier's, or those of the
     /// addresses that count in place of a key.
-    pub fn numbers(&self, scope: &Scope) -> Option<&Arc<str>> {
-        match (&self.caller, scope) {
+    pub fn numbers(&self, rule: &Rule) -> Option<&Arc<str>> {
+        if let By::Buckets(_) = self.by {
+            return self.known_bucket(rule)?.numbers.as_ref();
+        }
+        match (&self.caller, &rule.scope) {
             (Some(caller), _) => caller.numbers.as_ref().or(caller.tier.as_ref()),
             (None, Scope::Identities(parts)) => match parts.as_slice() {
                 [one] => self.replaced(*one)?.tier.as_ref(),
@@ -119,14 +172,111 @@ impl Sought {
 }
 
 impl Policy {
-    /// The caller whose key has these `values` under `identity`: an identity's name, `address`, or
-    /// `everyone`. A known caller may also be given by its name.
+    /// The caller whose key has these `values` under `identity`: an identity's name, `address`,
+    /// `everyone`, or `descriptor` with a domain and `KEY=VALUE` entries. A known caller may also be
+    /// given by its name.
     ///
     /// # Errors
     /// [`LookupError`] if there is no such identity, its keys do not look like that, or it has no
     /// bucket for callers that are not listed.
     pub fn look_up(&self, identity: &str, values: &[&str]) -> Result<Sought, LookupError> {
-        self.find(identity, values, true)
+        match identity {
+            "descriptor" => self.look_up_descriptor(values),
+            _ => self.find(identity, values, true),
+        }
+    }
+
+    /// The descriptor with this domain and these entries, by the rule that it reaches.
+    fn look_up_descriptor(&self, values: &[&str]) -> Result<Sought, LookupError> {
+        let (domain, entries) = values.split_first().unwrap_or((&"", &[]));
+        if !self.domains.has(domain) {
+            return Err(LookupError::Domain((*domain).to_owned()));
+        }
+        let entry = |text: &&'_ str| {
+            let (key, value) = text
+                .split_once('=')
+                .ok_or_else(|| LookupError::Entry((*text).to_owned()))?;
+            Ok((key.to_owned(), value.to_owned()))
+        };
+        let entries = entries.iter().map(entry);
+        let entries = entries.collect::<Result<Vec<(String, String)>, LookupError>>()?;
+        let entries: Vec<Entry<'_>> = entries
+            .iter()
+            .map(|(key, value)| Entry { key, value })
+            .collect();
+        let found = self.domains.find(domain, &entries);
+        let found = found.ok_or_else(|| LookupError::Descriptor((*domain).to_owned()))?;
+        let buckets = self.buckets(&found, 1).into_iter();
+        let (own, other): (Vec<_>, Vec<_>) = buckets
+            .map(|(limit, key, _)| (Arc::clone(&limit.name), key))
+            .partition(|(_, key)| key[..] == *found.key());
+        let own = own.into_iter().map(|(limit, _)| KnownBucket {
+            limit,
+            numbers: None,
+        });
+        Ok(Sought {
+            key: KeyBytes::from_slice(found.key()),
+            caller: None,
+            is_unlisted: false,
+            elsewhere: other,
+            by: By::Buckets(own.collect()),
+        })
+    }
+
+    /// The caller whose bucket has the whole `key` under each limit of `known`. Other limits with the
+    /// same scope as one of them have a bucket with this key, too; of descriptors only those that
+    /// are known.
+    pub fn look_up_bucket(&self, key: &[u8], known: &[KnownBucket]) -> Sought {
+        let of_rule = |rule: &Rule| {
+            let own = known.iter().find(|one| one.limit == rule.name);
+            let has_descriptor = matches!(&rule.scope, Scope::Identities(parts) if parts.contains(&ScopePart::Descriptor));
+            let same_scope = || {
+                let mut others = self.rules.iter();
+                let other = others.find(|other| {
+                    other.scope == rule.scope && known.iter().any(|one| one.limit == other.name)
+                })?;
+                known.iter().find(|one| one.limit == other.name)
+            };
+            let one = own.or_else(|| (!has_descriptor).then(same_scope)?)?;
+            Some(KnownBucket {
+                limit: Arc::clone(&rule.name),
+                numbers: one.numbers.clone(),
+            })
+        };
+        Sought {
+            key: KeyBytes::from_slice(key),
+            caller: None,
+            is_unlisted: false,
+            elsewhere: Vec::new(),
+            by: By::Buckets(self.rules.iter().filter_map(of_rule).collect()),
+        }
+    }
+
+    /// Every listed caller under the identity that lists it.
+    pub fn listed(&self) -> impl Iterator<Item = Sought> {
+        let lists = self.identities.iter().enumerate();
+        lists.flat_map(|(index, identity)| {
+            let callers = identity.callers.as_ref().map(|callers| callers.load());
+            let callers: Vec<Arc<Caller>> = callers
+                .iter()
+                .flat_map(|callers| callers.iter().cloned())
+                .collect();
+            let replaced = self.replaced_by(index);
+            callers.into_iter().map(move |caller| {
+                let mut key = KeyBytes::new();
+                keys::push_caller(&mut key, &caller.name);
+                Sought {
+                    key,
+                    caller: Some(caller),
+                    is_unlisted: false,
+                    elsewhere: Vec::new(),
+                    by: By::Part {
+                        part: Some(ScopePart::Identity(index)),
+                        replaced: replaced.clone(),
+                    },
+                }
+            })
+        })
     }
 
     /// Like [`Policy::look_up`], for a key that a client may have chosen: the name of a known caller
@@ -154,8 +304,11 @@ impl Policy {
             key,
             caller: None,
             is_unlisted: false,
-            part: Some(ScopePart::Identity(index)),
-            replaced: self.replaced_by(index),
+            elsewhere: Vec::new(),
+            by: By::Part {
+                part: Some(ScopePart::Identity(index)),
+                replaced: self.replaced_by(index),
+            },
         })
     }
 
@@ -188,24 +341,22 @@ impl Policy {
 
     fn find(&self, identity: &str, values: &[&str], by_name: bool) -> Result<Sought, LookupError> {
         let mut key = KeyBytes::new();
-        let found = |part, caller, key| Sought {
+        let found = |part, replaced, caller, key| Sought {
             key,
             caller,
             is_unlisted: false,
-            part,
-            replaced: Vec::new(),
+            elsewhere: Vec::new(),
+            by: By::Part { part, replaced },
         };
         match (identity, values) {
-            ("everyone", []) => return Ok(found(None, None, key)),
+            ("everyone", []) => return Ok(found(None, Vec::new(), None, key)),
             ("address", [value]) => {
                 let address: IpAddr = value
                     .parse()
                     .map_err(|_| LookupError::Address((*value).to_owned()))?;
                 keys::push_address(&mut key, Some(self.address.key(address)));
-                return Ok(Sought {
-                    replaced: self.replaced_by_address(),
-                    ..found(Some(ScopePart::Address), None, key)
-                });
+                let replaced = self.replaced_by_address();
+                return Ok(found(Some(ScopePart::Address), replaced, None, key));
             }
             _ => {}
         }
@@ -229,10 +380,7 @@ impl Policy {
         let known = named.or_else(|| callers?.find(spelt.first()?).cloned());
         if let Some(caller) = known {
             keys::push_caller(&mut key, &caller.name);
-            return Ok(Sought {
-                replaced: self.replaced_by(index),
-                ..found(part, Some(caller), key)
-            });
+            return Ok(found(part, self.replaced_by(index), Some(caller), key));
         }
         let sources = if identity.first_of {
             1
@@ -258,7 +406,7 @@ impl Policy {
             .for_each(|value| keys::push_value(&mut key, value));
         Ok(Sought {
             is_unlisted,
-            ..found(part, None, key)
+            ..found(part, Vec::new(), None, key)
         })
     }
 }

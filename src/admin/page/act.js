@@ -76,17 +76,16 @@ function prefill(key, kind = action()) {
   const per = limit?.per ?? [];
   const shown = /^(?:address|caller) (.*)$/s.exec(key.key) ?? /^"([^"\\]*)"$/.exec(key.key);
   const value = byId("value");
-  byId("identity").value = per.length > 1 ? "" : key.key.startsWith("address ") ? "address" : (per[0] ?? "everyone");
-  value.value = per.length === 1 && shown ? shown[1] : "";
+  // A key that is not shown, and one of several parts, is given by its name in logs alone.
+  const named = per.length > 1 || (per.length === 1 && !shown) || per[0] === "descriptor";
+  byId("identity").value = named ? key.name : key.key.startsWith("address ") ? "address" : (per[0] ?? "everyone");
+  value.value = !named && per.length === 1 ? shown[1] : "";
   byId("limit").value = key.limit;
   document.querySelector(`input[name=action][value=${kind}]`).checked = true;
   showTerms();
-  const { name } = key;
   byId("changed").replaceChildren();
-  if (per.length > 1) result("changed", "bad", paragraph(`Limit ${safe(key.limit)} is by ${per.map(safe).join(" and ")} together. A change is for a limit of one identity.`));
-  else if (per.length === 1 && !shown) result("changed", "", paragraph(`The gateway does not show this key (${safe(name)} in logs): enter it, or its caller's name.`));
   byId("change").scrollIntoView({ block: "nearest" });
-  (per.length === 1 && !shown ? value : byId("reason")).focus({ preventScroll: true });
+  byId("reason").focus({ preventScroll: true });
 }
 
 const action = () => document.querySelector("input[name=action]:checked").value;

@@ -57,9 +57,9 @@ pub(in crate::cli) struct Lasts {
 /// A caller, by its key.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Caller {
-    /// The identity as the file names it, `address`, or `everyone`
+    /// The identity as the file names it, `address`, `everyone`, `descriptor`, or a caller's name in logs
     pub(in crate::cli) identity: String,
-    /// The caller: its name in the list of callers, or its key; a key of several parts has a value for each
+    /// The caller: its name in the list of callers, or its key; a key of several parts has a value for each, a descriptor its domain and KEY=VALUE entries
     pub(in crate::cli) values: Vec<String>,
 }
 
@@ -145,6 +145,8 @@ pub(in crate::cli) struct KeyReset {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  tollgate key show tenant acme\n  tollgate key show address 192.0.2.7\n  \
+    tollgate key show 9f86d081884c7d65                 # by its name in logs, as `tollgate top` and `why` print it\n  \
+    tollgate key show descriptor edge remote_address=192.0.2.7 path=/login\n  \
     tollgate key show everyone --admin 10.0.0.1:9180,10.0.0.2:9180\n\n\
     Exit code: 0 every gateway has told, 1 one has not, 2 wrong use."
 )]

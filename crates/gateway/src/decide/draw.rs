@@ -124,7 +124,7 @@ impl OfLimit {
         let caller = policy
             .look_up_key(identity, &values)
             .map_err(|error| Refused::bad(format!("`key` of `{name}`: {error}.")))?;
-        if !caller.decides(&rule.scope) {
+        if !caller.decides(rule) {
             let detail = format!("`{name}` counts by {identity}: ask by the request.");
             return Err(Refused::bad(detail));
         }

@@ -152,6 +152,19 @@ impl Chunk {
         limits.filter(|one| one.refused).map(|one| one.limit)
     }
 
+    /// The limits of the record at `place`, by index, with the keys of their buckets.
+    pub(super) fn keys(&self, place: usize) -> impl Iterator<Item = (usize, &[u8])> {
+        let record = &self.records[place];
+        let lengths = record.lengths.into_iter();
+        let before = lengths.chain(record.caller.into_iter().flatten());
+        let mut from = record.text + before.map(usize::from).sum::<usize>();
+        self.limits(place).iter().map(move |one| {
+            let key = &self.text[from..from + one.key];
+            from += one.key;
+            (one.limit, key)
+        })
+    }
+
     /// The record at `place`, which was decided under `policy`.
     pub(super) fn refusal(&self, place: usize, policy: &Arc<Policy>) -> Refusal {
         let record = &self.records[place];

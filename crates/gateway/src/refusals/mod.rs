@@ -256,6 +256,27 @@ impl Refusals {
     }
 }
 
+impl Refusals {
+    /// The buckets whose key is wanted, with their limit under the numbers of the request: those
+    /// that are counted, and those of the last refusals.
+    pub fn buckets(
+        &self,
+        now: Timestamp,
+        wanted: &dyn Fn(&[u8]) -> bool,
+    ) -> Vec<(Arc<Limit>, KeyBytes)> {
+        let mut found = Vec::new();
+        for counted in [Counted::Refused, Counted::Near] {
+            let keys = self.counts(counted, now).keys.into_iter();
+            let keys = keys.filter(|busy| wanted(&busy.key));
+            found.extend(keys.map(|busy| (busy.limit, busy.key)));
+        }
+        for worker in self.workers() {
+            read(&worker).buckets(wanted, &mut found);
+        }
+        found
+    }
+}
+
 fn read(worker: &Mutex<Kept>) -> Reading {
     worker.lock().ring.read()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::chunk::{Chunk, Record};
 use super::{Asked, Decided, Example, Latest, Refusal};
-use tollgate_limit::Timestamp;
+use tollgate_limit::{KeyBytes, Limit, Timestamp};
 use tollgate_policy::Policy;
 
 /// Refusals up to a number of bytes.
@@ -125,6 +125,25 @@ impl Reading {
             latest.add_reason(record.reason, example);
             for limit in chunk.refused_by(place) {
                 latest.add_limit(&policy.limits[limit], example);
+            }
+        }
+    }
+
+    /// Adds the buckets whose key is wanted to `found`, each once.
+    pub(super) fn buckets(
+        &self,
+        wanted: &dyn Fn(&[u8]) -> bool,
+        found: &mut Vec<(Arc<Limit>, KeyBytes)>,
+    ) {
+        for (chunk, place, _, policy) in self.newest() {
+            for (limit, key) in chunk.keys(place) {
+                let limit = &policy.limits[limit];
+                let is_same = |(known, other): &(Arc<Limit>, KeyBytes)| {
+                    known.name == limit.name && other[..] == *key
+                };
+                if wanted(key) && !found.iter().any(is_same) {
+                    found.push((Arc::clone(limit), KeyBytes::from_slice(key)));
+                }
             }
         }
     }

@@ -191,6 +191,29 @@ fn domains_limit_by_address_has_the_buckets_of_routes() {
 }
 
 #[test]
+fn look_up_descriptor_finds_the_bucket_that_it_is_charged_on() {
+    let all = policy(per_descriptor());
+    let sought = |policy: &Policy, values: &[&str]| policy.look_up("descriptor", values);
+    let found = sought(&all, &["edge", "user=a=b"]).expect("a rule");
+    let mut claims = Claims::default();
+    charge(&all, &mut claims, "user=a=b", 1);
+    assert_eq!(found.key, *claims.key(&claims.charges()[0]));
+    assert!(found.decides(&all.rules[0]) && found.elsewhere.is_empty());
+    let free = sought(&all, &["edge", "free=a"]).expect("a rule");
+    assert!(!free.decides(&all.rules[0]), "its rule has no limits");
+    let by_address = policy(fixtures::by_address());
+    let found = sought(&by_address, &["edge", "remote_address=192.0.2.7"]).expect("a rule");
+    assert!(!found.decides(&by_address.rules[0]));
+    let client = "192.0.2.7".parse().expect("an address");
+    let key = keys::of_address(Some(by_address.address.key(client)));
+    assert_eq!(found.elsewhere, [("one".into(), key)]);
+    assert!(
+        all.look_up_key("descriptor", &["edge", "user=a"]).is_err(),
+        "a client gives no descriptor"
+    );
+}
+
+#[test]
 fn domains_request_with_too_many_buckets_is_an_error() {
     let policy = policy(per_descriptor());
     let mut claims = Claims::default();

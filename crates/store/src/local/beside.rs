@@ -203,6 +203,11 @@ impl LocalStore {
         self.beside.count.load(Ordering::Relaxed) < BESIDE_MAX
     }
 
+    /// Whether a bucket is beside the tables.
+    pub fn has_aside(&self) -> bool {
+        !self.beside.is_empty()
+    }
+
     /// Moves buckets back to their tables whose time here is over. An operator's change and a
     /// second's delay are no matter: a bucket is decided in the same way here and there.
     pub fn bring_back(&self) {

@@ -20,6 +20,12 @@ impl KeyNames {
         hex(SipHasher13::new_with_key(&self.0).hash(key))
     }
 
+    /// Whether `text` has the form of a name.
+    pub fn is_name(text: &str) -> bool {
+        let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        text.len() == 16 && text.bytes().all(is_digit)
+    }
+
     /// The same as text.
     pub fn text(&self, key: &[u8]) -> String {
         self.name(key).iter().copied().map(char::from).collect()

@@ -1,0 +1,79 @@
+//! Lifts overrides of a key of which only the name in logs is known: an override outlasts what the
+//! gateway remembers of refused keys.
+
+use super::{Changed, FORMAT, Wanted, changed_limit, problem, told};
+use crate::admin::api::Problem;
+use crate::admin::audit::Audit;
+use crate::admin::live::{Key, Live, Now};
+use crate::admin::once::made_before;
+use crate::admin::resets::{By, prepared};
+use crate::overrides::{ChangeError, InForce};
+
+impl Live {
+    /// Lifts the overrides whose key has this name.
+    ///
+    /// # Errors
+    /// `unknown` if there is none; otherwise why not everything was changed.
+    pub(super) async fn lift_named(
+        &self,
+        name: &str,
+        wanted: &Wanted<'_>,
+        by: &By<'_>,
+        audit: &Audit,
+        unknown: Problem,
+    ) -> Result<Changed, Problem> {
+        let snapshot = self.current.load_full();
+        let is_asked = |one: &InForce| {
+            let is_limit = wanted.limit.is_none_or(|limit| *limit == *one.entry.limit);
+            one.entry.name == *name && is_limit
+        };
+        let mut in_force = self.overrides.list();
+        in_force.retain(is_asked);
+        let Some(first) = in_force.first() else {
+            return Err(unknown);
+        };
+        let key = Key {
+            key: first.entry.key.clone(),
+            name: name.to_owned(),
+        };
+        let mut prepared = prepared(audit)?;
+        let (mut limits, mut notes) = (Vec::new(), Vec::new());
+        for one in in_force {
+            let rule = snapshot.policy.rules.iter();
+            let rule = rule.filter(|rule| rule.live.placement == one.placement);
+            let mut rule = rule.filter(|rule| *rule.name == *one.entry.limit);
+            let (Some(rule), Some(bucket)) = (rule.next(), one.entry.bucket()) else {
+                continue;
+            };
+            let limit = &rule.live;
+            let now = || Now::unknown("the gateway does not know the key");
+            let mut before = Some(told(&one, &snapshot));
+            if !wanted.dry_run {
+                let lifted = self.overrides.lift_bucket(limit, bucket, wanted.change);
+                match lifted.await {
+                    Ok(replaced) => before = replaced.map(|one| told(&one, &snapshot)),
+                    Err(ChangeError::MadeBefore) => {
+                        notes.push(made_before(limit));
+                        continue;
+                    }
+                    Err(error) => return Err(problem(limit, &error)),
+                }
+            }
+            let lifted = changed_limit(limit, before, None, now());
+            if !wanted.dry_run {
+                self.record(&mut prepared, by, wanted, (now(), &lifted), key.clone())?;
+            }
+            limits.push(lifted);
+        }
+        if limits.is_empty() && notes.is_empty() {
+            return Err(unknown);
+        }
+        Ok(Changed {
+            format: FORMAT,
+            dry_run: wanted.dry_run,
+            key,
+            limits,
+            notes,
+        })
+    }
+}

@@ -1,0 +1,152 @@
+//! The thread that watches the store's document and the ends of overrides. It sleeps while there is
+//! nothing to do: without a store and without overrides it never wakes up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::{Document, Kept, Overrides, ours};
+use tollgate_limit::{Micros, Placement};
+use tollgate_store::{Document as Shared, clock::Clock};
+
+/// How often buckets are moved back to their tables.
+const BRING_BACK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long after an end a request can be under way that was decided before it.
+const LATEST_REQUEST: Micros = Micros::from_secs(10);
+
+/// How often a test's clock is looked at: its time passes without a timer.
+const TICK: Duration = Duration::from_millis(20);
+
+/// The thread that watches the store and the ends of overrides; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    stop: watch::Sender<bool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Thread {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When no thread or runtime can be made.
+    pub(crate) fn start(overrides: &Overrides) -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()?;
+        let (stop, stopped) = watch::channel(false);
+        let kept = Arc::clone(&overrides.0);
+        let thread = std::thread::Builder::new()
+            .name("overrides".to_owned())
+            .spawn(move || runtime.block_on(kept.watch(stopped)))?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take() {
+            // A panic has already been logged by its thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Overrides {
+    /// Lets the thread look again: a reload may have brought another store.
+    pub(crate) fn look_again(&self) {
+        self.0.wake.notify_one();
+    }
+}
+
+impl Kept {
+    async fn watch(&self, mut stopped: watch::Receiver<bool>) {
+        let (mut store, mut since) = (None, self.clock.now());
+        loop {
+            let backend = Arc::clone(self.current.load().limiter.shared());
+            let is_same = |(known, _): &(std::sync::Weak<_>, _)| {
+                std::ptr::eq(known.as_ptr(), Arc::as_ptr(&backend))
+            };
+            if !store.as_ref().is_some_and(is_same) {
+                // A reload has brought another store, or none.
+                if store.is_some() {
+                    self.learn(Placement::Shared, |known| {
+                        known.shared = Document::default();
+                    });
+                }
+                let watched = backend.remote().map(|store| store.document());
+                if let Some(watched) = &watched {
+                    self.learn_shared(watched);
+                }
+                store = Some((Arc::downgrade(&backend), watched));
+            }
+            drop(backend);
+            let watched = store.as_mut().and_then(|(_, watched)| watched.as_mut());
+            tokio::select! {
+                watched = changed(watched) => match watched {
+                    Some(watched) => self.learn_shared(watched),
+                    // The store is closed: its document does not change any more.
+                    None => if let Some((_, watched)) = &mut store { *watched = None; },
+                },
+                () = self.wake.notified() => {}
+                () = sleep(self.idle_for()) => {}
+                _ = stopped.wait_for(|stopped| *stopped) => return,
+            }
+            let now = self.clock.now();
+            self.end(since, now);
+            since = now;
+            self.current.load().limiter.bring_back();
+        }
+    }
+
+    /// How long there is nothing to do; `None`: until something is changed.
+    pub(super) fn idle_for(&self) -> Option<Duration> {
+        let now = self.clock.now();
+        let known = self.known.lock();
+        let places = [Placement::Local, Placement::Shared];
+        let ends = places.into_iter().flat_map(|placement| {
+            let ahead = known.ahead_of(placement);
+            let entries = known.of(placement).overrides.iter();
+            entries.map(move |entry| ours(entry.until(), ahead))
+        });
+        let (past, coming): (Vec<_>, Vec<_>) = ends.partition(|end| *end <= now);
+        let next = coming.into_iter().min();
+        let next = next.map(|end| Duration::from(end.since(now)));
+        // A request that was decided just before an end may leave its bucket beside the table later.
+        let lifted = known.ended.iter().map(|one| one.until);
+        let mut ended = past.into_iter().chain(lifted);
+        let brings_back = ended.any(|end| now.since(end) < LATEST_REQUEST)
+            || self.current.load().limiter.has_buckets_aside();
+        let bring_back = brings_back.then_some(BRING_BACK_EVERY);
+        let idle = [next, bring_back].into_iter().flatten().min()?;
+        Some(match self.clock {
+            Clock::System(_) => idle,
+            Clock::Manual(_) => TICK,
+        })
+    }
+}
+
+/// Waits for so long; `None`: forever.
+async fn sleep(span: Option<Duration>) {
+    match span {
+        Some(span) => tokio::time::sleep(span).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for another document; forever without a store. `None`: there will be none.
+async fn changed(
+    watched: Option<&mut watch::Receiver<Shared>>,
+) -> Option<&mut watch::Receiver<Shared>> {
+    let Some(watched) = watched else {
+        return std::future::pending().await;
+    };
+    watched.changed().await.ok()?;
+    watched.mark_unchanged();
+    Some(watched)
+}
