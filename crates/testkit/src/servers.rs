@@ -1,5 +1,6 @@
 //! Servers of a test's own: started on free ports in a directory of their own, stopped when the test ends.
 
+mod any;
 mod maria;
 mod pooler;
 mod postgres;
@@ -14,6 +15,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+pub use any::Server;
 pub use maria::Maria;
 pub use pooler::Pooler;
 pub use postgres::Postgres;

@@ -7,52 +7,7 @@ use super::{CONFIG, Client, descriptor, is_ok};
 use crate::envoy::{FILTER, Filter, envoy};
 use crate::harness::envoy::free_address;
 use crate::harness::{Connection, Gateway, Upstream, eventually, load};
-use crate::servers::{Maria, Postgres, Redis, available};
-
-/// A server whose buckets several gateways share.
-pub(crate) enum Server {
-    Redis(Redis),
-    Postgres(Postgres),
-    Maria(Maria),
-}
-
-impl Server {
-    pub(crate) fn redis() -> Option<Self> {
-        available("redis-server").then(|| Self::Redis(Redis::start()))
-    }
-
-    fn postgres() -> Option<Self> {
-        Postgres::available().then(|| Self::Postgres(Postgres::start_with(&[])))
-    }
-
-    pub(crate) fn maria() -> Option<Self> {
-        Maria::available().then(|| Self::Maria(Maria::start()))
-    }
-
-    fn stop(&mut self) {
-        match self {
-            Self::Redis(server) => server.kill(),
-            Self::Postgres(server) => server.stop(),
-            Self::Maria(server) => server.stop(),
-        }
-    }
-
-    fn run(&mut self) {
-        match self {
-            Self::Redis(server) => server.run(),
-            Self::Postgres(server) => server.run(),
-            Self::Maria(server) => server.run(),
-        }
-    }
-
-    fn signal(&self, signal: &str) {
-        match self {
-            Self::Redis(server) => server.process().signal(signal),
-            Self::Postgres(server) => server.signal(signal),
-            Self::Maria(server) => server.process().signal(signal),
-        }
-    }
-}
+pub(crate) use crate::servers::Server;
 
 /// A server, and the table of the file that names it.
 pub(crate) struct Shared {
@@ -63,11 +18,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(server: Server) -> Self {
-        let (kind, url) = match &server {
-            Server::Redis(server) => ("redis", server.url()),
-            Server::Postgres(server) => ("postgres", server.url()),
-            Server::Maria(server) => ("mysql", server.url()),
-        };
+        let (kind, url) = (server.kind(), server.url());
         let folder = tempfile::tempdir().expect("a folder");
         let secret = folder.path().join("secret");
         std::fs::write(&secret, "0123456789abcdef0123456789abcdef").expect("written");
@@ -100,17 +51,7 @@ impl Shared {
 
     /// The port of the server in its URL.
     pub(crate) fn port(&self) -> u16 {
-        let Server::Redis(server) = &self.server else {
-            unreachable!("only asked for with Redis")
-        };
-        let url = server.url();
-        let authority = url
-            .split('/')
-            .nth(2)
-            .and_then(|host| host.rsplit(':').next());
-        authority
-            .and_then(|port| port.parse().ok())
-            .expect("a URL with a port")
+        self.server.port()
     }
 }
 
