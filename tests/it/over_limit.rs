@@ -152,12 +152,12 @@ fn over_limit_look_before_a_token_is_checked_counts_no_refusal_twice() {
          over_limit = {{ instead_of = \"big\", upstream = \"{url}\", limits = [\"cheap\"] }}\n",
         secret.display()
     ));
-    let token = format!(
-        "Bearer {}",
-        crate::spending::token(crate::spending::SECRET, "a")
-    );
+    // There is no look for a token that was verified before, so each request has one of its own.
+    let users = std::cell::Cell::new(0);
     let get = || {
-        let headers = [("authorization", token.as_str())];
+        let user = format!("user-{}", users.replace(users.get() + 1));
+        let token = crate::spending::token(crate::spending::SECRET, &user);
+        let headers = [("authorization", &*format!("Bearer {token}"))];
         gateway.request("GET", "/", &headers).status
     };
     let counted = |limit: &str, outcome: &str| {

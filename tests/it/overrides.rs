@@ -125,6 +125,11 @@ fn override_unlimited_admits_at_once_ends_by_itself_and_is_audited() {
         shown["buckets"][0]["override"]["unlimited"], true,
         "{shown}"
     );
+    // It was refused before, and is admitted now.
+    let refused = gateway.admin_get("/api/v1/limits/search/keys?refused");
+    let refused = refused.json()["keys"][0].clone();
+    assert_eq!(refused["count"], 3, "{refused}");
+    assert_eq!(refused["now"]["level"]["admits"], true, "{refused}");
 
     gateway.advance(Duration::from_secs(59));
     assert_eq!(ask(&gateway), 200);
@@ -210,7 +215,17 @@ fn override_block_refuses_by_a_problem_of_its_own_until_its_end() {
         .admin_get("/api/v1/limits/search/keys?refused")
         .json();
     assert_eq!(busy["found"], 1, "{busy}");
-    gateway.advance(Duration::from_secs(570));
+    // A longer block: the end that the refusal told is not the end any more.
+    let longer = json!({ "reason": "scans", "limit": "search", "block": true, "for": "570s" });
+    gateway.advance(Duration::from_secs(30));
+    let longer = put(&gateway, &longer).json();
+    let path = "/api/v1/limits/search/keys?refused";
+    let busy = gateway.admin_get(path).json()["keys"][0].clone();
+    let end = &longer["limits"][0]["after"]["until"];
+    assert_eq!((&busy["count"], &busy["until"]), (&json!(1), end), "{busy}");
+    gateway.advance(Duration::from_secs(569));
+    assert_eq!(ask(&gateway), 429);
+    gateway.advance(Duration::from_secs(1));
     assert_eq!(admitted(&gateway, 4), 2, "what was blocked was not charged");
 }
 

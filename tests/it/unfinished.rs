@@ -145,6 +145,21 @@ fn refund_of_a_failure_after_a_whole_upload_is_made() {
     }
 }
 
+/// The client may send its last byte while the upstream's 408 is on its way.
+#[test]
+fn refund_of_a_request_timeout_is_not_made_although_the_upload_is_whole_by_then() {
+    for refund in REFUNDS {
+        let upstream = Upstream::start(|_| Reply::new(408, &[], ""));
+        let gateway = Gateway::start(&three(refund, &upstream.url(), ""));
+        let count = admitted(&gateway, |connection| {
+            connection.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
+            let told = connection.answer("POST").status;
+            assert!(matches!(told, 408 | 429), "{told}");
+        });
+        assert_eq!(count, 3, "{refund}");
+    }
+}
+
 #[test]
 fn refund_of_a_failure_after_a_whole_stream_is_made() {
     for (length, last) in [("5", 0), ("5", END_STREAM), ("", END_STREAM)] {

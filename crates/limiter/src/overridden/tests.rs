@@ -213,7 +213,7 @@ fn raise_that_is_learnt_late_counts_no_time_before_the_last_grants() {
 
 /// A shared store without a response, which records the numbers that buckets take on.
 #[derive(Default)]
-struct Silent(Mutex<Vec<(Arc<str>, u64)>>);
+struct Silent(Mutex<Vec<(Arc<str>, u64, Micros)>>);
 
 impl Store for Silent {
     async fn draw_until<'a>(
@@ -234,8 +234,8 @@ impl Store for Silent {
         Err(StoreError::Timeout)
     }
 
-    fn take_numbers(&self, limit: &Limit, _: &[u8], _: Micros) {
-        let told = (Arc::clone(&limit.name), limit.algorithm.burst());
+    fn take_numbers(&self, limit: &Limit, _: &[u8], ago: Micros) {
+        let told = (Arc::clone(&limit.name), limit.algorithm.burst(), ago);
         self.0.lock().expect("not poisoned").push(told);
     }
 
@@ -278,11 +278,12 @@ fn override_of_a_shared_bucket_begins_although_another_claim_is_blocked() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .expect("a runtime");
+    let ago = Micros::from_secs(9);
     for _ in 0..2 {
-        let decision = runtime.block_on(limiter.check(&claims, START));
+        let decision = runtime.block_on(limiter.check(&claims, START.after(ago)));
         assert!(matches!(decision, Decision::Deny(_)), "{decision:?}");
         let told = limiter.shared().0.lock().expect("not poisoned").clone();
-        let own = |limit: &Arc<Limit>, burst| (Arc::clone(&limit.name), burst);
+        let own = |limit: &Arc<Limit>, burst| (Arc::clone(&limit.name), burst, ago);
         assert_eq!(told, [own(&limits[0], 10), own(&limits[1], 70)]);
     }
 }

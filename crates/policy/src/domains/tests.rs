@@ -174,6 +174,36 @@ fn domains_descriptors_with_one_bucket_are_one_charge() {
 }
 
 #[test]
+fn domains_hits_cost_as_much_as_the_limit_says_and_candidates_are_judged_beside() {
+    let candidate = Limit {
+        index: 1,
+        ..(*fixtures::limit("one", Mode::Enforce)).clone()
+    };
+    let parts = crate::PolicyParts {
+        domains: domains(&["user"]),
+        ..fixtures::parts(
+            vec![],
+            vec![Rule {
+                cost: crate::Cost::Fixed(3),
+                candidate: Some(Arc::new(candidate)),
+                ..fixtures::rule("one", per_descriptor())
+            }],
+            vec![],
+        )
+    };
+    let policy = Policy::build(parts).expect("a policy");
+    let mut claims = Claims::default();
+    assert_eq!(charge(&policy, &mut claims, "user=a", 2), [0]);
+    let charges = claims.charges().iter();
+    let charges: Vec<_> = charges.map(|one| (one.cost, one.enforced)).collect();
+    assert_eq!(charges, [(6, true), (6, false)]);
+    let entries = entries("user=a");
+    let found = policy.domains.find("edge", &entries).expect("a rule");
+    let back = policy.buckets(&found, 2);
+    assert_eq!((back.len(), back[0].2), (1, 6), "as much is given back");
+}
+
+#[test]
 fn domains_limit_by_address_has_the_buckets_of_routes() {
     let policy = policy(fixtures::by_address());
     let mut claims = Claims::default();

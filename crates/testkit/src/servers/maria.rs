@@ -1,7 +1,7 @@
 //! A MariaDB of a test's own.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
 
 use super::{Process, available_quietly, directory, free_port, root, wait_until};
@@ -175,12 +175,13 @@ fn template() -> &'static Path {
             ])
             .arg(format!("--datadir={}", directory.path().display()))
             .args(user())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
+            .output()
+            .expect("mariadb-install-db runs");
         assert!(
-            made.expect("mariadb-install-db runs").success(),
-            "the data of a new server is made"
+            made.status.success(),
+            "the data of a new server is not made: {}{}",
+            String::from_utf8_lossy(&made.stdout),
+            String::from_utf8_lossy(&made.stderr)
         );
         directory
     })
