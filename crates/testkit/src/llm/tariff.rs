@@ -25,6 +25,14 @@ pub const TOKENS: Tariff = Tariff {
     used: |input, output| input + output,
 };
 
+/// A budget of tokens that gateways lease from the store. It hardly flows back.
+pub const LEASED: Tariff = Tariff {
+    limit: "[limits.tokens]\nrate = \"24/day\"\nburst = 1200000\nper = \"everyone\"\nlease = true\n\
+            cost = { json = \"max_tokens\", times = \"n\", default = 50000, max = 50000, plus = \"body_bytes\" }\n\
+            settle = { usage = [\"openai\", \"anthropic\"] }\n",
+    ..TOKENS
+};
+
 /// A budget of money, whose prices do not come out in whole micro-units.
 pub const MONEY: Tariff = Tariff {
     budget: 50_000_000,
