@@ -120,6 +120,8 @@ fn exchanges(gateway: &Gateway) -> Vec<Exchange> {
         .expect("an id")
         .to_owned();
     let decision = format!("/api/v1/decisions/{id}");
+    let listed = gateway.admin_get("/api/v1/keys/tenant/k").json();
+    let named = format!("/api/v1/keys/{}", listed["name"].as_str().expect("a name"));
     eventually("a server is ejected", || {
         tenant("/app");
         gateway.admin_get("/api/v1/figures").json()["exact"]["upstreams_out"] != json!([])
@@ -149,6 +151,12 @@ fn exchanges(gateway: &Gateway) -> Vec<Exchange> {
         ("/api/v1/limits/{name}/keys", "/api/v1/limits/bogus/keys"),
         ("/api/v1/keys/{identity}", "/api/v1/keys/everyone"),
         ("/api/v1/keys/{identity}", "/api/v1/keys/bogus"),
+        ("/api/v1/keys/{identity}", &*named),
+        ("/api/v1/keys/{identity}", "/api/v1/keys/0000000000000000"),
+        (
+            "/api/v1/keys/{identity}/{value}",
+            "/api/v1/keys/descriptor/edge/user=a",
+        ),
         ("/api/v1/keys/{identity}/{value}", "/api/v1/keys/tenant/k"),
         ("/api/v1/keys/{identity}/{value}", "/api/v1/keys/bogus/k"),
         ("/api/v1/keys/{identity}/{value}", "/api/v1/keys/tenant/%ff"),

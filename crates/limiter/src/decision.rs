@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use tollgate_limit::{Claim, Micros, Standing, Verdict};
+use tollgate_limit::{Claim, Draw, Micros, Standing, Verdict};
 use tollgate_store::StoreError;
 
 use super::overridden;
@@ -148,6 +148,14 @@ impl Denied {
         self.unasked &= places;
         self.ungoverned &= places;
         *self = std::mem::take(self).waiting();
+    }
+
+    /// The refusal as a draw, for the process that has handed its buckets over.
+    pub(super) fn into_draw(self) -> Draw {
+        Draw {
+            granted: false,
+            standings: self.standings,
+        }
     }
 
     /// The refusal with places for the claims that were not drawn.

@@ -1,17 +1,20 @@
 //! Finds the buckets of a caller that a person names, without a request.
 
+mod buckets;
+
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::callers::Caller;
-use super::domains::Entry;
 use super::identity::{Identity, WhenMissing, WhenUnknown};
 use super::keys;
 use super::plan::reached;
 use super::source::{Ambiguous, Source};
 use super::{Policy, Rule, Scope, ScopePart};
 use tollgate_limit::KeyBytes;
+
+pub use buckets::KnownBucket;
 
 /// The buckets of one caller.
 #[derive(Clone, Debug)]
@@ -38,15 +41,6 @@ enum By {
     },
     /// The limits that have a bucket with the whole key.
     Buckets(Vec<KnownBucket>),
-}
-
-/// A limit that has a bucket with some key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownBucket {
-    /// The limit.
-    pub limit: Arc<str>,
-    /// The name of the caller's numbers.
-    pub numbers: Option<Arc<str>>,
 }
 
 /// An identity whose key is missing or unknown, so that another one counts.
@@ -184,99 +178,6 @@ impl Policy {
             "descriptor" => self.look_up_descriptor(values),
             _ => self.find(identity, values, true),
         }
-    }
-
-    /// The descriptor with this domain and these entries, by the rule that it reaches.
-    fn look_up_descriptor(&self, values: &[&str]) -> Result<Sought, LookupError> {
-        let (domain, entries) = values.split_first().unwrap_or((&"", &[]));
-        if !self.domains.has(domain) {
-            return Err(LookupError::Domain((*domain).to_owned()));
-        }
-        let entry = |text: &&'_ str| {
-            let (key, value) = text
-                .split_once('=')
-                .ok_or_else(|| LookupError::Entry((*text).to_owned()))?;
-            Ok((key.to_owned(), value.to_owned()))
-        };
-        let entries = entries.iter().map(entry);
-        let entries = entries.collect::<Result<Vec<(String, String)>, LookupError>>()?;
-        let entries: Vec<Entry<'_>> = entries
-            .iter()
-            .map(|(key, value)| Entry { key, value })
-            .collect();
-        let found = self.domains.find(domain, &entries);
-        let found = found.ok_or_else(|| LookupError::Descriptor((*domain).to_owned()))?;
-        let buckets = self.buckets(&found, 1).into_iter();
-        let (own, other): (Vec<_>, Vec<_>) = buckets
-            .map(|(limit, key, _)| (Arc::clone(&limit.name), key))
-            .partition(|(_, key)| key[..] == *found.key());
-        let own = own.into_iter().map(|(limit, _)| KnownBucket {
-            limit,
-            numbers: None,
-        });
-        Ok(Sought {
-            key: KeyBytes::from_slice(found.key()),
-            caller: None,
-            is_unlisted: false,
-            elsewhere: other,
-            by: By::Buckets(own.collect()),
-        })
-    }
-
-    /// The caller whose bucket has the whole `key` under each limit of `known`. Other limits with the
-    /// same scope as one of them have a bucket with this key, too; of descriptors only those that
-    /// are known.
-    pub fn look_up_bucket(&self, key: &[u8], known: &[KnownBucket]) -> Sought {
-        let of_rule = |rule: &Rule| {
-            let own = known.iter().find(|one| one.limit == rule.name);
-            let has_descriptor = matches!(&rule.scope, Scope::Identities(parts) if parts.contains(&ScopePart::Descriptor));
-            let same_scope = || {
-                let mut others = self.rules.iter();
-                let other = others.find(|other| {
-                    other.scope == rule.scope && known.iter().any(|one| one.limit == other.name)
-                })?;
-                known.iter().find(|one| one.limit == other.name)
-            };
-            let one = own.or_else(|| (!has_descriptor).then(same_scope)?)?;
-            Some(KnownBucket {
-                limit: Arc::clone(&rule.name),
-                numbers: one.numbers.clone(),
-            })
-        };
-        Sought {
-            key: KeyBytes::from_slice(key),
-            caller: None,
-            is_unlisted: false,
-            elsewhere: Vec::new(),
-            by: By::Buckets(self.rules.iter().filter_map(of_rule).collect()),
-        }
-    }
-
-    /// Every listed caller under the identity that lists it.
-    pub fn listed(&self) -> impl Iterator<Item = Sought> {
-        let lists = self.identities.iter().enumerate();
-        lists.flat_map(|(index, identity)| {
-            let callers = identity.callers.as_ref().map(|callers| callers.load());
-            let callers: Vec<Arc<Caller>> = callers
-                .iter()
-                .flat_map(|callers| callers.iter().cloned())
-                .collect();
-            let replaced = self.replaced_by(index);
-            callers.into_iter().map(move |caller| {
-                let mut key = KeyBytes::new();
-                keys::push_caller(&mut key, &caller.name);
-                Sought {
-                    key,
-                    caller: Some(caller),
-                    is_unlisted: false,
-                    elsewhere: Vec::new(),
-                    by: By::Part {
-                        part: Some(ScopePart::Identity(index)),
-                        replaced: replaced.clone(),
-                    },
-                }
-            })
-        })
     }
 
     /// Like [`Policy::look_up`], for a key that a client may have chosen: the name of a known caller
