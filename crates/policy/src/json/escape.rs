@@ -55,7 +55,9 @@ impl Escape {
                 (escape, Read::Nothing)
             }
             (Self::Backslash { high: Some(_) }, _) => (Self::None, Read::Broken),
-            (Self::Backslash { high: None }, _) => (Self::None, short(byte)),
+            (Self::Backslash { high: None }, _) => {
+                (Self::None, short(byte).map_or(Read::Broken, Read::Byte))
+            }
             (
                 Self::Unicode {
                     high,
@@ -117,15 +119,20 @@ pub(super) fn passed(piece: &[u8]) -> usize {
 
 /// Whether a piece begins with an escape of two characters.
 fn is_short(piece: &[u8]) -> bool {
-    matches!(
-        piece,
-        [
-            b'\\',
-            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't',
-            ..
-        ]
-    )
+    matches!(piece, [b'\\', byte, ..] if SHORT[usize::from(*byte)])
 }
+
+/// Which characters follow the backslash of an escape of two. A table, because the processor cannot foresee
+/// which comes next.
+const SHORT: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte: u8 = 0;
+    while byte < u8::MAX {
+        table[byte as usize] = short(byte).is_some();
+        byte += 1;
+    }
+    table
+};
 
 /// The number of bytes that are compared at once.
 const BLOCK: usize = u64::BITS as usize;
@@ -140,15 +147,16 @@ fn quotes_and_backslashes(block: &[u8; BLOCK]) -> u64 {
     })
 }
 
-fn short(byte: u8) -> Read {
-    Read::Byte(match byte {
+/// The character that an escape of two stands for.
+const fn short(byte: u8) -> Option<u8> {
+    Some(match byte {
         b'"' | b'\\' | b'/' => byte,
         b'b' => 8,
         b'f' => 12,
         b'n' => b'\n',
         b'r' => b'\r',
         b't' => b'\t',
-        _ => return Read::Broken,
+        _ => return None,
     })
 }
 
