@@ -112,6 +112,31 @@ fn penalty_blocks_a_key_says_so_everywhere_and_ends_when_it_said() {
     assert_eq!(again.header("retry-after"), Some("600"));
 }
 
+/// Those that are told in one line are counted in it.
+#[test]
+fn penalties_of_a_flood_of_keys_are_few_lines_of_the_audit_that_count_all() {
+    const KEYS: usize = 40;
+    let gateway = start("");
+    let mut connection = gateway.connect();
+    // The requests of all keys at once, so that all are blocked within a moment.
+    let mut ask_each = || {
+        let request = |key| format!("GET / HTTP/1.1\r\nHost: x\r\nx-api-key: key-{key}\r\n\r\n");
+        connection.send((0..KEYS).map(request).collect::<String>());
+        let answers = (0..KEYS).map(|_| connection.answer("GET"));
+        answers.map(|answer| answer.status).collect::<Vec<u16>>()
+    };
+    for status in [200, 200, 429, 429, 429] {
+        assert_eq!(ask_each(), [status; KEYS]);
+    }
+    let told = |line: &Value| line["more"].as_u64().unwrap_or(1);
+    wait_until("all are told", || {
+        audit(&gateway, 1).iter().map(told).sum::<u64>() >= KEYS as u64
+    });
+    let lines = audit(&gateway, 1);
+    assert_eq!(lines.iter().map(told).sum::<u64>(), KEYS as u64);
+    assert!(lines.iter().all(|line| line["action"] == "penalty"));
+}
+
 #[test]
 fn penalty_is_lifted_by_an_operator_and_by_an_override_without_a_limit() {
     let gateway = start("");

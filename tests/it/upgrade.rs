@@ -325,6 +325,18 @@ fn upgrade_hands_over_the_listener_for_decisions() {
     assert_eq!(service.count("cannot listen"), 0, "{}", service.said());
 }
 
+/// Whether a process has one of the threads that end before it waits for reports.
+fn serves(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let mut names = threads.filter_map(|one| std::fs::read_to_string(one.path().join("comm")).ok());
+    names.any(|name| {
+        ["worker-", "watch", "overrides"]
+            .iter()
+            .any(|of| name.starts_with(of))
+    })
+}
+
 /// A limit of `places` requests at once, for all; `/slow` waits for the upstream, `/quick` does not.
 fn at_once(places: u64, upstream: &str) -> String {
     format!(
@@ -415,7 +427,10 @@ fn upgrade_passes_reports_on_to_the_process_that_opened_the_permits() {
     };
     let permits = [ask()["permit"].clone(), ask()["permit"].clone()];
     assert_eq!(ask()["status"], 429);
+    let old = service.pid;
     service.upgrade();
+    // No connection is open, so only the permits keep the old process.
+    eventually("it serves no more", || !serves(old));
     assert_eq!(
         ask()["status"],
         429,

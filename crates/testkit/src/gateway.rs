@@ -176,7 +176,15 @@ fn with_ports(config: &str) -> String {
     if !config.contains("[log]") {
         head.push_str("[log]\naccess = \"off\"\n");
     }
-    head + config
+    // A server of the test's own that does not say where it listens would take the port of the default.
+    let mut config = config.to_owned();
+    let own = config.split_once("[server]\n").map(|(_, rest)| rest);
+    let own = own.map(|rest| rest.split("\n[").next().unwrap_or(rest));
+    if own.is_some_and(|own| !own.contains("listen =")) && config.contains("[[routes]]") {
+        let listen = "[server]\nlisten = \"127.0.0.1:0\"\n";
+        config = config.replacen("[server]\n", listen, 1);
+    }
+    head + &config
 }
 
 /// A moment in 2027; calendars are worked out from it.
