@@ -5,20 +5,27 @@
 //! served by another. So a body that two servers could read differently is refused.
 
 mod admitted;
+mod facts;
 mod form;
 mod graphql;
+mod kind;
+mod wanted;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use smallvec::SmallVec;
 
-use super::json::{self, Calls, Flaw, Member, Members, PathSet, Paths, Reader, Value};
-use super::source::{self, Source};
+use super::json::{Flaw, Reader};
+use super::source;
+use facts::ReadState;
+use kind::{Kind, is_encoded_otherwise, kind};
+use wanted::{GRAPHQL, RPC};
 
 pub use admitted::{BodyAdmission, BodyRefusal, BoundedReading, UnreadBody};
+pub use facts::BodyFacts;
+pub use wanted::{Asked, Wanted};
 
 /// How bodies are read for what they say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,118 +42,6 @@ impl Default for BodySettings {
             most: 64 << 10,
             skips_compressed: false,
         }
-    }
-}
-
-/// Everything that a policy may ask of bodies.
-#[derive(Debug, Default)]
-pub struct Wanted {
-    paths: Arc<Paths>,
-    forms: Vec<String>,
-}
-
-/// What one request's body is asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
-    /// Members of JSON.
-    json: PathSet,
-    /// Those of them that make a key or a route, so that all calls of a batch must agree on them.
-    same: PathSet,
-    /// Fields of a form.
-    forms: u64,
-    graphql: bool,
-    /// The ids of JSON-RPC calls.
-    calls: bool,
-    /// Whether a route depends on it.
-    routes: bool,
-}
-
-impl Asked {
-    /// Whether nothing is asked.
-    pub const fn is_empty(self) -> bool {
-        self.json == 0 && self.forms == 0
-    }
-
-    /// Whether the choice of a route depends on the body.
-    pub const fn routes(self) -> bool {
-        self.routes
-    }
-
-    /// Both together.
-    #[must_use]
-    pub const fn and(self, other: Self) -> Self {
-        Self {
-            json: self.json | other.json,
-            same: self.same | other.same,
-            forms: self.forms | other.forms,
-            graphql: self.graphql | other.graphql,
-            calls: self.calls | other.calls,
-            routes: self.routes | other.routes,
-        }
-    }
-
-    /// The same, for the choice of a route.
-    #[must_use]
-    pub const fn for_routes(self) -> Self {
-        Self {
-            routes: true,
-            ..self
-        }
-    }
-}
-
-impl Wanted {
-    /// Notes that `source` is asked for; `None`: there are too many. A source that is no part of a
-    /// body asks for nothing.
-    pub(super) fn ask(&mut self, source: &Source) -> Option<Asked> {
-        let mut asked = Asked::default();
-        match source {
-            Source::Json(path) => asked.same = self.path(path)?,
-            Source::Form(name) => {
-                let known = self.forms.iter().position(|known| known == name);
-                let place = known.unwrap_or_else(|| {
-                    self.forms.push(name.clone());
-                    self.forms.len() - 1
-                });
-                asked.forms = 1_u64.checked_shl(u32::try_from(place).ok()?)?;
-            }
-            Source::GraphqlOperation => {
-                for name in GRAPHQL {
-                    asked.same |= self.path(&[name.to_owned()])?;
-                }
-                asked.graphql = true;
-            }
-            _ => {}
-        }
-        asked.json = asked.same;
-        Some(asked)
-    }
-
-    /// Notes that the number at `path` is asked for; `None`: there are too many members.
-    pub(super) fn ask_number(&mut self, path: &[String]) -> Option<Asked> {
-        Some(Asked {
-            json: self.path(path)?,
-            ..Asked::default()
-        })
-    }
-
-    /// Notes that the ids of JSON-RPC calls are asked for; `None`: there are too many members.
-    pub(super) fn ask_calls(&mut self) -> Option<Asked> {
-        let mut json = 0;
-        for name in RPC {
-            json |= self.path(&[name.to_owned()])?;
-        }
-        Some(Asked {
-            json,
-            calls: true,
-            ..Asked::default()
-        })
-    }
-
-    fn path(&mut self, path: &[String]) -> Option<PathSet> {
-        Arc::make_mut(&mut self.paths)
-            .add(path)
-            .map(|place| 1 << place)
     }
 }
 
@@ -210,15 +105,6 @@ pub struct BodyReading {
     json: Json,
     /// The text of a form, if fields of it are asked for.
     form: Option<Vec<u8>>,
-}
-
-/// The kind of a body, by its Content-Type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// JSON, or no type: many servers then take it for JSON.
-    Json,
-    Form,
-    Other,
 }
 
 #[derive(Debug)]
@@ -348,19 +234,6 @@ impl BodyReading {
     }
 }
 
-/// Whether JSON may begin so in UTF-16 or UTF-32, or with a byte order mark.
-fn is_encoded_otherwise(piece: &[u8]) -> bool {
-    let begins = |byte: u8| matches!(byte, b'{' | b'[' | b' ' | b'\t' | b'\n' | b'\r');
-    match piece {
-        [0xEF, 0xBB, ..] | [0xFE, 0xFF, ..] | [0xFF, 0xFE, ..] | [0, 0, 0xFE, 0xFF, ..] => true,
-        [0, 0, 0, byte @ (b'{' | b'['), ..] | [0, byte, ..] if begins(*byte) => true,
-        [0, 0, 0, byte, 0, 0, 0, ..] => begins(*byte),
-        // Too little to tell.
-        [0 | 0xEF | 0xFE | 0xFF] | [0, 0] | [0, 0, _] => true,
-        _ => false,
-    }
-}
-
 /// Refuses a GraphQL request whose target names an operation too: many servers prefer it to the
 /// body's.
 ///
@@ -375,194 +248,6 @@ pub(super) fn check_query(asked: Asked, query: Option<&str>) -> Result<(), BodyF
     }
     Ok(())
 }
-
-/// The kind of a body with these headers.
-fn kind(headers: &HeaderMap) -> Result<Kind, BodyFlaw> {
-    let mut types = headers.get_all(CONTENT_TYPE).iter();
-    let (Some(given), None) = (types.next(), types.next()) else {
-        return match headers.contains_key(CONTENT_TYPE) {
-            true => Err(BodyFlaw::Ambiguous),
-            false => Ok(Kind::Json),
-        };
-    };
-    let text = given.to_str().map_err(|_| BodyFlaw::Ambiguous)?;
-    let mut parts = text.split(';').map(|part| part.trim().to_ascii_lowercase());
-    let named = parts.next().unwrap_or_default();
-    for part in parts {
-        let charset = part
-            .split_once('=')
-            .filter(|(parameter, _)| parameter.trim() == "charset")
-            .map(|(_, name)| name.trim().trim_matches('"'));
-        if charset.is_some_and(|name| !matches!(name, "utf-8" | "utf8" | "us-ascii")) {
-            return Err(BodyFlaw::Charset);
-        }
-    }
-    // Some servers end the type at a comma or a blank.
-    let named = named.split([',', ' ', '\t']).next().unwrap_or_default();
-    Ok(match named {
-        "" | "application/json" | "text/json" => Kind::Json,
-        "application/x-www-form-urlencoded" => Kind::Form,
-        _ if named.ends_with("+json") => Kind::Json,
-        _ => Kind::Other,
-    })
-}
-
-/// How far the body of a request was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReadState {
-    /// To its end.
-    Whole,
-    /// Not at all: it is too long, or compressed.
-    Skipped,
-    /// Not at all: another program has it. If it has no known length, it is taken to have so many
-    /// bytes; `None`: any number.
-    Elsewhere(Option<u64>),
-}
-
-/// What the body of one request says.
-#[derive(Clone, Debug)]
-pub struct BodyFacts {
-    wanted: Arc<Wanted>,
-    length: Option<u64>,
-    state: ReadState,
-    members: Option<Members>,
-    fields: SmallVec<[(usize, Vec<u8>); 1]>,
-    operation: Option<Vec<u8>>,
-}
-
-impl BodyFacts {
-    /// Of a request without a body.
-    pub fn none(wanted: &Arc<Wanted>) -> Self {
-        Self {
-            state: ReadState::Whole,
-            ..Self::unread(wanted, Some(0))
-        }
-    }
-
-    /// Of a body that is not read: too long, or compressed. `length`: its length, if that is known.
-    pub fn unread(wanted: &Arc<Wanted>, length: Option<u64>) -> Self {
-        Self {
-            wanted: Arc::clone(wanted),
-            length,
-            state: ReadState::Skipped,
-            members: None,
-            fields: SmallVec::new(),
-            operation: None,
-        }
-    }
-
-    /// Of a body that another program has. `assumed`: the bytes that it is taken to have if its
-    /// length is not known; `None`: any number.
-    pub(super) fn elsewhere(
-        wanted: &Arc<Wanted>,
-        length: Option<u64>,
-        assumed: Option<u64>,
-    ) -> Self {
-        Self {
-            state: ReadState::Elsewhere(assumed),
-            ..Self::unread(wanted, length)
-        }
-    }
-
-    /// Whether another program has the body: its client did not cause that it is not read.
-    pub(super) const fn is_elsewhere(&self) -> bool {
-        matches!(self.state, ReadState::Elsewhere(_))
-    }
-
-    /// The bytes that a body of unknown length is taken to have; `None`: it may have any number.
-    pub(super) const fn assumed_length(&self) -> Option<u64> {
-        match self.state {
-            ReadState::Elsewhere(assumed) => assumed,
-            ReadState::Whole | ReadState::Skipped => None,
-        }
-    }
-
-    /// Whether there is a body of which no member is known, so that costs by it are the highest: it
-    /// was not read, or is not JSON. An upstream may understand another format.
-    pub const fn is_opaque(&self) -> bool {
-        !matches!(self.state, ReadState::Whole)
-            || self.members.is_none() && !matches!(self.length, Some(0))
-    }
-
-    /// The length of the body in bytes.
-    pub const fn length(&self) -> Option<u64> {
-        self.length
-    }
-
-    /// The number of calls that the body makes: the elements of a batch, otherwise 1.
-    pub fn calls(&self) -> u64 {
-        self.members
-            .as_ref()
-            .map_or(1, |members| members.calls.max(1))
-    }
-
-    /// Takes out the JSON-RPC calls that get a response, where the route asks for them.
-    pub fn take_calls(&mut self) -> Option<Calls> {
-        self.members.as_mut().and_then(Members::take_calls)
-    }
-
-    /// The value of a source, if it is a part of the body.
-    pub fn value(&self, source: &Source) -> Option<Cow<'_, [u8]>> {
-        let value = match source {
-            Source::Json(path) => self.member(path)?.value.as_ref().and_then(words),
-            Source::Form(name) => {
-                let place = self.wanted.forms.iter().position(|known| known == name)?;
-                let mut fields = self.fields.iter();
-                fields
-                    .find(|(field, _)| *field == place)
-                    .map(|(_, value)| Cow::Borrowed(value.as_slice()))
-            }
-            Source::GraphqlOperation => self.operation.as_deref().map(Cow::Borrowed),
-            _ => None,
-        };
-        value.filter(|value| !value.is_empty())
-    }
-
-    /// The member at `path`.
-    pub fn member(&self, path: &[String]) -> Option<&Member> {
-        self.members.as_ref()?.get(self.wanted.paths.place(path)?)
-    }
-
-    /// Refuses values that make no key.
-    fn check(&mut self, asked: Asked) -> Result<(), BodyFlaw> {
-        let Some(members) = &self.members else {
-            return Ok(());
-        };
-        for place in json::places(asked.same) {
-            let value = members.get(place).and_then(|member| member.value.as_ref());
-            if value.is_some_and(|value| words(value).is_none()) {
-                return Err(BodyFlaw::Ambiguous);
-            }
-        }
-        if asked.graphql {
-            let text = |name: &str| self.value(&Source::Json(vec![name.to_owned()]));
-            let [query, operation] = GRAPHQL.map(text);
-            let named = graphql::operation(query.as_deref(), operation.as_deref())
-                .map_err(|graphql::Unclear| BodyFlaw::Ambiguous)?
-                .map(<[u8]>::to_vec);
-            self.operation = named;
-        }
-        Ok(())
-    }
-}
-
-/// A value as a key; `None`: servers could read it as different ones.
-fn words(value: &Value) -> Option<Cow<'_, [u8]>> {
-    match value {
-        Value::Text(text) => Some(Cow::Borrowed(text)),
-        Value::Number { units, whole: true } if *units < u64::MAX => {
-            Some(Cow::Owned(units.to_string().into_bytes()))
-        }
-        Value::Flag(true) => Some(Cow::Borrowed(b"true")),
-        Value::Flag(false) => Some(Cow::Borrowed(b"false")),
-        Value::Number { .. } | Value::Odd => None,
-    }
-}
-
-/// The members of a GraphQL request that name its operation.
-const GRAPHQL: [&str; 2] = ["query", "operationName"];
-/// The members of a JSON-RPC call by which it is refused: its id, and what makes it a call.
-const RPC: [&str; 2] = ["id", "method"];
 
 #[cfg(test)]
 mod tests;

@@ -1,21 +1,21 @@
 //! Computes what a request draws from: one claim for each of its route's limits, on its caller's
 //! bucket. Does not draw.
 
+mod cost;
+mod planned;
+
 use std::sync::Arc;
 
-use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
-use super::body::BodyFacts;
-use super::identity::{Caller, Evidence, IdentityRefusal, Resolved};
-use super::plan::Plan;
-use super::prices::{ModelPrice, ModelPrices, PriceIndex};
-use super::route::{Match, Pattern};
-use super::usage::PerToken;
-use super::{Cost, Policy, Rule, Settle, Sought};
+use super::identity::{Caller, Resolved};
+use super::prices::{ModelPrice, PriceIndex};
+use super::{Policy, Rule, Sought};
 use tollgate_limit::key::is_within_share;
-use tollgate_limit::{Algorithm, CLAIMS_MAX, Claim, KeyBytes, Limit, Mode};
+use tollgate_limit::{CLAIMS_MAX, Claim, KeyBytes, Limit, Mode};
+
+pub use cost::{SentBody, body_length, number};
 
 /// A request would draw from more buckets than one draw supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,38 +103,6 @@ pub struct Charge {
     /// The price of the model that the request asks for.
     pub price: Option<PriceIndex>,
     key: usize,
-}
-
-/// The body of a request, as far as costs depend on it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SentBody<'b> {
-    /// Its length in bytes, if known.
-    pub length: Option<u64>,
-    /// What it says, if that was read.
-    pub facts: Option<&'b BodyFacts>,
-}
-
-impl SentBody<'_> {
-    /// The number of calls that it makes: the elements of a batch, otherwise 1.
-    pub fn calls(self) -> u64 {
-        self.facts.map_or(1, BodyFacts::calls)
-    }
-
-    /// The most bytes that it is taken to have; `None`: there is no bound.
-    pub(super) fn most_bytes(self) -> Option<u64> {
-        self.length
-            .or_else(|| self.facts.and_then(BodyFacts::assumed_length))
-    }
-}
-
-/// A body that was not read.
-impl From<Option<u64>> for SentBody<'_> {
-    fn from(length: Option<u64>) -> Self {
-        Self {
-            length,
-            facts: None,
-        }
-    }
 }
 
 impl Claims {
@@ -279,114 +247,6 @@ impl Claims {
     }
 }
 
-impl Plan {
-    /// Resolves every identity the route needs, and the key under each of its scopes, into
-    /// `identified`.
-    pub(super) fn identify(
-        &self,
-        evidence: Evidence<'_, '_>,
-        identified: &mut Identified,
-    ) -> Result<(), IdentityRefusal> {
-        for &identity in &self.identities {
-            identified.resolved.push(evidence.resolve(identity)?);
-        }
-        self.finish(evidence, identified);
-        Ok(())
-    }
-
-    /// The same from the address alone: limits by other identities get no key.
-    pub(super) fn place(&self, evidence: Evidence<'_, '_>, identified: &mut Identified) {
-        for &identity in self
-            .identities
-            .iter()
-            .filter(|identity| evidence.identities[**identity].is_address())
-        {
-            identified.resolved.extend(evidence.resolve(identity));
-        }
-        self.finish(evidence, identified);
-    }
-
-    fn finish(&self, evidence: Evidence<'_, '_>, identified: &mut Identified) {
-        let client = evidence.request.client;
-        identified.exempt = client.is_some_and(|client| evidence.address.exempt.contains(client));
-        identified.at = evidence.now;
-        let known = || {
-            identified
-                .resolved
-                .iter()
-                .filter_map(|one| one.caller.as_ref())
-        };
-        identified.caller = known()
-            .find(|caller| caller.tier.is_some())
-            .or_else(|| known().next())
-            .cloned();
-        for scope in &self.scopes {
-            identified
-                .keys
-                .push(scope.key(evidence, &identified.resolved));
-        }
-    }
-
-    /// Adds the charges of a request with this body to one of the route's targets.
-    pub(super) fn claims(
-        &self,
-        (target, matched): (usize, &Match<'_>),
-        policy: &Policy,
-        who: &Identified,
-        headers: &HeaderMap,
-        body: SentBody<'_>,
-        claims: &mut Claims,
-    ) {
-        let pattern = &policy.routes[matched.route].pattern;
-        if who.exempt {
-            return;
-        }
-        for key in &who.keys {
-            claims
-                .keys
-                .push(KeyBytes::from_slice(key.as_deref().unwrap_or_default()));
-        }
-        for charge in self.charges.iter().filter(|charge| charge.is_of(target)) {
-            let rule = &policy.rules[charge.rule];
-            let limit = rule.variant(who.numbers());
-            let Some(key) = &who.keys[charge.scope] else {
-                continue;
-            };
-            if limit.mode == Mode::Off {
-                continue;
-            }
-            let enforced = is_enforced(limit, key);
-            let model = rule.model_price(pattern, matched, body);
-            if model == Some(ModelPrice::Refused) && enforced {
-                claims.unpriced = Some(charge.rule);
-                continue;
-            }
-            let cost = rule.price(limit, charge.cost.as_ref(), headers, body, model);
-            claims.push(
-                rule,
-                limit,
-                Charge {
-                    rule: charge.rule,
-                    limit: limit.index,
-                    cost,
-                    enforced,
-                    price: model.and_then(ModelPrice::place),
-                    key: charge.scope,
-                },
-            );
-        }
-    }
-}
-
-impl Plan {
-    /// The key of a rule's bucket; `None` when one of its identities is skipped, or the rule is
-    /// off.
-    pub(super) fn key_of<'w>(&self, rule: usize, who: &'w Identified) -> Option<&'w KeyBytes> {
-        let charge = self.charges.iter().find(|charge| charge.rule == rule)?;
-        who.keys[charge.scope].as_ref()
-    }
-}
-
 /// Whether a refusal of `limit` counts for this key.
 pub(super) fn is_enforced(limit: &Limit, key: &[u8]) -> bool {
     limit.mode == Mode::Enforce && is_within_share(key, limit.enforce_for)
@@ -399,147 +259,4 @@ impl Rule {
             numbers.and_then(|tier| self.tiers.binary_search_by(|(name, _)| name.cmp(tier)).ok());
         place.map_or(&self.live, |place| &self.tiers[place].1)
     }
-
-    /// The price at which a request that takes this route is charged, where the limit counts money.
-    pub fn model_price(
-        &self,
-        pattern: &Pattern,
-        matched: &Match<'_>,
-        body: SentBody<'_>,
-    ) -> Option<ModelPrice> {
-        let prices = self.prices.as_ref()?;
-        // The input of a body without a known length has no bound, and cannot be reserved.
-        if self.reserves() && body.most_bytes().is_none() {
-            return Some(ModelPrice::Refused);
-        }
-        Some(prices.of(pattern, matched, body))
-    }
-
-    /// What a request is charged at admission: the estimate of `settle` if it has one, otherwise
-    /// the route's cost, otherwise the limit's. `model`: the price, where the limit counts money.
-    ///
-    /// Each call of a batch costs what a request with that call alone would cost. The places of a
-    /// concurrency limit are taken by requests.
-    ///
-    /// What exceeds the highest cost, or cannot be read, costs a ceiling more than `limit`, a variant
-    /// of this rule, can ever grant.
-    pub fn price(
-        &self,
-        limit: &Limit,
-        of_route: Option<&Cost>,
-        headers: &HeaderMap,
-        body: SentBody<'_>,
-        model: Option<ModelPrice>,
-    ) -> u64 {
-        if let Algorithm::InFlight(_) = self.live.algorithm {
-            return of_route.unwrap_or(&self.cost).units(headers, body);
-        }
-        let cost = of_route.unwrap_or(&self.cost);
-        if self.ceiling && self.estimate().is_none() && cost.is_beyond(headers, body) {
-            return limit.algorithm.greatest_cost().saturating_add(1);
-        }
-        match (self.estimate(), cost) {
-            (Some(estimate), _) => estimate.saturating_mul(body.calls()),
-            (None, Cost::Body(cost)) => match &self.prices {
-                Some(prices) => prices.reserve(cost, body, model.unwrap_or(ModelPrice::Dearest)),
-                None => cost.units(body, self.per_token()),
-            },
-            (None, cost) => {
-                let units = cost.units(headers, body).saturating_mul(body.calls());
-                units.saturating_mul(self.per_token().greatest())
-            }
-        }
-    }
-}
-
-impl Cost {
-    /// Units for a request with these headers and this body.
-    pub fn units(&self, headers: &HeaderMap, body: SentBody<'_>) -> u64 {
-        match self {
-            Self::Fixed(units) => *units,
-            Self::Header {
-                name,
-                default,
-                least,
-                most,
-            } => {
-                let given = stated_in(headers, name).unwrap_or(*default);
-                given.clamp(*least, (*most).max(*least))
-            }
-            Self::ContentLength { per, least, most } => {
-                let units = body
-                    .length
-                    .map_or(*most, |bytes| bytes.div_ceil((*per).max(1)));
-                units.clamp(*least, (*most).max(*least))
-            }
-            Self::Body(cost) => cost.units(body, PerToken::ONE),
-        }
-    }
-
-    /// The lowest and the highest cost of a request with one call, under a limit that is settled and
-    /// priced like this.
-    pub fn bounds(&self, settle: Option<&Settle>, prices: Option<&ModelPrices>) -> (u64, u64) {
-        let each = settle.map_or(PerToken::ONE, Settle::reserved);
-        match (self, prices) {
-            (Self::Fixed(units), _) => (*units, *units),
-            (Self::Header { least, most, .. } | Self::ContentLength { least, most, .. }, _) => {
-                let each = each.greatest();
-                (least.saturating_mul(each), most.saturating_mul(each))
-            }
-            (Self::Body(cost), Some(its)) => (0, its.prices.dearest_output(cost.most)),
-            (Self::Body(cost), None) => {
-                let most = cost.most.saturating_mul(cost.dearest(each));
-                (cost.least, most.max(cost.least))
-            }
-        }
-    }
-
-    /// Whether a request states more than the highest cost, or a cost that cannot be read.
-    fn is_beyond(&self, headers: &HeaderMap, body: SentBody<'_>) -> bool {
-        match self {
-            Self::Fixed(_) => false,
-            Self::Header { name, most, .. } => {
-                stated_in(headers, name).is_some_and(|units| units > *most)
-            }
-            Self::ContentLength { per, most, .. } => body
-                .length
-                .is_none_or(|bytes| bytes.div_ceil((*per).max(1)) > *most),
-            Self::Body(cost) => cost.is_beyond(body),
-        }
-    }
-}
-
-/// The cost in a header. With several values the highest counts: a cheap second line must not lower
-/// the first. An unreadable value is the largest number, because an upstream may still be able to
-/// read it.
-fn stated_in(headers: &HeaderMap, name: &http::HeaderName) -> Option<u64> {
-    let lines = headers.get_all(name).iter();
-    lines.map(|line| number(line).unwrap_or(u64::MAX)).max()
-}
-
-/// The length of the body that a request with these headers announces (RFC 9112 section 6.3): zero
-/// without any announcement, `None` if it is known only at the body's end.
-pub fn body_length(headers: &HeaderMap) -> Option<u64> {
-    if headers.contains_key(TRANSFER_ENCODING) {
-        return None;
-    }
-    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
-    match (lines.next(), lines.next()) {
-        (None, _) => Some(0),
-        (Some(line), None) => number(line),
-        _ => None,
-    }
-}
-
-/// A number of units in a header: digits only; a number that is too large counts as the maximum.
-pub fn number(value: &HeaderValue) -> Option<u64> {
-    let digits = value.as_bytes().trim_ascii();
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let add = |sum: u64, digit: &u8| {
-        sum.saturating_mul(10)
-            .saturating_add(u64::from(digit - b'0'))
-    };
-    Some(digits.iter().fold(0, add))
 }

@@ -2,6 +2,9 @@
 //!
 //! Scripts in a browser can read every refusal, and caches must not store it.
 
+mod document;
+mod template;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -14,13 +17,15 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use smallvec::SmallVec;
 
-use super::problem::{END, PROBLEM_JSON, Problem};
+use super::problem::{PROBLEM_JSON, Problem};
 use super::quota_headers::{EXPOSED, retry_after_secs};
 use super::{Asked, SpentBudget, json_rpc};
 use tollgate_limit::Micros;
 use tollgate_limit::printable::percent_encoded;
 use tollgate_policy::RefusalBody;
 use tollgate_policy::json::Calls;
+
+pub use document::Denial;
 
 /// The contents of a refusal by limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -266,134 +271,6 @@ impl<'r> Refusal<'r> {
         };
         headers.insert(GRPC_RETRY_PUSHBACK, value);
     }
-
-    /// A problem document (RFC 9457).
-    pub fn document(&self, id: &str) -> Bytes {
-        let wait = self
-            .retry_after
-            .filter(|_| matches!(self.reason, Reason::Denied(_)));
-        let mut members = constant_part(&self.problem, self.limits());
-        if !self.budgets().is_empty() {
-            members.push_str(BUDGETS);
-            SpentBudget::write_list(self.budgets(), &mut members);
-        }
-        complete(members.as_bytes(), wait, id)
-    }
-
-    /// Fills the placeholders of a configured body; a brace that opens no known placeholder is
-    /// copied. An unknown time is `null` in JSON, so that the body stays valid; in a string or
-    /// another format it is empty.
-    fn fill(&self, content_type: &HeaderValue, template: &str, id: &str) -> String {
-        let json = content_type
-            .to_str()
-            .is_ok_and(|kind| kind.contains("json"));
-        let mut out = String::with_capacity(template.len() + 64);
-        let mut rest = template;
-        while let Some(open) = rest.find('{') {
-            out.push_str(&rest[..open]);
-            rest = &rest[open..];
-            let filled = rest.find('}').and_then(|close| {
-                let value = self.value(&rest[1..close], id)?;
-                Some((value, close + 1))
-            });
-            match filled {
-                Some((value, length)) => {
-                    match value {
-                        Some(value) if json => escape_json(&mut out, &value),
-                        Some(value) => out.push_str(&value),
-                        None if json && !ends_in_string(&out) => out.push_str("null"),
-                        None => {}
-                    }
-                    rest = &rest[length..];
-                }
-                None => {
-                    out.push('{');
-                    rest = &rest[1..];
-                }
-            }
-        }
-        out.push_str(rest);
-        out
-    }
-
-    /// The value of a placeholder in a refusal body: `None` if there is no such placeholder,
-    /// `Some(None)` for a time that is unknown.
-    fn value(&self, name: &str, id: &str) -> Option<Option<String>> {
-        let wait = self.retry_after;
-        Some(Some(match name {
-            "status" => self.problem.status.as_u16().to_string(),
-            "title" => self.problem.title.to_owned(),
-            "detail" => self.problem.detail.to_owned(),
-            "type" => self.problem.kind.to_owned(),
-            "code" => self.label.to_owned(),
-            "retry_after" => return Some(wait.map(|wait| retry_after_secs(wait).to_string())),
-            "retry_after_ms" => return Some(wait.map(|wait| wait.ceil_millis().to_string())),
-            "decision_id" => id.to_owned(),
-            "limits" => self.limits().join(", "),
-            _ => return None,
-        }))
-    }
-}
-
-/// The part of the document that is the same for all requests that one limit refuses; built once.
-#[derive(Debug)]
-pub struct Denial(Box<[u8]>);
-
-impl Denial {
-    /// Creates it for the limit of this name; `budget`: it says `refuse_status = 402`.
-    pub fn by(limit: &str, budget: bool) -> Self {
-        let refused = Refused {
-            retry_after: Some(Micros::ZERO),
-            budget,
-            ..Refused::default()
-        };
-        let part = constant_part(&refused.problem(), &[limit]);
-        Self(part.into_bytes().into())
-    }
-
-    /// The document for a caller that may retry after `wait`, refused by the decision `id`.
-    pub fn document(&self, wait: Micros, id: &str) -> Bytes {
-        complete(&self.0, Some(wait), id)
-    }
-}
-
-/// The beginning of a document: the members of `problem`, and the names of the limits that refused.
-fn constant_part<N: AsRef<str>>(problem: &Problem, violated: &[N]) -> String {
-    let mut out = String::with_capacity(384);
-    problem.write_members(&mut out);
-    for (place, name) in violated.iter().enumerate() {
-        out.push_str(if place == 0 { VIOLATED } else { "\",\"" });
-        escape_json(&mut out, name.as_ref());
-    }
-    if !violated.is_empty() {
-        out.push_str("\"]");
-    }
-    out
-}
-
-/// Adds the members of one refusal to the beginning of its document.
-fn complete(constant: &[u8], wait: Option<Micros>, id: &str) -> Bytes {
-    let mut digits = itoa::Buffer::new();
-    let millis = wait.map_or("", |wait| digits.format(wait.ceil_millis()));
-    // Hexadecimal digits need no escaping.
-    let pieces: [&[u8]; 6] = [
-        if millis.is_empty() {
-            b""
-        } else {
-            RETRY_AFTER_MS
-        },
-        millis.as_bytes(),
-        if id.is_empty() { b"" } else { DECISION_ID },
-        id.as_bytes(),
-        if id.is_empty() { b"" } else { b"\"" },
-        END.as_bytes(),
-    ];
-    // Allocated at its final length, so that it becomes `Bytes` without a copy.
-    let rest: usize = pieces.iter().map(|piece| piece.len()).sum();
-    let mut out = Vec::with_capacity(constant.len() + rest);
-    out.extend_from_slice(constant);
-    pieces.iter().for_each(|piece| out.extend_from_slice(piece));
-    out.into()
 }
 
 /// Writes the header lines of a plain refusal by limits, for a response without a header table; the
@@ -411,25 +288,6 @@ pub fn write_headers(out: &mut Vec<u8>, content_type: &HeaderValue, wait: Option
         );
         out.extend_from_slice(b"\r\n");
     }
-}
-
-const VIOLATED: &str = ",\"violated-policies\":[\"";
-const BUDGETS: &str = ",\"budgets\":";
-const RETRY_AFTER_MS: &[u8] = b",\"retry_after_ms\":";
-const DECISION_ID: &[u8] = b",\"decision_id\":\"";
-
-/// Whether text that is appended to `json` is inside a string.
-fn ends_in_string(json: &str) -> bool {
-    let mut inside = false;
-    let mut bytes = json.bytes();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'"' => inside = !inside,
-            b'\\' => _ = bytes.next(),
-            _ => {}
-        }
-    }
-    inside
 }
 
 pub(super) fn escape_json(out: &mut String, text: &str) {

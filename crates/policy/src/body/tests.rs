@@ -1,7 +1,8 @@
 use http::{HeaderMap, HeaderValue};
 
 use super::*;
-use crate::json::CallId;
+use crate::json::{CallId, Calls};
+use crate::source::Source;
 
 /// What a body says of these sources, as text.
 fn says(

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
+use super::values::CALLS_MAX;
 use super::*;
 
 fn paths(names: &[&str]) -> Arc<Paths> {

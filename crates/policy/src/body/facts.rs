@@ -1,0 +1,163 @@
+//! What the body of one request says.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::wanted::{Asked, GRAPHQL, Wanted};
+use super::{BodyFlaw, graphql};
+use crate::json::{self, Calls, Member, Members, Value};
+use crate::source::Source;
+
+/// How far the body of a request was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadState {
+    /// To its end.
+    Whole,
+    /// Not at all: it is too long, or compressed.
+    Skipped,
+    /// Not at all: another program has it. If it has no known length, it is taken to have so many
+    /// bytes; `None`: any number.
+    Elsewhere(Option<u64>),
+}
+
+/// What the body of one request says.
+#[derive(Clone, Debug)]
+pub struct BodyFacts {
+    pub(super) wanted: Arc<Wanted>,
+    pub(super) length: Option<u64>,
+    pub(super) state: ReadState,
+    pub(super) members: Option<Members>,
+    pub(super) fields: SmallVec<[(usize, Vec<u8>); 1]>,
+    pub(super) operation: Option<Vec<u8>>,
+}
+
+impl BodyFacts {
+    /// Of a request without a body.
+    pub fn none(wanted: &Arc<Wanted>) -> Self {
+        Self {
+            state: ReadState::Whole,
+            ..Self::unread(wanted, Some(0))
+        }
+    }
+
+    /// Of a body that is not read: too long, or compressed. `length`: its length, if that is known.
+    pub fn unread(wanted: &Arc<Wanted>, length: Option<u64>) -> Self {
+        Self {
+            wanted: Arc::clone(wanted),
+            length,
+            state: ReadState::Skipped,
+            members: None,
+            fields: SmallVec::new(),
+            operation: None,
+        }
+    }
+
+    /// Of a body that another program has. `assumed`: the bytes that it is taken to have if its
+    /// length is not known; `None`: any number.
+    pub(crate) fn elsewhere(
+        wanted: &Arc<Wanted>,
+        length: Option<u64>,
+        assumed: Option<u64>,
+    ) -> Self {
+        Self {
+            state: ReadState::Elsewhere(assumed),
+            ..Self::unread(wanted, length)
+        }
+    }
+
+    /// Whether another program has the body: its client did not cause that it is not read.
+    pub(crate) const fn is_elsewhere(&self) -> bool {
+        matches!(self.state, ReadState::Elsewhere(_))
+    }
+
+    /// The bytes that a body of unknown length is taken to have; `None`: it may have any number.
+    pub(crate) const fn assumed_length(&self) -> Option<u64> {
+        match self.state {
+            ReadState::Elsewhere(assumed) => assumed,
+            ReadState::Whole | ReadState::Skipped => None,
+        }
+    }
+
+    /// Whether there is a body of which no member is known, so that costs by it are the highest: it
+    /// was not read, or is not JSON. An upstream may understand another format.
+    pub const fn is_opaque(&self) -> bool {
+        !matches!(self.state, ReadState::Whole)
+            || self.members.is_none() && !matches!(self.length, Some(0))
+    }
+
+    /// The length of the body in bytes.
+    pub const fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// The number of calls that the body makes: the elements of a batch, otherwise 1.
+    pub fn calls(&self) -> u64 {
+        self.members
+            .as_ref()
+            .map_or(1, |members| members.calls.max(1))
+    }
+
+    /// Takes out the JSON-RPC calls that get a response, where the route asks for them.
+    pub fn take_calls(&mut self) -> Option<Calls> {
+        self.members.as_mut().and_then(Members::take_calls)
+    }
+
+    /// The value of a source, if it is a part of the body.
+    pub fn value(&self, source: &Source) -> Option<Cow<'_, [u8]>> {
+        let value = match source {
+            Source::Json(path) => self.member(path)?.value.as_ref().and_then(words),
+            Source::Form(name) => {
+                let place = self.wanted.forms.iter().position(|known| known == name)?;
+                let mut fields = self.fields.iter();
+                fields
+                    .find(|(field, _)| *field == place)
+                    .map(|(_, value)| Cow::Borrowed(value.as_slice()))
+            }
+            Source::GraphqlOperation => self.operation.as_deref().map(Cow::Borrowed),
+            _ => None,
+        };
+        value.filter(|value| !value.is_empty())
+    }
+
+    /// The member at `path`.
+    pub fn member(&self, path: &[String]) -> Option<&Member> {
+        self.members.as_ref()?.get(self.wanted.paths.place(path)?)
+    }
+
+    /// Refuses values that make no key.
+    pub(super) fn check(&mut self, asked: Asked) -> Result<(), BodyFlaw> {
+        let Some(members) = &self.members else {
+            return Ok(());
+        };
+        for place in json::places(asked.same) {
+            let value = members.get(place).and_then(|member| member.value.as_ref());
+            if value.is_some_and(|value| words(value).is_none()) {
+                return Err(BodyFlaw::Ambiguous);
+            }
+        }
+        if asked.graphql {
+            let text = |name: &str| self.value(&Source::Json(vec![name.to_owned()]));
+            let [query, operation] = GRAPHQL.map(text);
+            let named = graphql::operation(query.as_deref(), operation.as_deref())
+                .map_err(|graphql::Unclear| BodyFlaw::Ambiguous)?
+                .map(<[u8]>::to_vec);
+            self.operation = named;
+        }
+        Ok(())
+    }
+}
+
+/// A value as a key; `None`: servers could read it as different ones.
+fn words(value: &Value) -> Option<Cow<'_, [u8]>> {
+    match value {
+        Value::Text(text) => Some(Cow::Borrowed(text)),
+        Value::Number { units, whole: true } if *units < u64::MAX => {
+            Some(Cow::Owned(units.to_string().into_bytes()))
+        }
+        Value::Flag(true) => Some(Cow::Borrowed(b"true")),
+        Value::Flag(false) => Some(Cow::Borrowed(b"false")),
+        Value::Number { .. } | Value::Odd => None,
+    }
+}

@@ -1,0 +1,59 @@
+//! The kind of a body, by its Content-Type and by its first bytes.
+
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+
+use super::BodyFlaw;
+
+/// The kind of a body, by its Content-Type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// JSON, or no type: many servers then take it for JSON.
+    Json,
+    Form,
+    Other,
+}
+
+/// Whether JSON may begin so in UTF-16 or UTF-32, or with a byte order mark.
+pub(super) fn is_encoded_otherwise(piece: &[u8]) -> bool {
+    let begins = |byte: u8| matches!(byte, b'{' | b'[' | b' ' | b'\t' | b'\n' | b'\r');
+    match piece {
+        [0xEF, 0xBB, ..] | [0xFE, 0xFF, ..] | [0xFF, 0xFE, ..] | [0, 0, 0xFE, 0xFF, ..] => true,
+        [0, 0, 0, byte @ (b'{' | b'['), ..] | [0, byte, ..] if begins(*byte) => true,
+        [0, 0, 0, byte, 0, 0, 0, ..] => begins(*byte),
+        // Too little to tell.
+        [0 | 0xEF | 0xFE | 0xFF] | [0, 0] | [0, 0, _] => true,
+        _ => false,
+    }
+}
+
+/// The kind of a body with these headers.
+pub(super) fn kind(headers: &HeaderMap) -> Result<Kind, BodyFlaw> {
+    let mut types = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(given), None) = (types.next(), types.next()) else {
+        return match headers.contains_key(CONTENT_TYPE) {
+            true => Err(BodyFlaw::Ambiguous),
+            false => Ok(Kind::Json),
+        };
+    };
+    let text = given.to_str().map_err(|_| BodyFlaw::Ambiguous)?;
+    let mut parts = text.split(';').map(|part| part.trim().to_ascii_lowercase());
+    let named = parts.next().unwrap_or_default();
+    for part in parts {
+        let charset = part
+            .split_once('=')
+            .filter(|(parameter, _)| parameter.trim() == "charset")
+            .map(|(_, name)| name.trim().trim_matches('"'));
+        if charset.is_some_and(|name| !matches!(name, "utf-8" | "utf8" | "us-ascii")) {
+            return Err(BodyFlaw::Charset);
+        }
+    }
+    // Some servers end the type at a comma or a blank.
+    let named = named.split([',', ' ', '\t']).next().unwrap_or_default();
+    Ok(match named {
+        "" | "application/json" | "text/json" => Kind::Json,
+        "application/x-www-form-urlencoded" => Kind::Form,
+        _ if named.ends_with("+json") => Kind::Json,
+        _ => Kind::Other,
+    })
+}

@@ -1,0 +1,123 @@
+//! What a policy asks of bodies, and what is asked of one of them.
+
+use std::sync::Arc;
+
+use crate::json::{PathSet, Paths};
+use crate::source::Source;
+
+/// Everything that a policy may ask of bodies.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    pub(super) paths: Arc<Paths>,
+    pub(super) forms: Vec<String>,
+}
+
+/// What one request's body is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Members of JSON.
+    pub(super) json: PathSet,
+    /// Those of them that make a key or a route, so that all calls of a batch must agree on them.
+    pub(super) same: PathSet,
+    /// Fields of a form.
+    pub(super) forms: u64,
+    pub(super) graphql: bool,
+    /// The ids of JSON-RPC calls.
+    pub(super) calls: bool,
+    /// Whether a route depends on it.
+    routes: bool,
+}
+
+impl Asked {
+    /// Whether nothing is asked.
+    pub const fn is_empty(self) -> bool {
+        self.json == 0 && self.forms == 0
+    }
+
+    /// Whether the choice of a route depends on the body.
+    pub const fn routes(self) -> bool {
+        self.routes
+    }
+
+    /// Both together.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            json: self.json | other.json,
+            same: self.same | other.same,
+            forms: self.forms | other.forms,
+            graphql: self.graphql | other.graphql,
+            calls: self.calls | other.calls,
+            routes: self.routes | other.routes,
+        }
+    }
+
+    /// The same, for the choice of a route.
+    #[must_use]
+    pub const fn for_routes(self) -> Self {
+        Self {
+            routes: true,
+            ..self
+        }
+    }
+}
+
+impl Wanted {
+    /// Notes that `source` is asked for; `None`: there are too many. A source that is no part of a
+    /// body asks for nothing.
+    pub(crate) fn ask(&mut self, source: &Source) -> Option<Asked> {
+        let mut asked = Asked::default();
+        match source {
+            Source::Json(path) => asked.same = self.path(path)?,
+            Source::Form(name) => {
+                let known = self.forms.iter().position(|known| known == name);
+                let place = known.unwrap_or_else(|| {
+                    self.forms.push(name.clone());
+                    self.forms.len() - 1
+                });
+                asked.forms = 1_u64.checked_shl(u32::try_from(place).ok()?)?;
+            }
+            Source::GraphqlOperation => {
+                for name in GRAPHQL {
+                    asked.same |= self.path(&[name.to_owned()])?;
+                }
+                asked.graphql = true;
+            }
+            _ => {}
+        }
+        asked.json = asked.same;
+        Some(asked)
+    }
+
+    /// Notes that the number at `path` is asked for; `None`: there are too many members.
+    pub(crate) fn ask_number(&mut self, path: &[String]) -> Option<Asked> {
+        Some(Asked {
+            json: self.path(path)?,
+            ..Asked::default()
+        })
+    }
+
+    /// Notes that the ids of JSON-RPC calls are asked for; `None`: there are too many members.
+    pub(crate) fn ask_calls(&mut self) -> Option<Asked> {
+        let mut json = 0;
+        for name in RPC {
+            json |= self.path(&[name.to_owned()])?;
+        }
+        Some(Asked {
+            json,
+            calls: true,
+            ..Asked::default()
+        })
+    }
+
+    fn path(&mut self, path: &[String]) -> Option<PathSet> {
+        Arc::make_mut(&mut self.paths)
+            .add(path)
+            .map(|place| 1 << place)
+    }
+}
+
+/// The members of a GraphQL request that name its operation.
+pub(super) const GRAPHQL: [&str; 2] = ["query", "operationName"];
+/// The members of a JSON-RPC call by which it is refused: its id, and what makes it a call.
+pub(super) const RPC: [&str; 2] = ["id", "method"];

@@ -1,0 +1,109 @@
+//! Ends of values and of calls: what was found is noted.
+
+use super::paths::{Flaw, PathSet, Value, bit};
+use super::tokens::Literal;
+use super::{Next, Reader, Token, is_delimiter, places};
+
+impl Reader {
+    /// The wanted paths that end at the value that begins now.
+    pub(super) fn ended(&mut self) -> PathSet {
+        let lead = std::mem::take(&mut self.lead);
+        if lead == 0 {
+            return 0;
+        }
+        self.paths.ended(lead, self.matched.len())
+    }
+
+    pub(super) fn read_literal(&mut self, literal: Literal, paths: PathSet, byte: u8) {
+        match literal.next(byte) {
+            Ok(Some(literal)) => self.token = Token::Literal(literal, paths),
+            Ok(None) => {
+                let value = literal.value();
+                if let Some(calls) = &mut self.calls {
+                    calls.literal(paths, value.is_none());
+                }
+                self.found(paths, value);
+                self.end_value();
+            }
+            Err(()) if self.is_strict() => self.fail(Flaw::Malformed),
+            Err(()) if is_delimiter(byte) => {
+                self.end_value();
+                self.between(byte);
+            }
+            Err(()) => self.token = Token::Other,
+        }
+    }
+
+    pub(super) fn end_number(&mut self) {
+        let Token::Number(number, paths) = self.token else {
+            return;
+        };
+        if self.is_strict() && !number.is_whole() {
+            return self.fail(Flaw::Malformed);
+        }
+        if let Some(calls) = &mut self.calls {
+            calls.number(paths);
+        }
+        self.found(paths, Some(number.value()));
+        self.end_value();
+    }
+
+    /// Notes the value at the end of `paths`.
+    pub(super) fn found(&mut self, paths: PathSet, value: Option<Value>) {
+        // A later member of a response of another kind leaves an earlier number, or text.
+        let counts = matches!(value, Some(Value::Number { .. } | Value::Text(_)));
+        if paths == 0 || !self.is_strict() && !counts {
+            return;
+        }
+        for place in places(paths) {
+            self.values[place].clone_from(&value);
+        }
+    }
+
+    pub(super) fn end_value(&mut self) {
+        self.token = Token::Between;
+        (self.named, self.lead, self.after_colon) = (0, 0, false);
+        self.next = Next::CommaOrEnd;
+        if self.is_strict() && self.depth == self.base {
+            self.end_call();
+            if self.depth == 0 {
+                self.next = Next::Nothing;
+            }
+        }
+    }
+
+    /// A call of a batch, or the only one, has ended.
+    pub(super) fn end_call(&mut self) {
+        let batch = self.is_batch();
+        if let Some(calls) = &mut self.calls {
+            calls.end_message(batch);
+        }
+        let first = self.found.calls == 0;
+        self.found.calls += 1;
+        let mut mixed = self.found.calls > CALLS_MAX;
+        for place in places(self.wanted) {
+            let value = self.values[place].take();
+            let member = &mut self.found.list[place];
+            match &value {
+                Some(Value::Number { units, .. }) => {
+                    member.sum = member.sum.saturating_add(*units);
+                    member.stated += 1;
+                }
+                Some(_) => member.unreadable = true,
+                None => {}
+            }
+            if first {
+                member.value = value;
+            } else {
+                let same = self.same.is_some_and(|same| same & bit(place) != 0);
+                mixed |= same && member.value != value;
+            }
+        }
+        if mixed {
+            self.fail(Flaw::Mixed);
+        }
+    }
+}
+
+/// The most calls of a batch.
+pub(super) const CALLS_MAX: u64 = 1000;
