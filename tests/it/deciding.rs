@@ -1,6 +1,7 @@
 //! The listeners for decisions (`[decide]`): which peers may ask, and what a reload changes.
 
 use crate::harness::{Connection, Gateway};
+use crate::neighbours::FORGED;
 
 /// A gateway that decides for these networks; its one limit admits two requests.
 fn config(trusted: &str) -> String {
@@ -25,12 +26,32 @@ fn deciding_peer_outside_the_trusted_networks_gets_403() {
     for path in ["/check", "/v1/decide", "/"] {
         assert_eq!(get(&gateway, path), (403, UNTRUSTED.to_owned()), "{path}");
     }
-    // A header does not make a peer a trusted one.
-    let headers = [("x-forwarded-for", "192.0.2.1"), ("x-real-ip", "192.0.2.1")];
-    let answer = Connection::open(gateway.deciding()).request("GET", "/check", &headers);
-    assert_eq!(answer.status, 403);
     // Clients are served as before.
     assert_eq!(gateway.get("/").status, 200);
+}
+
+#[test]
+fn deciding_forged_headers_of_an_untrusted_peer_get_403_and_charge_nothing() {
+    let gateway = Gateway::start(&config("[\"192.0.2.0/24\"]"));
+    let check = |headers: &[(&str, &str)]| {
+        Connection::open(gateway.deciding())
+            .request("GET", "/check", headers)
+            .status
+    };
+    let trusted = ["x-forwarded-for", "x-real-ip", "x-client-ip"].map(|name| (name, "192.0.2.1"));
+    for header in FORGED.into_iter().chain(trusted) {
+        assert_eq!(check(&[header]), 403, "{header:?}");
+    }
+    // A whole statement, as a proxy writes it.
+    let stated = [
+        ("x-original-method", "GET"),
+        ("x-original-uri", "/"),
+        ("x-forwarded-for", "203.0.113.7"),
+    ];
+    assert_eq!([(); 3].map(|()| check(&stated)), [403; 3]);
+    gateway.reload(&config("[\"127.0.0.1\"]")).expect("valid");
+    assert_eq!([(); 3].map(|()| check(&stated)), [200, 200, 429]);
+    assert_eq!([(); 3].map(|()| gateway.get("/").status), [200, 200, 429]);
 }
 
 #[test]

@@ -195,7 +195,7 @@ fn admits_what_the_limit_says(kind: Kind) {
 }
 
 /// Headers by which a proxy states a request, from a client.
-const FORGED: [(&str, &str); 14] = [
+pub(crate) const FORGED: [(&str, &str); 14] = [
     ("X-Original-Method", "OPTIONS"),
     ("X-Original-URI", "/free"),
     ("X-Original-URL", "http://127.0.0.1/free"),

@@ -3,7 +3,8 @@
 //! A shared store is a separate thread with a queue. Requests on any worker put their claims on the
 //! queue and await a response. A *lane* (one connection, one call in flight) takes everything in
 //! the queue, merges equal requests, sends one call and distributes the results. No timer delays a
-//! request: a single request leaves immediately.
+//! request: a single request leaves immediately, and while calls carry many, a call waits for those
+//! that a worker has read already ([`shared`]'s turns).
 //!
 //! **Exact.** Each request is decided at the moment of the call, which is between its arrival and
 //! its response, so the guarantees of one decision per call still hold. The server decides and

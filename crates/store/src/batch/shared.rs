@@ -2,11 +2,12 @@
 //! [`queue`] what waits for a call.
 
 mod queue;
+mod turn;
 
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
@@ -17,7 +18,7 @@ use super::documents::Documents;
 use super::owed::Substitute;
 use super::places::Places;
 use super::replicas::Replicas;
-use super::{Ask, InPlace, QUEUE_MAX, Wants};
+use super::{Ask, InPlace, Wants};
 use crate::audit::Finding;
 use crate::bounds::Bounds;
 use crate::clock::Clock;
@@ -27,6 +28,7 @@ use crate::{Deadline, StoreError};
 use tollgate_limit::{Draw, Micros};
 
 pub(super) use queue::{Queue, Work};
+use turn::Entry;
 
 /// The state that workers and the lanes of one server share. Each server of a cluster has its own,
 /// with common bounds, leases, counters and held places.
@@ -56,6 +58,8 @@ pub(crate) struct Shared {
     pub(super) closed: AtomicBool,
     /// Whether a lane has a call in flight.
     pub(super) busy: AtomicBool,
+    /// Above zero: requests gather, because calls carry many.
+    gathers: AtomicU8,
     /// Whether a single request's call failed and the lane has had no response since.
     pub(super) suspect: AtomicBool,
     pub(super) last_error: Mutex<String>,
@@ -112,6 +116,7 @@ impl Shared {
             lanes_up: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             busy: AtomicBool::new(false),
+            gathers: AtomicU8::new(0),
             suspect: AtomicBool::new(false),
             last_error: Mutex::default(),
             receipts: AtomicU64::new(0),
@@ -186,46 +191,33 @@ impl Shared {
             return Err(StoreError::Overdue);
         }
         let (reply, answer) = oneshot::channel();
-        let in_lane = || self.busy.load(Ordering::Acquire) || self.suspect.load(Ordering::Acquire);
-        // A call that gets no response in time costs its connection, so a request that has little
-        // time left makes none of its own.
-        let has_time = left.0 >= self.answer_within.0 / 2;
-        let own = in_place.filter(|_| !peek && has_time && !in_lane());
-        let own =
-            own.filter(|_| !wants.iter().any(|wanted| wanted.shape.holds()) && self.is_quiet());
-        let mut ask = Ask {
+        let ask = Ask {
             wants,
             peek,
             deadline: until,
             reply: Some(reply),
         };
-        if let Some(own) = own {
-            match own.call(self, ask) {
-                Ok(call) => {
-                    call.await;
-                    return answer.await.unwrap_or_else(|_| Err(StoreError::Timeout));
+        match self.enter(ask)? {
+            Entry::Joined => {}
+            Entry::First(ask, turn) => {
+                tokio::task::yield_now().await;
+                self.leave_with(ask)?;
+                drop(turn);
+            }
+            Entry::Single(mut ask) => {
+                // A call that gets no response in time costs its connection, so a request that has
+                // little time left makes none of its own.
+                let has_time = left.0 >= self.answer_within.0 / 2;
+                if let Some(own) = in_place.filter(|_| has_time && self.may_call_alone(&ask)) {
+                    match own.call(self, ask) {
+                        Ok(call) => {
+                            call.await;
+                            return answer.await.unwrap_or_else(|_| Err(StoreError::Timeout));
+                        }
+                        Err(back) => ask = back,
+                    }
                 }
-                Err(back) => ask = back,
-            }
-        }
-        {
-            let mut queue = self.queue.lock();
-            // Under the lock, because the queue is not read again after the lane of a closed store.
-            if self.closed.load(Ordering::Relaxed) {
-                drop(queue);
-                self.counters.unavailable.fetch_add(1, Ordering::Relaxed);
-                return Err(StoreError::Unavailable("the store is shut down".into()));
-            }
-            if queue.asks.len() >= QUEUE_MAX {
-                drop(queue);
-                self.counters.unavailable.fetch_add(1, Ordering::Relaxed);
-                return Err(StoreError::Unavailable(
-                    "too many requests wait for the store".into(),
-                ));
-            }
-            queue.insert(ask);
-            if queue.asks.len() == 1 {
-                self.arrived.notify_one();
+                self.leave_with(ask)?;
             }
         }
         if left < self.answer_within {
@@ -234,6 +226,15 @@ impl Shared {
         answer
             .await
             .unwrap_or_else(|_| Err(StoreError::Unavailable("the store is shut down".into())))
+    }
+
+    /// Whether a request can use a call of its own: no other one waits or is in flight.
+    fn may_call_alone(&self, ask: &Ask) -> bool {
+        let in_lane = || self.busy.load(Ordering::Acquire) || self.suspect.load(Ordering::Acquire);
+        !ask.peek
+            && !in_lane()
+            && !ask.wants.iter().any(|wanted| wanted.shape.holds())
+            && self.is_quiet()
     }
 
     /// Stores the findings of an audit and logs the new ones.

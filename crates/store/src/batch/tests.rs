@@ -1,5 +1,6 @@
 //! The queue and its calls on a server that is made up.
 
+mod gather;
 mod heartbeats;
 mod leased;
 mod made;

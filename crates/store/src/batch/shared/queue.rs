@@ -3,6 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::ThreadId;
+
+use smallvec::SmallVec;
 
 use super::Shared;
 use crate::StoreError;
@@ -16,6 +19,10 @@ use tollgate_limit::{Change, Timestamp};
 #[derive(Debug, Default)]
 pub(in crate::batch) struct Queue {
     pub(in crate::batch) asks: VecDeque<Ask>,
+    /// Whether the requests may leave. Otherwise a turn is open that lets them leave when it ends.
+    pub(super) may_leave: bool,
+    /// The threads of workers with an open turn.
+    pub(super) turns: SmallVec<[ThreadId; 8]>,
     pub(in crate::batch) corrections: VecDeque<Correction>,
     /// Corrections that this server redirected. They wait until the servers of buckets have changed,
     /// or for the next heartbeat: sent at once, they would be redirected again.
@@ -76,6 +83,36 @@ pub(in crate::batch) struct Work {
 }
 
 impl Shared {
+    /// Queues a request; it may leave with those that wait.
+    ///
+    /// # Errors
+    /// When nothing more can be queued.
+    pub(super) fn leave_with(&self, ask: Ask) -> Result<(), StoreError> {
+        let mut queue = self.queue.lock();
+        self.check_room(&queue)?;
+        queue.insert(ask);
+        let may_leave = std::mem::replace(&mut queue.may_leave, true);
+        if !may_leave || queue.asks.len() == 1 {
+            self.arrived.notify_one();
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// When no other request can be queued. (Checked under the lock, because the queue is not read
+    /// again after the lane of a closed store.)
+    pub(super) fn check_room(&self, queue: &Queue) -> Result<(), StoreError> {
+        let words = if self.closed.load(Ordering::Relaxed) {
+            "the store is shut down"
+        } else if queue.asks.len() >= QUEUE_MAX {
+            "too many requests wait for the store"
+        } else {
+            return Ok(());
+        };
+        self.counters.unavailable.fetch_add(1, Ordering::Relaxed);
+        Err(StoreError::Unavailable(words.into()))
+    }
+
     /// Whether nothing waits for a call.
     pub(super) fn is_quiet(&self) -> bool {
         let queue = self.queue.lock();
@@ -141,6 +178,7 @@ impl Shared {
             return;
         }
         queue.insert(ask);
+        queue.may_leave = true;
         self.arrived.notify_one();
     }
 
@@ -162,22 +200,23 @@ impl Shared {
         let mut queue = self.queue.lock();
         if self.closed.load(Ordering::Relaxed) {
             queue.waits = false;
+            queue.may_leave = true;
         }
         let corrections_taken = queue.correctable(corrections.len());
-        if queue.asks.is_empty()
-            && corrections_taken == 0
-            && corrections.is_empty()
-            && errands.is_empty()
-        {
+        let no_others = corrections_taken == 0 && corrections.is_empty() && errands.is_empty();
+        if no_others && (queue.asks.is_empty() || !queue.may_leave) {
             return None;
         }
         corrections.extend(queue.corrections.drain(..corrections_taken));
         let asks_taken = queue.asks.len().min(ASKS_MAX);
+        self.carried(asks_taken);
         let work = Work {
             corrections,
             asks: queue.asks.drain(..asks_taken).collect(),
             errands,
         };
+        // (Those that are left have waited for a call already.)
+        queue.may_leave = !queue.asks.is_empty();
         if queue.has_more() {
             self.arrived.notify_one();
         }
@@ -280,6 +319,7 @@ impl Shared {
                 .partition_point(|known| known.deadline < ask.deadline);
             queue.asks.insert(place, ask);
         }
+        queue.may_leave = true;
         self.arrived.notify_one();
     }
 }
