@@ -620,6 +620,54 @@ fn upgrade_keeps_penalties() {
     );
 }
 
+/// Refusals of both processes count together: the old one has one client refused, and the new one the next.
+#[test]
+fn upgrade_penalty_that_begins_while_the_old_process_drains_holds_in_both() {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let upstream = Upstream::start(move |_| {
+        held.lock().expect("no panic").recv().expect("released");
+        Reply::ok("finished")
+    });
+    let routes = format!(
+        "[limits.each]\nrate = \"1/hour\"\nper = \"address\"\n\
+         penalty = {{ after = \"2 refusals in 1h\", block = \"5h\" }}\n\
+         [[routes]]\nmatch = \"/few\"\nupstream = \"builtin:echo\"\nlimits = [\"each\"]\n\
+         [[routes]]\nmatch = \"/free\"\nupstream = \"builtin:echo\"\nlimits = []\n\
+         [[routes]]\nmatch = \"/slow\"\nupstream = \"{}\"\nlimits = []\n",
+        upstream.url()
+    );
+    let config = config(2, &routes).replace("drain = \"2s\"", "drain = \"60s\"");
+    let mut service = Service::start(&config);
+    let mut slow = service.connect();
+    slow.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
+    eventually("it is under way", || upstream.seen().len() == 1);
+    let [mut first, mut second] = [(); 2].map(|()| service.connect());
+    for old in [&mut first, &mut second] {
+        assert_eq!(old.request("GET", "/free", &[]).status, 200);
+    }
+    service.upgrade();
+    assert_eq!(service.get("/few"), 200, "the only one, in the new process");
+    let wait = |connection: &mut Connection| {
+        let refused = connection.request("GET", "/few", &[]);
+        assert_eq!(refused.status, 429);
+        let wait = refused.header("retry-after").expect("a wait");
+        wait.parse::<u64>().expect("seconds")
+    };
+    assert!(
+        wait(&mut first) <= 3_600,
+        "the first refusal, in the old one"
+    );
+    assert!(
+        wait(&mut service.connect()) > 3_600,
+        "the second, in the new one"
+    );
+    assert!(wait(&mut second) > 3_600, "the old one obeys");
+    release.send(()).expect("the upstream waits");
+    assert_eq!(slow.answer("GET").status, 200);
+    service.await_end_of_old(1);
+}
+
 #[test]
 fn a_new_process_that_does_not_come_to_serve_changes_nothing() {
     let mut service = Service::start(&config(2, &limited("/few", "2/day", 2, "builtin:echo")));
