@@ -19,6 +19,9 @@ const LIMITS: &str = "[identities.tenant]\nkey = [\"header:x-api-key\"]\nwhen_mi
 /// The token is `test`.
 const OPERATOR: &str = "[admin]\nlisten = \"127.0.0.1:0\"\noperators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n";
 
+/// The seconds after which an event does not come any more.
+const LATE: usize = 60;
+
 /// One reader.
 pub(crate) struct Reader(BufReader<TcpStream>);
 
@@ -41,6 +44,7 @@ impl Reader {
     /// The next event of this name, and its id.
     pub(crate) fn next(&mut self, name: &str) -> (String, Value) {
         let (mut id, mut event) = (String::new(), String::new());
+        let mut figures = 0;
         loop {
             let mut line = String::new();
             let count = self.0.read_line(&mut line);
@@ -50,7 +54,12 @@ impl Reader {
             );
             match line.trim_end().split_once(": ") {
                 Some(("id", value)) => id = value.to_owned(),
-                Some(("event", value)) => event = value.to_owned(),
+                Some(("event", value)) => {
+                    event = value.to_owned();
+                    // They come twice a second whatever happens.
+                    figures += usize::from(event == "figures");
+                    assert!(figures <= 2 * LATE, "no {name} for so long");
+                }
                 Some(("data", value)) if event == name => {
                     let data: Value = serde_json::from_str(value).expect("JSON");
                     assert_eq!(data["format"], 1, "{data}");
