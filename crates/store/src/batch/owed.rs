@@ -200,7 +200,11 @@ pub(super) async fn charge<L: Link>(
                 .try_for_each(|landed| landed.deliver(shared));
             match flown.outcome.and(told) {
                 Ok(()) => shared.owe_again(undone),
-                Err(Failure::Trouble(Trouble::Refused(_))) if refused.len() < REFUSED_MAX => {
+                // (A call that is kept to be sent again goes before all others: the store recognises
+                // only its last ones.)
+                Err(Failure::Trouble(Trouble::Refused(_)))
+                    if refused.len() < REFUSED_MAX && !shared.keeps_unknown() =>
+                {
                     match undone.len() {
                         0 | 1 => refused.extend(undone),
                         many => calls.extend([undone.split_off(many / 2), undone]),

@@ -93,6 +93,11 @@ impl Shared {
         queue.waits = true;
     }
 
+    /// Whether a call waits to be sent again.
+    pub(super) fn keeps_unknown(&self) -> bool {
+        self.queue.lock().unknown.is_some()
+    }
+
     /// The call to be sent again, if it is time.
     pub(super) fn take_unknown(&self) -> Option<Batch> {
         let mut queue = self.queue.lock();

@@ -15,6 +15,8 @@ enum Does {
     Responds,
     /// It refuses the call before the commit is sent.
     Refuses,
+    /// It refuses the commit of this call, and commits the next.
+    RefusesCommit,
 }
 
 /// A store with receipts, and the numbers of its calls with the units that each has made.
@@ -64,6 +66,12 @@ impl Link for WithReceipts {
                 return std::future::pending().await;
             }
             Does::Refuses => return Err(Trouble::Refused("failed".into())),
+            Does::RefusesCommit => {
+                batch.receipt.found(false);
+                batch.receipt.committing();
+                self.does.set(Does::Responds);
+                return Err(Trouble::Refused("no space is left".into()));
+            }
             Does::CommitsAlone | Does::Responds => {}
         }
         batch.receipt.found(self.last.get() >= number);
@@ -199,4 +207,18 @@ async fn corrections_of_a_closed_store_are_counted_however_they_wait() {
     shared.close();
     shared.drop_queued_corrections();
     assert_eq!(lost(&shared), (1, 1));
+}
+
+/// A later call would have a greater number, by which the store would take the first one for made.
+#[tokio::test]
+async fn owed_charges_whose_commit_is_refused_are_sent_again_before_any_other() {
+    let (shared, owes) = super::owed::owing();
+    let server = WithReceipts::new(Does::RefusesCommit);
+    let charged = super::super::owed::charge(&shared, &server, &()).await;
+    assert!(charged.is_err());
+    let unsent = 300 - CORRECTIONS_MAX as u64;
+    assert_eq!(owes.again.load(Ordering::Relaxed), unsent);
+    let charged = super::super::owed::charge(&shared, &server, &()).await;
+    assert!(charged.is_ok());
+    assert_eq!((server.made(), lost(&shared)), ((1..=256).sum(), (0, 0)));
 }
