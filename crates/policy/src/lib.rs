@@ -10,6 +10,7 @@ pub mod body;
 mod build;
 pub mod callers;
 pub mod claims;
+mod count;
 pub mod descriptor;
 pub mod domains;
 mod edits;
@@ -57,6 +58,7 @@ pub use body::{
 };
 pub use build::{BuildError, PolicyParts};
 pub use claims::{Charge, Claims, Identified, SentBody, TooManyBuckets};
+pub use count::{Count, StatusMatch, is_charged, is_selection};
 pub use descriptor::{Descriptor, Peer};
 pub use domains::Domains;
 pub use edits::FilledEdits;
@@ -68,7 +70,7 @@ pub use path::Malformed;
 pub use plan::TARGETS_MAX;
 pub use responses::{Dialect, REFUSAL_PLACEHOLDERS, RefusalBody, Reset, Responses};
 pub use router::{Found, Match};
-pub use rule::{BodyCost, Cost, Count, Rule, Scope, ScopePart, Settle, SettleFrom, StatusMatch};
+pub use rule::{BodyCost, Cost, Rule, Scope, ScopePart, Settle, SettleFrom};
 pub use upstream::UpstreamTimeouts;
 
 /// All rules for requests, compiled from the file.

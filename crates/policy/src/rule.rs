@@ -7,6 +7,7 @@ use http::StatusCode;
 
 use super::body::BodyFacts;
 use super::claims::SentBody;
+use super::count::{Count, StatusMatch};
 use super::prices::{ModelPrices, PriceIndex, Prices};
 use super::usage::{PerToken, Usage};
 use tollgate_limit::Limit;
@@ -346,40 +347,4 @@ pub enum SettleFrom {
     },
     /// Numbers in the JSON body, or in the data of its server-sent events.
     Json(Arc<Usage>),
-}
-
-/// Which requests a limit counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Count {
-    /// All of them.
-    #[default]
-    All,
-    /// Only those whose response has one of these statuses; the others are given back.
-    Statuses(Vec<StatusMatch>),
-}
-
-impl Count {
-    /// Whether a response with this status counts.
-    pub fn counts(&self, status: StatusCode) -> bool {
-        match self {
-            Self::All => true,
-            Self::Statuses(statuses) => statuses.iter().any(|range| range.matches(status)),
-        }
-    }
-}
-
-/// A status, or a class of them (`"5xx"`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StatusMatch {
-    /// The lowest status that matches.
-    pub from: u16,
-    /// The highest.
-    pub to: u16,
-}
-
-impl StatusMatch {
-    /// Whether it is this status, or a status of this class.
-    pub fn matches(self, status: StatusCode) -> bool {
-        (self.from..=self.to).contains(&status.as_u16())
-    }
 }

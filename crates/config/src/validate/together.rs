@@ -33,6 +33,7 @@ pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
     unverified(raw, policy, context);
     unaddressed(policy, server, context);
     unused::limits(raw, policy, context);
+    unused::refunds(raw, policy, context);
     to_itself(raw, policy, server, context);
     redirected_to_itself(raw, policy, server, context);
     held_in_places(raw, policy, context);

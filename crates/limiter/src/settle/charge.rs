@@ -10,7 +10,7 @@ use super::field::{Carrier, FieldScanner};
 use crate::{Cause, Credit, Permit};
 use tollgate_policy::claims::number;
 use tollgate_policy::prices::{PriceIndex, Prices};
-use tollgate_policy::{Count, Settle, SettleFrom, StatusMatch};
+use tollgate_policy::{Count, Settle, SettleFrom, StatusMatch, is_charged, is_selection};
 
 /// A charge that a response can still change.
 #[derive(Debug)]
@@ -43,21 +43,6 @@ pub(super) enum Reading {
     Field(Box<FieldScanner>),
     /// The response does not contain it.
     Missing,
-}
-
-/// Whether a response has this status because of a conditional header or a range that the caller
-/// sent. Servers evaluate those only where the response would otherwise be a success (RFC 9110
-/// 13.2.1), so the response counts as the 200 that it takes the place of. The status is looked at
-/// and not the request's headers, because servers know other spellings of them.
-const fn is_selection(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::PARTIAL_CONTENT
-            | StatusCode::IM_USED
-            | StatusCode::NOT_MODIFIED
-            | StatusCode::PRECONDITION_FAILED
-            | StatusCode::RANGE_NOT_SATISFIABLE
-    )
 }
 
 impl Charge {
@@ -204,11 +189,8 @@ impl Charge {
 
     /// Refunds the charge if a response with this status does not count; returns whether it did.
     fn refund_uncounted(&self, permit: &mut Permit, status: StatusCode) -> bool {
-        let counts = |status| {
-            self.count.counts(status) && !self.refund_on.iter().any(|range| range.matches(status))
-        };
-        let counts = counts(status) || is_selection(status) && counts(StatusCode::OK);
-        let (false, Some(credit)) = (counts, self.credit) else {
+        let is_charged = is_charged(&self.count, &self.refund_on, status);
+        let (false, Some(credit)) = (is_charged, self.credit) else {
             return false;
         };
         let units = permit.charged(&self.name).unwrap_or(0);

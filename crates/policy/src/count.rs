@@ -1,0 +1,61 @@
+//! Which responses count against a limit, by their status.
+
+use http::StatusCode;
+
+/// Which requests a limit counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Count {
+    /// All of them.
+    #[default]
+    All,
+    /// Only those whose response has one of these statuses; the others are given back.
+    Statuses(Vec<StatusMatch>),
+}
+
+impl Count {
+    /// Whether a response with this status counts.
+    pub fn counts(&self, status: StatusCode) -> bool {
+        match self {
+            Self::All => true,
+            Self::Statuses(statuses) => statuses.iter().any(|range| range.matches(status)),
+        }
+    }
+}
+
+/// A status, or a class of them (`"5xx"`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusMatch {
+    /// The lowest status that matches.
+    pub from: u16,
+    /// The highest.
+    pub to: u16,
+}
+
+impl StatusMatch {
+    /// Whether it is this status, or a status of this class.
+    pub fn matches(self, status: StatusCode) -> bool {
+        (self.from..=self.to).contains(&status.as_u16())
+    }
+}
+
+/// Whether a response with this status is charged, by what a limit counts and after what it refunds.
+pub fn is_charged(count: &Count, refund_on: &[StatusMatch], status: StatusCode) -> bool {
+    let is_charged =
+        |status| count.counts(status) && !refund_on.iter().any(|range| range.matches(status));
+    is_charged(status) || is_selection(status) && is_charged(StatusCode::OK)
+}
+
+/// Whether a response has this status because of a conditional header or a range that the caller
+/// sent. Servers evaluate those only where the response would otherwise be a success (RFC 9110
+/// 13.2.1), so the response counts as the 200 that it takes the place of. The status is looked at
+/// and not the request's headers, because servers know other spellings of them.
+pub const fn is_selection(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::PARTIAL_CONTENT
+            | StatusCode::IM_USED
+            | StatusCode::NOT_MODIFIED
+            | StatusCode::PRECONDITION_FAILED
+            | StatusCode::RANGE_NOT_SATISFIABLE
+    )
+}
