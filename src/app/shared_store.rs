@@ -10,13 +10,13 @@ use tollgate_limit::lease::Terms;
 use tollgate_limit::{Limit, Mode, Placement, Role, WhenDown};
 use tollgate_limiter::shared_store::why_not;
 use tollgate_policy::Policy;
-use tollgate_policy::route::Route;
 use tollgate_store::audit::Finding;
 use tollgate_store::{RemoteStore, Store as _};
 use tollgate_telemetry::metrics::Samples;
 
-/// Whether the gateway is ready with regard to the store: while any route can be served without it.
-/// A route that cannot be served should not take the others away, on all gateways at once.
+/// Whether the gateway is ready with regard to the store: while any route, or any rule for
+/// descriptors, can be served without it. One that cannot be served should not take the others away,
+/// on all gateways at once.
 pub(super) fn standing(store: &RemoteStore, policy: &Policy) -> Standing {
     let words = without_store(&policy.limits);
     let Some(why) = why_not(store) else {
@@ -25,35 +25,52 @@ pub(super) fn standing(store: &RemoteStore, policy: &Policy) -> Standing {
         };
         return Standing::Strained(format!("{why}; for buckets in its slots {words}"));
     };
-    let (refused, all) = (
-        policy
-            .routes
-            .iter()
-            .filter(|route| needs_store(route, policy))
-            .count(),
-        policy.routes.len(),
-    );
-    match refused {
-        0 => Standing::Strained(format!("{why}; {words}")),
-        _ if refused == all => Standing::Fails(format!("{why}; {words}: every route answers 503")),
-        _ => Standing::Strained(format!(
-            "{why}; {words}: {refused} of {all} routes answer 503"
-        )),
+    let routes = policy.routes.iter();
+    let routes = routes.map(|route| needs_store(policy, route.limits.iter().map(|one| one.rule)));
+    let rules = policy.domains.rules();
+    let rules = rules.map(|rule| needs_store(policy, rule.limits.iter().copied()));
+    let parts = [
+        (
+            routes.collect::<Vec<_>>(),
+            "route answers 503",
+            "routes answer 503",
+        ),
+        (
+            rules.collect(),
+            "rule for descriptors refuses",
+            "rules for descriptors refuse",
+        ),
+    ];
+    let in_words = |(needs, each, some): &(Vec<bool>, &str, &str)| match needs
+        .iter()
+        .filter(|needs| **needs)
+        .count()
+    {
+        0 => String::new(),
+        count if count == needs.len() => format!(": every {each}"),
+        count => format!(": {count} of {} {some}", needs.len()),
+    };
+    let told: String = parts.iter().map(in_words).collect();
+    let told = format!("{why}; {words}{told}");
+    let mut all = parts.iter().flat_map(|(needs, ..)| needs).peekable();
+    if all.peek().is_some() && all.all(|needs| *needs) {
+        Standing::Fails(told)
+    } else {
+        Standing::Strained(told)
     }
 }
 
-/// Whether a route refuses its requests while the store does not respond.
-fn needs_store(route: &Route, policy: &Policy) -> bool {
+/// Whether one of these limits refuses its requests while the store does not respond.
+fn needs_store(policy: &Policy, mut limits: impl Iterator<Item = usize>) -> bool {
     let refuses = |limit: &Limit| {
         limit.placement == Placement::Shared
             && limit.when_down == WhenDown::Refuse
             && limit.mode == Mode::Enforce
             && limit.enforce_for >= WHOLE
     };
-    route.limits.iter().any(|limit| {
-        let rule = &policy.rules[limit.rule];
-        // If a tier has numbers of its own and its callers pass, the route still works for some
-        // callers.
+    limits.any(|limit| {
+        let rule = &policy.rules[limit];
+        // If a tier has numbers of its own and its callers pass, the limit still admits some callers.
         refuses(&rule.live) && rule.tiers.iter().all(|(_, limit)| refuses(limit))
     })
 }

@@ -103,6 +103,8 @@ pub(super) fn start_with(
         config.server.state_file.as_deref(),
         &names.name(b"overrides"),
     );
+    let readiness = Readiness::new();
+    let ready = readiness.clone();
     let core = Arc::new(Core {
         events: admin::Events::new(gateway.clock.clone()),
         options,
@@ -110,9 +112,9 @@ pub(super) fn start_with(
         server: Arc::new(server::Shared::new(mapped::server(&config))),
         decide_server: Arc::new(server::Shared::new(mapped::decide_server(&config))),
         permits: Arc::new(Permits::default()),
-        serving: Serving::default(),
+        serving: Serving::new(move || ready.report().ready()),
         tls,
-        readiness: Readiness::new(),
+        readiness,
         names,
         overrides,
         reloads: Mutex::new(Reloads::new(&config)),

@@ -15,15 +15,15 @@ impl RunningGateway {
     /// Reports that it is not ready any more, and keeps serving: load balancers have the returned
     /// time (`drain_delay`) to notice before [`Self::drain`].
     pub fn announce_drain(&self) -> Duration {
-        self.core.readiness.enter(Phase::Draining);
         self.core.serving.drain();
+        self.core.readiness.enter(Phase::Draining);
         self.core.in_force().server.timeouts.drain_delay.into()
     }
 
     /// Accepts nothing new and finishes the requests in progress, within the configured drain time.
     pub fn drain(&self) {
-        self.core.readiness.enter(Phase::Draining);
         self.core.serving.drain();
+        self.core.readiness.enter(Phase::Draining);
         let whole = self.core.in_force().server.timeouts.drain.into();
         self.drained_by.get_or_init(|| Instant::now() + whole);
         // Reserve part of the drain time for logging the requests that are cut off.

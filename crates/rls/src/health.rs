@@ -3,7 +3,9 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -11,35 +13,60 @@ use crate::messages::{HealthCheckResponse, ServingStatus};
 use crate::service::NAME;
 
 /// Whether the gateway serves. Clones share it.
-#[derive(Clone, Debug)]
-pub struct Serving(watch::Sender<bool>);
+#[derive(Clone)]
+pub struct Serving {
+    drains: watch::Sender<bool>,
+    is_ready: Arc<dyn Fn() -> bool + Send + Sync>,
+}
 
-impl Default for Serving {
-    fn default() -> Self {
-        Self(watch::Sender::new(true))
+impl fmt::Debug for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serving")
+            .field("drains", &*self.drains.borrow())
+            .finish_non_exhaustive()
     }
 }
 
 impl Serving {
+    /// A gateway that serves while it `is_ready`, until it drains.
+    pub fn new(is_ready: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self {
+            drains: watch::Sender::new(false),
+            is_ready: Arc::new(is_ready),
+        }
+    }
+
     /// Says that the gateway drains: clients should ask another one.
     pub fn drain(&self) {
-        self.0.send_replace(false);
+        self.drains.send_replace(true);
     }
 
     /// The status of a service; `None`: there is no such service.
     pub(crate) fn of(&self, service: &str) -> Option<ServingStatus> {
-        is_known(service).then(|| status(*self.0.borrow()))
+        let serves = || !*self.drains.borrow() && (self.is_ready)();
+        is_known(service).then(|| status(serves()))
     }
 
     /// A stream of the status of a service.
     pub(crate) fn watch(&self, service: &str) -> Watching {
         Watching {
             known: is_known(service),
-            serving: self.0.subscribe(),
+            serving: self.clone(),
             next: Next::Now,
         }
     }
+
+    /// Waits until the gateway drains, or is ready or not, other than it `was`.
+    async fn changed(&self, was: bool) {
+        let mut drains = self.drains.subscribe();
+        while !*drains.borrow_and_update() && (self.is_ready)() == was {
+            let _ = tokio::time::timeout(LOOK_EVERY, drains.changed()).await;
+        }
+    }
 }
+
+/// How often a stream looks whether the gateway is ready.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 fn is_known(service: &str) -> bool {
     service.is_empty() || service == NAME
@@ -57,7 +84,7 @@ fn status(serving: bool) -> ServingStatus {
 /// ends of all streams.
 pub(crate) struct Watching {
     known: bool,
-    serving: watch::Receiver<bool>,
+    serving: Serving,
     next: Next,
 }
 
@@ -84,18 +111,16 @@ impl Watching {
             Next::AfterChange(change) => ready!(change.as_mut().poll(cx)),
             Next::Never => return Poll::Ready(None),
         }
-        let serving = *self.serving.borrow_and_update();
-        self.next = if serving {
-            let mut serving = self.serving.clone();
-            Next::AfterChange(Box::pin(async move {
-                // An error says that the gateway has ended, which is a change as well.
-                let _ = serving.changed().await;
-            }))
-        } else {
+        let drains = *self.serving.drains.borrow();
+        let is_ready = (self.serving.is_ready)();
+        self.next = if drains {
             Next::Never
+        } else {
+            let serving = self.serving.clone();
+            Next::AfterChange(Box::pin(async move { serving.changed(is_ready).await }))
         };
         let status = if self.known {
-            status(serving)
+            status(!drains && is_ready)
         } else {
             ServingStatus::ServiceUnknown
         };

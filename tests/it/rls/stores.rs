@@ -157,6 +157,44 @@ fn charges_nothing_when_quotas_refuse(shared: Shared) {
     assert_eq!(counts["OVER_LIMIT"], 320, "{counts}");
 }
 
+/// A gateway that only decides is not ready where every rule refuses without its store.
+#[test]
+fn rls_store_down_is_not_serving_where_every_rule_refuses_without_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "0123456789abcdef0123456789abcdef").expect("written");
+    for (second, is_ready) in [("refuse", false), ("allow", true)] {
+        let rule = |key: &str, when_down: &str| {
+            format!(
+                "[limits.{key}]\nrate = \"1/hour\"\nper = \"descriptor\"\nwhen_down = \"{when_down}\"\n\
+                 [[decide.rules]]\ndomain = \"edge\"\ndescriptor = [{{ key = \"{key}\" }}]\nlimits = [\"{key}\"]\n"
+            )
+        };
+        let gateway = Gateway::start(&format!(
+            "[server]\nworkers = 2\n[decide]\nlisten = \"grpc://127.0.0.1:0\"\n\
+             [store]\nkind = \"redis\"\nurl = \"redis://127.0.0.1:{}\"\nwhen_down = \"refuse\"\nkey_secret_file = '{}'\n{}{}",
+            crate::servers::free_port(),
+            secret.display(),
+            rule("first", "refuse"),
+            rule("second", second),
+        ));
+        let (status, words) = if is_ready {
+            (200, "1 of 2 rules for descriptors refuse")
+        } else {
+            (503, "every rule for descriptors refuses")
+        };
+        eventually("the store is known to be down", || {
+            let ready = gateway.admin_get("/readyz?verbose");
+            ready.text().contains(words) && ready.status == status
+        });
+        if let Some(mut client) = Client::of(&gateway) {
+            let health = if is_ready { "SERVING" } else { "NOT_SERVING" };
+            assert_eq!(client.0.tell(&json!({"do": "health"})), health);
+            assert_eq!(client.0.tell(&json!({"do": "watch"})), health);
+        }
+    }
+}
+
 #[test]
 fn rls_store_down_or_slow_is_decided_by_when_down_and_limits_again_afterwards() {
     each_server(survives_its_store);
