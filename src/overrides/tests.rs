@@ -150,3 +150,13 @@ async fn overrides_thread_is_idle_again_some_time_after_the_last_end() {
     clock.advance(Micros::from_secs(10));
     assert_eq!(overrides.0.idle_for(), None);
 }
+
+/// An older gateway would forget what a newer one has written there.
+#[test]
+fn overrides_of_another_version_of_the_document_are_not_read() {
+    let text = Document::default().text();
+    assert_eq!(Document::read(&text), Ok(Document::default()));
+    let newer = text.replacen("\"format\":1", "\"format\":2", 1);
+    let refused = Document::read(&newer).expect_err("another version");
+    assert_eq!(refused, "it is of another version: 2");
+}

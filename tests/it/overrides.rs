@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::events::Reader;
 use crate::harness::client::Answer;
 use crate::harness::{Connection, Gateway};
 
@@ -95,6 +96,7 @@ fn override_unlimited_admits_at_once_ends_by_itself_and_is_audited() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("audit.log");
     let gateway = start(&format!("{OPERATORS}audit = '{}'\n", file.display()));
+    let mut events = Reader::ready(&gateway);
     assert_eq!(admitted(&gateway, 4), 2);
     let body = json!({ "reason": " ticket 4711 ", "limit": "search", "unlimited": true, "for": "1m", "dry_run": true });
     let tried = put(&gateway, &body);
@@ -136,6 +138,11 @@ fn override_unlimited_admits_at_once_ends_by_itself_and_is_audited() {
     gateway.advance(Duration::from_secs(1));
     assert_eq!(ask(&gateway), 429, "its end refills nothing");
     assert_eq!(overrides(&gateway), json!([]));
+    let (_, ended) = events.next("override_ended");
+    assert_eq!(
+        (&ended["limit"], &ended["lifted"]),
+        (&json!("search"), &json!(false))
+    );
     let text = std::fs::read_to_string(&file).expect("the audit");
     let line: Value = serde_json::from_str(text.trim()).expect("one line of JSON");
     assert_eq!(line["action"], "override");
