@@ -1,4 +1,4 @@
-//! What an operator's means cost a request while no operator looks:
+//! What operators' tools cost a request while no operator reads:
 //! `cargo bench --bench watched`. The same requests pass a gateway that keeps
 //! nothing, one that keeps refusals and counts keys (the ring and the sketch), and one that also has
 //! a thousand overrides of other keys. Prints nanoseconds per request, the best of forty rounds; the

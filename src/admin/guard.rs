@@ -69,8 +69,8 @@ fn is_own_page<B>(request: &Request<B>, host: &str) -> bool {
         && headers.contains_key(header::AUTHORIZATION)
 }
 
-/// Whether a browser sends a request for the page of another site. Browsers of before 2023 name
-/// only the origin, and only in some requests.
+/// Whether a browser sends a request for the page of another site. Browsers from before 2023 send
+/// `Origin` alone, and only with some requests.
 pub(super) fn is_of_another_site(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site");
     let host = only(headers, "host").unwrap_or_default();

@@ -202,7 +202,7 @@ impl Admin {
         })
     }
 
-    /// Has it accept connections.
+    /// Lets it accept connections from now on.
     pub fn open(&self) {
         self.open.send_replace(true);
     }
@@ -221,7 +221,7 @@ impl Admin {
 impl Drop for Admin {
     fn drop(&mut self) {
         self.stop.send_replace(true);
-        // One that was never opened sees that it is to end.
+        // A listener that was never opened waits for this before it looks whether to stop.
         self.open();
         if let Some(thread) = self.thread.take() {
             // A panic has already been logged by its thread.

@@ -60,6 +60,6 @@ pub(super) fn change_name(name: Option<&str>) -> Result<Option<&str>, Problem> {
 /// The longest name of a change.
 const CHANGE_MAX: usize = 64;
 
-/// How often, and after what time again, it is looked whether another gateway has made a change.
+/// How often, and at what interval, a gateway checks whether another one has made the change.
 const LOOKS: u32 = 30;
 const LOOK_AGAIN: Duration = Duration::from_millis(10);

@@ -43,8 +43,8 @@ pub(super) async fn watch(options: Arc<Options>) {
 }
 
 impl Live {
-    /// Tells of the penalties since the last call. The list is locked meanwhile, so that the end of
-    /// one is never told before its beginning.
+    /// Reports the penalties that were imposed since the last call. The list is locked meanwhile, so that the end of
+    /// one is never reported before its beginning.
     fn tell_penalties(&self, audit: &Audit) {
         let mut told = self.penalties.0.lock();
         let imposed = self.current.load().limiter.take_penalties();
@@ -248,13 +248,13 @@ fn blocked() -> Setting {
 /// Who sets a penalty, as documents, events and the audit have it.
 const OPERATOR: &str = "penalty";
 
-/// How often it is looked for penalties.
+/// How often the gateway looks for new penalties.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Penalties of one look that are told one by one.
+/// The most penalties of one look that are reported one by one.
 const ONE_BY_ONE: usize = 8;
 
-/// Penalties whose ends are told.
+/// The most penalties whose ends are reported.
 const TOLD_MAX: usize = 1_024;
 
 /// For how long, and after what time again, the store is asked whether a penalty is lifted.

@@ -305,7 +305,7 @@ const FORMAT: u32 = 1;
 /// The longest reason, in characters.
 const REASON_MAX: usize = 200;
 
-/// How often, and after what time, a bucket is looked at until it is full: corrections of a shared
-/// bucket are sent with the next call.
+/// How often, and at what interval, a gateway checks whether a bucket is full: corrections of a
+/// shared bucket are sent with the next call.
 const LOOKS: u32 = 20;
 const LOOK_AGAIN: Duration = Duration::from_millis(5);

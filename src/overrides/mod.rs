@@ -138,7 +138,7 @@ impl Known {
         self.full_until[usize::from(placement == Placement::Shared)] > now
     }
 
-    /// Looks how long the document has no room.
+    /// Computes until when the document has no room: until the first end of a full one.
     fn count(&mut self, placement: Placement) {
         let overrides = &self.of(placement).overrides;
         let ahead = self.ahead_of(placement);
