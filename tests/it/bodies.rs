@@ -56,13 +56,3 @@ fn post(connection: &mut Connection, path: &str, fields: &str, body: &str) -> An
     ));
     connection.answer("POST")
 }
-
-/// The units of the limit `name` that an answer says are left.
-fn left(answer: &Answer, name: &str) -> Option<u64> {
-    let field = answer.header("ratelimit")?;
-    let of_limit = field.split(&format!("\"{name}\";r=")).nth(1)?;
-    let digits = of_limit
-        .split(|letter: char| !letter.is_ascii_digit())
-        .next()?;
-    digits.parse().ok()
-}

@@ -21,11 +21,7 @@ const WINDOW: &str = "algorithm = \"fixed_window\"";
 
 /// What is left of the limit by address, as the response says; a refusal says it of the limits that refuse.
 fn left_of_caller(answer: &Answer) -> Option<u64> {
-    let field = answer.header("ratelimit")?;
-    let mut limits = field.split(", ");
-    let caller = limits.find(|limit| limit.starts_with("\"caller\""))?;
-    let units = caller.split("r=").nth(1)?.split(';').next()?;
-    units.parse().ok()
+    answer.left_of("caller")
 }
 
 /// Sends 80 requests over two gateways at the same time; returns how many of them each upstream got.

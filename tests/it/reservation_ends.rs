@@ -75,12 +75,7 @@ fn left_of_calls(gateway: &Gateway) -> u64 {
     loop {
         let answer = gateway.request("POST", "/", &over);
         if answer.status == 429 {
-            let told = answer.header("ratelimit").expect("quota").to_owned();
-            let units = told
-                .split("r=")
-                .nth(1)
-                .and_then(|rest| rest.split(';').next());
-            return units.expect("units").parse().expect("a number");
+            return answer.left().expect("units");
         }
     }
 }

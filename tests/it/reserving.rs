@@ -50,13 +50,8 @@ pub(crate) fn send(connection: &mut Connection, body: &str) {
     ));
 }
 
-pub(crate) fn left(answer: &Answer) -> u64 {
-    let told = answer.header("ratelimit").expect("quota headers");
-    let units = told
-        .split("r=")
-        .nth(1)
-        .and_then(|rest| rest.split(';').next());
-    units.expect("units").parse().expect("a number")
+fn left(answer: &Answer) -> u64 {
+    answer.left().expect("units")
 }
 
 /// What is charged so far, as the response to another call says.

@@ -147,15 +147,8 @@ fn query_key_in_other_letters_is_refused() {
 /// The status and what is left.
 fn ask(connection: &mut Connection, headers: &[(&str, &str)]) -> (u16, u64) {
     let answer = connection.request("GET", "/", headers);
-    let field = answer.header("ratelimit").unwrap_or_default();
-    let left = field
-        .split("r=")
-        .nth(1)
-        .map_or("", |rest| rest.split(';').next().unwrap_or(rest));
-    (
-        answer.status,
-        left.parse().unwrap_or_else(|_| panic!("{answer:?}")),
-    )
+    let left = answer.left().unwrap_or_else(|| panic!("{answer:?}"));
+    (answer.status, left)
 }
 
 fn priced(upstream: &Upstream) -> Gateway {

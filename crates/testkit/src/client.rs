@@ -34,6 +34,20 @@ impl Answer {
         first
     }
 
+    /// The units that `RateLimit` says are left of its first limit.
+    #[track_caller]
+    pub fn left(&self) -> Option<u64> {
+        units_left(self.header("ratelimit")?)
+    }
+
+    /// The units that `RateLimit` says are left of `limit`.
+    #[track_caller]
+    pub fn left_of(&self, limit: &str) -> Option<u64> {
+        let name = format!("\"{limit}\";");
+        let mut limits = self.header("ratelimit")?.split(", ");
+        units_left(limits.find(|one| one.starts_with(&name))?)
+    }
+
     /// The body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
@@ -45,6 +59,11 @@ impl Answer {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("no JSON ({error}): {}", self.text()))
     }
+}
+
+fn units_left(told: &str) -> Option<u64> {
+    let (_, units) = told.split_once(";r=")?;
+    units.split([';', ',']).next()?.parse().ok()
 }
 
 /// A connection.

@@ -12,17 +12,17 @@ fn body_member_is_a_key_and_a_route_and_the_body_is_forwarded_unchanged() {
     for (tool, units) in [("read", 9), ("read", 8), ("write", 9)] {
         let answer = post(&mut connection, "/mcp", "", &call(tool));
         assert_eq!(
-            (answer.status, left(&answer, "tool")),
+            (answer.status, answer.left_of("tool")),
             (200, Some(units)),
             "{tool}"
         );
     }
     let answer = post(&mut connection, "/mcp", "", &call("search"));
-    assert_eq!((answer.status, left(&answer, "total")), (200, None));
+    assert_eq!((answer.status, answer.left_of("total")), (200, None));
     assert_eq!(searches.last().body, call("search").as_bytes());
     let listed = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
     let answer = post(&mut connection, "/mcp", "", listed);
-    assert_eq!((answer.status, left(&answer, "total")), (200, Some(96)));
+    assert_eq!((answer.status, answer.left_of("total")), (200, Some(96)));
     assert_eq!(upstream.last().body, listed.as_bytes());
     // Escapes and blanks spell the same tool.
     let spelt = "{ \"params\" : { \"n\\u0061me\" : \"re\\u0061d\" }, \"method\" : \"tools/call\" }";
@@ -32,7 +32,7 @@ fn body_member_is_a_key_and_a_route_and_the_body_is_forwarded_unchanged() {
         "Content-Type: text/plain\r\n",
         spelt,
     );
-    assert_eq!((answer.status, left(&answer, "tool")), (200, Some(7)));
+    assert_eq!((answer.status, answer.left_of("tool")), (200, Some(7)));
     assert_eq!(upstream.last().body, spelt.as_bytes());
     // A request without a body, and a route that asks nothing of it.
     assert_eq!(post(&mut connection, "/mcp", "", "").status, 200);

@@ -10,7 +10,7 @@ fn body_batch_is_charged_for_each_of_its_calls() {
     let mut connection = gateway.connect();
     for units in [6, 2] {
         let answer = post(&mut connection, "/mcp", "", &batch);
-        assert_eq!(left(&answer, "tool"), Some(units));
+        assert_eq!(answer.left_of("tool"), Some(units));
     }
     assert_eq!(post(&mut connection, "/mcp", "", &batch).status, 429);
     let searched = format!("[{}]", vec![call("search"); 2].join(","));
@@ -38,8 +38,8 @@ fn body_batch_of_a_hundred_calls_costs_a_hundred() {
     let mut connection = gateway.connect();
     for (method, units) in [(150, 99_500), (50, 99_000)] {
         let answer = post(&mut connection, "/", "", &batch);
-        assert_eq!(left(&answer, "method"), Some(method));
-        assert_eq!(left(&answer, "units"), Some(units), "50 of 3 and 50 of 7");
+        assert_eq!(answer.left_of("method"), Some(method));
+        assert_eq!(answer.left_of("units"), Some(units), "50 of 3 and 50 of 7");
     }
     assert_eq!(post(&mut connection, "/", "", &batch).status, 429);
     assert_eq!(upstream.seen().len(), 2, "all of a batch, or none of it");

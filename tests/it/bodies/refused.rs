@@ -47,7 +47,7 @@ fn body_that_servers_could_read_differently_is_refused() {
     assert!(upstream.seen().is_empty() && searches.seen().is_empty());
     let answer = post(&mut connection, "/mcp", "", &call("a"));
     assert_eq!(
-        left(&answer, "total"),
+        answer.left_of("total"),
         Some(100 - 11 - 1),
         "a refused body is charged for everyone"
     );
@@ -119,7 +119,7 @@ limits = ["model"]
     let mut connection = gateway.connect();
     let mut units = |fields: &str, body: &str| {
         let answer = post(&mut connection, "/units", fields, body);
-        left(&answer, "units").expect("it is told")
+        answer.left_of("units").expect("it is told")
     };
     assert_eq!(units("", r#"{"max_tokens":6,"n":2}"#), 100 - 13);
     assert_eq!(units("", "{}"), 87 - 4);
@@ -172,8 +172,8 @@ limits = ["model", "client", "errors"]
     assert_eq!(ask("", r#"{"model":"a","model":"b"}"#), 400);
     let refused = post(&mut gateway.connect(), "/", "", "{");
     assert_eq!(refused.status, 429, "{}", refused.text());
-    assert_eq!(left(&refused, "client"), Some(0));
-    assert_eq!(left(&refused, "errors"), None, "400 is not counted there");
+    assert_eq!(refused.left_of("client"), Some(0));
+    assert_eq!(refused.left_of("errors"), None, "400 is not counted there");
     assert_eq!(
         ask("", r#"{"model":"a"}"#),
         429,
@@ -201,7 +201,7 @@ fn body_that_stalls_before_the_decision_is_refused_in_time() {
     eventually("the charge for the client that left", || {
         let answer = post(&mut connection, "/mcp", "", &call(&format!("tool-{seen}")));
         seen += 1;
-        left(&answer, "total") == Some(100 - 2 - seen)
+        answer.left_of("total") == Some(100 - 2 - seen)
     });
     assert_eq!(upstream.seen().len() as u64, seen);
 }

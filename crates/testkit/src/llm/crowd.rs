@@ -272,11 +272,7 @@ pub fn charged(tariff: &Tariff, gateway: SocketAddr) -> u64 {
     connection.send(asking.head("") + &asking.body);
     let answer = connection.answer("POST");
     assert_eq!(answer.status, 429, "{answer:?}");
-    let left = answer.header("ratelimit").and_then(|told| {
-        let units = told.split("r=").nth(1)?.split(';').next()?;
-        units.parse::<u64>().ok()
-    });
-    tariff.budget - left.unwrap_or_else(|| panic!("{answer:?}"))
+    tariff.budget - answer.left().unwrap_or_else(|| panic!("{answer:?}"))
 }
 
 /// Checks that the calls used no unit beyond their budget, that 95 % of it was usable, and that no unit was
