@@ -30,12 +30,18 @@ limits = ["by_body"]
 """
 
 
-def document():
-    """A chat request of SIZE bytes: the model first, a text with quotes and line ends, the maximum last."""
+# Lines of the text: of prose, and of a text with an escape every 20 characters.
+TEXTS = {
+    "prose": "She was told that it depends, and closed the door behind her without another word.\n",
+    "escapes": 'She said "well, that depends" and closed the door behind her.\n',
+}
+
+
+def document(line):
+    """A chat request of SIZE bytes: the model first, a text of such lines, the maximum last."""
     def with_text(text):
         message = {"role": "user", "content": text}
         return json.dumps({"model": "gpt-4o-mini", "messages": [message], "stream": False, "max_tokens": COST})
-    line = 'She said "well, that depends" and closed the door behind her.\n'
     text = line * (SIZE // len(line))
     while len(with_text(text)) > SIZE:
         text = text[:-1]
@@ -51,9 +57,9 @@ def request(name):
     return f"/post/{name}", ("x-api-key: bench", f"x-cost: {COST}", "content-type: application/json")
 
 
-def one(proxy, name, seconds, work, up):
+def one(proxy, name, line, seconds, work, up):
     path, headers = request(name)
-    body = document().replace("\\", "\\\\").replace("'", "\\'")
+    body = document(line).replace("\\", "\\\\").replace("'", "\\'")
     before, cpu = load.settled(up), cpu_ns(proxy.process.pid)
     served = load.wrk(proxy.port, path, seconds, work, lua=f'wrk.method = "POST"\nwrk.body = \'{body}\'\n', headers=headers)
     used = cpu_ns(proxy.process.pid) - cpu
@@ -63,20 +69,29 @@ def one(proxy, name, seconds, work, up):
 
 
 def bodies(args, work, up):
-    """CPU per request of both routes in turn."""
+    """CPU per request of both routes in turn, for each text."""
+    for text, line in TEXTS.items():
+        rounds = measured(args, line, work, up)
+        differences = [body - header for body, header in zip(rounds["body"], rounds["header"])]
+        low, middle, high = statistics.quantiles(differences, n=4)
+        print(f"\nPOST of 4 KiB ({text}), 1 worker: by a header {statistics.median(rounds['header']):.2f} us a request, by the body "
+              f"{statistics.median(rounds['body']):.2f} us; the difference is {middle:.2f} us [quartiles {low:.2f} and {high:.2f}], "
+              f"{len(differences)} rounds", flush=True)
+
+
+def measured(args, line, work, up):
+    """CPU per request of each round."""
     proxy = start(args, work, up)
     try:
         for name in ["header", "body"]:
-            status, answer = load.ask(proxy, f"/post/{name}", document().encode(), [("x-cost", str(COST)), ("content-type", "application/json")])
+            headers = [("x-cost", str(COST)), ("content-type", "application/json")]
+            status, answer = load.ask(proxy, f"/post/{name}", document(line).encode(), headers)
             load.check((status, answer) == (200, str(SIZE).encode()), proxy, name, f"{status}, the upstream saw {answer} bytes")
-            one(proxy, name, 1, work, up)
+            one(proxy, name, line, 1, work, up)
         rounds = {"header": [], "body": []}
         for number in range(4 * max(args.rounds, 5)):
             for name in sorted(rounds, reverse=number % 2 == 0):
-                rounds[name].append(one(proxy, name, 1, work, up))
+                rounds[name].append(one(proxy, name, line, 1, work, up))
     finally:
         proxy.stop()
-    differences = [body - header for body, header in zip(rounds["body"], rounds["header"])]
-    low, middle, high = statistics.quantiles(differences, n=4)
-    print(f"\nPOST of 4 KiB, 1 worker: by a header {statistics.median(rounds['header']):.2f} us a request, by the body "
-          f"{statistics.median(rounds['body']):.2f} us; the difference is {middle:.2f} us [quartiles {low:.2f} and {high:.2f}], {len(differences)} rounds", flush=True)
+    return rounds
