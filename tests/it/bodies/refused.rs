@@ -256,3 +256,48 @@ limits = ["model"]
     eventually("their memory is free again", || status() == 200);
     eventually("the gauge says so", || held() == 0.0);
 }
+
+#[test]
+fn body_of_a_request_that_waits_is_held_until_it_is_forwarded() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        r#"
+[limits.model]
+rate = "10/second"
+burst = 1
+max_wait = "250ms"
+per = "json:model"
+when_missing = "refuse"
+
+[[routes]]
+match = "/model"
+upstream = "{}"
+limits = ["model"]
+"#,
+        upstream.url()
+    ));
+    let body = format!(r#"{{"model":"m","text":"{}"}}"#, "x".repeat(40_000));
+    assert_eq!(
+        post(&mut gateway.connect(), "/model", "", &body).status,
+        200
+    );
+    let metrics_have = |line: &str| {
+        let line = format!("\n{line}\n");
+        eventually(&line, || {
+            gateway.admin_get("/metrics").text().contains(&line)
+        });
+    };
+    metrics_have("tollgate_held_bodies_bytes 0.0");
+    let mut waiting = gateway.connect();
+    waiting.send(format!(
+        "POST /model HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    // Its body has been read and decided about; it waits for its unit.
+    metrics_have("tollgate_requests_held 1.0");
+    metrics_have(&format!("tollgate_held_bodies_bytes {}.0", body.len()));
+    gateway.advance(std::time::Duration::from_millis(100));
+    assert_eq!(waiting.answer("POST").status, 200);
+    metrics_have("tollgate_held_bodies_bytes 0.0");
+    assert_eq!(upstream.seen()[1].body, body.as_bytes());
+}

@@ -1,0 +1,110 @@
+//! Which overrides a limit can have, and until when.
+
+use http::StatusCode;
+
+use super::super::api::Problem;
+use super::numbers::under;
+use crate::overrides::Setting;
+use tollgate_limit::{Limit, Micros, Mode, Timestamp};
+use tollgate_limiter::Effect;
+use tollgate_policy::Rule;
+
+/// Why a limit takes no override like that.
+pub(super) fn refuses(rule: &Rule, effect: Option<Effect>) -> Option<&'static str> {
+    match effect {
+        _ if rule.is_off() => Some("is off: it has nothing to override"),
+        Some(Effect::Numbers { .. }) if rule.live.algorithm.depth().is_none() => {
+            Some("has places, not a rate: override `in_flight`")
+        }
+        Some(Effect::Places(_)) if rule.live.algorithm.quota().is_some() => {
+            Some("has a rate, not places: override `rate` or `burst`")
+        }
+        Some(Effect::Block) if rule.live.mode != Mode::Enforce => {
+            Some("only counts (mode = \"shadow\"): it refuses nothing, and blocks nothing")
+        }
+        _ => None,
+    }
+}
+
+/// Checks other numbers against the limits that are to have them.
+pub(super) fn checked(limits: &[&Limit], effect: Option<Effect>) -> Result<(), Problem> {
+    if !matches!(effect, Some(Effect::Numbers { .. } | Effect::Places(_))) {
+        return Ok(());
+    }
+    if let [first, second, ..] = limits {
+        let detail = format!(
+            "numbers are for one limit: name it with `limit`; this caller has `{}`, `{}`{}",
+            first.name,
+            second.name,
+            if limits.len() > 2 { " and others" } else { "" }
+        );
+        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+    }
+    for limit in limits {
+        if let Some(Err(errors)) = effect.and_then(|effect| under(limit, effect)) {
+            let errors: Vec<String> = errors
+                .into_iter()
+                .map(|error| format!("`{}`: {}", error.field, error.message))
+                .collect();
+            let detail = format!("limit `{}`: {}", limit.name, errors.join("; "));
+            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a rate is in the unit that the limit counts, as in the file.
+pub(super) fn in_unit(rule: &Rule, setting: &Setting) -> Result<(), Problem> {
+    let Some(rate) = &setting.rate else {
+        return Ok(());
+    };
+    let money = rule.prices.as_ref().map(|prices| &*prices.prices.currency);
+    let checked = tollgate_config::rate_in(rate, money);
+    checked.map(|_| ()).map_err(|error| {
+        let detail = format!("limit `{}`: {error}", rule.name);
+        Problem::new(StatusCode::BAD_REQUEST, detail)
+    })
+}
+
+/// The end that is asked for at the moment `now` of this gateway's clock.
+pub(super) fn end(
+    lasts: Option<&str>,
+    until: Option<&str>,
+    now: Timestamp,
+) -> Result<Timestamp, String> {
+    let end = match (lasts, until) {
+        (Some(lasts), None) => {
+            let span = tollgate_config::duration(lasts)
+                .map_err(|why| format!("`for` is a duration like \"1h\": {why}"))?;
+            now.after(span)
+        }
+        (None, Some(until)) => {
+            let wrong = |why: &dyn std::fmt::Display| {
+                format!("`until` is a time like \"2030-01-31T18:00:00Z\": {why}")
+            };
+            let until: jiff::Timestamp = until.parse().map_err(|error| wrong(&error))?;
+            u64::try_from(until.as_microsecond())
+                .map(Timestamp::from_micros)
+                .map_err(|_| wrong(&"it is before 1970"))?
+        }
+        _ => {
+            return Err("an override has an end: exactly one of `for` and `until`".to_owned());
+        }
+    };
+    if end <= now {
+        return Err("an override ends in the future".to_owned());
+    }
+    if end.since(now) > LONGEST {
+        let days = LONGEST.0 / DAY;
+        return Err(format!(
+            "an override lasts {days} days at most: change the numbers in the file for longer"
+        ));
+    }
+    Ok(end)
+}
+
+/// Microseconds of a day.
+const DAY: u64 = 86_400_000_000;
+
+/// The longest that an override lasts.
+const LONGEST: Micros = Micros(30 * DAY);

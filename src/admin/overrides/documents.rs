@@ -1,0 +1,224 @@
+//! What operators ask of overrides, and what they are told, as JSON.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::events::{Events, Kind};
+use super::super::limits::store;
+use super::super::live::{Key, Now, moment};
+use super::numbers::numbers;
+use crate::overrides::{Event, InForce, NewOverride, Setting};
+use tollgate_limit::{Limit, Timestamp};
+
+/// What an operator asks for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::admin) struct Asked {
+    /// Why, for the audit.
+    pub(super) reason: String,
+    /// The limit; `None`: every limit that the identity alone decides.
+    pub(super) limit: Option<String>,
+    pub(super) rate: Option<String>,
+    pub(super) burst: Option<u64>,
+    pub(super) in_flight: Option<u64>,
+    #[serde(default)]
+    pub(super) unlimited: bool,
+    #[serde(default)]
+    pub(super) block: bool,
+    /// How long, as a duration.
+    #[serde(rename = "for")]
+    pub(super) lasts: Option<String>,
+    /// Until when, in RFC 3339 form.
+    pub(super) until: Option<String>,
+    /// Only tells what would be changed.
+    #[serde(default)]
+    pub(super) dry_run: bool,
+    /// The name of the change, if several gateways are asked for it.
+    pub(super) change: Option<String>,
+}
+
+/// What an operator lifts.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::admin) struct Lifted {
+    pub(super) reason: String,
+    pub(super) limit: Option<String>,
+    #[serde(default)]
+    pub(super) dry_run: bool,
+    pub(super) change: Option<String>,
+}
+
+/// What was changed, or would be.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Changed {
+    /// The version of this document.
+    pub format: u32,
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+    /// The caller's part of a bucket's key.
+    #[serde(flatten)]
+    pub key: Key,
+    /// The limits.
+    pub limits: Vec<ChangedLimit>,
+    /// What the operator may not expect.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// The change for one limit.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChangedLimit {
+    /// The limit.
+    pub limit: String,
+    /// The tier whose numbers apply without an override.
+    pub tier: Option<String>,
+    /// `local` or `shared`.
+    pub store: String,
+    /// The override that was in force before; `null`: none.
+    pub before: Option<Overridden>,
+    /// The one that is in force now, or would be.
+    pub after: Option<Overridden>,
+    /// The limit in words, with the numbers that are in force now, or would be.
+    #[serde(default)]
+    pub words: String,
+    /// How the bucket stands.
+    pub now: Now,
+}
+
+/// An override in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overridden {
+    /// What it does.
+    #[serde(flatten)]
+    pub setting: Setting,
+    /// When it was set.
+    pub since: String,
+    /// Its end.
+    pub until: String,
+    /// The operator who set it.
+    pub operator: String,
+    /// Why.
+    pub reason: String,
+    /// Why it changes nothing at present; `null`: it is obeyed.
+    #[serde(default)]
+    pub why_not: Option<String>,
+}
+
+/// Every override in force.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct List {
+    /// The version of this document.
+    pub format: u32,
+    /// The most that a store, or the process, keeps.
+    pub most: usize,
+    /// The overrides, in the order in which they were set.
+    pub overrides: Vec<Listed>,
+}
+
+/// One override.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Listed {
+    /// The limit.
+    pub limit: String,
+    /// `local` or `shared`.
+    pub store: String,
+    /// The key.
+    #[serde(flatten)]
+    pub key: Key,
+    /// The override.
+    #[serde(flatten)]
+    pub overridden: Overridden,
+}
+
+impl From<&InForce> for Overridden {
+    fn from(one: &InForce) -> Self {
+        Self {
+            setting: one.entry.setting.clone(),
+            since: moment(one.set),
+            until: moment(one.until),
+            operator: one.entry.operator.clone(),
+            reason: one.entry.reason.clone(),
+            why_not: None,
+        }
+    }
+}
+
+impl Overridden {
+    /// One that would be set now.
+    pub(super) fn of_new(new: &NewOverride, now: Timestamp) -> Self {
+        Self {
+            setting: new.setting.clone(),
+            since: moment(now),
+            until: moment(new.until),
+            operator: new.operator.clone(),
+            reason: new.reason.clone(),
+            why_not: None,
+        }
+    }
+
+    /// The override in words: "blocked until …, by ann: ticket 4711".
+    pub fn words(&self) -> String {
+        format!(
+            "{} until {}, by {}: {}",
+            self.setting.words(),
+            self.until,
+            self.operator,
+            self.reason
+        )
+    }
+}
+
+/// The change of one limit.
+pub(super) fn changed_limit(
+    limit: &Limit,
+    before: Option<Overridden>,
+    after: Option<Overridden>,
+    now: Now,
+) -> ChangedLimit {
+    ChangedLimit {
+        limit: limit.name.to_string(),
+        tier: limit.tier.as_deref().map(str::to_owned),
+        store: store(limit).to_owned(),
+        words: numbers(limit, after.as_ref()).words(),
+        before,
+        after,
+        now,
+    }
+}
+
+/// The event of a change of the overrides in force, on whichever gateway it was made.
+#[derive(Serialize)]
+struct OverrideEvent<'e> {
+    limit: &'e str,
+    #[serde(flatten)]
+    key: Key,
+    #[serde(flatten)]
+    overridden: Overridden,
+    /// Whether it was lifted before its end.
+    lifted: bool,
+}
+
+/// Emits the event of a change.
+pub fn emit(events: &Events, event: &Event) {
+    let kind = if event.set {
+        Kind::OverrideSet
+    } else {
+        Kind::OverrideEnded
+    };
+    let told = OverrideEvent {
+        limit: &event.limit,
+        key: Key {
+            key: event.key.clone(),
+            name: event.name.clone(),
+        },
+        overridden: Overridden {
+            setting: event.setting.clone(),
+            since: moment(event.since),
+            until: moment(event.until),
+            operator: event.operator.clone(),
+            reason: event.reason.clone(),
+            why_not: None,
+        },
+        lifted: event.lifted,
+    };
+    events.emit(kind, &told);
+}
