@@ -1,5 +1,6 @@
 //! A Redis server of a test's own.
 
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
@@ -72,7 +73,7 @@ impl Redis {
     }
 
     pub fn ask(&self, command: &str) -> String {
-        ask(self.port, command).expect("the server answers")
+        try_ask(self.port, command).expect("the server answers")
     }
 
     pub fn directory(&self) -> &Path {
@@ -87,29 +88,37 @@ pub fn ask_as(port: u16, password: &str, command: &str) -> String {
 
 /// Sends one inline command and reads what comes at once.
 pub fn ask(port: u16, command: &str) -> Option<String> {
-    use std::io::{Read, Write};
+    try_ask(port, command).ok()
+}
+
+fn try_ask(port: u16, command: &str) -> io::Result<String> {
     let mut stream =
-        TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_secs(1)).ok()?;
-    stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .ok()?;
-    stream.write_all(format!("{command}\r\n").as_bytes()).ok()?;
+        TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_secs(5))?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.write_all(format!("{command}\r\n").as_bytes())?;
     let mut answer = vec![0; 65_536];
-    let mut length = stream.read(&mut answer).ok()?;
+    let mut length = read(&mut stream, &mut answer)?;
     // A bulk string says how long it is; the rest may come later.
     if answer[0] == b'$'
         && let Some(end) = answer[..length].iter().position(|byte| *byte == b'\n')
     {
-        let expected: usize = std::str::from_utf8(&answer[1..end - 1])
-            .ok()?
-            .parse()
-            .ok()?;
+        let said = std::str::from_utf8(&answer[1..end - 1]).map_err(io::Error::other)?;
+        let expected: usize = said.parse().map_err(io::Error::other)?;
         while length < end + 1 + expected {
-            length += stream
-                .read(&mut answer[length..])
-                .ok()
-                .filter(|read| *read > 0)?;
+            length += read(&mut stream, &mut answer[length..])?;
         }
     }
-    Some(String::from_utf8_lossy(&answer[..length]).into_owned())
+    Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
+}
+
+/// Reads what has come, at least one byte.
+fn read(stream: &mut TcpStream, into: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match stream.read(into) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            // A signal to this process interrupts a read that has a timeout.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
 }
