@@ -7,9 +7,9 @@ use std::process::Command;
 use crate::markdown::{Document, documents, root};
 use crate::{BOOK, EXAMPLES, README};
 
-#[test]
-fn documents_link_leads_somewhere() {
-    let all = documents(&[
+/// Every document of the repository.
+fn all() -> Vec<Document> {
+    documents(&[
         README,
         BOOK,
         EXAMPLES,
@@ -19,7 +19,21 @@ fn documents_link_leads_somewhere() {
         "CHANGELOG.md",
         "CONTRIBUTING.md",
         "SECURITY.md",
-    ]);
+    ])
+}
+
+#[test]
+fn documents_have_no_marks_of_a_merge() {
+    for document in all() {
+        let mut lines = document.text.lines();
+        let mark = lines.find(|line| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> "));
+        assert_eq!(mark, None, "{}", document.path.display());
+    }
+}
+
+#[test]
+fn documents_link_leads_somewhere() {
+    let all = all();
     let known: BTreeMap<&Path, &Document> = all
         .iter()
         .map(|document| (document.path.as_path(), document))
