@@ -95,9 +95,9 @@ def features(args, work, up):
 
 
 def train(args, work, up):
-    """A mixed load for a profile-guided build: every case, and the answers that are not 200."""
-    proxy = peers.tollgate(args.tollgate, work, up.port, 2)
-    for _ in range(2):
+    """A mixed load for a profile-guided build: every case in every setup, the answers that are not 200, bodies that decide."""
+    for setup in [DEFAULTS, FULL, LEAN]:
+        proxy = peers.tollgate(args.tollgate, work, up.port, 2, setup)
         for case in load.CASES:
             load.run(case, proxy, max(1, args.seconds), work)
         load.wrk(proxy.port, "/absent", 1, work, headers=["x-api-key: other"])
@@ -105,7 +105,8 @@ def train(args, work, up):
         resting.many_keys(proxy.port, 20_000)
         for s in resting.idle_connections(proxy.port, 300):
             s.close()
-    proxy.stop(signal.SIGTERM)  # a profile is written at a clean exit only
+        proxy.stop(signal.SIGTERM)  # a profile is written at a clean exit only
+    bodies.train(args, work, up)
 
 
 def main():

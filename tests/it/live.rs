@@ -214,6 +214,38 @@ fn live_refused_keys_are_listed_with_lost_requests_until_admitted() {
     assert_eq!(gateway.admin_get("/api/v1/limits/no/keys").status, 404);
 }
 
+/// Refusals are counted many at once: none may be counted twice or lost, whenever somebody reads and
+/// whatever file they were decided under.
+#[test]
+fn each_refusal_is_counted_once_between_reads_and_reloads() {
+    let gateway = Gateway::start(TENANTS);
+    let mut lost = 0;
+    let mut refuse = |times: u64| {
+        for _ in 0..times {
+            let refused = gateway.request("GET", "/v1/x", &[("x-api-key", "a")]);
+            lost += u64::from(refused.status == 429);
+        }
+        lost
+    };
+    let counted = || {
+        let path = "/api/v1/limits/search/keys?refused";
+        let told = gateway.admin_get(path).json();
+        told["keys"][0]["count"].as_u64()
+    };
+    assert_eq!(refuse(12), 10);
+    assert_eq!(counted(), Some(10));
+    assert_eq!(counted(), Some(10), "a second look counts nothing");
+    // More than the part of the ring that is counted at once.
+    assert_eq!(refuse(390), 400);
+    // The policies before the last two are forgotten.
+    for reload in 1..=4 {
+        let changed = TENANTS.replace("100/minute", &format!("{}/minute", 100 + reload));
+        gateway.reload(&changed).expect("a good file");
+        assert_eq!(refuse(10), 400 + 10 * reload);
+    }
+    assert_eq!(counted(), Some(440));
+}
+
 #[test]
 fn keys_are_sorted_as_the_query_says() {
     let gateway = Gateway::start(TENANTS);

@@ -43,6 +43,12 @@ impl Judged {
         }
     }
 
+    /// The standing of the bucket of the claim at `place`; `None`: no store was asked about it.
+    fn asked(&self, place: usize) -> Option<&Standing> {
+        let standing = self.standings().get(place);
+        standing.filter(|_| !self.is_unasked(place))
+    }
+
     /// The refusal, if the limits refuse.
     pub const fn denied(&self) -> Option<&Denied> {
         match self {
@@ -112,19 +118,10 @@ impl Judged {
 
     /// The word that the log writes for the claim at `place`.
     pub fn outcome(&self, place: usize, charge: &Charge) -> &'static str {
+        let allows = |place| self.standings().get(place).is_some_and(allows);
         match self {
-            Self::Not => "unasked",
-            Self::Denied(denied) => denied_outcome(denied, place, charge),
-            Self::Permitted(permit) => {
-                let standing = permit.standings().get(place);
-                if permit.is_ungoverned(place) && standing.is_some_and(allows) {
-                    "ungoverned"
-                } else if permit.is_unasked(place) {
-                    "unasked"
-                } else {
-                    word(standing, charge)
-                }
-            }
+            Self::Permitted(permit) if permit.is_ungoverned(place) && allows(place) => "ungoverned",
+            _ => outcome_word(self.asked(place), charge.enforced),
         }
     }
 }
@@ -213,20 +210,14 @@ impl Denied {
     }
 }
 
-/// The word that the log writes for the claim at `place` of a request that a limit refused.
-pub fn denied_outcome(denied: &Denied, place: usize, charge: &Charge) -> &'static str {
-    if denied.is_unasked(place) {
-        "unasked"
-    } else {
-        word(denied.standings().get(place), charge)
-    }
-}
-
-fn word(standing: Option<&Standing>, charge: &Charge) -> &'static str {
-    match (standing.is_some_and(allows), charge.enforced) {
-        (true, _) => "allow",
-        (false, true) => "deny",
-        (false, false) => "shadow_deny",
+/// The word for the decision about one claim, in logs and explanations. `asked`: the standing of its
+/// bucket; `None`: no bucket was asked. `enforced`: whether its refusal refuses the request.
+pub fn outcome_word(asked: Option<&Standing>, enforced: bool) -> &'static str {
+    match (asked.map(allows), enforced) {
+        (None, _) => "unasked",
+        (Some(true), _) => "allow",
+        (Some(false), true) => "deny",
+        (Some(false), false) => "shadow_deny",
     }
 }
 

@@ -55,7 +55,7 @@ pub use feedback::RateFeedback;
 pub use handover::Successor;
 pub use hold::wait_until;
 #[cfg(feature = "http")]
-pub use judged::{Judged, denied_outcome};
+pub use judged::{Judged, outcome_word};
 pub use overrides::{Effect, Override};
 pub use peek::PeekError;
 pub use penalties::{Imposed, PENALTY_TABLE, PenaltyCounts};

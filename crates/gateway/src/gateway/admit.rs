@@ -1,6 +1,6 @@
 //! Admits a request or refuses it: finds its route, identifies its caller, draws from its limits.
 
-use http::Request;
+use http::{Request, StatusCode};
 use http_body::Body;
 
 use super::admitted::{Admitted, Next, balance_hash};
@@ -13,7 +13,9 @@ use crate::recent::Drawing;
 use crate::rejection::Rejection;
 use tollgate_net::server::ConnInfo;
 use tollgate_policy::route::Match;
-use tollgate_policy::{Asked, Claims, Descriptor, FilledEdits, Identified, Policy, sent};
+use tollgate_policy::{
+    Asked, BodyFacts, Claims, Descriptor, FilledEdits, Identified, Policy, sent,
+};
 
 impl Gateway {
     /// Admits a request, or returns the reason why it is refused. `edits` receives the route's
@@ -57,63 +59,67 @@ impl<'s> Admission<'_, 's> {
         &mut self,
         request: &mut Request<B>,
     ) -> Result<Admitted<'s>, Rejection> {
-        let policy = &self.snapshot.policy;
-        let described = describe(policy, self.connection, self.target, request)?;
+        let (policy, connection) = (&self.snapshot.policy, self.connection);
+        let facts;
+        let mut described = describe(policy, connection, self.target, request)?;
         self.context.set_client(described.client);
         let found = policy.find_route(&described);
         let asked = policy.asked(&found);
-        if asked.is_empty() {
-            return self
-                .admit_to_route(request, &described, found.matched)
-                .await;
-        }
-        if let Some(matched) = &found.matched {
-            self.context.set_route(matched.route);
-            let route = &policy.routes[matched.route];
-            checks::check_route(self.snapshot, route, self.target, request)?;
-        }
-        drop(found);
-        Box::pin(self.find_route_by_body(asked, request)).await
-    }
-
-    /// Finds the route of a request whose body can decide about it, once the body has been read.
-    async fn find_route_by_body<B: ReadAhead>(
-        &mut self,
-        asked: Asked,
-        request: &mut Request<B>,
-    ) -> Result<Admitted<'s>, Rejection> {
-        let (policy, connection) = (&self.snapshot.policy, self.connection);
-        let read = self
-            .gateway
-            .read_body(self.snapshot, connection, asked, request);
-        let mut facts = match read.await {
-            Ok(facts) => facts,
-            Err(rejection) => return self.refuse_unread(request, rejection).await,
+        let matched = if asked.is_empty() {
+            found.matched
+        } else {
+            if let Some(matched) = &found.matched {
+                self.context.set_route(matched.route);
+                let route = &policy.routes[matched.route];
+                checks::check_route(self.snapshot, route, self.target, request)?;
+            }
+            drop(found);
+            facts = Box::pin(self.read_facts(asked, request)).await?;
+            described = describe(policy, connection, self.target, request)?;
+            described.body = Some(&facts);
+            policy.route(&described)
         };
-        self.context.set_calls(facts.take_calls());
-        let mut described = describe(policy, connection, self.target, request)?;
-        described.body = Some(&facts);
-        let matched = policy.route(&described);
         self.admit_to_route(request, &described, matched).await
     }
 
-    /// Refuses a request for its body. The request is charged to the limits by address and for
+    /// Reads what the body of the request says. A request whose body cannot be read is refused here.
+    async fn read_facts<B: ReadAhead>(
+        &mut self,
+        asked: Asked,
+        request: &mut Request<B>,
+    ) -> Result<BodyFacts, Rejection> {
+        let read = self
+            .gateway
+            .read_body(self.snapshot, self.connection, asked, request);
+        match read.await {
+            Ok(mut facts) => {
+                self.context.set_calls(facts.take_calls());
+                Ok(facts)
+            }
+            Err(rejection) => {
+                self.charge_unread(request, rejection.status()).await?;
+                Err(rejection)
+            }
+        }
+    }
+
+    /// Charges a request that is refused with `status` for its body to the limits by address and for
     /// everyone of the route that it would have without its body, so that a client that sends such
     /// requests is limited too.
-    async fn refuse_unread<B>(
+    async fn charge_unread<B>(
         &mut self,
         request: &Request<B>,
-        rejection: Rejection,
-    ) -> Result<Admitted<'s>, Rejection> {
+        status: StatusCode,
+    ) -> Result<(), Rejection> {
         let policy = &self.snapshot.policy;
         let described = describe(policy, self.connection, self.target, request)?;
-        if let Some(matched) = policy.find_route(&described).matched {
-            let (status, now) = (rejection.status(), self.context.seconds());
-            let claims = self.context.claims_mut();
-            policy.claim_refused(claims, &matched, &described, status, now);
-            self.gateway.judge(self.snapshot, self.context).await?;
-        }
-        Err(rejection)
+        let Some(matched) = policy.find_route(&described).matched else {
+            return Ok(());
+        };
+        let now = self.context.seconds();
+        let claims = self.context.claims_mut();
+        policy.claim_refused(claims, &matched, &described, status, now);
+        self.gateway.judge(self.snapshot, self.context).await
     }
 
     /// Identifies the caller of a request whose route is `matched`, and draws from its limits.

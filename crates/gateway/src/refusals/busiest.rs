@@ -46,7 +46,9 @@ pub(super) struct Event<'e> {
 
 impl Event<'_> {
     fn is_of(&self, busy: &Busy) -> bool {
-        busy.key[..] == *self.key && busy.limit.name == self.limit.name
+        let is_same_limit =
+            Arc::ptr_eq(&busy.limit, self.limit) || busy.limit.name == self.limit.name;
+        is_same_limit && busy.key[..] == *self.key
     }
 }
 
@@ -129,8 +131,15 @@ impl Sketch {
             busy.until = event.until;
             busy.cost = event.cost;
             self.counts[place] += 1;
-            return;
+        } else {
+            self.add(hash, event, room);
         }
+    }
+
+    /// Begins to count a key that has no place, in the place of the smallest count if there are `room`
+    /// keys. Not inlined: most events are of known keys.
+    #[inline(never)]
+    fn add(&mut self, hash: u64, event: Event<'_>, room: usize) {
         let fresh = |error| Busy {
             limit: Arc::clone(event.limit),
             key: KeyBytes::from_slice(event.key),

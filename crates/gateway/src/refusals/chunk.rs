@@ -5,9 +5,10 @@ use std::net::IpAddr;
 
 use http::StatusCode;
 
+use super::busiest::Event;
 use super::{Asked, Decided, HOST_MAX, JudgedLimit, METHOD_MAX, PATH_MAX, Refusal};
-use tollgate_limit::{KeyBytes, Micros, Standing, Timestamp};
-use tollgate_limiter::denied_outcome;
+use tollgate_limit::{KeyBytes, Micros, Standing, Timestamp, Verdict};
+use tollgate_limiter::outcome_word;
 use tollgate_policy::Policy;
 use tollgate_telemetry::TraceParent;
 
@@ -20,44 +21,44 @@ pub(super) struct Chunk {
     limits: Vec<KeptLimit>,
     /// The method, host, path, caller and tier of each record, and the keys of its limits.
     text: Vec<u8>,
+    /// The traces of the records that belong to one, each with the place of its record.
+    traces: Vec<(u32, TraceParent)>,
 }
 
-/// One refusal. Its texts and limits follow those of the record before.
+/// One refusal. Its texts and limits follow those of the record before. It is small, because a
+/// refusal waits for the memory that it is written to.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub(super) id: u64,
-    pub(super) trace: Option<TraceParent>,
     pub(super) at: Timestamp,
+    pub(super) reason: &'static str,
+    retry_after: Option<Micros>,
     /// The number of its policy.
     pub(super) policy: u32,
-    status: StatusCode,
-    pub(super) reason: &'static str,
-    client: Option<IpAddr>,
-    route: Option<usize>,
+    route: Option<u32>,
     /// The target of the route that refused it.
-    target: usize,
-    retry_after: Option<Micros>,
+    target: u32,
     /// Where its texts begin.
-    text: usize,
-    /// The lengths of its method, host and path.
-    lengths: [u16; 3],
-    /// The lengths of its caller's name and tier.
-    caller: [Option<u16>; 2],
+    text: u32,
     /// Where its limits begin.
-    limits: usize,
+    limits: u32,
+    /// The lengths of its method, host, path, caller's name, and tier.
+    lengths: [Option<u16>; 5],
+    status: StatusCode,
+    client: Option<IpAddr>,
 }
 
 /// What one limit decided.
 #[derive(Clone, Debug)]
 struct KeptLimit {
-    limit: usize,
     cost: u64,
+    /// `None`: its bucket was not asked.
+    standing: Option<Standing>,
+    limit: u32,
+    /// The length of its key.
+    key: u32,
     enforced: bool,
     refused: bool,
-    outcome: &'static str,
-    standing: Option<Standing>,
-    /// The length of its key.
-    key: usize,
 }
 
 impl Chunk {
@@ -67,6 +68,7 @@ impl Chunk {
             records: Vec::with_capacity(like.records.len()),
             limits: Vec::with_capacity(like.limits.len()),
             text: Vec::with_capacity(like.text.len()),
+            traces: Vec::with_capacity(like.traces.len()),
         }
     }
 
@@ -74,64 +76,77 @@ impl Chunk {
         self.records.clear();
         self.limits.clear();
         self.text.clear();
+        self.traces.clear();
     }
 
     /// The bytes that are in use.
     pub(super) fn len(&self) -> usize {
-        bytes([self.records.len(), self.limits.len(), self.text.len()])
+        size_of_val(&*self.records)
+            + size_of_val(&*self.limits)
+            + size_of_val(&*self.text)
+            + size_of_val(&*self.traces)
     }
 
     /// The bytes that it takes in memory.
     pub(super) fn capacity(&self) -> usize {
-        let Self {
-            records,
-            limits,
-            text,
-        } = self;
-        bytes([records.capacity(), limits.capacity(), text.capacity()])
+        fn of<T>(vec: &Vec<T>) -> usize {
+            vec.capacity() * size_of::<T>()
+        }
+        of(&self.records) + of(&self.limits) + of(&self.text) + of(&self.traces)
     }
 
     pub(super) fn push(&mut self, policy: u32, asked: &Asked<'_>, decided: &Decided<'_>) {
-        let (text, limits) = (self.text.len(), self.limits.len());
-        let lengths = [
-            self.push_text(asked.method.as_str(), METHOD_MAX),
-            self.push_text(asked.host, HOST_MAX),
-            self.push_text(asked.path, PATH_MAX),
-        ];
+        let (text, limits) = (small(self.text.len()), small(self.limits.len()));
+        if let Some(trace) = decided.trace {
+            self.traces.push((small(self.records.len()), trace));
+        }
+        let name = asked.caller.map(|caller| &*caller.name);
         let tier = asked.caller.and_then(|caller| caller.tier.as_deref());
-        let caller = [asked.caller.map(|caller| &*caller.name), tier];
-        let caller = caller.map(|name| name.map(|name| self.push_text(name, NAME_MAX)));
+        let texts = [
+            (Some(asked.method.as_str()), METHOD_MAX),
+            (Some(asked.host), HOST_MAX),
+            (Some(asked.path), PATH_MAX),
+            (name, NAME_MAX),
+            (tier, NAME_MAX),
+        ];
+        let lengths = texts.map(|(text, longest)| Some(self.push_text(text?, longest)));
         let denied = decided.denied;
         for (place, charge) in decided.claims.charges().iter().enumerate() {
             let key = decided.claims.key(charge);
             self.text.extend_from_slice(key);
-            let asked = denied.filter(|denied| !denied.is_unasked(place));
+            let standing = denied.and_then(|denied| denied.standings().get(place).copied());
+            let is_unasked = denied.is_some_and(|denied| denied.is_unasked(place));
             self.limits.push(KeptLimit {
-                limit: charge.limit,
                 cost: charge.cost,
+                standing: standing.filter(|_| !is_unasked),
+                limit: small(charge.limit),
+                key: small(key.len()),
                 enforced: charge.enforced,
                 refused: denied.is_some_and(|denied| denied.is_refused_by(place)),
-                outcome: denied.map_or("unasked", |denied| denied_outcome(denied, place, charge)),
-                standing: asked.and_then(|denied| denied.standings().get(place).copied()),
-                key: key.len(),
             });
         }
         self.records.push(Record {
             id: decided.id,
-            trace: decided.trace,
             at: decided.at,
-            policy,
-            status: decided.status,
             reason: decided.reason,
-            client: asked.client,
-            route: asked.route,
-            target: decided.target,
             retry_after: denied.and_then(|denied| denied.retry_after()),
+            policy,
+            route: asked.route.map(small),
+            target: small(decided.target),
             text,
-            lengths,
-            caller,
             limits,
+            lengths,
+            status: decided.status,
+            client: asked.client,
         });
+    }
+
+    /// The trace of the record at `place`.
+    pub(super) fn trace(&self, place: usize) -> Option<TraceParent> {
+        let found = self
+            .traces
+            .binary_search_by_key(&place, |(of, _)| *of as usize);
+        Some(self.traces[found.ok()?].1)
     }
 
     fn push_text(&mut self, text: &str, longest: usize) -> u16 {
@@ -142,48 +157,75 @@ impl Chunk {
 
     /// The limits of the record at `place`.
     fn limits(&self, place: usize) -> &[KeptLimit] {
-        let end = self.records.get(place + 1).map(|next| next.limits);
-        &self.limits[self.records[place].limits..end.unwrap_or(self.limits.len())]
+        let next = self.records.get(place + 1);
+        let end = next.map_or(self.limits.len(), |next| next.limits as usize);
+        &self.limits[self.records[place].limits as usize..end]
+    }
+
+    /// The refusals by each limit of the record at `place`, which was decided under `policy`.
+    pub(super) fn events<'c>(
+        &'c self,
+        place: usize,
+        policy: &'c Policy,
+    ) -> impl Iterator<Item = Event<'c>> {
+        let at = self.records[place].at;
+        let of_limits = self.limits(place).iter().zip(self.keys(place));
+        let refused = of_limits.filter(|(one, _)| one.refused);
+        refused.map(move |(one, (limit, key))| {
+            let wait = match one.standing.map(|standing| standing.verdict) {
+                Some(Verdict::Deny { retry_after }) => retry_after,
+                Some(Verdict::Allow { .. }) | None => None,
+            };
+            Event {
+                limit: &policy.limits[limit],
+                key,
+                at,
+                until: wait.map(|wait| at.after(wait)),
+                cost: one.cost,
+            }
+        })
     }
 
     /// The limits that refused the record at `place`, by index.
     pub(super) fn refused_by(&self, place: usize) -> impl Iterator<Item = usize> {
         let limits = self.limits(place).iter();
-        limits.filter(|one| one.refused).map(|one| one.limit)
+        limits
+            .filter(|one| one.refused)
+            .map(|one| one.limit as usize)
     }
 
     /// The limits of the record at `place`, by index, with the keys of their buckets.
     pub(super) fn keys(&self, place: usize) -> impl Iterator<Item = (usize, &[u8])> {
         let record = &self.records[place];
-        let lengths = record.lengths.into_iter();
-        let before = lengths.chain(record.caller.into_iter().flatten());
-        let mut from = record.text + before.map(usize::from).sum::<usize>();
+        let before = record.lengths.into_iter().flatten();
+        let mut from = record.text as usize + before.map(usize::from).sum::<usize>();
         self.limits(place).iter().map(move |one| {
-            let key = &self.text[from..from + one.key];
-            from += one.key;
-            (one.limit, key)
+            let key = &self.text[from..from + one.key as usize];
+            from += key.len();
+            (one.limit as usize, key)
         })
     }
 
     /// The record at `place`, which was decided under `policy`.
     pub(super) fn refusal(&self, place: usize, policy: &Arc<Policy>) -> Refusal {
         let record = &self.records[place];
-        let mut rest = &self.text[record.text..];
+        let mut rest = &self.text[record.text as usize..];
         let mut take = |length: usize| {
             let (taken, left) = rest.split_at(length);
             rest = left;
             taken
         };
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let [method, host, path] = record.lengths.map(|length| text(take(length.into())));
-        let caller = record.caller;
-        let [caller, tier] = caller.map(|length| Some(text(take(length?.into()))));
+        let texts = record
+            .lengths
+            .map(|length| Some(text(take(length?.into()))));
+        let [method, host, path, caller, tier] = texts;
         let limit = |one: &KeptLimit| JudgedLimit {
-            limit: one.limit,
-            key: KeyBytes::from_slice(take(one.key)),
+            limit: one.limit as usize,
+            key: KeyBytes::from_slice(take(one.key as usize)),
             cost: one.cost,
             enforced: one.enforced,
-            outcome: one.outcome,
+            outcome: outcome_word(one.standing.as_ref(), one.enforced),
             standing: one.standing,
         };
         Refusal {
@@ -191,23 +233,23 @@ impl Chunk {
             at: record.at,
             status: record.status,
             reason: record.reason,
-            method,
-            host,
-            path,
+            method: method.unwrap_or_default(),
+            host: host.unwrap_or_default(),
+            path: path.unwrap_or_default(),
             client: record.client,
-            route: record.route,
+            route: record.route.map(|route| route as usize),
             caller,
             tier,
-            target: record.target,
+            target: record.target as usize,
             limits: self.limits(place).iter().map(limit).collect(),
             retry_after: record.retry_after,
         }
     }
 }
 
-/// The bytes of so many records, limits, and bytes of text.
-fn bytes([records, limits, text]: [usize; 3]) -> usize {
-    records * size_of::<Record>() + limits * size_of::<KeptLimit>() + text
+/// A place in a chunk or a policy, or the length of a key: all are far below 2^32.
+fn small(number: usize) -> u32 {
+    u32::try_from(number).expect("a chunk, a policy and a key are small")
 }
 
 /// The beginning of `text`, at most `longest` bytes.
