@@ -83,18 +83,19 @@ impl<'s> Admission<'_, 's> {
     }
 
     /// Reads what the body of the request says. A request whose body cannot be read is refused here.
+    /// Boxed, because the future of every request has room for the result.
     async fn read_facts<B: ReadAhead>(
         &mut self,
         asked: Asked,
         request: &mut Request<B>,
-    ) -> Result<BodyFacts, Rejection> {
+    ) -> Result<Box<BodyFacts>, Rejection> {
         let read = self
             .gateway
             .read_body(self.snapshot, self.connection, asked, request);
         match read.await {
             Ok(mut facts) => {
                 self.context.set_calls(facts.take_calls());
-                Ok(facts)
+                Ok(Box::new(facts))
             }
             Err(rejection) => {
                 self.charge_unread(request, rejection.status()).await?;
