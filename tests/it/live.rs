@@ -214,10 +214,8 @@ fn live_refused_keys_are_listed_with_lost_requests_until_admitted() {
     assert_eq!(gateway.admin_get("/api/v1/limits/no/keys").status, 404);
 }
 
-/// Refusals are counted many at once: none may be counted twice or lost, whenever somebody reads and
-/// whatever file they were decided under.
 #[test]
-fn each_refusal_is_counted_once_between_reads_and_reloads() {
+fn live_refusals_between_reads_and_reloads_are_counted_once() {
     let gateway = Gateway::start(TENANTS);
     let mut lost = 0;
     let mut refuse = |times: u64| {
@@ -235,9 +233,9 @@ fn each_refusal_is_counted_once_between_reads_and_reloads() {
     assert_eq!(refuse(12), 10);
     assert_eq!(counted(), Some(10));
     assert_eq!(counted(), Some(10), "a second look counts nothing");
-    // More than the part of the ring that is counted at once.
+    // More refusals than a chunk of the ring has room for.
     assert_eq!(refuse(390), 400);
-    // The policies before the last two are forgotten.
+    // The ring forgets the refusals of all policies before the last two; the counts stay.
     for reload in 1..=4 {
         let changed = TENANTS.replace("100/minute", &format!("{}/minute", 100 + reload));
         gateway.reload(&changed).expect("a good file");

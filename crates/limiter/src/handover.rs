@@ -5,6 +5,10 @@
 //! or, if there is none after all, to the local buckets. So every bucket has one owner at any time,
 //! and the charges and refunds of this process's last requests are counted there.
 
+mod received;
+#[cfg(test)]
+mod tests;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +19,7 @@ use smallvec::SmallVec;
 use tokio::sync::watch;
 
 use tollgate_limit::{
-    Change, Claim, Conditions, Draw, KeyBytes, Limit, Placement, Settlement, Standing, Timestamp,
+    Change, Claim, Conditions, Draw, KeyBytes, Limit, Settlement, Standing, Timestamp,
 };
 use tollgate_store::local::same_bucket;
 use tollgate_store::{Backend, Store};
@@ -235,174 +239,5 @@ fn merged(there: &[bool], mine: Draw, theirs: Option<Draw>) -> Draw {
     Draw {
         granted,
         standings: there.iter().map(next).collect(),
-    }
-}
-
-impl Limiter<Backend> {
-    /// Draws for a process that has handed over its buckets: immediately, and only for local
-    /// limits.
-    pub fn draw_for(&self, claims: &[Claim<'_>]) -> Draw {
-        debug_assert!(
-            claims
-                .iter()
-                .all(|claim| claim.limit.placement == Placement::Local)
-        );
-        let generation = &self.generation;
-        let now = generation.local.clock().now();
-        let found = generation.found(claims, now);
-        // An operator may block a key here after the handover. (What has no limit since then is drawn
-        // all the same: the other process may give back what it takes for charged.)
-        let blocked = found.as_ref();
-        if let Some(denied) = blocked.and_then(|found| generation.blocked(claims, found, now)) {
-            return denied.into_draw();
-        }
-        let draw = || match &found {
-            None => generation.draw_here(claims, now),
-            Some(found) => {
-                let limits = generation.limits_under(claims, found);
-                let claims: SmallVec<[Claim<'_>; 4]> = claims
-                    .iter()
-                    .zip(&limits)
-                    .map(|(claim, own)| own.as_deref().map_or(*claim, |own| own.of(claim)))
-                    .collect();
-                generation.draw_here(&claims, now)
-            }
-        };
-        match generation.penalizes(claims) {
-            true => generation.draw_for(claims, found.as_ref(), now, draw),
-            false => draw(),
-        }
-    }
-
-    /// Corrects a charge for a process that has handed over its buckets.
-    pub fn settle_for(&self, settlement: Settlement<'_>) {
-        self.generation
-            .settle_local(settlement, self.generation.local.clock().now());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{Decision, Effect, Override};
-    use super::*;
-    use tollgate_limit::{Algorithm, Kind, Micros, Penalty, Rate, RateConditions, Terms, fixtures};
-    use tollgate_store::clock::Clock;
-    use tollgate_store::local::ColdStart;
-
-    #[test]
-    fn handover_refund_while_frozen_gives_back_its_grant() {
-        let start = Timestamp::from_micros(1_700_000_000_000_000);
-        let terms = Terms {
-            burst: Some(100),
-            ..fixtures::terms(Kind::TokenBucket, 100, Micros::from_secs(60))
-        };
-        let limit = Arc::new(Limit {
-            algorithm: Algorithm::new(&terms)
-                .and_then(|rate| rate.following(Rate::new(10, Micros::from_secs(60))))
-                .expect("within the rate"),
-            ..fixtures::limit("gentle", &terms)
-        });
-        let limiter = Limiter::new(
-            &[Arc::clone(&limit)],
-            Arc::new(Backend::None),
-            Clock::manual(start),
-            ColdStart::Full,
-        );
-        // At half the rate a grant takes twice its cost.
-        let halved = Conditions::Rate(RateConditions {
-            factor: 512,
-            ..RateConditions::AS_WRITTEN
-        });
-        let left = || {
-            let looked = [Claim::new(&limit, b"k", 0)];
-            limiter.local().peek_at(&looked, start)[0].remaining
-        };
-        let claim = Claim {
-            conditions: Some(&halved),
-            ..Claim::new(&limit, b"k", 10)
-        };
-        assert!(limiter.local().draw_at(&[claim], start).granted);
-        assert_eq!(left(), 80);
-        limiter.freeze();
-        let refund = Settlement {
-            conditions: Some(&halved),
-            ..Settlement::new(&limit, b"k", Change::Refund { units: 10 })
-        };
-        limiter.generation.settle_local(refund, start);
-        assert_eq!(left(), 80, "kept");
-        limiter.thaw();
-        assert_eq!(left(), 100);
-    }
-
-    /// The process that has taken the buckets over, in the same test.
-    struct To(Limiter<Backend>);
-
-    impl Successor for To {
-        fn has(&self, _: &Limit) -> bool {
-            true
-        }
-
-        fn draw<'a>(
-            &'a self,
-            claims: &'a [Claim<'a>],
-        ) -> Pin<Box<dyn Future<Output = Option<Draw>> + Send + 'a>> {
-            Box::pin(async { Some(self.0.draw_for(claims)) })
-        }
-
-        fn settle(&self, _: &Settlement<'_>) {}
-    }
-
-    /// Refusals of both processes count together, and both refuse the key that is blocked then.
-    #[tokio::test]
-    async fn handover_penalty_is_counted_and_kept_by_the_process_that_has_the_buckets() {
-        let now = Timestamp::from_micros(1_700_000_000_000_000);
-        let block = Micros::from_secs(600);
-        let limit = Arc::new(Limit {
-            penalty: Some(Penalty {
-                refusals: 4,
-                span: Micros::from_secs(60),
-                block,
-            }),
-            ..fixtures::limit(
-                "each",
-                &fixtures::terms(Kind::TokenBucket, 1, Micros::from_secs(60)),
-            )
-        });
-        let limiter = || {
-            let limits = [Arc::clone(&limit)];
-            let backend = Arc::new(Backend::None);
-            Limiter::new(&limits, backend, Clock::manual(now), ColdStart::Full)
-        };
-        let (old, new) = (limiter(), limiter());
-        old.freeze();
-        old.hand_to(Arc::new(To(new.clone())));
-        let claims = [Claim::new(&limit, b"k", 1)];
-        let wait = async |limiter: &Limiter<Backend>| match limiter.check(&claims, now).await {
-            Decision::Deny(denied) => denied.retry_after(),
-            _ => None,
-        };
-        assert!(matches!(old.check(&claims, now).await, Decision::Allow(_)));
-        for limiter in [&old, &new, &old] {
-            assert_eq!(wait(limiter).await, Some(Micros::from_secs(60)));
-        }
-        assert_eq!(wait(&old).await, Some(block), "the fourth refusal");
-        assert_eq!(wait(&new).await, Some(block), "known to the new process");
-        assert_eq!(wait(&old).await, Some(block));
-        let other = [Claim::new(&limit, b"other", 1)];
-        new.put_overrides([Override {
-            limit: Arc::clone(&limit.name),
-            placement: Placement::Local,
-            bucket: new.bucket_hash(&limit, b"other").expect("a name"),
-            effect: Effect::Block,
-            since: now,
-            until: now.after(block),
-        }]);
-        let decided = old.check(&other, now).await;
-        assert!(
-            matches!(&decided, Decision::Deny(denied) if denied.retry_after() == Some(block)),
-            "an operator's block after the handover: {decided:?}"
-        );
-        assert_eq!(new.take_penalties().len(), 1);
-        assert_eq!(old.take_penalties().len(), 0, "it is told once");
     }
 }

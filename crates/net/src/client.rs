@@ -4,23 +4,28 @@
 //! No task runs it; its owner polls it. The request's body is sent while the response is awaited
 //! and read. The response is read only as fast as the owner takes it.
 
+mod idle;
+#[cfg(test)]
+mod tests;
+mod unanswered;
+
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::response::Parts;
-use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, Method, StatusCode, Uri};
 use http_body::{Body, Frame};
 use hyper::ext::ReasonPhrase;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use tollgate_http1::request::{Limits, Reader};
 use tollgate_http1::responses::Head;
 use tollgate_http1::write::{Content, request_head};
 use tollgate_http1::{self as http1, BodyWriter, Malformed, Output, Responses, Verbatim};
 
 use crate::buffer::{ReadBuffer, poll_flush};
+pub use unanswered::Unanswered;
 
 /// A connection to a server.
 #[derive(Debug)]
@@ -54,35 +59,6 @@ pub enum Failure<E> {
     Malformed(Malformed),
     /// The request's body failed.
     Body(E),
-}
-
-/// A request that was sent completely and may be sent again.
-#[derive(Debug)]
-pub struct Unanswered {
-    write: Output,
-    asks_head: bool,
-    untouched: bool,
-}
-
-impl Unanswered {
-    /// Whether the socket accepted no byte of it, so that the server cannot have read any. A byte
-    /// that went into a TLS session counts as accepted.
-    pub const fn is_untouched(&self) -> bool {
-        self.untouched
-    }
-
-    /// Restores the request from its written bytes. Keeping a copy would cost every request;
-    /// parsing the bytes costs only the few that are sent to another server.
-    pub fn read_back(mut self) -> Option<Request<()>> {
-        let limits = Limits {
-            bytes: usize::MAX,
-            fields: usize::MAX,
-            target: usize::MAX,
-        };
-        let mut written = BytesMut::from(&self.write.flat()[..]);
-        let head = Reader::new().read(&mut written, limits).ok()??;
-        Some(Request::from_parts(head.parts, ()))
-    }
 }
 
 impl<S, B> Client<S, B>
@@ -162,24 +138,6 @@ where
     /// The response headers, if they were not parsed; those in the head come after them.
     pub fn take_verbatim(&mut self) -> Option<Verbatim> {
         self.responses.take_verbatim()
-    }
-
-    /// Begins an exchange with a request that an earlier connection left unanswered.
-    pub fn ask_again(&mut self, request: Unanswered) {
-        self.begin(request.asks_head);
-        self.write = request.write;
-    }
-
-    /// The request, to be sent again on another connection, if it was kept and no byte of a
-    /// response was received.
-    pub fn unanswered(mut self) -> Option<Unanswered> {
-        let untouched = self.write.is_untouched();
-        let asks_head = self.asks_head;
-        (!self.heard && self.write.rewind()).then_some(Unanswered {
-            write: self.write,
-            asks_head,
-            untouched,
-        })
     }
 
     fn begin(&mut self, asks_head: bool) {
@@ -363,57 +321,6 @@ where
             }
         }
     }
-
-    /// Whether the next request can be sent: the last exchange is complete in both directions.
-    /// Bytes after the response were not requested, and make the connection unusable.
-    pub fn is_reusable(&mut self) -> bool {
-        if !(self.responses.persists()
-            && self.whole
-            && self.refused.is_none()
-            && !self.responses.is_under_way()
-            && self.read.is_empty())
-        {
-            return false;
-        }
-        // The end of the request may be known only after another poll.
-        self.is_sent()
-            || (matches!(
-                self.poll_send(&mut Context::from_waker(Waker::noop())),
-                Poll::Ready(Ok(()))
-            ) && self.whole
-                && self.refused.is_none())
-    }
-
-    /// Records that the next request is not its first.
-    pub fn reuse(&mut self) {
-        self.reused = true;
-        self.read.lend();
-    }
-
-    /// Checks whether an idle connection is unusable, because it closed or received unrequested
-    /// bytes. The task is woken when that happens.
-    pub fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        ready!(ReadBuffer::poll_silence(cx, &mut self.socket));
-        Poll::Ready(())
-    }
-
-    /// [`Client::poll_idle`] for the task that is about to send a request: whether it may.
-    pub fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
-        self.listening = self.poll_idle(cx).is_pending();
-        self.listening
-    }
-
-    /// Frees the memory of an idle connection.
-    pub fn release(&mut self) {
-        self.read.release();
-        self.write.release();
-        self.responses.release();
-    }
-
-    /// The socket, and the bytes that were read from it and not taken.
-    pub fn into_parts(mut self) -> (S, Bytes) {
-        (self.socket, self.read.bytes().split().freeze())
-    }
 }
 
 /// The parts of `head`, with its reason phrase in their extensions.
@@ -428,6 +335,3 @@ fn with_reason(head: Head) -> Result<Parts, Malformed> {
 
 /// The largest number of bytes of a request's body that may wait to be written.
 const AHEAD: usize = 64 * 1024;
-
-#[cfg(test)]
-mod tests;

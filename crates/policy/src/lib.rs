@@ -17,6 +17,7 @@ mod edits;
 pub mod expiry;
 pub mod explain;
 mod forwarded;
+mod identify;
 pub mod identity;
 pub mod jwt;
 pub mod json;
@@ -45,7 +46,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, Method, Uri};
 
 use address::AddressPolicy;
-use identity::{Evidence, Identity, Signatures};
+use identity::Identity;
 use plan::Plan;
 use route::{Route, Router};
 use tollgate_limit::Limit;
@@ -230,166 +231,6 @@ impl Policy {
     pub fn drop_lookalikes(&self, unusual: bool, headers: &mut HeaderMap) {
         if unusual || self.guarded.is_unusual() {
             self.guarded.drop_lookalikes(headers);
-        }
-    }
-
-    /// The request's identities, as far as the limits and templates of the route need them. `now`:
-    /// seconds since the Unix epoch, for the times of tokens.
-    ///
-    /// # Errors
-    /// When an identity refuses: 401, or 400 when [`IdentityReason::is_malformed`].
-    pub fn identify(
-        &self,
-        matched: &Match<'_>,
-        request: &Descriptor<'_>,
-        now: u64,
-    ) -> Result<Identified, IdentityRefusal> {
-        let mut who = Identified::default();
-        self.identify_into(&mut who, matched, request, now)
-            .map(|()| who)
-    }
-
-    /// Like [`Policy::identify`], written to `who`: the result is a few hundred bytes, so moving it
-    /// is avoided.
-    ///
-    /// # Errors
-    /// As [`Policy::identify`].
-    pub fn identify_into(
-        &self,
-        who: &mut Identified,
-        matched: &Match<'_>,
-        request: &Descriptor<'_>,
-        now: u64,
-    ) -> Result<(), IdentityRefusal> {
-        self.plans[matched.route].identify(self.evidence(matched, request, now), who)
-    }
-
-    /// Like [`Policy::identify_into`], without verifying signatures.
-    ///
-    /// # Errors
-    /// As [`Policy::identify`]; [`IdentityReason::Unverified`] where a signature would have to be
-    /// verified.
-    pub fn identify_known_into(
-        &self,
-        who: &mut Identified,
-        matched: &Match<'_>,
-        request: &Descriptor<'_>,
-        now: u64,
-    ) -> Result<(), IdentityRefusal> {
-        let evidence = Evidence {
-            signatures: Signatures::Leave,
-            ..self.evidence(matched, request, now)
-        };
-        self.plans[matched.route].identify(evidence, who)
-    }
-
-    /// Sets `who` from the address alone and discards its content. CORS preflights and requests
-    /// whose identity refuses are charged this way: only on limits by address and limits for
-    /// everyone.
-    pub fn place_into(
-        &self,
-        who: &mut Identified,
-        matched: &Match<'_>,
-        request: &Descriptor<'_>,
-        now: u64,
-    ) {
-        *who = Identified::default();
-        self.plans[matched.route].place(self.evidence(matched, request, now), who);
-    }
-
-    /// Like [`Policy::identify`], but the identity with this index is assumed without proof: the
-    /// known caller with this name, otherwise the caller with this key. For tests in the file,
-    /// which do not have the keys of known callers; never for a request.
-    ///
-    /// # Errors
-    /// As [`Policy::identify`].
-    pub fn identify_as(
-        &self,
-        matched: &Match<'_>,
-        request: &Descriptor<'_>,
-        now: u64,
-        assumed: (usize, &str),
-    ) -> Result<Identified, IdentityRefusal> {
-        let evidence = Evidence {
-            assumed: Some(assumed),
-            ..self.evidence(matched, request, now)
-        };
-        let mut who = Identified::default();
-        self.plans[matched.route]
-            .identify(evidence, &mut who)
-            .map(|()| who)
-    }
-
-    /// What the request draws from. `body`: the length of its body in bytes, if known, or also what
-    /// it says.
-    pub fn claims<'b>(
-        &self,
-        matched: &Match<'_>,
-        who: &Identified,
-        headers: &HeaderMap,
-        body: impl Into<SentBody<'b>>,
-    ) -> Claims {
-        let mut claims = Claims::default();
-        self.claims_into(&mut claims, matched, who, headers, body);
-        claims
-    }
-
-    /// Like [`Policy::claims`], appended to `claims`, to avoid moving the result.
-    pub fn claims_into<'b>(
-        &self,
-        claims: &mut Claims,
-        matched: &Match<'_>,
-        who: &Identified,
-        headers: &HeaderMap,
-        body: impl Into<SentBody<'b>>,
-    ) {
-        self.plans[matched.route].claims((0, matched), self, who, headers, body.into(), claims);
-    }
-
-    /// What the request draws from if it goes to this target of its route: 0 is the route's own, 1
-    /// the first of [`Route::over_limit`].
-    pub fn claims_of_target<'b>(
-        &self,
-        target: usize,
-        matched: &Match<'_>,
-        who: &Identified,
-        headers: &HeaderMap,
-        body: impl Into<SentBody<'b>>,
-    ) -> Claims {
-        let mut claims = Claims::default();
-        let plan = &self.plans[matched.route];
-        plan.claims(
-            (target, matched),
-            self,
-            who,
-            headers,
-            body.into(),
-            &mut claims,
-        );
-        claims
-    }
-
-    /// The identities, by index, that a request of the route with this index may be resolved by:
-    /// those its limits and templates name, and their fallbacks.
-    pub fn identities_of(&self, route: usize) -> Vec<usize> {
-        plan::reached(&self.plans[route].identities, &self.identities).into_vec()
-    }
-
-    fn evidence<'e, 'r>(
-        &'e self,
-        matched: &'e Match<'_>,
-        request: &'e Descriptor<'r>,
-        now: u64,
-    ) -> Evidence<'e, 'r> {
-        Evidence {
-            address: &self.address,
-            identities: &self.identities,
-            request,
-            route: &self.routes[matched.route],
-            captures: &matched.captures,
-            now,
-            signatures: Signatures::Verify,
-            assumed: None,
         }
     }
 }

@@ -74,6 +74,7 @@ impl<'s> Admission<'_, 's> {
                 checks::check_route(self.snapshot, route, self.target, request)?;
             }
             drop(found);
+            // Boxed, so that the future of a request without a body is small.
             facts = Box::pin(self.read_facts(asked, request)).await?;
             described = describe(policy, connection, self.target, request)?;
             described.body = Some(&facts);
@@ -83,19 +84,18 @@ impl<'s> Admission<'_, 's> {
     }
 
     /// Reads what the body of the request says. A request whose body cannot be read is refused here.
-    /// Boxed, because the future of every request has room for the result.
     async fn read_facts<B: ReadAhead>(
         &mut self,
         asked: Asked,
         request: &mut Request<B>,
-    ) -> Result<Box<BodyFacts>, Rejection> {
+    ) -> Result<BodyFacts, Rejection> {
         let read = self
             .gateway
             .read_body(self.snapshot, self.connection, asked, request);
         match read.await {
             Ok(mut facts) => {
                 self.context.set_calls(facts.take_calls());
-                Ok(Box::new(facts))
+                Ok(facts)
             }
             Err(rejection) => {
                 self.charge_unread(request, rejection.status()).await?;

@@ -46,9 +46,7 @@ pub(super) struct Event<'e> {
 
 impl Event<'_> {
     fn is_of(&self, busy: &Busy) -> bool {
-        let is_same_limit =
-            Arc::ptr_eq(&busy.limit, self.limit) || busy.limit.name == self.limit.name;
-        is_same_limit && busy.key[..] == *self.key
+        busy.key[..] == *self.key && busy.limit.name == self.limit.name
     }
 }
 
@@ -131,15 +129,8 @@ impl Sketch {
             busy.until = event.until;
             busy.cost = event.cost;
             self.counts[place] += 1;
-        } else {
-            self.add(hash, event, room);
+            return;
         }
-    }
-
-    /// Begins to count a key that has no place, in the place of the smallest count if there are `room`
-    /// keys. Not inlined: most events are of known keys.
-    #[inline(never)]
-    fn add(&mut self, hash: u64, event: Event<'_>, room: usize) {
         let fresh = |error| Busy {
             limit: Arc::clone(event.limit),
             key: KeyBytes::from_slice(event.key),

@@ -5,9 +5,8 @@ use std::net::IpAddr;
 
 use http::StatusCode;
 
-use super::busiest::Event;
 use super::{Asked, Decided, HOST_MAX, JudgedLimit, METHOD_MAX, PATH_MAX, Refusal};
-use tollgate_limit::{KeyBytes, Micros, Standing, Timestamp, Verdict};
+use tollgate_limit::{KeyBytes, Micros, Standing, Timestamp};
 use tollgate_limiter::outcome_word;
 use tollgate_policy::Policy;
 use tollgate_telemetry::TraceParent;
@@ -25,8 +24,8 @@ pub(super) struct Chunk {
     traces: Vec<(u32, TraceParent)>,
 }
 
-/// One refusal. Its texts and limits follow those of the record before. It is small, because a
-/// refusal waits for the memory that it is written to.
+/// One refusal. Its texts and limits follow those of the record before. Its numbers have 32 bits, so
+/// that the ring holds more refusals.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub(super) id: u64,
@@ -160,30 +159,6 @@ impl Chunk {
         let next = self.records.get(place + 1);
         let end = next.map_or(self.limits.len(), |next| next.limits as usize);
         &self.limits[self.records[place].limits as usize..end]
-    }
-
-    /// The refusals by each limit of the record at `place`, which was decided under `policy`.
-    pub(super) fn events<'c>(
-        &'c self,
-        place: usize,
-        policy: &'c Policy,
-    ) -> impl Iterator<Item = Event<'c>> {
-        let at = self.records[place].at;
-        let of_limits = self.limits(place).iter().zip(self.keys(place));
-        let refused = of_limits.filter(|(one, _)| one.refused);
-        refused.map(move |(one, (limit, key))| {
-            let wait = match one.standing.map(|standing| standing.verdict) {
-                Some(Verdict::Deny { retry_after }) => retry_after,
-                Some(Verdict::Allow { .. }) | None => None,
-            };
-            Event {
-                limit: &policy.limits[limit],
-                key,
-                at,
-                until: wait.map(|wait| at.after(wait)),
-                cost: one.cost,
-            }
-        })
     }
 
     /// The limits that refused the record at `place`, by index.

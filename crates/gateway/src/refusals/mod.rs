@@ -3,8 +3,7 @@
 //! Every worker has a ring of its own behind a lock that only an operator's question contends for.
 //! A ring has a budget of bytes; the oldest refusals make room for new ones. Beside it every worker
 //! counts which keys were refused most, and which were admitted with at most a fifth of their units
-//! left; another admitted request never comes here. Refusals are counted out of the ring, about a
-//! hundred at once, because code and keys are in the caches then.
+//! left; another admitted request never comes here.
 
 mod busiest;
 mod chunk;
@@ -26,7 +25,7 @@ pub use busiest::{Busy, PAUSE, PERIOD};
 pub(crate) use chunk::shortened;
 pub use latest::{Example, Latest};
 use ring::{Reading, Ring};
-use tollgate_limit::{KeyBytes, Limit, Micros, Standing, Timestamp};
+use tollgate_limit::{KeyBytes, Limit, Micros, Standing, Timestamp, Verdict};
 use tollgate_limiter::Denied;
 use tollgate_policy::identity::Caller;
 use tollgate_policy::{Claims, Policy};
@@ -54,7 +53,7 @@ pub struct RefusalWriter {
 #[derive(Debug)]
 struct Kept {
     ring: Ring,
-    /// Keys by their refusals, but for those in the ring that are not counted yet.
+    /// Keys by their refusals.
     refused: Busiest,
     /// Keys by the requests that left them at most a fifth of their units.
     near: Busiest,
@@ -238,11 +237,7 @@ impl Refusals {
         for worker in self.workers() {
             // Copied, so that the worker does not wait while the keys are added up.
             let busiest = match counted {
-                Counted::Refused => {
-                    let mut kept = worker.lock();
-                    kept.count_refused(self.room);
-                    kept.refused.clone()
-                }
+                Counted::Refused => worker.lock().refused.clone(),
                 Counted::Near => worker.lock().near.clone(),
             };
             let (begun, missed) = busiest.visit(now, self.room, &mut |busy| {
@@ -324,28 +319,26 @@ impl Busy {
     }
 }
 
-impl Kept {
-    /// Counts the refusals in the ring that are not counted yet, for at most `room` keys.
-    fn count_refused(&mut self, room: usize) {
-        let Self { ring, refused, .. } = self;
-        ring.count(|event| refused.count(event, room));
-    }
-}
-
 impl RefusalWriter {
-    /// Keeps a refusal. Not inlined, so that admitted requests do not carry its code.
-    #[inline(never)]
+    /// Keeps a refusal.
     pub(crate) fn keep(&self, policy: &Arc<Policy>, asked: &Asked<'_>, decided: &Decided<'_>) {
         let mut kept = self.kept.lock();
-        let number = kept.ring.last(policy).unwrap_or_else(|| {
-            // The policy of earlier refusals may be forgotten now.
-            kept.count_refused(self.room);
-            kept.ring.number(policy)
-        });
-        kept.ring.push(number, asked, decided);
-        if kept.ring.is_full() {
-            kept.count_refused(self.room);
-            kept.ring.close();
+        kept.ring.push(policy, asked, decided);
+        let Some(denied) = decided.denied else { return };
+        for place in denied.refused() {
+            let charge = &decided.claims.charges()[place];
+            let wait = match denied.standings()[place].verdict {
+                Verdict::Deny { retry_after } => retry_after,
+                Verdict::Allow { .. } => None,
+            };
+            let event = Event {
+                limit: &policy.limits[charge.limit],
+                key: decided.claims.key(charge),
+                at: decided.at,
+                until: wait.map(|wait| decided.at.after(wait)),
+                cost: charge.cost,
+            };
+            kept.refused.count(event, self.room);
         }
     }
 

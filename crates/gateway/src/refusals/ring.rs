@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::busiest::Event;
 use super::chunk::{Chunk, Record};
 use super::{Asked, Decided, Example, Latest, Refusal};
 use tollgate_limit::{KeyBytes, Limit, Timestamp};
@@ -15,8 +14,6 @@ use tollgate_policy::Policy;
 pub(super) struct Ring {
     full: VecDeque<Arc<Chunk>>,
     open: Chunk,
-    /// The records of the open chunk that are counted; those of the full ones all are.
-    counted: usize,
     /// The policies that the records were decided under, with their numbers. Kept once for all
     /// records, so that a refusal changes no count that all workers share.
     policies: VecDeque<(u32, Arc<Policy>)>,
@@ -36,45 +33,22 @@ impl Ring {
         Self {
             full: VecDeque::new(),
             open: Chunk::default(),
-            counted: 0,
             policies: VecDeque::new(),
             bytes: 0,
             budget,
         }
     }
 
-    /// Keeps a refusal under the policy with this number.
-    pub(super) fn push(&mut self, policy: u32, asked: &Asked<'_>, decided: &Decided<'_>) {
-        self.open.push(policy, asked, decided);
-    }
-
-    /// Whether the open chunk is to be closed.
-    pub(super) fn is_full(&self) -> bool {
-        self.open.len() >= CHUNK
-    }
-
-    /// The number of `policy`, if no other one came later.
-    pub(super) fn last(&self, policy: &Arc<Policy>) -> Option<u32> {
-        let (number, last) = self.policies.back()?;
-        Arc::ptr_eq(last, policy).then_some(*number)
-    }
-
-    /// Passes the refusals by each limit that are not counted yet to `count`.
-    pub(super) fn count(&mut self, mut count: impl FnMut(Event<'_>)) {
-        let first = std::mem::replace(&mut self.counted, self.open.records.len());
-        for (place, record) in self.open.records.iter().enumerate().skip(first) {
-            let mut policies = self.policies.iter().rev();
-            if let Some((_, policy)) = policies.find(|(number, _)| *number == record.policy) {
-                self.open.events(place, policy).for_each(&mut count);
-            }
+    pub(super) fn push(&mut self, policy: &Arc<Policy>, asked: &Asked<'_>, decided: &Decided<'_>) {
+        let number = self.number(policy);
+        self.open.push(number, asked, decided);
+        if self.open.len() >= CHUNK {
+            self.close();
         }
     }
 
-    /// Begins another chunk, in the memory of the oldest one if there is no more. Its refusals must
-    /// have been counted.
-    pub(super) fn close(&mut self) {
-        debug_assert_eq!(self.counted, self.open.records.len());
-        self.counted = 0;
+    /// Begins another chunk, in the memory of the oldest one if there is no more.
+    fn close(&mut self) {
         let mut spare = None;
         while self.bytes + self.open.capacity() + CHUNK > self.budget {
             let Some(oldest) = self.full.pop_front() else {
@@ -92,8 +66,8 @@ impl Ring {
     }
 
     /// The number of `policy`. Refusals of policies that are replaced twice are forgotten: each
-    /// policy may have lists of many callers. So they must have been counted.
-    pub(super) fn number(&mut self, policy: &Arc<Policy>) -> u32 {
+    /// policy may have lists of many callers.
+    fn number(&mut self, policy: &Arc<Policy>) -> u32 {
         // Requests that began before a reload may be refused after newer ones.
         let mut known = self.policies.iter().rev();
         if let Some((number, _)) = known.find(|(_, known)| Arc::ptr_eq(known, policy)) {

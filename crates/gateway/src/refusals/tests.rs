@@ -26,6 +26,16 @@ fn policy() -> Arc<Policy> {
 }
 
 fn keep(writer: &RefusalWriter, policy: &Arc<Policy>, id: u64, path: &str) {
+    keep_of(writer, policy, id, path, None);
+}
+
+fn keep_of(
+    writer: &RefusalWriter,
+    policy: &Arc<Policy>,
+    id: u64,
+    path: &str,
+    trace: Option<TraceParent>,
+) {
     let asked = Asked {
         method: &Method::GET,
         host: "api.example",
@@ -37,7 +47,7 @@ fn keep(writer: &RefusalWriter, policy: &Arc<Policy>, id: u64, path: &str) {
     let decided = Decided {
         target: 0,
         id,
-        trace: None,
+        trace,
         at: Timestamp::from_micros(id),
         status: StatusCode::TOO_MANY_REQUESTS,
         reason: "denied",
@@ -129,4 +139,23 @@ fn refusals_of_two_policies_in_turn_are_all_kept() {
         [1, 3, 5, 6],
         "those of the policy before last are forgotten"
     );
+}
+
+#[test]
+fn refusals_example_has_the_trace_of_its_own_request() {
+    let refusals = Refusals::new(1);
+    let (writer, policy) = (refusals.writer(), policy());
+    // More refusals than a chunk has room for; every third belongs to a trace.
+    for id in 1..=500_u64 {
+        let trace = format!("00-{id:032x}-00000000000000aa-01");
+        let trace = (id % 3 == 0).then(|| TraceParent::parse(trace.as_bytes()).expect("a trace"));
+        keep_of(&writer, &policy, id, "/", trace);
+        let latest = refusals.latest();
+        let (_, exemplar) = latest.by_reason().next().expect("one reason");
+        let mut expected = vec![("decision_id", DecisionId::of(id).as_str().to_owned())];
+        if id % 3 == 0 {
+            expected.push(("trace_id", format!("{id:032x}")));
+        }
+        assert_eq!(exemplar.labels, expected, "refusal {id}");
+    }
 }

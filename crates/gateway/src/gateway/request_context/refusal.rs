@@ -49,10 +49,8 @@ impl RequestContext {
             (_, Rejection::StoreDown { .. }) => None,
             _ => return,
         };
-        // It mostly is the first header: a search takes less than a look-up.
-        let mut headers = request.headers().iter();
-        let host = match headers.find(|(name, _)| *name == HOST) {
-            Some((_, host)) => host.to_str().unwrap_or_default(),
+        let host = match request.headers().get(HOST) {
+            Some(host) => host.to_str().unwrap_or_default(),
             None => request
                 .uri()
                 .authority()

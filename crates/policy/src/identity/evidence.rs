@@ -1,0 +1,291 @@
+//! Reads the sources of an identity from a request.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::{
+    How, Identity, IdentityReason, IdentityRefusal, Resolved, Source, WhenMissing, WhenUnknown,
+};
+use crate::address::AddressPolicy;
+use crate::descriptor::Descriptor;
+use crate::jwt::VerifiedClaims;
+use crate::keys;
+use crate::route::Route;
+use crate::source::{self, Ambiguous};
+use tollgate_limit::KeyBytes;
+
+/// Whether to verify a token that was not verified before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signatures {
+    /// Verify its signature.
+    Verify,
+    /// Do not verify it: the result is [`IdentityReason::Unverified`].
+    Leave,
+}
+
+/// The inputs from which identities are resolved.
+#[derive(Clone, Copy)]
+pub(crate) struct Evidence<'e, 'r> {
+    pub(crate) address: &'e AddressPolicy,
+    pub(crate) identities: &'e [Identity],
+    pub(crate) request: &'e Descriptor<'r>,
+    pub(crate) route: &'e Route,
+    pub(crate) captures: &'e [&'e str],
+    /// Seconds since the Unix epoch.
+    pub(crate) now: u64,
+    pub(crate) signatures: Signatures,
+    /// An identity, by index, that is assumed instead of read: a known caller's name, otherwise a
+    /// key.
+    pub(crate) assumed: Option<(usize, &'e str)>,
+}
+
+type Values<'v> = SmallVec<[Cow<'v, [u8]>; 2]>;
+
+fn one_value(name: &str) -> Values<'_> {
+    let mut values = Values::new();
+    values.push(Cow::Borrowed(name.as_bytes()));
+    values
+}
+
+impl<'e, 'r: 'e> Evidence<'e, 'r> {
+    /// Resolves the identity `asked`, following `use:` to other identities; a compiled policy has
+    /// no cycles.
+    pub(crate) fn resolve(self, asked: usize) -> Result<Resolved, IdentityRefusal> {
+        let mut at = asked;
+        let mut resolved = Resolved {
+            identity: asked,
+            how: How::Key,
+            key: KeyBytes::new(),
+            caller: None,
+            address_tier: None,
+        };
+        loop {
+            let identity = &self.identities[at];
+            let refuse = |reason| {
+                Err(IdentityRefusal {
+                    identity: Arc::clone(&identity.name),
+                    reason,
+                })
+            };
+            let assumed = self
+                .assumed
+                .and_then(|(assumed, name)| (assumed == at).then_some(name));
+            let values = match assumed
+                .map_or_else(|| self.values(identity), |name| Ok(Some(one_value(name))))
+            {
+                Ok(values) => values,
+                Err(reason) => return refuse(reason),
+            };
+            let Some(values) = values else {
+                match identity.when_missing {
+                    WhenMissing::Refuse if identity.sources.iter().any(Source::is_of_body) => {
+                        return refuse(IdentityReason::MissingInBody);
+                    }
+                    WhenMissing::Refuse => return refuse(IdentityReason::Missing),
+                    WhenMissing::Skip => resolved.how = How::Skipped,
+                    WhenMissing::UseAddress => {
+                        resolved.how = How::MissingAddress;
+                        resolved.address_tier.clone_from(&identity.address_tier);
+                        self.push_address(&mut resolved.key);
+                    }
+                    WhenMissing::Use(other) => {
+                        at = other;
+                        continue;
+                    }
+                }
+                return Ok(resolved);
+            };
+            let known = identity.callers.as_ref().map(|callers| {
+                let callers = callers.load();
+                assumed
+                    .and_then(|name| callers.named(name))
+                    .or_else(|| callers.find(&values[0]))
+                    .cloned()
+            });
+            match (known, identity.when_unknown) {
+                (Some(Some(caller)), _) => {
+                    resolved.how = How::Known;
+                    keys::push_caller(&mut resolved.key, &caller.name);
+                    resolved.caller = Some(caller);
+                    return Ok(resolved);
+                }
+                (Some(None), WhenUnknown::Refuse) => return refuse(IdentityReason::Unknown),
+                (Some(None), WhenUnknown::UseAddress) => {
+                    resolved.how = How::UnknownAddress;
+                    resolved.address_tier.clone_from(&identity.address_tier);
+                    self.push_address(&mut resolved.key);
+                    return Ok(resolved);
+                }
+                (None, _) | (Some(None), WhenUnknown::Accept) => {}
+            }
+            if at != asked {
+                keys::push_fallback(&mut resolved.key, &identity.name);
+            }
+            values
+                .iter()
+                .for_each(|value| keys::push_value(&mut resolved.key, value));
+            return Ok(resolved);
+        }
+    }
+
+    pub(crate) fn push_address(self, key: &mut KeyBytes) {
+        keys::push_address(
+            key,
+            self.request.client.map(|client| self.address.key(client)),
+        );
+    }
+
+    /// The values of an identity's sources. `None` when one is absent, or, for `first_of`, when all
+    /// are.
+    fn values(self, identity: &'e Identity) -> Result<Option<Values<'e>>, IdentityReason> {
+        if identity.first_of {
+            return self.first_value(identity);
+        }
+        let mut values = Values::new();
+        let mut token = None;
+        for source in &identity.sources {
+            // All sources are read even after one is absent: an invalid token must not count as a
+            // missing key.
+            values.extend(self.value(identity, source, &mut token)?);
+        }
+        Ok((values.len() == identity.sources.len() && !values.is_empty()).then_some(values))
+    }
+
+    /// The value of the first source that is present. If clients write both sources, a second value
+    /// that differs is ambiguous: the upstream may read the other one, and every invented first
+    /// value would get a new bucket.
+    fn first_value(self, identity: &'e Identity) -> Result<Option<Values<'e>>, IdentityReason> {
+        let mut values = Values::new();
+        let mut token = None;
+        for source in &identity.sources {
+            let value = self.value(identity, source, &mut token)?;
+            match (values.first(), value) {
+                (None, value) => values.extend(value),
+                (Some(first), Some(value)) if source.is_unverified() && *first != value => {
+                    return Err(IdentityReason::Ambiguous(Ambiguous::Twice));
+                }
+                (Some(_), _) => {}
+            }
+        }
+        Ok((!values.is_empty()).then_some(values))
+    }
+
+    /// The value of one source in its one spelling.
+    fn value(
+        self,
+        identity: &'e Identity,
+        source: &Source,
+        token: &mut Option<Arc<VerifiedClaims>>,
+    ) -> Result<Option<Cow<'e, [u8]>>, IdentityReason> {
+        let value = self.stated_value(identity, source, token)?;
+        match value {
+            Some(value) if source.is_unverified() => {
+                source::one_spelling(value).map_err(IdentityReason::Ambiguous)
+            }
+            value => Ok(value),
+        }
+    }
+
+    fn stated_value(
+        self,
+        identity: &'e Identity,
+        source: &Source,
+        token: &mut Option<Arc<VerifiedClaims>>,
+    ) -> Result<Option<Cow<'e, [u8]>>, IdentityReason> {
+        let request = self.request;
+        match source {
+            Source::Address => {
+                // A Unix socket without a forwarded address has no client address; an identity by
+                // address is then missing.
+                let client = request.client;
+                Ok(client.map(|client| Cow::Owned(self.address.words(client).into_bytes())))
+            }
+            Source::Header(name) => {
+                source::header(request, name).map_err(IdentityReason::Ambiguous)
+            }
+            Source::Bearer => {
+                let token =
+                    source::credentials(request, "bearer").map_err(IdentityReason::Ambiguous)?;
+                Ok(token.map(Cow::Borrowed))
+            }
+            Source::BasicUser => Ok(source::basic_user(request)
+                .map_err(IdentityReason::Ambiguous)?
+                .map(Cow::Owned)),
+            Source::Cookie(name) => {
+                source::cookie(request, name).map_err(IdentityReason::Ambiguous)
+            }
+            Source::Query(name) => source::query(request, name).map_err(IdentityReason::Ambiguous),
+            Source::Path(name) => {
+                let capture = self
+                    .route
+                    .pattern
+                    .capture(name)
+                    .and_then(|index| self.captures.get(index));
+                Ok(capture.map(|text| Cow::Borrowed(text.as_bytes())))
+            }
+            Source::JwtClaim(name) => {
+                let Some(jwt) = &identity.jwt else {
+                    return Ok(None);
+                };
+                let Some(bearer) =
+                    source::credentials(request, "bearer").map_err(IdentityReason::Ambiguous)?
+                else {
+                    return Ok(None);
+                };
+                if token.is_none() {
+                    *token = Some(
+                        match jwt.find(bearer, self.now).map_err(IdentityReason::Token)? {
+                            Ok(claims) => claims,
+                            Err(_) if self.signatures == Signatures::Leave => {
+                                return Err(IdentityReason::Unverified);
+                            }
+                            Err(unknown) => jwt
+                                .verify_unknown(unknown, self.now)
+                                .map_err(IdentityReason::Token)?,
+                        },
+                    );
+                }
+                let claim = token.as_ref().and_then(|token| token.find(name));
+                Ok(claim.map(|claim| Cow::Owned(claim.as_bytes().to_vec())))
+            }
+            Source::ClientCertificate => {
+                let subject = request
+                    .client_certificate
+                    .filter(|subject| !subject.is_empty());
+                Ok(subject.map(|subject| Cow::Borrowed(subject.as_bytes())))
+            }
+            Source::Json(_) | Source::Form(_) | Source::GraphqlOperation => {
+                Ok(request.body.and_then(|body| body.value(source)))
+            }
+        }
+    }
+
+    /// The value of each source of an identity, for display. Slow: it reads every source.
+    pub(crate) fn sources(
+        self,
+        index: usize,
+    ) -> Vec<(String, Result<Option<String>, IdentityReason>)> {
+        let identity = &self.identities[index];
+        let mut token = None;
+        let mut told = Vec::new();
+        for source in &identity.sources {
+            let value = self.value(identity, source, &mut token);
+            let value =
+                value.map(|found| found.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()));
+            told.push((source.words(), value));
+        }
+        told
+    }
+
+    /// An identity's key for a person or an upstream: the caller's name, or its values joined by
+    /// `,`.
+    pub(crate) fn text(self, index: usize) -> Vec<u8> {
+        let identity = &self.identities[index];
+        match self.values(identity) {
+            Ok(Some(values)) => values.join(&b","[..]),
+            _ => Vec::new(),
+        }
+    }
+}
