@@ -143,10 +143,13 @@ fn refusals_of_two_policies_in_turn_are_all_kept() {
 
 #[test]
 fn refusals_example_has_the_trace_of_its_own_request() {
-    let refusals = Refusals::new(1);
+    let refusals = Refusals {
+        budget: 64 << 10,
+        ..Refusals::new(1)
+    };
     let (writer, policy) = (refusals.writer(), policy());
-    // More refusals than a chunk has room for; every third belongs to a trace.
-    for id in 1..=500_u64 {
+    // More refusals than the ring has room for; every third belongs to a trace.
+    for id in 1..=2_000_u64 {
         let trace = format!("00-{id:032x}-00000000000000aa-01");
         let trace = (id % 3 == 0).then(|| TraceParent::parse(trace.as_bytes()).expect("a trace"));
         keep_of(&writer, &policy, id, "/", trace);
