@@ -26,35 +26,32 @@ fn policy() -> Arc<Policy> {
 }
 
 fn keep(writer: &RefusalWriter, policy: &Arc<Policy>, id: u64, path: &str) {
-    keep_of(writer, policy, id, path, None);
+    writer.keep(policy, &asked(path), &decided(id, None));
 }
 
-fn keep_of(
-    writer: &RefusalWriter,
-    policy: &Arc<Policy>,
-    id: u64,
-    path: &str,
-    trace: Option<TraceParent>,
-) {
-    let asked = Asked {
+fn asked(path: &str) -> Asked<'_> {
+    Asked {
         method: &Method::GET,
         host: "api.example",
         path,
         client: None,
         route: None,
         caller: None,
-    };
-    let decided = Decided {
+    }
+}
+
+fn decided(id: u64, trace: Option<TraceParent>) -> Decided<'static> {
+    static NOTHING: std::sync::LazyLock<Claims> = std::sync::LazyLock::new(Claims::default);
+    Decided {
         target: 0,
         id,
         trace,
         at: Timestamp::from_micros(id),
         status: StatusCode::TOO_MANY_REQUESTS,
         reason: "denied",
-        claims: &Claims::default(),
+        claims: &NOTHING,
         denied: None,
-    };
-    writer.keep(policy, &asked, &decided);
+    }
 }
 
 fn found(refusals: &Refusals, id: u64) -> Option<Refusal> {
@@ -152,7 +149,7 @@ fn refusals_example_has_the_trace_of_its_own_request() {
     for id in 1..=2_000_u64 {
         let trace = format!("00-{id:032x}-00000000000000aa-01");
         let trace = (id % 3 == 0).then(|| TraceParent::parse(trace.as_bytes()).expect("a trace"));
-        keep_of(&writer, &policy, id, "/", trace);
+        writer.keep(&policy, &asked("/"), &decided(id, trace));
         let latest = refusals.latest();
         let (_, exemplar) = latest.by_reason().next().expect("one reason");
         let mut expected = vec![("decision_id", DecisionId::of(id).as_str().to_owned())];
@@ -161,4 +158,30 @@ fn refusals_example_has_the_trace_of_its_own_request() {
         }
         assert_eq!(exemplar.labels, expected, "refusal {id}");
     }
+}
+
+#[test]
+fn refusals_name_the_caller_and_the_tier_of_the_request() {
+    let refusals = Refusals::new(1);
+    let (writer, policy) = (refusals.writer(), policy());
+    let caller = |tier: Option<&str>| Caller {
+        name: "acme".into(),
+        tier: tier.map(Into::into),
+        numbers: None,
+    };
+    let callers = [None, Some(caller(None)), Some(caller(Some("gold")))];
+    for (id, caller) in (1..).zip(&callers) {
+        let asked = Asked {
+            caller: caller.as_ref(),
+            ..asked("/")
+        };
+        writer.keep(&policy, &asked, &decided(id, None));
+    }
+    let told = [1, 2, 3].map(|id| {
+        let kept = found(&refusals, id).expect("it is kept");
+        (kept.caller, kept.tier)
+    });
+    let acme = || Some("acme".to_owned());
+    let gold = Some("gold".to_owned());
+    assert_eq!(told, [(None, None), (acme(), None), (acme(), gold)]);
 }
