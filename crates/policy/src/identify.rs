@@ -13,7 +13,9 @@ impl Policy {
     /// seconds since the Unix epoch, for the times of tokens.
     ///
     /// # Errors
-    /// When an identity refuses: 401, or 400 when [`IdentityReason::is_malformed`].
+    /// When an identity refuses: 401, or 400 when [`is_malformed`].
+    ///
+    /// [`is_malformed`]: crate::IdentityReason::is_malformed
     pub fn identify(
         &self,
         matched: &Match<'_>,
@@ -43,8 +45,9 @@ impl Policy {
     /// Like [`Policy::identify_into`], without verifying signatures.
     ///
     /// # Errors
-    /// As [`Policy::identify`]; [`IdentityReason::Unverified`] where a signature would have to be
-    /// verified.
+    /// As [`Policy::identify`]; [`Unverified`] where a signature would have to be verified.
+    ///
+    /// [`Unverified`]: crate::IdentityReason::Unverified
     pub fn identify_known_into(
         &self,
         who: &mut Identified,
@@ -123,7 +126,7 @@ impl Policy {
     }
 
     /// What the request draws from if it goes to this target of its route: 0 is the route's own, 1
-    /// the first of [`Route::over_limit`].
+    /// the first of [`over_limit`](crate::route::Route::over_limit).
     pub fn claims_of_target<'b>(
         &self,
         target: usize,

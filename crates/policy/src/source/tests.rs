@@ -1,5 +1,5 @@
 use super::*;
-use crate::Peer;
+use crate::{Descriptor, Peer};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
 fn with<T>(

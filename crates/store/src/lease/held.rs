@@ -1,5 +1,7 @@
 //! One leased bucket in the process: its leases, its demand, and the request for the next lease.
 
+mod wishing;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -12,10 +14,11 @@ use super::hands::{Decided, Hands, Leaving, Origin};
 use super::slot::{LEFT_MAX, Slot};
 use super::{Errand, Leases, Return};
 use crate::clock::Clock;
-use crate::wire_form::{Name, StoredState, WireForm};
+use crate::wire_form::{Name, WireForm};
 use tollgate_limit::bucket::{Level, State};
 use tollgate_limit::lease::{GRACE, Terms, Wish};
 use tollgate_limit::{Micros, Standing, Timestamp, Verdict};
+pub(crate) use wishing::Wishing;
 
 /// Leases that were removed from their slots.
 pub(super) type Left = SmallVec<[Leaving; 2]>;
@@ -66,18 +69,6 @@ pub(super) enum Had {
     Answer,
     /// The store had units but leased none.
     Nothing,
-}
-
-/// A request for a lease, in flight. Dropped without a response it counts as failed.
-#[derive(Debug)]
-pub(crate) struct Wishing {
-    held: Arc<Held>,
-    leases: Arc<Leases>,
-    wish: Wish,
-    /// When the call left, by the clock of leases.
-    departed: Timestamp,
-    waiting: Vec<(u64, oneshot::Sender<Had>)>,
-    answered: Option<Had>,
 }
 
 impl Held {
@@ -369,90 +360,3 @@ impl Held {
 
 /// How long an empty bucket is assumed to gain only what its rate gives.
 const BELIEVED: Micros = Micros(50_000);
-
-impl Wishing {
-    /// The lease to request.
-    pub(crate) fn wish(&self) -> Wish {
-        self.wish
-    }
-
-    /// Stores the result of the store at `now` by its clock, for a call made at `sent` by ours;
-    /// `state`: the bucket before.
-    pub(crate) fn answered(
-        mut self,
-        units: u64,
-        state: Option<&StoredState>,
-        now: Timestamp,
-        sent: Timestamp,
-    ) {
-        let (held, leases) = (self.held.clone(), self.leases.clone());
-        let clock = &leases.clock;
-        held.heard.store(sent.as_micros(), Ordering::Relaxed);
-        held.received
-            .store(clock.boot().as_micros(), Ordering::Relaxed);
-        held.at.store(now.as_micros(), Ordering::Relaxed);
-        let level = match state {
-            Some(State::Level(Level { level, .. })) => *level,
-            _ => held.shape.full_level(),
-        };
-        held.level.store(
-            level.saturating_sub(held.shape.scaled(units)),
-            Ordering::Relaxed,
-        );
-        if units > 0 {
-            let mut asking = held.asking.lock();
-            let place = match held.slots.iter().position(|slot| !slot.is_held()) {
-                Some(free) => free,
-                None => {
-                    let earlier = usize::from(held.slots[1].deadline() < held.slots[0].deadline());
-                    if let Some(leaving) = held.vacate(&mut asking, earlier) {
-                        leases.counters.out.fetch_sub(1, Ordering::Relaxed);
-                        leases.give_back(&held, leaving);
-                    }
-                    earlier
-                }
-            };
-            held.slots[place].fill(self.wish.id, units, held.terms.deadline(sent));
-            held.low.store(units / 4, Ordering::Relaxed);
-            let first = !std::mem::replace(&mut asking.listed, true);
-            drop(asking);
-            leases.installed(&held, units, first, !self.waiting.is_empty());
-        } else {
-            let later = clock.boot().after(Micros(held.terms.life.0 / 4));
-            held.not_before.store(later.as_micros(), Ordering::Relaxed);
-        }
-        // (All waiting requests together may need more than there is, while each alone does not.)
-        let one = self.waiting.iter().map(|(cost, _)| *cost).min();
-        let there = one.is_some_and(|cost| level >= held.shape.scaled(cost));
-        self.answered = Some(if units == 0 && there {
-            Had::Nothing
-        } else {
-            Had::Answer
-        });
-    }
-}
-
-impl Drop for Wishing {
-    fn drop(&mut self) {
-        if self.answered.is_none() {
-            // The store may have leased units without our knowledge: they are returned, if they
-            // exist.
-            let until = self.departed.after(self.held.terms.counted());
-            let (name, shape) = (self.held.name, self.held.shape.clone());
-            self.leases.again([Return {
-                name,
-                shape,
-                id: self.wish.id,
-                left: None,
-                until,
-            }]);
-        }
-        self.held.not_sent(&self.leases);
-        for (_, waiting) in self.waiting.drain(..) {
-            if let Some(had) = self.answered {
-                // A request that is gone needs no notification.
-                let _ = waiting.send(had);
-            }
-        }
-    }
-}

@@ -1,22 +1,23 @@
 //! The exposition: sums the workers' counters and writes them as text.
 
+mod encode;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
 
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::exemplar::CounterWithExemplar;
 use prometheus_client::registry::Registry;
 
 use super::cells::{ReasonCells, WorkerCells};
 use super::codes::{CODES, code_label};
 use super::histogram::{OVERHEAD_BOUNDS, REQUEST_BOUNDS, Snapshot, seconds};
-use super::samples::{Exemplar, Family, Kind, LabelPairs, Samples, Value};
+use super::samples::{Exemplar, Samples};
 use super::slab::Slab;
 use super::{Format, Metrics, process};
+use encode::{NO_EXEMPLAR, NO_EXEMPLARS, counter, encode_counter, encode_family, histogram};
 
 pub(super) fn render(metrics: &Metrics, format: Format) -> String {
     let mut ours = Registry::with_prefix("tollgate");
@@ -339,82 +340,6 @@ impl Metrics {
     }
 }
 
-fn encode_family(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    family: &Family,
-    exemplars: bool,
-) -> std::fmt::Result {
-    let kind = match family.kind {
-        Kind::Counter => MetricType::Counter,
-        Kind::Gauge => MetricType::Gauge,
-        Kind::Histogram => MetricType::Histogram,
-    };
-    let mut to = encoder.encode_descriptor(name, family.help, None, kind)?;
-    for (labels, value) in &family.samples {
-        if labels.is_empty() {
-            // An empty set would be written as `{}`.
-            encode_value(&mut to, value, exemplars)?;
-        } else {
-            encode_value(&mut to.encode_family(labels)?, value, exemplars)?;
-        }
-    }
-    Ok(())
-}
-
-fn encode_value(to: &mut MetricEncoder<'_>, value: &Value, exemplars: bool) -> std::fmt::Result {
-    match value {
-        Value::Counter(count, exemplar) => {
-            encode_counter(to, *count, exemplar.as_ref().filter(|_| exemplars))
-        }
-        Value::Seconds(seconds) => to.encode_counter(seconds, NO_EXEMPLAR_OF_SECONDS),
-        Value::Gauge(value) => to.encode_gauge(value),
-        Value::Histogram(histogram) => to.encode_histogram(
-            histogram.sum,
-            histogram.count,
-            &histogram.buckets,
-            NO_EXEMPLARS,
-        ),
-    }
-}
-
-fn encode_counter(
-    to: &mut MetricEncoder<'_>,
-    count: u64,
-    exemplar: Option<&Exemplar>,
-) -> std::fmt::Result {
-    let Some(exemplar) = exemplar else {
-        return to.encode_counter(&count, NO_EXEMPLAR);
-    };
-    // The library makes exemplars in its own counters only.
-    let cell = CounterWithExemplar::<LabelPairs>::default();
-    let at = SystemTime::UNIX_EPOCH + Duration::from_micros(exemplar.at_micros);
-    cell.inc_by(1, Some(exemplar.labels.clone()), Some(at));
-    let (_, exemplar) = cell.get();
-    to.encode_counter(&count, exemplar.as_ref())
-}
-
-fn counter<'e>(
-    encoder: &'e mut DescriptorEncoder<'_>,
-    name: &'e str,
-    help: &str,
-) -> Result<MetricEncoder<'e>, std::fmt::Error> {
-    encoder.encode_descriptor(name, help, None, MetricType::Counter)
-}
-
-fn histogram(
-    to: &mut MetricEncoder<'_>,
-    labels: &[(&str, &str); 1],
-    snapshot: &Snapshot,
-) -> std::fmt::Result {
-    to.encode_family(labels)?.encode_histogram(
-        snapshot.sum,
-        snapshot.count,
-        &snapshot.buckets,
-        NO_EXEMPLARS,
-    )
-}
-
 fn reasons(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -461,13 +386,3 @@ fn name(names: &[Arc<str>], slot: u32) -> &str {
 fn get(cell: &AtomicU64) -> u64 {
     cell.load(Ordering::Relaxed)
 }
-
-type NoLabels = [(&'static str, &'static str); 0];
-type Exemplars =
-    std::collections::HashMap<usize, prometheus_client::metrics::exemplar::Exemplar<NoLabels, f64>>;
-
-const NO_EXEMPLAR: Option<&prometheus_client::metrics::exemplar::Exemplar<NoLabels, u64>> = None;
-const NO_EXEMPLAR_OF_SECONDS: Option<
-    &prometheus_client::metrics::exemplar::Exemplar<NoLabels, f64>,
-> = None;
-const NO_EXEMPLARS: Option<&Exemplars> = None;

@@ -1,6 +1,6 @@
 use super::*;
-use tollgate_limit::Kind;
 use tollgate_limit::fixtures::{limit, terms};
+use tollgate_limit::{Kind, Micros};
 
 #[test]
 fn the_same_numbers_stay_the_same_shape_while_requests_of_the_last_generation_are_settled() {

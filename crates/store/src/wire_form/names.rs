@@ -1,0 +1,149 @@
+//! Names the buckets of a shared store, and makes the form of each limit once.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::RwLock;
+use smallvec::SmallVec;
+
+use super::WireForm;
+use crate::batch::{Wanted, Wants};
+use crate::bucket_hash::HashKey;
+use tollgate_limit::{Algorithm, Claim, Limit, OnFailover, Role};
+
+/// A bucket's name in a shared store: a keyed hash, because a caller's secret must not be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    /// Hash of the caller's identity alone: in a cluster it puts buckets of one caller in one slot.
+    pub(crate) tag: u32,
+    /// Hash of version, limit, role and identity.
+    pub(crate) hash: u128,
+}
+
+/// Names buckets and keeps the shapes of the limits seen.
+#[derive(Debug)]
+pub(crate) struct Names {
+    secret: HashKey,
+    /// By a limit's index, oldest first. After a reload, old requests still settle in the numbers
+    /// they were admitted with, keys with an override have their own, and equal numbers must stay
+    /// the same wire form.
+    shapes: RwLock<Vec<SmallVec<[Known; 1]>>>,
+}
+
+/// Sets of numbers kept per index.
+const KNOWN_MAX: usize = 64;
+
+#[derive(Debug)]
+struct Known {
+    /// Whether it was used since a place was last sought: then it stays.
+    used: AtomicBool,
+    name: Arc<str>,
+    role: Role,
+    algorithm: Algorithm,
+    refundable: bool,
+    resettable: bool,
+    lease: bool,
+    on_failover: OnFailover,
+    shape: Arc<WireForm>,
+}
+
+impl Known {
+    fn is(&self, limit: &Limit) -> bool {
+        self.role == limit.role
+            && self.refundable == limit.refundable
+            && self.resettable == limit.resettable
+            && self.lease == limit.lease
+            && self.on_failover == limit.on_failover
+            && (Arc::ptr_eq(&self.name, &limit.name) || self.name == limit.name)
+            && self.algorithm == limit.algorithm
+    }
+}
+
+impl Names {
+    /// Names keyed by `secret`, which all gateways of one store must share.
+    pub(crate) fn new(secret: &[u8]) -> Self {
+        Self {
+            secret: HashKey::new(secret),
+            shapes: RwLock::default(),
+        }
+    }
+
+    /// The name of the bucket of `limit` that `identity` selects.
+    pub(crate) fn name(&self, limit: &Limit, identity: &[u8]) -> Name {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a tag is 32 bits of a hash"
+        )]
+        let tag = self.secret.bytes(identity) as u32;
+        Name {
+            tag,
+            hash: self.secret.bucket(limit, identity),
+        }
+    }
+
+    /// The claims of a request in the shared store's form.
+    pub(crate) fn wants(&self, claims: &[Claim<'_>]) -> Wants {
+        let wanted = |claim: &Claim<'_>| {
+            let name = self.name(claim.limit, claim.key);
+            Wanted {
+                name,
+                shape: self.shape(claim.limit),
+                cost: claim.cost,
+                enforced: claim.enforced,
+            }
+        };
+        claims.iter().map(wanted).collect()
+    }
+
+    /// The wire form of `limit`, created once per set of numbers.
+    pub(crate) fn shape(&self, limit: &Limit) -> Arc<WireForm> {
+        let of = |known: &[Known]| {
+            let known = known.iter().find(|known| known.is(limit))?;
+            if !known.used.load(Ordering::Relaxed) {
+                known.used.store(true, Ordering::Relaxed);
+            }
+            Some(known.shape.clone())
+        };
+        if let Some(shape) = self
+            .shapes
+            .read()
+            .get(limit.index)
+            .and_then(|known| of(known))
+        {
+            return shape;
+        }
+        let mut shapes = self.shapes.write();
+        if limit.index >= shapes.len() {
+            shapes.resize_with(limit.index + 1, SmallVec::new);
+        }
+        let known = &mut shapes[limit.index];
+        // Another thread may have added it meanwhile.
+        if let Some(shape) = of(known) {
+            return shape;
+        }
+        let shape = Arc::new(WireForm::new(limit));
+        let new = Known {
+            used: AtomicBool::new(true),
+            name: limit.name.clone(),
+            role: limit.role,
+            algorithm: limit.algorithm.clone(),
+            refundable: limit.refundable,
+            resettable: limit.resettable,
+            lease: limit.lease,
+            on_failover: limit.on_failover,
+            shape: shape.clone(),
+        };
+        if known.len() < KNOWN_MAX {
+            known.push(new);
+        } else {
+            let unused = known
+                .iter_mut()
+                .position(|known| !std::mem::take(known.used.get_mut()));
+            known[unused.unwrap_or(KNOWN_MAX - 1)] = new;
+        }
+        shape
+    }
+}
