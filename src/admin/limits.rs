@@ -217,18 +217,21 @@ impl Live {
                 Some(silent) => Now::clone(silent),
                 None => self.level(limit, &one.key, one.cost).await,
             };
-            match (&level.level, query.counted) {
-                (Some(level), Counted::Near) if !is_near(limit, level.remaining) => continue,
-                (Some(_), Counted::Refused) if is_admitted(&one, &level, now) => continue,
-                (None, _) => silent = Some(level.clone()),
-                _ => {}
+            if level.level.is_none() {
+                silent = Some(level.clone());
             }
-            found += 1;
             let (overridden, penalty_unknown) = self.overridden(limit, &one.key).await;
             let level = Now {
                 penalty_unknown,
                 ..level
             };
+            let level = level.penalized(overridden.as_ref(), self.now());
+            match (&level.level, query.counted) {
+                (Some(level), Counted::Near) if !is_near(limit, level.remaining) => continue,
+                (Some(_), Counted::Refused) if is_admitted(&one, &level, now) => continue,
+                _ => {}
+            }
+            found += 1;
             keys.push(KeyCount {
                 overridden: Some(overridden),
                 ..self.key_count(&one, level)

@@ -137,6 +137,20 @@ impl Now {
         self
     }
 
+    /// The same for a key whose penalty may be in force: the bucket knows nothing of it.
+    pub(super) fn penalized(mut self, overridden: Option<&Overridden>, now: Timestamp) -> Self {
+        let penalty = overridden.filter(|overridden| overridden.is_penalty());
+        if let (Some(level), Some(penalty)) = (&mut self.level, penalty) {
+            let until = penalty.until.parse::<jiff::Timestamp>();
+            let until = until.map_or(0, jiff::Timestamp::as_millisecond);
+            let until = u64::try_from(until).unwrap_or(0);
+            level.admits = false;
+            level.admits_in_ms = Some(until.saturating_sub(now.as_micros() / 1_000));
+            level.admits_at = Some(penalty.until.clone());
+        }
+        self
+    }
+
     /// One whose level is not known.
     pub(crate) fn unknown(why: impl Into<String>) -> Self {
         Self {
@@ -226,7 +240,8 @@ impl Live {
             penalty_unknown,
             ..self.level(limit, key, cost).await
         };
-        (now.under(&numbers(limit, overridden.as_ref())), overridden)
+        let now = now.under(&numbers(limit, overridden.as_ref()));
+        (now.penalized(overridden.as_ref(), self.now()), overridden)
     }
 }
 

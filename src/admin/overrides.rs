@@ -14,6 +14,7 @@ use super::callers::Hint;
 use super::live::{Key, Live, Now, moment};
 use super::notes::Renumbering;
 use super::once::{change_name, made_before};
+use super::penalties::still_penalized;
 use super::resets::{By, chosen, prepared, reason, unrecorded};
 use crate::overrides::{ChangeError, InForce, NewOverride, OVERRIDES_MAX, Setting};
 use tollgate_limit::{Limit, Timestamp};
@@ -224,7 +225,11 @@ impl Live {
                 }
                 Err(error) => return Err(problem(limit, &error)),
             };
-            let level_after = self.level(limit, &sought.key, 1).await;
+            let (level_after, in_force) = self.stands(limit, &sought.key, 1).await;
+            let sets_numbers = after.as_ref().is_some_and(|after| !after.is_penalty());
+            if sets_numbers && let Some(penalty) = in_force.filter(Overridden::is_penalty) {
+                notes.push(still_penalized(limit, &penalty));
+            }
             notes.extend(self.notes(limit, wanted, &level, Some(&level_after)));
             let one = changed_limit(limit, before, after, level_after);
             self.record(

@@ -110,7 +110,7 @@ impl Live {
         let mut buckets = Vec::new();
         for rule in limits {
             let limit = rule.variant(sought.numbers(rule));
-            let before = self.level(limit, &sought.key, 1).await;
+            let (before, _) = self.stands(limit, &sought.key, 1).await;
             if let (Some(change), false) = (change, asked.dry_run)
                 && let Err(ChangeError::MadeBefore) = self.overrides.take_on(limit, change).await
             {
@@ -205,7 +205,7 @@ impl Live {
         let _ = self.overrides.was_reset(in_force).await;
         let full = limit.algorithm.capacity();
         for _ in 0..LOOKS {
-            let after = self.level(limit, key, 1).await;
+            let (after, _) = self.stands(limit, key, 1).await;
             let level = after.level.as_ref();
             if level.is_some_and(|now| now.remaining > was.remaining || now.remaining >= full) {
                 return Ok((after, None));

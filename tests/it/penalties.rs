@@ -114,6 +114,49 @@ fn penalty_blocks_a_key_says_so_everywhere_and_ends_when_it_said() {
 
 /// Those that are told in one line are counted in it.
 #[test]
+fn penalty_outlives_a_reset_and_other_numbers_which_both_say_so() {
+    let gateway = start("");
+    provoke(&gateway);
+    // The bucket is full again long before the penalty ends.
+    gateway.advance(Duration::from_secs(90));
+    let stands = |now: &Value| {
+        let level = &now["level"];
+        (level["admits"].clone(), level["admits_in_ms"].clone())
+    };
+    let blocked = |seconds: u64| (json!(false), json!(seconds * 1_000));
+    let key = || gateway.admin_get("/api/v1/keys/tenant/k").json();
+    assert_eq!(stands(&key()["buckets"][0]["now"]), blocked(510));
+    let listed = gateway.admin_get("/api/v1/limits/search/keys?refused");
+    assert_eq!(stands(&listed.json()["keys"][0]["now"]), blocked(510));
+    let raised = change(
+        &gateway,
+        "PUT",
+        &json!({ "rate": "100/second", "for": "1m", "reason": "r" }),
+    );
+    let raised = raised.json();
+    assert_eq!(stands(&raised["limits"][0]["now"]), blocked(510));
+    let notes = raised["notes"].to_string();
+    assert!(notes.contains("a penalty blocks the key until"), "{notes}");
+    let mut connection = Connection::open(gateway.admin());
+    let body = json!({ "reason": "r" }).to_string();
+    connection.send(format!(
+        "POST /api/v1/keys/tenant/k/reset HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer test\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    let reset = connection.answer("POST").json();
+    assert_eq!(
+        stands(&reset["buckets"][0]["after"]),
+        blocked(510),
+        "{reset}"
+    );
+    assert_eq!(ask_as(&gateway, "k").status, 429);
+    // Once lifted, the numbers hold.
+    change(&gateway, "DELETE", &json!({ "reason": "r" }));
+    assert_eq!(ask_as(&gateway, "k").status, 200);
+}
+
+#[test]
 fn penalties_of_a_flood_of_keys_are_few_lines_of_the_audit_that_count_all() {
     const KEYS: usize = 40;
     let gateway = start("");

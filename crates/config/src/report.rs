@@ -114,6 +114,7 @@ fn identity(index: usize, policy: &Policy, text: &mut String) {
     let identity = &policy.identities[index];
     let sources: Vec<String> = identity.sources.iter().map(Source::words).collect();
     let missing = match identity.when_missing {
+        WhenMissing::Refuse if identity.missing().is_malformed() => "400".to_owned(),
         WhenMissing::Refuse => "401".to_owned(),
         WhenMissing::Skip => "no limit by it".to_owned(),
         WhenMissing::UseAddress => match &identity.address_tier {

@@ -265,6 +265,7 @@ const fn body(why: BodyFlaw) -> Problem {
         BodyFlaw::Malformed => Problem::BODY_MALFORMED,
         BodyFlaw::Ambiguous => Problem::BODY_AMBIGUOUS,
         BodyFlaw::Mixed => Problem::BODY_MIXED,
+        BodyFlaw::TooManyCalls => Problem::BATCH_TOO_LONG,
         BodyFlaw::Charset => Problem::BODY_CHARSET,
         BodyFlaw::Compressed => Problem::BODY_COMPRESSED,
     }

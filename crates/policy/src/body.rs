@@ -57,6 +57,9 @@ pub enum BodyFlaw {
     /// It is a batch of calls that are limited differently: 400.
     #[error("the calls of the batch differ")]
     Mixed,
+    /// It is a batch of more calls than are read: 413.
+    #[error("the batch has too many calls")]
+    TooManyCalls,
     /// Its charset is not UTF-8: 415.
     #[error("the charset of the body is not UTF-8")]
     Charset,
@@ -70,6 +73,7 @@ impl BodyFlaw {
     pub const fn status(self) -> u16 {
         match self {
             Self::Malformed | Self::Ambiguous | Self::Mixed => 400,
+            Self::TooManyCalls => 413,
             Self::Charset | Self::Compressed => 415,
         }
     }
@@ -80,6 +84,7 @@ crate::labels! {
         Self::Malformed => "body_malformed",
         Self::Ambiguous => "body_ambiguous",
         Self::Mixed => "body_mixed",
+        Self::TooManyCalls => "body_calls",
         Self::Charset => "body_charset",
         Self::Compressed => "body_compressed",
     }
@@ -91,6 +96,7 @@ impl From<Flaw> for BodyFlaw {
             Flaw::Malformed => Self::Malformed,
             Flaw::Ambiguous => Self::Ambiguous,
             Flaw::Mixed => Self::Mixed,
+            Flaw::TooMany => Self::TooManyCalls,
         }
     }
 }

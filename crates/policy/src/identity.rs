@@ -50,6 +50,15 @@ impl Identity {
                 .all(|source| matches!(source, Source::Address))
     }
 
+    /// Why a request without its key is refused.
+    pub fn missing(&self) -> IdentityReason {
+        if self.sources.iter().any(Source::is_of_body) {
+            IdentityReason::MissingInBody
+        } else {
+            IdentityReason::Missing
+        }
+    }
+
     /// Replaces the known callers immediately. Has no effect on an identity without listed callers:
     /// listing them decides what unknown keys mean, which is part of the policy.
     pub fn replace_callers(&self, callers: Callers) {

@@ -117,13 +117,17 @@ impl Problem {
         Self::MALFORMED.saying("The JSON document is not what this resource takes.");
     /// The body is no JSON, and something in it must be known.
     pub const BODY_MALFORMED: Self =
-        Self::MALFORMED.saying("The body of the request is not valid JSON in UTF-8.");
+        Self::MALFORMED.saying(
+            "The body of the request is not a JSON object or list in UTF-8, or is nested more than 128 levels deep.",
+        );
     /// The model of the request has no price.
     pub const MODEL_UNKNOWN: Self =
-        Self::MALFORMED.saying("The body of the request names no model that has a price here.");
+        Self::MALFORMED.saying(
+            "The body of the request names no model that has a price here, or is too long to be read for it.",
+        );
     /// The body says something twice, or in a form that servers read differently.
     pub const BODY_AMBIGUOUS: Self = Self::MALFORMED
-        .saying("A value in the body of the request is given twice, or has no single meaning.");
+        .saying("A value in the body of the request is given twice, or in a form that servers read differently.");
     /// The calls of a batch are limited differently.
     pub const BODY_MIXED: Self = Self::MALFORMED
         .saying("The calls of the batch are limited differently: send them one by one.");
@@ -245,6 +249,9 @@ impl Problem {
     /// 413: the route depends on the body, which is too large for that.
     pub const BODY_TOO_LARGE_TO_ROUTE: Self =
         Self::BODY_TOO_LARGE.saying("The body of the request is too large to find its route.");
+    /// A batch of more calls than are read for a value in them.
+    pub const BATCH_TOO_LONG: Self = Self::BODY_TOO_LARGE
+        .saying("The batch has more than 1000 calls, which is the most that are read.");
     /// 415: the charset of the body is not UTF-8, and something in it must be known.
     pub const BODY_CHARSET: Self = Self {
         status: StatusCode::UNSUPPORTED_MEDIA_TYPE,

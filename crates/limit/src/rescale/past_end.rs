@@ -28,7 +28,7 @@ impl Standing {
             return self;
         }
         let numbers = &claim.limit.algorithm;
-        let Some(state) = numbers.refusing(claim.cost, retry_after, self.remaining, now) else {
+        let Some(state) = numbers.refusing(claim.cost, retry_after, &self, now) else {
             return self;
         };
         let end = now.after(left);
@@ -47,14 +47,16 @@ impl Standing {
 }
 
 impl Algorithm {
-    /// The emptiest bucket that refuses `cost` for this wait; without a wait, one of this many units.
+    /// The emptiest bucket that refuses `cost` for this wait and stands so; without a wait, one of the
+    /// units that remain.
     fn refusing(
         &self,
         cost: u64,
         retry_after: Option<Micros>,
-        remaining: u64,
+        standing: &Standing,
         now: Timestamp,
     ) -> Option<State> {
+        let remaining = standing.remaining;
         let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let wait = retry_after.map(|wait| Micros(wait.0.saturating_add(self.max_wait().0)));
         Some(match self {
@@ -79,14 +81,17 @@ impl Algorithm {
                     }
                     _ => bucket.start_of(now),
                 };
-                let gained = bucket
-                    .steps_between(since, due)
-                    .saturating_mul(bucket.quota().amount);
+                let quota = bucket.quota();
+                // The units that are enough at a moment, without what comes until then.
+                let short = |enough: u64, at: Timestamp| {
+                    let gained = bucket.steps_between(since, at);
+                    signed(enough).saturating_sub(signed(gained.saturating_mul(quota.amount)))
+                };
                 let need = cost.saturating_sub(bucket.debt());
-                State::Steps(Steps {
-                    units: signed(need).saturating_sub(signed(gained)),
-                    since,
-                })
+                // A step of large numbers says little: what fills the bucket says more.
+                let full = short(quota.burst, now.after(standing.reset));
+                let units = short(need, due).max(full.min(signed(need) - 1));
+                State::Steps(Steps { units, since })
             }
             Self::SlidingWindow(window) => State::Pair(Pair {
                 current: window.quota().amount.saturating_sub(remaining),

@@ -4,6 +4,7 @@ mod bounds;
 mod debts;
 mod kept;
 mod other_algorithm;
+mod past_end;
 mod smaller_numbers;
 
 use super::*;

@@ -153,7 +153,7 @@ impl BodyFacts {
 fn words(value: &Value) -> Option<Cow<'_, [u8]>> {
     match value {
         Value::Text(text) => Some(Cow::Borrowed(text)),
-        Value::Number { units, whole: true } if *units < u64::MAX => {
+        Value::Number { units, whole: true } if *units <= WHOLE_MAX => {
             Some(Cow::Owned(units.to_string().into_bytes()))
         }
         Value::Flag(true) => Some(Cow::Borrowed(b"true")),
@@ -161,3 +161,7 @@ fn words(value: &Value) -> Option<Cow<'_, [u8]>> {
         Value::Number { .. } | Value::Odd => None,
     }
 }
+
+/// The largest whole number that every server reads as it is written: those which read numbers as
+/// IEEE 754 doubles round larger ones to another (RFC 8259, section 6).
+const WHOLE_MAX: u64 = (1 << 53) - 1;

@@ -80,10 +80,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
             };
             let Some(values) = values else {
                 match identity.when_missing {
-                    WhenMissing::Refuse if identity.sources.iter().any(Source::is_of_body) => {
-                        return refuse(IdentityReason::MissingInBody);
-                    }
-                    WhenMissing::Refuse => return refuse(IdentityReason::Missing),
+                    WhenMissing::Refuse => return refuse(identity.missing()),
                     WhenMissing::Skip => resolved.how = How::Skipped,
                     WhenMissing::UseAddress => {
                         resolved.how = How::MissingAddress;

@@ -181,7 +181,8 @@ pub enum Flaw {
     Malformed,
     /// A member that was asked for is there twice, or another differs from it only by case.
     Ambiguous,
-    /// It is a list whose elements differ in a member that must be the same in all of them, or a
-    /// list of too many.
+    /// It is a list whose elements differ in a member that must be the same in all of them.
     Mixed,
+    /// It is a list of too many.
+    TooMany,
 }

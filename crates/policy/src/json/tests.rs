@@ -204,7 +204,7 @@ fn json_batch_is_counted_by_calls_that_agree() {
     let many = format!("[{}1]", "1,".repeat(calls));
     let mut reader = Reader::request(&paths, paths.all(), 0);
     reader.feed(many.as_bytes());
-    assert_eq!(reader.finish(), Err(Flaw::Mixed));
+    assert_eq!(reader.finish(), Err(Flaw::TooMany));
 }
 
 fn any_json() -> impl Strategy<Value = Json> {

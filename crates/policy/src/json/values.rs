@@ -80,7 +80,10 @@ impl Reader {
         }
         let first = self.found.calls == 0;
         self.found.calls += 1;
-        let mut mixed = self.found.calls > CALLS_MAX;
+        if self.found.calls > CALLS_MAX {
+            return self.fail(Flaw::TooMany);
+        }
+        let mut mixed = false;
         for place in places(self.wanted) {
             let value = self.values[place].take();
             let member = &mut self.found.list[place];
