@@ -119,6 +119,7 @@ fn penalty_outlives_a_reset_and_other_numbers_which_both_say_so() {
     provoke(&gateway);
     // The bucket is full again long before the penalty ends.
     gateway.advance(Duration::from_secs(90));
+    assert_eq!(ask_as(&gateway, "k").header("retry-after"), Some("510"));
     let stands = |now: &Value| {
         let level = &now["level"];
         (level["admits"].clone(), level["admits_in_ms"].clone())

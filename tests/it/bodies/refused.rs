@@ -43,7 +43,7 @@ fn body_that_servers_could_read_differently_is_refused() {
     let deep = format!("{}{}", "[".repeat(30_000), "]".repeat(30_000));
     assert_eq!(post(&mut connection, "/mcp", "", &deep).status, 400);
     let wide = format!("[{}1]", "1,".repeat(30_000));
-    assert_eq!(post(&mut connection, "/mcp", "", &wide).status, 400);
+    assert_eq!(post(&mut connection, "/mcp", "", &wide).status, 413);
     assert!(upstream.seen().is_empty() && searches.seen().is_empty());
     let answer = post(&mut connection, "/mcp", "", &call("a"));
     assert_eq!(
