@@ -317,4 +317,20 @@ mod tests {
             ("20 ms".to_owned(), "1500 ms".to_owned(), "7 us".to_owned())
         );
     }
+
+    #[test]
+    fn report_says_the_status_of_a_request_without_its_key() {
+        let missing = |key: &str| {
+            let file = format!(
+                "[identities.who]\nkey = [\"{key}\"]\nwhen_missing = \"refuse\"\n\
+                 [limits.each]\nrate = \"1/s\"\nper = \"who\"\n\
+                 [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"each\"]\n"
+            );
+            let now = tollgate_limit::Timestamp::default();
+            let config = crate::parse(&file, "test", &|_| None, now);
+            super::report(&config.expect("a valid file"))
+        };
+        assert!(missing("header:x-api-key").contains("missing: 401"));
+        assert!(missing("json:model").contains("missing: 400"));
+    }
 }
