@@ -69,7 +69,7 @@ pub use lookalikes::{Guarded, drop_lookalikes, is_unusual, looks_like};
 pub use lookup::{KnownBucket, LookupError, Sought};
 pub use path::Malformed;
 pub use plan::TARGETS_MAX;
-pub use responses::{Dialect, REFUSAL_PLACEHOLDERS, RefusalBody, Reset, Responses};
+pub use responses::{Dialect, REFUSAL_PLACEHOLDERS, RefusalBody, Reset, Responses, Template};
 pub use router::{Found, Match};
 pub use rule::{BodyCost, Cost, Rule, Scope, ScopePart, Settle, SettleFrom};
 pub use upstream::UpstreamTimeouts;

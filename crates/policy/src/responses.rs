@@ -59,9 +59,37 @@ pub enum RefusalBody {
         /// Its content type.
         content_type: http::HeaderValue,
         /// The text.
-        template: String,
+        template: Template,
     },
     /// As the JSON-RPC errors of the calls that are refused, where the body of the request was read
     /// and makes such calls; otherwise as a problem document.
     JsonRpc,
+}
+
+/// The text of a refusal body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    text: bytes::Bytes,
+    fixed: bool,
+}
+
+impl Template {
+    /// The text with its placeholders.
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.text).unwrap_or_default()
+    }
+
+    /// The text, where it has no placeholder: every refusal then shares its bytes.
+    pub fn fixed(&self) -> Option<bytes::Bytes> {
+        self.fixed.then(|| self.text.clone())
+    }
+}
+
+impl From<String> for Template {
+    fn from(text: String) -> Self {
+        Self {
+            fixed: !text.contains('{'),
+            text: text.into(),
+        }
+    }
 }

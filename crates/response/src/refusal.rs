@@ -22,8 +22,8 @@ use super::quota_headers::{EXPOSED, retry_after_secs};
 use super::{Asked, SpentBudget, json_rpc};
 use tollgate_limit::Micros;
 use tollgate_limit::printable::percent_encoded;
-use tollgate_policy::RefusalBody;
 use tollgate_policy::json::Calls;
+use tollgate_policy::{RefusalBody, Template};
 
 pub use document::Denial;
 
@@ -110,7 +110,7 @@ pub enum Reason<'r> {
 #[derive(Clone, Copy, Debug)]
 pub enum Form<'f> {
     /// A text with placeholders, and its content type.
-    Template(&'f HeaderValue, &'f str),
+    Template(&'f HeaderValue, &'f Template),
     /// Errors for these JSON-RPC calls.
     Calls(&'f Calls),
 }
@@ -235,7 +235,8 @@ impl<'r> Refusal<'r> {
         let status = self.problem.status;
         match own {
             Some(Form::Template(content_type, template)) if refuses => {
-                let body = self.fill(content_type, template, id).into();
+                let fill = || self.fill(content_type, template.text(), id).into();
+                let body = template.fixed().unwrap_or_else(fill);
                 (status, content_type.clone(), body)
             }
             // Clients take a JSON-RPC response only from a successful response of HTTP.

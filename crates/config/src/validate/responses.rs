@@ -156,7 +156,7 @@ impl Read for Refusal {
         let content_type = raw.content_type.get()?.value.clone();
         Some(RefusalBody::Template {
             content_type,
-            template,
+            template: template.into(),
         })
     }
 

@@ -136,11 +136,12 @@ impl Gateway {
             .expect("`admit` returns only what the limiter permitted");
         let since = self.side.clock.now();
         let upstreams = &snapshot.policy.upstreams;
+        // Boxed, so that a refused request does not pay for the space of this future.
         let sent = self
             .forwarder
-            .forward(permit, forwarding, &upstreams[upstream], request);
-        // Boxed, so that a refused request does not pay for the space of this future.
-        Box::pin(async move {
+            .forward(permit, forwarding, &upstreams[upstream], request)
+            .map(Box::pin);
+        async move {
             let outcome = match sent {
                 Ok(sent) => sent.await,
                 Err(error) => Err(error),
@@ -152,7 +153,7 @@ impl Gateway {
                 outcome.as_ref().map(|forwarded| &forwarded.response),
             );
             Ok(outcome?)
-        })
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The form of a refusal: gRPC, CONNECT, browsers, and bodies that the file sets.
 
 use super::*;
+use tollgate_policy::Template;
 
 #[tokio::test]
 async fn rejection_of_a_grpc_call_has_a_grpc_status() {
@@ -90,13 +91,24 @@ fn a_browser_may_read_a_refusal() {
     );
 }
 
+fn template(text: &str) -> Template {
+    Template::from(text.to_owned())
+}
+
+#[tokio::test]
+async fn refusal_body_without_placeholders_is_sent_as_it_stands() {
+    let page = template("<p>Too many requests.</p>");
+    let html = HeaderValue::from_static("text/html");
+    let own = Some(Form::Template(&html, &page));
+    let response = denied().response(&asked(&[]), own, "");
+    assert_eq!(text(response).await, "<p>Too many requests.</p>");
+}
+
 #[tokio::test]
 async fn a_body_of_the_files_own_is_filled_and_escaped() {
     let content_type = HeaderValue::from_static("application/json");
-    let own = Form::Template(
-        &content_type,
-        "{\"error\": \"{limits}\", \"wait\": {retry_after}, \"x\": \"{odd}\"}",
-    );
+    let template = template("{\"error\": \"{limits}\", \"wait\": {retry_after}, \"x\": \"{odd}\"}");
+    let own = Form::Template(&content_type, &template);
     let response = denied().response(&asked(&[]), Some(own), "");
     assert_eq!(response.headers()["content-type"], "application/json");
     let json: serde_json::Value = serde_json::from_str(&text(response).await).expect("JSON");
@@ -117,13 +129,15 @@ async fn refusal_body_json_unknown_time_is_null_or_an_empty_string() {
     let busy = Rejection::Denied(Refused::default());
     let [json_type, plain_type] = ["application/json", "text/plain"].map(HeaderValue::from_static);
     let json = r#"{"s": {retry_after}, "ms": {retry_after_ms}, "say\"s": "in {retry_after} s"}"#;
-    let own = Form::Template(&json_type, json);
+    let template_of_json = template(json);
+    let own = Form::Template(&json_type, &template_of_json);
     let busy_json = text(busy.response(&asked(&[]), Some(own), "")).await;
     assert_eq!(busy_json, r#"{"s": null, "ms": null, "say\"s": "in  s"}"#);
     serde_json::from_str::<serde_json::Value>(&busy_json).expect("JSON");
     let known = text(denied().response(&asked(&[]), Some(own), "")).await;
     assert_eq!(known, r#"{"s": 2, "ms": 1235, "say\"s": "in 2 s"}"#);
-    let plain = Form::Template(&plain_type, "wait {retry_after}");
+    let template_of_text = template("wait {retry_after}");
+    let plain = Form::Template(&plain_type, &template_of_text);
     assert_eq!(
         text(busy.response(&asked(&[]), Some(plain), "")).await,
         "wait "

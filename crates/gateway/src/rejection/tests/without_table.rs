@@ -1,5 +1,6 @@
 //! Refusals that are written without a table of headers have the same bytes as those with one.
 
+use tollgate_policy::Template;
 use tollgate_response::write_headers;
 
 use super::*;
@@ -18,7 +19,8 @@ async fn without_a_table_a_refusal_is_byte_for_byte_the_same() {
     };
     let one = |name: &str, retry_after, never_fits| of(name, retry_after, never_fits, false);
     let plain = HeaderValue::from_static("text/plain");
-    let own = Form::Template(&plain, "in {retry_after} s: {limits}");
+    let template = Template::from("in {retry_after} s: {limits}".to_owned());
+    let own = Form::Template(&plain, &template);
     let mut bare = 0;
     for (rejection, limit) in [
         (of("month", Some(Micros(7)), false, true), Some("month")),
