@@ -45,9 +45,7 @@ pub struct OperationsLog {
 /// If the filter is invalid, the process already has an operations log, or no thread can be
 /// created.
 pub fn start(style: Style, filter: &str) -> Result<OperationsLog, String> {
-    let filter = EnvFilter::builder()
-        .parse(filter)
-        .map_err(|error| error.to_string())?;
+    let filter = parse(filter)?;
     let queue = Queue::default();
     let outlet = Outlet::stderr().map_err(|error| error.to_string())?;
     let its = queue.clone();
@@ -89,11 +87,14 @@ pub fn start(style: Style, filter: &str) -> Result<OperationsLog, String> {
 /// # Errors
 /// If the filter is invalid, or the process has no operations log.
 pub fn set_filter(filter: &str) -> Result<(), String> {
-    let filter = EnvFilter::builder()
-        .parse(filter)
-        .map_err(|error| error.to_string())?;
+    let filter = parse(filter)?;
     let replace = REPLACE.get().ok_or("this process has no operations log")?;
     replace(filter)
+}
+
+fn parse(filter: &str) -> Result<EnvFilter, String> {
+    let parsed = EnvFilter::builder().parse(filter);
+    parsed.map_err(|error| error.to_string())
 }
 
 type Replace = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;

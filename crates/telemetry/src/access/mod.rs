@@ -186,18 +186,16 @@ impl AccessWriter {
         } else {
             BUFFER_MAX - RESERVED
         };
-        if lines.bytes.len() >= room {
+        if lines.len() >= room {
             drop(lines);
             inner.dropped.fetch_add(1, Ordering::Relaxed);
             inner.signal.urge();
             return;
         }
-        let was = lines.bytes.len();
-        match inner.options.format {
-            Format::Json => record.json(&mut lines.bytes, &self.stamp, &inner.options.keys),
-            Format::Combined => record.combined(&mut lines.bytes, &self.stamp),
-        }
-        let is = lines.bytes.len();
+        let was = lines.len();
+        let Options { format, keys, .. } = &inner.options;
+        record.write(&mut lines, *format, &self.stamp, keys);
+        let is = lines.len();
         drop(lines);
         if was == 0 {
             inner.signal.pending();
@@ -227,13 +225,8 @@ struct Inner {
 /// when the writer swaps the contents out, so that it is hardly ever contended.
 #[derive(Debug, Default)]
 struct Buffer {
-    lines: Mutex<Lines>,
+    lines: Mutex<Vec<u8>>,
     abandoned: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct Lines {
-    bytes: Vec<u8>,
 }
 
 /// How workers wake the writer.

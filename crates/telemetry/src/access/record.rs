@@ -110,12 +110,17 @@ pub struct Charge<'r> {
 impl Record<'_> {
     /// The record as a line of the log.
     pub fn line(&self, format: Format, keys: &Keys) -> Vec<u8> {
-        let (mut line, stamp) = (Vec::new(), Stamp::default());
-        match format {
-            Format::Json => self.json(&mut line, &stamp, keys),
-            Format::Combined => self.combined(&mut line, &stamp),
-        }
+        let mut line = Vec::new();
+        self.write(&mut line, format, &Stamp::default(), keys);
         line
+    }
+
+    /// Appends the record as a line of the log.
+    pub(super) fn write(&self, into: &mut Vec<u8>, format: Format, stamp: &Stamp, keys: &Keys) {
+        match format {
+            Format::Json => self.json(into, stamp, keys),
+            Format::Combined => self.combined(into, stamp),
+        }
     }
 
     /// Appends the record as a line of JSON. Empty fields are left out.
@@ -262,12 +267,7 @@ fn text(into: &mut Vec<u8>, opening: &[u8], value: &[u8]) {
 
 /// Does the same as [`text`] for names from the file.
 fn name(into: &mut Vec<u8>, opening: &[u8], value: &Escaped) {
-    if value.0.is_empty() {
-        return;
-    }
-    into.extend_from_slice(opening);
-    into.extend_from_slice(&value.0);
-    into.push(b'"');
+    quoted(into, opening, &value.0);
 }
 
 /// Does the same as [`text`] for values that never need escaping: fixed words, and methods, which
@@ -279,12 +279,15 @@ fn word(into: &mut Vec<u8>, opening: &[u8], value: &str) {
             .all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\'),
         "{value:?}"
     );
-    if value.is_empty() {
-        return;
+    quoted(into, opening, value.as_bytes());
+}
+
+fn quoted(into: &mut Vec<u8>, opening: &[u8], value: &[u8]) {
+    if !value.is_empty() {
+        into.extend_from_slice(opening);
+        into.extend_from_slice(value);
+        into.push(b'"');
     }
-    into.extend_from_slice(opening);
-    into.extend_from_slice(value.as_bytes());
-    into.push(b'"');
 }
 
 fn field(into: &mut Vec<u8>, opening: &[u8], value: u64) {

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
-use super::{Destination, GATHER, HAND_OVER, Inner, LAST_WORDS, Lines};
+use super::{Destination, GATHER, HAND_OVER, Inner, LAST_WORDS};
 use crate::outlet::{Lost, Outlet};
 
 /// Ends the writer when dropped, after it has written the remaining records, if writing makes
@@ -46,7 +46,7 @@ pub(super) fn start(inner: Arc<Inner>, outlet: Outlet) -> io::Result<Joiner> {
 fn run(inner: &Inner, mut outlet: Outlet) {
     // However it ends, nothing waits for it afterwards.
     let _ended = Ended(inner);
-    let mut spare = Lines::default();
+    let mut spare = Vec::new();
     loop {
         let (stop, flushes) = wait(inner);
         if inner.reopen.swap(false, Ordering::AcqRel)
@@ -102,21 +102,21 @@ fn wait(inner: &Inner) -> (bool, u64) {
     (state.stop, state.asked)
 }
 
-fn drain(inner: &Inner, outlet: &mut Outlet, spare: &mut Lines) {
+fn drain(inner: &Inner, outlet: &mut Outlet, spare: &mut Vec<u8>) {
     let buffers = inner.buffers.lock().clone();
     for buffer in &buffers {
         let abandoned = buffer.abandoned.load(Ordering::Acquire);
         std::mem::swap(spare, &mut *buffer.lines.lock());
-        if let Err(Lost { lines, error }) = outlet.write(&spare.bytes, &inner.signal.progress) {
+        if let Err(Lost { lines, error }) = outlet.write(spare, &inner.signal.progress) {
             // Log only the first failure; the counter shows how many records were lost.
             if inner.dropped.fetch_add(lines, Ordering::Relaxed) == 0 {
                 tracing::error!(%error, "cannot write the access log");
             }
         }
-        spare.bytes.clear();
-        if spare.bytes.capacity() > 2 * HAND_OVER {
+        spare.clear();
+        if spare.capacity() > 2 * HAND_OVER {
             // Free the memory that a burst needed.
-            spare.bytes = Vec::new();
+            *spare = Vec::new();
         }
         if abandoned {
             inner

@@ -33,8 +33,7 @@ impl Worker {
     /// microseconds.
     pub fn finished(&self, route: RouteSlot, status: u16, micros: u64) {
         let cells = self.cells.routes.at(route.0);
-        add(&cells.codes[code_index(status)], 1);
-        cells.duration.observe_alone(micros);
+        cells.responses.count(status, micros);
     }
 
     /// Counts a request that limits of this route refused and a later target of it took.
@@ -51,8 +50,7 @@ impl Worker {
     /// sent to it.
     pub fn upstream(&self, upstream: UpstreamSlot, status: u16, micros: u64) {
         let cells = self.cells.upstreams.at(upstream.0);
-        add(&cells.codes[code_index(status)], 1);
-        cells.duration.observe_alone(micros);
+        cells.responses.count(status, micros);
     }
 
     /// Counts a missing response of an upstream, with the reason (a fixed word).
@@ -137,14 +135,12 @@ impl WorkerCells {
     pub(super) fn absorb(&self, other: &Self) {
         other.routes.each(|slot, theirs| {
             let mine = self.routes.at(slot);
-            absorb_all(&mine.codes, &theirs.codes);
-            mine.duration.absorb(&theirs.duration);
+            mine.responses.absorb(&theirs.responses);
             add(&mine.passed_on, theirs.passed_on.load(Ordering::Relaxed));
         });
         other.upstreams.each(|slot, theirs| {
             let mine = self.upstreams.at(slot);
-            absorb_all(&mine.codes, &theirs.codes);
-            mine.duration.absorb(&theirs.duration);
+            mine.responses.absorb(&theirs.responses);
             mine.failures.absorb(&theirs.failures);
         });
         self.overhead.absorb(&other.overhead);
@@ -163,38 +159,46 @@ impl WorkerCells {
 }
 
 /// The counters of a route.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RouteCells {
-    pub(super) codes: [AtomicU64; CODES],
-    pub(super) duration: Histogram<15>,
+    pub(super) responses: ResponseCells,
     pub(super) passed_on: AtomicU64,
 }
 
 /// The counters of an upstream.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct UpstreamCells {
-    pub(super) codes: [AtomicU64; CODES],
-    pub(super) duration: Histogram<15>,
+    pub(super) responses: ResponseCells,
     pub(super) failures: ReasonCells,
 }
 
-impl Default for RouteCells {
+/// The counters of responses, by status, and their durations.
+#[derive(Debug)]
+pub(super) struct ResponseCells {
+    pub(super) codes: [AtomicU64; CODES],
+    pub(super) duration: Histogram<15>,
+}
+
+impl Default for ResponseCells {
     fn default() -> Self {
         Self {
             codes: [const { AtomicU64::new(0) }; CODES],
             duration: Histogram::new(REQUEST_BOUNDS),
-            passed_on: AtomicU64::new(0),
         }
     }
 }
 
-impl Default for UpstreamCells {
-    fn default() -> Self {
-        Self {
-            codes: [const { AtomicU64::new(0) }; CODES],
-            duration: Histogram::new(REQUEST_BOUNDS),
-            failures: ReasonCells::default(),
+impl ResponseCells {
+    fn count(&self, status: u16, micros: u64) {
+        add(&self.codes[code_index(status)], 1);
+        self.duration.observe_alone(micros);
+    }
+
+    fn absorb(&self, other: &Self) {
+        for (mine, theirs) in self.codes.iter().zip(&other.codes) {
+            add(mine, theirs.load(Ordering::Relaxed));
         }
+        self.duration.absorb(&other.duration);
     }
 }
 
@@ -251,12 +255,6 @@ pub(super) fn add(cell: &AtomicU64, count: u64) {
         cell.load(Ordering::Relaxed).wrapping_add(count),
         Ordering::Relaxed,
     );
-}
-
-fn absorb_all(mine: &[AtomicU64], theirs: &[AtomicU64]) {
-    for (mine, theirs) in mine.iter().zip(theirs) {
-        add(mine, theirs.load(Ordering::Relaxed));
-    }
 }
 
 /// The number of fixed words of one kind; there are about thirty.

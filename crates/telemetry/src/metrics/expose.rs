@@ -11,13 +11,12 @@ use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::cells::{ReasonCells, WorkerCells};
-use super::codes::{CODES, code_label};
-use super::histogram::{OVERHEAD_BOUNDS, REQUEST_BOUNDS, Snapshot, seconds};
-use super::samples::{Exemplar, Samples};
-use super::slab::Slab;
-use super::{Format, Metrics, process};
-use encode::{NO_EXEMPLAR, NO_EXEMPLARS, counter, encode_counter, encode_family, histogram};
+use super::cells::{ReasonCells, ResponseCells, WorkerCells};
+use super::codes::code_label;
+use super::histogram::seconds;
+use super::samples::{Exemplar, Family, Samples, Value};
+use super::{Format, Metrics, Shared, process};
+use encode::encode_family;
 
 pub(super) fn render(metrics: &Metrics, format: Format) -> String {
     let mut ours = Registry::with_prefix("tollgate");
@@ -107,15 +106,13 @@ impl Collector for Exposition {
         for source in sources {
             source(&mut samples);
         }
-        if !self.exemplars {
-            samples.rejections.clear();
-        }
-        requests(&mut encoder, &total, &routes, &samples)?;
-        upstream_requests(&mut encoder, &total, &upstreams)?;
-        connections(&mut encoder, &total)?;
-        self.metrics.own(&mut encoder)?;
-        for (name, family) in &samples.families {
-            encode_family(&mut encoder, name, family, self.exemplars)?;
+        let own = requests(&total, &routes, &samples.rejections)
+            .into_iter()
+            .chain(upstream_requests(&total, &upstreams))
+            .chain(connections(&total))
+            .chain(shared.own());
+        for (name, family) in own.chain(samples.families) {
+            encode_family(&mut encoder, name, &family, self.exemplars)?;
         }
         Ok(())
     }
@@ -138,245 +135,147 @@ impl Collector for Process {
     }
 }
 
+/// Metrics with their names, in the order in which they are written.
+type Families = Vec<(&'static str, Family)>;
+
 fn requests(
-    encoder: &mut DescriptorEncoder<'_>,
     total: &WorkerCells,
     routes: &[Arc<str>],
-    samples: &Samples,
-) -> std::fmt::Result {
-    let mut to = counter(
-        encoder,
-        "requests",
-        "Responses to clients, by route and status",
-    )?;
-    each_code(
-        &total.routes,
-        |cells| &cells.codes,
-        routes,
-        &mut |route, code, count| {
-            to.encode_family(&[("route", route), ("code", code)])?
-                .encode_counter(&count, NO_EXEMPLAR)
-        },
-    )?;
+    rejections: &[(&'static str, Exemplar)],
+) -> Families {
+    let help = "Responses to clients, by route and status";
+    let mut statuses = Family::new(MetricType::Counter, help);
     let help = "Time from the end of a request's head to the end of its response, by route";
-    let mut to = encoder.encode_descriptor(
-        "request_duration_seconds",
-        help,
-        None,
-        MetricType::Histogram,
-    )?;
-    let mut result = Ok(());
-    total.routes.each(|slot, cells| {
-        let mut snapshot = Snapshot::empty(REQUEST_BOUNDS);
-        snapshot.add(&cells.duration);
-        if snapshot.count > 0 && result.is_ok() {
-            result = histogram(&mut to, &[("route", name(routes, slot))], &snapshot);
-        }
-    });
-    result?;
-    let help = "Time that the gateway itself added to a request";
-    let mut to =
-        encoder.encode_descriptor("overhead_seconds", help, None, MetricType::Histogram)?;
-    let mut snapshot = Snapshot::empty(OVERHEAD_BOUNDS);
-    snapshot.add(&total.overhead);
-    to.encode_histogram(
-        snapshot.sum,
-        snapshot.count,
-        &snapshot.buckets,
-        NO_EXEMPLARS,
-    )?;
+    let mut durations = Family::new(MetricType::Histogram, help);
     let help = "Requests that limits of a route refused and a later target of it took (over_limit), by route";
-    let mut to = counter(encoder, "over_limit_requests", help)?;
-    let mut result = Ok(());
+    let mut passed_on = Family::new(MetricType::Counter, help);
     total.routes.each(|slot, cells| {
-        let count = get(&cells.passed_on);
-        if count > 0 && result.is_ok() {
-            result = to
-                .encode_family(&[("route", name(routes, slot))])
-                .and_then(|mut to| to.encode_counter(&count, NO_EXEMPLAR));
-        }
+        let route = ("route", name(routes, slot));
+        responses(&cells.responses, route, &mut statuses, &mut durations);
+        passed_on.count(&[route], get(&cells.passed_on));
     });
-    result?;
-    reasons(
-        encoder,
-        "rejections",
-        "Requests that the gateway rejected itself, by reason",
-        &total.rejections,
-        &samples.rejections,
-    )?;
+    let help = "Time that the gateway itself added to a request";
+    let overhead = Family::single(help, Value::Histogram(total.overhead.snapshot()));
+    let help = "Requests that the gateway rejected itself, by reason";
+    let rejections = reasons(help, &total.rejections, rejections);
     let help = "Input that could not be read as a request, or broke off, by reason";
-    reasons(encoder, "bad_requests", help, &total.bad_requests, &[])?;
-    for (name, help, cell) in [
-        (
-            "received_bytes",
-            "Bytes of request bodies",
-            &total.received_bytes,
-        ),
-        ("sent_bytes", "Bytes of response bodies", &total.sent_bytes),
-    ] {
-        counter(encoder, name, help)?.encode_counter(&get(cell), NO_EXEMPLAR)?;
-    }
-    Ok(())
+    let bad_requests = reasons(help, &total.bad_requests, &[]);
+    let received = counter("Bytes of request bodies", &total.received_bytes);
+    let sent = counter("Bytes of response bodies", &total.sent_bytes);
+    vec![
+        ("requests", statuses),
+        ("request_duration_seconds", durations),
+        ("overhead_seconds", overhead),
+        ("over_limit_requests", passed_on),
+        ("rejections", rejections),
+        ("bad_requests", bad_requests),
+        ("received_bytes", received),
+        ("sent_bytes", sent),
+    ]
 }
 
-fn upstream_requests(
-    encoder: &mut DescriptorEncoder<'_>,
-    total: &WorkerCells,
-    upstreams: &[Arc<str>],
-) -> std::fmt::Result {
-    let mut to = counter(
-        encoder,
-        "upstream_requests",
-        "Responses of upstreams, by status",
-    )?;
-    each_code(
-        &total.upstreams,
-        |cells| &cells.codes,
-        upstreams,
-        &mut |upstream, code, count| {
-            to.encode_family(&[("upstream", upstream), ("code", code)])?
-                .encode_counter(&count, NO_EXEMPLAR)
-        },
-    )?;
-    let mut to = counter(
-        encoder,
-        "upstream_failures",
-        "Requests to which an upstream gave no response, by reason",
-    )?;
-    let mut result = Ok(());
+fn upstream_requests(total: &WorkerCells, upstreams: &[Arc<str>]) -> Families {
+    let help = "Responses of upstreams, by status";
+    let mut statuses = Family::new(MetricType::Counter, help);
+    let help = "Requests to which an upstream gave no response, by reason";
+    let mut failures = Family::new(MetricType::Counter, help);
+    let help = "Time from sending a request to an upstream to the head of its response";
+    let mut durations = Family::new(MetricType::Histogram, help);
     total.upstreams.each(|slot, cells| {
+        let upstream = ("upstream", name(upstreams, slot));
+        responses(&cells.responses, upstream, &mut statuses, &mut durations);
         cells.failures.each(|reason, count| {
-            if count > 0 && result.is_ok() {
-                let labels = [("upstream", name(upstreams, slot)), ("reason", reason)];
-                result = to
-                    .encode_family(&labels)
-                    .and_then(|mut to| to.encode_counter(&count, NO_EXEMPLAR));
-            }
+            failures.count(&[upstream, ("reason", reason)], count);
         });
     });
-    result?;
-    let help = "Time from sending a request to an upstream to the head of its response";
-    let mut to = encoder.encode_descriptor(
-        "upstream_duration_seconds",
-        help,
-        None,
-        MetricType::Histogram,
-    )?;
-    let mut result = Ok(());
-    total.upstreams.each(|slot, cells| {
-        let mut snapshot = Snapshot::empty(REQUEST_BOUNDS);
-        snapshot.add(&cells.duration);
-        if snapshot.count > 0 && result.is_ok() {
-            result = histogram(&mut to, &[("upstream", name(upstreams, slot))], &snapshot);
-        }
-    });
-    result
+    vec![
+        ("upstream_requests", statuses),
+        ("upstream_failures", failures),
+        ("upstream_duration_seconds", durations),
+    ]
 }
 
-fn connections(encoder: &mut DescriptorEncoder<'_>, total: &WorkerCells) -> std::fmt::Result {
-    let opened = get(&total.connections_opened);
-    counter(encoder, "connections_accepted", "Connections accepted")?
-        .encode_counter(&opened, NO_EXEMPLAR)?;
-    reasons(
-        encoder,
-        "connections_refused",
-        "Connections refused, by reason",
-        &total.connections_refused,
-        &[],
-    )?;
-    counter(encoder, "accept_errors", "Failures of accept")?
-        .encode_counter(&get(&total.accept_errors), NO_EXEMPLAR)
+fn connections(total: &WorkerCells) -> Families {
+    let accepted = counter("Connections accepted", &total.connections_opened);
+    let help = "Connections refused, by reason";
+    let refused = reasons(help, &total.connections_refused, &[]);
+    let errors = counter("Failures of accept", &total.accept_errors);
+    vec![
+        ("connections_accepted", accepted),
+        ("connections_refused", refused),
+        ("accept_errors", errors),
+    ]
 }
 
-impl Metrics {
-    /// Counters of the process, which are not counted per worker.
-    fn own(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
-        let shared = &*self.shared;
-        let mut to = counter(
-            encoder,
-            "config_reloads",
-            "Attempts to load a new configuration, by result",
-        )?;
-        for (result, cell) in [
-            ("success", &shared.reloads_done),
-            ("failure", &shared.reloads_failed),
-        ] {
-            to.encode_family(&[("result", result)])?
-                .encode_counter(&get(cell), NO_EXEMPLAR)?;
+impl Shared {
+    /// Metrics of the process, which are not counted per worker.
+    fn own(&self) -> Families {
+        let help = "Attempts to load a new configuration, by result";
+        let mut reloads = Family::new(MetricType::Counter, help);
+        let results = [
+            ("success", &self.reloads_done),
+            ("failure", &self.reloads_failed),
+        ];
+        for (result, cell) in results {
+            reloads.add(&[("result", result)], Value::Counter(get(cell), None));
         }
         let help = "When the configuration in force was loaded, seconds since the Unix epoch";
-        encoder
-            .encode_descriptor(
-                "config_last_reload_success_timestamp_seconds",
-                help,
-                None,
-                MetricType::Gauge,
-            )?
-            .encode_gauge(&seconds(get(&shared.last_reload_micros)))?;
-        let successful = !shared.last_reload_failed.load(Ordering::Relaxed);
-        encoder
-            .encode_descriptor(
-                "config_last_reload_successful",
-                "Whether the last attempt to load a configuration succeeded",
-                None,
-                MetricType::Gauge,
-            )?
-            .encode_gauge(&i64::from(successful))?;
-        counter(
-            encoder,
-            "panics",
-            "Requests that failed with a panic; their response is 500",
-        )?
-        .encode_counter(&get(&shared.panics), NO_EXEMPLAR)?;
+        let last = Family::single(help, Value::Gauge(seconds(get(&self.last_reload_micros))));
+        let successful = !self.last_reload_failed.load(Ordering::Relaxed);
+        let help = "Whether the last attempt to load a configuration succeeded";
+        let successful = Family::single(help, Value::Whole(successful.into()));
+        let help = "Requests that failed with a panic; their response is 500";
+        let panics = counter(help, &self.panics);
         // Exported as a gauge, because the older text format has no info type.
-        let mut to = encoder.encode_descriptor(
-            "build_info",
-            "The version of the program",
-            None,
-            MetricType::Gauge,
-        )?;
-        to.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?
-            .encode_gauge(&1_i64)
+        let mut build = Family::new(MetricType::Gauge, "The version of the program");
+        build.add(&[("version", env!("CARGO_PKG_VERSION"))], Value::Whole(1));
+        vec![
+            ("config_reloads", reloads),
+            ("config_last_reload_success_timestamp_seconds", last),
+            ("config_last_reload_successful", successful),
+            ("panics", panics),
+            ("build_info", build),
+        ]
     }
+}
+
+fn counter(help: &'static str, cell: &AtomicU64) -> Family {
+    Family::single(help, Value::Counter(get(cell), None))
 }
 
 fn reasons(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
+    help: &'static str,
     cells: &ReasonCells,
     examples: &[(&'static str, Exemplar)],
-) -> std::fmt::Result {
-    let mut to = counter(encoder, name, help)?;
-    let mut result = Ok(());
+) -> Family {
+    let mut family = Family::new(MetricType::Counter, help);
     cells.each(|reason, count| {
-        if count > 0 && result.is_ok() {
+        if count > 0 {
             let example = examples.iter().find(|(known, _)| *known == reason);
-            let labels = [("reason", reason)];
-            result = to
-                .encode_family(&labels)
-                .and_then(|mut to| encode_counter(&mut to, count, example.map(|(_, one)| one)));
+            let example = example.map(|(_, example)| example.clone());
+            family.add(&[("reason", reason)], Value::Counter(count, example));
         }
     });
-    result
+    family
 }
 
-fn each_code<T: Default>(
-    slab: &Slab<T>,
-    codes: impl Fn(&T) -> &[AtomicU64; CODES],
-    names: &[Arc<str>],
-    with: &mut dyn FnMut(&str, &str, u64) -> std::fmt::Result,
-) -> std::fmt::Result {
-    let mut result = Ok(());
-    slab.each(|slot, cells| {
-        for (index, cell) in codes(cells).iter().enumerate() {
-            let count = get(cell);
-            if count > 0 && result.is_ok() {
-                result = with(name(names, slot), &code_label(index), count);
-            }
+/// Adds the counts of the responses of a route or an upstream, whose label is `whose`.
+fn responses(
+    cells: &ResponseCells,
+    whose: (&'static str, &str),
+    statuses: &mut Family,
+    durations: &mut Family,
+) {
+    for (index, cell) in cells.codes.iter().enumerate() {
+        let count = get(cell);
+        if count > 0 {
+            statuses.count(&[whose, ("code", &code_label(index))], count);
         }
-    });
-    result
+    }
+    let duration = cells.duration.snapshot();
+    if duration.count > 0 {
+        durations.add(&[whose], Value::Histogram(duration));
+    }
 }
 
 fn name(names: &[Arc<str>], slot: u32) -> &str {

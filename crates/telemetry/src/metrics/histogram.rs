@@ -45,9 +45,17 @@ impl<const N: usize> Histogram<N> {
 
     /// The current counts.
     pub fn snapshot(&self) -> Snapshot {
-        let mut snapshot = Snapshot::empty(self.bounds);
-        snapshot.add(self);
-        snapshot
+        let bounds = self.bounds.iter().map(|micros| seconds(*micros));
+        let counts = self
+            .buckets
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed));
+        let buckets: Vec<_> = bounds.chain([f64::INFINITY]).zip(counts).collect();
+        Snapshot {
+            count: buckets.iter().map(|(_, count)| count).sum(),
+            buckets,
+            sum: seconds(self.sum_micros.load(Ordering::Relaxed)),
+        }
     }
 
     /// Adds another's counts to this one.
@@ -69,7 +77,7 @@ impl<const N: usize> Histogram<N> {
     }
 }
 
-/// The counts of one or several histograms with the same bounds.
+/// The counts of a histogram.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// The upper bound in seconds and the count of each bucket, not cumulated; the last bound is
@@ -79,31 +87,6 @@ pub struct Snapshot {
     pub sum: f64,
     /// The number of counted durations.
     pub count: u64,
-}
-
-impl Snapshot {
-    /// An empty snapshot with these bounds in microseconds.
-    pub(super) fn empty(bounds: &[u64]) -> Self {
-        let bounds = bounds
-            .iter()
-            .map(|micros| seconds(*micros))
-            .chain([f64::INFINITY]);
-        Self {
-            buckets: bounds.map(|bound| (bound, 0)).collect(),
-            sum: 0.0,
-            count: 0,
-        }
-    }
-
-    /// Adds the counts of one more histogram.
-    pub(super) fn add<const N: usize>(&mut self, histogram: &Histogram<N>) {
-        for (mine, theirs) in self.buckets.iter_mut().zip(&histogram.buckets) {
-            let theirs = theirs.load(Ordering::Relaxed);
-            mine.1 += theirs;
-            self.count += theirs;
-        }
-        self.sum += seconds(histogram.sum_micros.load(Ordering::Relaxed));
-    }
 }
 
 /// Microseconds as the base unit of metrics. 2^53 microseconds are 285 years: no digit is lost.

@@ -18,15 +18,13 @@ pub(super) fn samples(into: &mut Samples, started_micros: u64) {
             seconds,
         );
     }
-    if let Some((resident, _)) = memory_bytes() {
+    if let Some((resident, virtual_bytes)) = memory_bytes() {
         into.gauge(
             "process_resident_memory_bytes",
             "Resident memory",
             &[],
             resident,
         );
-    }
-    if let Some((_, virtual_bytes)) = memory_bytes() {
         into.gauge(
             "process_virtual_memory_bytes",
             "Virtual memory",

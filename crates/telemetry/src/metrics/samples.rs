@@ -1,6 +1,9 @@
 //! Samples that other components collect at a scrape: tables, stores, upstreams.
 
 use std::collections::BTreeMap;
+use std::mem::discriminant;
+
+use prometheus_client::metrics::MetricType;
 
 use super::histogram::{Histogram, Snapshot};
 
@@ -22,18 +25,12 @@ pub struct Exemplar {
     pub at_micros: u64,
 }
 
+/// One metric with its samples.
 #[derive(Debug)]
 pub(super) struct Family {
     pub(super) help: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: MetricType,
     pub(super) samples: Vec<(LabelPairs, Value)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
 }
 
 #[derive(Debug)]
@@ -41,10 +38,63 @@ pub(super) enum Value {
     Counter(u64, Option<Exemplar>),
     Seconds(f64),
     Gauge(f64),
+    /// A gauge that is written without a decimal point.
+    Whole(i64),
     Histogram(Snapshot),
 }
 
 pub(super) type LabelPairs = Vec<(&'static str, String)>;
+
+/// Labels as they are given.
+pub(super) type Labels<'l> = &'l [(&'static str, &'l str)];
+
+impl Value {
+    fn kind(&self) -> MetricType {
+        match self {
+            Self::Counter(..) | Self::Seconds(_) => MetricType::Counter,
+            Self::Gauge(_) | Self::Whole(_) => MetricType::Gauge,
+            Self::Histogram(_) => MetricType::Histogram,
+        }
+    }
+}
+
+impl Family {
+    /// A metric of which no sample is known yet.
+    pub(super) const fn new(kind: MetricType, help: &'static str) -> Self {
+        Self {
+            help,
+            kind,
+            samples: Vec::new(),
+        }
+    }
+
+    /// A metric of one sample without labels.
+    pub(super) fn single(help: &'static str, value: Value) -> Self {
+        let mut family = Self::new(value.kind(), help);
+        family.add(&[], value);
+        family
+    }
+
+    pub(super) fn add(&mut self, labels: Labels<'_>, value: Value) {
+        debug_assert_eq!(
+            discriminant(&self.kind),
+            discriminant(&value.kind()),
+            "{} is one kind of metric",
+            self.help
+        );
+        let labels = labels
+            .iter()
+            .map(|(key, value)| (*key, (*value).to_owned()));
+        self.samples.push((labels.collect(), value));
+    }
+
+    /// Adds the value of a counter, unless it has counted nothing.
+    pub(super) fn count(&mut self, labels: Labels<'_>, count: u64) {
+        if count > 0 {
+            self.add(labels, Value::Counter(count, None));
+        }
+    }
+}
 
 impl Samples {
     /// Adds a value that can rise and fall. `name` has no `tollgate_` prefix, and is in base units.
@@ -52,10 +102,10 @@ impl Samples {
         &mut self,
         name: &'static str,
         help: &'static str,
-        labels: &[(&'static str, &str)],
+        labels: Labels<'_>,
         value: f64,
     ) {
-        self.push(name, help, Kind::Gauge, labels, Value::Gauge(value));
+        self.push(name, help, labels, Value::Gauge(value));
     }
 
     /// Adds a value that only grows. `name` has no `tollgate_` prefix and no `_total`.
@@ -63,7 +113,7 @@ impl Samples {
         &mut self,
         name: &'static str,
         help: &'static str,
-        labels: &[(&'static str, &str)],
+        labels: Labels<'_>,
         value: u64,
     ) {
         self.counter_like(name, help, labels, value, None);
@@ -74,17 +124,11 @@ impl Samples {
         &mut self,
         name: &'static str,
         help: &'static str,
-        labels: &[(&'static str, &str)],
+        labels: Labels<'_>,
         value: u64,
         exemplar: Option<Exemplar>,
     ) {
-        self.push(
-            name,
-            help,
-            Kind::Counter,
-            labels,
-            Value::Counter(value, exemplar),
-        );
+        self.push(name, help, labels, Value::Counter(value, exemplar));
     }
 
     /// Adds an example of the requests that were rejected for `reason`.
@@ -98,10 +142,10 @@ impl Samples {
         &mut self,
         name: &'static str,
         help: &'static str,
-        labels: &[(&'static str, &str)],
+        labels: Labels<'_>,
         value: f64,
     ) {
-        self.push(name, help, Kind::Counter, labels, Value::Seconds(value));
+        self.push(name, help, labels, Value::Seconds(value));
     }
 
     /// Adds a histogram of durations. `name` has no `tollgate_` prefix and ends in `_seconds`.
@@ -109,38 +153,15 @@ impl Samples {
         &mut self,
         name: &'static str,
         help: &'static str,
-        labels: &[(&'static str, &str)],
+        labels: Labels<'_>,
         histogram: &Histogram<N>,
     ) {
-        self.push(
-            name,
-            help,
-            Kind::Histogram,
-            labels,
-            Value::Histogram(histogram.snapshot()),
-        );
+        self.push(name, help, labels, Value::Histogram(histogram.snapshot()));
     }
 
-    fn push(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        kind: Kind,
-        labels: &[(&'static str, &str)],
-        value: Value,
-    ) {
-        let family = self.families.entry(name).or_insert_with(|| Family {
-            help,
-            kind,
-            samples: Vec::new(),
-        });
-        debug_assert_eq!(family.kind, kind, "{name} is one kind of metric");
-        family.samples.push((
-            labels
-                .iter()
-                .map(|(key, value)| (*key, (*value).to_owned()))
-                .collect(),
-            value,
-        ));
+    fn push(&mut self, name: &'static str, help: &'static str, labels: Labels<'_>, value: Value) {
+        let new = || Family::new(value.kind(), help);
+        let family = self.families.entry(name).or_insert_with(new);
+        family.add(labels, value);
     }
 }

@@ -3,11 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
-use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::CounterWithExemplar;
 
-use crate::metrics::histogram::Snapshot;
-use crate::metrics::samples::{Exemplar, Family, Kind, LabelPairs, Value};
+use crate::metrics::samples::{Exemplar, Family, LabelPairs, Value};
 
 pub(super) fn encode_family(
     encoder: &mut DescriptorEncoder<'_>,
@@ -15,12 +13,7 @@ pub(super) fn encode_family(
     family: &Family,
     exemplars: bool,
 ) -> std::fmt::Result {
-    let kind = match family.kind {
-        Kind::Counter => MetricType::Counter,
-        Kind::Gauge => MetricType::Gauge,
-        Kind::Histogram => MetricType::Histogram,
-    };
-    let mut to = encoder.encode_descriptor(name, family.help, None, kind)?;
+    let mut to = encoder.encode_descriptor(name, family.help, None, family.kind)?;
     for (labels, value) in &family.samples {
         if labels.is_empty() {
             // An empty set would be written as `{}`.
@@ -39,6 +32,7 @@ fn encode_value(to: &mut MetricEncoder<'_>, value: &Value, exemplars: bool) -> s
         }
         Value::Seconds(seconds) => to.encode_counter(seconds, NO_EXEMPLAR_OF_SECONDS),
         Value::Gauge(value) => to.encode_gauge(value),
+        Value::Whole(value) => to.encode_gauge(value),
         Value::Histogram(histogram) => to.encode_histogram(
             histogram.sum,
             histogram.count,
@@ -48,7 +42,7 @@ fn encode_value(to: &mut MetricEncoder<'_>, value: &Value, exemplars: bool) -> s
     }
 }
 
-pub(super) fn encode_counter(
+fn encode_counter(
     to: &mut MetricEncoder<'_>,
     count: u64,
     exemplar: Option<&Exemplar>,
@@ -64,35 +58,12 @@ pub(super) fn encode_counter(
     to.encode_counter(&count, exemplar.as_ref())
 }
 
-pub(super) fn counter<'e>(
-    encoder: &'e mut DescriptorEncoder<'_>,
-    name: &'e str,
-    help: &str,
-) -> Result<MetricEncoder<'e>, std::fmt::Error> {
-    encoder.encode_descriptor(name, help, None, MetricType::Counter)
-}
-
-pub(super) fn histogram(
-    to: &mut MetricEncoder<'_>,
-    labels: &[(&str, &str); 1],
-    snapshot: &Snapshot,
-) -> std::fmt::Result {
-    to.encode_family(labels)?.encode_histogram(
-        snapshot.sum,
-        snapshot.count,
-        &snapshot.buckets,
-        NO_EXEMPLARS,
-    )
-}
-
-pub(super) type NoLabels = [(&'static str, &'static str); 0];
-pub(super) type Exemplars =
+type NoLabels = [(&'static str, &'static str); 0];
+type Exemplars =
     std::collections::HashMap<usize, prometheus_client::metrics::exemplar::Exemplar<NoLabels, f64>>;
 
-pub(super) const NO_EXEMPLAR: Option<
-    &prometheus_client::metrics::exemplar::Exemplar<NoLabels, u64>,
-> = None;
+const NO_EXEMPLAR: Option<&prometheus_client::metrics::exemplar::Exemplar<NoLabels, u64>> = None;
 const NO_EXEMPLAR_OF_SECONDS: Option<
     &prometheus_client::metrics::exemplar::Exemplar<NoLabels, f64>,
 > = None;
-pub(super) const NO_EXEMPLARS: Option<&Exemplars> = None;
+const NO_EXEMPLARS: Option<&Exemplars> = None;
