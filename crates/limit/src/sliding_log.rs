@@ -65,8 +65,30 @@ impl Log {
     /// Moves every grant back by `span`.
     pub(super) fn move_back(&mut self, span: Micros) {
         for entry in &mut self.entries {
-            entry.at = Timestamp::from_micros(entry.at.as_micros().saturating_sub(span.0));
+            entry.at = entry.at.before(span);
         }
+    }
+
+    /// Adds a grant that is no earlier than the last one.
+    fn append(&mut self, entry: Entry) {
+        match self.entries.back_mut() {
+            Some(last) if last.at == entry.at => last.units += entry.units,
+            _ => self.entries.push_back(entry),
+        }
+    }
+
+    /// Takes up to this many units out of the oldest grant; `None`: the log is empty.
+    fn take_oldest(&mut self, units: u64) -> Option<Entry> {
+        let first = self.entries.front_mut()?;
+        let taken = Entry {
+            units: first.units.min(units),
+            ..*first
+        };
+        first.units -= taken.units;
+        if first.units == 0 {
+            self.entries.pop_front();
+        }
+        Some(taken)
     }
 
     /// The moment of the last grant.
@@ -193,10 +215,7 @@ impl SlidingLog {
         {
             log.entries.pop_front();
         }
-        match log.entries.back_mut() {
-            Some(last) if last.at == entry.at => last.units += entry.units,
-            _ => log.entries.push_back(entry),
-        }
+        log.append(entry);
     }
 
     /// The log's numbers at `now`.
@@ -246,13 +265,8 @@ impl SlidingLog {
             }
             Change::Charge { more } => {
                 let room = (2 * self.quota.amount).saturating_sub(self.counted(Some(log), from));
-                self.take(
-                    log,
-                    Entry {
-                        at: from,
-                        units: more.min(room),
-                    },
-                );
+                let (at, units) = (from, more.min(room));
+                self.take(log, Entry { at, units });
             }
             // The grant has left the log: what is in it are others.
             Change::RefundWithin { window_end, .. } if window_end <= now => {}
@@ -263,16 +277,10 @@ impl SlidingLog {
             {
                 log.entries.retain(|entry| self.counts(*entry, from));
                 let mut units = units;
-                while units > 0 {
-                    let Some(first) = log.entries.front_mut() else {
-                        break;
-                    };
-                    let back = first.units.min(units);
-                    units -= back;
-                    first.units -= back;
-                    if first.units == 0 {
-                        log.entries.pop_front();
-                    }
+                while units > 0
+                    && let Some(taken) = log.take_oldest(units)
+                {
+                    units -= taken.units;
                 }
             }
             Change::Refund { .. }
@@ -286,13 +294,8 @@ impl SlidingLog {
     fn line_up(&self, log: &mut Log, more: u64, from: Timestamp, now: Timestamp) {
         let (amount, period) = (self.quota.amount, self.quota.period);
         let at_once = more.min(amount.saturating_sub(self.counted(Some(log), from)));
-        self.take(
-            log,
-            Entry {
-                at: from,
-                units: at_once,
-            },
-        );
+        let (at, units) = (from, at_once);
+        self.take(log, Entry { at, units });
         log.entries.retain(|entry| self.counts(*entry, from));
         let rest = more - at_once;
         let (whole, room) = (
@@ -308,23 +311,12 @@ impl SlidingLog {
         for entry in &mut log.entries {
             entry.at = entry.at.after(Micros(periods * period.0));
         }
-        while part > 0 {
-            let Some(first) = log.entries.front_mut() else {
-                break;
-            };
-            let moved = Entry {
-                at: first.at.after(period),
-                units: first.units.min(part),
-            };
-            part -= moved.units;
-            first.units -= moved.units;
-            if first.units == 0 {
-                log.entries.pop_front();
-            }
-            match log.entries.back_mut() {
-                Some(last) if last.at == moved.at => last.units += moved.units,
-                _ => log.entries.push_back(moved),
-            }
+        while part > 0
+            && let Some(Entry { at, units }) = log.take_oldest(part)
+        {
+            part -= units;
+            let at = at.after(period);
+            log.append(Entry { at, units });
         }
     }
 
@@ -351,14 +343,8 @@ impl SlidingLog {
             kept.entries
                 .extend(log.entries().filter(|entry| self.counts(*entry, from)));
         }
-        let padding = used.saturating_sub(new.counted(Some(&kept), from));
-        new.take(
-            &mut kept,
-            Entry {
-                at: from,
-                units: padding,
-            },
-        );
+        let (at, units) = (from, used.saturating_sub(new.counted(Some(&kept), from)));
+        new.take(&mut kept, Entry { at, units });
         kept
     }
 

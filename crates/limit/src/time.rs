@@ -28,6 +28,11 @@ impl Timestamp {
     pub const fn after(self, span: Micros) -> Self {
         Self(self.0.saturating_add(span.0))
     }
+
+    /// The moment `span` earlier, saturating.
+    pub const fn before(self, span: Micros) -> Self {
+        Self(self.0.saturating_sub(span.0))
+    }
 }
 
 /// A span of time in whole microseconds.

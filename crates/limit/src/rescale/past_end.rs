@@ -77,7 +77,7 @@ impl Algorithm {
                     crate::Align::FirstHit => {
                         let period = bucket.quota().period.0;
                         let steps = wait.0.div_ceil(period).saturating_mul(period);
-                        Timestamp::from_micros(due.as_micros().saturating_sub(steps))
+                        due.before(Micros(steps))
                     }
                     _ => bucket.start_of(now),
                 };

@@ -45,7 +45,7 @@ impl Kept {
         let state = match (&self.algorithm, limit, &self.state) {
             // A log remembers only its entries.
             (Algorithm::SlidingLog(_), Algorithm::SlidingLog(_), Some(state)) => {
-                let before = Timestamp::from_micros(full_at.as_micros().saturating_sub(1));
+                let before = full_at.before(Micros(1));
                 self.algorithm.renumber(state, limit, before)
             }
             _ => limit.full_state(full_at),

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use tollgate_limit::{Limit, Mode, Role};
 
-use super::{LocalStore, Remembered, Table, family, keeps_floors};
+use super::{LocalStore, Remembered, Table, family, keep_floors};
 
 /// The effect of a reload on the buckets of each limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl LocalStore {
         let _one_at_a_time = MOVING.lock();
         let now = self.clock.now();
         let tables = family::tables(limits, |variants| {
-            let floors = variants.iter().any(|limit| keeps_floors(limit, limits));
+            let floors = keep_floors(variants, limits);
             let Some(table) = self.predecessor(variants, limits) else {
                 return Arc::new(Table::new(variants, floors, self.epoch));
             };
@@ -160,5 +160,5 @@ fn same_limit(a: &Limit, b: &Limit) -> bool {
 
 /// Whether two are the same variant of one limit.
 pub fn same_bucket(a: &Limit, b: &Limit) -> bool {
-    a.name == b.name && a.role == b.role && a.tier == b.tier
+    same_limit(a, b) && a.tier == b.tier
 }

@@ -41,7 +41,9 @@ impl LocalStore {
                 continue;
             }
             table.latest().visit(now, &|moving| {
-                if let (Whose::Bucket { tag }, State::Held(state)) = (moving.whose, &moving.state) {
+                if let (Whose::Bucket { tag }, State::Held(state)) =
+                    (moving.whose, &moving.bucket.state)
+                {
                     held.borrow_mut().push(HeldPlaces {
                         limit: index,
                         tag,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tollgate_limit::{Limit, Micros, Timestamp};
 
 use super::SnapshotError;
-use super::snapshot::{Name, read_u8, read_u32, read_u64};
+use super::snapshot::{Name, read_moment, read_u8, read_u32, read_u64, write_count};
 
 /// What a limit has learnt from its upstream, so that a clean restart need not learn it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,22 +38,6 @@ pub struct Share {
     pub opens: Timestamp,
 }
 
-impl Learnt {
-    /// The same on a clock that is `behind` the clock it was learnt by.
-    fn earlier(self, behind: Micros) -> Self {
-        let earlier =
-            |moment: Timestamp| Timestamp::from_micros(moment.as_micros().saturating_sub(behind.0));
-        match self {
-            Self::Places(places) => Self::Places(places),
-            Self::Share(share) => Self::Share(Share {
-                factor: (share.factor.0, earlier(share.factor.1)),
-                bound: (share.bound.0, earlier(share.bound.1)),
-                opens: earlier(share.opens),
-            }),
-        }
-    }
-}
-
 /// Writes what limits have learnt, each identified by its index in `limits`.
 pub(super) fn write(
     limits: &[Arc<Limit>],
@@ -65,11 +49,7 @@ pub(super) fn write(
             .iter()
             .filter_map(|(place, learnt)| Some((limits.get(*place)?, *learnt)))
     };
-    out.write_all(
-        &u32::try_from(learnt().count())
-            .unwrap_or(u32::MAX)
-            .to_le_bytes(),
-    )?;
+    write_count(learnt().count(), out)?;
     for (limit, learnt) in learnt() {
         Name::write(limit, out)?;
         let (kind, numbers) = match learnt {
@@ -113,21 +93,17 @@ pub(super) fn read(
                 unloaded: read_u64(input)?,
             }),
             SHARE => Learnt::Share(Share {
-                factor: (read_u64(input)?, moment(input)?),
-                bound: (read_u64(input)?, moment(input)?),
-                opens: moment(input)?,
+                factor: (read_u64(input)?, read_moment(input, behind)?),
+                bound: (read_u64(input)?, read_moment(input, behind)?),
+                opens: read_moment(input, behind)?,
             }),
             _ => return Err(SnapshotError::Corrupt("an unknown kind of knowledge")),
         };
         if let Some(place) = limits.iter().position(|limit| name.is_of(limit)) {
-            all.push((place, learnt.earlier(behind)));
+            all.push((place, learnt));
         }
     }
     Ok(all)
-}
-
-fn moment(input: &mut impl Read) -> io::Result<Timestamp> {
-    read_u64(input).map(Timestamp::from_micros)
 }
 
 const PLACES: u8 = 0;

@@ -30,7 +30,7 @@ use smallvec::SmallVec;
 
 use crate::clock::Clock;
 use tollgate_limit::{
-    Claim, Conditions, Draw, Limit, Placement, Settlement, Standing, Timestamp, Verdict,
+    Claim, Conditions, Draw, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict,
 };
 
 use super::{Deadline, Store, StoreError};
@@ -43,8 +43,8 @@ pub use snapshot::{Remembered, SnapshotError};
 
 use beside::Beside;
 use hash::Seed;
-use packed::View;
-use table::{Moving, Slot, Table, Whose};
+use packed::{PackedTable, View};
+use table::{Bucket, Moving, Slot, Table, Whose};
 
 /// Buckets in the process, for the limits of one compiled policy.
 #[derive(Debug)]
@@ -99,24 +99,12 @@ impl LocalStore {
         let now = clock.now();
         let epoch = epoch(now);
         let tables = family::tables(limits, |variants| {
-            let table = Table::new(
-                variants,
-                variants.iter().any(|limit| keeps_floors(limit, limits)),
-                epoch,
-            );
+            let table = Table::new(variants, keep_floors(variants, limits), epoch);
             if cold_start == ColdStart::Empty
                 && let Some(state) = table.algorithm(0).drained(now)
             {
-                table.adopt(
-                    Moving {
-                        whose: Whose::Birth,
-                        state,
-                        beyond: 0,
-                        by: 0,
-                        own: None,
-                    },
-                    now,
-                );
+                let (whose, bucket) = (Whose::Birth, Bucket::new(state, 0, 0));
+                table.adopt(Moving { whose, bucket }, now);
             }
             Arc::new(table)
         });
@@ -196,26 +184,18 @@ impl LocalStore {
     /// The refusal, if the result is a refusal and can be determined without a lock: for packed
     /// buckets.
     fn refused(&self, claims: &[Claim<'_>], now: Timestamp) -> Option<Draw> {
-        let mut views: SmallVec<[View; 4]> = SmallVec::with_capacity(claims.len());
+        let mut views: SmallVec<[(&PackedTable, View); 4]> = SmallVec::with_capacity(claims.len());
         let mut granted = true;
         for claim in claims {
-            let table = &self.tables[claim.limit.index];
+            let table = self.plain(claim)?;
             let view = table.view(self.seed.tag(claim.key), claim.cost, now)?;
             granted &= !claim.enforced || view.verdict.is_allow();
-            views.push(view);
+            views.push((table, view));
         }
-        if granted {
-            return None;
-        }
-        let refuse =
-            |(claim, view): (&Claim<'_>, &View)| self.tables[claim.limit.index].refuse(view);
-        Some(Draw {
+        let refuse = |(table, view): &(&PackedTable, View)| table.refuse(view);
+        (!granted).then(|| Draw {
             granted,
-            standings: claims
-                .iter()
-                .zip(&views)
-                .map(refuse)
-                .collect::<Option<_>>()?,
+            standings: views.iter().map(refuse).collect(),
         })
     }
 
@@ -406,24 +386,27 @@ fn try_lock_all<'s>(
 /// The start of packed time: two years before the process, because a bucket may have been full
 /// since then.
 fn epoch(now: Timestamp) -> Timestamp {
-    Timestamp::from_micros(now.as_micros().saturating_sub(1 << 46))
+    now.before(Micros(1 << 46))
 }
 
 /// How many callers' buckets fit at once in the table of `limit`, which is one of `limits`.
 pub fn room(limit: &Limit, limits: &[Arc<Limit>]) -> u64 {
     // The memory is allocated and not touched.
     let variants = family::of(limit, limits);
-    Table::new(&variants, keeps_floors(limit, limits), Timestamp::default()).room()
+    Table::new(
+        &variants,
+        keep_floors(&[limit], limits),
+        Timestamp::default(),
+    )
+    .room()
 }
 
-/// Whether the table of `limit` must support refunds: corrections, resets, or units returned when a
-/// shared limit of the same request refuses.
-fn keeps_floors(limit: &Limit, limits: &[Arc<Limit>]) -> bool {
-    limit.refundable
-        || limit.resettable
-        || limits
-            .iter()
-            .any(|other| other.placement == Placement::Shared)
+/// Whether the table of these variants of a limit must support refunds: corrections, resets, or units
+/// returned when a shared limit of the same request refuses.
+fn keep_floors(variants: &[&Limit], limits: &[Arc<Limit>]) -> bool {
+    let is_corrected = |limit: &&Limit| limit.refundable || limit.resettable;
+    let is_shared = |other: &Arc<Limit>| other.placement == Placement::Shared;
+    variants.iter().any(is_corrected) || limits.iter().any(is_shared)
 }
 
 /// The result of a single claim, written directly to its destination: a copy would read it before

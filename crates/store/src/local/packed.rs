@@ -33,71 +33,42 @@ mod slot;
 mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use tollgate_limit::bucket::{Granted, Judged, Refused};
 use tollgate_limit::packed::Packed;
-use tollgate_limit::{Algorithm, Micros, Standing, Timestamp, Verdict};
+use tollgate_limit::{Micros, Standing, Timestamp, Verdict};
 
+use super::Occupancy;
 use super::memory::{Sets, zeroed};
 use super::set::{LINES, Line, SLOTS, SlotView};
-use super::table::Table;
-use super::wide::Numbers;
-use super::{Occupancy, Tally};
+use super::table::Counts;
 pub(crate) use site::Site;
 pub(crate) use slot::PackedSlot;
 
 /// The buckets of one limit.
 #[derive(Debug)]
 pub(crate) struct PackedTable {
-    /// The numbers of one limit without tiers.
-    numbers: Box<[Numbers; 1]>,
     packed: Packed,
     sets: Sets,
     floors: Option<Box<[AtomicU64]>>,
     /// The arrival time of a key that was never seen (`cold_start = "empty"`).
     birth: AtomicU64,
     closing: AtomicBool,
-    successor: OnceLock<Arc<Table>>,
-    evictions: AtomicU64,
-    inherited_refusals: AtomicU64,
+    pub(super) counts: Counts,
 }
 
 impl PackedTable {
     /// A table of at most `memory` bytes for buckets in the form of `packed`.
-    pub(crate) fn new(numbers: Numbers, packed: Packed, memory: usize, floors: bool) -> Self {
+    pub(crate) fn new(packed: Packed, memory: usize, floors: bool) -> Self {
         let set = size_of::<u64>() * 2 * SLOTS + if floors { size_of::<u64>() } else { 0 };
         let sets = Sets::new((memory / set).max(1));
         Self {
             floors: floors.then(|| zeroed(sets.len())),
-            numbers: Box::new([numbers]),
             packed,
             sets,
             birth: AtomicU64::new(0),
             closing: AtomicBool::new(false),
-            successor: OnceLock::new(),
-            evictions: AtomicU64::new(0),
-            inherited_refusals: AtomicU64::new(0),
-        }
-    }
-
-    pub(crate) fn algorithm(&self) -> &Algorithm {
-        &self.numbers[0].algorithm
-    }
-
-    /// The numbers that its buckets are drawn under.
-    pub(crate) fn numbers(&self) -> &[Numbers] {
-        &*self.numbers
-    }
-
-    pub(crate) fn successor(&self) -> Option<&Arc<Table>> {
-        self.successor.get()
-    }
-
-    pub(crate) fn tally(&self) -> Tally {
-        Tally {
-            evictions: self.evictions.load(Ordering::Relaxed),
-            inherited_refusals: self.inherited_refusals.load(Ordering::Relaxed),
+            counts: Counts::default(),
         }
     }
 
@@ -213,7 +184,8 @@ impl PackedTable {
     /// is counted.
     pub(crate) fn refuse(&self, view: &View) -> Standing {
         if !view.known && !view.verdict.is_allow() && view.word > view.ticks {
-            self.inherited_refusals.fetch_add(1, Ordering::Relaxed);
+            let counter = &self.counts.inherited_refusals;
+            counter.fetch_add(1, Ordering::Relaxed);
         }
         Standing::new(view.verdict, self.packed.report(view.word, view.ticks))
     }

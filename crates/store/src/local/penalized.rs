@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use tollgate_limit::{Micros, Timestamp};
 
 use super::SnapshotError;
-use super::snapshot::{read_u8, read_u32, read_u64};
+use super::snapshot::{read_moment, read_u8, read_u32, read_u64, write_count};
 
 /// What a gateway knows of a key under a limit with a penalty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,27 +32,10 @@ pub struct Blocked {
     pub unstored: bool,
 }
 
-impl Penalized {
-    /// The same on a clock that is `behind` the clock it was known by.
-    fn earlier(self, behind: Micros) -> Self {
-        let earlier =
-            |moment: Timestamp| Timestamp::from_micros(moment.as_micros().saturating_sub(behind.0));
-        Self {
-            until: earlier(self.until),
-            block: self.block.map(|block| Blocked {
-                admits: earlier(block.admits),
-                ..block
-            }),
-            ..self
-        }
-    }
-}
-
 /// Writes what is known of these keys.
 pub(super) fn write(penalized: &[Penalized], out: &mut impl Write) -> io::Result<()> {
-    let count = u32::try_from(penalized.len()).unwrap_or(u32::MAX);
-    out.write_all(&count.to_le_bytes())?;
-    for one in penalized.iter().take(count as usize) {
+    write_count(penalized.len(), out)?;
+    for one in penalized.iter().take(u32::MAX as usize) {
         out.write_all(&one.bucket.to_le_bytes())?;
         out.write_all(&one.until.as_micros().to_le_bytes())?;
         out.write_all(&one.refusals.to_le_bytes())?;
@@ -72,25 +55,24 @@ pub(super) fn read(input: &mut impl Read, behind: Micros) -> Result<Vec<Penalize
     let mut all = Vec::new();
     for _ in 0..read_u32(input)? {
         let (low, high) = (read_u64(input)?, read_u64(input)?);
-        let until = Timestamp::from_micros(read_u64(input)?);
+        let until = read_moment(input, behind)?;
         let refusals = read_u32(input)?;
         let kind = read_u8(input)?;
         let block = match kind & !(SHARED | UNSTORED) {
             COUNTED => None,
             BLOCKED => Some(Blocked {
-                admits: Timestamp::from_micros(read_u64(input)?),
+                admits: read_moment(input, behind)?,
                 shared: kind & SHARED != 0,
                 unstored: kind & UNSTORED != 0,
             }),
             _ => return Err(SnapshotError::Corrupt("an unknown kind of penalty")),
         };
-        let known = Penalized {
+        all.push(Penalized {
             bucket: u128::from(high) << 64 | u128::from(low),
             until,
             refusals,
             block,
-        };
-        all.push(known.earlier(behind));
+        });
     }
     Ok(all)
 }

@@ -24,15 +24,15 @@ use siphasher::sip::SipHasher13;
 use crate::HashKey;
 use crate::clock::Clock;
 use heading::Numbers;
-use tollgate_limit::{Kept, Limit, Role, Timestamp};
+use tollgate_limit::{Kept, Limit, Micros, Role, Timestamp};
 
 use super::beside::Entry;
 use super::hash::Seed;
 use super::state_bytes::{OWN, read_moving, write_end, write_moving};
-use super::table::{Moving, Table, Whose};
+use super::table::{Bucket, Moving, Table, Whose};
 use super::{
-    Carried, Carry, CarryReport, Learnt, LocalStore, Penalized, epoch, family, keeps_floors,
-    learnt, penalized,
+    Carried, Carry, CarryReport, Learnt, LocalStore, Penalized, epoch, family, keep_floors, learnt,
+    penalized,
 };
 
 pub(super) use heading::Name;
@@ -110,11 +110,7 @@ impl LocalStore {
                 .zip(&self.tables)
                 .filter(|(limit, _)| is_kept(limit))
         };
-        out.write_all(
-            &u32::try_from(kept().count())
-                .unwrap_or(u32::MAX)
-                .to_le_bytes(),
-        )?;
+        write_count(kept().count(), &mut out)?;
         for (limit, table) in kept() {
             Name::write(limit, &mut out)?;
             Numbers::of(&limit.algorithm).write(&mut out)?;
@@ -137,14 +133,15 @@ impl LocalStore {
             table.visit(now, &|moving| {
                 let (out, result) = &mut *cell.borrow_mut();
                 if result.is_ok()
-                    && moving.by == by
+                    && moving.bucket.by == by
                     && !is_beside(&moving.whose)
                     // (A held place never expires.)
                     && moving
+                        .bucket
                         .expiry(&limit.algorithm)
                         .is_none_or(|expiry| expiry > now)
                 {
-                    let own = moving.own.as_deref().map(Numbers::of);
+                    let own = moving.bucket.own.as_deref().map(Numbers::of);
                     let numbers = own.map_or(Ok(()), |own| {
                         out.write_all(&[OWN]).and_then(|()| own.write(*out))
                     });
@@ -161,14 +158,9 @@ impl LocalStore {
                 };
                 out.write_all(&[OWN])?;
                 Numbers::of(kept.algorithm()).write(&mut out)?;
-                let moving = Moving {
-                    whose: Whose::Bucket { tag: entry.tag },
-                    state: state.clone(),
-                    beyond: kept.beyond(),
-                    by,
-                    own: None,
-                };
-                write_moving(&moving, &mut out)?;
+                let whose = Whose::Bucket { tag: entry.tag };
+                let bucket = Bucket::new(state.clone(), kept.beyond(), by);
+                write_moving(&Moving { whose, bucket }, &mut out)?;
             }
             write_end(&mut out)?;
         }
@@ -194,8 +186,7 @@ impl LocalStore {
         let mut input = BufReader::new(reader);
         // The checksum is verified before anything is used.
         verify(&mut input)?;
-        let mut magic = [0; MAGIC.len()];
-        input.read_exact(&mut magic)?;
+        let magic = read_bytes(&mut input)?;
         let version = read_u32(&mut input)?;
         if magic != *MAGIC || !(WITHOUT_PENALTIES..=VERSION).contains(&version) {
             return Err(SnapshotError::Version);
@@ -239,7 +230,7 @@ impl LocalStore {
                 {
                     let before = usize::try_from(sets).ok().filter(|sets| *sets > 0);
                     let variants = family::of(limit, limits);
-                    let floors = variants.iter().any(|limit| keeps_floors(limit, limits));
+                    let floors = keep_floors(&variants, limits);
                     let (table, _) = Table::fitting(&variants, floors, epoch, widest, before);
                     tables[place] = Some(table);
                 }
@@ -267,7 +258,7 @@ impl LocalStore {
                 let by = table.place_of(limit.tier.as_deref());
                 let of_its_own = own.map(|own| carry(own, *place));
                 let moving = match of_its_own.as_ref().unwrap_or(of_limit) {
-                    (Carry::Kept, _) => Some(Moving { by, ..moving }),
+                    (Carry::Kept, _) => Some(moving.drawn_by(by)),
                     (Carry::Rescaled, Some(from)) => {
                         moving.rescaled(from, table.algorithm(by), by, now)
                     }
@@ -286,13 +277,7 @@ impl LocalStore {
                     .first()
                     .is_some_and(|first| std::ptr::eq(&***limit, *first))
             });
-            let new = || {
-                Table::new(
-                    variants,
-                    variants.iter().any(|limit| keeps_floors(limit, limits)),
-                    epoch,
-                )
-            };
+            let new = || Table::new(variants, keep_floors(variants, limits), epoch);
             Arc::new(table.and_then(|(table, _)| table).unwrap_or_else(new))
         });
         let learnt = learnt::read(limits, &mut input, behind)?;
@@ -387,22 +372,32 @@ fn verify(input: &mut (impl Read + Seek)) -> Result<(), SnapshotError> {
     Ok(())
 }
 
+pub(super) fn write_count(count: usize, out: &mut impl Write) -> io::Result<()> {
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    out.write_all(&count.to_le_bytes())
+}
+
+fn read_bytes<const N: usize>(input: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    input.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
 pub(super) fn read_u8(input: &mut impl Read) -> io::Result<u8> {
-    let mut byte = [0; 1];
-    input.read_exact(&mut byte)?;
-    Ok(byte[0])
+    read_bytes(input).map(u8::from_le_bytes)
 }
 
 pub(super) fn read_u32(input: &mut impl Read) -> io::Result<u32> {
-    let mut bytes = [0; 4];
-    input.read_exact(&mut bytes)?;
-    Ok(u32::from_le_bytes(bytes))
+    read_bytes(input).map(u32::from_le_bytes)
 }
 
 pub(super) fn read_u64(input: &mut impl Read) -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    input.read_exact(&mut bytes)?;
-    Ok(u64::from_le_bytes(bytes))
+    read_bytes(input).map(u64::from_le_bytes)
+}
+
+/// A moment on a clock that is `behind` the clock it was written by.
+pub(super) fn read_moment(input: &mut impl Read, behind: Micros) -> io::Result<Timestamp> {
+    Ok(Timestamp::from_micros(read_u64(input)?).before(behind))
 }
 
 const MAGIC: &[u8; 16] = b"tollgate buckets";

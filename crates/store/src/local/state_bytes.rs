@@ -8,7 +8,7 @@ use tollgate_limit::sliding_log::{Entry, LOG_UNITS_MAX, Log};
 use tollgate_limit::{Micros, Timestamp};
 
 use super::snapshot::{SnapshotError, read_u8, read_u64};
-use super::table::{Moving, Whose};
+use super::table::{Bucket, Moving, Whose};
 
 pub(super) fn write_moving(moving: &Moving, out: &mut impl Write) -> io::Result<()> {
     match moving.whose {
@@ -23,8 +23,8 @@ pub(super) fn write_moving(moving: &Moving, out: &mut impl Write) -> io::Result<
         }
         Whose::Birth => out.write_all(&[BIRTH])?,
     }
-    write_state(&moving.state, out)?;
-    out.write_all(&moving.beyond.to_le_bytes())
+    write_state(&moving.bucket.state, out)?;
+    out.write_all(&moving.bucket.beyond.to_le_bytes())
 }
 
 pub(super) fn write_end(out: &mut impl Write) -> io::Result<()> {
@@ -61,13 +61,8 @@ pub(super) fn read_moving(
     } else {
         beyond
     };
-    Ok(Some(Moving {
-        whose,
-        state,
-        beyond,
-        by: 0,
-        own: None,
-    }))
+    let bucket = Bucket::new(state, beyond, 0);
+    Ok(Some(Moving { whose, bucket }))
 }
 
 fn write_state(state: &State, out: &mut impl Write) -> io::Result<()> {
@@ -120,7 +115,7 @@ fn read_state(input: &mut impl Read, behind: Micros) -> Result<State, SnapshotEr
     };
     let level =
         |word: u64| count(word.cast_signed().unsigned_abs(), most).map(|_| word.cast_signed());
-    let moment = |micros: u64| Timestamp::from_micros(micros.saturating_sub(behind.0));
+    let moment = |micros: u64| Timestamp::from_micros(micros).before(behind);
     Ok(match kind {
         LEVEL => State::Level(Level {
             level: level(word()?)?,

@@ -1,7 +1,7 @@
 //! One limit's buckets, in the form that its algorithm allows: packed or wide.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tollgate_limit::bucket::{Report, State};
 use tollgate_limit::packed::Packed;
@@ -9,8 +9,8 @@ use tollgate_limit::{
     Algorithm, Change, Claim, Conditions, Kept, Limit, Standing, Timestamp, Verdict,
 };
 
-use super::packed::{LATE, PackedSlot, PackedTable, View};
-use super::wide::{Numbers, WideSlot, WideTable};
+use super::packed::{LATE, PackedSlot, PackedTable};
+use super::wide::{WideSlot, WideTable};
 use super::{Occupancy, Tally};
 
 /// The buckets of one limit.
@@ -19,9 +19,30 @@ pub(crate) struct Table {
     /// Locks are taken in this order, so that draws cannot deadlock.
     pub(crate) order: u64,
     form: Form,
+    /// The limit's own numbers first, then those of its tiers.
+    numbers: Arc<[Numbers]>,
     floors: bool,
     /// The largest burst the limit has had; after a lower burst, buckets remember it.
     widest: u64,
+    successor: OnceLock<Arc<Self>>,
+}
+
+/// One set of numbers that buckets are drawn under.
+#[derive(Clone, Debug)]
+pub(crate) struct Numbers {
+    /// The tier of these numbers; `None`: callers without a tier.
+    pub(crate) tier: Option<Arc<str>>,
+    pub(crate) algorithm: Algorithm,
+}
+
+impl Numbers {
+    /// Those of `limit`.
+    pub(crate) fn of(limit: &Limit) -> Self {
+        Self {
+            tier: limit.tier.clone(),
+            algorithm: limit.algorithm.clone(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -30,18 +51,58 @@ enum Form {
     Wide(WideTable),
 }
 
+/// Counts what a table does to stay within its memory.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) evictions: AtomicU64,
+    pub(crate) inherited_refusals: AtomicU64,
+}
+
+impl Counts {
+    pub(crate) fn tally(&self) -> Tally {
+        Tally {
+            evictions: self.evictions.load(Ordering::Relaxed),
+            inherited_refusals: self.inherited_refusals.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The state of a bucket, and what it remembers of other numbers ([`Kept::beyond`]).
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Bucket {
+    pub(crate) state: State,
+    pub(crate) beyond: u64,
+    /// The numbers of its last draw, as an index in its table.
+    pub(crate) by: u16,
+    /// Those numbers, if a reload has changed them since. The bucket is kept in them, as in a
+    /// shared store.
+    pub(crate) own: Option<Arc<Algorithm>>,
+}
+
+impl Bucket {
+    /// A bucket in the numbers at `by`.
+    pub(crate) fn new(state: State, beyond: u64, by: u16) -> Self {
+        Self {
+            state,
+            beyond,
+            by,
+            own: None,
+        }
+    }
+
+    /// The moment from which it equals no bucket under any numbers; `None`: there is none.
+    /// `algorithm`: the numbers at its index.
+    pub(crate) fn expiry(&self, algorithm: &Algorithm) -> Option<Timestamp> {
+        let own = self.own.as_deref().unwrap_or(algorithm);
+        own.expiry_beyond(&self.state, self.beyond)
+    }
+}
+
 /// An item that a table passes to its successor, or to a snapshot.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Moving {
     pub(crate) whose: Whose,
-    /// The state.
-    pub(crate) state: State,
-    /// What it remembers of other numbers ([`Kept::beyond`]).
-    pub(crate) beyond: u64,
-    /// The numbers it is drawn under, as an index in the table that it comes from, or goes to.
-    pub(crate) by: u16,
-    /// The numbers it is kept in, if a reload has changed them.
-    pub(crate) own: Option<Arc<Algorithm>>,
+    pub(crate) bucket: Bucket,
 }
 
 /// The owner of a moved item.
@@ -64,6 +125,12 @@ pub(crate) enum Whose {
 }
 
 impl Moving {
+    /// The same in a table that has its numbers at index `by`.
+    pub(crate) fn drawn_by(mut self, by: u16) -> Self {
+        self.bucket.by = by;
+        self
+    }
+
     /// The same for a table whose numbers at index `by` are `to`; `None`: full there.
     pub(crate) fn rescaled(
         self,
@@ -72,33 +139,19 @@ impl Moving {
         by: u16,
         now: Timestamp,
     ) -> Option<Self> {
-        let from = self.own.as_ref().unwrap_or(from);
+        let Self { whose, bucket } = self;
+        let from = bucket.own.as_ref().unwrap_or(from);
         // (Floors are joined, which requires one set of numbers.)
-        let is_one = matches!(self.whose, Whose::Bucket { .. });
-        if is_one
-            && Kept::keeps_pace(from, to)
-            && from.expiry_beyond(&self.state, self.beyond)? > now
-        {
+        let is_one = matches!(whose, Whose::Bucket { .. });
+        if is_one && Kept::keeps_pace(from, to) && bucket.expiry(from)? > now {
             let own = (**from != *to).then(|| Arc::clone(from));
-            return Some(Self { own, by, ..self });
+            let bucket = Bucket { own, by, ..bucket };
+            return Some(Self { whose, bucket });
         }
-        let kept = Kept::from_parts((**from).clone(), Some(self.state), self.beyond);
+        let kept = Kept::from_parts((**from).clone(), Some(bucket.state), bucket.beyond);
         let (state, beyond) = kept.handed_on(to, now, LATE)?;
-        Some(Self {
-            whose: self.whose,
-            state,
-            beyond,
-            by,
-            own: None,
-        })
-    }
-
-    /// The moment from which it equals no bucket under any numbers; `None`: there is none.
-    pub(crate) fn expiry(&self, algorithm: &Algorithm) -> Option<Timestamp> {
-        self.own
-            .as_deref()
-            .unwrap_or(algorithm)
-            .expiry_beyond(&self.state, self.beyond)
+        let bucket = Bucket::new(state, beyond, by);
+        Some(Self { whose, bucket })
     }
 }
 
@@ -130,15 +183,10 @@ impl Table {
             .map(|limit| limit.memory)
             .max()
             .unwrap_or_default();
-        let form = match (packed, limits) {
-            (Some(packed), [limit, ..]) => {
-                let numbers = Numbers::of(limit);
-                Form::Packed(PackedTable::new(numbers, packed, memory, floors))
-            }
-            _ => Form::Wide(WideTable::new(
-                limits.iter().map(|limit| Numbers::of(limit)).collect(),
-                memory,
-            )),
+        let numbers: Arc<[Numbers]> = limits.iter().map(|limit| Numbers::of(limit)).collect();
+        let form = match packed {
+            Some(packed) => Form::Packed(PackedTable::new(packed, memory, floors)),
+            None => Form::Wide(WideTable::new(Arc::clone(&numbers), memory)),
         };
         let widest = limits
             .iter()
@@ -147,8 +195,10 @@ impl Table {
         Self {
             order: NEXT_ORDER.fetch_add(1, Ordering::Relaxed),
             form,
+            numbers,
             floors,
             widest,
+            successor: OnceLock::new(),
         }
     }
 
@@ -160,41 +210,37 @@ impl Table {
     /// The number of sets, if their slots imply what they have forgotten: a table with as many sets
     /// then needs no floors.
     pub(crate) fn geometry(&self) -> Option<usize> {
-        match &self.form {
-            Form::Packed(packed) => packed.geometry(),
-            Form::Wide(_) => None,
-        }
+        self.packed().and_then(PackedTable::geometry)
     }
 
     /// The numbers at an index.
     pub(crate) fn algorithm(&self, by: u16) -> &Algorithm {
-        match &self.form {
-            Form::Packed(packed) => packed.algorithm(),
-            Form::Wide(wide) => wide.algorithm(by),
-        }
+        &self.numbers[usize::from(by)].algorithm
     }
 
     /// Every set of numbers that its buckets are drawn under: all of rates, or all of places in
     /// flight.
     pub(crate) fn numbers(&self) -> &[Numbers] {
-        match &self.form {
-            Form::Packed(packed) => packed.numbers(),
-            Form::Wide(wide) => wide.numbers(),
-        }
+        &self.numbers
     }
 
     /// The index of a tier's numbers; the limit's own if it has none.
     pub(crate) fn place_of(&self, tier: Option<&str>) -> u16 {
-        match &self.form {
-            Form::Packed(_) => 0,
-            Form::Wide(wide) => wide.place_of(tier),
-        }
+        let place = match &*self.numbers {
+            [_] => None,
+            several => several
+                .iter()
+                .position(|numbers| numbers.tier.as_deref() == tier),
+        };
+        place
+            .and_then(|place| u16::try_from(place).ok())
+            .unwrap_or_default()
     }
 
     pub(crate) fn tally(&self) -> Tally {
         match &self.form {
-            Form::Packed(packed) => packed.tally(),
-            Form::Wide(wide) => wide.tally(),
+            Form::Packed(packed) => packed.counts.tally(),
+            Form::Wide(wide) => wide.counts.tally(),
         }
     }
 
@@ -208,10 +254,8 @@ impl Table {
 
     /// Where its keys are; empty for a table whose buckets are larger than a word.
     pub(crate) fn occupancy(&self) -> Occupancy {
-        match &self.form {
-            Form::Packed(packed) => packed.occupancy(),
-            Form::Wide(_) => Occupancy::default(),
-        }
+        let packed = self.packed().map(PackedTable::occupancy);
+        packed.unwrap_or_default()
     }
 
     /// Whether charges can be refunded here.
@@ -221,10 +265,7 @@ impl Table {
 
     /// The table that took over, after buckets have moved.
     pub(crate) fn successor(&self) -> Option<&Arc<Self>> {
-        match &self.form {
-            Form::Packed(packed) => packed.successor(),
-            Form::Wide(wide) => wide.successor(),
-        }
+        self.successor.get()
     }
 
     /// The table that has the buckets now.
@@ -246,28 +287,14 @@ impl Table {
         }
     }
 
-    /// A bucket's verdict, read without a lock, see [`PackedTable::view`]; `None`: a lock is
-    /// required.
-    pub(crate) fn view(&self, tag: u64, cost: u64, now: Timestamp) -> Option<View> {
-        match &self.form {
-            Form::Packed(packed) => packed.view(tag, cost, now),
-            Form::Wide(_) => None,
-        }
-    }
-
-    /// The standing of a bucket in a request that [`Table::view`] has refused.
-    pub(crate) fn refuse(&self, view: &View) -> Option<Standing> {
-        match &self.form {
-            Form::Packed(packed) => Some(packed.refuse(view)),
-            Form::Wide(_) => None,
-        }
-    }
-
     /// Draws from a single bucket; `None`: it has moved to the successor.
     pub(crate) fn draw(&self, tag: u64, claim: &Claim<'_>, now: Timestamp) -> Option<Standing> {
         match &self.form {
             Form::Packed(packed) => packed.draw(tag, claim.cost, now),
-            Form::Wide(wide) => wide.draw(tag, claim, now),
+            Form::Wide(wide) => {
+                let by = self.place_of(claim.limit.tier.as_deref());
+                wide.draw(tag, by, claim, now)
+            }
         }
     }
 
@@ -292,7 +319,7 @@ impl Table {
         match &self.form {
             Form::Packed(packed) => packed.lock(tag, now).map(Slot::Packed),
             Form::Wide(wide) => wide
-                .lock(tag, wide.place_of(tier), conditions)
+                .lock(tag, self.place_of(tier), conditions)
                 .map(Slot::Wide),
         }
     }
@@ -308,13 +335,17 @@ impl Table {
     ) -> Arc<Self> {
         let (plain, congruent) = Self::fitting(limits, floors, epoch, self.widest, self.geometry());
         let successor = Arc::new(plain);
+        // Before the first bucket is marked as moved, so that a thread that sees the mark finds the
+        // successor.
+        let set = self.successor.set(Arc::clone(&successor));
+        debug_assert!(set.is_ok(), "a table moves once, under the lock of moves");
         let kept_in: Vec<_> = self
             .numbers()
             .iter()
             .map(|numbers| Arc::new(numbers.algorithm.clone()))
             .collect();
         let adopt = |moving: Moving| {
-            let place = usize::from(moving.by);
+            let place = usize::from(moving.bucket.by);
             let by = successor.place_of(self.numbers()[place].tier.as_deref());
             if let Some(moving) = moving.rescaled(&kept_in[place], successor.algorithm(by), by, now)
             {
@@ -322,8 +353,8 @@ impl Table {
             }
         };
         match &self.form {
-            Form::Packed(packed) => packed.move_to(&successor, congruent, now, adopt),
-            Form::Wide(wide) => wide.move_to(&successor, adopt),
+            Form::Packed(packed) => packed.move_to(congruent, now, adopt),
+            Form::Wide(wide) => wide.move_to(adopt),
         }
         successor
     }

@@ -153,7 +153,7 @@ impl LocalStore {
     }
 
     #[inline(always)]
-    fn plain(&self, claim: &Claim<'_>) -> Option<&PackedTable> {
+    pub(super) fn plain(&self, claim: &Claim<'_>) -> Option<&PackedTable> {
         self.tables[claim.limit.index].packed()
     }
 

@@ -21,18 +21,15 @@ mod slot;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use tollgate_limit::bucket::State;
 use tollgate_limit::sliding_log::Entry;
-use tollgate_limit::{Algorithm, Claim, Conditions, Kept, Limit, Standing, Timestamp};
+use tollgate_limit::{Algorithm, Claim, Conditions, Kept, Standing, Timestamp};
 
-use super::Tally;
 use super::packed::place;
-use super::table::{Moving, Table, Whose};
+use super::table::{Bucket, Counts, Numbers};
 pub(crate) use slot::WideSlot;
 
 /// Shards that are created together.
@@ -42,34 +39,14 @@ type Chunk = Box<[Mutex<Shard>]>;
 #[derive(Debug)]
 pub(crate) struct WideTable {
     /// The limit's own numbers first, then those of its tiers.
-    numbers: Box<[Numbers]>,
+    numbers: Arc<[Numbers]>,
     /// Created when first touched, so that an idle limit uses almost no memory.
     chunks: Box<[OnceLock<Chunk>]>,
     /// Shards in each chunk.
     chunk: usize,
     /// The state of a key that was never seen (`cold_start = "empty"`).
     birth: OnceLock<Bucket>,
-    successor: OnceLock<Arc<Table>>,
-    evictions: AtomicU64,
-    inherited_refusals: AtomicU64,
-}
-
-/// One set of numbers that buckets are drawn under.
-#[derive(Clone, Debug)]
-pub(crate) struct Numbers {
-    /// The tier of these numbers; `None`: callers without a tier.
-    pub(crate) tier: Option<Arc<str>>,
-    pub(crate) algorithm: Algorithm,
-}
-
-impl Numbers {
-    /// Those of `limit`.
-    pub(crate) fn of(limit: &Limit) -> Self {
-        Self {
-            tier: limit.tier.clone(),
-            algorithm: limit.algorithm.clone(),
-        }
-    }
+    pub(super) counts: Counts,
 }
 
 /// A few buckets under one lock.
@@ -81,34 +58,10 @@ pub(crate) struct Shard {
     moved: bool,
 }
 
-/// The state of a bucket, and what it remembers of other numbers ([`Kept::beyond`]).
-#[derive(Clone, Debug)]
-pub(crate) struct Bucket {
-    state: State,
-    beyond: u64,
-    /// The numbers of its last draw, by index.
-    by: u16,
-    /// Those numbers, if a reload has changed them since. The bucket is kept in them, as in a
-    /// shared store.
-    own: Option<Arc<Algorithm>>,
-}
-
-impl Bucket {
-    fn moving(self, whose: Whose) -> Moving {
-        Moving {
-            whose,
-            state: self.state,
-            beyond: self.beyond,
-            by: self.by,
-            own: self.own,
-        }
-    }
-}
-
 impl WideTable {
     /// A table of at most `memory` bytes for buckets drawn under any of `numbers`, which are all of
     /// rates, or all of places in flight.
-    pub(crate) fn new(numbers: Box<[Numbers]>, memory: usize) -> Self {
+    pub(crate) fn new(numbers: Arc<[Numbers]>, memory: usize) -> Self {
         let entry = numbers
             .iter()
             .map(|numbers| entry_size(&numbers.algorithm))
@@ -122,9 +75,7 @@ impl WideTable {
             chunks: (0..shards / chunk).map(|_| OnceLock::new()).collect(),
             chunk,
             birth: OnceLock::new(),
-            successor: OnceLock::new(),
-            evictions: AtomicU64::new(0),
-            inherited_refusals: AtomicU64::new(0),
+            counts: Counts::default(),
         }
     }
 
@@ -138,33 +89,10 @@ impl WideTable {
         &self.numbers[usize::from(by)].algorithm
     }
 
-    /// Every set of numbers.
-    pub(crate) fn numbers(&self) -> &[Numbers] {
-        &self.numbers
-    }
-
-    /// The index of a tier's numbers; the limit's own if it has none.
-    pub(crate) fn place_of(&self, tier: Option<&str>) -> u16 {
-        let place = match &*self.numbers {
-            [_] => None,
-            several => several
-                .iter()
-                .position(|numbers| numbers.tier.as_deref() == tier),
-        };
-        place
-            .and_then(|place| u16::try_from(place).ok())
-            .unwrap_or_default()
-    }
-
     /// `bucket` converted for a draw under the numbers at `by`; `None`: full.
     fn under(&self, bucket: &Bucket, by: u16, now: Timestamp) -> Option<Bucket> {
         let kept = self.kept(bucket).under(self.algorithm(by), now);
-        Some(Bucket {
-            state: kept.state()?.clone(),
-            beyond: kept.beyond(),
-            by,
-            own: None,
-        })
+        Some(Bucket::new(kept.state()?.clone(), kept.beyond(), by))
     }
 
     /// The numbers a bucket is kept in.
@@ -196,29 +124,18 @@ impl WideTable {
             }
         };
         let state = self.algorithm(one.by).join(&one.state, &other.state);
-        Bucket {
-            state,
-            beyond: one.beyond.max(other.beyond),
-            by: one.by,
-            own: None,
-        }
-    }
-
-    pub(crate) fn successor(&self) -> Option<&Arc<Table>> {
-        self.successor.get()
-    }
-
-    pub(crate) fn tally(&self) -> Tally {
-        Tally {
-            evictions: self.evictions.load(Ordering::Relaxed),
-            inherited_refusals: self.inherited_refusals.load(Ordering::Relaxed),
-        }
+        Bucket::new(state, one.beyond.max(other.beyond), one.by)
     }
 
     /// Draws from a single bucket; `None`: it has moved.
     #[inline(never)]
-    pub(crate) fn draw(&self, tag: u64, claim: &Claim<'_>, now: Timestamp) -> Option<Standing> {
-        let by = self.place_of(claim.limit.tier.as_deref());
+    pub(crate) fn draw(
+        &self,
+        tag: u64,
+        by: u16,
+        claim: &Claim<'_>,
+        now: Timestamp,
+    ) -> Option<Standing> {
         let mut slot = self.lock(tag, by, claim.conditions)?;
         let verdict = slot.judge(claim.cost, now);
         slot.commit(now);
@@ -270,9 +187,7 @@ impl Shard {
     /// so there may be none: then the shard grows, by at most the number of requests in flight.
     fn soonest_full(&self, table: &WideTable) -> Option<(usize, Timestamp)> {
         let expiry = |bucket: &Option<Bucket>| match bucket {
-            Some(bucket) => table
-                .kept_in(bucket)
-                .expiry_beyond(&bucket.state, bucket.beyond),
+            Some(bucket) => bucket.expiry(table.algorithm(bucket.by)),
             None => Some(Timestamp::default()),
         };
         let expiries = self.buckets.iter().map(expiry).enumerate();

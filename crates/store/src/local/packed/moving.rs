@@ -1,28 +1,19 @@
 //! Moves buckets between tables: from a predecessor to its successor at a reload, and to a
 //! snapshot.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::local::set::{LATEST, LINES, Locked, SLOTS};
-use crate::local::table::{Moving, Table, Whose};
+use crate::local::table::{Bucket, Moving, Whose};
 use tollgate_limit::Timestamp;
 use tollgate_limit::bucket::State;
 
 use super::{LATE, PackedTable, span};
 
 impl PackedTable {
-    /// Passes every bucket to `adopt` and redirects later draws to `successor`, set by set under
+    /// Passes every bucket to `adopt` and redirects later draws to the successor, set by set under
     /// the set's lock.
-    pub(crate) fn move_to(
-        &self,
-        successor: &Arc<Table>,
-        congruent: bool,
-        now: Timestamp,
-        adopt: impl Fn(Moving),
-    ) {
-        let set = self.successor.set(Arc::clone(successor));
-        debug_assert!(set.is_ok(), "a table moves once, under the lock of moves");
+    pub(crate) fn move_to(&self, congruent: bool, now: Timestamp, adopt: impl Fn(Moving)) {
         // Before any draw is redirected: a key that comes to an untouched set goes to the successor
         // at once, and must have the same debt there. (A floor that grows from now on belongs to a
         // set with keys, and is passed again.)
@@ -115,24 +106,20 @@ impl PackedTable {
 
     fn hand_over_word(&self, word: u64, whose: Whose, now: Timestamp, to: &impl Fn(Moving)) {
         if let Some((level, beyond)) = self.packed.unpack(word, now, LATE) {
-            to(Moving {
-                whose,
-                state: State::Level(level),
-                beyond,
-                by: 0,
-                own: None,
-            });
+            let bucket = Bucket::new(State::Level(level), beyond, 0);
+            to(Moving { whose, bucket });
         }
     }
 
     /// Takes over an item from a predecessor.
     pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
         // States of other algorithms are never passed to a token bucket.
-        let State::Level(level) = moving.state else {
+        let Moving { whose, bucket } = moving;
+        let State::Level(level) = bucket.state else {
             return;
         };
-        let word = self.packed.pack(level, moving.beyond).min(LATEST);
-        match moving.whose {
+        let word = self.packed.pack(level, bucket.beyond).min(LATEST);
+        match whose {
             Whose::Bucket { tag } => {
                 if let Some(mut slot) = self.lock(tag, now) {
                     // With another geometry a set may receive more keys than it holds: then the

@@ -28,9 +28,8 @@ impl PackedSlot<'_> {
     pub(crate) fn judge(&mut self, cost: u64) -> Verdict {
         let judged = self.table.judge(self.word, cost, self.ticks);
         if !self.known && judged.is_err() && self.word > self.ticks {
-            self.table
-                .inherited_refusals
-                .fetch_add(1, Ordering::Relaxed);
+            let counter = &self.table.counts.inherited_refusals;
+            counter.fetch_add(1, Ordering::Relaxed);
         }
         let verdict = Verdict::from(&judged);
         self.next = judged.ok().map(|granted| granted.next).filter(|_| cost > 0);
@@ -105,7 +104,7 @@ impl PackedSlot<'_> {
                 self.set.inherit(self.place, self.word);
             }
             if forgotten > self.ticks {
-                self.table.evictions.fetch_add(1, Ordering::Relaxed);
+                self.table.counts.evictions.fetch_add(1, Ordering::Relaxed);
             }
             if let Some(floors) = &self.table.floors
                 && forgotten > self.table.long_since(self.ticks)

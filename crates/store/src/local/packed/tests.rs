@@ -1,10 +1,11 @@
 use std::cell::Cell;
+use std::sync::Arc;
 
 use super::*;
-use crate::local::table::{Moving, Whose};
+use crate::local::table::{Bucket, Moving, Table, Whose};
 use crate::local::tests::{draw_one, limit, terms};
 use tollgate_limit::bucket::{Level, State};
-use tollgate_limit::{Kind, TokenBucket};
+use tollgate_limit::{Algorithm, Kind, TokenBucket};
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
@@ -36,10 +37,7 @@ fn owing(table: &Table, whose: Whose) -> Moving {
     };
     Moving {
         whose,
-        state: drained(bucket),
-        beyond: 0,
-        by: 0,
-        own: None,
+        bucket: Bucket::new(drained(bucket), 0, 0),
     }
 }
 
@@ -62,7 +60,7 @@ fn moved_key_redirected_during_a_move_owes_the_units_not_yet_moved() {
                 .is_allow()
         );
         let sent_on = Cell::new(0);
-        packed(&old).move_to(&new, false, START, |moving| {
+        packed(&old).move_to(false, START, |moving| {
             if draw_one(&old, u64::MAX).is_none() {
                 sent_on.set(sent_on.get() + 1);
                 let standing = draw_one(&new, u64::MAX).expect("not moved");
@@ -104,7 +102,7 @@ fn a_key_that_moves_while_it_is_looked_for_is_not_taken_for_a_newcomer() {
             .view_from(start, 1, 1, table.packed.ticks(now))
             .is_some()
     );
-    table.move_to(&new, false, now, |moving| new.adopt(moving, now));
+    table.move_to(false, now, |moving| new.adopt(moving, now));
     assert!(
         table
             .view_from(start, 1, 1, table.packed.ticks(now))

@@ -3,7 +3,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::{SnapshotError, read_u8, read_u64};
+use super::{SnapshotError, read_bytes, read_u8, read_u64};
 use crate::local::{Carried, Carry};
 use tollgate_limit::{Algorithm, Align, Kind, Limit, Micros, Role, Terms};
 
@@ -42,14 +42,16 @@ impl Name {
     }
 
     pub(in crate::local) fn is_of(&self, limit: &Limit) -> bool {
-        *limit.name == *self.name
-            && limit.tier.as_deref() == self.tier.as_deref()
-            && limit.role == self.role
+        self.is_of_variant(limit, self.tier.as_deref())
     }
 
     /// Whether it is a tier of the limit whose own numbers these are.
     pub(super) fn is_tier_of(&self, limit: &Limit) -> bool {
-        *limit.name == *self.name && limit.tier.is_none() && limit.role == self.role
+        self.is_of_variant(limit, None)
+    }
+
+    fn is_of_variant(&self, limit: &Limit, tier: Option<&str>) -> bool {
+        *limit.name == *self.name && limit.tier.as_deref() == tier && limit.role == self.role
     }
 
     pub(super) fn gone(&self) -> Carried {
@@ -114,9 +116,6 @@ impl Numbers {
         };
         let bursts = matches!(kind, Kind::TokenBucket | Kind::Interval);
         let terms = Terms {
-            kind,
-            amount: self.amount,
-            period: Micros(self.period),
             burst: bursts.then_some(self.burst),
             align: match algorithm {
                 Algorithm::FixedWindow(window) if kind == Kind::FixedWindow => {
@@ -124,15 +123,13 @@ impl Numbers {
                 }
                 _ => Align::FirstHit,
             },
-            debt: 0,
-            max_wait: Micros::ZERO,
             warm_up: match algorithm {
                 _ if self.form != 1 => Micros::ZERO,
                 Algorithm::WarmUp(warm_up) => warm_up.warm_up(),
                 // Its coldness ends with it, so it does not matter how long it took.
                 _ => Micros(1),
             },
-            shared: false,
+            ..Terms::new(kind, self.amount, Micros(self.period))
         };
         match Algorithm::new(&terms) {
             Ok(old) if old.goes_on_as(algorithm) => (Carry::Rescaled, Some(old)),
@@ -171,9 +168,8 @@ fn write_text(text: &str, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn read_text(input: &mut impl Read) -> Result<String, SnapshotError> {
-    let mut length = [0; 2];
-    input.read_exact(&mut length)?;
-    let mut text = vec![0; usize::from(u16::from_le_bytes(length))];
+    let length = u16::from_le_bytes(read_bytes(input)?);
+    let mut text = vec![0; usize::from(length)];
     input.read_exact(&mut text)?;
     String::from_utf8(text).map_err(|_| SnapshotError::Corrupt("a name is not text"))
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::fixtures::{START, claim, limit, store, terms};
 use crate::local::hash::Seed;
 use crate::local::packed::PackedTable;
-use crate::local::wide::Numbers;
 use tollgate_limit::packed::Packed;
 use tollgate_limit::{Algorithm, Change, Kind, Limit, Micros, Settlement, Timestamp, Verdict};
 
@@ -197,20 +196,11 @@ fn a_request_that_was_held_up_finds_no_bucket_forgotten_that_was_not_full_when_i
     let terms = terms(Kind::TokenBucket, 1, Micros(10_000), 1);
     let algorithm = Algorithm::new(&terms).expect("representable");
     for floors in [false, true] {
-        let numbers = Numbers {
-            tier: None,
-            algorithm: algorithm.clone(),
-        };
         let Algorithm::TokenBucket(bucket) = &algorithm else {
             panic!("{algorithm:?}")
         };
         let packed = Packed::new(bucket, START).expect("fits");
-        let table = PackedTable::new(
-            numbers.clone(),
-            packed,
-            8 * 16 + if floors { 8 } else { 0 },
-            floors,
-        );
+        let table = PackedTable::new(packed, 8 * 16 + if floors { 8 } else { 0 }, floors);
         let at = |millis: u64| START.after(Micros(10_000_000 + millis * 1000));
         let is_granted = |tag, millis| {
             let standing = table.draw(tag, 1, at(millis)).expect("it has not moved");

@@ -1,25 +1,19 @@
 //! Moves buckets between tables: from a predecessor to its successor at a reload, and to a snapshot.
 
-use std::sync::Arc;
-
 use crate::local::packed::span;
-use crate::local::table::{Moving, Table, Whose};
+use crate::local::table::{Bucket, Moving, Whose};
 use tollgate_limit::Timestamp;
 
-use super::{Bucket, Shard, WideTable};
+use super::{Shard, WideTable};
 
 impl WideTable {
-    /// Passes every bucket to `adopt` and redirects later draws to `successor`, shard by shard
+    /// Passes every bucket to `adopt` and redirects later draws to the successor, shard by shard
     /// under the shard's lock. Draws through this table count until their shard has moved;
     /// afterwards they find their buckets in the successor.
-    pub(crate) fn move_to(&self, successor: &Arc<Table>, adopt: impl Fn(Moving)) {
-        // Set before the first shard is marked as moved, so that a thread that sees the mark finds
-        // the successor.
-        let set = self.successor.set(Arc::clone(successor));
-        debug_assert!(set.is_ok(), "a table moves once, under the lock of moves");
+    pub(crate) fn move_to(&self, adopt: impl Fn(Moving)) {
         // Before any draw is redirected, because its key may be new there.
         if let Some(bucket) = self.birth.get() {
-            adopt(bucket.clone().moving(Whose::Birth));
+            pass(&adopt, Whose::Birth, bucket.clone());
         }
         for (index, chunk) in self.chunks.iter().enumerate() {
             // An untouched chunk becomes an empty one, which means moved, without its shards being
@@ -34,12 +28,12 @@ impl WideTable {
                 } = &mut *shard;
                 for (tag, bucket) in tags.drain(..).zip(buckets.drain(..)) {
                     if let Some(bucket) = bucket {
-                        adopt(bucket.moving(Whose::Bucket { tag }));
+                        pass(&adopt, Whose::Bucket { tag }, bucket);
                     }
                 }
                 if let Some(bucket) = floor.take() {
                     let (first, last) = span(index * self.chunk + offset, self.shards());
-                    adopt(bucket.moving(Whose::Floor { first, last }));
+                    pass(&adopt, Whose::Floor { first, last }, bucket);
                 }
                 *moved = true;
             }
@@ -58,38 +52,26 @@ impl WideTable {
                 let shard = shard.lock();
                 for (tag, bucket) in shard.tags.iter().zip(&shard.buckets) {
                     if let Some(bucket) = bucket {
-                        visit(bucket.clone().moving(Whose::Bucket { tag: *tag }));
+                        pass(&visit, Whose::Bucket { tag: *tag }, bucket.clone());
                     }
                 }
                 if let Some(bucket) = &shard.floor {
                     let (first, last) = span(index * self.chunk + offset, self.shards());
-                    visit(bucket.clone().moving(Whose::Floor { first, last }));
+                    pass(&visit, Whose::Floor { first, last }, bucket.clone());
                 }
             }
         }
         if let Some(bucket) = self.birth.get() {
-            visit(bucket.clone().moving(Whose::Birth));
+            pass(&visit, Whose::Birth, bucket.clone());
         }
     }
 
     /// Takes over an item from a predecessor.
     pub(crate) fn adopt(&self, moving: Moving, now: Timestamp) {
-        let Moving {
-            whose,
-            state,
-            beyond,
-            by,
-            own,
-        } = moving;
-        let bucket = Bucket {
-            state,
-            beyond,
-            by,
-            own,
-        };
+        let Moving { whose, bucket } = moving;
         match whose {
             Whose::Bucket { tag } => {
-                if let Some(mut slot) = self.lock(tag, by, None) {
+                if let Some(mut slot) = self.lock(tag, bucket.by, None) {
                     slot.adopt(&bucket, now);
                 }
             }
@@ -105,4 +87,8 @@ impl WideTable {
             }
         }
     }
+}
+
+fn pass(to: &impl Fn(Moving), whose: Whose, bucket: Bucket) {
+    to(Moving { whose, bucket });
 }

@@ -32,9 +32,8 @@ impl<'t> WideSlot<'t> {
             now,
         );
         if self.place.is_none() && self.shard.floor.is_some() && judged.is_err() {
-            self.table
-                .inherited_refusals
-                .fetch_add(1, Ordering::Relaxed);
+            let counter = &self.table.counts.inherited_refusals;
+            counter.fetch_add(1, Ordering::Relaxed);
         }
         let verdict = Verdict::from(&judged);
         self.next = judged.ok().map(|granted| granted.next).filter(|_| cost > 0);
@@ -52,15 +51,7 @@ impl<'t> WideSlot<'t> {
         let Some(next) = self.next.take() else { return };
         let (mut state, beyond) = self.take(now);
         self.algorithm().apply(&mut state, next);
-        self.put(
-            state.map(|state| Bucket {
-                state,
-                beyond,
-                by: self.by,
-                own: None,
-            }),
-            now,
-        );
+        self.put(state.map(|state| Bucket::new(state, beyond, self.by)), now);
     }
 
     /// Its state in the numbers of the draw, and what it remembers; `None`: it is full.
@@ -113,15 +104,7 @@ impl<'t> WideSlot<'t> {
             kept.settle(&drawn, change, now);
             (state, beyond) = (kept.state().cloned(), kept.beyond());
         }
-        self.put(
-            state.map(|state| Bucket {
-                state,
-                beyond,
-                by: self.by,
-                own: None,
-            }),
-            now,
-        );
+        self.put(state.map(|state| Bucket::new(state, beyond, self.by)), now);
     }
 
     pub(super) fn adopt(&mut self, adopted: &Bucket, now: Timestamp) {
@@ -204,9 +187,8 @@ impl<'t> WideSlot<'t> {
                     .kept_in(&forgotten)
                     .expiry(&forgotten.state)
                     .is_some_and(|expiry| expiry > now);
-                table
-                    .evictions
-                    .fetch_add(u64::from(owes), Ordering::Relaxed);
+                let counter = &table.counts.evictions;
+                counter.fetch_add(u64::from(owes), Ordering::Relaxed);
                 // The floor is in the table's numbers.
                 let owed = match forgotten.own {
                     Some(_) => table.under(&forgotten, forgotten.by, now),

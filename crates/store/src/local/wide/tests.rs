@@ -1,8 +1,9 @@
 use std::cell::Cell;
 
 use super::*;
+use crate::local::table::{Moving, Table, Whose};
 use crate::local::tests::{draw_one, limit, terms};
-use tollgate_limit::bucket::Steps;
+use tollgate_limit::bucket::{State, Steps};
 use tollgate_limit::{Kind, Micros};
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -23,20 +24,21 @@ fn a_newcomer_that_is_sent_on_in_the_middle_of_a_move_begins_as_empty_as_before(
     assert!(old.shards() > 1);
     let standing = |whose, units| Moving {
         whose,
-        state: State::Steps(Steps {
-            units,
-            since: START,
-        }),
-        beyond: 0,
-        by: 0,
-        own: None,
+        bucket: Bucket::new(
+            State::Steps(Steps {
+                units,
+                since: START,
+            }),
+            0,
+            0,
+        ),
     };
     let last = Whose::Bucket { tag: u64::MAX };
     for moving in [standing(last, 1), standing(Whose::Birth, 0)] {
         old.adopt(moving, START);
     }
     let sent_on = Cell::new(0);
-    old.move_to(&new, |moving| {
+    old.move_to(|moving| {
         if moving.whose == last {
             assert!(old.lock(0, 0, None).is_none(), "the first shard has moved");
             sent_on.set(sent_on.get() + 1);
