@@ -10,6 +10,7 @@ mod leased;
 pub(crate) mod mark;
 pub(crate) mod receipt;
 
+use std::fmt::{Display, Write as _};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,6 +68,17 @@ pub(crate) fn start<D: Database + Send>(
 /// How long a transaction may be idle.
 pub(crate) fn idle_within(answer_within: Micros) -> Micros {
     answer_within.clamp(IDLE_LEAST, IDLE_MOST)
+}
+
+/// The items with commas between them.
+pub(crate) fn joined(items: impl IntoIterator<Item = impl Display>) -> String {
+    let mut text = String::new();
+    for item in items {
+        let comma = if text.is_empty() { "" } else { "," };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{comma}{item}");
+    }
+    text
 }
 
 /// The pause before retry number `attempt` of a call that conflicted with another one.

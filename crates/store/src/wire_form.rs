@@ -112,61 +112,27 @@ impl WireForm {
                     signed(quota.burst.saturating_add(debt)),
                 );
                 let (n, wait) = (signed(quota.n), signed(bucket.max_wait().0));
+                let (full, floor) = (bucket.full(), bucket.floor());
                 let (leasable, counted) = self.lease.map_or((0, 0), |terms| {
                     (signed(terms.most), signed(terms.counted().0))
                 });
-                [
-                    n,
-                    p,
-                    bucket.full(),
-                    owed,
-                    wait,
-                    bucket.floor(),
-                    most,
-                    leasable,
-                    counted,
-                    0,
-                ]
+                filled([n, p, full, owed, wait, floor, most, leasable, counted])
             }
             Algorithm::Interval(bucket) | Algorithm::FixedWindow(bucket) => stepped(bucket, now),
             Algorithm::SlidingWindow(window) => {
+                let (most, ahead) = (signed(window.most()), signed(window.ahead()));
                 let quota = window.quota();
-                [
-                    signed(quota.amount),
-                    signed(quota.period.0),
-                    signed(window.most()),
-                    signed(window.ahead()),
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                ]
+                filled([signed(quota.amount), signed(quota.period.0), most, ahead])
             }
             Algorithm::SlidingLog(log) => {
-                let quota = log.quota();
                 let (wait, reach) = (signed(log.max_wait().0), signed(log.reach().0));
-                [
-                    signed(quota.amount),
-                    signed(quota.period.0),
-                    wait,
-                    reach,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                    0,
-                ]
+                let quota = log.quota();
+                filled([signed(quota.amount), signed(quota.period.0), wait, reach])
             }
-            Algorithm::WarmUp(_) => [0; NUMBERS - 2],
-            Algorithm::InFlight(limit) => {
-                [signed(limit.most()), signed(HOLD.0), 0, 0, 0, 0, 0, 0, 0, 0]
-            }
+            Algorithm::WarmUp(_) => filled([]),
+            Algorithm::InFlight(limit) => filled([signed(limit.most()), signed(HOLD.0)]),
         };
-        let mut numbers = [0; NUMBERS];
-        numbers[0] = self.kind();
+        let mut numbers = [self.kind(); NUMBERS];
         numbers[1] = i64::from(self.drain);
         numbers[2..].copy_from_slice(&own);
         numbers
@@ -241,40 +207,40 @@ impl WireForm {
 
     /// The state from the integers a server sent; `None` if they are invalid.
     pub(crate) fn seen(&self, numbers: &[i64]) -> Option<StoredState> {
-        Some(match (self.kind(), numbers) {
-            (TOKEN_BUCKET, &[level, at]) => State::Level(Level {
-                level,
-                at: moment(at)?,
-            }),
-            (INTERVAL | FIXED_WINDOW, &[units, since]) => State::Steps(Steps {
-                units,
-                since: moment(since)?,
-            }),
-            (SLIDING_WINDOW, &[start, previous, current]) => State::Pair(Pair {
-                start: moment(start)?,
-                previous: u64::try_from(previous).ok()?,
-                current: u64::try_from(current).ok()?,
-            }),
-            (SLIDING_LOG, entries) if entries.len() % 2 == 0 => {
-                let entry = |pair: &[i64]| {
-                    Some(Entry {
-                        at: moment(pair[0])?,
-                        units: u64::try_from(pair[1]).ok()?,
-                    })
-                };
-                State::Log(Log::from_entries(
-                    entries
-                        .chunks_exact(2)
-                        .map(entry)
-                        .collect::<Option<Vec<_>>>()?,
-                ))
-            }
-            (IN_FLIGHT, &[units]) => State::Held(Held {
-                units: u64::try_from(units).ok()?,
-            }),
-            _ => return None,
-        })
+        state_of(self.kind(), numbers)
     }
+}
+
+/// The state of a bucket of this kind from its integers; `None` if they are invalid.
+pub(crate) fn state_of(kind: i64, numbers: &[i64]) -> Option<StoredState> {
+    let units = |number: i64| u64::try_from(number).ok();
+    Some(match (kind, numbers) {
+        (TOKEN_BUCKET, &[level, at]) => {
+            let at = moment(at)?;
+            State::Level(Level { level, at })
+        }
+        (INTERVAL | FIXED_WINDOW, &[units, since]) => {
+            let since = moment(since)?;
+            State::Steps(Steps { units, since })
+        }
+        (SLIDING_WINDOW, &[start, previous, current]) => State::Pair(Pair {
+            start: moment(start)?,
+            previous: units(previous)?,
+            current: units(current)?,
+        }),
+        (SLIDING_LOG, entries) if entries.len() % 2 == 0 => {
+            let entry = |pair: &[i64]| {
+                let (at, units) = (moment(pair[0])?, units(pair[1])?);
+                Some(Entry { at, units })
+            };
+            let entries: Option<Vec<_>> = entries.chunks_exact(2).map(entry).collect();
+            State::Log(Log::from_entries(entries?))
+        }
+        (IN_FLIGHT, &[held]) => State::Held(Held {
+            units: units(held)?,
+        }),
+        _ => return None,
+    })
 }
 
 /// The number of an algorithm's kind.
@@ -290,6 +256,13 @@ pub(crate) fn kind_of(algorithm: &Algorithm) -> i64 {
     }
 }
 
+/// A kind's own numbers; zeros follow.
+fn filled<const N: usize>(own: [i64; N]) -> [i64; NUMBERS - 2] {
+    let mut numbers = [0; NUMBERS - 2];
+    numbers[..N].copy_from_slice(&own);
+    numbers
+}
+
 fn stepped(bucket: &Stepped, now: Timestamp) -> [i64; NUMBERS - 2] {
     let quota = bucket.quota();
     let (align, edges) = match bucket.align() {
@@ -298,15 +271,13 @@ fn stepped(bucket: &Stepped, now: Timestamp) -> [i64; NUMBERS - 2] {
         Align::Calendar(calendar) => {
             let position = calendar.position(now);
             let edge = |place: u64| signed(calendar.boundary(place).as_micros());
-            (
-                2,
-                [
-                    edge(position.saturating_sub(1)),
-                    edge(position),
-                    edge(position + 1),
-                    edge(position + 2),
-                ],
-            )
+            let around = [
+                position.saturating_sub(1),
+                position,
+                position + 1,
+                position + 2,
+            ];
+            (2, around.map(edge))
         }
     };
     let [before, start, end, after] = edges;

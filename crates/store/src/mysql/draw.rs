@@ -1,16 +1,13 @@
 //! Decides requests for token buckets by the procedures of the schema: one call for a batch.
 
-use std::fmt::Write as _;
-
 use super::fault::Fault;
 use super::link::{MysqlLink, Session};
 use super::several::Several;
 use crate::batch::{Answer, Batch};
 use crate::simple::{Simple, all_simple};
-use crate::sql::ROW_MARGIN;
 use crate::sql::decide::key_order;
-use crate::wire_form::moment;
-use tollgate_limit::bucket::{Level, State};
+use crate::sql::{ROW_MARGIN, joined};
+use crate::wire_form::{TOKEN_BUCKET, moment, state_of};
 
 /// What became of a batch.
 pub(super) enum Drawn {
@@ -120,33 +117,22 @@ impl MysqlLink {
         let mark = session.print.get();
         let hash = |bucket: usize| batch.buckets[bucket].0.hash;
         if let ([bucket], None) = (order, several) {
-            let numbers = list(&wanted[*bucket].numbers());
+            let numbers = joined(wanted[*bucket].numbers());
             return format!(
                 "CALL tollgate_draw_one_2(X'{:032x}',{numbers},{mark},{pinned})",
                 hash(*bucket)
             );
         }
-        let mut rows = String::with_capacity(order.len() * 120);
-        for &bucket in order {
-            let comma = if rows.is_empty() { "" } else { "," };
-            let numbers = list(&wanted[bucket].numbers());
-            let _ = write!(rows, r#"{comma}["{:032x}",{numbers}]"#, hash(bucket));
-        }
+        let row = |bucket: &usize| {
+            let numbers = joined(wanted[*bucket].numbers());
+            format!(r#"["{:032x}",{numbers}]"#, hash(*bucket))
+        };
+        let rows = joined(order.iter().map(row));
         let parts = several.map_or("NULL".into(), |several| {
             format!("'[{}]'", several.parts(batch))
         });
         format!("CALL tollgate_draw_2('[{rows}]',{parts},{mark},{pinned})")
     }
-}
-
-/// Numbers with commas between them.
-pub(super) fn list(numbers: &[i64]) -> String {
-    let mut text = String::with_capacity(numbers.len() * 12);
-    for number in numbers {
-        let comma = if text.is_empty() { "" } else { "," };
-        let _ = write!(text, "{comma}{number}");
-    }
-    text
 }
 
 /// Reads a procedure's response: of each bucket the moment, the level before, its moment, how many
@@ -165,10 +151,7 @@ fn read(
     let mut before = vec![None; order.len()];
     let mut taken = vec![0; order.len()];
     for (row, &bucket) in numbers.chunks_exact(4).zip(order) {
-        before[bucket] = Some(State::Level(Level {
-            level: row[1],
-            at: moment(row[2])?,
-        }));
+        before[bucket] = Some(state_of(TOKEN_BUCKET, &row[1..3])?);
         taken[bucket] = u32::try_from(row[3]).ok()?;
     }
     let granted = match (several, grants) {

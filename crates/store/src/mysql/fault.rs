@@ -44,8 +44,11 @@ impl From<Failed> for Fault {
     fn from(failed: Failed) -> Self {
         match failed {
             Failed::Ended => Self::Unfit("the session has ended".into()),
-            Failed::Error(Error::Server(error)) => {
-                let words = format!("{} ({})", error.message, error.code);
+            Failed::Error(error) => {
+                let words = words(&error);
+                let Error::Server(error) = error else {
+                    return Self::Lost(words);
+                };
                 match error.code {
                     code if CONFLICTS.contains(&code) => Self::Conflict(words),
                     code if UNFIT.contains(&code) => Self::Unfit(words),
@@ -61,7 +64,6 @@ impl From<Failed> for Fault {
                     _ => Self::Refused(words),
                 }
             }
-            Failed::Error(error) => Self::Lost(words(&error)),
         }
     }
 }

@@ -2,11 +2,10 @@
 //! `tollgate_draw_2` (schema.sql), the numbers of each bucket and those of each part, and reads its
 //! result.
 
-use std::fmt::Write as _;
-
-use super::draw::{Wanted, list};
-use crate::batch::{Batch, Wants};
+use super::draw::Wanted;
+use crate::batch::{Batch, Group, Part, Wants};
 use crate::simple::Simple;
+use crate::sql::joined;
 
 /// Whether the procedure supports every claim of a request.
 pub(super) fn carries_wants(wants: &Wants) -> bool {
@@ -65,24 +64,23 @@ impl Several {
 
     /// The procedure's second parameter, without its brackets.
     pub(super) fn parts(&self, batch: &Batch) -> String {
-        let mut text = String::with_capacity(self.parts.len() * 80);
-        let mut numbers = self.parts.iter();
-        for (place, group) in (0..).zip(&batch.groups) {
-            for (part, numbers) in group.parts.iter().zip(&mut numbers) {
-                let comma = if text.is_empty() { "" } else { "," };
-                let bucket = part.bucket as usize;
-                let own = list(&[
-                    i64::from(group.count),
-                    numbers.price,
-                    numbers.need,
-                    i64::from(self.users[bucket] == 1),
-                    i64::from(part.enforced),
-                ]);
-                let hash = batch.buckets[bucket].0.hash;
-                let _ = write!(text, r#"{comma}[{place},"{hash:032x}",{own}]"#);
-            }
-        }
-        text
+        let parts = (0..).zip(&batch.groups).flat_map(|(place, group)| {
+            let parts = group.parts.iter();
+            parts.map(move |part| (place, group, part))
+        });
+        let part = |((place, group, part), numbers): ((i64, &Group, &Part), &Simple)| {
+            let bucket = part.bucket as usize;
+            let own = joined([
+                i64::from(group.count),
+                numbers.price,
+                numbers.need,
+                i64::from(self.users[bucket] == 1),
+                i64::from(part.enforced),
+            ]);
+            let hash = batch.buckets[bucket].0.hash;
+            format!(r#"[{place},"{hash:032x}",{own}]"#)
+        };
+        joined(parts.zip(&self.parts).map(part))
     }
 
     /// What was granted of each group, from the numbers of its parts, which are equal.

@@ -3,8 +3,6 @@
 //! Two texts of statements: the first locks the rows in key order and reads them and the clock, the
 //! second writes the changed rows and commits.
 
-use std::fmt::Write as _;
-
 use mysql_async::Row;
 
 use super::client::Client;
@@ -12,10 +10,9 @@ use super::fault::Fault;
 use super::link::{MysqlLink, Session, number};
 use super::mark;
 use crate::batch::{Answer, Batch};
-use crate::sql::ROW_MARGIN;
 use crate::sql::decide::{Stored, key_order};
 use crate::sql::mark::Mark;
-use crate::sql::receipt;
+use crate::sql::{ROW_MARGIN, joined, receipt};
 use crate::wire_form::{TOKEN_BUCKET, signed};
 
 /// Opens a transaction with the settings we need, whatever the session's defaults.
@@ -38,13 +35,8 @@ impl MysqlLink {
             .iter()
             .map(|(name, _)| format!("X'{:032x}'", name.hash))
             .collect();
-        let (mut new, mut known) = (String::new(), String::new());
-        for &bucket in &order {
-            let comma = if new.is_empty() { "" } else { "," };
-            let key = &keys[bucket];
-            let _ = write!(new, "{comma}({key},0)");
-            let _ = write!(known, "{comma}{key}");
-        }
+        let new = joined(order.iter().map(|&bucket| format!("({},0)", keys[bucket])));
+        let known = joined(order.iter().map(|&bucket| &keys[bucket]));
         // An INSERT that meets a row locks it for itself; INSERT IGNORE would only share the lock,
         // and two gateways would deadlock. The clock is a statement of its own: a statement's clock
         // stands still while it waits for a lock.
@@ -108,24 +100,15 @@ impl MysqlLink {
             drop(open);
             return Ok(decided.answer);
         }
-        let mut values = String::new();
-        for (bucket, row) in &decided.written {
-            let comma = if values.is_empty() { "" } else { "," };
-            let _ = write!(
-                values,
-                "{comma}({},{},0,0)",
-                keys[*bucket],
-                columns(row.as_ref())
-            );
-        }
-        if has_receipt {
+        let row = |(bucket, row): &(usize, Option<_>)| {
+            format!("({},{},0,0)", keys[*bucket], columns(row.as_ref()))
+        };
+        let receipt = has_receipt.then(|| {
             let expires = signed(now.after(receipt::KEPT).as_micros());
-            let _ = write!(
-                values,
-                ",({receipt_key},{expires},NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{}',0,0)",
-                batch.receipt.number
-            );
-        }
+            let number = batch.receipt.number;
+            format!("({receipt_key},{expires},NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{number}',0,0)")
+        });
+        let values = joined(decided.written.iter().map(row).chain(receipt));
         batch.receipt.committing();
         let text = format!(
             "INSERT INTO tollgate_buckets (bucket, expires, kind, print, a, b, c, level, at, more, price, taken) VALUES {values}
@@ -164,28 +147,18 @@ fn columns(row: Option<&(Vec<i64>, i64)>) -> String {
     let Some((row, gone)) = row else {
         return "0,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL".into();
     };
-    let (head, mut own) = row.split_at(3);
-    let mut text = format!(
-        "{},{},{}",
-        gone.saturating_add(ROW_MARGIN),
-        head[1],
-        head[2]
-    );
-    if head[1] == TOKEN_BUCKET {
-        for number in &own[..5] {
-            let _ = write!(text, ",{number}");
-        }
-        own = &own[5..];
-    } else {
-        text.push_str(",NULL,NULL,NULL,NULL,NULL");
-    }
-    if own.is_empty() {
-        text.push_str(",NULL");
-        return text;
-    }
-    let more: Vec<String> = own.iter().map(i64::to_string).collect();
-    let _ = write!(text, ",'{}'", more.join(","));
-    text
+    let (head, own) = row.split_at(3);
+    let (bucket, more) = own.split_at(if head[1] == TOKEN_BUCKET { 5 } else { 0 });
+    let expires = gone.saturating_add(ROW_MARGIN);
+    let bucket = match bucket {
+        [] => "NULL,NULL,NULL,NULL,NULL".into(),
+        bucket => joined(bucket),
+    };
+    let more = match more {
+        [] => "NULL".into(),
+        more => format!("'{}'", joined(more)),
+    };
+    format!("{expires},{},{},{bucket},{more}", head[1], head[2])
 }
 
 /// Rolls back if it is dropped before it is closed: a request that no longer waits must not leave

@@ -7,8 +7,7 @@ use crate::batch::{Answer, Batch};
 use crate::simple::Simple;
 use crate::sql::ROW_MARGIN;
 use crate::sql::decide::key_order;
-use crate::wire_form::moment;
-use tollgate_limit::bucket::{Level, State};
+use crate::wire_form::{TOKEN_BUCKET, moment, state_of};
 
 /// A row for each group, which means for each bucket; sorted by key. All have one limit and one
 /// cost.
@@ -95,10 +94,7 @@ impl Columns {
         let mut before = vec![None; batch.buckets.len()];
         let mut granted = vec![0; batch.groups.len()];
         for (row, &group) in self.order.iter().enumerate() {
-            before[group] = Some(State::Level(Level {
-                level: levels[row],
-                at: moment(moments[row])?,
-            }));
+            before[group] = Some(state_of(TOKEN_BUCKET, &[levels[row], moments[row]])?);
             granted[group] = u32::try_from(taken[row]).ok()?;
         }
         Some(Answer::to_requests(moment(*now)?, before, granted))

@@ -9,7 +9,6 @@ use crate::batch::{Answer, Batch, Wants};
 use crate::simple::span;
 use crate::sql::decide::key_order;
 use crate::wire_form::{NUMBERS, WireForm, moment, signed};
-use tollgate_limit::bucket::{Level, State, Steps};
 use tollgate_limit::{Algorithm, Micros, Timestamp};
 
 /// The statement with the function call.
@@ -132,17 +131,8 @@ impl Several {
         let (moments, granted) = rest.split_at(rows);
         let mut before = vec![None; rows];
         for (row, &bucket) in self.order.iter().enumerate() {
-            let at = moment(moments[row])?;
-            before[bucket] = Some(match batch.buckets[bucket].1.algorithm() {
-                Algorithm::TokenBucket(_) => State::Level(Level {
-                    level: levels[row],
-                    at,
-                }),
-                _ => State::Steps(Steps {
-                    units: levels[row],
-                    since: at,
-                }),
-            });
+            let (_, shape) = &batch.buckets[bucket];
+            before[bucket] = Some(shape.seen(&[levels[row], moments[row]])?);
         }
         let granted = granted
             .iter()

@@ -71,15 +71,10 @@ impl Decider {
             opened.push(bucket);
             parts.push(held);
         }
-        let (answered, changed) = self.answer(batch, &unreadable, &mut opened, &mut parts, now);
-        let Answered {
-            before,
-            granted,
-            leased,
-        } = answered;
+        let (answer, changed) = self.answer(batch, unreadable, &mut opened, &mut parts, now);
         let elsewhere = (0..)
             .zip(&parts)
-            .map(|(place, parts)| parts.are_out() || unreadable.contains(&place))
+            .map(|(place, parts)| parts.are_out() || answer.unreadable.contains(&place))
             .collect();
         let written = (0..opened.len())
             .filter(|&bucket| changed[bucket])
@@ -89,13 +84,7 @@ impl Decider {
             })
             .collect();
         Decided {
-            answer: Answer {
-                now,
-                before,
-                granted,
-                leased,
-                unreadable,
-            },
+            answer,
             written,
             elsewhere,
         }
@@ -105,11 +94,11 @@ impl Decider {
     fn answer(
         &self,
         batch: &Batch,
-        unreadable: &[u32],
+        unreadable: Vec<u32>,
         opened: &mut [Opened],
         parts: &mut [Parts],
         now: Timestamp,
-    ) -> (Answered, Vec<bool>) {
+    ) -> (Answer, Vec<bool>) {
         let mut written: Vec<bool> = parts
             .iter()
             .zip(&*opened)
@@ -123,8 +112,8 @@ impl Decider {
                 let (shape, bucket) = (&batch.buckets[at].1, &mut opened[at]);
                 turned[at] = !shape.holds() && !bucket.foreign && !unreadable.contains(place);
                 if turned[at] {
-                    let since = Timestamp::from_micros(now.as_micros().saturating_sub(ago.0));
-                    bucket.kept = bucket.kept.under_since(shape.algorithm(), since, now);
+                    let numbers = shape.algorithm();
+                    bucket.kept = bucket.kept.under_since(numbers, now.before(ago), now);
                 }
                 continue;
             }
@@ -165,7 +154,7 @@ impl Decider {
             .map(beside)
             .collect();
         let mut states = before.clone();
-        let granted = decide_groups(batch, unreadable, &mut states, now);
+        let granted = decide_groups(batch, &unreadable, &mut states, now);
         let mut leased = Vec::with_capacity(batch.wishes.len());
         for (place, wish) in &batch.wishes {
             if unreadable.contains(place) {
@@ -196,23 +185,15 @@ impl Decider {
                     Kept::from_parts(found.algorithm().clone(), state, found.beyond());
             }
         }
-        (
-            Answered {
-                before,
-                granted,
-                leased,
-            },
-            written,
-        )
+        let answer = Answer {
+            now,
+            before,
+            granted,
+            leased,
+            unreadable,
+        };
+        (answer, written)
     }
-}
-
-/// The result of a batch: the states that requests find, the number of granted requests of each
-/// group, and the units leased.
-struct Answered {
-    before: Vec<Option<State>>,
-    granted: Vec<u32>,
-    leased: Vec<u64>,
 }
 
 /// The places of a batch's buckets in the order of their keys, in which every call locks them.

@@ -7,11 +7,11 @@
 use super::leased;
 use super::mark::Mark;
 use crate::wire_form::{
-    FIXED_WINDOW, INTERVAL, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, WireForm, kind_of, signed,
+    FIXED_WINDOW, INTERVAL, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, WireForm, kind_of,
+    moment as at_moment, signed, state_of,
 };
-use tollgate_limit::bucket::{Held, Level, Pair, State, Steps};
+use tollgate_limit::bucket::{Held, State};
 use tollgate_limit::rescale::ahead::is_far;
-use tollgate_limit::sliding_log::{Entry, Log};
 use tollgate_limit::{Algorithm, Align, Change, Kept, Kind, Micros, Terms, Timestamp};
 
 const VERSION: i64 = 1;
@@ -234,38 +234,47 @@ fn is_rate(kind: i64) -> bool {
 /// The bucket of a row of `kind` in the numbers it was stored under (those of `shape` if they are
 /// equal), and [`Kept::written`].
 fn kept(shape: &WireForm, kind: i64, own: &[i64]) -> Option<(Kept, Option<Timestamp>)> {
-    let new = shape.algorithm();
-    let same = |amount: u64, period: u64| {
-        let quota = new.quota().map(|quota| (quota.amount, quota.period.0));
-        kind == shape.kind() && quota == Some((amount, period))
+    // How many numbers of its limit the row has, and how many of its state. What it remembers of
+    // other numbers follows.
+    let (limit, state) = match kind {
+        TOKEN_BUCKET => (3, 2),
+        INTERVAL | FIXED_WINDOW => (4, 2),
+        SLIDING_WINDOW => (2, 3),
+        SLIDING_LOG => (2, own.len().saturating_sub(2) / 2 * 2),
+        _ => return None,
     };
-    let mut written = None;
-    let (old, state, beyond) = match (kind, own) {
-        (TOKEN_BUCKET, &[n, p, full, level, at, ref beyond @ ..]) => {
+    let (limit, rest) = own.split_at_checked(limit)?;
+    let (state, beyond) = rest.split_at_checked(state)?;
+    let (state, written) = match (kind, state) {
+        (SLIDING_WINDOW, _) => (state, beyond.get(1).copied().and_then(at_moment)),
+        // (An entry without units stores the time at which the log was written.)
+        (SLIDING_LOG, [written, 0, entries @ ..]) => (entries, at_moment(*written)),
+        _ => (state, None),
+    };
+    let (algorithm, state) = (stored_under(shape, kind, limit)?, state_of(kind, state)?);
+    let beyond = beyond.first().copied().map_or(Some(0), units)?;
+    Some((Kept::from_parts(algorithm, Some(state), beyond), written))
+}
+
+/// The algorithm of a row of `kind` with these numbers; that of `shape` if it has the same.
+fn stored_under(shape: &WireForm, kind: i64, numbers: &[i64]) -> Option<Algorithm> {
+    let new = shape.algorithm();
+    let quota = new.quota().filter(|_| kind == shape.kind());
+    let (same, old) = match (kind, numbers) {
+        (TOKEN_BUCKET, &[n, p, full]) => {
             let (n, p, full) = (units(n)?, units(p)?, units(full)?);
             let same = matches!(new, Algorithm::TokenBucket(limit)
                 if limit.quota().n == n && limit.quota().p == p && limit.full() == signed(full));
             let burst = full.checked_div(p)?;
             let old = terms(Kind::TokenBucket, n, p, Some(burst), Align::FirstHit);
-            (
-                (!same).then_some(old),
-                State::Level(Level {
-                    level,
-                    at: at_moment(at)?,
-                }),
-                beyond,
-            )
+            (same, old)
         }
-        (
-            INTERVAL | FIXED_WINDOW,
-            &[amount, burst, period, align, left, since, ref beyond @ ..],
-        ) => {
+        (INTERVAL | FIXED_WINDOW, &[amount, burst, period, align]) => {
             let (amount, burst, period) = (units(amount)?, units(burst)?, units(period)?);
-            let same = kind == shape.kind()
-                && new.quota().is_some_and(|quota| {
+            let same = align == align_number(align_of(new))
+                && quota.is_some_and(|quota| {
                     (quota.amount, quota.burst, quota.period.0) == (amount, burst, period)
-                })
-                && align == align_number(align_of(new));
+                });
             let align = match (align, align_of(new)) {
                 (1, _) => Align::Clock,
                 // The calendar of that time is not stored; the current one is used instead.
@@ -276,74 +285,33 @@ fn kept(shape: &WireForm, kind: i64, own: &[i64]) -> Option<(Kept, Option<Timest
                 INTERVAL => terms(Kind::Interval, amount, period, Some(burst), align),
                 _ => terms(Kind::FixedWindow, amount, period, None, align),
             };
-            (
-                (!same).then_some(old),
-                State::Steps(Steps {
-                    units: left,
-                    since: at_moment(since)?,
-                }),
-                beyond,
-            )
+            (same, old)
         }
-        (SLIDING_WINDOW, &[amount, period, start, previous, current, ref beyond @ ..]) => {
+        (SLIDING_WINDOW | SLIDING_LOG, &[amount, period]) => {
             let (amount, period) = (units(amount)?, units(period)?);
-            let old = (!same(amount, period))
-                .then(|| terms(Kind::SlidingWindow, amount, period, None, Align::FirstHit));
-            written = beyond.get(1).copied().and_then(at_moment);
-            let pair = Pair {
-                start: at_moment(start)?,
-                previous: units(previous)?,
-                current: units(current)?,
+            let same =
+                quota.is_some_and(|quota| (quota.amount, quota.period.0) == (amount, period));
+            let kind = match kind {
+                SLIDING_WINDOW => Kind::SlidingWindow,
+                _ => Kind::SlidingLog,
             };
-            (old, State::Pair(pair), beyond)
-        }
-        (SLIDING_LOG, [amount, period, entries @ ..]) => {
-            let beyond = entries.chunks_exact(2).remainder();
-            let (amount, period) = (units(*amount)?, units(*period)?);
-            let old = (!same(amount, period))
-                .then(|| terms(Kind::SlidingLog, amount, period, None, Align::FirstHit));
-            let entry = |pair: &[i64]| {
-                Some(Entry {
-                    at: at_moment(pair[0])?,
-                    units: units(pair[1])?,
-                })
-            };
-            let mut entries = entries.chunks_exact(2).peekable();
-            // (An entry without units stores the time at which the log was written.)
-            written = entries
-                .next_if(|entry| entry[1] == 0)
-                .and_then(|entry| at_moment(entry[0]));
-            (
-                old,
-                State::Log(Log::from_entries(
-                    entries.map(entry).collect::<Option<Vec<_>>>()?,
-                )),
-                beyond,
-            )
+            (same, terms(kind, amount, period, None, Align::FirstHit))
         }
         _ => return None,
     };
-    let algorithm = match old {
-        None => new.clone(),
-        Some(old) => Algorithm::new(&old).ok()?,
-    };
-    let beyond = beyond.first().copied().map_or(Some(0), units)?;
-    Some((Kept::from_parts(algorithm, Some(state), beyond), written))
+    if same {
+        Some(new.clone())
+    } else {
+        Algorithm::new(&old).ok()
+    }
 }
 
 fn terms(kind: Kind, amount: u64, period: u64, burst: Option<u64>, align: Align) -> Terms {
-    let period = Micros(period);
-    let (debt, max_wait, warm_up, shared) = (0, Micros::ZERO, Micros::ZERO, true);
     Terms {
-        kind,
-        amount,
-        period,
         burst,
         align,
-        debt,
-        max_wait,
-        warm_up,
-        shared,
+        shared: true,
+        ..Terms::new(kind, amount, Micros(period))
     }
 }
 
@@ -364,10 +332,6 @@ fn align_number(align: &Align) -> i64 {
 
 fn units(value: i64) -> Option<u64> {
     u64::try_from(value).ok()
-}
-
-fn at_moment(value: i64) -> Option<Timestamp> {
-    Some(Timestamp::from_micros(units(value)?))
 }
 
 fn moment(at: Timestamp) -> i64 {

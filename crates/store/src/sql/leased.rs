@@ -7,10 +7,10 @@
 //! before, so they use the numbers that the row was written under.
 
 use crate::batch::{Adjust, Batch};
-use crate::wire_form::{TOKEN_BUCKET, WireForm, signed};
+use crate::wire_form::{TOKEN_BUCKET, WireForm, moment, signed};
 use tollgate_limit::bucket::{Level, State};
 use tollgate_limit::lease::{Lease, Leased, Wish};
-use tollgate_limit::{Algorithm, Align, Kind, Micros, Terms, Timestamp, TokenBucket};
+use tollgate_limit::{Algorithm, Kind, Micros, Terms, Timestamp, TokenBucket};
 
 /// The kind of such a row: n, p, capacity, level, its moment, the burst to fill before the bucket
 /// is forgotten (zero: its own), and for each lease its id, units, and the end of its counting.
@@ -180,43 +180,27 @@ fn read(row: &[i64]) -> Option<(TokenBucket, Leased)> {
     let &[n, p, brim, level, at, _, ref leases @ ..] = row.get(HEAD..)? else {
         return None;
     };
+    // (Whether they fit a shared store was checked when the row was written.)
     let terms = Terms {
-        kind: Kind::TokenBucket,
-        amount: number(n)?,
-        period: Micros(number(p)?),
         burst: Some(number(brim)?.checked_div(number(p)?)?),
-        align: Align::FirstHit,
-        debt: 0,
-        max_wait: Micros::ZERO,
-        warm_up: Micros::ZERO,
-        // It was checked when the row was written.
-        shared: false,
+        ..Terms::new(Kind::TokenBucket, number(n)?, Micros(number(p)?))
     };
     let Algorithm::TokenBucket(bucket) = Algorithm::new(&terms).ok()? else {
         return None;
     };
     let lease = |row: &[i64]| {
-        let until = Timestamp::from_micros(number(row[2])?);
-        Some(Lease {
-            id: number(row[0])?,
-            units: number(row[1])?,
-            until,
-        })
+        let (id, units, until) = (number(row[0])?, number(row[1])?, moment(row[2])?);
+        Some(Lease { id, units, until })
     };
-    let leases = leases
-        .chunks_exact(3)
-        .map(lease)
-        .collect::<Option<Vec<_>>>()?;
-    Some((
-        bucket,
-        Leased {
-            level: Level {
-                level,
-                at: Timestamp::from_micros(number(at)?),
-            },
-            leases,
+    let leases: Option<Vec<_>> = leases.chunks_exact(3).map(lease).collect();
+    let (level, leases) = (
+        Level {
+            level,
+            at: moment(at)?,
         },
-    ))
+        leases?,
+    );
+    Some((bucket, Leased { level, leases }))
 }
 
 #[cfg(test)]

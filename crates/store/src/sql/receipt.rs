@@ -2,7 +2,7 @@
 //! that made some, written in the transaction of that call. It shares the fate of the buckets: an event
 //! that loses it loses the corrections, too.
 
-use tollgate_limit::Micros;
+use tollgate_limit::{Micros, hex};
 
 /// A receipt is kept this long after it was written: a gateway that reaches the store again within
 /// this time finds it.
@@ -10,11 +10,7 @@ pub(crate) const KEPT: Micros = Micros::from_secs(86_400);
 
 /// The key of a gateway's receipt, in hexadecimal; the names of buckets are 16 bytes.
 pub(crate) fn key_text(gateway: i64) -> String {
-    use std::fmt::Write as _;
-    key(gateway).iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex::digits(&key(gateway))
 }
 
 /// The key of a gateway's receipt.

@@ -35,12 +35,6 @@ impl From<tokio_postgres::Error> for Fault {
 }
 
 impl Fault {
-    /// For a COMMIT: an error from the server means a rollback; any other failure may have charged
-    /// and is not retried.
-    pub(super) fn from_commit(error: tokio_postgres::Error) -> Self {
-        error.into()
-    }
-
     /// Of a transaction whose COMMIT was not sent: however its session ended, nothing was charged.
     pub(super) fn before_commit(self, client: &Client) -> Self {
         match self {

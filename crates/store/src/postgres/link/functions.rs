@@ -42,35 +42,29 @@ impl PostgresLink {
         if let Some(columns) =
             all_simple(batch, Simple::even_leased).and_then(|wanted| Columns::of(batch, &wanted))
         {
-            let Some(answer) = self
-                .draw(session, DRAW, &columns.parameters(fingerprint, &pinned))
-                .await?
-            else {
-                return Ok(None);
-            };
-            return columns
-                .read(batch, &answer)
-                .map(Some)
-                .ok_or(Fault::Corrupt("not an answer of tollgate_draw"));
+            let parameters = columns.parameters(fingerprint, &pinned);
+            let answer = self.draw(session, DRAW, &parameters).await?;
+            let read = |answer: Vec<i64>| columns.read(batch, &answer);
+            return told(answer, read, "not an answer of tollgate_draw");
         }
         let options = &self.base.options;
         let about = options.pinned.as_ref().unwrap_or(&options.clock).now();
         let Some(several) = Several::of(batch, about) else {
             return Ok(None);
         };
-        let Some(answer) = self
-            .draw(
-                session,
-                DRAW_SEVERAL,
-                &several.parameters(fingerprint, &pinned),
-            )
-            .await?
-        else {
-            return Ok(None);
-        };
-        several
-            .read(batch, &answer)
-            .map(Some)
-            .ok_or(Fault::Corrupt("not an answer of tollgate_draw_several"))
+        let parameters = several.parameters(fingerprint, &pinned);
+        let answer = self.draw(session, DRAW_SEVERAL, &parameters).await?;
+        let read = |answer: Vec<i64>| several.read(batch, &answer);
+        told(answer, read, "not an answer of tollgate_draw_several")
     }
+}
+
+/// Reads the answer of a function, unless it left the batch to the transaction.
+fn told(
+    answer: Option<Vec<i64>>,
+    read: impl FnOnce(Vec<i64>) -> Option<Answer>,
+    corrupt: &'static str,
+) -> Result<Option<Answer>, Fault> {
+    let read = |answer| read(answer).ok_or(Fault::Corrupt(corrupt));
+    answer.map(read).transpose()
 }

@@ -12,9 +12,9 @@ use super::fault::Fault;
 use super::{PostgresLink, Session};
 use crate::batch::{Answer, Batch};
 use crate::postgres::{mark, receipt};
-use crate::sql::ROW_MARGIN;
 use crate::sql::decide::key_order;
 use crate::sql::mark::Mark;
+use crate::sql::{ROW_MARGIN, joined};
 use crate::wire_form::signed;
 use tollgate_limit::Timestamp;
 
@@ -33,10 +33,9 @@ impl PostgresLink {
             .await
             .map_err(|fault| fault.before_commit(client))?;
         batch.receipt.committing();
-        client
-            .batch_execute("COMMIT")
-            .await
-            .map_err(Fault::from_commit)?;
+        // An error from the server means a rollback; any other failure may have charged and is not
+        // retried.
+        client.batch_execute("COMMIT").await?;
         open.closed = true;
         Ok(answer)
     }
@@ -224,8 +223,7 @@ fn moment(micros: i64) -> Result<Timestamp, Fault> {
 }
 
 fn array_text(row: &[i64]) -> String {
-    let numbers: Vec<String> = row.iter().map(i64::to_string).collect();
-    format!("{{{}}}", numbers.join(","))
+    format!("{{{}}}", joined(row))
 }
 
 /// Polls both futures in this order, so that their messages are sent in it.

@@ -4,7 +4,9 @@ use super::*;
 use crate::sql::fields;
 use crate::sql::mark::Mark;
 use crate::wire_form::{HOLD, Names};
-use tollgate_limit::{Change, Claim, Kept, Limit, Mode, OnFailover, Placement, Role, WhenDown};
+use tollgate_limit::{
+    Align, Change, Claim, Kept, Limit, Mode, OnFailover, Placement, Role, WhenDown,
+};
 
 fn limit(amount: u64, burst: u64) -> Limit {
     let terms = Terms {
