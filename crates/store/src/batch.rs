@@ -38,6 +38,7 @@ mod tests;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -97,6 +98,17 @@ pub(crate) struct Correction {
     pub(crate) adjust: Adjust,
 }
 
+impl Correction {
+    /// A correction of the bucket with this name.
+    pub(crate) fn of(name: Name, shape: Arc<WireForm>, adjust: Adjust) -> Self {
+        Self {
+            name,
+            shape,
+            adjust,
+        }
+    }
+}
+
 /// The change that a correction makes to its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Adjust {
@@ -127,6 +139,26 @@ impl Adjust {
         };
         (what, units, Timestamp::default())
     }
+}
+
+/// Runs futures at once, and passes their results on as they end.
+async fn each<F: Future>(futures: impl IntoIterator<Item = F>, mut ended: impl FnMut(F::Output)) {
+    let mut running: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    std::future::poll_fn(|context| {
+        running.retain_mut(|future| match future.as_mut().poll(context) {
+            Poll::Ready(output) => {
+                ended(output);
+                false
+            }
+            Poll::Pending => true,
+        });
+        if running.is_empty() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
 }
 
 /// One call: distinct buckets, corrections to them, then requests, decided in this order.
@@ -214,6 +246,8 @@ impl Answer {
 /// Why a call got no usable response.
 #[derive(Debug)]
 pub(crate) enum Trouble {
+    /// The server has not responded in time, and every request's deadline has passed.
+    Late,
     /// The connection is gone: reconnect. What the server has done is unknown.
     Lost(String),
     /// Nothing was done, and nothing will be over this connection, which the server has made read-only
@@ -235,6 +269,7 @@ impl Trouble {
     /// The reason, as text.
     pub(crate) fn into_words(self) -> String {
         match self {
+            Self::Late => "no response in time".into(),
             Self::Lost(words)
             | Self::Unfit(words)
             | Self::Refused(words)

@@ -64,8 +64,8 @@ pub fn start(address: Address, options: RemoteOptions) -> std::io::Result<Remote
     }
     let shared = Arc::new(shared);
     let link = RedisLink::new(address, clock, pinned, shared.clone());
-    let servers =
-        Servers::one(shared.clone()).with_calls_in_place(Box::new(Connections::new(link.clone())));
+    let in_place = Box::new(Connections::new(link.clone()));
+    let servers = Servers::one(shared.clone(), Some(in_place));
     RemoteStore::start("store-redis", &key_secret, servers, || {
         lane(shared, Rc::new(link))
     })

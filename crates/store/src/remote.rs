@@ -180,7 +180,7 @@ impl Store for RemoteStore {
         deadline: &'a Deadline,
     ) -> Result<Vec<Standing>, StoreError> {
         let wants = self.names.wants(claims);
-        let draw = self.servers.ask(wants, true, deadline).await?;
+        let draw = self.servers.look(wants, deadline).await?;
         Ok(draw.standings.into_vec())
     }
 

@@ -60,9 +60,8 @@ pub(crate) fn start<D: Database + Send>(
     let shared = Arc::new(shared);
     let key_secret = options.key_secret.clone();
     let link = link(Base::new(options, shared.clone())).map_err(std::io::Error::other)?;
-    RemoteStore::start(thread, &key_secret, Servers::one(shared.clone()), || {
-        lane(shared, Rc::new(link))
-    })
+    let servers = Servers::one(shared.clone(), None);
+    RemoteStore::start(thread, &key_secret, servers, || lane(shared, Rc::new(link)))
 }
 
 /// How long a transaction may be idle.

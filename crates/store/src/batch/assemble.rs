@@ -166,6 +166,13 @@ impl Flight {
         }
     }
 
+    /// Takes every request out of this call.
+    pub(super) fn take_asks(&mut self) -> impl Iterator<Item = Ask> {
+        let members = std::mem::take(&mut self.members).into_iter().flatten();
+        let peeks = std::mem::take(&mut self.peeks).into_iter();
+        members.chain(peeks.map(|(ask, _)| ask))
+    }
+
     /// The index of a bucket in this call. `None` if it is in the call under other numbers (during
     /// a reload): one call must not use two sets of numbers for one bucket.
     #[expect(

@@ -40,6 +40,13 @@ pub struct Health {
     pub last_error: String,
 }
 
+impl Health {
+    /// Whether a connection was established or has failed.
+    pub(super) fn is_known(&self) -> bool {
+        self.up || !self.last_error.is_empty()
+    }
+}
+
 impl Counters {
     /// Each counter with its name in metrics and its description.
     pub fn named(&self) -> [(&'static str, &'static str, u64); 10] {

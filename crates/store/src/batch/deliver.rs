@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::assemble::Flight;
 use super::flight::Sent;
-use super::{Answer, Ask, Batch, Group, Shared, answer};
+use super::{Answer, Ask, Batch, Group, Shared, Trouble, answer};
 use crate::StoreError;
 use crate::wire_form::StoredState;
 use tollgate_limit::{Draw, Standing, Timestamp, Verdict};
@@ -19,17 +19,10 @@ const UNREADABLE: &str =
 /// Replays the pure core on the states the server used, and delivers the results.
 pub(super) fn deliver(
     shared: &Shared,
-    flight: Flight,
+    mut flight: Flight,
     answer_: Answer,
     sent: Sent,
-) -> Result<(), String> {
-    let Flight {
-        batch,
-        members,
-        peeks,
-        wishing,
-        ..
-    } = flight;
+) -> Result<(), Trouble> {
     let Answer {
         now,
         before: mut states,
@@ -37,23 +30,23 @@ pub(super) fn deliver(
         leased,
         unreadable,
     } = answer_;
-    if states.len() != batch.buckets.len()
-        || granted.len() != batch.groups.len()
-        || leased.len() != batch.wishes.len()
+    if states.len() != flight.batch.buckets.len()
+        || granted.len() != flight.batch.groups.len()
+        || leased.len() != flight.batch.wishes.len()
     {
-        for ask in members
-            .into_iter()
-            .flatten()
-            .chain(peeks.into_iter().map(|(ask, _)| ask))
-        {
-            fail(
-                shared,
-                ask,
-                StoreError::Garbled("an answer of another length than the question".into()),
-            );
+        let odd = || "an answer of another length than the question".into();
+        for ask in flight.take_asks() {
+            fail(shared, ask, StoreError::Garbled(odd()));
         }
-        return Err("an answer of another length than the question".into());
+        return Err(Trouble::Corrupt(odd()));
     }
+    let Flight {
+        batch,
+        members,
+        peeks,
+        wishing,
+        ..
+    } = flight;
     let received = shared.clock.now();
     let mut answers: Vec<(Ask, Result<Draw, StoreError>)> =
         Vec::with_capacity(members.len() + peeks.len());
@@ -196,18 +189,10 @@ fn grant(shared: &Shared, ask: Ask, draw: Draw) {
         return;
     }
     let Ask { wants, reply, .. } = ask;
-    let told = reply.as_ref().is_some_and(|reply| !reply.is_closed());
-    shared.hold(&wants, &draw, told);
-    if let Some(reply) = reply
-        && let Err(Ok(draw)) = reply.send(Ok(draw))
-        && told
-    {
-        // The client disconnected between the two checks.
-        for (wanted, standing) in wants.iter().zip(&draw.standings) {
-            if wanted.shape.holds() && matches!(standing.verdict, Verdict::Allow { .. }) {
-                shared.release(wanted.name, wanted.shape.clone(), wanted.cost);
-            }
-        }
+    shared.hold(&wants, &draw);
+    if reply.is_none_or(|reply| reply.send(Ok(draw.clone())).is_err()) {
+        // The client is gone.
+        shared.give_places_back(&wants, &draw);
     }
 }
 

@@ -2,15 +2,12 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 
 use super::assemble::{Flight, assemble};
 use super::deliver::{deliver, fail};
-use super::receipt::Unmade;
 use super::shared::Work;
-use super::{Adjust, Answer, Ask, Batch, Correction, Link, Shared, Trouble};
+use super::{Answer, Ask, Correction, Link, Shared, Trouble, each};
 use crate::StoreError;
 use tollgate_limit::Timestamp;
 
@@ -19,23 +16,6 @@ use tollgate_limit::Timestamp;
 pub(super) struct Sent {
     pub(super) clock: Timestamp,
     pub(super) boot: Timestamp,
-}
-
-/// Why a call brought no result.
-pub(super) enum Failure {
-    /// The server has not responded in time, and every request's deadline has passed.
-    Late,
-    Trouble(Trouble),
-}
-
-impl Failure {
-    /// Why, in words.
-    pub(super) fn into_words(self) -> String {
-        match self {
-            Self::Late => "no response in time".into(),
-            Self::Trouble(trouble) => trouble.into_words(),
-        }
-    }
 }
 
 /// A call whose response is not delivered yet.
@@ -48,42 +28,58 @@ pub(super) struct Landed {
 
 impl Landed {
     /// Delivers the results.
-    pub(super) fn deliver(self, shared: &Shared) -> Result<(), Failure> {
+    pub(super) fn deliver(self, shared: &Shared) -> Result<(), Trouble> {
         deliver(shared, self.flight, self.answer, self.sent)
-            .map_err(|error| Failure::Trouble(Trouble::Corrupt(error)))
     }
 }
 
-/// Why a call brought no result, and its corrections.
-struct Grounded {
-    failure: Failure,
-    unmade: Unmade,
-}
+/// Why a call brought no result, and its corrections that were certainly not made.
+type Grounded = (Trouble, Vec<Correction>);
 
 /// The outcome of calls that were sent together.
 #[must_use = "requests wait for the decisions"]
 pub(super) struct Flown {
-    pub(super) landed: Vec<Landed>,
-    pub(super) outcome: Result<(), Failure>,
-    /// Corrections that were not made because the connection was unfit; another one can make them.
-    pub(super) unfit: Vec<Correction>,
-    /// Corrections that were not made in time.
-    pub(super) late: Vec<Correction>,
-    /// Corrections that were not made because their buckets are on a server that is not known yet.
-    pub(super) moved: Vec<Correction>,
-    /// Corrections that were not made because the server refused the call.
-    pub(super) refused: Vec<Correction>,
+    landed: Vec<Landed>,
+    pub(super) failed: Vec<Grounded>,
 }
 
 impl Flown {
     /// Queues corrections again that were not made and still can be, and counts the others as
     /// dropped.
-    pub(super) fn settle(self, shared: &Shared) -> (Vec<Landed>, Result<(), Failure>) {
-        shared.correct_again(self.unfit);
-        shared.correct_later(self.late);
-        shared.correct_elsewhere(self.moved);
-        shared.drop_corrections(self.refused.len(), "the store refused them");
-        (self.landed, self.outcome)
+    pub(super) fn settle(mut self, shared: &Shared) -> (Vec<Landed>, Result<(), Trouble>) {
+        for (trouble, undone) in &mut self.failed {
+            let undone = std::mem::take(undone);
+            match trouble {
+                // Another connection can make them.
+                Trouble::Unfit(_) | Trouble::Lost(_) | Trouble::Astray(_) => {
+                    shared.correct_again(undone);
+                }
+                Trouble::Late => shared.correct_later(undone),
+                // Their buckets are on a server that is not known yet.
+                Trouble::Moved(_) => shared.correct_elsewhere(undone),
+                Trouble::Refused(_) | Trouble::Corrupt(_) => {
+                    shared.drop_corrections(undone.len(), "the store refused them");
+                }
+            }
+        }
+        self.into_outcome()
+    }
+
+    /// The calls that have a response, and what the others say about the server.
+    pub(super) fn into_outcome(self) -> (Vec<Landed>, Result<(), Trouble>) {
+        let (mut outcome, mut late) = (Ok(()), false);
+        for (trouble, _) in self.failed {
+            match trouble {
+                Trouble::Late => late = true,
+                Trouble::Moved(_) | Trouble::Astray(_) => {}
+                trouble => outcome = Err(trouble),
+            }
+        }
+        // A server that has responded to some of the calls is alive.
+        if late && outcome.is_ok() && self.landed.is_empty() {
+            outcome = Err(Trouble::Late);
+        }
+        (self.landed, outcome)
     }
 }
 
@@ -114,86 +110,18 @@ impl Departing {
         link: &L,
         connection: &L::Connection,
     ) -> Flown {
-        let mut flights = self.0;
-        let (mut landed, mut outcome) = (Vec::with_capacity(flights.len()), Ok(()));
-        let (mut unfit, mut overdue) = (Vec::new(), Vec::new());
-        let (mut moved, mut refused) = (Vec::new(), Vec::new());
-        let mut late = false;
-        let mut keep = |flown: Result<Landed, Grounded>| {
-            let Grounded { failure, unmade } = match flown {
-                Ok(flown) => return landed.push(flown),
-                Err(grounded) => grounded,
-            };
-            match (unmade, &failure) {
-                (Unmade::Unknown(batch), failure) => {
-                    let is_refused = matches!(
-                        failure,
-                        Failure::Trouble(Trouble::Refused(_) | Trouble::Corrupt(_))
-                    );
-                    shared.keep_unknown(batch, is_refused);
-                }
-                (Unmade::Undone(undone), failure) => match failure {
-                    Failure::Trouble(Trouble::Unfit(_) | Trouble::Lost(_) | Trouble::Astray(_)) => {
-                        unfit.extend(undone);
-                    }
-                    Failure::Trouble(Trouble::Moved(_)) => moved.extend(undone),
-                    Failure::Late => overdue.extend(undone),
-                    Failure::Trouble(Trouble::Refused(_) | Trouble::Corrupt(_)) => {
-                        refused.extend(undone);
-                    }
-                },
-            }
-            match failure {
-                Failure::Late => late = true,
-                Failure::Trouble(Trouble::Moved(_) | Trouble::Astray(_)) => {}
-                failure => outcome = Err(failure),
-            }
+        let mut flown = Flown {
+            landed: Vec::with_capacity(self.0.len()),
+            failed: Vec::new(),
         };
-        if flights.len() == 1 {
-            if let Some(flight) = flights.pop() {
-                keep(fly(shared, link, connection, flight, None).await);
-            }
-            return Flown {
-                landed,
-                outcome: if late { Err(Failure::Late) } else { outcome },
-                unfit,
-                late: overdue,
-                moved,
-                refused,
-            };
-        }
-        let mut flying: Vec<_> = flights
-            .into_iter()
-            .map(|flight| Box::pin(fly(shared, link, connection, flight, None)))
-            .collect();
-        std::future::poll_fn(|context| {
-            flying.retain_mut(|flight| match flight.as_mut().poll(context) {
-                Poll::Ready(flown) => {
-                    keep(flown);
-                    false
-                }
-                Poll::Pending => true,
-            });
-            if flying.is_empty() {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
-            }
+        let calls = self.0.into_iter();
+        let calls = calls.map(|flight| fly(shared, link, connection, flight, None));
+        each(calls, |ended| match ended {
+            Ok(landed) => flown.landed.push(landed),
+            Err(failed) => flown.failed.push(failed),
         })
         .await;
-        drop(flying);
-        // A server that has responded to some of the calls is alive.
-        if late && outcome.is_ok() && landed.is_empty() {
-            outcome = Err(Failure::Late);
-        }
-        Flown {
-            landed,
-            outcome,
-            unfit,
-            late: overdue,
-            moved,
-            refused,
-        }
+        flown
     }
 }
 
@@ -207,8 +135,7 @@ pub(crate) async fn fly_alone<L: Link>(
     let until = ask.deadline;
     let work = Work {
         asks: vec![ask],
-        corrections: Vec::new(),
-        errands: Vec::new(),
+        ..Work::default()
     };
     let mut flights = assemble(shared, link, work);
     match flights.pop() {
@@ -264,53 +191,32 @@ async fn fly<L: Link>(
                 sent,
             })
         }
-        Err(failure) => {
+        Err(trouble) => {
             if let Some(leases) = &shared.leases {
                 leases.again(std::mem::take(&mut flight.returned));
             }
-            let told = match &failure {
-                Failure::Late => StoreError::Timeout,
-                Failure::Trouble(
-                    Trouble::Unfit(error) | Trouble::Refused(error) | Trouble::Moved(error),
-                ) => StoreError::Unavailable(error.clone()),
-                Failure::Trouble(Trouble::Lost(error) | Trouble::Astray(error)) => {
-                    StoreError::Lost(error.clone())
-                }
-                Failure::Trouble(Trouble::Corrupt(error)) => StoreError::Garbled(error.clone()),
-            };
-            let undone = matches!(
-                failure,
-                Failure::Trouble(Trouble::Unfit(_) | Trouble::Refused(_) | Trouble::Moved(_))
-            );
-            let unmade = Unmade::of(flight.batch, undone);
-            for ask in flight
-                .members
-                .into_iter()
-                .flatten()
-                .chain(flight.peeks.into_iter().map(|(ask, _)| ask))
-            {
+            let told = StoreError::from(&trouble);
+            for ask in flight.take_asks() {
                 fail(shared, ask, told.clone());
             }
-            Err(Grounded { failure, unmade })
+            let undone = shared.undone(flight.batch, &trouble);
+            Err((trouble, undone))
         }
     }
 }
 
-/// The corrections of a call that did nothing, without heartbeats: the next one reports the places
-/// anew.
-pub(super) fn corrections_of(batch: &mut Batch) -> Vec<Correction> {
-    let corrections = std::mem::take(&mut batch.corrections).into_iter();
-    corrections
-        .filter(|(_, adjust)| !matches!(adjust, Adjust::Hold(_)))
-        .map(|(bucket, adjust)| {
-            let (name, shape) = &batch.buckets[bucket as usize];
-            Correction {
-                name: *name,
-                shape: Arc::clone(shape),
-                adjust,
+impl From<&Trouble> for StoreError {
+    /// What a request of the call is told.
+    fn from(trouble: &Trouble) -> Self {
+        match trouble {
+            Trouble::Late => Self::Timeout,
+            Trouble::Unfit(error) | Trouble::Refused(error) | Trouble::Moved(error) => {
+                Self::Unavailable(error.clone())
             }
-        })
-        .collect()
+            Trouble::Lost(error) | Trouble::Astray(error) => Self::Lost(error.clone()),
+            Trouble::Corrupt(error) => Self::Garbled(error.clone()),
+        }
+    }
 }
 
 /// Waits for the call until `late`, and as long as a request has time left; each request whose
@@ -320,7 +226,7 @@ async fn call_until_late(
     flight: &mut Flight,
     call: impl Future<Output = Result<Answer, Trouble>>,
     late: Timestamp,
-) -> Result<Answer, Failure> {
+) -> Result<Answer, Trouble> {
     let mut call = pin!(call);
     let mut hurried = pin!(shared.hurried.notified());
     loop {
@@ -348,13 +254,13 @@ async fn call_until_late(
             }
         }
         let Some(next) = next else {
-            return Err(Failure::Late);
+            return Err(Trouble::Late);
         };
         // Requests that did not fit in the call are older than some of those in it.
         let next = shared.tell_late(now).map_or(next, |first| first.min(next));
         tokio::select! {
             biased;
-            outcome = &mut call => return outcome.map_err(Failure::Trouble),
+            outcome = &mut call => return outcome,
             () = &mut hurried => hurried.set(shared.hurried.notified()),
             () = tokio::time::sleep(next.since(now).into()) => {}
         }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::attempts::Attempts;
 use super::documents;
-use super::flight::{Departing, Failure};
+use super::flight::Departing;
 use super::outages::Outages;
 use super::{Link, Obstacle, Shared, Trouble, owed};
 use crate::breaker::{Breaker, Circuit};
@@ -242,19 +242,19 @@ async fn work<L: Link>(
                 }
                 continue;
             }
-            Err(Failure::Late) => {
+            Err(Trouble::Late) => {
                 late = true;
                 breaker
                     .failed(shared.clock.now())
                     .then(|| "no response in time, several times in a row".into())
             }
             // (The server it concerns has its own lane.)
-            Err(Failure::Trouble(Trouble::Moved(_) | Trouble::Astray(_))) => None,
-            Err(Failure::Trouble(Trouble::Lost(error) | Trouble::Unfit(error))) => {
+            Err(Trouble::Moved(_) | Trouble::Astray(_)) => None,
+            Err(Trouble::Lost(error) | Trouble::Unfit(error)) => {
                 breaker.trip(shared.clock.now());
                 Some(error)
             }
-            Err(Failure::Trouble(Trouble::Refused(error) | Trouble::Corrupt(error))) => {
+            Err(Trouble::Refused(error) | Trouble::Corrupt(error)) => {
                 shared.last_error.lock().clone_from(&error);
                 breaker.failed(shared.clock.now()).then_some(error)
             }
@@ -275,10 +275,10 @@ impl Chore {
     async fn begin(
         &mut self,
         chore: impl Future<Output = Result<(), Trouble>> + 'static,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Trouble> {
         let last = match &self.0 {
             None => Ok(()),
-            Some(running) if !running.is_finished() => return Err(Failure::Late),
+            Some(running) if !running.is_finished() => return Err(Trouble::Late),
             Some(_) => self.done().await,
         };
         self.0 = Some(tokio::task::spawn_local(chore));
@@ -286,18 +286,13 @@ impl Chore {
     }
 
     /// Waits for the chore in progress; forever if there is none.
-    async fn done(&mut self) -> Result<(), Failure> {
+    async fn done(&mut self) -> Result<(), Trouble> {
         let Some(running) = &mut self.0 else {
             return std::future::pending().await;
         };
         let outcome = running.await;
         self.0 = None;
-        match outcome {
-            Ok(outcome) => outcome.map_err(Failure::Trouble),
-            Err(_) => Err(Failure::Trouble(Trouble::Corrupt(
-                "a chore did not end well".into(),
-            ))),
-        }
+        outcome.unwrap_or_else(|_| Err(Trouble::Corrupt("a chore did not end well".into())))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
-use super::flight::{Departing, Failure};
+use super::flight::Departing;
 use super::shared::Work;
 use super::{Adjust, CORRECTIONS_MAX, Correction, Link, Shared, Trouble};
 use crate::stand_in::{Owed, StandIn};
@@ -134,13 +134,9 @@ struct Due {
 
 impl From<&Due> for Correction {
     fn from(due: &Due) -> Self {
-        Self {
-            name: due.name,
-            shape: Arc::clone(&due.shape),
-            adjust: Adjust::Change(Change::Charge {
-                more: due.owed.units,
-            }),
-        }
+        let more = due.owed.units;
+        let change = Adjust::Change(Change::Charge { more });
+        Self::of(due.name, Arc::clone(&due.shape), change)
     }
 }
 
@@ -154,7 +150,7 @@ pub(super) async fn charge<L: Link>(
     shared: &Shared,
     link: &L,
     connection: &L::Connection,
-) -> Result<(), Failure> {
+) -> Result<(), Trouble> {
     // First those that the server may have made: it recognises only its last ones.
     shared.queue.lock().waits = false;
     if let Some(departing) = Departing::again(shared) {
@@ -180,29 +176,24 @@ pub(super) async fn charge<L: Link>(
         while let Some(sent) = calls.pop() {
             let corrections = sent.iter().map(Correction::from).collect();
             let work = Work {
-                asks: Vec::new(),
                 corrections,
-                errands: Vec::new(),
+                ..Work::default()
             };
             let flown = Departing::of(shared, link, work)
                 .fly(shared, link, connection)
                 .await;
             let is_undone = |due: &Due| {
-                let mut undone = (flown.unfit.iter().chain(&flown.late))
-                    .chain(&flown.refused)
-                    .chain(&flown.moved);
+                let mut undone = flown.failed.iter().flat_map(|(_, undone)| undone);
                 undone.any(|correction| correction.name == due.name)
             };
             let mut undone: Vec<Due> = sent.into_iter().filter(is_undone).collect();
-            let told = flown
-                .landed
-                .into_iter()
-                .try_for_each(|landed| landed.deliver(shared));
-            match flown.outcome.and(told) {
+            let (landed, outcome) = flown.into_outcome();
+            let told = (landed.into_iter()).try_for_each(|landed| landed.deliver(shared));
+            match outcome.and(told) {
                 Ok(()) => shared.owe_again(undone),
                 // (A call that is kept to be sent again goes before all others: the store recognises
                 // only its last ones.)
-                Err(Failure::Trouble(Trouble::Refused(_)))
+                Err(Trouble::Refused(_))
                     if refused.len() < REFUSED_MAX && !shared.keeps_unknown() =>
                 {
                     match undone.len() {
@@ -210,13 +201,13 @@ pub(super) async fn charge<L: Link>(
                         many => calls.extend([undone.split_off(many / 2), undone]),
                     }
                 }
-                Err(failure) => {
+                Err(trouble) => {
                     undone.extend(refused);
                     shared.owe_again(undone);
                     calls
                         .into_iter()
                         .for_each(|unsent| shared.owe_again(unsent));
-                    return Err(failure);
+                    return Err(trouble);
                 }
             }
         }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-use super::{Adjust, CORRECTIONS_MAX, Correction, Shared, Wants};
+use super::{Adjust, CORRECTIONS_MAX, Correction, Shared, Wanted, Wants};
 use crate::wire_form::{Name, WireForm};
-use tollgate_limit::{Change, Draw, Verdict};
+use tollgate_limit::{Change, Draw};
 
 /// A concurrency limit's bucket and the places held in it.
 pub(super) type Places = (Name, Arc<WireForm>, u64);
@@ -24,11 +24,8 @@ impl Shared {
                 held.remove(&name.hash);
             }
         }
-        self.correct(Correction {
-            name,
-            shape,
-            adjust: Adjust::Change(Change::Release { units }),
-        });
+        let change = Change::Release { units };
+        self.correct(Correction::of(name, shape, Adjust::Change(change)));
     }
 
     /// Queues heartbeats for all held places, once the last ones have been sent.
@@ -77,34 +74,33 @@ impl Shared {
                 continue;
             };
             let units = units.saturating_add(waiting.get(&name.hash).copied().unwrap_or(0));
-            beats.push(Correction {
-                name,
-                shape,
-                adjust: Adjust::Hold(units),
-            });
+            beats.push(Correction::of(name, shape, Adjust::Hold(units)));
         }
         beats
     }
 
-    /// Records the places of `draw` if its caller was told; a caller that is gone gives them back.
-    pub(super) fn hold(&self, wants: &Wants, draw: &Draw, told: bool) {
-        for (wanted, standing) in wants.iter().zip(&draw.standings) {
-            if !wanted.shape.holds() || !matches!(standing.verdict, Verdict::Allow { .. }) {
-                continue;
-            }
-            if told {
-                let mut held = self.held.lock();
-                held.entry(wanted.name.hash)
-                    .or_insert_with(|| (wanted.name, wanted.shape.clone(), 0))
-                    .2 += wanted.cost;
-            } else {
-                let adjust = Adjust::Change(Change::Release { units: wanted.cost });
-                self.correct(Correction {
-                    name: wanted.name,
-                    shape: wanted.shape.clone(),
-                    adjust,
-                });
-            }
+    /// Records the places of `draw`.
+    pub(super) fn hold(&self, wants: &Wants, draw: &Draw) {
+        let mut held = self.held.lock();
+        for wanted in places(wants, draw) {
+            held.entry(wanted.name.hash)
+                .or_insert_with(|| (wanted.name, wanted.shape.clone(), 0))
+                .2 += wanted.cost;
         }
     }
+
+    /// Gives the places of `draw` back, whose caller is gone.
+    pub(super) fn give_places_back(&self, wants: &Wants, draw: &Draw) {
+        for wanted in places(wants, draw) {
+            self.release(wanted.name, wanted.shape.clone(), wanted.cost);
+        }
+    }
+}
+
+/// The claims by which a request holds places.
+fn places<'w>(wants: &'w Wants, draw: &'w Draw) -> impl Iterator<Item = &'w Wanted> {
+    let standings = wants.iter().zip(&draw.standings);
+    standings
+        .filter(|(wanted, standing)| wanted.shape.holds() && standing.verdict.is_allow())
+        .map(|(wanted, _)| wanted)
 }

@@ -7,10 +7,10 @@
 //! has received even when no gateway waits, so its corrections are never sent twice, and those
 //! without a response are counted.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::flight::corrections_of;
-use super::{Batch, CORRECTIONS_MAX, Correction, Shared};
+use super::{Adjust, Batch, CORRECTIONS_MAX, Correction, Shared, Trouble};
 
 /// How often a call without a response is sent again although the server refuses it.
 const REFUSALS_MAX: u32 = 10;
@@ -46,7 +46,7 @@ impl Receipt {
 
 impl Batch {
     /// The corrections that the store has not made yet.
-    pub(crate) fn unmade_corrections(&self) -> &[(u32, super::Adjust)] {
+    pub(crate) fn unmade_corrections(&self) -> &[(u32, Adjust)] {
         if self.receipt.made.load(Ordering::Relaxed) {
             &[]
         } else {
@@ -54,9 +54,16 @@ impl Batch {
         }
     }
 
-    /// Whether its corrections were certainly not made, in a store that keeps receipts.
-    pub(super) fn is_certainly_unmade(&self) -> bool {
-        self.receipt.number > 0 && !self.receipt.is_open.load(Ordering::Relaxed)
+    /// Its corrections without heartbeats: the next one reports the places anew.
+    fn into_corrections(self) -> Vec<Correction> {
+        let corrections = self.corrections.into_iter();
+        corrections
+            .filter(|(_, adjust)| !matches!(adjust, Adjust::Hold(_)))
+            .map(|(bucket, adjust)| {
+                let (name, shape) = &self.buckets[bucket as usize];
+                Correction::of(*name, Arc::clone(shape), adjust)
+            })
+            .collect()
     }
 }
 
@@ -66,13 +73,33 @@ impl Shared {
         self.receipts.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// The corrections of a call that failed, if the store has certainly made none of them.
+    /// Otherwise the call is kept.
+    pub(super) fn undone(&self, batch: Batch, trouble: &Trouble) -> Vec<Correction> {
+        let certain = if batch.receipt.number > 0 {
+            // An earlier call with this number may have made them.
+            !batch.receipt.is_open.load(Ordering::Relaxed)
+        } else {
+            matches!(
+                trouble,
+                Trouble::Unfit(_) | Trouble::Refused(_) | Trouble::Moved(_)
+            )
+        };
+        if certain {
+            return batch.into_corrections();
+        }
+        let refused = matches!(trouble, Trouble::Refused(_) | Trouble::Corrupt(_));
+        self.keep_unknown(batch, refused);
+        Vec::new()
+    }
+
     /// Keeps a call of which it is not known whether the store has made its corrections, to be sent
     /// again after the next heartbeat. Until then no other correction is sent.
-    pub(super) fn keep_unknown(&self, mut batch: Batch, refused: bool) {
+    fn keep_unknown(&self, mut batch: Batch, refused: bool) {
         // The next heartbeat reads the places anew.
         batch
             .corrections
-            .retain(|(_, adjust)| !matches!(adjust, super::Adjust::Hold(_)));
+            .retain(|(_, adjust)| !matches!(adjust, Adjust::Hold(_)));
         let count = batch.corrections.len();
         if count == 0 {
             return;
@@ -164,30 +191,5 @@ impl Shared {
             unconfirmed = counters.corrections_unconfirmed.load(Ordering::Relaxed),
             "settlements, refunds or releases may be missing in the shared store: {why}"
         );
-    }
-}
-
-/// What becomes of the corrections of a call that failed.
-pub(super) enum Unmade {
-    /// None was made.
-    Undone(Vec<Correction>),
-    /// They may have been made.
-    Unknown(Batch),
-}
-
-impl Unmade {
-    /// Of a failed call; `undone`: the failure says that nothing was done.
-    pub(super) fn of(mut batch: Batch, undone: bool) -> Self {
-        let certain = if batch.receipt.number > 0 {
-            // An earlier call with this number may have made them.
-            batch.is_certainly_unmade()
-        } else {
-            undone
-        };
-        if certain {
-            Self::Undone(corrections_of(&mut batch))
-        } else {
-            Self::Unknown(batch)
-        }
     }
 }

@@ -5,11 +5,8 @@
 //! frozen or slow affects only its own buckets. The server of a bucket can change at any time:
 //! requests that wait for the old one are handed over, and those in flight follow its redirection.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 
 use arc_swap::ArcSwap;
 
@@ -32,17 +29,14 @@ const UNOWNED: u16 = u16::MAX;
 pub(crate) struct Servers {
     /// The only server, or the part that the servers of a cluster share.
     common: Arc<Shared>,
-    /// Lets single requests call the only server directly.
-    in_place: Option<Box<dyn InPlace>>,
-    cluster: Option<Cluster>,
+    kind: Kind,
 }
 
-/// Several servers.
 #[derive(Debug)]
-struct Cluster {
-    /// The slot of a bucket.
-    slot: fn(&Name) -> u16,
-    parts: Arc<ArcSwap<Parts>>,
+enum Kind {
+    One(Arc<Server>),
+    /// A cluster: the slot of a bucket, and the servers.
+    Several(fn(&Name) -> u16, Arc<ArcSwap<Parts>>),
 }
 
 /// The servers and their slots.
@@ -53,11 +47,12 @@ pub(crate) struct Parts {
     pub(crate) owners: Vec<u16>,
 }
 
-/// One of several servers.
+/// A server.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) in_place: Box<dyn InPlace>,
+    /// Lets single requests call it directly.
+    pub(crate) in_place: Option<Box<dyn InPlace>>,
 }
 
 impl Parts {
@@ -96,11 +91,10 @@ impl Parts {
 
 impl Servers {
     /// A store on one server.
-    pub(crate) fn one(server: Arc<Shared>) -> Self {
+    pub(crate) fn one(shared: Arc<Shared>, in_place: Option<Box<dyn InPlace>>) -> Self {
         Self {
-            common: server,
-            in_place: None,
-            cluster: None,
+            common: shared.clone(),
+            kind: Kind::One(Arc::new(Server { shared, in_place })),
         }
     }
 
@@ -110,17 +104,8 @@ impl Servers {
         slot: fn(&Name) -> u16,
         parts: Arc<ArcSwap<Parts>>,
     ) -> Self {
-        Self {
-            common,
-            in_place: None,
-            cluster: Some(Cluster { slot, parts }),
-        }
-    }
-
-    /// Lets single requests call the server directly.
-    pub(crate) fn with_calls_in_place(mut self, in_place: Box<dyn InPlace>) -> Self {
-        self.in_place = Some(in_place);
-        self
+        let kind = Kind::Several(slot, parts);
+        Self { common, kind }
     }
 
     /// Asks for `wants`; a single request uses a call of its own.
@@ -129,49 +114,38 @@ impl Servers {
         wants: Wants,
         deadline: &Deadline,
     ) -> Result<Draw, StoreError> {
-        if self.cluster.is_none() {
-            let in_place = self.in_place.as_deref();
-            return self.common.ask_by(in_place, wants, false, deadline).await;
-        }
-        let server = self.server_of(&wants)?;
-        let in_place = Some(&*server.in_place);
-        server.shared.ask_by(in_place, wants, false, deadline).await
+        let Server { shared, in_place } = &*self.server_of(&wants)?;
+        let in_place = in_place.as_deref();
+        shared.ask_by(in_place, wants, false, deadline).await
     }
 
-    /// Asks for `wants` and waits for the response, which arrives by the deadline.
-    pub(crate) async fn ask(
-        &self,
-        wants: Wants,
-        peek: bool,
-        deadline: &Deadline,
-    ) -> Result<Draw, StoreError> {
-        if self.cluster.is_none() {
-            return self.common.ask_by(None, wants, peek, deadline).await;
-        }
+    /// Looks at the buckets of `wants` and waits for the response, which arrives by the deadline.
+    pub(crate) async fn look(&self, wants: Wants, deadline: &Deadline) -> Result<Draw, StoreError> {
         let server = self.server_of(&wants)?;
-        server.shared.ask_by(None, wants, peek, deadline).await
+        server.shared.ask_by(None, wants, true, deadline).await
     }
 
     /// The server for `wants`. (If the buckets of a request are on several servers, the first is
     /// used, and reports the error.)
     fn server_of(&self, wants: &Wants) -> Result<Arc<Server>, StoreError> {
-        let server = wants.first().map(|wanted| self.server(&wanted.name));
-        server.unwrap_or_else(|| {
+        match (&self.kind, wants.first()) {
+            (_, Some(wanted)) => self.server(&wanted.name),
+            (Kind::One(server), None) => Ok(server.clone()),
             // A request without claims: any server can respond.
-            let any = self
-                .parts()
-                .and_then(|parts| parts.servers.first().cloned());
-            any.ok_or_else(|| self.common.unavailable())
-        })
+            (Kind::Several(_, parts), None) => {
+                let any = parts.load().servers.first().cloned();
+                any.ok_or_else(|| self.common.unavailable())
+            }
+        }
     }
 
-    /// The server of a bucket in a cluster.
+    /// The server of a bucket.
     fn server(&self, name: &Name) -> Result<Arc<Server>, StoreError> {
-        let Some(cluster) = &self.cluster else {
-            return Err(self.common.unavailable());
+        let (slot, parts) = match &self.kind {
+            Kind::One(server) => return Ok(server.clone()),
+            Kind::Several(slot, parts) => (slot, parts.load()),
         };
-        let parts = cluster.parts.load();
-        if let Some(server) = parts.server((cluster.slot)(name)) {
+        if let Some(server) = parts.server(slot(name)) {
             return Ok(server.clone());
         }
         if parts.servers.is_empty() {
@@ -186,49 +160,32 @@ impl Servers {
         ))
     }
 
-    fn parts(&self) -> Option<Arc<Parts>> {
-        self.cluster
-            .as_ref()
-            .map(|cluster| cluster.parts.load_full())
+    /// Where the corrections of a bucket wait: while its slot has no server, with what the servers
+    /// share.
+    fn corrected_at(&self, name: &Name) -> Arc<Shared> {
+        let server = self.server(name);
+        server.map_or_else(|_| self.common.clone(), |server| server.shared.clone())
     }
 
     /// Queues corrections of earlier grants.
     pub(crate) fn settle(&self, names: &Names, settlements: &[Settlement<'_>]) {
-        for settlement in settlements {
-            let (name, shape) = (
-                names.name(settlement.limit, settlement.key),
-                names.shape(settlement.limit),
-            );
-            if self.cluster.is_none() {
-                self.common.settle(name, shape, settlement.change);
-                continue;
-            }
-            match self.server(&name) {
-                Ok(server) => server.shared.settle(name, shape, settlement.change),
-                // Kept until its slot has a server again.
-                Err(_) => self.common.settle(name, shape, settlement.change),
-            }
+        for Settlement {
+            limit, key, change, ..
+        } in settlements
+        {
+            let (name, shape) = (names.name(limit, key), names.shape(limit));
+            self.corrected_at(&name).settle(name, shape, *change);
         }
     }
 
     /// Has a bucket take on the numbers of `shape`, as of the moment that was `ago`.
     pub(crate) fn take_numbers(&self, name: Name, shape: Arc<WireForm>, ago: Micros) {
-        let correction = Correction {
-            name,
-            shape,
-            adjust: Adjust::TakeNumbers { ago },
-        };
-        match self.cluster.as_ref().map(|_| self.server(&name)) {
-            Some(Ok(server)) => server.shared.correct(correction),
-            None | Some(Err(_)) => self.common.correct(correction),
-        }
+        let correction = Correction::of(name, shape, Adjust::TakeNumbers { ago });
+        self.corrected_at(&name).correct(correction);
     }
 
     /// Schedules a call for messages about leases of this bucket.
     pub(crate) fn call_for_errands(&self, name: &Name) {
-        if self.cluster.is_none() {
-            return self.common.call_for_errands();
-        }
         // Without a server for the slot the messages wait.
         if let Ok(server) = self.server(name) {
             server.shared.call_for_errands();
@@ -238,11 +195,7 @@ impl Servers {
     /// # Errors
     /// When no server is available for this bucket.
     pub(crate) fn check_up(&self, name: &Name) -> Result<(), StoreError> {
-        if self.cluster.is_none() {
-            self.common.check_up()
-        } else {
-            self.server(name)?.shared.check_up()
-        }
+        self.server(name)?.shared.check_up()
     }
 
     /// The leases held here; `None`: this store leases nothing.
@@ -269,7 +222,7 @@ impl Servers {
         hashes.iter().for_each(|hash| leases.let_go(*hash));
         self.all()
             .iter()
-            .for_each(|shared| shared.call_for_errands());
+            .for_each(|server| server.shared.call_for_errands());
     }
 
     /// The document that all gateways of the store share.
@@ -277,63 +230,57 @@ impl Servers {
         &self.common.documents
     }
 
-    /// Every known server that has a queue of its own.
-    fn all(&self) -> Vec<Arc<Shared>> {
-        match self.parts() {
-            Some(parts) => parts
-                .servers
-                .iter()
-                .map(|server| server.shared.clone())
-                .collect(),
-            None => vec![self.common.clone()],
+    /// Every known server.
+    fn all(&self) -> Vec<Arc<Server>> {
+        match &self.kind {
+            Kind::One(server) => vec![server.clone()],
+            Kind::Several(_, parts) => parts.load().servers.clone(),
         }
+    }
+
+    /// The health of every known server.
+    fn healths(&self) -> Vec<Health> {
+        let all = self.all().into_iter();
+        all.map(|server| server.shared.health()).collect()
     }
 
     /// Waits until a connection is established; for a cluster, until every master was tried and one
     /// responds. The caller adds a timeout.
     pub(crate) async fn connected(&self) {
-        let tried = || {
-            let healths: Vec<Health> = self.all().iter().map(|shared| shared.health()).collect();
-            healths.iter().any(|health| health.up)
-                && healths
-                    .iter()
-                    .all(|health| health.up || !health.last_error.is_empty())
+        let connected = || {
+            let healths = self.healths();
+            healths.iter().any(|health| health.up) && healths.iter().all(Health::is_known)
         };
-        self.common.connected_once(tried).await;
+        self.common.connected_once(connected).await;
     }
 
     /// The store's health: it is up while one of its servers is.
     pub(crate) fn health(&self) -> Health {
-        let Some(parts) = self.parts().filter(|parts| !parts.servers.is_empty()) else {
+        let all = self.all();
+        if matches!(self.kind, Kind::One(_)) || all.is_empty() {
             return self.common.health();
-        };
-        let all: Vec<_> = parts
-            .servers
-            .iter()
-            .map(|server| (&server.shared, server.shared.health()))
-            .collect();
+        }
+        let healths: Vec<_> = all.iter().map(|server| server.shared.health()).collect();
         let down: Vec<String> = all
             .iter()
+            .zip(&healths)
             .filter(|(_, health)| !health.up)
-            .map(|(shared, health)| {
-                format!(
-                    "{}: {}",
-                    shared.server().unwrap_or_default(),
-                    health.last_error
-                )
+            .map(|(server, health)| {
+                let name = server.shared.server().unwrap_or_default();
+                format!("{name}: {}", health.last_error)
             })
             .collect();
         let last_error = match down.as_slice() {
-            [] => all
+            [] => healths
                 .into_iter()
-                .map(|(_, health)| health.last_error)
+                .map(|health| health.last_error)
                 .find(|error| !error.is_empty())
                 .unwrap_or_default(),
             down => down.join("; "),
         };
         Health {
-            up: down.len() < parts.servers.len(),
-            servers: parts.servers.len(),
+            up: down.len() < all.len(),
+            servers: all.len(),
             down: down.len(),
             last_error,
         }
@@ -347,14 +294,9 @@ impl Servers {
     /// Waits until a connection was established or has failed; for a cluster, to every master. The
     /// caller adds a timeout.
     pub(crate) async fn tried(&self) {
-        let is_tried = |health: Health| health.up || !health.last_error.is_empty();
-        let tried = || {
-            let all = self.all();
-            if all.is_empty() {
-                is_tried(self.common.health())
-            } else {
-                all.iter().all(|one| is_tried(one.health()))
-            }
+        let tried = || match self.healths().as_slice() {
+            [] => self.common.health().is_known(),
+            healths => healths.iter().all(Health::is_known),
         };
         self.common.connected_once(tried).await;
     }
@@ -379,44 +321,33 @@ impl Servers {
     pub(crate) fn findings(&self) -> Vec<Finding> {
         self.all()
             .iter()
-            .flat_map(|shared| shared.findings())
+            .flat_map(|server| server.shared.findings())
             .collect()
     }
 
     /// Sets whether the store has limits of a day or longer, as of the next audit.
     pub(crate) fn mind_long_quotas(&self, long: bool) {
         self.common.mind_long_quotas(long);
-        for shared in self.all() {
-            shared.mind_long_quotas(long);
+        for server in self.all() {
+            server.shared.mind_long_quotas(long);
         }
     }
 
     /// Audits every server again that responds, or the first that does; the caller adds a timeout.
     pub(crate) async fn audit_again(&self) {
         let all = self.all();
-        let up: Vec<_> = all.iter().filter(|shared| shared.health().up).collect();
+        let is_up = |server: &&Arc<Server>| server.shared.health().up;
+        let up: Vec<_> = all.iter().filter(is_up).collect();
         let asked = if up.is_empty() {
             all.iter().collect()
         } else {
             up
         };
-        let mut audits: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> =
-            Vec::with_capacity(asked.len());
-        for shared in asked {
-            audits.push(Box::pin(shared.audit_again()));
-        }
-        if audits.is_empty() {
+        if asked.is_empty() {
             return std::future::pending().await;
         }
-        std::future::poll_fn(|context| {
-            audits.retain_mut(|audit| audit.as_mut().poll(context).is_pending());
-            if audits.is_empty() {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
-            }
-        })
-        .await;
+        let audits = asked.into_iter().map(|server| server.shared.audit_again());
+        super::each(audits, |()| {}).await;
     }
 
     /// Counts unsent returns of leases as forfeited. Called after [`Servers::close`], when nothing

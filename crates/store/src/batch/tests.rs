@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use super::flight::{Departing, Failure, Landed};
+use super::flight::{Departing, Landed};
 use super::lane::lane;
 use super::*;
 use crate::Deadline;
@@ -52,7 +52,7 @@ async fn flush<L: Link>(
     link: &L,
     connection: &L::Connection,
     work: shared::Work,
-) -> (Vec<Landed>, Result<(), Failure>) {
+) -> (Vec<Landed>, Result<(), Trouble>) {
     Departing::of(shared, link, work)
         .fly(shared, link, connection)
         .await
@@ -180,7 +180,7 @@ async fn where_no_lease_can_be_had_of_units_that_are_there_the_request_is_refuse
                 tokio::task::yield_now().await;
             }
         };
-        let servers = Servers::one(shared.clone());
+        let servers = Servers::one(shared.clone(), None);
         let deadline = Deadline::default();
         let draw = tokio::select! {
             draw = servers.draw(names.wants(&claims), &deadline) => draw,
@@ -219,7 +219,7 @@ async fn where_all_buckets_lie_on_one_server_no_request_waits_for_a_lease() {
     let claims = [(&total, &b"all"[..]), (&each, b"me")];
     let claims = claims.map(|(limit, key)| Claim::new(limit, key, 1));
     // The peer does not reply.
-    let servers = Servers::one(shared.clone());
+    let servers = Servers::one(shared.clone(), None);
     let deadline = Deadline::default();
     let draw = tokio::select! {
         draw = servers.draw(names.wants(&claims), &deadline) => draw,
@@ -245,7 +245,7 @@ async fn lease_wait_fails_at_once_while_the_store_is_down() {
     );
     let claims = [(&total, &b"all"[..]), (&each, b"me")];
     let claims = claims.map(|(limit, key)| Claim::new(limit, key, 1));
-    let servers = Servers::one(Arc::new(shared));
+    let servers = Servers::one(Arc::new(shared), None);
     let deadline = Deadline::default();
     let drawn = servers.draw(names.wants(&claims), &deadline);
     let draw = tokio::time::timeout(Duration::from_secs(10), drawn).await;

@@ -150,7 +150,7 @@ impl Servers {
             },
             // The other claims are reported too, and not charged.
             (false, false) => self
-                .ask(rest, true, deadline)
+                .look(rest, deadline)
                 .await
                 .map_err(StoreError::of_a_look)?,
         };

@@ -21,7 +21,7 @@ pub(super) use self::slots::{SLOTS, slot, slot_of};
 use super::in_place::Connections;
 use super::link::RedisLink;
 use crate::batch::servers::{Parts, Server, hand_over};
-use crate::batch::{Outages, ServerPart, Shared, lane};
+use crate::batch::{InPlace, Outages, ServerPart, Shared, lane};
 
 /// How often nodes are asked for the slot table; sooner if a server is lost or has redirected us.
 const EVERY: Duration = Duration::from_secs(1);
@@ -160,7 +160,8 @@ impl Cluster {
             has: Box::new(has),
         }));
         let link = link.to_node(name, self.clone(), shared.clone());
-        let in_place = Box::new(Connections::new(link.clone()));
+        let in_place: Box<dyn InPlace> = Box::new(Connections::new(link.clone()));
+        let in_place = Some(in_place);
         (Arc::new(Server { shared, in_place }), link)
     }
 }

@@ -76,6 +76,7 @@ impl Queue {
 }
 
 /// The work of one call.
+#[derive(Default)]
 pub(in crate::batch) struct Work {
     pub(in crate::batch) asks: Vec<Ask>,
     pub(in crate::batch) corrections: Vec<Correction>,
@@ -142,11 +143,7 @@ impl Shared {
     pub(crate) fn settle(&self, name: Name, shape: Arc<WireForm>, change: Change) {
         match change {
             Change::Release { units } if shape.holds() => self.release(name, shape, units),
-            change => self.correct(Correction {
-                name,
-                shape,
-                adjust: Adjust::Change(change),
-            }),
+            change => self.correct(Correction::of(name, shape, Adjust::Change(change))),
         }
     }
 
