@@ -4,7 +4,7 @@ use super::bucket::{Granted, Judged, Next, Report, State};
 use super::claim::{Change, Standing, Verdict};
 use super::conditions::Following;
 use super::in_flight::InFlight;
-use super::limit_spec::{Kind, Terms};
+use super::limit_spec::{Align, Kind, Terms};
 use super::quota::{Quota, QuotaError, Rate, UNITS_MAX};
 use super::sliding_log::{Log, SlidingLog};
 use super::sliding_window::SlidingWindow;
@@ -12,7 +12,6 @@ use super::stepped::Stepped;
 use super::time::{Micros, Timestamp};
 use super::token_bucket::TokenBucket;
 use super::warm_up::WarmUp;
-use super::{fixed_window, interval};
 
 /// An algorithm with its checked parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,9 +79,12 @@ impl Algorithm {
             Kind::TokenBucket => {
                 TokenBucket::new(quota, debt, max_wait, shared).map(Self::TokenBucket)
             }
-            Kind::Interval => interval::new(quota, debt, max_wait, shared).map(Self::Interval),
+            Kind::Interval => {
+                let align = Align::FirstHit;
+                Stepped::new(quota, align, debt, max_wait, shared).map(Self::Interval)
+            }
             Kind::FixedWindow => {
-                fixed_window::new(quota, align, debt, max_wait, shared).map(Self::FixedWindow)
+                Stepped::new(quota, align, debt, max_wait, shared).map(Self::FixedWindow)
             }
             Kind::SlidingWindow => {
                 SlidingWindow::new(quota, max_wait, shared).map(Self::SlidingWindow)

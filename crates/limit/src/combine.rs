@@ -105,29 +105,19 @@ impl Algorithm {
 
     fn try_share(&self, replicas: u64) -> Result<Self, Vec<QuotaError>> {
         let part = |units: u64| (units / replicas).max(1);
-        let windows = |quota: &Quota| {
-            Quota::new(
-                Rate::new(part(quota.amount), quota.period),
-                part(quota.amount),
-            )
+        // (The burst of a window is its amount.)
+        let fewer = |quota: &Quota| {
+            let rate = Rate::new(part(quota.amount), quota.period);
+            Quota::new(rate, part(quota.burst))
         };
         let slower = |quota: &Quota| {
             let period = Micros(quota.period.0.saturating_mul(replicas));
             Quota::new(Rate::new(quota.amount, period), part(quota.burst))
         };
         let stepped = |bucket: &Stepped| {
-            let quota = bucket.quota();
-            let quota = Quota::new(
-                Rate::new(part(quota.amount), quota.period),
-                part(quota.burst),
-            )?;
-            Stepped::new(
-                quota,
-                bucket.align().clone(),
-                bucket.debt() / replicas,
-                bucket.max_wait(),
-                false,
-            )
+            let (quota, align) = (fewer(bucket.quota())?, bucket.align().clone());
+            let debt = bucket.debt() / replicas;
+            Stepped::new(quota, align, debt, bucket.max_wait(), false)
         };
         match self {
             Self::TokenBucket(bucket) => {
@@ -142,10 +132,10 @@ impl Algorithm {
             Self::Interval(bucket) => stepped(bucket).map(Self::Interval),
             Self::FixedWindow(bucket) => stepped(bucket).map(Self::FixedWindow),
             Self::SlidingWindow(window) => {
-                let quota = windows(window.quota())?;
+                let quota = fewer(window.quota())?;
                 SlidingWindow::new(quota, window.max_wait(), false).map(Self::SlidingWindow)
             }
-            Self::SlidingLog(log) => windows(log.quota())
+            Self::SlidingLog(log) => fewer(log.quota())
                 .and_then(|quota| SlidingLog::new(quota, log.max_wait()))
                 .map(Self::SlidingLog),
             Self::InFlight(limit) if limit.is_adaptive() => Ok(self.clone()),

@@ -196,7 +196,7 @@ impl Leased {
         self.refill(bucket, now);
         let granted = cost <= self.whole_units(bucket);
         if granted {
-            self.level.level -= scaled(bucket, cost);
+            self.level.level -= bucket.scaled(cost);
         }
         granted
     }
@@ -229,7 +229,7 @@ impl Leased {
         };
         let units = ahead.max(wish.needed.min(whole));
         if units > 0 {
-            self.level.level -= scaled(bucket, units);
+            self.level.level -= bucket.scaled(units);
             let lease = Lease {
                 id: wish.id,
                 units,
@@ -252,7 +252,7 @@ impl Leased {
         };
         let lease = self.leases.remove(place);
         let cap = cap(bucket, self.out()).max(self.level.level);
-        self.level.level = (self.level.level + scaled(bucket, left.min(lease.units))).min(cap);
+        self.level.level = (self.level.level + bucket.scaled(left.min(lease.units))).min(cap);
         true
     }
 
@@ -263,11 +263,11 @@ impl Leased {
         let level = self.level.level;
         self.level.level = match change {
             Change::Charge { more } => level
-                .saturating_sub(scaled(bucket, more))
+                .saturating_sub(bucket.scaled(more))
                 .max(bucket.floor())
                 .min(level),
             Change::Refund { units } | Change::Withdraw { units, .. } => level
-                .saturating_add(scaled(bucket, units))
+                .saturating_add(bucket.scaled(units))
                 .min(cap(bucket, self.out()).max(level)),
             Change::RefundWithin { .. } | Change::Release { .. } => level,
         };
@@ -280,7 +280,7 @@ impl Leased {
 
 /// The level at which refilling stops while this many units are leased.
 fn cap(bucket: &TokenBucket, out: u64) -> i64 {
-    bucket.full().saturating_sub(scaled(bucket, out))
+    bucket.full().saturating_sub(bucket.scaled(out))
 }
 
 /// The level at `now`, refilled up to the room that the leases leave. A level above that stays.
@@ -299,10 +299,6 @@ fn grown(bucket: &TokenBucket, Level { level, at }: Level, out: u64, now: Timest
         level + i64::try_from(elapsed.0 * n).unwrap_or(i64::MAX)
     };
     Level { level, at }
-}
-
-fn scaled(bucket: &TokenBucket, units: u64) -> i64 {
-    i64::try_from(u128::from(units) * u128::from(bucket.quota().p)).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -18,9 +18,7 @@ pub mod draw;
 #[cfg(any(test, feature = "fixtures"))]
 #[doc(hidden)]
 pub mod fixtures;
-pub mod fixed_window;
 pub mod in_flight;
-pub mod interval;
 pub mod rescale;
 pub mod key;
 pub mod lease;

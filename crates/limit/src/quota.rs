@@ -109,11 +109,7 @@ impl QuotaError {
 
     /// A response may cost at most `fits` units above what was charged for it at first.
     pub(super) fn too_much_to_settle(fits: u64, shared: bool) -> Self {
-        let place = if shared {
-            "in a shared store"
-        } else {
-            "in the process"
-        };
+        let place = place(shared);
         let most =
             format!("a response may cost at most {fits} above what is charged for it at first");
         Self::new(
@@ -122,6 +118,15 @@ impl QuotaError {
                 "too much to count exactly {place}: with these numbers {most}; write a lower `max`"
             ),
         )
+    }
+}
+
+/// Where a limit is kept, in words.
+pub(super) const fn place(shared: bool) -> &'static str {
+    if shared {
+        "in a shared store"
+    } else {
+        "in the process"
     }
 }
 

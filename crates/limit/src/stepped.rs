@@ -5,6 +5,10 @@
 //! each boundary. With boundaries counted from the first use of the full bucket, it is the window
 //! "from the first hit"; with boundaries at multiples of the period or of a calendar, it is the
 //! aligned window. Debt and waiting are carried over a boundary as units below zero.
+//!
+//! In any span of T an interval bucket grants at most `burst + amount x ceil(T / period)`. A fixed
+//! window may grant up to twice its amount around the edge of two windows; every fixed window has
+//! this property.
 
 mod boundaries;
 mod exact;
@@ -161,21 +165,20 @@ impl Stepped {
     /// step (see [`super::TokenBucket::settle`]).
     pub fn settle(&self, state: Option<Steps>, change: Change, now: Timestamp) -> Option<Steps> {
         let Steps { units, since } = self.current(state, now);
+        let is_of_now = match change {
+            Change::RefundWithin { window_end, .. } => self.boundary(since, 1) == window_end,
+            _ => true,
+        };
+        let may_return = is_of_now && (units >= 0 || self.max_wait == Micros::ZERO);
         let settled = match change {
             Change::Charge { more } => units
                 .saturating_sub(signed(more))
                 .max(self.floor())
                 .min(units),
-            Change::Refund { units: back } | Change::Withdraw { units: back, .. }
-                if units >= 0 || self.max_wait == Micros::ZERO =>
-            {
-                units.saturating_add(signed(back)).min(self.burst)
-            }
-            Change::RefundWithin {
-                units: back,
-                window_end,
-            } if self.boundary(since, 1) == window_end
-                && (units >= 0 || self.max_wait == Micros::ZERO) =>
+            Change::Refund { units: back }
+            | Change::RefundWithin { units: back, .. }
+            | Change::Withdraw { units: back, .. }
+                if may_return =>
             {
                 units.saturating_add(signed(back)).min(self.burst)
             }

@@ -201,7 +201,8 @@ impl TokenBucket {
         Micros(unsigned(gain).div_ceil(self.quota.n))
     }
 
-    fn scaled(&self, units: u64) -> i64 {
+    /// Units as unit-microseconds.
+    pub fn scaled(&self, units: u64) -> i64 {
         i64::try_from(u128::from(units) * u128::from(self.quota.p)).unwrap_or(i64::MAX)
     }
 }

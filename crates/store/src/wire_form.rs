@@ -66,14 +66,6 @@ impl WireForm {
         self.lease.as_ref()
     }
 
-    /// The burst of a token bucket.
-    pub(crate) fn most_units(&self) -> u64 {
-        match &self.algorithm {
-            Algorithm::TokenBucket(bucket) => bucket.quota().burst,
-            _ => u64::MAX,
-        }
-    }
-
     /// The full level of a token bucket.
     pub(crate) fn full_level(&self) -> i64 {
         match &self.algorithm {
@@ -85,9 +77,7 @@ impl WireForm {
     /// Units of a token bucket, scaled to its level.
     pub(crate) fn scaled(&self, units: u64) -> i64 {
         match &self.algorithm {
-            Algorithm::TokenBucket(bucket) => {
-                signed(units).saturating_mul(signed(bucket.quota().p))
-            }
+            Algorithm::TokenBucket(bucket) => bucket.scaled(units),
             _ => 0,
         }
     }

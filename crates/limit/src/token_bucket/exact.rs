@@ -2,7 +2,7 @@
 
 use super::TokenBucket;
 use crate::conditions::RateConditions;
-use crate::quota::{LOCAL_BOUND, Quota, QuotaError, SHARED_BOUND};
+use crate::quota::{LOCAL_BOUND, Quota, QuotaError, SHARED_BOUND, place};
 use crate::time::Micros;
 
 impl TokenBucket {
@@ -36,11 +36,7 @@ impl TokenBucket {
             ));
         }
         if span >= i128::from(bound) {
-            let place = if shared {
-                "in a shared store"
-            } else {
-                "in the process"
-            };
+            let place = place(shared);
             let field = if full >= i128::from(bound) {
                 "burst"
             } else if full + owed >= i128::from(bound) {

@@ -338,7 +338,7 @@ impl Held {
         standing.remaining = standing
             .remaining
             .saturating_add(here)
-            .min(self.shape.most_units());
+            .min(self.shape.algorithm().burst());
         if granted {
             standing.verdict = Verdict::Allow { wait: Micros::ZERO };
         }
