@@ -141,6 +141,18 @@ impl Adjust {
     }
 }
 
+/// The place of `one` among those that are known, and whether it is new: then it is added.
+pub(crate) fn place_among<T: PartialEq>(known: &mut Vec<T>, one: T) -> (usize, bool) {
+    // Neighbours are usually equal.
+    match known.iter().rposition(|known| *known == one) {
+        Some(place) => (place, false),
+        None => {
+            known.push(one);
+            (known.len() - 1, true)
+        }
+    }
+}
+
 /// Runs futures at once, and passes their results on as they end.
 async fn each<F: Future>(futures: impl IntoIterator<Item = F>, mut ended: impl FnMut(F::Output)) {
     let mut running: Vec<_> = futures.into_iter().map(Box::pin).collect();

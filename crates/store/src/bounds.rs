@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 
 use super::batch::{Batch, Wants};
 use super::wire_form::{Name, StoredState, WireForm};
-use tollgate_limit::{Draw, Kept, Micros, Standing, Timestamp, Verdict};
+use tollgate_limit::{Draw, Kept, Micros, Standing, Timestamp};
 
 /// The number of locks over which the bounds are spread.
 const SHARDS: usize = 16;
@@ -72,24 +72,16 @@ impl Bounds {
             if !Arc::ptr_eq(&bound.shape, &wanted.shape) {
                 return None;
             }
-            let age = now.since(bound.sent);
-            if wanted.shape.refundable() && age > REFUNDABLE_AGE {
+            if wanted.shape.refundable() && now.since(bound.sent) > REFUNDABLE_AGE {
                 return None;
             }
-            let latest = bound.server.after(Micros(age.0 + age.0 / DRIFT_PER + 1));
-            let at_most = wanted
-                .shape
-                .standing(bound.state.as_ref(), wanted.cost, latest);
-            if matches!(at_most.verdict, Verdict::Deny { .. }) && wanted.enforced {
+            let at_most = bound.standing(wanted.cost, bound.latest(now));
+            if !at_most.verdict.is_allow() && wanted.enforced {
                 refused = true;
                 // The wait counts from the earliest moment that the server's clock can show.
                 let waited = now.since(bound.received);
                 let earliest = bound.server.after(Micros(waited.0 - waited.0 / DRIFT_PER));
-                standings.push(
-                    wanted
-                        .shape
-                        .standing(bound.state.as_ref(), wanted.cost, earliest),
-                );
+                standings.push(bound.standing(wanted.cost, earliest));
             } else {
                 standings.push(at_most);
             }
@@ -109,7 +101,7 @@ impl Bounds {
     ) -> Option<u64> {
         let shard = self.shard(name.hash).lock();
         let bound = shard.get(&name.hash)?;
-        let at = latest(bound, now);
+        let at = bound.latest(now);
         let units = if Arc::ptr_eq(&bound.shape, shape) {
             shape.standing(bound.state.as_ref(), 0, at).remaining
         } else {
@@ -138,13 +130,9 @@ impl Bounds {
         for group in &batch.groups {
             let exhausted = group.parts.iter().any(|part| {
                 let bucket = part.bucket as usize;
-                part.enforced
-                    && !pays(
-                        &batch.buckets[bucket].1,
-                        states[bucket].as_ref(),
-                        part.cost,
-                        server,
-                    )
+                let (_, shape) = &batch.buckets[bucket];
+                let standing = shape.standing(states[bucket].as_ref(), part.cost, server);
+                part.enforced && !standing.verdict.is_allow()
             });
             for part in &group.parts {
                 let (name, shape) = &batch.buckets[part.bucket as usize];
@@ -162,12 +150,8 @@ impl Bounds {
                 }
                 if shard.len() >= SHARD_MAX && !shard.contains_key(&name.hash) {
                     shard.retain(|_, bound| {
-                        !pays(
-                            &bound.shape,
-                            bound.state.as_ref(),
-                            1,
-                            latest(bound, received),
-                        )
+                        let standing = bound.standing(1, bound.latest(received));
+                        !standing.verdict.is_allow()
                     });
                     if shard.len() >= SHARD_MAX {
                         continue;
@@ -200,16 +184,16 @@ impl Bounds {
     }
 }
 
-fn latest(bound: &Bound, now: Timestamp) -> Timestamp {
-    let age = now.since(bound.sent);
-    bound.server.after(Micros(age.0 + age.0 / DRIFT_PER + 1))
-}
+impl Bound {
+    /// The latest moment that the server's clock can show.
+    fn latest(&self, now: Timestamp) -> Timestamp {
+        let age = now.since(self.sent);
+        self.server.after(Micros(age.0 + age.0 / DRIFT_PER + 1))
+    }
 
-fn pays(shape: &WireForm, state: Option<&StoredState>, cost: u64, now: Timestamp) -> bool {
-    matches!(
-        shape.standing(state, cost, now).verdict,
-        Verdict::Allow { .. }
-    )
+    fn standing(&self, cost: u64, at: Timestamp) -> Standing {
+        self.shape.standing(self.state.as_ref(), cost, at)
+    }
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ impl RemoteStore {
 
     /// The store's counters.
     pub fn counters(&self) -> &Counters {
-        self.servers.counters()
+        &self.servers.common.counters
     }
 
     /// The findings of the last audit of the server; empty before the first connection.
@@ -94,24 +94,29 @@ impl RemoteStore {
 
     /// Counters of leases; `None`: this store leases nothing.
     pub fn lease_counters(&self) -> Option<&LeaseCounters> {
-        self.servers.leases().map(|leases| &leases.counters)
+        let leases = self.servers.common.leases.as_ref()?;
+        Some(&leases.counters)
     }
 
     /// Gives leases back, responds to queued requests and stops the thread. Later requests get an
     /// error: the store is not available.
     pub fn close(&self) {
-        self.servers.close();
+        // (A cluster's servers close after it, with its task.)
+        self.servers.common.close();
         if let Some(thread) = self.thread.lock().take() {
             // A panic on that thread has already been reported there.
             let _ = thread.join();
-            self.servers.forfeit_untold();
+            // Nothing is sent to the servers any more.
+            if let Some(leases) = &self.servers.common.leases {
+                leases.forfeit_untold();
+            }
         }
     }
 
     /// Forgets the known bounds of exhausted buckets, because limits have changed or buckets were
     /// reset.
     pub fn forget_bounds(&self) {
-        self.servers.forget_bounds();
+        self.servers.common.bounds.forget();
     }
 }
 
@@ -119,7 +124,7 @@ impl RemoteStore {
 impl RemoteStore {
     /// The document that this gateway read last. The receiver is notified of each change.
     pub fn document(&self) -> tokio::sync::watch::Receiver<Document> {
-        self.servers.documents().subscribe()
+        self.servers.common.documents.subscribe()
     }
 
     /// Replaces the document, if its epoch is `known`; returns whether it was. It is kept for `keep`.
@@ -135,11 +140,11 @@ impl RemoteStore {
         let new = NewDocument {
             known,
             // Never an epoch that the store has had: it may have lost its document.
-            epoch: self.servers.clock().now().as_micros().max(known + 1),
+            epoch: self.servers.common.clock.now().as_micros().max(known + 1),
             text,
             keep,
         };
-        self.servers.documents().replace(new).await
+        self.servers.common.documents.replace(new).await
     }
 
     /// The name of a bucket, as documents refer to it.
@@ -151,7 +156,7 @@ impl RemoteStore {
     /// got other numbers, or have been filled.
     pub fn let_go(&self, buckets: &[u128]) {
         self.servers.let_go(buckets);
-        self.servers.forget_bounds();
+        self.forget_bounds();
     }
 }
 
@@ -186,7 +191,7 @@ impl Store for RemoteStore {
 
     fn replicas(&self) -> u32 {
         self.replicas
-            .unwrap_or_else(|| self.servers.replicas().max(1))
+            .unwrap_or_else(|| self.servers.common.gateways().max(1))
     }
 
     fn at_most(&self, claim: &Claim<'_>) -> Option<u64> {
@@ -194,7 +199,8 @@ impl Store for RemoteStore {
             self.names.name(claim.limit, claim.key),
             self.names.shape(claim.limit),
         );
-        self.servers.at_most(&name, &shape)
+        let common = &self.servers.common;
+        common.bounds.at_most(&name, &shape, common.clock.now())
     }
 
     fn take_numbers(&self, limit: &Limit, key: &[u8], ago: Micros) {
@@ -208,7 +214,7 @@ impl Store for RemoteStore {
     }
 
     fn substitute(&self, stand_in: Weak<dyn StandIn>) {
-        self.servers
-            .substitute(self.names.clone(), stand_in, self.replicas.is_none());
+        let common = &self.servers.common;
+        common.substitute(self.names.clone(), stand_in, self.replicas.is_none());
     }
 }

@@ -287,6 +287,11 @@ pub(crate) fn moment(micros: i64) -> Option<Timestamp> {
     u64::try_from(micros).ok().map(Timestamp::from_micros)
 }
 
+/// A number of items of a batch.
+pub(crate) fn count(items: usize) -> i64 {
+    i64::try_from(items).expect("a batch is bounded")
+}
+
 /// For numbers that a limit of a shared store keeps below 2^53.
 pub(crate) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)

@@ -52,10 +52,8 @@ pub(super) fn deliver(
         Vec::with_capacity(members.len() + peeks.len());
     for ((group, asks), granted) in batch.groups.iter().zip(members).zip(granted) {
         if group.needs_any(&unreadable) {
-            answers.extend(
-                asks.into_iter()
-                    .map(|ask| (ask, Err(StoreError::Corrupt(UNREADABLE.into())))),
-            );
+            let unreadable = |ask| (ask, Err(StoreError::Corrupt(UNREADABLE.into())));
+            answers.extend(asks.into_iter().map(unreadable));
             continue;
         }
         let mut server_grants = granted;
@@ -64,12 +62,8 @@ pub(super) fn deliver(
             let draw = replay(&batch, group, &mut states, now);
             core_grants += u32::from(draw.granted);
             if draw.granted && server_grants == 0 {
-                answers.push((
-                    ask,
-                    Err(StoreError::Corrupt(
-                        "the server refused what it could grant".into(),
-                    )),
-                ));
+                let odd = "the server refused what it could grant";
+                answers.push((ask, Err(StoreError::Corrupt(odd.into()))));
                 continue;
             }
             server_grants -= u32::from(draw.granted);

@@ -5,18 +5,14 @@
 //! frozen or slow affects only its own buckets. The server of a bucket can change at any time:
 //! requests that wait for the old one are handed over, and those in flight follow its redirection.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 
-use super::counters::{Counters, Health};
-use super::documents::Documents;
+use super::counters::Health;
 use super::{Adjust, Correction, InPlace, Shared, Wants};
 use crate::audit::Finding;
-use crate::clock::Clock;
-use crate::lease::Leases;
-use crate::stand_in::StandIn;
 use crate::wire_form::{Name, Names, WireForm};
 use crate::{Deadline, StoreError};
 use tollgate_limit::{Draw, Micros, Settlement};
@@ -28,7 +24,7 @@ const UNOWNED: u16 = u16::MAX;
 #[derive(Debug)]
 pub(crate) struct Servers {
     /// The only server, or the part that the servers of a cluster share.
-    common: Arc<Shared>,
+    pub(crate) common: Arc<Shared>,
     kind: Kind,
 }
 
@@ -198,36 +194,15 @@ impl Servers {
         self.server(name)?.shared.check_up()
     }
 
-    /// The leases held here; `None`: this store leases nothing.
-    pub(crate) fn leases(&self) -> Option<&Arc<Leases>> {
-        self.common.leases.as_ref()
-    }
-
-    pub(crate) fn counters(&self) -> &Counters {
-        &self.common.counters
-    }
-
-    pub(crate) fn answer_within(&self) -> Micros {
-        self.common.answer_within
-    }
-
-    /// Forgets what is known of exhausted buckets.
-    pub(crate) fn forget_bounds(&self) {
-        self.common.bounds.forget();
-    }
-
     /// Returns the leases of these buckets.
     pub(crate) fn let_go(&self, hashes: &[u128]) {
-        let Some(leases) = self.leases() else { return };
+        let Some(leases) = &self.common.leases else {
+            return;
+        };
         hashes.iter().for_each(|hash| leases.let_go(*hash));
         self.all()
             .iter()
             .for_each(|server| server.shared.call_for_errands());
-    }
-
-    /// The document that all gateways of the store share.
-    pub(crate) fn documents(&self) -> &Documents {
-        &self.common.documents
     }
 
     /// Every known server.
@@ -286,11 +261,6 @@ impl Servers {
         }
     }
 
-    /// How many gateways use the store, counted by heartbeats; zero: not known.
-    pub(crate) fn replicas(&self) -> u32 {
-        self.common.replicas.most()
-    }
-
     /// Waits until a connection was established or has failed; for a cluster, to every master. The
     /// caller adds a timeout.
     pub(crate) async fn tried(&self) {
@@ -299,22 +269,6 @@ impl Servers {
             healths => healths.iter().all(Health::is_known),
         };
         self.common.connected_once(tried).await;
-    }
-
-    /// The most units that a bucket can have now, if known.
-    pub(crate) fn at_most(&self, name: &Name, shape: &Arc<WireForm>) -> Option<u64> {
-        self.common
-            .bounds
-            .at_most(name, shape, self.common.clock.now())
-    }
-
-    /// Sets the stand-in for servers that do not respond.
-    pub(crate) fn substitute(&self, names: Arc<Names>, stand_in: Weak<dyn StandIn>, counted: bool) {
-        self.common.substitute(names, stand_in, counted);
-    }
-
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.common.clock
     }
 
     /// The findings of the last audits.
@@ -348,20 +302,6 @@ impl Servers {
         }
         let audits = asked.into_iter().map(|server| server.shared.audit_again());
         super::each(audits, |()| {}).await;
-    }
-
-    /// Counts unsent returns of leases as forfeited. Called after [`Servers::close`], when nothing
-    /// is sent to the servers any more.
-    pub(crate) fn forfeit_untold(&self) {
-        if let Some(leases) = self.leases() {
-            leases.forfeit_untold();
-        }
-    }
-
-    /// Returns leases, and stops the lanes after the queued requests have their results.
-    pub(crate) fn close(&self) {
-        // (`Cluster::keep` closes the servers of a cluster.)
-        self.common.close();
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     pub(crate) leases: Option<Arc<Leases>>,
     pub(crate) counters: Arc<Counters>,
     /// The document that all gateways of the store share.
-    pub(super) documents: Arc<Documents>,
+    pub(crate) documents: Arc<Documents>,
     /// Places of concurrency limits that requests of this gateway hold now.
     pub(super) held: Arc<Mutex<HashMap<u128, Places, RandomState>>>,
     /// One of several servers and its buckets; `None`: the only server, with all of them.
@@ -147,6 +147,11 @@ impl Shared {
             long_quotas: AtomicBool::new(self.has_long_quotas()),
             ..Self::new(self.clock.clone(), self.answer_within, false)
         }
+    }
+
+    /// How many gateways use the store, counted by heartbeats; zero: not known.
+    pub(crate) fn gateways(&self) -> u32 {
+        self.replicas.most()
     }
 
     /// The server's name, if it is one of several.

@@ -44,7 +44,7 @@ impl Drop for Taken<'_> {
 impl Servers {
     /// Draws every claim or none; leased claims use the units held here, if there are enough.
     pub(crate) async fn draw(&self, wants: Wants, deadline: &Deadline) -> Result<Draw, StoreError> {
-        match self.leases() {
+        match &self.common.leases {
             Some(leases) if wants.iter().any(|wanted| wanted.shape.lease().is_some()) => {
                 self.draw_leased(leases, wants, deadline).await
             }
@@ -178,8 +178,8 @@ impl Servers {
         cost: u64,
         deadline: &Deadline,
     ) -> Result<Waited, StoreError> {
-        let now = self.clock().now();
-        let left = deadline.of_visit(now, self.answer_within()).since(now);
+        let (now, within) = (self.common.clock.now(), self.common.answer_within);
+        let left = deadline.of_visit(now, within).since(now);
         let waited = async {
             // Other requests may take the units first; each round serves as many requests as there
             // are units.
@@ -204,7 +204,8 @@ impl Servers {
         match tokio::time::timeout(left.into(), waited).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                self.counters().timeouts.fetch_add(1, Ordering::Relaxed);
+                let counter = &self.common.counters.timeouts;
+                counter.fetch_add(1, Ordering::Relaxed);
                 // (The store was asked only for a lease.)
                 Err(StoreError::Overdue)
             }

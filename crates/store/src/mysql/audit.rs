@@ -147,25 +147,20 @@ impl Facts {
     /// longer.
     pub(super) fn audit(&self, ours: u64, long_quotas: bool) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let mut find = |weight, message: &str| {
-            findings.push(Finding {
-                weight,
-                message: message.into(),
-            });
-        };
+        let mut find = |weight, message: String| findings.push(Finding { weight, message });
         if let Some(obstacle) = self.obstacle() {
-            find(Weight::Refusal, &obstacle);
+            find(Weight::Refusal, obstacle);
         }
         if self.no_sync {
             find(
                 Weight::Refusal,
-                "innodb_flush_method is nosync: a crash of its machine may leave the database unusable, buckets with it; set it to O_DIRECT or fsync",
+                "innodb_flush_method is nosync: a crash of its machine may leave the database unusable, buckets with it; set it to O_DIRECT or fsync".into(),
             );
         }
         if !self.doublewrite {
             find(
                 Weight::Warning,
-                "innodb_doublewrite is off: a crash of its machine may leave torn pages in the table of buckets",
+                "innodb_doublewrite is off: a crash of its machine may leave torn pages in the table of buckets".into(),
             );
         }
         if long_quotas && self.flush != 1 {
@@ -174,7 +169,7 @@ impl Facts {
                 self.flush,
                 if self.flush == 0 { "server" } else { "machine" }
             );
-            find(Weight::Warning, &message);
+            find(Weight::Warning, message);
         }
         findings.extend(distant_clock(u64::try_from(self.now).unwrap_or(0), ours));
         findings

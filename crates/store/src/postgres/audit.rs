@@ -140,14 +140,9 @@ impl Facts {
     /// `long_quotas`: whether the store has limits of a day or longer.
     pub(super) fn audit(&self, ours: u64, synchronous: bool, long_quotas: bool) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let mut find = |weight, message: &str| {
-            findings.push(Finding {
-                weight,
-                message: message.into(),
-            })
-        };
+        let mut find = |weight, message: String| findings.push(Finding { weight, message });
         if let Some(obstacle) = self.obstacle() {
-            find(Weight::Refusal, &obstacle);
+            find(Weight::Refusal, obstacle);
         }
         if !self.fsync {
             let weight = if self.logged() {
@@ -157,25 +152,25 @@ impl Facts {
             };
             find(
                 weight,
-                "fsync is off: a crash of its machine may leave the database unusable, buckets with it; set fsync = on",
+                "fsync is off: a crash of its machine may leave the database unusable, buckets with it; set fsync = on".into(),
             );
         }
         if !self.full_page_writes && self.logged() {
             find(
                 Weight::Warning,
-                "full_page_writes is off: a crash of its machine may leave torn pages in the table of buckets",
+                "full_page_writes is off: a crash of its machine may leave torn pages in the table of buckets".into(),
             );
         }
         if long_quotas && self.table && self.unlogged {
             find(
                 Weight::Warning,
-                "quotas of a day or longer live in an unlogged table, which a crash or a fail-over empties: ALTER TABLE tollgate_buckets SET LOGGED, or on_failover = \"drain\"",
+                "quotas of a day or longer live in an unlogged table, which a crash or a fail-over empties: ALTER TABLE tollgate_buckets SET LOGGED, or on_failover = \"drain\"".into(),
             );
         }
         if long_quotas && self.logged() && !synchronous {
             find(
                 Weight::Warning,
-                "quotas of a day or longer are charged with synchronous_commit off: a crash may forget the last fraction of a second; set synchronous_commit = true in [store]",
+                "quotas of a day or longer are charged with synchronous_commit off: a crash may forget the last fraction of a second; set synchronous_commit = true in [store]".into(),
             );
         }
         if self.isolation != "read committed" {
@@ -183,12 +178,12 @@ impl Facts {
                 "default_transaction_isolation is {}: every call opens a READ COMMITTED transaction of its own, which costs time; ALTER ROLE … SET default_transaction_isolation = 'read committed' saves it",
                 self.isolation
             );
-            find(Weight::Warning, &message);
+            find(Weight::Warning, message);
         }
         if self.read_only {
             find(
                 Weight::Warning,
-                "default_transaction_read_only is on: every call opens a READ WRITE transaction of its own, which costs time",
+                "default_transaction_read_only is on: every call opens a READ WRITE transaction of its own, which costs time".into(),
             );
         }
         findings.extend(distant_clock(u64::try_from(self.now).unwrap_or(0), ours));

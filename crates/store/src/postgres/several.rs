@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::batch::{Answer, Batch, Wants};
+use crate::batch::{Answer, Batch, Wants, place_among};
 use crate::simple::span;
 use crate::sql::decide::key_order;
-use crate::wire_form::{NUMBERS, WireForm, moment, signed};
+use crate::wire_form::{NUMBERS, WireForm, count, moment, signed};
 use tollgate_limit::{Algorithm, Micros, Timestamp};
 
 /// The statement with the function call.
@@ -75,15 +75,10 @@ impl Several {
                 return None;
             }
             place_of[bucket] = count(place);
-            let this = Arc::as_ptr(shape);
-            let shape_place = known
-                .iter()
-                .position(|one| *one == this)
-                .unwrap_or_else(|| {
-                    known.push(this);
-                    several.shapes.extend(numbers(shape, about));
-                    known.len() - 1
-                });
+            let (shape_place, is_new) = place_among(&mut known, Arc::as_ptr(shape));
+            if is_new {
+                several.shapes.extend(numbers(shape, about));
+            }
             several.keys.push(name.hash.to_be_bytes().to_vec());
             several.shape_of.push(i16::try_from(shape_place).ok()?);
         }
@@ -149,8 +144,4 @@ fn numbers(shape: &WireForm, about: Timestamp) -> [i64; NUMBERS] {
         numbers[9] = span(signed(bucket.quota().n));
     }
     numbers
-}
-
-fn count(value: usize) -> i64 {
-    i64::try_from(value).expect("a batch is bounded")
 }

@@ -128,10 +128,8 @@ impl Address {
     fn dressed(self, tls: &Tls) -> Result<Self, AddressError> {
         let certificates = Certificates::new(tls);
         let dressed = |info: ConnectionInfo| {
-            certificates
-                .client(info)
-                .map(|client| client.get_connection_info().clone())
-                .map_err(|error| AddressError(error.to_string()))
+            let dressed = super::certificates::dressed(info, Some(&certificates));
+            dressed.map_err(|error| AddressError(error.to_string()))
         };
         Ok(match self {
             Self::Single(info) => Self::Single(Box::new(dressed(*info)?)),

@@ -1,7 +1,7 @@
 //! The arguments and the response of `draw_bucket.lua`, which decides the common case: see its
 //! head.
 
-use crate::batch::{Answer, Batch};
+use crate::batch::{Answer, Batch, place_among};
 use crate::simple::{Simple, all_simple};
 use crate::wire_form::{StoredState, WireForm, moment};
 use tollgate_limit::Timestamp;
@@ -95,16 +95,7 @@ impl Terms {
             most,
         }: Simple,
     ) -> Option<u8> {
-        let term = [n, p, brim, price, need, most, lowest];
-        // Neighbouring claims usually have the same numbers.
-        let place = self
-            .0
-            .iter()
-            .rposition(|known| *known == term)
-            .unwrap_or_else(|| {
-                self.0.push(term);
-                self.0.len() - 1
-            });
+        let (place, _) = place_among(&mut self.0, [n, p, brim, price, need, most, lowest]);
         u8::try_from(place).ok()
     }
 

@@ -42,6 +42,17 @@ impl Certificates {
     }
 }
 
+/// The connection settings of this server with these certificates.
+pub(super) fn dressed(
+    server: ConnectionInfo,
+    certificates: Option<&Certificates>,
+) -> Result<ConnectionInfo, RedisError> {
+    match certificates {
+        Some(certificates) => Ok(certificates.client(server)?.get_connection_info().clone()),
+        None => Ok(server),
+    }
+}
+
 /// Chooses the provider of cryptography; redis-rs uses the process's default. A second call changes
 /// nothing.
 pub(super) fn choose_provider() {

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::WireForm;
 use crate::batch::{Wanted, Wants};
 use crate::bucket_hash::HashKey;
-use tollgate_limit::{Algorithm, Claim, Limit, OnFailover, Role};
+use tollgate_limit::{Claim, Limit};
 
 /// A bucket's name in a shared store: a keyed hash, because a caller's secret must not be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,25 +40,20 @@ const KNOWN_MAX: usize = 64;
 struct Known {
     /// Whether it was used since a place was last sought: then it stays.
     used: AtomicBool,
-    name: Arc<str>,
-    role: Role,
-    algorithm: Algorithm,
-    refundable: bool,
-    resettable: bool,
-    lease: bool,
-    on_failover: OnFailover,
+    limit: Limit,
     shape: Arc<WireForm>,
 }
 
 impl Known {
     fn is(&self, limit: &Limit) -> bool {
-        self.role == limit.role
-            && self.refundable == limit.refundable
-            && self.resettable == limit.resettable
-            && self.lease == limit.lease
-            && self.on_failover == limit.on_failover
-            && (Arc::ptr_eq(&self.name, &limit.name) || self.name == limit.name)
-            && self.algorithm == limit.algorithm
+        let own = &self.limit;
+        own.role == limit.role
+            && own.refundable == limit.refundable
+            && own.resettable == limit.resettable
+            && own.lease == limit.lease
+            && own.on_failover == limit.on_failover
+            && (Arc::ptr_eq(&own.name, &limit.name) || own.name == limit.name)
+            && own.algorithm == limit.algorithm
     }
 }
 
@@ -127,13 +122,7 @@ impl Names {
         let shape = Arc::new(WireForm::new(limit));
         let new = Known {
             used: AtomicBool::new(true),
-            name: limit.name.clone(),
-            role: limit.role,
-            algorithm: limit.algorithm.clone(),
-            refundable: limit.refundable,
-            resettable: limit.resettable,
-            lease: limit.lease,
-            on_failover: limit.on_failover,
+            limit: limit.clone(),
             shape: shape.clone(),
         };
         if known.len() < KNOWN_MAX {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{Connection, RedisLink};
-use crate::batch::{Answer, Batch};
+use crate::batch::{Answer, Batch, place_among};
 use crate::redis::pack;
-use crate::wire_form::{HOLD_PINNED, NUMBERS, signed};
+use crate::wire_form::{HOLD_PINNED, NUMBERS, WireForm, count, signed};
 use tollgate_limit::Timestamp;
 use tollgate_limit::stepped::CALENDAR_STEPS_MAX;
 
@@ -26,7 +26,7 @@ impl RedisLink {
         batch: &Batch,
         far: Option<Timestamp>,
     ) -> Vec<u8> {
-        let mut shapes: Vec<*const crate::wire_form::WireForm> = Vec::new();
+        let mut shapes: Vec<*const WireForm> = Vec::new();
         let mut numbers: Vec<i64> = Vec::with_capacity(64);
         let mut boundaries = Vec::new();
         let pinned = self.pinned_now();
@@ -41,29 +41,24 @@ impl RedisLink {
         ]);
         let mut places = Vec::with_capacity(batch.buckets.len());
         for (_, shape) in &batch.buckets {
-            let this = Arc::as_ptr(shape);
-            let place = shapes
-                .iter()
-                .position(|known| *known == this)
-                .unwrap_or_else(|| {
-                    shapes.push(this);
-                    let mut own = shape.numbers(about);
-                    if pinned != 0 && shape.holds() {
-                        // Heartbeats follow real time; a test's clock may run ahead of them.
-                        own[3] = signed(HOLD_PINNED.0);
-                    }
-                    if let Some(floor) = shape.floor_of_steps() {
-                        // (In place of a boundary: this script receives boundaries separately.)
-                        (own[8], own[9]) = (0, floor);
-                    }
-                    if let Some(listed) = shape.boundaries(about, far.map(|_| FAR)) {
-                        own[8] = count(listed.len());
-                        boundaries.extend(listed);
-                    }
-                    numbers.extend_from_slice(&own);
-                    shapes.len() - 1
-                });
+            let (place, is_new) = place_among(&mut shapes, Arc::as_ptr(shape));
             places.push(count(place));
+            if is_new {
+                let mut own = shape.numbers(about);
+                if pinned != 0 && shape.holds() {
+                    // Heartbeats follow real time; a test's clock may run ahead of them.
+                    own[3] = signed(HOLD_PINNED.0);
+                }
+                if let Some(floor) = shape.floor_of_steps() {
+                    // (In place of a boundary: this script receives boundaries separately.)
+                    (own[8], own[9]) = (0, floor);
+                }
+                if let Some(listed) = shape.boundaries(about, far.map(|_| FAR)) {
+                    own[8] = count(listed.len());
+                    boundaries.extend(listed);
+                }
+                numbers.extend_from_slice(&own);
+            }
         }
         numbers[5] = count(shapes.len());
         debug_assert_eq!(numbers.len(), 6 + NUMBERS * shapes.len(), "each shape once");
@@ -151,8 +146,4 @@ pub(super) fn asks_for_more(reply: &[u8]) -> Option<Timestamp> {
         [-1, now] => Some(Timestamp::from_micros(u64::try_from(*now).ok()?)),
         _ => None,
     }
-}
-
-fn count(value: usize) -> i64 {
-    i64::try_from(value).expect("a batch is bounded")
 }

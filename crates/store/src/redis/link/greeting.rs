@@ -14,13 +14,21 @@ impl RedisLink {
         &self,
         wire: &mut MultiplexedConnection,
     ) -> Result<Option<String>, RedisError> {
-        let Some(info) = seen_or_blind(redis::cmd("INFO").query_async::<String>(wire).await)?
-        else {
-            self.shared.audited(self.named(vec![blind()]));
-            return Ok(None);
+        let info: String = match redis::cmd("INFO").query_async(wire).await {
+            Ok(info) => info,
+            // A user without the right to read INFO can still draw; the audit and the fail-over rule
+            // then have no data.
+            Err(error) if error.code() == Some("NOPERM") => {
+                self.shared.audited(self.named(vec![blind()]));
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
         };
-        let server = micros(redis::cmd("TIME").query_async(wire).await?);
-        self.shared.audited(self.named(self.audit(&info, server)));
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(wire).await?;
+        let server = seconds.saturating_mul(1_000_000).saturating_add(micros);
+        let (ours, long_quotas) = (self.clock.now(), self.shared.has_long_quotas());
+        let findings = audit(&fields(&info), server, ours.as_micros(), long_quotas);
+        self.shared.audited(self.named(findings));
         Ok(Some(info))
     }
 
@@ -36,16 +44,6 @@ impl RedisLink {
                 ..one
             })
             .collect()
-    }
-
-    /// The findings from a server's INFO and clock.
-    fn audit(&self, info: &str, server: u64) -> Vec<Finding> {
-        audit(
-            &fields(info),
-            server,
-            self.clock.now().as_micros(),
-            self.shared.has_long_quotas(),
-        )
     }
 
     /// The server's fingerprint, whether it may be written to, and the audit's findings.
@@ -70,21 +68,6 @@ impl RedisLink {
             fields.get("master_replid"),
         ))
     }
-}
-
-/// A user without the right to read INFO can still draw; the audit and the fail-over rule then have
-/// no data: `None`.
-fn seen_or_blind<T>(seen: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
-    match seen {
-        Ok(seen) => Ok(Some(seen)),
-        Err(error) if error.code() == Some("NOPERM") => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// The response to TIME, in microseconds.
-fn micros((seconds, micros): (u64, u64)) -> u64 {
-    seconds.saturating_mul(1_000_000).saturating_add(micros)
 }
 
 /// Identifies the process and its data's history, in 52 bits.

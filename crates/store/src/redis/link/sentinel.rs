@@ -9,7 +9,7 @@ use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value};
 use tokio::task::JoinSet;
 
 use super::wire::open;
-use crate::redis::certificates::Certificates;
+use crate::redis::certificates::{Certificates, dressed};
 
 /// How long sentinels have to name the master before the last known one is tried.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -93,11 +93,7 @@ fn address(
     } else {
         ConnectionAddr::Tcp(host, port)
     };
-    let info = master.clone().set_addr(addr);
-    match certificates {
-        Some(certificates) => Ok(certificates.client(info)?.get_connection_info().clone()),
-        None => Ok(info),
-    }
+    dressed(master.clone().set_addr(addr), certificates)
 }
 
 /// The response of the first sentinel; all are asked at once, because some may be silently gone.
