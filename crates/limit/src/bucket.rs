@@ -40,50 +40,44 @@ pub enum Next {
 
 impl State {
     pub(super) fn level(state: Option<&Self>) -> Option<Level> {
-        if let Some(Self::Level(level)) = state {
-            Some(*level)
-        } else {
-            None
+        match state? {
+            Self::Level(level) => Some(*level),
+            _ => None,
         }
     }
 
     pub(super) fn warming(state: Option<&Self>) -> Option<Warming> {
-        if let Some(Self::Warming(warming)) = state {
-            Some(*warming)
-        } else {
-            None
+        match state? {
+            Self::Warming(warming) => Some(*warming),
+            _ => None,
         }
     }
 
     pub(super) fn steps(state: Option<&Self>) -> Option<Steps> {
-        if let Some(Self::Steps(steps)) = state {
-            Some(*steps)
-        } else {
-            None
+        match state? {
+            Self::Steps(steps) => Some(*steps),
+            _ => None,
         }
     }
 
     pub(super) fn pair(state: Option<&Self>) -> Option<Pair> {
-        if let Some(Self::Pair(pair)) = state {
-            Some(*pair)
-        } else {
-            None
+        match state? {
+            Self::Pair(pair) => Some(*pair),
+            _ => None,
         }
     }
 
     pub(super) fn log(state: Option<&Self>) -> Option<&Log> {
-        if let Some(Self::Log(log)) = state {
-            Some(log)
-        } else {
-            None
+        match state? {
+            Self::Log(log) => Some(log),
+            _ => None,
         }
     }
 
     pub(super) fn held(state: Option<&Self>) -> Option<Held> {
-        if let Some(Self::Held(held)) = state {
-            Some(*held)
-        } else {
-            None
+        match state? {
+            Self::Held(held) => Some(*held),
+            _ => None,
         }
     }
 }

@@ -32,6 +32,7 @@ mod receipt;
 mod replicas;
 pub(crate) mod servers;
 mod shared;
+mod trouble;
 #[cfg(test)]
 mod tests;
 
@@ -53,6 +54,7 @@ pub(crate) use self::outages::Outages;
 pub(crate) use self::receipt::Receipt;
 pub(crate) use self::servers::Servers;
 pub(crate) use self::shared::{ServerPart, Shared};
+pub(crate) use self::trouble::{Obstacle, Trouble};
 use super::StoreError;
 use super::wire_form::{Name, StoredState, WireForm};
 use tollgate_limit::lease::Wish;
@@ -251,71 +253,6 @@ impl Answer {
             granted,
             leased: Vec::new(),
             unreadable: Vec::new(),
-        }
-    }
-}
-
-/// Why a call got no usable response.
-#[derive(Debug)]
-pub(crate) enum Trouble {
-    /// The server has not responded in time, and every request's deadline has passed.
-    Late,
-    /// The connection is gone: reconnect. What the server has done is unknown.
-    Lost(String),
-    /// Nothing was done, and nothing will be over this connection, which the server has made read-only
-    /// or which had ended before: reconnect.
-    Unfit(String),
-    /// The server responded with an error; the connection remains usable.
-    Refused(String),
-    /// The server's response was invalid.
-    Corrupt(String),
-    /// The server redirected us to another one, and nothing was done. This does not count against
-    /// the first server.
-    Moved(String),
-    /// The server redirected us to another one, which gave no response. This does not count against
-    /// the first server.
-    Astray(String),
-}
-
-impl Trouble {
-    /// The reason, as text.
-    pub(crate) fn into_words(self) -> String {
-        match self {
-            Self::Late => "no response in time".into(),
-            Self::Lost(words)
-            | Self::Unfit(words)
-            | Self::Refused(words)
-            | Self::Corrupt(words)
-            | Self::Moved(words)
-            | Self::Astray(words) => words,
-        }
-    }
-}
-
-/// Why there is no connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Obstacle {
-    pub(crate) words: String,
-    /// Waiting does not help: credentials or a setting are wrong. The server must not be probed
-    /// often.
-    pub(crate) lasting: bool,
-}
-
-impl From<String> for Obstacle {
-    fn from(words: String) -> Self {
-        Self {
-            words,
-            lasting: false,
-        }
-    }
-}
-
-impl Obstacle {
-    /// An obstacle that an operator must remove.
-    pub(crate) fn lasting(words: String) -> Self {
-        Self {
-            words,
-            lasting: true,
         }
     }
 }

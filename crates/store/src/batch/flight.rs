@@ -205,20 +205,6 @@ async fn fly<L: Link>(
     }
 }
 
-impl From<&Trouble> for StoreError {
-    /// What a request of the call is told.
-    fn from(trouble: &Trouble) -> Self {
-        match trouble {
-            Trouble::Late => Self::Timeout,
-            Trouble::Unfit(error) | Trouble::Refused(error) | Trouble::Moved(error) => {
-                Self::Unavailable(error.clone())
-            }
-            Trouble::Lost(error) | Trouble::Astray(error) => Self::Lost(error.clone()),
-            Trouble::Corrupt(error) => Self::Garbled(error.clone()),
-        }
-    }
-}
-
 /// Waits for the call until `late`, and as long as a request has time left; each request whose
 /// deadline passes gets its timeout.
 async fn call_until_late(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tollgate_limit::bucket::State;
 use tollgate_limit::{Change, Limit};
 
-use super::table::Whose;
+use super::bucket::Whose;
 use super::{Bound, LocalStore, family, lock_all};
 
 /// The places that are held in one bucket.

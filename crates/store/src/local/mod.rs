@@ -6,6 +6,7 @@
 //! of limits does not matter. A full table never gives a key a free reset; see [`wide`].
 
 mod beside;
+mod bucket;
 mod carry;
 mod family;
 mod hash;
@@ -42,9 +43,10 @@ pub use penalized::{Blocked, Penalized};
 pub use snapshot::{Remembered, SnapshotError};
 
 use beside::Beside;
+use bucket::{Bucket, Moving, Whose};
 use hash::Seed;
 use packed::{PackedTable, View};
-use table::{Bucket, Moving, Slot, Table, Whose};
+use table::{Slot, Table};
 
 /// Buckets in the process, for the limits of one compiled policy.
 #[derive(Debug)]

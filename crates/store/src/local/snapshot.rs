@@ -27,9 +27,10 @@ use heading::Numbers;
 use tollgate_limit::{Kept, Limit, Micros, Role, Timestamp};
 
 use super::beside::Entry;
+use super::bucket::{Bucket, Moving, Whose};
 use super::hash::Seed;
 use super::state_bytes::{OWN, read_moving, write_end, write_moving};
-use super::table::{Bucket, Moving, Table, Whose};
+use super::table::Table;
 use super::{
     Carried, Carry, CarryReport, Learnt, LocalStore, Penalized, epoch, family, keep_floors, learnt,
     penalized,

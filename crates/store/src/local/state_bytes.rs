@@ -7,8 +7,8 @@ use tollgate_limit::quota::LOCAL_BOUND;
 use tollgate_limit::sliding_log::{Entry, LOG_UNITS_MAX, Log};
 use tollgate_limit::{Micros, Timestamp};
 
+use super::bucket::{Bucket, Moving, Whose};
 use super::snapshot::{SnapshotError, read_u8, read_u64};
-use super::table::{Bucket, Moving, Whose};
 
 pub(super) fn write_moving(moving: &Moving, out: &mut impl Write) -> io::Result<()> {
     match moving.whose {

@@ -28,8 +28,9 @@ use parking_lot::Mutex;
 use tollgate_limit::sliding_log::Entry;
 use tollgate_limit::{Algorithm, Claim, Conditions, Kept, Standing, Timestamp};
 
+use super::bucket::Bucket;
 use super::packed::place;
-use super::table::{Bucket, Counts, Numbers};
+use super::table::{Counts, Numbers};
 pub(crate) use slot::WideSlot;
 
 /// Shards that are created together.

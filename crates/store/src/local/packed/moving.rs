@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::local::bucket::{Bucket, Moving, Whose};
 use crate::local::set::{LATEST, LINES, Locked, SLOTS};
-use crate::local::table::{Bucket, Moving, Whose};
 use tollgate_limit::Timestamp;
 use tollgate_limit::bucket::State;
 

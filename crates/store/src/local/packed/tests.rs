@@ -2,7 +2,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::*;
-use crate::local::table::{Bucket, Moving, Table, Whose};
+use crate::local::bucket::{Bucket, Moving, Whose};
+use crate::local::table::Table;
 use crate::local::tests::{draw_one, limit, terms};
 use tollgate_limit::bucket::{Level, State};
 use tollgate_limit::{Algorithm, Kind, TokenBucket};

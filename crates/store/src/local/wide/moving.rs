@@ -1,7 +1,7 @@
 //! Moves buckets between tables: from a predecessor to its successor at a reload, and to a snapshot.
 
+use crate::local::bucket::{Bucket, Moving, Whose};
 use crate::local::packed::span;
-use crate::local::table::{Bucket, Moving, Whose};
 use tollgate_limit::Timestamp;
 
 use super::{Shard, WideTable};

@@ -1,7 +1,8 @@
 use std::cell::Cell;
 
 use super::*;
-use crate::local::table::{Moving, Table, Whose};
+use crate::local::bucket::{Moving, Whose};
+use crate::local::table::Table;
 use crate::local::tests::{draw_one, limit, terms};
 use tollgate_limit::bucket::{State, Steps};
 use tollgate_limit::{Kind, Micros};

@@ -1,0 +1,82 @@
+//! Why a call or a connection fails.
+
+use crate::StoreError;
+
+/// Why a call got no usable response.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The server has not responded in time, and every request's deadline has passed.
+    Late,
+    /// The connection is gone: reconnect. What the server has done is unknown.
+    Lost(String),
+    /// Nothing was done, and nothing will be over this connection, which the server has made read-only
+    /// or which had ended before: reconnect.
+    Unfit(String),
+    /// The server responded with an error; the connection remains usable.
+    Refused(String),
+    /// The server's response was invalid.
+    Corrupt(String),
+    /// The server redirected us to another one, and nothing was done. This does not count against
+    /// the first server.
+    Moved(String),
+    /// The server redirected us to another one, which gave no response. This does not count against
+    /// the first server.
+    Astray(String),
+}
+
+impl Trouble {
+    /// The reason, as text.
+    pub(crate) fn into_words(self) -> String {
+        match self {
+            Self::Late => "no response in time".into(),
+            Self::Lost(words)
+            | Self::Unfit(words)
+            | Self::Refused(words)
+            | Self::Corrupt(words)
+            | Self::Moved(words)
+            | Self::Astray(words) => words,
+        }
+    }
+}
+
+impl From<&Trouble> for StoreError {
+    /// What a request of the call is told.
+    fn from(trouble: &Trouble) -> Self {
+        match trouble {
+            Trouble::Late => Self::Timeout,
+            Trouble::Unfit(error) | Trouble::Refused(error) | Trouble::Moved(error) => {
+                Self::Unavailable(error.clone())
+            }
+            Trouble::Lost(error) | Trouble::Astray(error) => Self::Lost(error.clone()),
+            Trouble::Corrupt(error) => Self::Garbled(error.clone()),
+        }
+    }
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Obstacle {
+    pub(crate) words: String,
+    /// Waiting does not help: credentials or a setting are wrong. The server must not be probed
+    /// often.
+    pub(crate) lasting: bool,
+}
+
+impl From<String> for Obstacle {
+    fn from(words: String) -> Self {
+        Self {
+            words,
+            lasting: false,
+        }
+    }
+}
+
+impl Obstacle {
+    /// An obstacle that an operator must remove.
+    pub(crate) fn lasting(words: String) -> Self {
+        Self {
+            words,
+            lasting: true,
+        }
+    }
+}
