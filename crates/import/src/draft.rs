@@ -207,6 +207,13 @@ impl Draft {
         }
     }
 
+    /// Leaves a network out of all limits.
+    pub(crate) fn leave_out(&mut self, network: &str) {
+        if !self.exempt.iter().any(|known| known == network) {
+            self.exempt.push(network.to_owned());
+        }
+    }
+
     /// Removes the limits that no route names. Whether there were any.
     pub(crate) fn drop_unrouted(&mut self) -> bool {
         let routes = &self.routes;
@@ -259,6 +266,13 @@ impl Draft {
         }
         name
     }
+}
+
+/// Each text once, where it is first.
+pub(crate) fn distinct(texts: Vec<String>) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let is_new = |text: &String| seen.insert(text.clone());
+    texts.into_iter().filter(is_new).collect()
 }
 
 /// A bare TOML key made of this text.

@@ -8,6 +8,7 @@
 
 mod caddy;
 mod detect;
+mod directive;
 mod draft;
 mod envoy;
 mod finding;
@@ -74,6 +75,19 @@ pub struct Source {
     pub name: String,
     /// Its text.
     pub text: String,
+}
+
+impl Source {
+    /// The place of a line, from 1.
+    pub(crate) fn place(&self, line: usize) -> Place {
+        let file = self.name.clone();
+        Place { file, line }
+    }
+
+    /// The directory of the file, from which it names others.
+    pub(crate) fn folder(&self) -> &Path {
+        Path::new(&self.name).parent().unwrap_or(Path::new(""))
+    }
 }
 
 /// Reads the files that a pattern with `*` names, for `include` and `import` directives. A pattern without matches

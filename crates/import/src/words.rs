@@ -1,5 +1,9 @@
 //! Numbers and texts as files and reports have them.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
 /// Microseconds of a second.
 pub(crate) const SECOND: u64 = 1_000_000;
 /// Microseconds of a minute.
@@ -8,6 +12,18 @@ pub(crate) const MINUTE: u64 = 60 * SECOND;
 pub(crate) const HOUR: u64 = 60 * MINUTE;
 /// Microseconds of a day.
 pub(crate) const DAY: u64 = 24 * HOUR;
+
+/// A whole number that no limit exceeds.
+pub(crate) fn number(text: &str) -> Option<u64> {
+    let number = text.parse().ok();
+    number.filter(|number| *number <= 1_000_000_000)
+}
+
+/// A network, or one address.
+pub(crate) fn network(text: &str) -> Option<IpNet> {
+    let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+    text.parse().ok().or_else(address)
+}
 
 /// A rate as `gateway.toml` writes it.
 pub(crate) fn rate(amount: u64, period: u64) -> String {

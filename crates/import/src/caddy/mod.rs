@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::draft::{Draft, Outcome, Route, Target, clients};
 use crate::{ImportError, Read, Source};
 
-use tree::Directive;
+use crate::directive::Directive;
 use zones::zones;
 
 /// What a block of a site says of the requests that reach it.

@@ -3,36 +3,13 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use crate::directive::{Blocks, Directive};
 use crate::draft::Draft;
-use crate::{ImportError, Place, Read, Source, TEXT_MAX};
+use crate::{ImportError, Read, Source, TEXT_MAX};
 
 /// The deepest nesting of blocks and imports, and the most directives and bytes.
 const DEEPEST: usize = 24;
 const MOST: usize = 100_000;
-
-/// A directive with its arguments and block.
-#[derive(Clone, Debug)]
-pub(super) struct Directive {
-    pub(super) place: Place,
-    pub(super) name: String,
-    pub(super) args: Vec<String>,
-    pub(super) block: Vec<Directive>,
-}
-
-impl Directive {
-    pub(super) fn words(&self) -> String {
-        let mut words = self.name.clone();
-        for arg in &self.args {
-            words.push(' ');
-            words.push_str(arg);
-        }
-        words
-    }
-
-    pub(super) fn arg(&self, index: usize) -> &str {
-        self.args.get(index).map_or("", String::as_str)
-    }
-}
 
 /// Reads files: site blocks, whose names are addresses.
 pub(super) fn read(
@@ -51,9 +28,6 @@ pub(super) fn read(
     for source in sources {
         importer.bytes += source.text.len();
         let parsed = parse(source)?;
-        let base = Path::new(&source.name)
-            .parent()
-            .map_or_else(Default::default, Path::to_path_buf);
         for directive in &parsed {
             let name = directive
                 .name
@@ -68,7 +42,7 @@ pub(super) fn read(
         let sites = parsed
             .into_iter()
             .filter(|directive| !directive.name.starts_with('('));
-        all.extend(importer.expand(sites.collect(), &base, 0)?);
+        all.extend(importer.expand(sites.collect(), source.folder(), 0)?);
     }
     Ok(all)
 }
@@ -103,15 +77,13 @@ impl Importer<'_> {
                 continue;
             }
             if depth + 1 >= DEEPEST {
-                return Err(ImportError::broken(
-                    directive.place,
-                    format!("`import` is nested deeper than {DEEPEST}, or imports itself"),
-                ));
+                let what = format!("`import` is nested deeper than {DEEPEST}, or imports itself");
+                return Err(ImportError::broken(directive.place, what));
             }
             if let Some(snippet) = self.snippets.get(directive.arg(0)).cloned() {
                 let filled = snippet
                     .into_iter()
-                    .map(|inner| inner.filled(&directive.args[1..]))
+                    .map(|inner| filled(inner, &directive.args[1..]))
                     .collect();
                 all.extend(self.expand(filled, base, depth + 1)?);
                 continue;
@@ -130,8 +102,7 @@ impl Importer<'_> {
                 }
                 Err(why) => {
                     let why = format!("it cannot be read, so its limits are not known: {why}");
-                    self.draft
-                        .not_imported(&directive.place, &directive.words(), &why);
+                    self.draft.lost(&directive, &why);
                 }
             }
         }
@@ -139,79 +110,50 @@ impl Importer<'_> {
     }
 }
 
-impl Directive {
-    /// With the arguments of an `import` in the place of `{args[0]}`. Blocks are nested no deeper than [`DEEPEST`].
-    fn filled(mut self, with: &[String]) -> Self {
-        for text in std::iter::once(&mut self.name).chain(&mut self.args) {
-            for (index, value) in with.iter().enumerate().take(20) {
-                if text.len() + value.len() < 4_096 && text.contains("{args") {
-                    *text = text
-                        .replace(&format!("{{args[{index}]}}"), value)
-                        .replace(&format!("{{args.{index}}}"), value);
-                }
+/// With the arguments of an `import` in the place of `{args[0]}`. Blocks are nested no deeper than [`DEEPEST`].
+fn filled(mut directive: Directive, with: &[String]) -> Directive {
+    for text in std::iter::once(&mut directive.name).chain(&mut directive.args) {
+        for (index, value) in with.iter().enumerate().take(20) {
+            if text.len() + value.len() < 4_096 && text.contains("{args") {
+                *text = text
+                    .replace(&format!("{{args[{index}]}}"), value)
+                    .replace(&format!("{{args.{index}}}"), value);
             }
         }
-        self.block = self
-            .block
-            .into_iter()
-            .map(|inner| inner.filled(with))
-            .collect();
-        self
     }
+    let inner = directive.block.into_iter();
+    directive.block = inner.map(|inner| filled(inner, with)).collect();
+    directive
 }
 
 fn parse(source: &Source) -> Result<Vec<Directive>, ImportError> {
-    let mut stack: Vec<(Directive, Vec<Directive>)> = Vec::new();
-    let mut here: Vec<Directive> = Vec::new();
-    for (line, words) in lines(source)? {
-        let place = Place {
-            file: source.name.clone(),
-            line,
-        };
-        let mut words = words;
-        let opens = words.last().is_some_and(|word| word == "{");
-        let closes = words.first().is_some_and(|word| word == "}");
-        if opens {
-            words.pop();
-        }
-        if closes {
-            let Some((mut directive, around)) = stack.pop() else {
-                return Err(ImportError::broken(place, "`}` closes no block"));
-            };
-            directive.block = std::mem::replace(&mut here, around);
-            here.push(directive);
+    let mut blocks = Blocks::new(DEEPEST);
+    for (line, mut words) in lines(source)? {
+        let place = source.place(line);
+        let opens = words.pop_if(|word| word == "{").is_some();
+        if words.first().is_some_and(|word| word == "}") {
+            blocks.close(place)?;
             continue;
         }
         if words.is_empty() && !opens {
             continue;
         }
         let mut words = words.into_iter();
-        let name = words.next().unwrap_or_default();
         let directive = Directive {
             place,
-            name,
+            name: words.next().unwrap_or_default(),
             args: words.collect(),
             block: Vec::new(),
         };
         if opens {
-            if stack.len() + 1 >= DEEPEST {
-                return Err(ImportError::broken(
-                    directive.place,
-                    format!("nested deeper than {DEEPEST} blocks"),
-                ));
-            }
-            stack.push((directive, std::mem::take(&mut here)));
+            blocks.open(directive)?;
         } else {
-            here.push(directive);
+            blocks.add([directive]);
         }
     }
-    match stack.pop() {
-        Some((directive, _)) => Err(ImportError::broken(
-            directive.place,
-            "the block is not closed",
-        )),
-        None => Ok(here),
-    }
+    blocks
+        .end()
+        .map_err(|open| ImportError::broken(open.place, "the block is not closed"))
 }
 
 /// The lines of a file with their words. Quotes hold blanks and line breaks together.
@@ -258,10 +200,7 @@ fn lines(source: &Source) -> Result<Vec<(usize, Vec<String>)>, ImportError> {
                             text.push(inner);
                         }
                         None => {
-                            let place = Place {
-                                file: source.name.clone(),
-                                line: at,
-                            };
+                            let place = source.place(at);
                             return Err(ImportError::broken(place, "a quote that is not closed"));
                         }
                     }

@@ -3,7 +3,7 @@
 use crate::draft::{Counting, Difference, Draft, Limit, clients, either};
 use crate::words::{duration, go_duration};
 
-use super::tree::Directive;
+use crate::directive::Directive;
 
 pub(super) fn zones(directive: &Directive, draft: &mut Draft) -> Vec<String> {
     let mut made = Vec::new();

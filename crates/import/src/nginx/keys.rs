@@ -1,8 +1,8 @@
 //! The key of a zone as a scope: variables, and the `geo` and `map` by which addresses are left out.
 
+use crate::directive::Directive;
 use crate::draft::{Difference, clients, either, upstream};
-
-use super::tree::Directive;
+use crate::words::network;
 
 /// What a zone has a bucket for.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ pub(crate) struct Table {
 /// The `geo` and `map` blocks of a file.
 pub(crate) fn tables(http: &[&Directive]) -> Vec<Table> {
     let mut tables = Vec::new();
-    for directive in http.iter().flat_map(|block| block.children()) {
+    for directive in http.iter().flat_map(|block| &block.block) {
         let is_geo = directive.name == "geo";
         if !is_geo && directive.name != "map" {
             continue;
@@ -48,12 +48,11 @@ pub(crate) fn tables(http: &[&Directive]) -> Vec<Table> {
             entries: Vec::new(),
             other: String::new(),
         };
-        for entry in directive.children() {
+        for entry in &directive.block {
+            let value = entry.arg(0).to_owned();
             match entry.name.as_str() {
-                "default" => table.other = entry.arg(0).to_owned(),
-                key => table
-                    .entries
-                    .push((key.to_owned(), entry.arg(0).to_owned())),
+                "default" => table.other = value,
+                key => table.entries.push((key.to_owned(), value)),
             }
         }
         tables.push(table);
@@ -194,15 +193,10 @@ fn exempting(table: &Table, tables: &[Table]) -> Result<Key, String> {
         }
         (exempt, kept)
     };
-    let network = |text: &String| {
-        let address = || {
-            text.parse::<std::net::IpAddr>()
-                .ok()
-                .map(ipnet::IpNet::from)
-        };
-        text.parse::<ipnet::IpNet>().ok().or_else(address)
+    let nets = |texts: &[String]| {
+        let nets = texts.iter().map(|text| network(text));
+        nets.collect::<Option<Vec<_>>>()
     };
-    let nets = |texts: &[String]| texts.iter().map(network).collect::<Option<Vec<_>>>();
     let free = nets(&exempt).ok_or_else(no)?;
     let limited = nets(&limited).ok_or_else(no)?;
     // The narrowest network of a `geo` holds; `exempt` has no exceptions.

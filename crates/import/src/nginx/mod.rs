@@ -12,14 +12,43 @@ mod tree;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use crate::directive::Directive;
 use crate::draft::{Draft, Place, Route};
+use crate::words::number;
 use crate::{ImportError, Read, Source};
 
 use keys::{Key, Table};
 use numbers::Rate;
 use others::{others, real_ip};
 use routes::Upstreams;
-use tree::Directive;
+
+/// The two ways in which NGINX limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Requests,
+    Connections,
+}
+
+impl Kind {
+    const ALL: [Self; 2] = [Self::Requests, Self::Connections];
+
+    /// Its directive, with which the names of its other settings begin.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Requests => "limit_req",
+            Self::Connections => "limit_conn",
+        }
+    }
+
+    /// The kind whose directive has this name, with this ending.
+    fn named(name: &str, ending: &str) -> Option<Self> {
+        let name = name.strip_suffix(ending)?;
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// What a zone is known by.
+type ZoneName = (Kind, String);
 
 /// A zone: what it counts by, and for `limit_req` how much.
 struct Zone {
@@ -35,7 +64,7 @@ struct Zone {
 struct Use {
     place: Place,
     words: String,
-    zone: String,
+    zone: ZoneName,
     amount: Amount,
 }
 
@@ -46,19 +75,23 @@ enum Amount {
     Connections(u64),
 }
 
-impl Amount {
-    const fn is_connections(self) -> bool {
-        matches!(self, Self::Connections(_))
-    }
+/// What is in force at a place of the file, by kind.
+#[derive(Clone, Default)]
+struct Context([InForce; 2]);
+
+/// The limits of one kind.
+#[derive(Clone, Default)]
+struct InForce {
+    uses: Rc<Vec<Use>>,
+    dry_run: bool,
 }
 
-/// What is in force at a place of the file.
-#[derive(Clone, Default)]
-struct Context {
-    requests: Rc<Vec<Use>>,
-    connections: Rc<Vec<Use>>,
-    dry_run: bool,
-    connections_dry_run: bool,
+impl Context {
+    /// The limits, and whether they are only counted.
+    fn uses(&self) -> impl Iterator<Item = (&Use, bool)> {
+        let kinds = self.0.iter();
+        kinds.flat_map(|of| of.uses.iter().map(|used| (used, of.dry_run)))
+    }
 }
 
 /// A use as one route has it. Routes with the same share buckets.
@@ -68,21 +101,17 @@ struct Applied {
     shadow: bool,
     /// The server, where the zone tells servers apart.
     server: Option<String>,
-    limit: Option<String>,
 }
 
 impl Applied {
     fn shares_with(&self, other: &Self) -> bool {
-        self.used.zone == other.used.zone
+        self.counts_with(other)
             && self.used.amount == other.used.amount
             && self.shadow == other.shadow
-            && self.server == other.server
     }
 
     fn counts_with(&self, other: &Self) -> bool {
-        self.used.zone == other.used.zone
-            && self.used.amount.is_connections() == other.used.amount.is_connections()
-            && self.server == other.server
+        self.used.zone == other.used.zone && self.server == other.server
     }
 }
 
@@ -116,7 +145,7 @@ pub(crate) fn draft(
 }
 
 struct Walk {
-    zones: BTreeMap<(bool, String), Zone>,
+    zones: BTreeMap<ZoneName, Zone>,
     tables: Vec<Table>,
     upstreams: Upstreams,
     planned: Vec<(Route, Vec<Applied>)>,
@@ -124,86 +153,65 @@ struct Walk {
 
 impl Walk {
     fn zones(&mut self, http: &[&Directive], draft: &mut Draft) {
-        for directive in http.iter().flat_map(|block| block.children()) {
-            let is_connections = directive.name == "limit_conn_zone";
-            if !is_connections && directive.name != "limit_req_zone" {
+        for directive in http.iter().flat_map(|block| &block.block) {
+            let Some(kind) = Kind::named(&directive.name, "_zone") else {
                 continue;
-            }
-            let named = |prefix: &str| {
-                directive
-                    .args
-                    .iter()
-                    .skip(1)
-                    .find_map(|arg| arg.strip_prefix(prefix))
             };
-            let zone = named("zone=")
-                .and_then(|zone| zone.split(':').next())
-                .unwrap_or_default();
+            let named = |prefix: &str| {
+                let mut args = directive.args.iter().skip(1);
+                args.find_map(|arg| arg.strip_prefix(prefix))
+            };
+            let name = named("zone=").and_then(|zone| zone.split(':').next());
+            let name = name.unwrap_or_default();
             let rate = named("rate=").and_then(Rate::parse);
-            if zone.is_empty() || (!is_connections && rate.is_none()) {
+            if name.is_empty() || (kind == Kind::Requests && rate.is_none()) {
                 let why = "a zone has a key, `zone=NAME:SIZE` and `rate=Nr/s` or `rate=Nr/m`";
-                draft.not_imported(&directive.place(), &directive.words(), why);
+                draft.lost(directive, why);
                 continue;
             }
-            let zone = (is_connections, zone.to_owned());
-            self.zones.insert(
-                zone,
-                Zone {
-                    place: directive.place(),
-                    words: directive.words(),
-                    key: keys::key(directive.arg(0), &self.tables),
-                    rate,
-                    is_used: false,
-                },
-            );
+            let zone = Zone {
+                place: directive.place.clone(),
+                words: directive.words(),
+                key: keys::key(directive.arg(0), &self.tables),
+                rate,
+                is_used: false,
+            };
+            self.zones.insert((kind, name.to_owned()), zone);
         }
     }
 
     /// What is in force within a block: its own limits, or those around it where it has none.
     fn context(&mut self, block: &Directive, around: &Context, draft: &mut Draft) -> Context {
-        let mut context = around.clone();
-        let switch = |name: &str, before: bool| {
-            block
-                .all(name)
-                .last()
-                .map_or(before, |directive| directive.arg(0) == "on")
-        };
-        context.dry_run = switch("limit_req_dry_run", around.dry_run);
-        context.connections_dry_run = switch("limit_conn_dry_run", around.connections_dry_run);
-        let mut requests = Vec::new();
-        let mut connections = Vec::new();
-        for directive in block.children() {
-            let list = match directive.name.as_str() {
-                "limit_req" => &mut requests,
-                "limit_conn" => &mut connections,
-                _ => continue,
+        let mut own: [Vec<Use>; 2] = Default::default();
+        for directive in &block.block {
+            let Some(kind) = Kind::named(&directive.name, "") else {
+                continue;
             };
-            match self.read_use(directive) {
-                Ok(used) => list.push(used),
-                Err(why) => draft.not_imported(&directive.place(), &directive.words(), &why),
+            match self.read_use(kind, directive) {
+                Ok(used) => own[kind as usize].push(used),
+                Err(why) => draft.lost(directive, &why),
             }
         }
-        // A block with one of its own has none of those around it, also where its own is not understood.
-        if block.all("limit_req").next().is_some() {
-            context.requests = Rc::new(requests);
-        }
-        if block.all("limit_conn").next().is_some() {
-            context.connections = Rc::new(connections);
+        let mut context = around.clone();
+        for ((kind, of), own) in Kind::ALL.into_iter().zip(&mut context.0).zip(own) {
+            let dry_run = format!("{}_dry_run", kind.name());
+            if let Some(directive) = block.all(&dry_run).last() {
+                of.dry_run = directive.arg(0) == "on";
+            }
+            // A block with one of its own has none of those around it, also where its own is not understood.
+            if block.has(kind.name()) {
+                of.uses = Rc::new(own);
+            }
         }
         context
     }
 
-    fn read_use(&mut self, directive: &Directive) -> Result<Use, String> {
-        let is_connections = directive.name == "limit_conn";
+    fn read_use(&mut self, kind: Kind, directive: &Directive) -> Result<Use, String> {
+        let is_connections = kind == Kind::Connections;
         let mut zone = String::new();
         let mut burst = 0;
         let mut delay = Some(0);
         let mut most = None;
-        let number = |text: &str| {
-            text.parse::<u64>()
-                .ok()
-                .filter(|number| *number <= 1_000_000_000)
-        };
         for (place, arg) in directive.args.iter().enumerate() {
             let (key, value) = arg.split_once('=').unwrap_or((arg, ""));
             let bad = || format!("`{arg}` is not understood");
@@ -217,19 +225,20 @@ impl Walk {
                 _ => return Err(bad()),
             }
         }
-        let amount = match (is_connections, most) {
-            (true, Some(most)) if most > 0 => Amount::Connections(most),
-            (true, _) => return Err("a number of connections was expected".to_owned()),
-            (false, _) => Amount::Requests { burst, delay },
+        let amount = match (kind, most) {
+            (Kind::Connections, Some(most)) if most > 0 => Amount::Connections(most),
+            (Kind::Connections, _) => return Err("a number of connections was expected".to_owned()),
+            (Kind::Requests, _) => Amount::Requests { burst, delay },
         };
-        let known = self.zones.get_mut(&(is_connections, zone.clone()));
-        let known = known.ok_or_else(|| format!("there is no zone `{zone}`"))?;
+        let zone = (kind, zone);
+        let known = self.zones.get_mut(&zone);
+        let known = known.ok_or_else(|| format!("there is no zone `{}`", zone.1))?;
         known.is_used = true;
         if let Err(why) = &known.key {
             return Err(format!("{why} ({})", known.place));
         }
         Ok(Use {
-            place: directive.place(),
+            place: directive.place.clone(),
             words: directive.words(),
             zone,
             amount,

@@ -1,12 +1,14 @@
 //! Settings beside the limits: those without a counterpart, and where addresses come from.
 
+use crate::directive::Directive;
 use crate::draft::Draft;
+use crate::words;
 
-use super::tree::Directive;
+use super::Kind;
 
 /// Settings that concern limiting and have no counterpart, wherever they are.
 pub(super) fn others(block: &Directive, in_stream: bool, draft: &mut Draft) {
-    for directive in block.children() {
+    for directive in &block.block {
         let in_stream = in_stream || directive.name == "stream";
         others(directive, in_stream, draft);
         let why = match directive.name.as_str() {
@@ -20,20 +22,20 @@ pub(super) fn others(block: &Directive, in_stream: bool, draft: &mut Draft) {
             "limit_rate" | "limit_rate_after" | "proxy_limit_rate" => {
                 "Tollgate does not limit bandwidth"
             }
-            "limit_req" | "limit_req_zone" | "limit_conn" | "limit_conn_zone" | "limit_except" => {
-                continue;
-            }
-            "limit_req_log_level"
-            | "limit_conn_log_level"
-            | "limit_req_status"
-            | "limit_conn_status"
-            | "limit_req_dry_run"
-            | "limit_conn_dry_run" => continue,
+            "limit_except" => continue,
+            name if is_read(name) => continue,
             name if name.starts_with("limit_") => "it is not understood",
             _ => continue,
         };
-        draft.not_imported(&directive.place(), &directive.words(), why);
+        draft.lost(directive, why);
     }
+}
+
+/// Whether a setting is read elsewhere, or changes no verdict.
+fn is_read(name: &str) -> bool {
+    let endings = ["", "_zone", "_log_level", "_status", "_dry_run"];
+    let mut endings = endings.into_iter();
+    endings.any(|ending| Kind::named(name, ending).is_some())
 }
 
 /// `set_real_ip_from` is `trusted_proxies`.
@@ -44,12 +46,11 @@ pub(super) fn real_ip(http: &[&Directive], draft: &mut Draft) {
     for block in &blocks {
         for from in block.all("set_real_ip_from") {
             let network = from.arg(0);
-            let known = network.parse::<ipnet::IpNet>().is_ok()
-                || network.parse::<std::net::IpAddr>().is_ok();
-            if known && !draft.trusted.iter().any(|other| other == network) {
+            let is_known = words::network(network).is_some();
+            if is_known && !draft.trusted.iter().any(|other| other == network) {
                 draft.trusted.push(network.to_owned());
-            } else if !known {
-                let place = from.place();
+            } else if !is_known {
+                let place = &from.place;
                 draft.note(format!("{place}: set_real_ip_from {network}: trusted_proxies lists networks; put its addresses there"));
             }
         }
@@ -66,12 +67,10 @@ pub(super) fn real_ip(http: &[&Directive], draft: &mut Draft) {
              (PROXY protocol: [server] proxy_protocol)"
         ));
     }
-    let recursive = blocks.iter().any(|block| {
-        block
-            .all("real_ip_recursive")
-            .any(|directive| directive.arg(0) == "on")
-    });
-    if !recursive {
+    let mut recursive = blocks
+        .iter()
+        .flat_map(|block| block.all("real_ip_recursive"));
+    if !recursive.any(|directive| directive.arg(0) == "on") {
         draft.note(
             "addresses: without real_ip_recursive NGINX takes the last address of X-Forwarded-For, Tollgate the last \
              that is not of a trusted proxy",

@@ -1,8 +1,7 @@
 //! Servers and locations as routes, `upstream` blocks as upstreams.
 
+use crate::directive::Directive;
 use crate::draft::{Draft, Target};
-
-use super::tree::Directive;
 
 /// The names of the upstreams that were made, by the names of the file.
 pub(crate) type Upstreams = Vec<(String, String)>;
@@ -20,7 +19,7 @@ pub(crate) fn upstreams(http: &[&Directive], draft: &mut Draft) -> Upstreams {
             if let Some(most) = server.args.iter().find(|arg| arg.starts_with("max_conns=")) {
                 draft.note(format!(
                     "{}: server {address} {most}: `connections` of an upstream bounds them, for each worker and server",
-                    server.place()
+                    server.place
                 ));
             }
             let url = match address.strip_prefix("unix:") {
@@ -32,7 +31,7 @@ pub(crate) fn upstreams(http: &[&Directive], draft: &mut Draft) -> Upstreams {
                 .iter()
                 .find_map(|arg| arg.strip_prefix("weight=")?.parse().ok());
             let weight = weight.unwrap_or(1);
-            servers.push((server.place(), url, weight));
+            servers.push((server.place.clone(), url, weight));
         }
         if let Target::Upstream(new) = draft.upstream(block.arg(0), servers) {
             made.push((block.arg(0).to_owned(), new));
@@ -70,17 +69,12 @@ pub(crate) fn path(location: &Directive, draft: &mut Draft) -> Path {
             let (text, whole) = text
                 .strip_suffix('$')
                 .map_or((text, false), |text| (text, true));
-            let bare = text
-                .replace("\\.", ".")
-                .replace("\\/", "/")
-                .replace("\\-", "-");
-            let odd = |c: char| !c.is_ascii_alphanumeric() && !"/-_~".contains(c);
-            if text
-                .replace("\\.", "")
-                .replace("\\/", "")
-                .replace("\\-", "")
-                .contains(odd)
-            {
+            let escaped = [("\\.", "."), ("\\/", "/"), ("\\-", "-")];
+            let replaced = |text: String, (from, to): (&str, &str)| text.replace(from, to);
+            let bare = escaped.into_iter().fold(text.to_owned(), replaced);
+            let others = escaped.map(|(escape, _)| (escape, ""));
+            let others = others.into_iter().fold(text.to_owned(), replaced);
+            if others.contains(|c: char| !c.is_ascii_alphanumeric() && !"/-_~".contains(c)) {
                 return Path::Not("a route has no regular expressions");
             }
             if whole {
@@ -109,55 +103,37 @@ fn prefix(path: &str, location: &Directive, draft: &mut Draft) -> Path {
         None => {
             draft.note(format!(
                 "{}: `location {path}` also takes paths such as `{path}x`; `{path}/**` takes `{path}` and what is below it",
-                location.place()
+                location.place
             ));
             Path::Of(format!("{path}/**"))
         }
     }
 }
 
-/// What a block does with its requests, and the prefixes that its `proxy_pass` exchanges.
-pub(crate) fn target(
-    block: &Directive,
-    prefix: &str,
-    upstreams: &Upstreams,
-) -> (Target, String, String) {
-    let none = (String::new(), String::new());
+/// What a block does with its requests, and the URI that its `proxy_pass` has.
+pub(crate) fn target<'d>(block: &'d Directive, upstreams: &Upstreams) -> (Target, &'d str) {
     if let Some(answer) = block.all("return").next() {
-        return (returned(answer), none.0, none.1);
+        return (returned(answer), "");
     }
-    let Some(pass) = block.all("proxy_pass").next() else {
-        return (Target::Unknown, none.0, none.1);
-    };
-    let url = pass.arg(0);
-    if url.contains('$') {
-        return (Target::Unknown, none.0, none.1);
+    let url = block
+        .all("proxy_pass")
+        .next()
+        .map_or("", |pass| pass.arg(0));
+    if let Some(path) = url.strip_prefix("http://unix:")
+        && !path.contains('$')
+    {
+        return (Target::Upstream(format!("unix:{path}")), "");
     }
-    if let Some(path) = url.strip_prefix("http://unix:") {
-        return (Target::Upstream(format!("unix:{path}")), none.0, none.1);
-    }
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return (Target::Unknown, none.0, none.1);
+    let Some((scheme, rest)) = url.split_once("://").filter(|_| !url.contains('$')) else {
+        return (Target::Unknown, "");
     };
-    let (host, uri) = match rest.find('/') {
-        Some(slash) => rest.split_at(slash),
-        None => (rest, ""),
-    };
-    let known = upstreams.iter().find(|(name, _)| name == host);
-    let target = match known {
+    let (host, uri) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let target = match upstreams.iter().find(|(name, _)| name == host) {
         Some((_, name)) if scheme == "http" => Target::Upstream(name.clone()),
         Some(_) => Target::Unknown,
         None => Target::Upstream(format!("{scheme}://{host}")),
     };
-    // With a URI, `proxy_pass` puts it in the place of what the location matched.
-    let (strip, add) = match uri {
-        "" => none,
-        uri => (
-            prefix.trim_end_matches('/').to_owned(),
-            uri.trim_end_matches('/').to_owned(),
-        ),
-    };
-    (target, strip, add)
+    (target, uri)
 }
 
 /// `return CODE [TEXT|URL]`, which NGINX answers before it asks any limit.

@@ -1,9 +1,9 @@
 //! The servers and locations of `nginx.conf`: each becomes a route, with the limits that are in force there.
 
 use super::routes::{self, Path};
-use super::tree::Directive;
-use super::{Applied, Context, Walk};
-use crate::draft::{Draft, Route};
+use super::{Applied, Context, Kind, Use, Walk};
+use crate::directive::Directive;
+use crate::draft::{Draft, Place, Route, distinct};
 
 impl Walk {
     pub(super) fn servers(&mut self, http: &[&Directive], context: &Context, draft: &mut Draft) {
@@ -18,21 +18,16 @@ impl Walk {
         if servers.len() > 1 {
             servers.retain(|server| {
                 let only = server.all("return").next().is_some_and(|answer| answer.words().contains("https://$"))
-                    && server.all("location").next().is_none();
+                    && !server.has("location");
                 if only {
-                    let place = server.place();
+                    let place = &server.place;
                     draft.note(format!("{place}: a server that only redirects to https is left out: routes are the same on all ports"));
                 }
                 !only
             });
         }
-        let mut ports: Vec<String> = Vec::new();
-        for listen in servers.iter().flat_map(|server| server.all("listen")) {
-            let words = listen.words();
-            if !ports.contains(&words) {
-                ports.push(words);
-            }
-        }
+        let listens = servers.iter().flat_map(|server| server.all("listen"));
+        let ports = distinct(listens.map(Directive::words).collect());
         if !ports.is_empty() {
             draft.note(format!(
                 "listeners: NGINX has `{}`, which [server] listen does not get: its default is 0.0.0.0:8080",
@@ -41,53 +36,58 @@ impl Walk {
         }
         let default = servers.iter().position(is_default).unwrap_or(0);
         for (index, server) in servers.iter().enumerate() {
-            let names = server
-                .all("server_name")
-                .flat_map(|names| names.args.iter());
-            let mut hosts: Vec<String> = Vec::new();
-            for host in names {
-                match host.as_str() {
-                    "_" | "" => {}
-                    host if host.starts_with('~') || host.ends_with(".*") => {
-                        let place = server.place();
-                        draft.note(format!("{place}: server_name {host}: a route has no such pattern; its requests are those of the default server here"));
-                    }
-                    host => match host.strip_prefix('.') {
-                        Some(bare) => hosts.extend([bare.to_owned(), format!("*.{bare}")]),
-                        None => hosts.push(host.to_owned()),
-                    },
-                }
+            self.server(server, index == default, context, draft);
+        }
+    }
+
+    fn server(
+        &mut self,
+        server: &Directive,
+        is_default: bool,
+        around: &Context,
+        draft: &mut Draft,
+    ) {
+        let place = &server.place;
+        let names = server.all("server_name").flat_map(|names| &names.args);
+        let is_odd = |host: &&String| host.starts_with('~') || host.ends_with(".*");
+        let (odd, plain): (Vec<&String>, Vec<&String>) = names.partition(is_odd);
+        for host in &odd {
+            draft.note(format!("{place}: server_name {host}: a route has no such pattern; its requests are those of the default server here"));
+        }
+        let mut hosts: Vec<String> = Vec::new();
+        for host in plain
+            .into_iter()
+            .filter(|host| !matches!(host.as_str(), "_" | ""))
+        {
+            match host.strip_prefix('.') {
+                Some(bare) => hosts.extend([bare.to_owned(), format!("*.{bare}")]),
+                None => hosts.push(host.clone()),
             }
-            let primary = server.all("server_name").next();
-            let primary = primary.map_or_else(String::new, |names| names.arg(0).to_owned());
-            if index == default {
-                hosts = vec![String::new()];
-            } else if hosts.is_empty() {
-                let place = server.place();
-                draft.note(format!("{place}: a server without a name is told apart by its port only; it is left out"));
+        }
+        if is_default {
+            hosts = vec![String::new()];
+        } else if hosts.is_empty() {
+            draft.note(format!(
+                "{place}: a server without a name is told apart by its port only; it is left out"
+            ));
+        }
+        let context = self.context(server, around, draft);
+        let lost = match odd.first() {
+            Some(host) => Some(format!("server_name {host}")),
+            None => hosts
+                .is_empty()
+                .then(|| "a server without a name".to_owned()),
+        };
+        if let Some(lost) = lost.filter(|_| !is_default) {
+            let why = format!("{lost} ({place}) has no route here, so its requests do not meet it");
+            for (used, _) in context.uses() {
+                draft.not_imported(&used.place, &used.words, &why);
             }
-            let context = self.context(server, context, draft);
-            let unmatched = server.all("server_name").flat_map(|names| &names.args);
-            let mut unmatched =
-                unmatched.filter(|host| host.starts_with('~') || host.ends_with(".*"));
-            let lost = match unmatched.next() {
-                Some(host) => Some(format!("server_name {host}")),
-                None => hosts
-                    .is_empty()
-                    .then(|| "a server without a name".to_owned()),
-            };
-            if let Some(lost) = lost.filter(|_| index != default) {
-                for used in context.requests.iter().chain(&*context.connections) {
-                    let why = format!(
-                        "{lost} ({}) has no route here, so its requests do not meet it",
-                        server.place()
-                    );
-                    draft.not_imported(&used.place, &used.words, &why);
-                }
-            }
-            for host in &hosts {
-                self.locations(server, host, &primary, &context, draft);
-            }
+        }
+        let primary = server.all("server_name").next();
+        let primary = primary.map_or("", |names| names.arg(0));
+        for host in &hosts {
+            self.locations(server, host, primary, &context, draft);
         }
     }
 
@@ -106,39 +106,27 @@ impl Walk {
             match routes::path(location, draft) {
                 Path::Of(path) => {
                     has_root |= path == "/**";
-                    self.plan(
-                        location,
-                        &format!("{host}{path}"),
-                        &path,
-                        server,
-                        &context,
-                        draft,
-                    );
+                    let pattern = format!("{host}{path}");
+                    self.plan(location, &pattern, &path, server, &context, draft);
                 }
                 Path::Not(why) => {
-                    let own = |name| location.all(name).next().is_some();
-                    if !own("limit_req") && !own("limit_conn") {
-                        let (place, words) = (location.place(), location.words());
+                    let words = location.words();
+                    if !Kind::ALL.iter().any(|kind| location.has(kind.name())) {
+                        let place = &location.place;
                         draft.note(format!("{place}: {words}: {why}; its requests go to the other routes, with the limits of those"));
                         continue;
                     }
-                    for used in context.requests.iter().chain(&*context.connections) {
-                        let what = format!("{} in {}", used.words, location.words());
-                        let why =
-                            format!("{why}: its requests are limited by the other routes only");
+                    let why = format!("{why}: its requests are limited by the other routes only");
+                    for (used, _) in context.uses() {
+                        let what = format!("{} in {words}", used.words);
                         draft.not_imported(&used.place, &what, &why);
                     }
                 }
             }
         }
         // What no location takes is the server's own.
-        if block.name == "server"
-            && !has_root
-            && block
-                .all("location")
-                .next()
-                .is_none_or(|_| !around.requests.is_empty() || !around.connections.is_empty())
-        {
+        let is_limited = around.uses().next().is_some();
+        if block.name == "server" && !has_root && (is_limited || !block.has("location")) {
             self.plan(block, &format!("{host}/**"), "/**", server, around, draft);
         }
     }
@@ -155,53 +143,53 @@ impl Walk {
         if self.planned.len() >= 4_000 {
             return draft.note("more than 4000 locations: the rest is left out");
         }
-        let prefix = path.trim_end_matches("**");
-        let (target, strip, add) = routes::target(block, prefix, &self.upstreams);
-        let mut route = Route::new(Some(block.place()), pattern, target);
-        (route.strip_prefix, route.add_prefix) = (strip, add);
+        let (target, uri) = routes::target(block, &self.upstreams);
+        let mut route = Route::new(Some(block.place.clone()), pattern, target);
+        if !uri.is_empty() {
+            // With a URI, `proxy_pass` puts it in the place of what the location matched.
+            let prefix = path.trim_end_matches("**").trim_end_matches('/');
+            route.strip_prefix = prefix.to_owned();
+            route.add_prefix = uri.trim_end_matches('/').to_owned();
+        }
         let mut applied = Vec::new();
-        if block.all("return").next().is_some() {
-            for used in context.requests.iter().chain(&*context.connections) {
-                let why = format!(
-                    "`return` answers in {} before any limit is asked",
-                    block.place()
-                );
-                if used.place.line > block.line && used.place.file == *block.file {
-                    draft.nothing(&used.place, &used.words, &why);
-                }
+        if block.has("return") {
+            let why = format!(
+                "`return` answers in {} before any limit is asked",
+                block.place
+            );
+            let is_within = |at: &Place| at.line > block.place.line && at.file == block.place.file;
+            for (used, _) in context.uses().filter(|(used, _)| is_within(&used.place)) {
+                draft.nothing(&used.place, &used.words, &why);
             }
         } else {
-            let requests = context.requests.iter().map(|used| (used, context.dry_run));
-            let connections = context
-                .connections
-                .iter()
-                .map(|used| (used, context.connections_dry_run));
-            for (used, shadow) in requests.chain(connections) {
-                let zone = self
-                    .zones
-                    .get(&(used.amount.is_connections(), used.zone.clone()));
-                let key = zone.and_then(|zone| zone.key.as_ref().ok());
-                if key.is_some_and(|key| key.is_empty) {
-                    let why = "the key is empty, and NGINX limits no request by it";
-                    draft.nothing(&used.place, &used.words, why);
-                    continue;
+            for (used, shadow) in context.uses() {
+                match self.applied(used, server) {
+                    Ok(server) => applied.push(Applied {
+                        used: used.clone(),
+                        shadow,
+                        server,
+                    }),
+                    Err(why) => draft.nothing(&used.place, &used.words, why),
                 }
-                let by_server = key.is_some_and(|key| key.by_server);
-                let is_alone = key.is_some_and(|key| key.per == ["everyone"]);
-                if by_server && is_alone && server.is_empty() {
-                    let why = "the server has no name, so the key is empty, and NGINX limits no request by it";
-                    draft.nothing(&used.place, &used.words, why);
-                    continue;
-                }
-                let server = by_server.then(|| server.to_owned());
-                applied.push(Applied {
-                    used: used.clone(),
-                    shadow,
-                    server,
-                    limit: None,
-                });
             }
         }
         self.planned.push((route, applied));
+    }
+
+    /// The server that a use counts for, where its zone tells servers apart. The error: why it limits nothing.
+    fn applied(&self, used: &Use, server: &str) -> Result<Option<String>, &'static str> {
+        let zone = self.zones.get(&used.zone);
+        let Some(key) = zone.and_then(|zone| zone.key.as_ref().ok()) else {
+            return Ok(None);
+        };
+        if key.is_empty {
+            return Err("the key is empty, and NGINX limits no request by it");
+        }
+        if key.by_server && key.per == ["everyone"] && server.is_empty() {
+            return Err(
+                "the server has no name, so the key is empty, and NGINX limits no request by it",
+            );
+        }
+        Ok(key.by_server.then(|| server.to_owned()))
     }
 }

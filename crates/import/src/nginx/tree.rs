@@ -1,10 +1,10 @@
 //! `nginx.conf` as a tree of directives with their lines; `include` is followed.
 
-use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::path::Path;
 
+use crate::directive::{Blocks, Directive};
 use crate::draft::Draft;
-use crate::{ImportError, Place, Read, Source, TEXT_MAX};
+use crate::{ImportError, Read, Source, TEXT_MAX};
 
 use super::lexer::{Lexer, Token};
 
@@ -15,51 +15,6 @@ const MOST: usize = 200_000;
 /// The most files, and the deepest nesting of `include`.
 const MOST_FILES: usize = 500;
 const DEEPEST_INCLUDE: usize = 10;
-
-/// A directive with its arguments, and what its block holds.
-#[derive(Clone, Debug)]
-pub(crate) struct Directive {
-    pub(crate) file: Rc<str>,
-    pub(crate) line: usize,
-    pub(crate) name: String,
-    pub(crate) args: Vec<String>,
-    /// `None`: it ends with `;`.
-    pub(crate) block: Option<Vec<Directive>>,
-}
-
-impl Directive {
-    pub(crate) fn place(&self) -> Place {
-        Place {
-            file: self.file.to_string(),
-            line: self.line,
-        }
-    }
-
-    /// As the file has it, on one line.
-    pub(crate) fn words(&self) -> String {
-        let mut words = self.name.clone();
-        for arg in &self.args {
-            words.push(' ');
-            words.push_str(arg);
-        }
-        words
-    }
-
-    pub(crate) fn arg(&self, index: usize) -> &str {
-        self.args.get(index).map_or("", String::as_str)
-    }
-
-    pub(crate) fn children(&self) -> &[Self] {
-        self.block.as_deref().unwrap_or_default()
-    }
-
-    /// Its direct children of this name.
-    pub(crate) fn all<'d>(&'d self, name: &'d str) -> impl Iterator<Item = &'d Self> {
-        self.children()
-            .iter()
-            .filter(move |child| child.name == name)
-    }
-}
 
 /// Reads files with everything they include. What cannot be included is said in the draft.
 pub(crate) fn read(
@@ -74,20 +29,12 @@ pub(crate) fn read(
         files: 0,
         bytes: 0,
     };
-    let mut all = Vec::new();
+    let mut root = Directive::default();
     for source in sources {
-        let base = Path::new(&source.name)
-            .parent()
-            .map_or_else(PathBuf::new, Path::to_path_buf);
-        all.extend(reader.file(source, &base, 0)?);
+        let all = reader.file(source, source.folder(), 0)?;
+        root.block.extend(all);
     }
-    Ok(Directive {
-        file: "".into(),
-        line: 0,
-        name: String::new(),
-        args: Vec::new(),
-        block: Some(all),
-    })
+    Ok(root)
 }
 
 struct Reader<'r> {
@@ -96,12 +43,6 @@ struct Reader<'r> {
     directives: usize,
     files: usize,
     bytes: usize,
-}
-
-/// A block under way.
-struct Open {
-    directive: Directive,
-    block: Vec<Directive>,
 }
 
 impl Reader<'_> {
@@ -118,96 +59,59 @@ impl Reader<'_> {
                 "more than {MOST_FILES} files or {TEXT_MAX} bytes are included"
             )));
         }
-        let file: Rc<str> = source.name.as_str().into();
-        let at = |line| Place {
-            file: source.name.clone(),
-            line,
-        };
+        let broken =
+            |line: usize, what: &str| ImportError::broken(source.place(line), what.to_owned());
         let mut lexer = Lexer {
             rest: &source.text,
             line: 1,
         };
-        let mut stack: Vec<Open> = Vec::new();
-        let mut here: Vec<Directive> = Vec::new();
+        let mut blocks = Blocks::new(DEEPEST);
         let mut words: Vec<(String, usize)> = Vec::new();
-        while let Some((token, line)) = lexer
-            .next()
-            .map_err(|(what, line)| ImportError::broken(at(line), what))?
-        {
+        while let Some((token, line)) = lexer.next().map_err(|(what, line)| broken(line, what))? {
             match token {
-                Token::Word(word) => {
-                    if words.len() > 10_000 {
-                        return Err(ImportError::broken(
-                            at(line),
-                            "a directive of more than 10000 words",
-                        ));
-                    }
-                    words.push((word, line));
+                Token::Word(_) if words.len() > 10_000 => {
+                    return Err(broken(line, "a directive of more than 10000 words"));
                 }
-                Token::Close => {
-                    if !words.is_empty() {
-                        return Err(ImportError::broken(
-                            at(line),
-                            "a directive without `;` before `}`",
-                        ));
-                    }
-                    let Some(mut open) = stack.pop() else {
-                        return Err(ImportError::broken(at(line), "`}` closes no block"));
-                    };
-                    open.directive.block = Some(std::mem::replace(&mut here, open.block));
-                    here.push(open.directive);
+                Token::Word(word) => words.push((word, line)),
+                Token::Close if !words.is_empty() => {
+                    return Err(broken(line, "a directive without `;` before `}`"));
                 }
+                Token::Close => blocks.close(source.place(line))?,
                 Token::End | Token::Open => {
                     let mut words = std::mem::take(&mut words).into_iter();
                     let Some((name, line)) = words.next() else {
-                        let what = "a directive was expected here";
-                        return Err(ImportError::broken(at(line), what));
+                        return Err(broken(line, "a directive was expected here"));
                     };
                     self.directives += 1;
                     if self.directives > MOST {
                         return Err(ImportError::TooMuch(format!("more than {MOST} directives")));
                     }
-                    let args = words.map(|(word, _)| word).collect();
                     let directive = Directive {
-                        file: Rc::clone(&file),
-                        line,
+                        place: source.place(line),
                         name,
-                        args,
-                        block: None,
+                        args: words.map(|(word, _)| word).collect(),
+                        block: Vec::new(),
                     };
-                    if matches!(token, Token::Open) {
-                        if directive.name.ends_with("_by_lua_block") {
-                            lexer
-                                .skip_block()
-                                .map_err(|what| ImportError::broken(at(line), what))?;
-                            here.push(directive);
-                            continue;
-                        }
-                        if stack.len() + 1 >= DEEPEST {
-                            let what = format!("nested deeper than {DEEPEST} blocks");
-                            return Err(ImportError::broken(at(line), what));
-                        }
-                        stack.push(Open {
-                            directive,
-                            block: std::mem::take(&mut here),
-                        });
+                    let opens = matches!(token, Token::Open);
+                    if opens && directive.name.ends_with("_by_lua_block") {
+                        lexer.skip_block().map_err(|what| broken(line, what))?;
+                        blocks.add([directive]);
+                    } else if opens {
+                        blocks.open(directive)?;
                     } else if directive.name == "include" {
-                        here.extend(self.include(&directive, base, depth)?);
+                        blocks.add(self.include(&directive, base, depth)?);
                     } else {
-                        here.push(directive);
+                        blocks.add([directive]);
                     }
                 }
             }
         }
-        if let Some(open) = stack.pop() {
-            let what = format!("the block of `{}` is not closed", open.directive.name);
-            return Err(ImportError::broken(open.directive.place(), what));
-        }
+        let here = blocks.end().map_err(|open| {
+            let what = format!("the block of `{}` is not closed", open.name);
+            ImportError::broken(open.place, what)
+        })?;
         if let Some((word, line)) = words.first() {
-            return Err(ImportError::broken(
-                at(*line),
-                format!("`{word}` has no `;`"),
-            ));
+            return Err(broken(*line, &format!("`{word}` has no `;`")));
         }
         Ok(here)
     }
@@ -229,12 +133,10 @@ impl Reader<'_> {
             return Ok(Vec::new());
         }
         if depth + 1 >= DEEPEST_INCLUDE {
-            return Err(ImportError::broken(
-                directive.place(),
-                format!(
-                    "`include` is nested deeper than {DEEPEST_INCLUDE} files, or includes itself"
-                ),
-            ));
+            let what = format!(
+                "`include` is nested deeper than {DEEPEST_INCLUDE} files, or includes itself"
+            );
+            return Err(ImportError::broken(directive.place.clone(), what));
         }
         let mut all = Vec::new();
         match (self.read)(&base.join(pattern)) {
@@ -246,8 +148,7 @@ impl Reader<'_> {
             }
             Err(why) => {
                 let why = format!("it cannot be read, so its limits are not known: {why}");
-                self.draft
-                    .not_imported(&directive.place(), &directive.words(), &why);
+                self.draft.lost(directive, &why);
             }
         }
         Ok(all)
