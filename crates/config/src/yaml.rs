@@ -100,6 +100,16 @@ impl Node {
         }
     }
 
+    /// The items of a list within maps; none if it is absent.
+    pub fn items_at(&self, path: &[&str]) -> &[Self] {
+        self.at(path).map_or(&[], Self::items)
+    }
+
+    /// The entries of a map within maps; none if it is absent.
+    pub fn entries_at(&self, path: &[&str]) -> &[(String, Self)] {
+        self.at(path).map_or(&[], Self::entries)
+    }
+
     /// The text of a scalar.
     pub fn text(&self) -> Option<&str> {
         match &self.value {

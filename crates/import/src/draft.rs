@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 pub(crate) use crate::finding::{Difference, Finding, Outcome, Place, clients, either, upstream};
 use crate::words::{plain, rate};
 use crate::{Source, write};
-pub(crate) use routes::{Route, Target};
+pub(crate) use routes::{Route, Target, methods};
 
 /// The most limits and the most routes that one import makes.
 const MOST: usize = 2_000;

@@ -3,6 +3,7 @@
 use crate::draft::{Counting, Draft, Limit, Place, Route, Target, clients};
 use crate::nginx::numbers::{self, Rate};
 use crate::tree::{Node, Placed as _};
+use crate::words;
 
 const PREFIX: &str = "nginx.ingress.kubernetes.io/";
 
@@ -10,31 +11,25 @@ const PREFIX: &str = "nginx.ingress.kubernetes.io/";
 pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
     let listed = documents
         .iter()
-        .filter_map(|document| document.get("items"));
-    let items: Vec<&Node> = listed.flat_map(Node::items).chain(documents).collect();
-    let ingresses: Vec<&Node> = items
-        .into_iter()
-        .filter(|item| item.text_at("kind") == Some("Ingress"))
-        .collect();
+        .flat_map(|document| document.items_at(&["items"]));
+    let is_ingress = |item: &&Node| item.text_at("kind") == Some("Ingress");
+    let ingresses: Vec<&Node> = listed.chain(documents).filter(is_ingress).collect();
     if ingresses.is_empty() {
         draft.note("there is no Ingress in these files");
     }
     let whitelists: Vec<Vec<String>> = ingresses.iter().map(|ingress| whitelist(ingress)).collect();
     for network in whitelists.iter().flatten() {
-        if network.parse::<ipnet::IpNet>().is_err() && network.parse::<std::net::IpAddr>().is_err()
-        {
+        if words::network(network).is_some() {
+            draft.leave_out(network);
+        } else {
             draft.note(format!(
                 "limit-whitelist: `{network}` is no network; it is left out"
             ));
-        } else if !draft.exempt.contains(network) {
-            draft.exempt.push(network.clone());
         }
     }
     for (ingress, whitelist) in ingresses.iter().zip(&whitelists) {
-        let differs = draft
-            .exempt
-            .iter()
-            .any(|network| !whitelist.contains(network));
+        let mut exempt = draft.exempt.iter();
+        let differs = exempt.any(|network| !whitelist.contains(network));
         let limits = limits(ingress, differs, draft);
         routes(ingress, &limits, draft);
     }
@@ -51,11 +46,8 @@ pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
 }
 
 fn annotations(ingress: &Node) -> Vec<(&str, &Node)> {
-    let annotations = ingress
-        .at(&["metadata", "annotations"])
-        .map_or(&[][..], Node::entries);
+    let annotations = ingress.entries_at(&["metadata", "annotations"]).iter();
     annotations
-        .iter()
         .filter_map(|(key, node)| Some((key.strip_prefix(PREFIX)?, node)))
         .collect()
 }
@@ -64,24 +56,17 @@ fn whitelist(ingress: &Node) -> Vec<String> {
     let listed = annotations(ingress)
         .into_iter()
         .filter(|(key, _)| matches!(*key, "limit-whitelist" | "limit-allowlist"));
-    listed
-        .filter_map(|(_, node)| node.text())
-        .flat_map(|text| text.split(','))
-        .map(|network| network.trim().to_owned())
-        .filter(|network| !network.is_empty())
-        .collect()
+    let texts = listed.filter_map(|(_, node)| node.text());
+    let networks = texts.flat_map(|text| text.split(',')).map(str::trim);
+    let named = networks.filter(|network| !network.is_empty());
+    named.map(str::to_owned).collect()
 }
 
 fn limits(ingress: &Node, exempts_more: bool, draft: &mut Draft) -> Vec<String> {
     let annotations = annotations(ingress);
-    let name = ingress
-        .get("metadata")
-        .and_then(|metadata| metadata.text_at("name"))
-        .unwrap_or("ingress");
-    let others = ingress
-        .at(&["metadata", "annotations"])
-        .map_or(&[][..], Node::entries);
-    for (key, node) in others {
+    let name = ingress.at(&["metadata", "name"]).and_then(Node::text);
+    let name = name.unwrap_or("ingress");
+    for (key, node) in ingress.entries_at(&["metadata", "annotations"]) {
         if !key.starts_with(PREFIX) && key.contains("limit") && !key.starts_with("kubectl.") {
             let what = format!("{key}: {}", node.text().unwrap_or("?"));
             let why = "only annotations of ingress-nginx are read";
@@ -90,11 +75,7 @@ fn limits(ingress: &Node, exempts_more: bool, draft: &mut Draft) -> Vec<String> 
     }
     let number = |wanted: &str| {
         let (_, node) = annotations.iter().find(|(key, _)| *key == wanted)?;
-        node.text()?
-            .trim()
-            .parse::<u64>()
-            .ok()
-            .filter(|number| *number <= 1_000_000_000)
+        words::number(node.text()?.trim())
     };
     let multiplier = number("limit-burst-multiplier")
         .filter(|number| *number > 0)
@@ -103,10 +84,8 @@ fn limits(ingress: &Node, exempts_more: bool, draft: &mut Draft) -> Vec<String> 
     let has_both = is_set("limit-connections") && (is_set("limit-rps") || is_set("limit-rpm"));
     let mut made = Vec::new();
     for (key, node) in &annotations {
-        let (place, what) = (
-            node.place(),
-            format!("{key}: {}", node.text().unwrap_or("?")),
-        );
+        let place = node.place();
+        let what = format!("{key}: {}", node.text().unwrap_or("?"));
         let count = number(key);
         let (limit, mut differences, kind) = match (*key, count) {
             ("limit-rps" | "limit-rpm" | "limit-connections", Some(0)) => {
@@ -167,16 +146,14 @@ fn other(key: &str, place: &Place, what: &str, draft: &mut Draft) {
 }
 
 fn routes(ingress: &Node, limits: &[String], draft: &mut Draft) {
-    let namespace = ingress
-        .get("metadata")
-        .and_then(|metadata| metadata.text_at("namespace"))
-        .unwrap_or("default");
+    let namespace = ingress.at(&["metadata", "namespace"]).and_then(Node::text);
+    let namespace = namespace.unwrap_or("default");
     let Some(spec) = ingress.get("spec") else {
         return;
     };
-    for rule in spec.get("rules").map_or(&[][..], Node::items) {
+    for rule in spec.items_at(&["rules"]) {
         let host = rule.text_at("host").unwrap_or_default();
-        for path in rule.at(&["http", "paths"]).map_or(&[][..], Node::items) {
+        for path in rule.items_at(&["http", "paths"]) {
             let text = path.text_at("path").unwrap_or("/");
             let pattern = match path.text_at("pathType") {
                 Some("Exact") => text.to_owned(),
@@ -198,21 +175,11 @@ fn routes(ingress: &Node, limits: &[String], draft: &mut Draft) {
 }
 
 fn target(backend: &Node, namespace: &str) -> Target {
-    let service = backend.get("service");
-    let name = service
-        .and_then(|service| service.text_at("name"))
-        .or_else(|| backend.text_at("serviceName"));
-    let port = service
-        .and_then(|service| service.get("port")?.text_at("number"))
-        .or_else(|| {
-            backend
-                .text_at("servicePort")
-                .filter(|port| port.parse::<u16>().is_ok())
-        });
-    match (name, port) {
-        (Some(name), Some(port)) => {
-            Target::Upstream(format!("http://{name}.{namespace}.svc:{port}"))
-        }
+    let text = |path: &[&str]| backend.at(path).and_then(Node::text);
+    let name = text(&["service", "name"]).or_else(|| text(&["serviceName"]));
+    let old_port = || text(&["servicePort"]).filter(|port| port.parse::<u16>().is_ok());
+    match (name, text(&["service", "port", "number"]).or_else(old_port)) {
+        (Some(name), Some(port)) => Target::service(name, namespace, port),
         _ => Target::Unknown,
     }
 }

@@ -18,6 +18,13 @@ pub(crate) enum Target {
     Redirect(u64, String),
 }
 
+impl Target {
+    /// A service of Kubernetes.
+    pub(crate) fn service(name: &str, namespace: &str, port: &str) -> Self {
+        Self::Upstream(format!("http://{name}.{namespace}.svc:{port}"))
+    }
+}
+
 /// A route to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
@@ -42,6 +49,15 @@ impl Route {
             strip_prefix: String::new(),
             add_prefix: String::new(),
         }
+    }
+}
+
+/// The methods of a pattern; all where none is named.
+pub(crate) fn methods<T: AsRef<str>>(names: &[T]) -> String {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    match names.join("|") {
+        names if names.is_empty() => names,
+        names => names + " ",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::draft::{Caller, Draft, Identity, Place, Route, Target};
+use crate::draft::{Caller, Draft, Identity, Route, Target, methods};
 use crate::tree::{Node, Placed as _};
 use tollgate_limit::hex;
 
@@ -26,57 +26,48 @@ pub(super) enum Scope {
     Group,
 }
 
-/// All plugins with what they are of.
-pub(super) fn plugins(root: &Node) -> Vec<(Scope, &Node)> {
-    let mut all = Vec::new();
-    for node in items(root, "plugins") {
-        all.push((scope(node, None), node));
+impl<'k> Plugin<'k> {
+    pub(super) const fn new(scope: Scope, node: &'k Node) -> Self {
+        Self {
+            scope,
+            node,
+            limits: Vec::new(),
+        }
     }
-    let routes = items(root, "routes").iter();
-    let services = items(root, "services");
-    for service in services {
-        let own = || Scope::Service(service_name(service));
-        all.extend(
-            items(service, "plugins")
-                .iter()
-                .map(|node| (scope(node, Some(own())), node)),
-        );
-    }
-    let within = services.iter().flat_map(|service| items(service, "routes"));
-    for route in routes.chain(within) {
-        let own = || Scope::Route(route_name(route));
-        all.extend(
-            items(route, "plugins")
-                .iter()
-                .map(|node| (scope(node, Some(own())), node)),
-        );
-    }
-    for consumer in items(root, "consumers") {
-        let username = consumer.text_at("username").unwrap_or_default();
-        let own = || Scope::Consumer(username.to_owned());
-        all.extend(
-            items(consumer, "plugins")
-                .iter()
-                .map(|node| (scope(node, Some(own())), node)),
-        );
-    }
-    for group in items(root, "consumer_groups") {
-        all.extend(
-            items(group, "plugins")
-                .iter()
-                .map(|node| (Scope::Group, node)),
-        );
-    }
-    all
 }
 
-fn items<'k>(node: &'k Node, key: &str) -> &'k [Node] {
-    node.get(key).map_or(&[][..], Node::items)
+/// All plugins with what they are of.
+pub(super) fn plugins(root: &Node) -> Vec<(Scope, &Node)> {
+    let services = root.items_at(&["services"]);
+    let within = services
+        .iter()
+        .flat_map(|service| service.items_at(&["routes"]));
+    let routes = root.items_at(&["routes"]).iter().chain(within);
+    let consumer = |node: &Node| {
+        let username = node.text_at("username").unwrap_or_default();
+        Scope::Consumer(username.to_owned())
+    };
+    let mut owners: Vec<(&Node, Option<Scope>)> = vec![(root, None)];
+    owners.extend(
+        services
+            .iter()
+            .map(|node| (node, Some(Scope::Service(name_of(node))))),
+    );
+    owners.extend(routes.map(|node| (node, Some(Scope::Route(name_of(node))))));
+    let consumers = root.items_at(&["consumers"]).iter();
+    owners.extend(consumers.map(|node| (node, Some(consumer(node)))));
+    let groups = root.items_at(&["consumer_groups"]).iter();
+    owners.extend(groups.map(|node| (node, Some(Scope::Group))));
+    let plugins = owners.into_iter().flat_map(|(owner, own)| {
+        let plugins = owner.items_at(&["plugins"]).iter();
+        plugins.map(move |node| (scope(node, own.clone()), node))
+    });
+    plugins.collect()
 }
 
 /// What a plugin is of: what it names, and what it is written in.
 fn scope(node: &Node, within: Option<Scope>) -> Scope {
-    if node.get("consumer_group").is_some() {
+    if within == Some(Scope::Group) || node.get("consumer_group").is_some() {
         return Scope::Group;
     }
     let named = |key: &str| {
@@ -95,18 +86,10 @@ fn scope(node: &Node, within: Option<Scope>) -> Scope {
     }
 }
 
-/// A service without a name is known by its place.
-fn service_name(service: &Node) -> String {
-    service
-        .text_at("name")
-        .map_or_else(|| service.place().to_string(), str::to_owned)
-}
-
-/// A route without a name is known by its place.
-fn route_name(route: &Node) -> String {
-    route
-        .text_at("name")
-        .map_or_else(|| route.place().to_string(), str::to_owned)
+/// A service or route without a name is known by its place.
+fn name_of(node: &Node) -> String {
+    node.text_at("name")
+        .map_or_else(|| node.place().to_string(), str::to_owned)
 }
 
 /// A route with its service.
@@ -116,16 +99,16 @@ pub(super) struct Way<'k> {
 }
 
 pub(super) fn ways(root: &Node) -> Vec<Way<'_>> {
-    let services = root.get("services").map_or(&[][..], Node::items);
+    let services = root.items_at(&["services"]);
     let mut ways = Vec::new();
     for service in services {
-        let routes = service.get("routes").map_or(&[][..], Node::items).iter();
+        let routes = service.items_at(&["routes"]).iter();
         ways.extend(routes.map(|route| Way {
             service: Some(service),
             route,
         }));
     }
-    for route in root.get("routes").map_or(&[][..], Node::items) {
+    for route in root.items_at(&["routes"]) {
         let named = route
             .get("service")
             .and_then(|node| node.text().or_else(|| node.text_at("name")));
@@ -140,15 +123,12 @@ pub(super) fn ways(root: &Node) -> Vec<Way<'_>> {
 
 /// The plugin that is in force on a route: its own, its service's, or that of all.
 pub(super) fn in_force(plugins: &[Plugin<'_>], way: &Way<'_>) -> Option<usize> {
-    let mut scopes = vec![Scope::Route(route_name(way.route))];
-    scopes.extend(
-        way.service
-            .map(|service| Scope::Service(service_name(service))),
-    );
-    scopes.push(Scope::All);
-    scopes
-        .iter()
-        .find_map(|scope| plugins.iter().position(|plugin| plugin.scope == *scope))
+    let route = Scope::Route(name_of(way.route));
+    let service = way.service.map(|service| Scope::Service(name_of(service)));
+    let mut scopes = [Some(route), service, Some(Scope::All)]
+        .into_iter()
+        .flatten();
+    scopes.find_map(|scope| plugins.iter().position(|plugin| plugin.scope == scope))
 }
 
 /// The identity of `key-auth`, with the consumers' keys.
@@ -170,12 +150,9 @@ pub(super) fn identity(root: &Node, auth: &[Plugin<'_>]) -> Identity {
             keys.push(format!("query:{name}"));
         }
     }
-    let is_anonymous = auth.iter().any(|plugin| {
-        plugin
-            .node
-            .get("config")
-            .is_some_and(|config| config.get("anonymous").is_some())
-    });
+    let is_anonymous = auth
+        .iter()
+        .any(|plugin| plugin.node.at(&["config", "anonymous"]).is_some());
     let mut callers: Vec<Caller> = Vec::new();
     let mut add = |consumer: &str, key: &str| {
         let digest = hex::digits(&Sha256::digest(key.as_bytes()));
@@ -187,21 +164,16 @@ pub(super) fn identity(root: &Node, auth: &[Plugin<'_>]) -> Identity {
             });
         }
     };
-    for consumer in root.get("consumers").map_or(&[][..], Node::items) {
+    for consumer in root.items_at(&["consumers"]) {
         let username = consumer
             .text_at("username")
             .or_else(|| consumer.text_at("custom_id"))
             .unwrap_or_default();
-        for key in consumer
-            .get("keyauth_credentials")
-            .map_or(&[][..], Node::items)
-        {
-            key.text_at("key")
-                .into_iter()
-                .for_each(|key| add(username, key));
-        }
+        let keys = consumer.items_at(&["keyauth_credentials"]).iter();
+        keys.filter_map(|key| key.text_at("key"))
+            .for_each(|key| add(username, key));
     }
-    for key in root.get("keyauth_credentials").map_or(&[][..], Node::items) {
+    for key in root.items_at(&["keyauth_credentials"]) {
         if let (Some(consumer), Some(key)) = (key.text_at("consumer"), key.text_at("key")) {
             add(consumer, key);
         }
@@ -217,7 +189,7 @@ pub(super) fn identity(root: &Node, auth: &[Plugin<'_>]) -> Identity {
     }
 }
 
-impl Way<'_> {
+impl<'k> Way<'k> {
     /// What tells its requests from others and is not read.
     pub(super) fn unread(&self) -> Option<&'static str> {
         let keys = ["headers", "expression", "snis", "sources", "destinations"];
@@ -225,47 +197,34 @@ impl Way<'_> {
     }
 
     pub(super) fn routes(&self, limits: &[String], draft: &mut Draft) {
-        let texts = |key: &str| -> Vec<&str> {
-            self.route
-                .get(key)
-                .map_or(&[][..], Node::items)
-                .iter()
-                .filter_map(Node::text)
-                .collect()
+        let texts = |key: &str| -> Vec<&'k str> {
+            let items = self.route.items_at(&[key]).iter();
+            items.filter_map(Node::text).collect()
         };
-        let or = |list: Vec<&'static str>, found: Vec<&str>| -> Vec<String> {
+        let or_one = |mut found: Vec<&'k str>, default| {
             if found.is_empty() {
-                list.into_iter().map(str::to_owned).collect()
-            } else {
-                found.into_iter().map(str::to_owned).collect()
+                found.push(default);
             }
+            found
         };
-        let methods = texts("methods").join("|");
-        let methods = if methods.is_empty() {
-            String::new()
-        } else {
-            format!("{methods} ")
-        };
+        let methods = methods(&texts("methods"));
         let target = self.target();
-        let place: Place = self.route.place();
-        let other = self.unread();
-        if let (Some(key), false) = (other, limits.is_empty()) {
-            let what = format!("limits of route {}", route_name(self.route));
-            let why = format!(
-                "its `{key}` is not read, so {} is on no route for it",
-                limits.join(", ")
-            );
-            draft.not_imported(&place, &what, &why);
+        let place = self.route.place();
+        if let Some(key) = self.unread() {
+            if limits.is_empty() {
+                draft.note(format!(
+                    "{place}: its `{key}` is not read; the route is left out"
+                ));
+            } else {
+                let what = format!("limits of route {}", name_of(self.route));
+                let limits = limits.join(", ");
+                let why = format!("its `{key}` is not read, so {limits} is on no route for it");
+                draft.not_imported(&place, &what, &why);
+            }
             return;
         }
-        if let Some(key) = other {
-            draft.note(format!(
-                "{place}: its `{key}` is not read; the route is left out"
-            ));
-            return;
-        }
-        for host in or(vec![""], texts("hosts")) {
-            for path in or(vec!["/"], texts("paths")) {
+        for host in or_one(texts("hosts"), "") {
+            for path in or_one(texts("paths"), "/") {
                 if path.starts_with('~') {
                     let why = "a route has no regular expressions";
                     match limits {
@@ -275,11 +234,8 @@ impl Way<'_> {
                     continue;
                 }
                 let front = path.trim_end_matches('/');
-                let mut route = Route::new(
-                    Some(place.clone()),
-                    format!("{methods}{host}{front}/**"),
-                    target.clone(),
-                );
+                let pattern = format!("{methods}{host}{front}/**");
+                let mut route = Route::new(Some(place.clone()), pattern, target.clone());
                 if !front.is_empty() {
                     draft.note("paths: a path of Kong is a prefix, so `/orders` also takes `/orders-old`; here `/orders/**` takes `/orders` and what is below it");
                     if self.route.text_at("strip_path") != Some("false") {

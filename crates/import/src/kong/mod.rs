@@ -4,11 +4,11 @@ mod entities;
 
 use std::collections::BTreeSet;
 
-use crate::draft::{Counting, Draft, Limit, clients, either};
+use crate::draft::{Counting, Difference, Draft, Limit, clients, either};
 use crate::tree::{Node, Placed as _};
 use crate::words::{DAY, HOUR, MINUTE, SECOND};
 
-use entities::{Plugin, Scope, identity, in_force, plugins, ways};
+use entities::{Plugin, Scope, Way, identity, in_force, plugins, ways};
 
 /// The periods that a plugin can name, and their microseconds.
 const PERIODS: [(&str, u64); 6] = [
@@ -62,27 +62,15 @@ fn read(root: &Node, draft: &mut Draft) {
     for (scope, node) in plugins {
         let enabled = node.text_at("enabled") != Some("false");
         match node.text_at("name").unwrap_or_default() {
-            "rate-limiting" if enabled => limiting.push(Plugin {
-                scope,
-                node,
-                limits: Vec::new(),
-            }),
+            "rate-limiting" if enabled => limiting.push(Plugin::new(scope, node)),
             "rate-limiting" => {
                 draft.nothing(&node.place(), "plugin rate-limiting", "it is not enabled")
             }
-            "key-auth" if enabled => auth.push(Plugin {
-                scope,
-                node,
-                limits: Vec::new(),
-            }),
+            "key-auth" if enabled => auth.push(Plugin::new(scope, node)),
             other if AUTH.contains(&other) && enabled => {
                 // Callers of a single consumer's or group's plugin are known by no other.
                 has_hidden_auth |= matches!(scope, Scope::Several | Scope::Group);
-                others.push(Plugin {
-                    scope,
-                    node,
-                    limits: Vec::new(),
-                });
+                others.push(Plugin::new(scope, node));
             }
             other if other.contains("limiting") || other == "service-protection" => {
                 let why = "only the plugin `rate-limiting` is imported";
@@ -97,34 +85,29 @@ fn read(root: &Node, draft: &mut Draft) {
     }
     let ways = ways(root);
     for index in 0..limiting.len() {
-        let mut on = ways
+        let on = ways
             .iter()
-            .filter(|way| in_force(&limiting, way).is_some_and(|found| found == index));
+            .filter(|way| in_force(&limiting, way) == Some(index));
         // Who authenticates a route's clients decides what a consumer is.
-        let kinds: BTreeSet<(bool, bool)> = on
-            .by_ref()
-            .map(|way| {
-                (
-                    in_force(&auth, way).is_some(),
-                    in_force(&others, way).is_some(),
-                )
-            })
-            .collect();
-        let kinds: Vec<(bool, bool)> = kinds.into_iter().collect();
-        let callers = match kinds[..] {
+        let by = |plugins: &[Plugin<'_>], way: &Way<'_>| in_force(plugins, way).is_some();
+        let kinds: BTreeSet<(bool, bool)> =
+            on.map(|way| (by(&auth, way), by(&others, way))).collect();
+        let callers = match kinds.iter().collect::<Vec<_>>()[..] {
             [(true, false)] => Callers::ByKey,
             [(false, false)] if !has_hidden_auth => Callers::None,
             _ => Callers::Unknown,
         };
-        let limits = limits(&limiting[index], callers, draft);
-        limiting[index].limits = limits;
+        limiting[index].limits = match scope(&limiting[index], callers, draft) {
+            Ok(Some(scope)) => limits(&scope, draft),
+            Ok(None) => Vec::new(),
+            Err(why) => {
+                let place = limiting[index].node.place();
+                draft.not_imported(&place, "plugin rate-limiting", &why);
+                Vec::new()
+            }
+        };
     }
     consumers(&limiting, draft);
-    let names: Vec<String> = limiting
-        .iter()
-        .flat_map(|plugin| &plugin.limits)
-        .map(|(_, limit)| limit.clone())
-        .collect();
     let is_apart = |plugin: &Plugin<'_>| matches!(plugin.scope, Scope::Group | Scope::Several);
     let mut apart = Vec::new();
     if limiting.iter().any(is_apart) {
@@ -137,19 +120,15 @@ fn read(root: &Node, draft: &mut Draft) {
             "a route that is left out takes requests in Kong that go to the other routes here, with the limits of those",
         ));
     }
-    for (limit, difference) in names
-        .iter()
-        .flat_map(|limit| apart.iter().map(move |one| (limit, one)))
-    {
-        draft.differ(limit, difference);
+    for (_, limit) in limiting.iter().flat_map(|plugin| &plugin.limits) {
+        for difference in &apart {
+            draft.differ(limit, difference);
+        }
     }
     for way in &ways {
         let limits = in_force(&limiting, way).map(|index| &limiting[index].limits);
-        let limits: Vec<String> = limits
-            .into_iter()
-            .flatten()
-            .map(|(_, limit)| limit.clone())
-            .collect();
+        let limits = limits.into_iter().flatten();
+        let limits: Vec<String> = limits.map(|(_, limit)| limit.clone()).collect();
         way.routes(&limits, draft);
     }
 }
@@ -165,79 +144,83 @@ enum Callers {
     Unknown,
 }
 
-fn limits(plugin: &Plugin<'_>, callers: Callers, draft: &mut Draft) -> Vec<(&'static str, String)> {
-    let (prefix, place) = (
-        match &plugin.scope {
-            Scope::All => String::new(),
-            Scope::Service(name) | Scope::Route(name) => format!("{name}_"),
-            // Numbers of a consumer become numbers of its caller.
-            Scope::Consumer(_) => return Vec::new(),
-            Scope::Group => {
-                let why = "a group of consumers has no numbers of its own here";
-                draft.not_imported(&plugin.node.place(), "plugin rate-limiting", why);
-                return Vec::new();
-            }
-            Scope::Several => {
-                let why = "it is of a consumer on a route or service; a caller's own numbers hold on all routes";
-                draft.not_imported(&plugin.node.place(), "plugin rate-limiting", why);
-                return Vec::new();
-            }
-        },
-        plugin.node.place(),
-    );
-    let Some(config) = plugin.node.get("config") else {
-        draft.not_imported(&place, "plugin rate-limiting", "it has no config");
-        return Vec::new();
+/// What the limits of a plugin have in common.
+struct Common<'k> {
+    config: &'k Node,
+    /// What their names begin with.
+    prefix: String,
+    per: String,
+    when_missing: &'static str,
+    differences: Vec<Difference>,
+}
+
+/// What a plugin counts by. `None`: its numbers are those of a consumer, whose caller gets them.
+fn scope<'k>(
+    plugin: &Plugin<'k>,
+    callers: Callers,
+    draft: &mut Draft,
+) -> Result<Option<Common<'k>>, String> {
+    let prefix = match &plugin.scope {
+        Scope::All => String::new(),
+        Scope::Service(name) | Scope::Route(name) => format!("{name}_"),
+        Scope::Consumer(_) => return Ok(None),
+        Scope::Group => {
+            return Err("a group of consumers has no numbers of its own here".to_owned());
+        }
+        Scope::Several => {
+            return Err("it is of a consumer on a route or service; a caller's own numbers hold on all routes".to_owned());
+        }
     };
+    let config = plugin.node.get("config").ok_or("it has no config")?;
     let by = config.text_at("limit_by").unwrap_or("consumer");
     let mut differences = Vec::new();
-    let (per, when_missing) = match by {
-        "ip" => ("address".to_owned(), ""),
-        "consumer" if callers == Callers::ByKey => ("consumer".to_owned(), ""),
-        "credential" if callers == Callers::ByKey => {
+    let (per, when_missing) = match (by, callers) {
+        ("ip", _) => ("address".to_owned(), ""),
+        ("consumer", Callers::ByKey) => ("consumer".to_owned(), ""),
+        ("credential", Callers::ByKey) => {
             differences.push(either(
                 "keys of one consumer share buckets here; Kong counts each credential for itself",
             ));
             ("consumer".to_owned(), "")
         }
-        "consumer" | "credential" if callers == Callers::Unknown => {
-            let why = format!(
+        ("consumer" | "credential", Callers::Unknown) => {
+            return Err(format!(
                 "limit_by {by}: Kong counts by consumer where a plugin authenticates; only key-auth on all routes of \
                  the plugin, and no other way, is read"
-            );
-            draft.not_imported(&place, "plugin rate-limiting", &why);
-            return Vec::new();
+            ));
         }
-        "consumer" | "credential" => {
+        ("consumer" | "credential", Callers::None) => {
+            let place = plugin.node.place();
             draft.note(format!("{place}: limit_by {by}: no consumer is authenticated on its routes, so Kong counts by address, as here"));
             ("address".to_owned(), "")
         }
-        "service" if matches!(plugin.scope, Scope::Service(_) | Scope::Route(_)) => {
+        ("service", _) if matches!(plugin.scope, Scope::Service(_) | Scope::Route(_)) => {
             ("everyone".to_owned(), "")
         }
-        "header" => match config.text_at("header_name") {
-            Some(header) => (
+        ("header", _) => {
+            let header = config.text_at("header_name");
+            let header = header.ok_or("limit_by header has no header_name")?;
+            (
                 format!("header:{}", header.to_ascii_lowercase()),
                 "use:address",
-            ),
-            None => {
-                draft.not_imported(
-                    &place,
-                    "plugin rate-limiting",
-                    "limit_by header has no header_name",
-                );
-                return Vec::new();
-            }
-        },
-        other => {
-            let why = format!("limit_by {other} has no counterpart");
-            draft.not_imported(&place, "plugin rate-limiting", &why);
-            return Vec::new();
+            )
         }
+        (other, _) => return Err(format!("limit_by {other} has no counterpart")),
     };
+    Ok(Some(Common {
+        config,
+        prefix,
+        per,
+        when_missing,
+        differences,
+    }))
+}
+
+/// The limits of a plugin, by their periods.
+fn limits(common: &Common<'_>, draft: &mut Draft) -> Vec<(&'static str, String)> {
     let mut made = Vec::new();
     for (period, micros) in PERIODS {
-        let Some(node) = config.get(period) else {
+        let Some(node) = common.config.get(period) else {
             continue;
         };
         let what = format!("rate-limiting {period}: {}", node.text().unwrap_or("?"));
@@ -247,26 +230,19 @@ fn limits(plugin: &Plugin<'_>, callers: Callers, draft: &mut Draft) -> Vec<(&'st
         };
         let counting = match period {
             "year" => {
-                draft.not_imported(
-                    &node.place(),
-                    &what,
-                    "there is no window of a calendar year",
-                );
+                let why = "there is no window of a calendar year";
+                draft.not_imported(&node.place(), &what, why);
                 continue;
             }
             "month" => Counting::CalendarMonth,
             _ => Counting::ClockWindow,
         };
         let mut limit = Limit::new(counting, count, micros);
-        limit.per = vec![per.clone()];
-        limit.when_missing = when_missing;
-        let name = draft.limit(
-            &format!("{prefix}{period}"),
-            &node.place(),
-            &what,
-            limit,
-            differences.clone(),
-        );
+        limit.per = vec![common.per.clone()];
+        limit.when_missing = common.when_missing;
+        let wanted = format!("{}{period}", common.prefix);
+        let differences = common.differences.clone();
+        let name = draft.limit(&wanted, &node.place(), &what, limit, differences);
         made.extend(name.map(|name| (period, name)));
     }
     made
@@ -278,28 +254,22 @@ fn consumers(plugins: &[Plugin<'_>], draft: &mut Draft) {
         let Scope::Consumer(consumer) = &plugin.scope else {
             continue;
         };
-        let (place, what) = (
-            plugin.node.place(),
-            format!("rate-limiting of consumer {consumer}"),
-        );
+        let place = plugin.node.place();
+        let what = format!("rate-limiting of consumer {consumer}");
         let Some(config) = plugin.node.get("config") else {
             draft.not_imported(&place, &what, "it has no config");
             continue;
         };
-        let has_key = draft.identity.as_ref().is_some_and(|identity| {
-            identity
-                .callers
-                .iter()
-                .any(|caller| caller.name == *consumer)
-        });
+        let callers = draft.identity.iter().flat_map(|identity| &identity.callers);
+        let has_key = callers.into_iter().any(|caller| caller.name == *consumer);
         if !has_key {
             let why = "its key is not in the file (keyauth_credentials), so its consumer cannot be told from others";
             draft.not_imported(&place, &what, why);
             continue;
         }
         let mut numbers: Vec<(String, String)> = Vec::new();
-        let mut left: Vec<&str> = Vec::new();
-        for (period, limit) in plugins.iter().flat_map(|plugin| &plugin.limits) {
+        let limits = || plugins.iter().flat_map(|plugin| &plugin.limits);
+        for (period, limit) in limits() {
             let named = draft.limits.iter().find(|named| named.name == *limit);
             if named.is_none_or(|named| named.limit.per != ["consumer"]) {
                 continue;
@@ -307,21 +277,17 @@ fn consumers(plugins: &[Plugin<'_>], draft: &mut Draft) {
             let number = config
                 .text_at(period)
                 .and_then(|text| text.parse::<u64>().ok());
-            let rate = number.map_or_else(
-                || "unlimited".to_owned(),
-                |number| format!("{number}/{period}"),
-            );
+            let rate = match number {
+                Some(number) => format!("{number}/{period}"),
+                None => "unlimited".to_owned(),
+            };
             numbers.push((limit.clone(), rate));
         }
-        for (period, _) in PERIODS {
-            let has = plugins
-                .iter()
-                .flat_map(|plugin| &plugin.limits)
-                .any(|(known, _)| *known == period);
-            if config.get(period).is_some() && !has {
-                left.push(period);
-            }
-        }
+        let is_left = |period: &&str| {
+            config.get(period).is_some() && !limits().any(|(known, _)| known == period)
+        };
+        let periods = PERIODS.map(|(period, _)| period);
+        let left: Vec<&str> = periods.into_iter().filter(is_left).collect();
         if !left.is_empty() || numbers.is_empty() {
             let periods = left.join(", ");
             let why =
@@ -346,12 +312,8 @@ fn consumers(plugins: &[Plugin<'_>], draft: &mut Draft) {
                 draft.differ(limit, &clients(over_all));
             }
         }
-        let others: Vec<String> = draft
-            .limits
-            .iter()
-            .map(|named| named.name.clone())
-            .filter(|name| !limits.contains(name))
-            .collect();
+        let others = draft.limits.iter().map(|named| named.name.clone());
+        let others: Vec<String> = others.filter(|name| !limits.contains(name)).collect();
         for limit in others {
             draft.differ(&limit, &either(
                 "a consumer with a plugin of its own is not limited by others in Kong; here this limit holds for it as well",

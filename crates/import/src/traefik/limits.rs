@@ -17,16 +17,10 @@ pub(super) fn make(
         None => middleware.to_owned(),
     };
     if let Some(rate) = node.get("rateLimit") {
-        let words = |key: &str| {
-            rate.text_at(key)
-                .map_or_else(String::new, |text| format!(" {key}={text}"))
-        };
-        let what = format!(
-            "rateLimit {middleware}{}{}{}",
-            words("average"),
-            words("period"),
-            words("burst")
-        );
+        let mut what = format!("rateLimit {middleware}");
+        for key in ["average", "period", "burst"] {
+            what.extend(rate.text_at(key).map(|text| format!(" {key}={text}")));
+        }
         let place = rate.place();
         let (limit, differences) = match numbers::limit(rate) {
             Ok(Some(made)) => made,
@@ -44,27 +38,19 @@ pub(super) fn make(
         }
         return scoped(&wanted, rate, &what, limit, differences, "address", draft);
     }
-    if let Some(places) = node.get("inFlightReq") {
-        let amount = places
-            .text_at("amount")
-            .and_then(|text| text.parse::<u64>().ok())
-            .unwrap_or(0);
-        let (place, what) = (
-            places.place(),
-            format!("inFlightReq {middleware} amount={amount}"),
-        );
-        if amount == 0 {
-            draft.not_imported(
-                &place,
-                &what,
-                "an amount above 0 was expected; 0 refuses every request",
-            );
-            return None;
-        }
-        let limit = Limit::new(Counting::InFlight, amount, 0);
-        return scoped(&wanted, places, &what, limit, Vec::new(), "host", draft);
+    let places = node.get("inFlightReq")?;
+    let amount = places
+        .text_at("amount")
+        .and_then(|text| text.parse::<u64>().ok());
+    let amount = amount.unwrap_or(0);
+    let what = format!("inFlightReq {middleware} amount={amount}");
+    if amount == 0 {
+        let why = "an amount above 0 was expected; 0 refuses every request";
+        draft.not_imported(&places.place(), &what, why);
+        return None;
     }
-    None
+    let limit = Limit::new(Counting::InFlight, amount, 0);
+    scoped(&wanted, places, &what, limit, Vec::new(), "host", draft)
 }
 
 /// `sourceCriterion` as a scope.
@@ -83,7 +69,7 @@ fn scoped(
         .and_then(|source| source.text_at("requestHeaderName"))
         .filter(|name| !name.is_empty());
     let strategy = source.and_then(|source| source.get("ipStrategy"));
-    let mut per = match (header, strategy) {
+    let per = match (header, strategy) {
         (Some(header), _) => {
             limit.when_missing = "use:address";
             differences.push(clients(
@@ -92,18 +78,15 @@ fn scoped(
             format!("header:{}", header.to_ascii_lowercase())
         }
         (None, Some(_)) => "address".to_owned(),
-        (None, None) if source.is_some_and(|source| source.is_true("requestHost")) => {
-            "host".to_owned()
-        }
+        _ if source.is_some_and(|source| source.is_true("requestHost")) => "host".to_owned(),
         (None, None) => default.to_owned(),
     };
     if let Some(strategy) = strategy {
         let depth = strategy
             .text_at("depth")
-            .and_then(|text| text.parse::<u64>().ok())
-            .unwrap_or(0);
-        let has_excluded = strategy.get("excludedIPs").is_some();
-        if depth > 0 || has_excluded {
+            .and_then(|text| text.parse::<u64>().ok());
+        let depth = depth.unwrap_or(0);
+        if depth > 0 || strategy.get("excludedIPs").is_some() {
             differences.push(upstream(format!(
                 "ipStrategy ({}) looks for the client in X-Forwarded-For; here it is believed only from the networks in \
                  [address] trusted_proxies, which this file does not tell: until they are written, all clients behind \
@@ -119,7 +102,6 @@ fn scoped(
     }
     if per == "host" {
         differences.push(either("a route's hosts count each for itself here; hosts that no route names share one bucket"));
-        per = "host".to_owned();
     }
     limit.per = vec![per];
     draft.limit(wanted, &place, what, limit, differences)

@@ -34,6 +34,17 @@ struct Middleware<'t> {
     is_used: bool,
 }
 
+impl<'t> Middleware<'t> {
+    const fn new(namespace: Option<String>, name: String, node: &'t Node) -> Self {
+        Self {
+            namespace,
+            name,
+            node,
+            is_used: false,
+        }
+    }
+}
+
 struct Router<'t> {
     name: String,
     node: &'t Node,
@@ -86,34 +97,20 @@ pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
     let mut middlewares: Vec<Middleware<'_>> = Vec::new();
     let mut routers: Vec<Router<'_>> = Vec::new();
     for document in documents {
-        let http = document.get("http");
-        for (name, node) in http
-            .and_then(|http| http.get("middlewares"))
-            .map_or(&[][..], Node::entries)
-        {
-            middlewares.push(Middleware {
-                namespace: None,
-                name: name.clone(),
-                node,
-                is_used: false,
-            });
+        for (name, node) in document.entries_at(&["http", "middlewares"]) {
+            middlewares.push(Middleware::new(None, name.clone(), node));
         }
-        if let Some(http) = http {
-            for (name, node) in http.get("routers").map_or(&[][..], Node::entries) {
-                routers.extend(router(name, node, http));
-            }
+        for (name, node) in document.entries_at(&["http", "routers"]) {
+            routers.extend(router(name, node, document));
         }
-        if document
-            .get("tcp")
-            .is_some_and(|tcp| has(tcp, "inFlightConn", 0))
-        {
-            draft.not_imported(
-                &document.place(),
-                "tcp inFlightConn",
-                "Tollgate limits HTTP requests",
-            );
+        let tcp = document.get("tcp");
+        if tcp.is_some_and(|tcp| has(tcp, "inFlightConn", 0)) {
+            draft.not_imported(&document.place(), "tcp inFlightConn", OF_TCP);
         }
-        resource(document, &mut middlewares, &mut routers, draft);
+        let items = document.items_at(&["items"]).iter();
+        for item in items.chain(std::iter::once(document)) {
+            resource(item, &mut middlewares, &mut routers, draft);
+        }
     }
     for router in &routers {
         let mut limits = Vec::new();
@@ -133,21 +130,19 @@ pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
         }
         add_routes(router, &limits, draft);
     }
-    for middleware in &middlewares {
-        let (node, place) = (middleware.node, middleware.node.place());
-        let kind = ["rateLimit", "inFlightReq"]
-            .into_iter()
-            .find(|kind| node.get(kind).is_some());
-        let Some(kind) = kind.filter(|_| !middleware.is_used) else {
+    for middleware in middlewares.iter().filter(|middleware| !middleware.is_used) {
+        let (name, node) = (&middleware.name, middleware.node);
+        let mut kinds = ["rateLimit", "inFlightReq"].into_iter();
+        let Some(kind) = kinds.find(|kind| node.get(kind).is_some()) else {
             continue;
         };
         if routers.is_empty() {
             // A file of middlewares alone: the routers are elsewhere, in labels or in other files.
-            make(&middleware.name, node, None, draft);
+            make(name, node, None, draft);
         } else {
             draft.nothing(
-                &place,
-                &format!("{kind} {}", middleware.name),
+                &node.place(),
+                &format!("{kind} {name}"),
                 "no router uses it",
             );
         }
@@ -157,118 +152,96 @@ pub(crate) fn draft(documents: &[Node], draft: &mut Draft) {
     }
 }
 
+const OF_TCP: &str = "Tollgate limits HTTP requests";
+
 fn has(node: &Node, key: &str, depth: usize) -> bool {
-    depth < 8
-        && node
-            .entries()
-            .iter()
-            .any(|(known, node)| known == key || has(node, key, depth + 1))
+    let is_within = |(known, node): &(String, Node)| known == key || has(node, key, depth + 1);
+    depth < 8 && node.entries().iter().any(is_within)
 }
 
-/// A name without its provider: `api@file`, `default-api@kubernetescrd`.
-fn bare(name: &str) -> &str {
-    name.split('@').next().unwrap_or(name)
-}
-
-fn router<'t>(name: &str, node: &'t Node, http: &'t Node) -> Option<Router<'t>> {
+/// A router of a file.
+fn router<'t>(name: &str, node: &'t Node, document: &'t Node) -> Option<Router<'t>> {
     let rule = node.text_at("rule")?;
-    let used = node.get("middlewares").map_or(&[][..], Node::items);
-    let service = node.text_at("service").map(bare);
-    let servers = service
-        .and_then(|service| http.at(&["services", service, "loadBalancer", "servers"]))
-        .map_or(&[][..], Node::items);
-    let url = servers.first().and_then(|server| server.text_at("url"));
-    let target = match (url, servers.len()) {
-        (Some(url), 1) => Target::Upstream(url.trim_end_matches('/').to_owned()),
-        _ => Target::Unknown,
+    let used = node.items_at(&["middlewares"]).iter();
+    // A service can have a provider behind its name: `api@file`.
+    let service = node
+        .text_at("service")
+        .and_then(|name| name.split('@').next());
+    let servers = service.map_or(&[][..], |service| {
+        document.items_at(&["http", "services", service, "loadBalancer", "servers"])
+    });
+    let target = match servers {
+        [server] => server.text_at("url"),
+        _ => None,
     };
     Some(Router {
         name: name.to_owned(),
         node,
         rule,
         middlewares: used
-            .iter()
             .filter_map(Node::text)
             .map(|name| Named::new(name, None))
             .collect(),
-        target,
+        target: target.map_or(Target::Unknown, |url| {
+            Target::Upstream(url.trim_end_matches('/').to_owned())
+        }),
     })
 }
 
-/// Custom resources of Kubernetes, also within a list.
+/// A custom resource of Kubernetes.
 fn resource<'t>(
-    document: &'t Node,
+    item: &'t Node,
     middlewares: &mut Vec<Middleware<'t>>,
     routers: &mut Vec<Router<'t>>,
     draft: &mut Draft,
 ) {
-    let items = document.get("items").map_or(&[][..], Node::items);
-    for item in items.iter().chain(std::iter::once(document)) {
-        let metadata = |key: &str| {
-            item.get("metadata")
-                .and_then(|metadata| metadata.text_at(key))
-        };
-        let name = metadata("name").unwrap_or("middleware").to_owned();
-        let namespace = metadata("namespace").unwrap_or("default");
-        match item.text_at("kind") {
-            Some("Middleware") => {
-                if let Some(node) = item.get("spec") {
-                    middlewares.push(Middleware {
-                        namespace: Some(namespace.to_owned()),
-                        name,
-                        node,
-                        is_used: false,
-                    });
-                }
-            }
-            Some("IngressRoute") => {
-                for (index, node) in item
-                    .at(&["spec", "routes"])
-                    .map_or(&[][..], Node::items)
-                    .iter()
-                    .enumerate()
-                {
-                    let used = node.get("middlewares").map_or(&[][..], Node::items);
-                    let service = node
-                        .get("services")
-                        .and_then(|services| services.items().first());
-                    let target = service.and_then(|service| {
-                        let (name, port) = (service.text_at("name")?, service.text_at("port")?);
-                        let namespace = service.text_at("namespace").unwrap_or(namespace);
-                        port.parse::<u16>().ok()?;
-                        Some(Target::Upstream(format!(
-                            "http://{name}.{namespace}.svc:{port}"
-                        )))
-                    });
-                    let name = if index == 0 {
-                        name.clone()
-                    } else {
-                        format!("{name}_{}", index + 1)
-                    };
-                    let named = |used: &Node| {
-                        let within = used.text_at("namespace").unwrap_or(namespace);
-                        Some(Named::new(used.text_at("name")?, Some(within)))
-                    };
-                    let middlewares = used.iter().filter_map(named).collect();
-                    let rule = node.text_at("match").unwrap_or_default();
-                    routers.push(Router {
-                        name,
-                        node,
-                        rule,
-                        middlewares,
-                        target: target.unwrap_or(Target::Unknown),
-                    });
-                }
-            }
-            Some("MiddlewareTCP") if item.at(&["spec", "inFlightConn"]).is_some() => {
-                draft.not_imported(
-                    &item.place(),
-                    "inFlightConn",
-                    "Tollgate limits HTTP requests",
-                );
-            }
-            _ => {}
+    let metadata = |key: &str| item.at(&["metadata", key]).and_then(Node::text);
+    let name = metadata("name").unwrap_or("middleware").to_owned();
+    let namespace = metadata("namespace").unwrap_or("default");
+    match item.text_at("kind") {
+        Some("Middleware") => {
+            let spec = item.get("spec");
+            middlewares
+                .extend(spec.map(|node| Middleware::new(Some(namespace.to_owned()), name, node)));
         }
+        Some("IngressRoute") => {
+            for (index, node) in item.items_at(&["spec", "routes"]).iter().enumerate() {
+                let name = match index {
+                    0 => name.clone(),
+                    _ => format!("{name}_{}", index + 1),
+                };
+                routers.push(ingress_route(name, node, namespace));
+            }
+        }
+        Some("MiddlewareTCP") if item.at(&["spec", "inFlightConn"]).is_some() => {
+            draft.not_imported(&item.place(), "inFlightConn", OF_TCP);
+        }
+        _ => {}
+    }
+}
+
+/// A route of an `IngressRoute`.
+fn ingress_route<'t>(name: String, node: &'t Node, namespace: &str) -> Router<'t> {
+    let named = |used: &Node| {
+        let within = used.text_at("namespace").unwrap_or(namespace);
+        Some(Named::new(used.text_at("name")?, Some(within)))
+    };
+    let target = node.items_at(&["services"]).first().and_then(|service| {
+        let namespace = service.text_at("namespace").unwrap_or(namespace);
+        let port = service.text_at("port")?;
+        port.parse::<u16>().ok()?;
+        Some(Target::service(service.text_at("name")?, namespace, port))
+    });
+    Router {
+        name,
+        node,
+        rule: node.text_at("match").unwrap_or_default(),
+        middlewares: node
+            .items_at(&["middlewares"])
+            .iter()
+            .filter_map(named)
+            .collect(),
+        target: target.unwrap_or(Target::Unknown),
     }
 }
 
@@ -281,10 +254,8 @@ fn apply(
     depth: usize,
     draft: &mut Draft,
 ) {
-    let found = middlewares
-        .iter_mut()
-        .find(|middleware| used.is(middleware));
-    let Some(middleware) = found else {
+    let mut known = middlewares.iter_mut();
+    let Some(middleware) = known.find(|middleware| used.is(middleware)) else {
         let what = format!("middleware {}", used.name);
         let why = "it is not in these files, so its limits are not known";
         return draft.not_imported(&router.node.place(), &what, why);
@@ -317,29 +288,26 @@ fn apply(
 
 fn add_routes(router: &Router<'_>, limits: &[String], draft: &mut Draft) {
     let place = router.node.place();
-    match rule::patterns(router.rule) {
-        Ok(patterns) => {
-            for pattern in patterns {
-                if pattern.is_prefix {
-                    draft.note("paths: PathPrefix(`/api`) of Traefik also takes `/apix`; here `/api/**` takes `/api` and what is below it");
-                }
-                let mut route =
-                    Route::new(Some(place.clone()), pattern.text, router.target.clone());
-                route.headers = pattern.headers;
-                route.limits = limits.to_vec();
-                draft.route(route);
-            }
-        }
+    let patterns = match rule::patterns(router.rule) {
+        Ok(patterns) => patterns,
         Err(why) => {
             let what = format!("router {}: {}", router.name, router.rule);
-            match limits {
-                [] => draft.note(format!("{place}: {what}: {why}; it is left out")),
-                _ => draft.not_imported(
-                    &place,
-                    &what,
-                    &format!("{why}; its limits ({}) are on no route", limits.join(", ")),
-                ),
+            if limits.is_empty() {
+                draft.note(format!("{place}: {what}: {why}; it is left out"));
+            } else {
+                let why = format!("{why}; its limits ({}) are on no route", limits.join(", "));
+                draft.not_imported(&place, &what, &why);
             }
+            return;
         }
+    };
+    for pattern in patterns {
+        if pattern.is_prefix {
+            draft.note("paths: PathPrefix(`/api`) of Traefik also takes `/apix`; here `/api/**` takes `/api` and what is below it");
+        }
+        let mut route = Route::new(Some(place.clone()), pattern.text, router.target.clone());
+        route.headers = pattern.headers;
+        route.limits = limits.to_vec();
+        draft.route(route);
     }
 }

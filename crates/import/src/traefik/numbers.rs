@@ -3,17 +3,13 @@
 use crate::draft::{Counting, Difference, Limit, either, upstream};
 use crate::nginx::numbers::HELD;
 use crate::tree::Node;
-use crate::words::{SECOND, duration, go_duration};
+use crate::words::{self, SECOND, duration, go_duration};
 
 /// The limit; `None`: `average` is 0.
 pub(super) fn limit(rate: &Node) -> Result<Option<(Limit, Vec<Difference>)>, String> {
     let number = |key: &str, default: u64| match rate.text_at(key) {
         None => Ok(default),
-        Some(text) => text
-            .parse::<u64>()
-            .ok()
-            .filter(|number| *number <= 1_000_000_000)
-            .ok_or_else(|| format!("`{key}` is not understood")),
+        Some(text) => words::number(text).ok_or_else(|| format!("`{key}` is not understood")),
     };
     let (average, burst) = (number("average", 0)?, number("burst", 1)?.max(1));
     let period = match rate.text_at("period") {
@@ -50,11 +46,7 @@ pub(super) fn limit(rate: &Node) -> Result<Option<(Limit, Vec<Difference>)>, Str
         )));
     }
     // Traefik forgets a bucket that was idle for a second, below one request a second for the time of one request.
-    let forgets = match per_second {
-        0 => true,
-        _ => (2 * u128::from(burst) + 1) * span > 2 * units * u128::from(SECOND),
-    };
-    if forgets {
+    if per_second == 0 || (2 * u128::from(burst) + 1) * span > 2 * units * u128::from(SECOND) {
         let idle = match per_second {
             0 => span / units / u128::from(SECOND),
             _ => 1,

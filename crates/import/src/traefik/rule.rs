@@ -1,5 +1,7 @@
 //! A router's rule as patterns of routes: `Host`, `Path`, `PathPrefix`, `Method` and `Headers` joined by `&&` and `||`.
 
+use crate::draft::methods;
+
 /// One alternative of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pattern {
@@ -81,11 +83,8 @@ impl Parts {
         let no = || format!("a route has no `{matcher}`");
         let (kind, rest) = matcher.split_once('(').ok_or_else(no)?;
         let inside = rest.strip_suffix(')').ok_or_else(no)?;
-        let arguments: Vec<String> = split(inside, ",")?
-            .into_iter()
-            .map(|text| text.trim().trim_matches(['`', '"', '\'']).to_owned())
-            .collect();
-        let list = arguments.into_iter();
+        let list = split(inside, ",")?.into_iter();
+        let list = list.map(|text| text.trim().trim_matches(['`', '"', '\'']).to_owned());
         match kind.trim() {
             "Host" if self.hosts.is_empty() => self.hosts.extend(list),
             "Path" if self.paths.is_empty() => self.paths.extend(list.map(|path| (path, false))),
@@ -104,34 +103,27 @@ impl Parts {
         Ok(())
     }
 
-    fn patterns(self, all: &mut Vec<Pattern>) {
-        let methods = match self.methods.join("|") {
-            methods if methods.is_empty() => methods,
-            methods => format!("{methods} "),
-        };
-        let hosts = if self.hosts.is_empty() {
-            vec![String::new()]
-        } else {
-            self.hosts
-        };
-        let paths = if self.paths.is_empty() {
-            vec![("/".to_owned(), true)]
-        } else {
-            self.paths
-        };
-        for host in hosts.iter().take(MOST) {
-            for (path, is_prefix) in paths.iter().take(MOST) {
+    fn patterns(mut self, all: &mut Vec<Pattern>) {
+        let methods = methods(&self.methods);
+        if self.hosts.is_empty() {
+            self.hosts.push(String::new());
+        }
+        if self.paths.is_empty() {
+            self.paths.push(("/".to_owned(), true));
+        }
+        for host in self.hosts.iter().take(MOST) {
+            for (path, is_prefix) in self.paths.iter().take(MOST) {
                 if all.len() > MOST {
                     return;
                 }
                 let front = path.trim_end_matches('/');
-                let path = if *is_prefix {
-                    format!("{front}/**")
+                let (path, below) = if *is_prefix {
+                    (front, "/**")
                 } else {
-                    path.clone()
+                    (&**path, "")
                 };
                 all.push(Pattern {
-                    text: format!("{methods}{host}{path}"),
+                    text: format!("{methods}{host}{path}{below}"),
                     headers: self.headers.clone(),
                     is_prefix: *is_prefix && !front.is_empty(),
                 });
