@@ -11,77 +11,69 @@ pub fn detect(source: &Source) -> Option<(Peer, &'static str)> {
         .to_string_lossy()
         .to_lowercase();
     let is = |end: &str| name.ends_with(end);
-    if name.starts_with("caddyfile") || is(".caddyfile") {
-        return Some((Peer::Caddy, "its name"));
-    }
-    if is("nginx.conf") {
-        return Some((Peer::Nginx, "its name"));
-    }
-    if is("haproxy.cfg") {
-        return Some((Peer::Haproxy, "its name"));
-    }
+    let by_name = match () {
+        () if name.starts_with("caddyfile") || is(".caddyfile") => Some(Peer::Caddy),
+        () if is("nginx.conf") => Some(Peer::Nginx),
+        () if is("haproxy.cfg") => Some(Peer::Haproxy),
+        () => None,
+    };
+    let by_name = by_name.map(|peer| (peer, "its name"));
+    by_name.or_else(|| Some((by_contents(&source.text, is)?, "its contents")))
+}
+
+/// `is`: whether the file's name ends so.
+fn by_contents(text: &str, is: impl Fn(&str) -> bool) -> Option<Peer> {
     // A line of the text that begins so, blanks and list dashes not counted.
     let begins = |words: &[&str]| {
-        source.text.lines().take(100_000).any(|line| {
+        text.lines().take(100_000).any(|line| {
             let line = line.trim_start().trim_start_matches("- ").trim_start();
             words.iter().any(|word| line.starts_with(word))
         })
     };
-    let has = |text: &str| source.text.contains(text);
-    let contents = "its contents";
+    let has = |word: &str| text.contains(word);
     if is(".yml") || is(".yaml") || is(".json") || begins(&["apiVersion:", "_format_version"]) {
         if begins(&["_format_version", "\"_format_version"]) {
-            return Some((Peer::Kong, contents));
+            return Some(Peer::Kong);
         }
-        let is_resource = begins(&["apiVersion:", "\"apiVersion\""]);
-        if is_resource && (has("traefik.io/") || has("traefik.containo.us/")) {
-            return Some((Peer::Traefik, contents));
+        if begins(&["apiVersion:", "\"apiVersion\""]) {
+            if has("traefik.io/") || has("traefik.containo.us/") {
+                return Some(Peer::Traefik);
+            }
+            let kinds = ["kind: Ingress", "\"kind\": \"Ingress\""];
+            if begins(&kinds) || has("nginx.ingress.kubernetes.io/") {
+                return Some(Peer::Ingress);
+            }
         }
-        if is_resource
-            && (begins(&["kind: Ingress", "\"kind\": \"Ingress\""])
-                || has("nginx.ingress.kubernetes.io/"))
-        {
-            return Some((Peer::Ingress, contents));
-        }
-        if begins(&["domain:", "\"domain\""]) && has("descriptors") {
-            return Some((Peer::Envoy, contents));
-        }
-        if has("rateLimit")
-            || has("inFlightReq")
-            || (begins(&["http:"]) && (has("routers") || has("middlewares")))
-        {
-            return Some((Peer::Traefik, contents));
-        }
-        if has("plugins") && (has("services") || has("routes")) {
-            return Some((Peer::Kong, contents));
-        }
-        return None;
+        let has_http = || begins(&["http:"]) && (has("routers") || has("middlewares"));
+        return match () {
+            () if begins(&["domain:", "\"domain\""]) && has("descriptors") => Some(Peer::Envoy),
+            () if has("rateLimit") || has("inFlightReq") || has_http() => Some(Peer::Traefik),
+            () if has("plugins") && (has("services") || has("routes")) => Some(Peer::Kong),
+            () => None,
+        };
     }
-    if is(".toml") {
-        return begins(&["[http", "[[http"]).then_some((Peer::Traefik, contents));
+    match () {
+        () if is(".toml") => begins(&["[http", "[[http"]).then_some(Peer::Traefik),
+        () if begins(&NGINX) => Some(Peer::Nginx),
+        () if begins(&HAPROXY) => Some(Peer::Haproxy),
+        () if begins(&["rate_limit", "reverse_proxy"]) => Some(Peer::Caddy),
+        () => None,
     }
-    if begins(&[
-        "limit_req",
-        "limit_conn",
-        "server {",
-        "http {",
-        "upstream ",
-        "proxy_pass ",
-        "worker_processes",
-    ]) {
-        return Some((Peer::Nginx, contents));
-    }
-    if begins(&[
-        "stick-table",
-        "http-request ",
-        "frontend ",
-        "backend ",
-        "default_backend",
-    ]) {
-        return Some((Peer::Haproxy, contents));
-    }
-    if begins(&["rate_limit", "reverse_proxy"]) {
-        return Some((Peer::Caddy, contents));
-    }
-    None
 }
+
+const NGINX: [&str; 7] = [
+    "limit_req",
+    "limit_conn",
+    "server {",
+    "http {",
+    "upstream ",
+    "proxy_pass ",
+    "worker_processes",
+];
+const HAPROXY: [&str; 5] = [
+    "stick-table",
+    "http-request ",
+    "frontend ",
+    "backend ",
+    "default_backend",
+];

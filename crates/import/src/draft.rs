@@ -4,7 +4,9 @@ mod routes;
 
 use std::collections::BTreeSet;
 
-pub(crate) use crate::finding::{Difference, Finding, Outcome, Place, clients, either, upstream};
+pub(crate) use crate::finding::{
+    Difference, Finding, Outcome, Place, by_method, clients, either, upstream,
+};
 use crate::words::{plain, rate};
 use crate::{Source, write};
 pub(crate) use routes::{Route, Target, methods};
@@ -139,23 +141,12 @@ impl Draft {
             .comments
             .extend(differences.iter().map(Difference::words));
         self.limits.push(named);
-        self.imported(place, what, &name, differences);
+        self.imported(place, what, &name, Outcome::of(differences));
         Some(name)
     }
 
-    /// Says of one more setting that it became this limit.
-    pub(crate) fn imported(
-        &mut self,
-        place: &Place,
-        what: &str,
-        limit: &str,
-        differences: Vec<Difference>,
-    ) {
-        let outcome = if differences.is_empty() {
-            Outcome::Equal
-        } else {
-            Outcome::Differs(differences)
-        };
+    /// Says of one more setting that it became this limit, and how the two compare.
+    pub(crate) fn imported(&mut self, place: &Place, what: &str, limit: &str, outcome: Outcome) {
         self.find(place, what, Some(limit.to_owned()), outcome);
     }
 
@@ -167,16 +158,11 @@ impl Draft {
                 named.comments.push(words.clone());
             }
         }
-        let of_limit = self
-            .findings
-            .iter_mut()
-            .filter(|finding| finding.limit.as_deref() == Some(limit));
-        of_limit.for_each(|finding| finding.add(difference.clone()));
-    }
-
-    /// Says of one more setting that it became this limit, which compares as it did before.
-    pub(crate) fn again(&mut self, place: &Place, what: &str, limit: &str, outcome: Outcome) {
-        self.find(place, what, Some(limit.to_owned()), outcome);
+        for finding in &mut self.findings {
+            if finding.limit.as_deref() == Some(limit) {
+                finding.add(difference.clone());
+            }
+        }
     }
 
     pub(crate) fn not_imported(&mut self, place: &Place, what: &str, why: &str) {
@@ -216,56 +202,50 @@ impl Draft {
 
     /// Removes the limits that no route names. Whether there were any.
     pub(crate) fn drop_unrouted(&mut self) -> bool {
-        let routes = &self.routes;
-        let is_used = |name: &str| {
-            let mut named = routes.iter().flat_map(|route| &route.limits);
-            named.any(|limit| limit == name)
-        };
+        let used: BTreeSet<&String> = self.routes.iter().flat_map(|route| &route.limits).collect();
         let before = self.limits.len();
-        let (kept, gone): (Vec<Named>, Vec<Named>) = std::mem::take(&mut self.limits)
-            .into_iter()
-            .partition(|named| is_used(&named.name));
-        self.limits = kept;
-        let gone: BTreeSet<String> = gone.into_iter().map(|named| named.name).collect();
+        self.limits.retain(|named| used.contains(&named.name));
+        let is_gone = |limit: &String| !used.contains(limit);
         for finding in &mut self.findings {
-            if finding
-                .limit
-                .as_ref()
-                .is_some_and(|limit| gone.contains(limit))
-            {
-                finding.limit = None;
-                finding.outcome =
-                    Outcome::NotImported("no route of the file made here uses it".to_owned());
+            if finding.limit.take_if(|limit| is_gone(limit)).is_some() {
+                let why = "no route of the file made here uses it";
+                finding.outcome = Outcome::NotImported(why.to_owned());
             }
         }
         for caller in self.identity.iter_mut().flat_map(|all| &mut all.callers) {
-            caller.limits.retain(|(limit, _)| !gone.contains(limit));
+            caller.limits.retain(|(limit, _)| !is_gone(limit));
         }
         self.limits.len() < before
+    }
+
+    /// Whether some limit counts by address.
+    pub(crate) fn is_by_address(&self) -> bool {
+        let mut scopes = self.limits.iter().flat_map(|named| &named.limit.per);
+        scopes.any(|per| per == "address")
     }
 
     /// Puts findings in the order of the files; those of included files follow.
     pub(crate) fn sort(&mut self, sources: &[Source]) {
         self.findings.sort_by_cached_key(|finding| {
-            let file = sources
-                .iter()
-                .position(|source| source.name == finding.place.file);
-            let file = file.unwrap_or(sources.len());
-            (file, finding.place.clone())
+            let place = &finding.place;
+            let file = sources.iter().position(|source| source.name == place.file);
+            (file.unwrap_or(sources.len()), place.clone())
         });
     }
 
     /// A name that no limit has: letters, digits, `_` and `-`.
     pub(crate) fn unique(&mut self, wanted: &str) -> String {
-        let base = name(wanted, "limit");
-        let mut name = base.clone();
-        let mut number = 1;
-        while !self.names.insert(name.clone()) {
-            number += 1;
-            name = format!("{base}_{number}");
-        }
+        let name = free(name(wanted, "limit"), |name| self.names.contains(name));
+        self.names.insert(name.clone());
         name
     }
+}
+
+/// The name, with a number behind it where it is taken.
+fn free(base: String, is_taken: impl Fn(&str) -> bool) -> String {
+    let numbered = (2_u64..).map(|number| format!("{base}_{number}"));
+    let mut names = std::iter::once(base.clone()).chain(numbered);
+    names.find(|name| !is_taken(name)).unwrap_or(base)
 }
 
 /// Each text once, where it is first.

@@ -1,9 +1,19 @@
 //! The configuration of envoyproxy/ratelimit: descriptors with fixed windows of the clock.
 
-use crate::draft::{Counting, Draft, Limit, Route, Target, clients, either};
+use crate::draft::{Counting, Difference, Draft, Limit, Route, Target, by_method, clients, either};
 use crate::yaml::not_read;
 use crate::{ImportError, Place, Source};
 use tollgate_config::rate_limit_yaml::{self, Descriptor, Position, Quota, RateLimit};
+
+/// Keys that Envoy fills by its own rules; others are taken for headers.
+const MEANT: [&str; 6] = [
+    "remote_address",
+    "masked_remote_address",
+    "generic_key",
+    "header_match",
+    "path",
+    "method",
+];
 
 /// A limit that was made, and the requests it is for.
 struct Made {
@@ -30,23 +40,20 @@ pub(crate) fn draft(sources: &[Source], draft: &mut Draft) -> Result<(), ImportE
     for source in sources {
         let (files, mistakes) = rate_limit_yaml::read(&source.name, &source.text)
             .map_err(|error| not_read(&source.name, error))?;
+        for mistake in mistakes {
+            let place = source.place(mistake.place.line);
+            draft.not_imported(&place, &mistake.what, &mistake.why);
+        }
         let mut reader = Reader {
-            file: &source.name,
+            source,
             draft,
             made: &mut made,
         };
-        for mistake in mistakes {
-            let place = reader.place(mistake.place);
-            reader
-                .draft
-                .not_imported(&place, &mistake.what, &mistake.why);
-        }
         for file in &files {
             if file.descriptors.is_empty() {
-                let place = reader.place(file.place);
-                reader
-                    .draft
-                    .note(format!("{place}: there are no descriptors"));
+                let place = source.place(file.place.line);
+                let text = format!("{place}: there are no descriptors");
+                reader.draft.note(text);
             }
             reader.siblings(&file.descriptors, &Chain::default());
         }
@@ -63,17 +70,14 @@ pub(crate) fn draft(sources: &[Source], draft: &mut Draft) -> Result<(), ImportE
 
 /// Reads one file.
 struct Reader<'r> {
-    file: &'r str,
+    source: &'r Source,
     draft: &'r mut Draft,
     made: &'r mut Vec<Made>,
 }
 
 impl Reader<'_> {
     fn place(&self, at: Position) -> Place {
-        Place {
-            file: self.file.to_owned(),
-            line: at.line,
-        }
+        self.source.place(at.line)
     }
 
     /// Descriptors at one level: one with a value goes before the one of the same key without.
@@ -85,10 +89,8 @@ impl Reader<'_> {
                 continue;
             }
             let key = &descriptor.key;
-            let valued = descriptors
-                .iter()
-                .filter(|other| other.key == *key)
-                .find_map(|other| other.value.as_deref());
+            let alike = descriptors.iter().filter(|other| other.key == *key);
+            let valued = alike.filter_map(|other| other.value.as_deref()).next();
             let Some(value) = valued else { continue };
             let first = either(format!(
                 "the service does not count `{key}={value}` here, whose descriptor goes before this one; without a \
@@ -109,16 +111,7 @@ impl Reader<'_> {
             .push(value.map_or_else(|| key.to_owned(), |value| format!("{key}_{value}")));
         let why_not = chain.add(key, value, &what);
         let why_not = why_not.or(descriptor.quota_mode.then_some("there is no `quota_mode`"));
-        let is_header = ![
-            "remote_address",
-            "masked_remote_address",
-            "generic_key",
-            "header_match",
-            "path",
-            "method",
-        ]
-        .contains(&key);
-        if is_header && why_not.is_none() {
+        if !MEANT.contains(&key) && why_not.is_none() {
             self.draft.note(format!(
                 "{place}: Envoy's routes say what fills `{key}`; it is taken for the header of that name"
             ));
@@ -127,11 +120,9 @@ impl Reader<'_> {
             let at = self.place(rate.place);
             self.rate_limit(descriptor, rate, &chain, why_not, &at);
             if !rate.replaces.is_empty() {
-                self.draft.not_imported(
-                    &at,
-                    "replaces",
-                    "limits do not replace each other here: name on each route those that hold",
-                );
+                let why =
+                    "limits do not replace each other here: name on each route those that hold";
+                self.draft.not_imported(&at, "replaces", why);
             }
         }
         match why_not {
@@ -159,10 +150,8 @@ impl Reader<'_> {
             Quota::Unlimited => (format!("{what}: unlimited"), None),
             Quota::Per { requests, period } => {
                 let unit = tollgate_limit::words::period(period);
-                (
-                    format!("{what}: {requests} per {unit}"),
-                    Some((requests, period)),
-                )
+                let words = format!("{what}: {requests} per {unit}");
+                (words, Some((requests, period)))
             }
             // Said among the mistakes.
             Quota::Broken => return,
@@ -170,16 +159,23 @@ impl Reader<'_> {
         match (why_not, quota) {
             (Some(why), _) => self.draft.not_imported(at, &words, why),
             (None, None) => self.draft.nothing(at, &words, "it is unlimited"),
-            (None, Some((0, _))) => self.draft.not_imported(
-                at,
-                &words,
-                "a limit admits at least one; to refuse all, write a route with `respond`",
-            ),
+            (None, Some((0, _))) => {
+                let why =
+                    "a limit admits at least one; to refuse all, write a route with `respond`";
+                self.draft.not_imported(at, &words, why);
+            }
             (None, Some((requests, period))) => {
                 let mut limit = Limit::new(Counting::ClockWindow, requests, period.0);
                 limit.shadow = descriptor.shadow_mode;
-                let name = rate.name.as_deref().unwrap_or_default();
-                add(chain, limit, name, at, &words, self.draft, self.made);
+                let differences = chain.split(&mut limit);
+                let name = rate.name.as_deref().filter(|name| !name.is_empty());
+                let name = name.map_or_else(|| chain.names.join("_"), str::to_owned);
+                let limit = self.draft.limit(&name, at, &words, limit, differences);
+                self.made.extend(limit.map(|limit| Made {
+                    limit,
+                    headers: chain.headers.clone(),
+                    path: chain.path.clone(),
+                }));
             }
         }
     }
@@ -218,58 +214,39 @@ impl Chain {
         }
         None
     }
-}
 
-fn add(
-    chain: &Chain,
-    mut limit: Limit,
-    name: &str,
-    place: &crate::Place,
-    words: &str,
-    draft: &mut Draft,
-    made: &mut Vec<Made>,
-) {
-    let mut differences = Vec::new();
-    limit.per.clone_from(&chain.per);
-    if limit.per.is_empty() {
-        limit.per.push("everyone".to_owned());
-    }
-    if chain.has_source {
-        limit.when_missing = "skip";
-    }
-    if limit.per.iter().any(|per| per == "method") {
-        differences.push(either(
-            "HEAD counts as GET here, and methods that no route names share one bucket",
-        ));
-    }
-    if limit.per.iter().any(|per| per == "route") {
-        differences.push(either(
-            "paths of one route share a bucket here; Envoy's descriptor has each path for itself",
-        ));
-    }
-    for constant in &chain.constant {
-        differences.push(either(format!(
-            "Envoy's routes say which requests carry `{constant}`; here all do: name the limit on those routes only"
-        )));
-    }
-    let wanted = if name.is_empty() {
-        chain.names.join("_")
-    } else {
-        name.to_owned()
-    };
-    if let Some(limit) = draft.limit(&wanted, place, words, limit, differences) {
-        made.push(Made {
-            limit,
-            headers: chain.headers.clone(),
-            path: chain.path.clone(),
+    /// Splits a limit by what was gathered, and says how the two differ.
+    fn split(&self, limit: &mut Limit) -> Vec<Difference> {
+        limit.per.clone_from(&self.per);
+        if limit.per.is_empty() {
+            limit.per.push("everyone".to_owned());
+        }
+        if self.has_source {
+            limit.when_missing = "skip";
+        }
+        let has = |part: &str| limit.per.iter().any(|per| per == part);
+        let mut differences = Vec::new();
+        if has("method") {
+            differences.push(by_method());
+        }
+        if has("route") {
+            differences.push(either(
+                "paths of one route share a bucket here; Envoy's descriptor has each path for itself",
+            ));
+        }
+        let constant = self.constant.iter().map(|constant| {
+            either(format!(
+                "Envoy's routes say which requests carry `{constant}`; here all do: name the limit on those routes only"
+            ))
         });
+        differences.extend(constant);
+        differences
     }
 }
 
 fn routes(made: &[Made], draft: &mut Draft) {
-    let always = made
-        .iter()
-        .filter(|one| one.headers.is_empty() && one.path.is_none());
+    let is_always = |one: &&Made| one.headers.is_empty() && one.path.is_none();
+    let always = made.iter().filter(is_always);
     let always: Vec<String> = always.map(|one| one.limit.clone()).collect();
     if made.len() > 1 {
         let several = clients(
@@ -282,37 +259,24 @@ fn routes(made: &[Made], draft: &mut Draft) {
     let mut base = Route::new(None, "/**", Target::Unknown);
     base.limits.clone_from(&always);
     draft.route(base);
-    for one in made
-        .iter()
-        .filter(|one| !one.headers.is_empty() || one.path.is_some())
-    {
+    for one in made.iter().filter(|one| !is_always(one)) {
         let mut route = Route::new(None, one.path.as_deref().unwrap_or("/**"), Target::Unknown);
         route.headers.clone_from(&one.headers);
-        let same = made
-            .iter()
-            .filter(|other| other.headers == one.headers && other.path == one.path);
-        route.limits = same.map(|one| one.limit.clone()).collect();
+        let is_same = |other: &&Made| other.headers == one.headers && other.path == one.path;
+        let same = made.iter().filter(is_same).map(|one| &one.limit);
         // A value of its own goes before the descriptor without one; other descriptors hold as well.
-        route.limits.extend(
-            always
-                .iter()
-                .filter(|limit| !one.replaces(limit, made, draft))
-                .cloned(),
-        );
+        let others = always.iter().filter(|limit| !one.replaces(limit, draft));
+        route.limits = same.chain(others).cloned().collect();
         draft.route(route);
     }
 }
 
 impl Made {
     /// Whether this limit's value goes before `limit`, which has the same key without a value.
-    fn replaces(&self, limit: &str, made: &[Self], draft: &Draft) -> bool {
-        let Some(other) = made.iter().find(|other| other.limit == limit) else {
-            return false;
-        };
-        let named = draft.limits.iter().find(|named| named.name == other.limit);
+    fn replaces(&self, limit: &str, draft: &Draft) -> bool {
+        let named = draft.limits.iter().find(|named| named.name == limit);
         let per = named.map_or(&[][..], |named| &named.limit.per);
-        self.headers
-            .iter()
-            .any(|(name, _)| per.iter().any(|per| *per == format!("header:{name}")))
+        let mut headers = self.headers.iter();
+        headers.any(|(name, _)| per.contains(&format!("header:{name}")))
     }
 }

@@ -55,6 +55,26 @@ pub enum Outcome {
     Nothing(String),
 }
 
+impl Outcome {
+    /// Of a limit with these differences.
+    pub(crate) fn of(differences: Vec<Difference>) -> Self {
+        if differences.is_empty() {
+            return Self::Equal;
+        }
+        Self::Differs(differences)
+    }
+
+    /// In one or two words.
+    pub(crate) const fn word(&self) -> &'static str {
+        match self {
+            Self::Equal => "equal",
+            Self::Differs(_) => "differs",
+            Self::NotImported(_) => "not imported",
+            Self::Nothing(_) => "nothing to import",
+        }
+    }
+}
+
 /// One way in which a limit and its translation differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
@@ -91,28 +111,29 @@ impl Favour {
             Self::Either => "in the favour of one or the other",
         }
     }
+
+    /// A difference that favours them.
+    fn by(self, what: impl Into<String>) -> Difference {
+        Difference {
+            what: what.into(),
+            favour: self,
+        }
+    }
 }
 
 pub(crate) fn clients(what: impl Into<String>) -> Difference {
-    let what = what.into();
-    Difference {
-        what,
-        favour: Favour::Clients,
-    }
+    Favour::Clients.by(what)
 }
 
 pub(crate) fn upstream(what: impl Into<String>) -> Difference {
-    let what = what.into();
-    Difference {
-        what,
-        favour: Favour::Upstream,
-    }
+    Favour::Upstream.by(what)
 }
 
 pub(crate) fn either(what: impl Into<String>) -> Difference {
-    let what = what.into();
-    Difference {
-        what,
-        favour: Favour::Either,
-    }
+    Favour::Either.by(what)
+}
+
+/// Of a limit by method.
+pub(crate) fn by_method() -> Difference {
+    either("HEAD counts as GET here, and methods that no route names share one bucket")
 }

@@ -10,36 +10,31 @@ use crate::draft::{Finding, Outcome};
 /// The report for people.
 pub(crate) fn text(imported: &Imported) -> String {
     let mut text = String::new();
-    let count = |wanted: fn(&Outcome) -> bool| {
-        imported
-            .findings
-            .iter()
-            .filter(|finding| wanted(&finding.outcome))
-            .count()
+    let count = |word: &str| {
+        let outcomes = imported.findings.iter().map(|finding| &finding.outcome);
+        outcomes.filter(|outcome| outcome.word() == word).count()
     };
     let _ = writeln!(
         text,
         "{}: {} equal, {} that differ, {} not imported",
         imported.peer.name(),
-        count(|outcome| *outcome == Outcome::Equal),
-        count(|outcome| matches!(outcome, Outcome::Differs(_))),
-        count(|outcome| matches!(outcome, Outcome::NotImported(_))),
+        count("equal"),
+        count("differs"),
+        count("not imported"),
     );
     for finding in &imported.findings {
         let _ = write!(text, "\n{}: {}\n  ", finding.place, finding.what);
         if let Some(limit) = &finding.limit {
             let _ = write!(text, "limits.{limit}: ");
         }
+        text.push_str(finding.outcome.word());
         match &finding.outcome {
-            Outcome::Equal => text.push_str("equal\n"),
-            Outcome::NotImported(why) => {
-                let _ = writeln!(text, "not imported: {why}");
-            }
-            Outcome::Nothing(why) => {
-                let _ = writeln!(text, "nothing to import: {why}");
+            Outcome::Equal => text.push('\n'),
+            Outcome::NotImported(why) | Outcome::Nothing(why) => {
+                let _ = writeln!(text, ": {why}");
             }
             Outcome::Differs(differences) => {
-                text.push_str("differs\n");
+                text.push('\n');
                 for difference in differences {
                     let favour = difference.favour.words();
                     let _ = writeln!(text, "    - {}; {favour}", difference.what);
@@ -74,19 +69,12 @@ fn finding(finding: &Finding) -> Value {
         "line": finding.place.line,
         "what": finding.what,
         "limit": finding.limit,
+        "outcome": finding.outcome.word(),
     });
     match &finding.outcome {
-        Outcome::Equal => value["outcome"] = json!("equal"),
-        Outcome::NotImported(why) => {
-            value["outcome"] = json!("not imported");
-            value["why"] = json!(why);
-        }
-        Outcome::Nothing(why) => {
-            value["outcome"] = json!("nothing to import");
-            value["why"] = json!(why);
-        }
+        Outcome::Equal => {}
+        Outcome::NotImported(why) | Outcome::Nothing(why) => value["why"] = json!(why),
         Outcome::Differs(differences) => {
-            value["outcome"] = json!("differs");
             let all = differences.iter().map(|difference| {
                 json!({ "what": difference.what, "favour": difference.favour.words() })
             });

@@ -39,20 +39,25 @@ pub(crate) fn rate(amount: u64, period: u64) -> String {
 
 /// A duration as `gateway.toml` writes it, in its largest whole unit.
 pub(crate) fn duration(micros: u64) -> String {
-    let units = [
-        (DAY, "d"),
-        (HOUR, "h"),
-        (MINUTE, "m"),
-        (SECOND, "s"),
-        (1_000, "ms"),
-    ];
-    let unit = units
-        .into_iter()
-        .find(|(size, _)| micros > 0 && micros.is_multiple_of(*size));
-    match unit {
-        Some((size, unit)) => format!("{}{unit}", micros / size),
-        None => format!("{micros}us"),
-    }
+    let is_whole = |(_, size): &(&str, u64)| micros > 0 && micros.is_multiple_of(*size);
+    let (unit, size) = UNITS.into_iter().find(is_whole).unwrap_or(("us", 1));
+    format!("{}{unit}", micros / size)
+}
+
+/// Units of time with their microseconds, the largest first.
+const UNITS: [(&str, u64); 6] = [
+    ("d", DAY),
+    ("h", HOUR),
+    ("m", MINUTE),
+    ("s", SECOND),
+    ("ms", 1_000),
+    ("us", 1),
+];
+
+/// The microseconds of a unit of time.
+pub(crate) fn unit(name: &str) -> Option<u64> {
+    let found = UNITS.into_iter().find(|(known, _)| *known == name);
+    found.map(|(_, micros)| micros)
 }
 
 /// A duration as Go writes it: `1m30s`, `250ms`, `1.5s`, and days as Caddy has them. Below a microsecond it is cut off.
@@ -71,27 +76,16 @@ pub(crate) fn go_duration(text: &str) -> Option<u64> {
             .find(|c: char| c.is_ascii_digit() || c == '.')
             .unwrap_or(behind.len());
         let (unit, behind) = behind.split_at(end);
-        let unit: u128 = match unit {
+        let unit = match unit {
             "ns" => 1,
-            "us" | "µs" | "μs" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            "m" => 60_000_000_000,
-            "h" => 3_600_000_000_000,
-            "d" => 86_400_000_000_000,
-            _ => return None,
+            "µs" | "μs" => 1_000,
+            unit => u128::from(self::unit(unit)?) * 1_000,
         };
         let (whole, part) = number.split_once('.').unwrap_or((number, ""));
         if whole.len() > 12 || part.len() > 9 || (whole.is_empty() && part.is_empty()) {
             return None;
         }
-        let digits = |text: &str| {
-            if text.is_empty() {
-                Some(0)
-            } else {
-                text.parse::<u128>().ok()
-            }
-        };
+        let digits = |text: &str| format!("0{text}").parse::<u128>().ok();
         let scale = 10_u128.pow(u32::try_from(part.len()).ok()?);
         nanos += digits(whole)? * unit + digits(part)? * unit / scale;
         rest = behind;

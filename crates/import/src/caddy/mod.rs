@@ -5,7 +5,7 @@ mod zones;
 
 use std::collections::BTreeMap;
 
-use crate::draft::{Draft, Outcome, Route, Target, clients};
+use crate::draft::{Draft, Outcome, Place, Route, Target, clients, distinct};
 use crate::{ImportError, Read, Source};
 
 use crate::directive::Directive;
@@ -28,29 +28,20 @@ pub(crate) fn draft(
 ) -> Result<(), ImportError> {
     let mut sites = tree::read(sources, read, draft)?;
     // One site needs no braces: its address is the first line, its directives the rest.
-    let has_sites = sites
-        .iter()
-        .any(|site| !site.name.is_empty() && !site.block.is_empty() && is_address(&site.name));
-    if !has_sites
-        && sites
-            .first()
-            .is_some_and(|first| first.block.is_empty() && is_address(&first.name))
-    {
+    let is_site = |site: &Directive| !site.block.is_empty() && is_address(&site.name);
+    let is_bare = |first: &Directive| first.block.is_empty() && is_address(&first.name);
+    if !sites.iter().any(is_site) && sites.first().is_some_and(is_bare) {
         let mut first = sites.remove(0);
-        first.block = std::mem::take(&mut sites);
-        sites.push(first);
+        first.block = sites;
+        sites = vec![first];
     }
     for site in &sites {
         if site.name.is_empty() {
-            options(site, draft);
-            continue;
-        }
-        let mut hosts: Vec<String> = Vec::new();
-        for address in std::iter::once(&site.name).chain(&site.args) {
-            let address = address.trim_end_matches(',');
-            if !address.is_empty() {
-                hosts.push(host(address));
+            let options = site.block.iter();
+            for option in options.filter(|option| option.name.contains("limit")) {
+                draft.lost(option, "it is not understood");
             }
+            continue;
         }
         let context = Context {
             path: "/**".to_owned(),
@@ -58,12 +49,16 @@ pub(crate) fn draft(
         };
         let mut made = Vec::new();
         block(&site.block, &site.block, &context, &mut made, draft);
-        for host in hosts.iter().take(200) {
-            for (path, target, limits, place) in &made {
-                let mut route =
-                    Route::new(Some(place.clone()), format!("{host}{path}"), target.clone());
-                route.limits.clone_from(limits);
-                draft.route(route);
+        let addresses = std::iter::once(&site.name).chain(&site.args);
+        let addresses = addresses.map(|address| address.trim_end_matches(','));
+        let hosts = addresses.filter(|address| !address.is_empty()).map(host);
+        for host in hosts.take(200) {
+            for route in &made {
+                let pattern = format!("{host}{}", route.pattern);
+                draft.route(Route {
+                    pattern,
+                    ..route.clone()
+                });
             }
         }
     }
@@ -74,14 +69,13 @@ pub(crate) fn draft(
 }
 
 /// Zones and empty `rate_limit`s of all blocks by their places: what they are, and how often they are there.
-type Found = BTreeMap<crate::Place, (String, usize)>;
+type Found = BTreeMap<Place, (String, usize)>;
 
 fn occurrences(list: &[Directive], found: &mut Found) {
     for directive in list {
         if directive.name == "rate_limit" {
-            let zones = || directive.block.iter().filter(|inner| inner.name == "zone");
-            let alone = zones().next().is_none().then_some(directive);
-            for one in zones().chain(alone) {
+            let alone = (!directive.has("zone")).then_some(directive);
+            for one in directive.all("zone").chain(alone) {
                 let entry = found.entry(one.place.clone()).or_default();
                 *entry = (one.words(), entry.1 + 1);
             }
@@ -123,16 +117,6 @@ fn is_address(name: &str) -> bool {
     name.starts_with(':') || name.contains(['.', '/', ':']) || name == "localhost" || name == "*"
 }
 
-fn options(site: &Directive, draft: &mut Draft) {
-    let limiting = site
-        .block
-        .iter()
-        .filter(|option| option.name.contains("limit"));
-    for option in limiting {
-        draft.not_imported(&option.place, &option.words(), "it is not understood");
-    }
-}
-
 /// An address without scheme, port and path.
 fn host(address: &str) -> String {
     let rest = address.split_once("://").map_or(address, |(_, rest)| rest);
@@ -148,122 +132,100 @@ fn host(address: &str) -> String {
     }
 }
 
-type Made = Vec<(String, Target, Vec<String>, crate::Place)>;
-
-/// The routes of a block. `site`: where matchers are defined.
+/// The routes of a block, without their hosts. `site`: where matchers are defined.
 fn block(
     list: &[Directive],
     site: &[Directive],
     around: &Context,
-    made: &mut Made,
+    made: &mut Vec<Route>,
     draft: &mut Draft,
 ) {
     let mut context = around.clone();
-    let mut targets: Vec<(String, Target, &Directive)> = Vec::new();
+    let mut targets: Vec<(String, Target, &Place)> = Vec::new();
     for directive in list {
         match directive.name.as_str() {
             "rate_limit" => match path(directive, site, &context.path) {
                 Ok(path) => {
-                    for limit in zones(directive, draft) {
-                        context.limits.push((path.clone(), limit));
-                    }
+                    let limits = zones(directive, draft).into_iter();
+                    context
+                        .limits
+                        .extend(limits.map(|limit| (path.clone(), limit)));
                 }
-                Err(why) => draft.not_imported(&directive.place, &directive.words(), &why),
+                Err(why) => draft.lost(directive, &why),
             },
             "reverse_proxy" => match path(directive, site, &context.path) {
-                Ok(path) => targets.push((path, target(directive), directive)),
-                Err(why) => draft.note(format!(
-                    "{}: {}: {why}; it is left out",
-                    directive.place,
-                    directive.words()
-                )),
+                Ok(path) => targets.push((path, target(directive), &directive.place)),
+                Err(why) => left_out(directive, &why, draft),
             },
             name if name.contains("limit") && name != "request_body" => {
-                draft.not_imported(&directive.place, &directive.words(), "it is not understood");
+                draft.lost(directive, "it is not understood");
             }
             _ => {}
         }
     }
-    for (path, target, directive) in &targets {
-        add(path, target.clone(), &context, &directive.place, made);
+    for (path, target, place) in &targets {
+        context.add(path, target.clone(), place, made);
     }
     // A path with a limit of its own is a route of its own, to where its requests go anyway.
+    let first = list.iter().find(|directive| directive.name == "rate_limit");
     for (path, limit) in &context.limits {
-        let place = list
-            .iter()
-            .find(|directive| directive.name == "rate_limit")
-            .map(|directive| directive.place.clone());
-        let known = made
-            .iter()
-            .any(|(known, _, limits, _)| known == path && limits.contains(limit));
-        let Some(place) = place.filter(|_| !known) else {
+        let mut known = made.iter();
+        let is_known = known.any(|route| route.pattern == *path && route.limits.contains(limit));
+        let Some(first) = first.filter(|_| !is_known) else {
             continue;
         };
-        let longest = targets
-            .iter()
-            .filter(|(known, _, _)| covers(known, path))
-            .max_by_key(|(known, _, _)| known.len());
+        let covering = targets.iter().filter(|(known, ..)| covers(known, path));
+        let longest = covering.max_by_key(|(known, ..)| known.len());
         let target = longest.map_or(Target::Unknown, |(_, target, _)| target.clone());
-        add(path, target, &context, &place, made);
+        context.add(path, target, &first.place, made);
     }
     for directive in list {
-        let nested = match directive.name.as_str() {
-            "handle" | "route" | "handle_path" => path(directive, site, &context.path),
-            _ => continue,
-        };
-        match nested {
+        if !matches!(&*directive.name, "handle" | "route" | "handle_path") {
+            continue;
+        }
+        match path(directive, site, &context.path) {
             Ok(path) => {
-                let inner = Context {
-                    path,
-                    limits: context.limits.clone(),
-                };
+                let limits = context.limits.clone();
+                let inner = Context { path, limits };
                 block(&directive.block, site, &inner, made, draft);
             }
-            Err(why) => {
-                let has_limits = directive
-                    .block
-                    .iter()
-                    .any(|inner| inner.name == "rate_limit");
-                let text = directive.words();
-                if has_limits {
-                    draft.not_imported(&directive.place, &text, &why);
-                } else {
-                    draft.note(format!(
-                        "{}: {text}: {why}; it is left out",
-                        directive.place
-                    ));
-                }
-            }
+            Err(why) if directive.has("rate_limit") => draft.lost(directive, &why),
+            Err(why) => left_out(directive, &why, draft),
         }
     }
 }
 
-fn add(path: &str, target: Target, context: &Context, place: &crate::Place, made: &mut Made) {
-    if made.len() >= 1_000 {
-        return;
-    }
-    let mut limits: Vec<String> = Vec::new();
-    for (on, limit) in &context.limits {
-        if covers(on, path) && !limits.contains(limit) {
-            limits.push(limit.clone());
+fn left_out(directive: &Directive, why: &str, draft: &mut Draft) {
+    let (place, words) = (&directive.place, directive.words());
+    draft.note(format!("{place}: {words}: {why}; it is left out"));
+}
+
+impl Context {
+    /// Adds a route with the limits on its path.
+    fn add(&self, path: &str, target: Target, place: &Place, made: &mut Vec<Route>) {
+        if made.len() >= 1_000 {
+            return;
         }
+        let limits = self.limits.iter().filter(|(on, _)| covers(on, path));
+        let mut route = Route::new(Some(place.clone()), path, target);
+        route.limits = distinct(limits.map(|(_, limit)| limit.clone()).collect());
+        made.push(route);
     }
-    made.push((path.to_owned(), target, limits, place.clone()));
 }
 
 /// Whether every path of `inner` is one of `outer`.
 fn covers(outer: &str, inner: &str) -> bool {
+    let below = |front: &str| inner.strip_prefix(front);
     outer == inner
-        || outer.strip_suffix("/**").is_some_and(|front| {
-            inner
-                .strip_prefix(front)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        })
+        || outer
+            .strip_suffix("/**")
+            .and_then(below)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The path of a directive's matcher within the path of its block.
 fn path(directive: &Directive, site: &[Directive], around: &str) -> Result<String, String> {
-    let matcher = directive.args.first().map_or("", String::as_str);
+    let matcher = directive.arg(0);
     let pattern = match matcher.chars().next() {
         Some('/') => matcher.to_owned(),
         Some('@') => named(matcher, site)?,
@@ -285,43 +247,40 @@ fn route_path(pattern: &str) -> Result<String, String> {
         Some(front) => format!("{front}/**"),
         None => pattern.to_owned(),
     };
-    match path.trim_end_matches("/**").contains(['*', '{']) {
-        true => Err(format!("a route has no path like `{pattern}`")),
-        false => Ok(path),
+    if path.trim_end_matches("/**").contains(['*', '{']) {
+        return Err(format!("a route has no path like `{pattern}`"));
     }
+    Ok(path)
 }
 
 /// A named matcher that is no more than a path.
 fn named(name: &str, site: &[Directive]) -> Result<String, String> {
-    let no = || format!("the matcher `{name}` has no counterpart: a route matches one path here");
-    let found = site
-        .iter()
-        .find(|directive| directive.name == name)
+    let mut named = site.iter().filter(|directive| directive.name == name);
+    let found = named
+        .next()
         .ok_or_else(|| format!("there is no matcher `{name}`"))?;
     match (&found.args[..], &found.block[..]) {
         ([kind, path], []) if kind == "path" => Ok(path.clone()),
         ([], [only]) if only.name == "path" && only.args.len() == 1 => Ok(only.arg(0).to_owned()),
-        _ => Err(no()),
+        _ => Err(format!(
+            "the matcher `{name}` has no counterpart: a route matches one path here"
+        )),
     }
 }
 
 fn target(directive: &Directive) -> Target {
-    let to = directive.block.iter().find(|inner| inner.name == "to");
-    let args = directive
-        .args
-        .iter()
-        .chain(to.into_iter().flat_map(|to| &to.args));
+    let to = directive.all("to").next();
+    let to = to.into_iter().flat_map(|to| &to.args);
+    let args = directive.args.iter().chain(to);
     let mut servers = args.filter(|arg| !arg.starts_with(['/', '@']) && *arg != "*");
     match (servers.next(), servers.next()) {
-        (Some(server), None) if server.contains("://") => Target::Upstream(server.clone()),
-        (Some(server), None) if !server.contains('{') => Target::Upstream(format!(
-            "http://{}{server}",
-            if server.starts_with(':') {
-                "127.0.0.1"
-            } else {
-                ""
-            }
-        )),
+        (Some(url), None) if url.contains("://") => Target::Upstream(url.clone()),
+        (Some(port), None) if port.starts_with(':') && !port.contains('{') => {
+            Target::Upstream(format!("http://127.0.0.1{port}"))
+        }
+        (Some(server), None) if !server.contains('{') => {
+            Target::Upstream(format!("http://{server}"))
+        }
         _ => Target::Unknown,
     }
 }

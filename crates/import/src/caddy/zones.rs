@@ -1,59 +1,45 @@
 //! The zones of `rate_limit` as limits.
 
-use crate::draft::{Counting, Difference, Draft, Limit, clients, either};
+use crate::draft::{Counting, Difference, Draft, Limit, by_method, clients, either};
 use crate::words::{duration, go_duration};
 
 use crate::directive::Directive;
 
 pub(super) fn zones(directive: &Directive, draft: &mut Draft) -> Vec<String> {
     let mut made = Vec::new();
-    let is_several = directive
-        .block
-        .iter()
-        .filter(|inner| inner.name == "zone")
-        .count()
-        > 1;
+    let is_several = directive.all("zone").count() > 1;
     for inner in &directive.block {
-        match inner.name.as_str() {
+        let why = match inner.name.as_str() {
             "zone" => match zone(inner, is_several) {
                 Ok((limit, differences, what)) => {
                     let wanted = if inner.arg(0).is_empty() { "zone" } else { inner.arg(0) };
                     made.extend(draft.limit(wanted, &inner.place, &what, limit, differences));
+                    continue;
                 }
-                Err(why) => draft.not_imported(&inner.place, &inner.words(), &why),
+                Err(why) => why,
             },
-            "distributed" | "storage" => draft.not_imported(
-                &inner.place,
-                &inner.words(),
-                "Caddy's instances tell each other their counts every few seconds; gateways count together in a [store]",
-            ),
-            "jitter" => draft.not_imported(&inner.place, &inner.words(), "Retry-After is exact here and has no jitter"),
-            "sweep_interval" | "log_key" => {}
-            _ => draft.not_imported(&inner.place, &inner.words(), "it is not understood"),
-        }
+            "distributed" | "storage" => {
+                "Caddy's instances tell each other their counts every few seconds; gateways count together in a [store]"
+                    .to_owned()
+            }
+            "jitter" => "Retry-After is exact here and has no jitter".to_owned(),
+            "sweep_interval" | "log_key" => continue,
+            _ => "it is not understood".to_owned(),
+        };
+        draft.lost(inner, &why);
     }
     made
 }
 
 fn zone(zone: &Directive, is_several: bool) -> Result<(Limit, Vec<Difference>, String), String> {
-    let (mut key, mut window, mut events) = (String::new(), None, None);
+    let (mut key, mut window, mut events) = (String::new(), 0, 0);
     for inner in &zone.block {
         let value = inner.arg(0);
+        let bad = |what: &str| format!("the {what} `{value}` is not understood");
         match inner.name.as_str() {
             "key" => key = value.to_owned(),
-            "window" => {
-                window = Some(
-                    go_duration(value)
-                        .ok_or_else(|| format!("the window `{value}` is not understood"))?,
-                )
-            }
-            "events" => {
-                events = Some(
-                    value
-                        .parse::<u64>()
-                        .map_err(|_| format!("the number of events `{value}` is not understood"))?,
-                )
-            }
+            "window" => window = go_duration(value).ok_or_else(|| bad("window"))?,
+            "events" => events = value.parse().map_err(|_| bad("number of events"))?,
             "match" => {
                 return Err(
                     "a `match` within a zone has no counterpart: put the limit on a route"
@@ -69,12 +55,9 @@ fn zone(zone: &Directive, is_several: bool) -> Result<(Limit, Vec<Difference>, S
             other => return Err(format!("`{other}` is not understood")),
         }
     }
-    let (Some(window), Some(events)) = (
-        window.filter(|window| *window > 0),
-        events.filter(|events| *events > 0),
-    ) else {
+    if window == 0 || events == 0 {
         return Err("a zone needs a window and events above 0".to_owned());
-    };
+    }
     let mut limit = Limit::new(Counting::SlidingLog, events, window);
     let mut differences = vec![clients(format!(
         "Caddy refuses a request exactly {} after the event it waits for, and admits it a moment later; here it is admitted then",
@@ -112,9 +95,7 @@ fn scope(key: &str, limit: &mut Limit, differences: &mut Vec<Difference>) -> Res
                 "host".to_owned()
             }
             "method" => {
-                differences.push(either(
-                    "HEAD counts as GET here, and methods that no route names share one bucket",
-                ));
+                differences.push(by_method());
                 "method".to_owned()
             }
             "http.auth.user.id" => "basic".to_owned(),

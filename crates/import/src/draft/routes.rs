@@ -1,7 +1,7 @@
 //! The routes and upstreams of a draft. A route that cannot be written is left out, and the report says what that means for
 //! its limits.
 
-use super::{Draft, Finding, MOST, Place, name, upstream};
+use super::{Draft, Finding, MOST, Place, free, name, upstream};
 use crate::words::plain;
 use crate::write;
 
@@ -67,7 +67,7 @@ impl Draft {
         let mut good: Vec<(String, u64)> = Vec::new();
         for (place, url, weight) in servers.into_iter().take(MOST) {
             let again = good.iter().any(|(known, _)| *known == url);
-            match write::check_server(&url, weight) {
+            match write::check_upstream(&[(url.clone(), weight)]) {
                 Ok(()) if !again => good.push((url, weight)),
                 Ok(()) => self.note(format!(
                     "{place}: server {url} is named twice; it counts once"
@@ -78,13 +78,8 @@ impl Draft {
         if good.is_empty() || self.upstreams.len() >= MOST {
             return Target::Unknown;
         }
-        let base = name(wanted, "upstream");
-        let mut name = base.clone();
-        let mut number = 1;
-        while self.upstreams.iter().any(|(known, _)| *known == name) {
-            number += 1;
-            name = format!("{base}_{number}");
-        }
+        let is_taken = |name: &str| self.upstreams.iter().any(|(known, _)| known == name);
+        let name = free(name(wanted, "upstream"), is_taken);
         if let Err(why) = write::check_upstream(&good) {
             self.note(format!("upstream {name}: {why}"));
             return Target::Unknown;

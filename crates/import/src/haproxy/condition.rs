@@ -1,6 +1,8 @@
 //! Conditions of `http-request` lines: one rate, addresses that are left out, and a path.
 
 use super::section::{Line, Section};
+use crate::draft::methods;
+use crate::words::network;
 
 /// A counter that a condition compares.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,38 +47,24 @@ pub(super) fn condition(line: &Line, section: &Section) -> Result<Condition, Str
         match word {
             "||" | "or" => return Err("`or` is not understood".to_owned()),
             "{" => {
-                let inner: Vec<&str> = words
-                    .by_ref()
-                    .map(String::as_str)
-                    .take_while(|word| *word != "}")
-                    .collect();
+                let inner = words.by_ref().map(String::as_str);
+                let inner: Vec<&str> = inner.take_while(|word| *word != "}").collect();
                 condition.term(&inner, negated)?;
             }
             name => {
-                let defined: Vec<&Line> = section
-                    .lines
-                    .iter()
-                    .filter(|line| line.begins(&["acl", name]))
-                    .collect();
-                match defined[..] {
-                    [] => return Err(format!("there is no acl `{name}`")),
-                    [only] => {
-                        let inner: Vec<&str> = only.words[2..].iter().map(String::as_str).collect();
-                        condition.term(&inner, negated)?;
+                let defined: Vec<&Line> = section.acl(name).collect();
+                if defined.is_empty() {
+                    return Err(format!("there is no acl `{name}`"));
+                }
+                for line in &defined {
+                    let inner: Vec<&str> = line.words[2..].iter().map(String::as_str).collect();
+                    // Several lines of one acl are alternatives: understood for addresses.
+                    if defined.len() > 1 && (!negated || inner.first() != Some(&"src")) {
+                        return Err(format!(
+                            "the alternatives of acl `{name}` are not understood"
+                        ));
                     }
-                    _ => {
-                        // Several lines of one acl are alternatives: understood for addresses.
-                        for line in defined {
-                            let inner: Vec<&str> =
-                                line.words[2..].iter().map(String::as_str).collect();
-                            if !negated || inner.first() != Some(&"src") {
-                                return Err(format!(
-                                    "the alternatives of acl `{name}` are not understood"
-                                ));
-                            }
-                            condition.term(&inner, true)?;
-                        }
-                    }
+                    condition.term(&inner, negated)?;
                 }
             }
         }
@@ -87,18 +75,13 @@ pub(super) fn condition(line: &Line, section: &Section) -> Result<Condition, Str
 impl Condition {
     fn term(&mut self, words: &[&str], negated: bool) -> Result<(), String> {
         let no = || {
-            format!(
-                "`{}{}` is not understood",
-                if negated { "!" } else { "" },
-                words.join(" ")
-            )
+            let not = if negated { "!" } else { "" };
+            format!("`{not}{}` is not understood", words.join(" "))
         };
         let (fetch, values) = words.split_first().ok_or_else(no)?;
-        let values: Vec<&str> = values
-            .iter()
-            .filter(|value| !["-i", "-m", "str", "beg", "ip", "int"].contains(value))
-            .copied()
-            .collect();
+        let is_flag = |value: &&str| ["-i", "-m", "str", "beg", "ip", "int"].contains(value);
+        let values = values.iter().copied();
+        let values: Vec<&str> = values.filter(|value| !is_flag(value)).collect();
         if let Some((what, number, table)) = counter(fetch) {
             let number_of = |text: &str| text.parse::<u64>().ok();
             let most = match values[..] {
@@ -117,14 +100,10 @@ impl Condition {
         }
         match (*fetch, negated) {
             ("src", true) if !values.is_empty() => {
-                let is_network = |text: &&str| {
-                    text.parse::<ipnet::IpNet>().is_ok() || text.parse::<std::net::IpAddr>().is_ok()
-                };
-                if !values.iter().all(is_network) {
+                if !values.iter().all(|value| network(value).is_some()) {
                     return Err(no());
                 }
-                self.exempt
-                    .extend(values.iter().map(|value| (*value).to_owned()));
+                self.exempt.extend(values.into_iter().map(str::to_owned));
             }
             ("path_beg" | "path" | "path,lower", false) => {
                 let [path] = values[..] else { return Err(no()) };
@@ -155,10 +134,7 @@ impl Condition {
 
     /// The pattern of the requests it is about.
     pub(super) fn pattern(&self) -> String {
-        let method = self
-            .method
-            .as_ref()
-            .map_or_else(String::new, |method| format!("{method} "));
+        let method = methods(self.method.as_slice());
         let host = self.host.as_deref().unwrap_or_default();
         format!("{method}{host}{}", self.path.as_deref().unwrap_or("/**"))
     }

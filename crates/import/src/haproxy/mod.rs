@@ -5,7 +5,7 @@ mod routes;
 mod section;
 
 use crate::draft::{Counting, Difference, Draft, Limit, Route, Target, clients, either, name};
-use crate::words::{DAY, HOUR, MINUTE, SECOND};
+use crate::words::unit;
 use crate::{ImportError, Source};
 
 use condition::{Condition, Counter, condition};
@@ -22,16 +22,11 @@ struct Table<'h> {
 /// Reads the files into the draft.
 pub(crate) fn draft(sources: &[Source], draft: &mut Draft) -> Result<(), ImportError> {
     let sections = section::read(sources)?;
-    let tables: Vec<Table<'_>> = sections
-        .iter()
-        .flat_map(|section| {
-            let lines = section
-                .lines
-                .iter()
-                .filter(|line| line.word(0) == "stick-table");
-            lines.map(|line| table(&section.name, line))
-        })
-        .collect();
+    let tables = sections.iter().flat_map(|section| {
+        let lines = section.all("stick-table");
+        lines.map(|line| table(&section.name, line))
+    });
+    let tables: Vec<Table<'_>> = tables.collect();
     let backends = backends(&sections, draft);
     for section in sections.iter().filter(|section| section.kind == "defaults") {
         routes::defaults(section, draft);
@@ -51,9 +46,7 @@ pub(crate) fn draft(sources: &[Source], draft: &mut Draft) -> Result<(), ImportE
                 section.name
             ));
             let mut route = Route::new(None, "/**", Target::Unknown);
-            route
-                .limits
-                .extend(made.into_iter().map(|(_, limit)| limit));
+            route.limits = made.into_iter().map(|(_, limit)| limit).collect();
             draft.route(route);
         }
     }
@@ -85,13 +78,8 @@ fn period(text: &str) -> Option<u64> {
         .unwrap_or(text.len());
     let number: u64 = text[..digits].parse().ok()?;
     let unit = match &text[digits..] {
-        "" | "ms" => 1_000,
-        "us" => 1,
-        "s" => SECOND,
-        "m" => MINUTE,
-        "h" => HOUR,
-        "d" => DAY,
-        _ => return None,
+        "" => 1_000,
+        name => unit(name)?,
     };
     number.checked_mul(unit).filter(|micros| *micros > 0)
 }
@@ -99,46 +87,33 @@ fn period(text: &str) -> Option<u64> {
 /// The limits of a section, each with the pattern of the requests it is for.
 fn refusals(section: &Section, tables: &[Table<'_>], draft: &mut Draft) -> Vec<(String, String)> {
     let mut made = Vec::new();
-    for line in &section.lines {
-        if !is_refusal(line) {
-            continue;
-        }
-        let what = line.text();
+    for line in section.lines.iter().filter(|line| is_refusal(line)) {
         let condition = match condition(line, section) {
             Ok(condition) => condition,
             Err(why) => {
                 if concerns_rates(line, section) {
-                    draft.not_imported(&line.place, &what, &why);
+                    draft.not_imported(&line.place, &line.text(), &why);
                 }
                 continue;
             }
         };
-        match &condition.counters[..] {
-            [] => {}
-            [counter] => match limit(section, tables, &condition, counter, line) {
-                Ok((limit, differences)) => {
-                    for network in &condition.exempt {
-                        if !draft.exempt.contains(network) {
-                            draft.exempt.push(network.clone());
-                        }
-                    }
-                    let wanted = format!(
-                        "{}_{}",
-                        name(&section.name, "api"),
-                        counter.what.trim_end_matches("_rate")
-                    );
-                    if let Some(name) = draft.limit(&wanted, &line.place, &what, limit, differences)
-                    {
-                        made.push((condition.pattern(), name));
-                    }
+        let of_counter = match &condition.counters[..] {
+            [] => continue,
+            [counter] => limit(section, tables, &condition, counter, line)
+                .map(|(limit, differences)| (limit, differences, &counter.what)),
+            _ => Err("several counters in one condition have no counterpart".to_owned()),
+        };
+        match of_counter {
+            Ok((limit, differences, counted)) => {
+                for network in &condition.exempt {
+                    draft.leave_out(network);
                 }
-                Err(why) => draft.not_imported(&line.place, &what, &why),
-            },
-            _ => draft.not_imported(
-                &line.place,
-                &what,
-                "several counters in one condition have no counterpart",
-            ),
+                let section = name(&section.name, "api");
+                let wanted = format!("{section}_{}", counted.trim_end_matches("_rate"));
+                let limit = draft.limit(&wanted, &line.place, &line.text(), limit, differences);
+                made.extend(limit.map(|limit| (condition.pattern(), limit)));
+            }
+            Err(why) => draft.not_imported(&line.place, &line.text(), &why),
         }
     }
     made
@@ -147,16 +122,13 @@ fn refusals(section: &Section, tables: &[Table<'_>], draft: &mut Draft) -> Vec<(
 /// Whether a line, or an acl it names, compares a counter.
 fn concerns_rates(line: &Line, section: &Section) -> bool {
     let is_counter = |word: &str| {
-        ["_rate", "gpc", "conn_cur", "_cnt"]
-            .iter()
-            .any(|part| word.contains(part))
+        let mut parts = ["_rate", "gpc", "conn_cur", "_cnt"].into_iter();
+        parts.any(|part| word.contains(part))
     };
+    let compares = |acl: &Line| acl.words.iter().skip(2).any(|word| is_counter(word));
     line.words.iter().any(|word| {
         let name = word.trim_start_matches('!');
-        is_counter(name)
-            || section.lines.iter().any(|acl| {
-                acl.begins(&["acl", name]) && acl.words.iter().skip(2).any(|word| is_counter(word))
-            })
+        is_counter(name) || section.acl(name).any(compares)
     })
 }
 
@@ -178,9 +150,8 @@ fn limit(
             });
             let track =
                 track.ok_or_else(|| format!("nothing is tracked as sc{number} in this section"))?;
-            let at = track
-                .words
-                .iter()
+            let mut words = track.words.iter();
+            let at = words
                 .position(|word| word.starts_with("track-sc"))
                 .unwrap_or(1);
             let table = track.after("table").or(counter.table.as_deref());
@@ -188,26 +159,19 @@ fn limit(
         }
     };
     let wanted = table.unwrap_or(&section.name);
-    let table = tables
-        .iter()
-        .find(|table| table.name == wanted)
-        .ok_or_else(|| format!("there is no stick-table `{wanted}`"))?;
-    let stored = table.rates.iter().find(|(what, _)| *what == counter.what);
-    let (_, period) = stored.ok_or_else(|| {
-        format!(
-            "the table does not store {} ({})",
-            counter.what, table.line.place
-        )
-    })?;
+    let table = tables.iter().find(|table| table.name == wanted);
+    let table = table.ok_or_else(|| format!("there is no stick-table `{wanted}`"))?;
+    let (counted, place) = (&counter.what, &table.line.place);
+    let stored = table.rates.iter().find(|(what, _)| what == counted);
+    let (_, period) =
+        stored.ok_or_else(|| format!("the table does not store {counted} ({place})"))?;
     let mut differences = Vec::new();
     if let Some(track) = tracked {
         let condition = condition(track, section)?;
         let same = condition.pattern() == refusal.pattern() || condition.pattern() == "/**";
         if !same || !condition.counters.is_empty() {
-            return Err(format!(
-                "it is tracked under another condition ({})",
-                track.place
-            ));
+            let place = &track.place;
+            return Err(format!("it is tracked under another condition ({place})"));
         }
         if condition.pattern() != refusal.pattern() {
             differences.push(clients("HAProxy counts all requests that are tracked; here only those that the refusal is about"));
@@ -226,11 +190,10 @@ fn limit(
             differences.push(either("HAProxy counts a connection until it releases its entry; here requests in progress count"));
             Limit::new(Counting::InFlight, counter.most, 0)
         }
-        "http_req_rate" | "http_err_rate" => {
-            Limit::new(Counting::SlidingWindow, counter.most, *period)
-        }
-        what if what.starts_with("gpc") && what.ends_with("_rate") => {
-            counted_always(what, section)?;
+        what if matches!(what, "http_req_rate" | "http_err_rate") || is_general(what) => {
+            if is_general(what) {
+                counted_always(what, section)?;
+            }
             Limit::new(Counting::SlidingWindow, counter.most, *period)
         }
         "conn_rate" | "sess_rate" => {
@@ -262,21 +225,19 @@ fn limit(
     Ok((limit, differences))
 }
 
+/// Whether it is the rate of a general counter, which the file's own lines raise.
+fn is_general(what: &str) -> bool {
+    what.starts_with("gpc") && what.ends_with("_rate")
+}
+
 /// A general counter is understood where every request raises it.
 fn counted_always(what: &str, section: &Section) -> Result<(), String> {
     let name = what.trim_end_matches("_rate");
     let action = format!("sc-inc-{name}(");
-    let line = section
-        .lines
-        .iter()
-        .find(|line| line.words.iter().any(|word| word.starts_with(&action)));
+    let raises = |line: &&Line| line.words.iter().any(|word| word.starts_with(&action));
+    let line = section.lines.iter().find(raises);
     let line = line.ok_or_else(|| format!("nothing raises {name} in this section"))?;
-    if line.word(0) != "http-request"
-        || line
-            .words
-            .iter()
-            .any(|word| matches!(&**word, "if" | "unless"))
-    {
+    if line.word(0) != "http-request" || line.has(&["if", "unless"]) {
         return Err(format!("{name} is raised on a condition ({})", line.place));
     }
     Ok(())

@@ -27,11 +27,9 @@ impl Line {
         self.words.get(at + 1).map(String::as_str)
     }
 
-    pub(super) fn begins(&self, words: &[&str]) -> bool {
-        words
-            .iter()
-            .enumerate()
-            .all(|(index, word)| self.word(index) == *word)
+    /// Whether one of its words is one of these.
+    pub(super) fn has(&self, words: &[&str]) -> bool {
+        self.words.iter().any(|word| words.contains(&&**word))
     }
 }
 
@@ -41,6 +39,18 @@ pub(super) struct Section {
     pub(super) kind: String,
     pub(super) name: String,
     pub(super) lines: Vec<Line>,
+}
+
+impl Section {
+    /// Its lines that begin with this word.
+    pub(super) fn all<'s>(&'s self, word: &'s str) -> impl Iterator<Item = &'s Line> {
+        self.lines.iter().filter(move |line| line.word(0) == word)
+    }
+
+    /// The lines of an acl; several are alternatives.
+    pub(super) fn acl<'s>(&'s self, name: &'s str) -> impl Iterator<Item = &'s Line> {
+        self.all("acl").filter(move |line| line.word(1) == name)
+    }
 }
 
 const KINDS: [&str; 18] = [
@@ -70,10 +80,7 @@ pub(super) fn read(sources: &[Source]) -> Result<Vec<Section>, ImportError> {
     let mut count = 0;
     for source in sources {
         for (index, text) in source.text.lines().enumerate() {
-            let place = Place {
-                file: source.name.clone(),
-                line: index + 1,
-            };
+            let place = source.place(index + 1);
             let words = words(text).map_err(|what| ImportError::broken(place.clone(), what))?;
             let Some(first) = words.first() else { continue };
             count += 1;
@@ -87,16 +94,11 @@ pub(super) fn read(sources: &[Source]) -> Result<Vec<Section>, ImportError> {
                     name,
                     lines: Vec::new(),
                 });
-                continue;
-            }
-            match sections.last_mut() {
-                Some(section) => section.lines.push(Line { place, words }),
-                None => {
-                    return Err(ImportError::broken(
-                        place,
-                        format!("`{first}` is in no section"),
-                    ));
-                }
+            } else if let Some(section) = sections.last_mut() {
+                section.lines.push(Line { place, words });
+            } else {
+                let what = format!("`{first}` is in no section");
+                return Err(ImportError::broken(place, what));
             }
         }
     }

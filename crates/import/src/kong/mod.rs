@@ -4,7 +4,7 @@ mod entities;
 
 use std::collections::BTreeSet;
 
-use crate::draft::{Counting, Difference, Draft, Limit, clients, either};
+use crate::draft::{Counting, Difference, Draft, Limit, Outcome, clients, either};
 use crate::tree::{Node, Placed as _};
 use crate::words::{DAY, HOUR, MINUTE, SECOND};
 
@@ -306,7 +306,7 @@ fn consumers(plugins: &[Plugin<'_>], draft: &mut Draft) {
             }
         }
         for limit in &limits {
-            draft.imported(&place, &what, limit, Vec::new());
+            draft.imported(&place, &what, limit, Outcome::Equal);
             if several {
                 let over_all = "Kong counts a consumer's own plugin over all routes together; here each limit counts for itself";
                 draft.differ(limit, &clients(over_all));

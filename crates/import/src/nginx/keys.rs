@@ -1,7 +1,7 @@
 //! The key of a zone as a scope: variables, and the `geo` and `map` by which addresses are left out.
 
 use crate::directive::Directive;
-use crate::draft::{Difference, clients, either, upstream};
+use crate::draft::{Difference, by_method, clients, either, upstream};
 use crate::words::network;
 
 /// What a zone has a bucket for.
@@ -84,9 +84,7 @@ pub(crate) fn key(text: &str, tables: &[Table]) -> Result<Key, String> {
             }
             "request_method" => {
                 key.per.push("method".to_owned());
-                key.differences.push(either(
-                    "HEAD counts as GET here, and methods that no route names share one bucket",
-                ));
+                key.differences.push(by_method());
             }
             "remote_user" => {
                 key.per.push("basic".to_owned());

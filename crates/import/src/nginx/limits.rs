@@ -21,7 +21,7 @@ fn name_of(one: &Applied, shared: &[Shared], draft: &mut Draft) -> Option<String
         let mut findings = draft.findings.iter();
         let first = findings.find(|finding| finding.limit.as_ref() == Some(name));
         if let Some(outcome) = first.map(|finding| finding.outcome.clone()) {
-            draft.again(&one.used.place, &one.used.words, name, outcome);
+            draft.imported(&one.used.place, &one.used.words, name, outcome);
         }
     }
     Some(name.clone())
