@@ -10,12 +10,7 @@ pub fn table(name: &str, per: &str, choice: &Choice, evidence: &[String]) -> Str
     let mut document = DocumentMut::new();
     let (per, identity) = scope(per);
     if let Some(source) = identity {
-        let mut caller = Table::new();
-        let mut key = Array::new();
-        key.push(source);
-        caller["key"] = value(key);
-        caller["when_missing"] = value("use:address");
-        nested(&mut document, "identities")["caller"] = Item::Table(caller);
+        add_caller(&mut document, source);
     }
     nested(&mut document, "limits")[name] = Item::Table(limit(per, choice, evidence));
     document.to_string().trim_start().to_owned()
@@ -33,18 +28,11 @@ pub fn written(
     choice: &Choice,
     evidence: &[String],
 ) -> Result<(String, String), String> {
-    let mut document: DocumentMut = text
-        .parse()
-        .map_err(|error: toml_edit::TomlError| error.to_string())?;
+    let mut document = parsed(text)?;
     let mode = |name: &str| {
-        let limit = document.get("limits")?.get(name)?;
-        Some(
-            limit
-                .get("mode")
-                .and_then(Item::as_str)
-                .unwrap_or("enforce")
-                .to_owned(),
-        )
+        let mode = document.get("limits")?.get(name)?.get("mode");
+        let mode = mode.and_then(Item::as_str);
+        Some(mode.unwrap_or("enforce").to_owned())
     };
     let suggested = format!("{name}_suggested");
     let (target, beside) = match (mode(name), mode(&suggested)) {
@@ -88,19 +76,27 @@ pub fn written(
             }
         }
     } else if let Some(source) = identity {
-        let identities = nested(&mut document, "identities");
-        if !identities.contains_key("caller") {
-            let mut caller = Table::new();
-            let mut key = Array::new();
-            key.push(source);
-            caller["key"] = value(key);
-            caller["when_missing"] = value("use:address");
-            identities["caller"] = Item::Table(caller);
-        }
+        add_caller(&mut document, source);
     }
     nested(&mut document, "limits")[target.as_str()] = Item::Table(made);
     add_to_routes(&mut document, beside.as_deref(), &target);
     Ok((document.to_string(), target))
+}
+
+/// The identity `caller`, read from `source`, unless the file has one.
+fn add_caller(document: &mut DocumentMut, source: &str) {
+    let identities = nested(document, "identities");
+    if !identities.contains_key("caller") {
+        let mut caller = Table::new();
+        caller["key"] = value(Array::from_iter([source]));
+        caller["when_missing"] = value("use:address");
+        identities["caller"] = Item::Table(caller);
+    }
+}
+
+fn parsed(text: &str) -> Result<DocumentMut, String> {
+    let parsed = text.parse();
+    parsed.map_err(|error: toml_edit::TomlError| error.to_string())
 }
 
 /// The file laid out evenly: one blank around `=`, one blank line between tables; comments stay.
@@ -108,9 +104,7 @@ pub fn written(
 /// # Errors
 /// What is wrong with it.
 pub fn formatted(text: &str) -> Result<String, String> {
-    let document: DocumentMut = text
-        .parse()
-        .map_err(|error: toml_edit::TomlError| error.to_string())?;
+    let document = parsed(text)?;
     let mut lines: Vec<String> = Vec::new();
     // Only blanks at the ends of lines, blank lines and those around `=` change, so that the meaning cannot.
     let spans = multi_line(text);
@@ -144,9 +138,7 @@ pub fn formatted(text: &str) -> Result<String, String> {
     }
     let mut laid_out = lines.join("\n");
     laid_out.push('\n');
-    let again: DocumentMut = laid_out
-        .parse()
-        .map_err(|error: toml_edit::TomlError| error.to_string())?;
+    let again = parsed(&laid_out)?;
     if plain(again.as_table()) == plain(document.as_table()) {
         Ok(laid_out)
     } else {
@@ -303,9 +295,7 @@ fn add_to_routes(document: &mut DocumentMut, limit: Option<&str>, target: &str) 
                 }
             }
             None if limit.is_none() && !answers => {
-                let mut limits = Array::new();
-                limits.push(target);
-                route["limits"] = value(limits);
+                route["limits"] = value(Array::from_iter([target]));
             }
             None => {}
         }

@@ -61,54 +61,62 @@ impl Page {
         )
     }
 
+    /// The head of a table; `id` as an attribute, or nothing.
+    fn table(&mut self, id: &str, columns: &[&str]) {
+        let _ = write!(
+            self.body,
+            "<table{id}><tr><th>{}</tr>",
+            columns.join("<th>")
+        );
+    }
+
+    /// A row: its first cell, which is markup already, and its other cells.
+    fn row(&mut self, first: &str, cells: &[String]) {
+        let cells: String = cells.iter().map(|cell| format!("<td>{cell}")).collect();
+        let _ = write!(self.body, "<tr><th>{first}{cells}</tr>");
+    }
+
+    fn end_table(&mut self) {
+        self.body.push_str("</table>");
+    }
+
     fn limits(&mut self, outcome: &Outcome) {
-        self.body.push_str("<h2>Limits</h2><table id=limits><tr><th>limit<th>requests it could pay<th>could not<th>keys<th>keys that lost some<th>busiest key, in a second<th>in a minute</tr>");
+        self.body.push_str("<h2>Limits</h2>");
+        let columns = [
+            "limit",
+            "requests it could pay",
+            "could not",
+            "keys",
+            "keys that lost some",
+            "busiest key, in a second",
+            "in a minute",
+        ];
+        self.table(" id=limits", &columns);
         for limit in &outcome.limits {
-            let _ = write!(
-                self.body,
-                "<tr><th>{} <small>{} ({})</small>",
-                escaped(&limit.name),
-                escaped(&limit.words),
-                limit.mode
-            );
+            let (name, words) = (escaped(&limit.name), escaped(&limit.words));
+            let first = format!("{name} <small>{words} ({})</small>", limit.mode);
             if let Some(why) = &limit.not_judged {
+                let why = escaped(why);
                 let _ = write!(
                     self.body,
-                    "<td colspan=6 class=warning>not judged: {}</tr>",
-                    escaped(why)
+                    "<tr><th>{first}<td colspan=6 class=warning>not judged: {why}</tr>"
                 );
                 continue;
             }
-            let counts = &limit.counts;
-            for number in [
-                counts.admitted,
-                counts.refused,
-                counts.keys,
-                counts.keys_refused,
-                limit.peak.per_second,
-                limit.peak.per_minute,
-            ] {
-                let _ = write!(self.body, "<td>{}", grouped(number));
-            }
-            self.body.push_str("</tr>");
+            self.row(&first, &limit.figures().map(grouped));
         }
-        self.body.push_str("</table>");
+        self.end_table();
         for limit in outcome.limits.iter().filter(|limit| !limit.top.is_empty()) {
-            let _ = write!(
-                self.body,
-                "<h3>Who lost most by {}</h3><table><tr><th>key<th>requests<th>refused</tr>",
-                escaped(&limit.name)
-            );
+            let name = escaped(&limit.name);
+            let _ = write!(self.body, "<h3>Who lost most by {name}</h3>");
+            self.table("", &["key", "requests", "refused"]);
             for key in &limit.top {
-                let _ = write!(
-                    self.body,
-                    "<tr><th>{}<td>{}<td>{}</tr>",
-                    escaped(&key.key),
-                    grouped(key.requests),
-                    grouped(key.refused)
+                self.row(
+                    &escaped(&key.key),
+                    &[key.requests, key.refused].map(grouped),
                 );
             }
-            self.body.push_str("</table>");
+            self.end_table();
         }
     }
 
@@ -120,51 +128,47 @@ impl Page {
             ("Newly refused", &against.newly_refused),
             ("Newly admitted", &against.newly_admitted),
         ] {
+            let (requests, keys) = (grouped(change.requests), grouped(change.keys));
             let _ = write!(
                 self.body,
-                "<h2>{what}</h2><p>{} requests of {} keys</p>",
-                grouped(change.requests),
-                grouped(change.keys)
+                "<h2>{what}</h2><p>{requests} requests of {keys} keys</p>"
             );
             if change.examples.is_empty() {
                 continue;
             }
-            self.body
-                .push_str("<table><tr><th>key<th>limit<th>requests</tr>");
-            for (limit, key, requests) in &change.examples {
-                let _ = write!(
-                    self.body,
-                    "<tr><th>{}<td>{}<td>{}</tr>",
-                    escaped(key),
-                    escaped(limit),
-                    grouped(*requests)
-                );
+            self.table("", &["key", "limit", "requests"]);
+            for example in &change.examples {
+                let cells = [escaped(&example.limit), grouped(example.requests)];
+                self.row(&escaped(&example.key), &cells);
             }
-            self.body.push_str("</table>");
+            self.end_table();
         }
     }
 
     fn suggestion(&mut self, suggestion: &Suggestion) {
-        self.body.push_str("<table id=choices><tr><th><th>rate<th>burst<th>keys refused<th>requests refused<th>most in a minute</tr>");
+        let columns = [
+            "",
+            "rate",
+            "burst",
+            "keys refused",
+            "requests refused",
+            "most in a minute",
+        ];
+        self.table(" id=choices", &columns);
         for (name, choice) in &suggestion.choices {
-            let _ = write!(
-                self.body,
-                "<tr><th>{name}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
+            let cells = [
                 escaped(&choice.rate),
                 grouped(choice.burst),
                 grouped(choice.keys_refused),
                 grouped(choice.requests_refused),
-                choice.per_minute.map_or_else(|| "-".to_owned(), grouped)
-            );
+                choice.most_in_a_minute(),
+            ];
+            self.row(name, &cells);
         }
-        self.body.push_str("</table>");
+        self.end_table();
         for (key, why) in &suggestion.floods {
-            let _ = write!(
-                self.body,
-                "<p class=warning>flood {}: {}</p>",
-                escaped(key),
-                escaped(why)
-            );
+            let (key, why) = (escaped(key), escaped(why));
+            let _ = write!(self.body, "<p class=warning>flood {key}: {why}</p>");
         }
         self.map(suggestion);
         self.nearest(suggestion);
@@ -172,30 +176,20 @@ impl Page {
     }
 
     fn frontier(&mut self, suggestion: &Suggestion) {
-        self.body.push_str("<h2>The least burst that refuses no key</h2><table id=frontier><tr><th>rate<th>burst<th>without floods<th>give or take");
-        let admitted = &suggestion.frontier_admitted;
-        self.body.push_str(if admitted.is_empty() {
-            "</tr>"
-        } else {
-            "<th>of what was admitted then</tr>"
-        });
-        let corners = suggestion.frontier.iter();
-        for (place, (all, without)) in corners.zip(&suggestion.frontier_without_floods).enumerate()
-        {
-            let _ = write!(
-                self.body,
-                "<tr><th>{}<td>{}<td>{}<td>{}",
-                escaped(&all.rate.text),
-                grouped(all.burst),
-                grouped(without.burst),
-                grouped(all.bar)
-            );
-            if let Some(admitted) = admitted.get(place) {
-                let _ = write!(self.body, "<td>{}", grouped(admitted.burst));
-            }
-            self.body.push_str("</tr>");
+        self.body
+            .push_str("<h2>The least burst that refuses no key</h2>");
+        let mut columns = vec!["rate", "burst", "without floods", "give or take"];
+        if !suggestion.frontier_admitted.is_empty() {
+            columns.push("of what was admitted then");
         }
-        self.body.push_str("</table>");
+        self.table(" id=frontier", &columns);
+        for (all, without, admitted) in suggestion.corners() {
+            let mut figures = vec![all.burst, without.burst, all.bar];
+            figures.extend(admitted.map(|admitted| admitted.burst));
+            let cells: Vec<String> = figures.into_iter().map(grouped).collect();
+            self.row(&escaped(&all.rate.text), &cells);
+        }
+        self.end_table();
     }
 }
 

@@ -28,7 +28,7 @@ mod tests;
 pub mod suggest;
 
 pub use condition::Condition;
-pub use outcome::{Against, Change, Counts, Key, LimitOutcome, Outcome, Peak, Recorded};
+pub use outcome::{Against, Change, Counts, Example, Key, LimitOutcome, Outcome, Peak, Recorded};
 pub use replay::Traffic;
 pub use simulation::{Response, Simulation};
 

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use serde::Serialize;
+
 use crate::classes::Class;
 use crate::peaks::Peaks;
 use crate::replay::{Judgement, Traffic};
@@ -32,7 +34,7 @@ pub struct Outcome {
 }
 
 /// What Tollgate's own log says of its requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Recorded {
     /// Requests that limits had admitted.
     pub admitted: u64,
@@ -43,19 +45,22 @@ pub struct Recorded {
 }
 
 /// What one limit did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LimitOutcome {
     /// Its name.
     pub name: String,
     /// Why it was not judged; `None`: it was.
+    #[serde(skip)]
     pub not_judged: Option<String>,
     /// Whether its refusals refuse.
     pub mode: &'static str,
     /// Its numbers in words.
     pub words: String,
     /// Requests that its buckets could pay, and those they could not.
+    #[serde(flatten)]
     pub counts: Counts,
     /// The same of its candidate.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub candidate: Option<Counts>,
     /// The most units of the busiest key in any second and any minute.
     pub peak: Peak,
@@ -64,7 +69,7 @@ pub struct LimitOutcome {
 }
 
 /// Requests and keys.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Requests that could be paid.
     pub admitted: u64,
@@ -77,7 +82,7 @@ pub struct Counts {
 }
 
 /// Units in any second and any minute.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Peak {
     /// In any second.
     pub per_second: u64,
@@ -86,7 +91,7 @@ pub struct Peak {
 }
 
 /// One key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Key {
     /// As people read it.
     pub key: String,
@@ -106,20 +111,31 @@ pub struct Against {
 }
 
 /// Requests that are judged otherwise.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// Keys of the limits that refuse.
     pub keys: u64,
     /// Requests.
     pub requests: u64,
-    /// The ten keys with most of them: limit, key, requests.
-    pub examples: Vec<(String, String, u64)>,
+    /// The ten keys with most of them.
+    pub examples: Vec<Example>,
+}
+
+/// A key of a limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Example {
+    /// The limit's name.
+    pub limit: String,
+    /// The key as people read it.
+    pub key: String,
+    /// Its requests that are judged otherwise.
+    pub requests: u64,
 }
 
 #[derive(Debug, Default)]
 struct RuleStats {
     live: Vec<KeyStats>,
-    candidate: Vec<[u64; 2]>,
+    candidate: Vec<KeyStats>,
     peaks: Peaks,
 }
 
@@ -181,23 +197,15 @@ impl Outcome {
         if place > 0 {
             return;
         }
-        let total = if verdict.admitted {
-            &mut self.admitted
-        } else {
-            &mut self.refused
-        };
-        *total += 1;
+        self.admitted += u64::from(verdict.admitted);
+        self.refused += u64::from(!verdict.admitted);
         let step = usize::try_from((at - self.from) / self.step).unwrap_or(usize::MAX);
         if let Some(counts) = self.series.get_mut(step) {
             counts[usize::from(!verdict.admitted)] += 1;
         }
         if let Some(recorded) = class.recorded() {
-            let count = if recorded {
-                &mut self.recorded.admitted
-            } else {
-                &mut self.recorded.refused
-            };
-            *count += 1;
+            self.recorded.admitted += u64::from(recorded);
+            self.recorded.refused += u64::from(!recorded);
             self.recorded.differ += u64::from(recorded != verdict.admitted);
         }
         let mut last = None;
@@ -207,15 +215,14 @@ impl Outcome {
             }
             let refused = verdict.unpaid & (1 << at_charge) != 0;
             let stats = &mut self.stats[charge.rule as usize];
-            let key = charge.key as usize;
             // The candidate follows its limit.
-            if last.replace(charge.rule) == Some(charge.rule) {
-                let counts = at_least(&mut stats.candidate, key);
-                counts[usize::from(refused)] += 1;
-                continue;
-            }
-            stats.peaks.add(at, charge.key, charge.cost);
-            let stats = at_least(&mut stats.live, key);
+            let keys = if last.replace(charge.rule) == Some(charge.rule) {
+                &mut stats.candidate
+            } else {
+                stats.peaks.add(at, charge.key, charge.cost);
+                &mut stats.live
+            };
+            let stats = at_least(keys, charge.key as usize);
             stats.requests += 1;
             stats.refused += u64::from(refused);
         }
@@ -234,14 +241,10 @@ impl Outcome {
         change.requests += 1;
         // By the key of the first limit that the one who refuses would enforce.
         let charges = class.charges(place);
-        let charge = charges
-            .iter()
-            .find(|charge| charge.enforced)
-            .or(charges.first());
-        if let Some(charge) = charge {
-            *self.newly[place]
-                .entry((charge.rule, charge.key))
-                .or_default() += 1;
+        let enforced = charges.iter().find(|charge| charge.enforced);
+        if let Some(charge) = enforced.or(charges.first()) {
+            let key = (charge.rule, charge.key);
+            *self.newly[place].entry(key).or_default() += 1;
         }
     }
 
@@ -264,8 +267,11 @@ impl Outcome {
                 keys.sort_by_key(|(key, requests)| (u64::MAX - requests, *key));
                 let words = |((rule, key), requests): ((u32, u32), u64)| {
                     let rule = rule as usize;
-                    let name = subject.policy.rules[rule].name.to_string();
-                    (name, subject.key_words(rule, key, &traffic.names), requests)
+                    Example {
+                        limit: subject.policy.rules[rule].name.to_string(),
+                        key: subject.key_words(rule, key, &traffic.names),
+                        requests,
+                    }
                 };
                 change.examples = keys.into_iter().take(EXAMPLES).map(words).collect();
             }
@@ -276,7 +282,19 @@ impl Outcome {
     fn limit(&mut self, rule: usize, subject: &Subject<'_>, traffic: &Traffic<'_>) -> LimitOutcome {
         let file = &subject.policy.rules[rule];
         let stats = std::mem::take(&mut self.stats[rule]);
-        let mut outcome = LimitOutcome {
+        let [per_second, per_minute] = stats.peaks.most;
+        let mut lost: Vec<(usize, &KeyStats)> = stats.live.iter().enumerate().collect();
+        lost.retain(|(_, key)| key.refused > 0);
+        lost.sort_by_key(|(place, key)| (u64::MAX - key.refused, *place));
+        let top = lost.into_iter().take(EXAMPLES).map(|(place, key)| {
+            let number = u32::try_from(place).unwrap_or(u32::MAX);
+            Key {
+                key: subject.key_words(rule, number, &traffic.names),
+                requests: key.requests,
+                refused: key.refused,
+            }
+        });
+        LimitOutcome {
             name: file.name.to_string(),
             not_judged: subject.not_judged(rule, &traffic.survey),
             mode: match file.live.mode {
@@ -285,48 +303,46 @@ impl Outcome {
                 tollgate_limit::Mode::Off => "off",
             },
             words: file.live.words(),
-            ..LimitOutcome::default()
-        };
-        for key in stats.live.iter().filter(|key| key.requests > 0) {
-            outcome.counts.add(key.requests, key.refused);
+            counts: Counts::of(&stats.live),
+            candidate: file
+                .candidate
+                .is_some()
+                .then(|| Counts::of(&stats.candidate)),
+            peak: Peak {
+                per_second,
+                per_minute,
+            },
+            top: top.collect(),
         }
-        let [per_second, per_minute] = stats.peaks.most;
-        outcome.peak = Peak {
-            per_second,
-            per_minute,
-        };
-        if file.candidate.is_some() {
-            let mut counts = Counts::default();
-            for [admitted, refused] in stats.candidate.iter().filter(|counts| **counts != [0; 2]) {
-                counts.add(admitted + refused, *refused);
-            }
-            outcome.candidate = Some(counts);
-        }
-        let mut lost: Vec<(usize, &KeyStats)> = stats
-            .live
-            .iter()
-            .enumerate()
-            .filter(|(_, key)| key.refused > 0)
-            .collect();
-        lost.sort_by_key(|(place, key)| (u64::MAX - key.refused, *place));
-        for (place, key) in lost.into_iter().take(EXAMPLES) {
-            let number = u32::try_from(place).unwrap_or(u32::MAX);
-            outcome.top.push(Key {
-                key: subject.key_words(rule, number, &traffic.names),
-                requests: key.requests,
-                refused: key.refused,
-            });
-        }
-        outcome
+    }
+}
+
+impl LimitOutcome {
+    /// The figures of a table: admitted, refused, keys, keys refused, and the peaks in a second and a minute.
+    pub(crate) const fn figures(&self) -> [u64; 6] {
+        let (counts, peak) = (&self.counts, &self.peak);
+        [
+            counts.admitted,
+            counts.refused,
+            counts.keys,
+            counts.keys_refused,
+            peak.per_second,
+            peak.per_minute,
+        ]
     }
 }
 
 impl Counts {
-    fn add(&mut self, requests: u64, refused: u64) {
-        self.admitted += requests - refused;
-        self.refused += refused;
-        self.keys += 1;
-        self.keys_refused += u64::from(refused > 0);
+    /// Of keys that asked for something.
+    fn of(keys: &[KeyStats]) -> Self {
+        let mut counts = Self::default();
+        for key in keys.iter().filter(|key| key.requests > 0) {
+            counts.admitted += key.requests - key.refused;
+            counts.refused += key.refused;
+            counts.keys += 1;
+            counts.keys_refused += u64::from(key.refused > 0);
+        }
+        counts
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use crate::log::Survey;
-use crate::outcome::{Change, Counts, LimitOutcome, Outcome};
+use crate::outcome::{LimitOutcome, Outcome};
 use tollgate_limit::printable::printable;
 
 /// How a report is written.
@@ -44,9 +44,7 @@ pub(crate) fn head(survey: &Survey, warnings: &[String]) -> Value {
     json!({
         "lines": survey.lines,
         "unreadable": survey.unreadable,
-        "unreadable_samples": survey.samples.iter().map(|sample| {
-            json!({ "file": sample.file, "line": sample.line, "text": sample.text })
-        }).collect::<Vec<_>>(),
+        "unreadable_samples": survey.samples,
         "requests": survey.requests,
         "from": given(survey.from),
         "to": given(survey.to),
@@ -62,11 +60,7 @@ pub fn document(survey: &Survey, outcome: &Outcome) -> Value {
     document["refused"] = outcome.refused.into();
     let recorded = outcome.recorded;
     if recorded.admitted + recorded.refused > 0 {
-        document["recorded"] = json!({
-            "admitted": recorded.admitted,
-            "refused": recorded.refused,
-            "differ": recorded.differ,
-        });
+        document["recorded"] = json!(recorded);
     } else if survey.recorded_refused > 0 {
         document["recorded"] = json!({
             "admitted": survey.requests - survey.recorded_refused,
@@ -75,46 +69,22 @@ pub fn document(survey: &Survey, outcome: &Outcome) -> Value {
     }
     document["limits"] = outcome.limits.iter().map(limit).collect();
     if let Some(against) = &outcome.against {
-        document["newly_refused"] = change(&against.newly_refused);
-        document["newly_admitted"] = change(&against.newly_admitted);
+        document["newly_refused"] = json!(against.newly_refused);
+        document["newly_admitted"] = json!(against.newly_admitted);
     }
     document
 }
 
 fn limit(limit: &LimitOutcome) -> Value {
-    let mut document = json!({ "name": limit.name, "mode": limit.mode, "words": limit.words });
-    if let Some(why) = &limit.not_judged {
-        document["not_judged"] = why.as_str().into();
-        return document;
+    match &limit.not_judged {
+        Some(why) => {
+            let LimitOutcome {
+                name, mode, words, ..
+            } = limit;
+            json!({ "name": name, "mode": mode, "words": words, "not_judged": why })
+        }
+        None => json!(limit),
     }
-    let counts = |into: &mut Value, counts: &Counts| {
-        into["admitted"] = counts.admitted.into();
-        into["refused"] = counts.refused.into();
-        into["keys"] = counts.keys.into();
-        into["keys_refused"] = counts.keys_refused.into();
-    };
-    counts(&mut document, &limit.counts);
-    document["peak"] =
-        json!({ "per_second": limit.peak.per_second, "per_minute": limit.peak.per_minute });
-    document["top"] = limit
-        .top
-        .iter()
-        .map(|key| json!({ "key": key.key, "requests": key.requests, "refused": key.refused }))
-        .collect();
-    if let Some(candidate) = &limit.candidate {
-        document["candidate"] = json!({});
-        counts(&mut document["candidate"], candidate);
-    }
-    document
-}
-
-fn change(change: &Change) -> Value {
-    let example = |(limit, key, requests): &(String, String, u64)| json!({ "limit": limit, "key": key, "requests": requests });
-    json!({
-        "keys": change.keys,
-        "requests": change.requests,
-        "examples": change.examples.iter().map(example).collect::<Vec<_>>(),
-    })
 }
 
 /// What was read, for people.
@@ -222,14 +192,11 @@ pub fn against(outcome: &Outcome) -> String {
             ("newly refused", &against.newly_refused),
             ("newly admitted", &against.newly_admitted),
         ] {
-            let _ = writeln!(
-                text,
-                "\n{what}: {} requests of {} keys",
-                grouped(change.requests),
-                grouped(change.keys)
-            );
-            for (limit, key, requests) in &change.examples {
-                let _ = writeln!(text, "  {limit}: {} {}", printable(key), grouped(*requests));
+            let (requests, keys) = (grouped(change.requests), grouped(change.keys));
+            let _ = writeln!(text, "\n{what}: {requests} requests of {keys} keys");
+            for example in &change.examples {
+                let (key, requests) = (printable(&example.key), grouped(example.requests));
+                let _ = writeln!(text, "  {}: {key} {requests}", example.limit);
             }
         }
     }
@@ -241,19 +208,9 @@ fn csv(outcome: &Outcome) -> String {
         "limit,judged,admitted,refused,keys,keys_refused,peak_per_second,peak_per_minute\n",
     );
     for limit in &outcome.limits {
-        let counts = &limit.counts;
-        let _ = writeln!(
-            text,
-            "{},{},{},{},{},{},{},{}",
-            quoted(&limit.name),
-            limit.not_judged.is_none(),
-            counts.admitted,
-            counts.refused,
-            counts.keys,
-            counts.keys_refused,
-            limit.peak.per_second,
-            limit.peak.per_minute
-        );
+        let (name, is_judged) = (quoted(&limit.name), limit.not_judged.is_none());
+        let figures = limit.figures().map(|figure| figure.to_string()).join(",");
+        let _ = writeln!(text, "{name},{is_judged},{figures}");
     }
     text
 }
@@ -266,21 +223,12 @@ fn markdown(survey: &Survey, outcome: &Outcome) -> String {
         moment(survey.to)
     );
     for limit in &outcome.limits {
-        let counts = &limit.counts;
         let name = cell(&limit.name);
-        let _ = match &limit.not_judged {
-            Some(why) => writeln!(text, "| {name} | not judged: {} | | | | | |", cell(why)),
-            None => writeln!(
-                text,
-                "| {name} | {} | {} | {} | {} | {} | {} |",
-                counts.admitted,
-                counts.refused,
-                counts.keys,
-                counts.keys_refused,
-                limit.peak.per_second,
-                limit.peak.per_minute
-            ),
+        let figures = match &limit.not_judged {
+            Some(why) => format!("not judged: {} | | | | |", cell(why)),
+            None => limit.figures().map(|figure| figure.to_string()).join(" | "),
         };
+        let _ = writeln!(text, "| {name} | {figures} |");
     }
     if let Some(against) = &outcome.against {
         let _ = writeln!(

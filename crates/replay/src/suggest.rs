@@ -323,10 +323,18 @@ fn map(by_key: &ByKey<'_>, rates: &[Rate], frontier: &[Corner]) -> Map {
 impl Suggestion {
     /// The choice of this name.
     pub fn choice(&self, name: &str) -> Option<&Choice> {
-        self.choices
-            .iter()
-            .find(|(given, _)| *given == name)
-            .map(|(_, choice)| choice)
+        let found = self.choices.iter().find(|(given, _)| *given == name);
+        found.map(|(_, choice)| choice)
+    }
+
+    /// The frontier's corners, each with that without floods and that of what was admitted then.
+    pub(crate) fn corners(&self) -> impl Iterator<Item = (&Corner, &Corner, Option<&Corner>)> {
+        let corners = self.frontier.iter().zip(&self.frontier_without_floods);
+        let admitted = self.frontier_admitted.iter().map(Some);
+        let admitted = admitted.chain(std::iter::repeat(None));
+        corners
+            .zip(admitted)
+            .map(|((all, without), admitted)| (all, without, admitted))
     }
 }
 

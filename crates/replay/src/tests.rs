@@ -102,7 +102,11 @@ fn replay_against_another_file_lists_who_is_judged_otherwise() {
     );
     assert_eq!(
         against.newly_refused.examples[0],
-        ("one".to_owned(), "192.0.2.1".to_owned(), 2)
+        crate::Example {
+            limit: "one".to_owned(),
+            key: "192.0.2.1".to_owned(),
+            requests: 2
+        }
     );
     assert_eq!(against.newly_admitted.requests, 0);
 }

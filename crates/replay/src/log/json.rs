@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
+use smallvec::SmallVec;
 
 use super::record::{
     Kind, Own, OwnLimit, Record, Text, decimal, is_method, request_line, split_url, without_port,
@@ -10,21 +11,24 @@ use super::record::{
 use super::text::last_hop;
 use super::time::{Moment, Times};
 
+type Headers<'a> = SmallVec<[(Text<'a>, Text<'a>); 2]>;
+
 /// A JSON object.
 pub(crate) type Object = Map<String, Value>;
 
 /// Reads one line; `None`: it is no request.
 pub(crate) fn parse<'a>(line: &[u8], times: &mut Times) -> Option<Record<'a>> {
     let object: Object = serde_json::from_slice(line).ok()?;
-    let record = if object.contains_key("duration_us") && object.contains_key("id") {
+    let has = |name: &str| object.contains_key(name);
+    let record = if has("duration_us") && has("id") {
         tollgate(&object, times)
     } else if object.get("request").is_some_and(Value::is_object) {
         caddy(&object, times)
-    } else if object.contains_key("RequestMethod") {
+    } else if has("RequestMethod") {
         traefik(&object, times)
-    } else if object.contains_key("ClientRequestMethod") {
+    } else if has("ClientRequestMethod") {
         cloudflare(&object, times)
-    } else if object.contains_key("start_time") && object.contains_key("method") {
+    } else if has("start_time") && has("method") {
         envoy(&object, times)
     } else {
         usual(&object, times)
@@ -78,6 +82,18 @@ fn span(object: &Object, name: &str, places: usize) -> Option<u64> {
     decimal(&text, places)
 }
 
+/// Headers with the members that hold them.
+fn headers<'a>(object: &Object, members: [(&'static str, &str); 2]) -> Headers<'a> {
+    let given = members
+        .into_iter()
+        .filter_map(|(name, member)| Some((name.as_bytes().into(), text(object, member)?)));
+    given.collect()
+}
+
+fn header(name: String, value: &str) -> (Text<'static>, Text<'static>) {
+    (name.into_bytes().into(), value.as_bytes().to_vec().into())
+}
+
 fn host(text: Text<'static>) -> Text<'static> {
     Cow::Owned(without_port(&text).to_vec())
 }
@@ -97,10 +113,7 @@ fn tollgate<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
             name: word("name").to_owned(),
             candidate: value.get("candidate") == Some(&Value::Bool(true)),
             key: word("key").to_owned(),
-            cost: value
-                .get("cost")
-                .and_then(Value::as_u64)
-                .unwrap_or_default(),
+            cost: value.get("cost").and_then(Value::as_u64).unwrap_or(0),
             allowed: match word("outcome") {
                 "allow" => Some(true),
                 "deny" | "shadow_deny" => Some(false),
@@ -117,7 +130,7 @@ fn tollgate<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
         forwarded: object.contains_key("upstream"),
         limits: limits.into_iter().flatten().map(limit).collect(),
     };
-    let mut record = Record {
+    Some(Record {
         kind: Kind::Tollgate,
         at,
         resolution,
@@ -129,15 +142,13 @@ fn tollgate<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
         status: status(object, "status"),
         sent: number(object, "sent_bytes"),
         received: number(object, "received_bytes"),
+        headers: headers(
+            object,
+            [("user-agent", "user_agent"), ("referer", "referer")],
+        ),
         own: Some(Box::new(own)),
         ..Record::default()
-    };
-    for (name, key) in [("user-agent", "user_agent"), ("referer", "referer")] {
-        if let Some(value) = text(object, key) {
-            record.headers.push((Cow::Borrowed(name.as_bytes()), value));
-        }
-    }
-    Some(record)
+    })
 }
 
 fn caddy<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
@@ -145,15 +156,21 @@ fn caddy<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
     let (at, resolution) = moment(object, "ts", times).or_else(|| moment(object, "time", times))?;
     let client = text(request, "client_ip").or_else(|| text(request, "remote_ip"));
     let client = client.or_else(|| text(request, "remote_addr").map(host));
-    let mut record = Record {
+    let headers = request.get("headers").and_then(Value::as_object);
+    let headers = headers.into_iter().flatten().flat_map(|(name, values)| {
+        let values = values.as_array().map_or(&[][..], Vec::as_slice);
+        // What Caddy hides is not known, and all callers would share it.
+        let known = values
+            .iter()
+            .filter_map(Value::as_str)
+            .filter(|value| *value != "REDACTED");
+        known.map(|value| header(name.to_ascii_lowercase(), value))
+    });
+    Some(Record {
         kind: Kind::Caddy,
         at,
         // A number of seconds with decimals loses its zeros: it is as exact as a double.
-        resolution: if resolution == 1_000_000 {
-            resolution
-        } else {
-            1
-        },
+        resolution: if resolution == SECOND { SECOND } else { 1 },
         duration: span(object, "duration", 6),
         client,
         user: text(object, "user_id"),
@@ -163,28 +180,19 @@ fn caddy<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
         status: status(object, "status"),
         sent: number(object, "size"),
         received: number(object, "bytes_read"),
+        headers: headers.collect(),
         ..Record::default()
-    };
-    let headers = request.get("headers").and_then(Value::as_object);
-    for (name, values) in headers.into_iter().flatten() {
-        let values = values.as_array().map_or(&[][..], Vec::as_slice);
-        for value in values.iter().filter_map(Value::as_str) {
-            // What Caddy hides is not known, and all callers would share it.
-            if value != "REDACTED" {
-                let name = name.to_ascii_lowercase().into_bytes();
-                record
-                    .headers
-                    .push((name.into(), value.as_bytes().to_vec().into()));
-            }
-        }
-    }
-    Some(record)
+    })
 }
 
 fn traefik<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
     let (at, resolution) =
         moment(object, "StartUTC", times).or_else(|| moment(object, "time", times))?;
-    let mut record = Record {
+    let headers = object.iter().filter_map(|(name, value)| {
+        let name = name.strip_prefix("request_")?;
+        Some(header(name.to_ascii_lowercase(), value.as_str()?))
+    });
+    Some(Record {
         kind: Kind::Traefik,
         at,
         resolution,
@@ -200,25 +208,16 @@ fn traefik<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
         status: status(object, "DownstreamStatus").or_else(|| status(object, "OriginStatus")),
         sent: number(object, "DownstreamContentSize"),
         received: number(object, "RequestContentSize"),
+        headers: headers.collect(),
         ..Record::default()
-    };
-    for (name, value) in object {
-        if let (Some(name), Value::String(value)) = (name.strip_prefix("request_"), value) {
-            let name = name.to_ascii_lowercase().into_bytes();
-            record
-                .headers
-                .push((name.into(), value.clone().into_bytes().into()));
-        }
-    }
-    Some(record)
+    })
 }
 
 fn envoy<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
     let (at, resolution) = moment(object, "start_time", times)?;
-    let forwarded = text(object, "x_forwarded_for");
     let client = text(object, "downstream_remote_address").map(host);
-    let client = client.or_else(|| last_hop(forwarded.as_deref()?));
-    let mut record = Record {
+    let client = client.or_else(|| last_hop(&text(object, "x_forwarded_for")?));
+    Some(Record {
         kind: Kind::Envoy,
         at,
         resolution,
@@ -230,21 +229,25 @@ fn envoy<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
         status: status(object, "response_code"),
         sent: number(object, "bytes_sent"),
         received: number(object, "bytes_received"),
+        headers: headers(
+            object,
+            [
+                ("x-forwarded-for", "x_forwarded_for"),
+                ("user-agent", "user_agent"),
+            ],
+        ),
         ..Record::default()
-    };
-    let agent = text(object, "user_agent");
-    for (name, value) in [("x-forwarded-for", forwarded), ("user-agent", agent)] {
-        if let Some(value) = value {
-            record.headers.push((Cow::Borrowed(name.as_bytes()), value));
-        }
-    }
-    Some(record)
+    })
 }
 
 fn cloudflare<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
     let (at, resolution) = moment(object, "EdgeStartTimestamp", times)?;
     let end = moment(object, "EdgeEndTimestamp", times).map(|(end, _)| end);
-    let mut record = Record {
+    let names = [
+        ("user-agent", "ClientRequestUserAgent"),
+        ("referer", "ClientRequestReferer"),
+    ];
+    Some(Record {
         kind: Kind::Cloudflare,
         at,
         resolution,
@@ -256,25 +259,17 @@ fn cloudflare<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
         status: status(object, "EdgeResponseStatus"),
         sent: number(object, "EdgeResponseBytes"),
         received: number(object, "ClientRequestBytes"),
+        headers: headers(object, names),
         sampled: number(object, "SampleInterval").is_some_and(|interval| interval > 1),
         ..Record::default()
-    };
-    for (name, key) in [
-        ("user-agent", "ClientRequestUserAgent"),
-        ("referer", "ClientRequestReferer"),
-    ] {
-        if let Some(value) = text(object, key) {
-            record.headers.push((Cow::Borrowed(name.as_bytes()), value));
-        }
-    }
-    Some(record)
+    })
 }
 
 /// Names that people give to NGINX's variables, and what other servers write.
 fn usual<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
     let first = |names: &[&str]| names.iter().find_map(|name| text(object, name));
     let (at, resolution) = TIMES.iter().find_map(|name| moment(object, name, times))?;
-    let line = first(&["request"]);
+    let line = text(object, "request");
     let line = line.as_deref().and_then(request_line);
     let (method, target) = match line {
         Some((method, target)) => (method.to_vec().into(), target.to_vec().into()),
@@ -291,49 +286,41 @@ fn usual<'a>(object: &Object, times: &mut Times) -> Option<Record<'a>> {
     {
         target = [&target, &b"?"[..], &query].concat().into();
     }
-    let mut record = Record {
+    let headers = object.iter().filter_map(|(name, value)| {
+        let (name, value) = (name.strip_prefix("http_")?, value.as_str()?);
+        let is_given = !matches!(name, "host" | "method") && !matches!(value, "" | "-");
+        is_given.then(|| header(name.replace('_', "-"), value))
+    });
+    let numbered = |names: &[&str]| names.iter().find_map(|name| number(object, name));
+    let clients = [
+        "remote_addr",
+        "client_ip",
+        "client",
+        "ip",
+        "remote_ip",
+        "clientip",
+    ];
+    let hosts = ["host", "http_host", "server_name", "authority"];
+    let statuses = ["status", "response_code", "status_code", "code"];
+    Some(Record {
         kind: Kind::Json,
         at,
         resolution,
         duration: span(object, "request_time", 6),
-        client: first(&[
-            "remote_addr",
-            "client_ip",
-            "client",
-            "ip",
-            "remote_ip",
-            "clientip",
-        ])
-        .map(host),
+        client: first(&clients).map(host),
         user: first(&["remote_user", "user"]),
         method,
         target,
-        host: first(&["host", "http_host", "server_name", "authority"])
-            .map(host)
-            .or(named),
-        status: ["status", "response_code", "status_code", "code"]
-            .iter()
-            .find_map(|name| status(object, name)),
-        sent: ["body_bytes_sent", "bytes_sent", "bytes", "size"]
-            .iter()
-            .find_map(|name| number(object, name)),
+        host: first(&hosts).map(host).or(named),
+        status: statuses.iter().find_map(|name| status(object, name)),
+        sent: numbered(&["body_bytes_sent", "bytes_sent", "bytes", "size"]),
+        headers: headers.collect(),
         ..Record::default()
-    };
-    for (name, value) in object {
-        if let (Some(name), Value::String(value)) = (name.strip_prefix("http_"), value)
-            && !matches!(name, "host" | "method")
-            && !value.is_empty()
-            && value != "-"
-        {
-            let name = name.replace('_', "-").into_bytes();
-            record
-                .headers
-                .push((name.into(), value.clone().into_bytes().into()));
-        }
-    }
-    Some(record)
+    })
 }
 
+/// The resolution of a stamp of whole seconds, microseconds.
+const SECOND: u32 = 1_000_000;
 const TIMES: [&str; 9] = [
     "time",
     "timestamp",

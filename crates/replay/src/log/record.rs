@@ -14,8 +14,6 @@ pub struct Record<'a> {
     pub kind: Kind,
     /// The moment of the stamp, microseconds since the Unix epoch.
     pub at: u64,
-    /// What the stamp marks.
-    pub stamp: Stamp,
     /// What the stamp is rounded down to, microseconds.
     pub resolution: u32,
     /// From the request's start to its end, microseconds.
@@ -150,9 +148,8 @@ impl Kind {
     /// What its stamp marks unless the user says otherwise: what the servers that write this format log.
     pub fn default_stamp(self) -> Stamp {
         match self {
-            Self::Combined | Self::LogFormat | Self::Caddy | Self::Alb | Self::W3c | Self::Json => {
-                Stamp::End
-            }
+            Self::Caddy | Self::Alb | Self::W3c => Stamp::End,
+            kind if kind.is_ambiguous() => Stamp::End,
             _ => Stamp::Start,
         }
     }
@@ -164,21 +161,11 @@ impl Kind {
 }
 
 impl Record<'_> {
-    /// The value of a request header; `name` in lower case.
-    pub fn header(&self, name: &str) -> Option<&[u8]> {
-        let mut values = self.headers.iter();
-        values
-            .find(|(given, _)| given.eq_ignore_ascii_case(name.as_bytes()))
-            .map(|(_, value)| &**value)
-    }
-
     /// The greatest number of units that the line names.
     pub(super) fn greatest_cost(&self) -> u64 {
         let own = self.own.iter().flat_map(|own| &own.limits);
-        own.map(|limit| limit.cost)
-            .chain(self.cost)
-            .max()
-            .unwrap_or(0)
+        let costs = own.map(|limit| limit.cost).chain(self.cost);
+        costs.max().unwrap_or(0)
     }
 }
 

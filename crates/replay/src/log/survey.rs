@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
+
+use serde::Serialize;
 use tollgate_limit::printable::printable;
 
 use super::{Kind, Options, Record, Stamp};
 
 /// What a log holds and what it lacks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Survey {
     /// Physical lines.
     pub lines: u64,
@@ -48,7 +50,6 @@ pub struct Survey {
     future: u64,
     longest: u64,
     show_keys: bool,
-    said: BTreeSet<Kind>,
     unknown_ends: u64,
     decisions: Decisions,
 }
@@ -69,7 +70,7 @@ pub struct With {
 }
 
 /// A line that could not be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Sample {
     /// The file.
     pub file: String,
@@ -82,30 +83,12 @@ pub struct Sample {
 impl Survey {
     pub(super) fn new(options: &Options) -> Self {
         Self {
-            lines: 0,
-            unreadable: 0,
-            samples: Vec::new(),
-            requests: 0,
             from: u64::MAX,
-            to: 0,
-            kinds: BTreeMap::new(),
-            blur: 0,
-            headers: BTreeSet::new(),
-            forwarded: 0,
-            with: With::default(),
-            recorded_refused: 0,
-            own_limits: BTreeSet::new(),
-            sampled: None,
-            broken_files: 0,
-            warnings: Vec::new(),
             stamps: options.stamps,
             now: options.now,
-            future: 0,
             longest: options.longest,
             show_keys: options.show_keys,
-            said: BTreeSet::new(),
-            unknown_ends: 0,
-            decisions: Decisions::default(),
+            ..Self::default()
         }
     }
 
@@ -119,10 +102,9 @@ impl Survey {
             (_, Some(said)) => said,
         };
         let mut at = record.at;
-        let mut blur = if record.resolution > 1 {
-            u64::from(record.resolution)
-        } else {
-            0
+        let mut blur = match record.resolution {
+            0 | 1 => 0,
+            resolution => u64::from(resolution),
         };
         if stamp == Stamp::End {
             match record.duration {
@@ -186,12 +168,10 @@ impl Survey {
         self.unreadable += 1;
         if self.samples.len() < SAMPLES {
             let text = &text[..text.len().min(SAMPLE_BYTES)];
-            let text = String::from_utf8_lossy(text);
-            let text = if self.show_keys {
-                text.into_owned()
-            } else {
-                masked(&text)
-            };
+            let mut text = String::from_utf8_lossy(text).into_owned();
+            if !self.show_keys {
+                text = masked(&text);
+            }
             self.samples.push(Sample {
                 file: printable(&file.display().to_string()).into_owned(),
                 line,
@@ -216,7 +196,7 @@ impl Survey {
             return;
         }
         for &kind in self.kinds.keys() {
-            if kind.is_ambiguous() && self.stamps.is_none() && self.said.insert(kind) {
+            if kind.is_ambiguous() && self.stamps.is_none() {
                 self.warnings.push(format!(
                     "{}: a line's time is taken for the end of its request, as NGINX writes it; Apache writes the start: --stamps start",
                     kind.name()
@@ -246,7 +226,7 @@ impl Survey {
         let missing = self.decisions.missing();
         if missing > 0 && self.sampled.is_none() {
             // A few lines are written late or belong to the file before.
-            if missing > self.requests / 1_000 + 100 || self.decisions.is_scattered() {
+            if missing > self.requests / 1_000 + 100 || self.decisions.scattered {
                 self.sampled = Some(format!(
                     "by the numbers of its decisions at least {missing} lines are missing (`sample`, or lines that were dropped)"
                 ));
@@ -305,16 +285,9 @@ impl Decisions {
     /// Numbers between runs that belong to one worker.
     fn missing(&self) -> u64 {
         let starts = self.runs.keys().skip(1);
-        let gaps = self
-            .runs
-            .values()
-            .zip(starts)
-            .map(|(end, start)| start - end - 1);
+        let runs = self.runs.values().zip(starts);
+        let gaps = runs.map(|(end, start)| start - end - 1);
         gaps.filter(|gap| *gap < GAP_MAX).sum()
-    }
-
-    fn is_scattered(&self) -> bool {
-        self.scattered
     }
 }
 
@@ -348,10 +321,7 @@ fn masked(text: &str) -> String {
         if (place == 0 && !word.is_empty()) || colons > 1 || dotted {
             masked.push('*');
         } else {
-            masked.extend(
-                word.chars()
-                    .map(|c| if c.is_ascii_digit() { '#' } else { c }),
-            );
+            masked.push_str(&word.replace(|c: char| c.is_ascii_digit(), "#"));
         }
         masked.push_str(behind);
     }

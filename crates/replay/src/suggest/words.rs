@@ -4,11 +4,18 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::{Corner, Suggestion};
+use super::{Choice, Corner, Suggestion};
 use crate::floods;
 use crate::log::Survey;
 use crate::report::{grouped, head, moment, read_words};
 use tollgate_limit::printable::printable;
+
+impl Choice {
+    /// What it admits in any minute at most; `-`: that is not known.
+    pub(crate) fn most_in_a_minute(&self) -> String {
+        self.per_minute.map_or_else(|| "-".to_owned(), grouped)
+    }
+}
 
 impl Suggestion {
     /// What the numbers rest on, in words: a line each.
@@ -61,11 +68,9 @@ impl Suggestion {
         if !self.frontier_admitted.is_empty() {
             document["frontier_admitted"] = corners(&self.frontier_admitted);
         }
-        document["floods"] = self
-            .floods
-            .iter()
-            .map(|(key, why)| json!({ "key": key, "why": why }))
-            .collect();
+        let floods = self.floods.iter();
+        let floods = floods.map(|(key, why)| json!({ "key": key, "why": why }));
+        document["floods"] = floods.collect();
         document["flood_rule"] = floods::RULE.into();
         document["choices"] = json!({});
         for (name, choice) in &self.choices {
@@ -109,12 +114,7 @@ impl Suggestion {
                 "  of what was admitted then"
             }
         );
-        for (place, (all, without)) in self
-            .frontier
-            .iter()
-            .zip(&self.frontier_without_floods)
-            .enumerate()
-        {
+        for (all, without, admitted) in self.corners() {
             let _ = write!(
                 text,
                 "{:>14} {:>12} {:>14} {:>8}",
@@ -123,7 +123,7 @@ impl Suggestion {
                 grouped(without.burst),
                 format!("±{}", grouped(all.bar))
             );
-            if let Some(admitted) = self.frontier_admitted.get(place) {
+            if let Some(admitted) = admitted {
                 let _ = write!(text, " {:>26}", grouped(admitted.burst));
             }
             text.push('\n');
@@ -144,7 +144,7 @@ impl Suggestion {
                 grouped(choice.burst),
                 grouped(choice.keys_refused),
                 grouped(choice.requests_refused),
-                choice.per_minute.map_or_else(|| "-".to_owned(), grouped)
+                choice.most_in_a_minute()
             );
         }
         if !self.equal_costs {
