@@ -3,7 +3,7 @@
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use indexmap::IndexSet;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 
 use crate::simulation::Response;
 use crate::subject::{Charge, Side};
@@ -35,10 +35,17 @@ pub(crate) struct Facts {
     pub(crate) response: Option<Response>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 struct Entry {
     /// Where its charges begin: those of the first policy, then those of the second.
     start: u32,
+    head: Head,
+}
+
+/// All of a request but its charges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Head {
+    /// By policy: how many charges it has.
     counts: [u8; 2],
     recorded: Option<bool>,
     was_refused: bool,
@@ -59,8 +66,7 @@ impl Classes {
             };
             small(number + 1)
         });
-        let mut entry = Entry {
-            start: small(self.charges.len()),
+        let mut head = Head {
             counts: [0; 2],
             recorded: facts.recorded,
             was_refused: facts.was_refused,
@@ -69,21 +75,21 @@ impl Classes {
         };
         let start = self.charges.len();
         for (place, side) in sides.iter().take(2).enumerate() {
-            entry.routes[place] = side.route.map_or(0, |route| route + 1);
+            head.routes[place] = side.route.map_or(0, |route| route + 1);
             // More than these are never judged.
             let charges = &side.charges[..side.charges.len().min(CHARGES)];
-            entry.counts[place] = u8::try_from(charges.len()).unwrap_or(0);
+            head.counts[place] = u8::try_from(charges.len()).unwrap_or(0);
             self.charges.extend_from_slice(charges);
         }
+        let entry = Entry {
+            start: small(start),
+            head,
+        };
         let hash = hash(&entry, &self.charges);
         let (entries, charges) = (&self.entries, &self.charges);
         let same = |number: &u32| {
             let other = &entries[*number as usize];
-            let same = Entry {
-                start: other.start,
-                ..entry
-            } == *other;
-            same && drawn(other, charges) == &charges[start..]
+            other.head == head && drawn(other, charges) == &charges[start..]
         };
         if let Some(number) = self.table.find(hash, same) {
             let number = *number;
@@ -110,50 +116,40 @@ impl<'c> Class<'c> {
     /// What it draws from under the policy at `place`.
     pub(crate) fn charges(&self, place: usize) -> &'c [Charge] {
         let all = drawn(&self.entry, &self.all.charges);
-        let (first, second) = all.split_at(usize::from(self.entry.counts[0]));
+        let (first, second) = all.split_at(usize::from(self.entry.head.counts[0]));
         if place == 0 { first } else { second }
     }
 
     /// The route that takes it under the policy at `place`.
     pub(crate) fn route(&self, place: usize) -> Option<usize> {
-        (self.entry.routes[place] as usize).checked_sub(1)
+        (self.entry.head.routes[place] as usize).checked_sub(1)
     }
 
     /// What the log says became of it; `None`: nothing of limits.
     pub(crate) fn recorded(&self) -> Option<bool> {
-        self.entry.recorded
+        self.entry.head.recorded
     }
 
     /// Whether a limiter refused it when the log was written.
     pub(crate) fn was_refused(&self) -> bool {
-        self.entry.was_refused
+        self.entry.head.was_refused
     }
 
     /// Its response, where charges depend on it.
     pub(crate) fn response(&self) -> Option<Response> {
-        let number = (self.entry.response as usize).checked_sub(1)?;
+        let number = (self.entry.head.response as usize).checked_sub(1)?;
         self.all.responses.get_index(number).copied()
     }
 }
 
 fn drawn<'c>(entry: &Entry, charges: &'c [Charge]) -> &'c [Charge] {
     let start = entry.start as usize;
-    let count = usize::from(entry.counts[0]) + usize::from(entry.counts[1]);
+    let count: usize = entry.head.counts.into_iter().map(usize::from).sum();
     charges.get(start..start + count).unwrap_or_default()
 }
 
 fn hash(entry: &Entry, charges: &[Charge]) -> u64 {
-    let mut hasher = FixedState::default().build_hasher();
-    (
-        entry.recorded,
-        entry.was_refused,
-        entry.counts,
-        entry.routes,
-        entry.response,
-    )
-        .hash(&mut hasher);
-    drawn(entry, charges).hash(&mut hasher);
-    hasher.finish()
+    FixedState::default().hash_one((entry.head, drawn(entry, charges)))
 }
 
 /// Charges of a request under one policy.

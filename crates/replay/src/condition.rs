@@ -10,7 +10,8 @@ pub struct Condition {
     pub text: String,
     limit: Option<String>,
     what: What,
-    than: Than,
+    /// Whether the value itself counts: `>=`.
+    or_equal: bool,
     /// Millionths of the whole where `share`, else a count.
     value: u64,
     share: bool,
@@ -26,25 +27,19 @@ enum What {
     Differ,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Than {
-    More,
-    AtLeast,
-}
-
 impl Condition {
     /// Reads `[LIMIT.]WHAT > NUMBER[%]`, or with `>=`.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let at = text
-            .find('>')
+        let (left, right) = text
+            .split_once('>')
             .ok_or_else(|| format!("`{text}`: {GRAMMAR}"))?;
-        let (left, right) = (text[..at].trim(), &text[at + 1..]);
-        let (than, right) = match right.strip_prefix('=') {
-            Some(right) => (Than::AtLeast, right.trim()),
-            None => (Than::More, right.trim()),
+        let left = left.trim();
+        let (or_equal, right) = match right.strip_prefix('=') {
+            Some(right) => (true, right.trim()),
+            None => (false, right.trim()),
         };
         let (limit, what) = match left.rsplit_once('.') {
             Some((limit, what)) => (Some(limit.to_owned()), what),
@@ -72,7 +67,7 @@ impl Condition {
             text: text.to_owned(),
             limit,
             what,
-            than,
+            or_equal,
             value,
             share,
         })
@@ -80,85 +75,65 @@ impl Condition {
 
     /// Why it says no; `None`: it does not.
     pub fn fails(&self, survey: &Survey, outcome: &Outcome) -> Option<String> {
+        let said = self.said(survey, outcome)?;
+        Some(format!("`{}`{said}", self.text))
+    }
+
+    fn said(&self, survey: &Survey, outcome: &Outcome) -> Option<String> {
         if survey.requests == 0 {
-            return Some(format!("`{}`: the log has no request to judge", self.text));
+            return Some(": the log has no request to judge".to_owned());
         }
         if survey.broken_files > 0 {
-            return Some(format!(
-                "`{}`: a file of the log cannot be read to its end",
-                self.text
-            ));
+            return Some(": a file of the log cannot be read to its end".to_owned());
         }
-        let per_limit = matches!(self.what, What::Refused | What::KeysRefused);
-        if !per_limit {
+        if !matches!(self.what, What::Refused | What::KeysRefused) {
             return self.whole(survey, outcome);
         }
-        let named =
-            |limit: &&LimitOutcome| self.limit.as_ref().is_none_or(|name| *name == limit.name);
-        let mut any = false;
-        for limit in outcome
-            .limits
-            .iter()
-            .filter(named)
-            .filter(|limit| limit.mode != "off")
-        {
-            any = true;
+        let is_meant = |limit: &&LimitOutcome| {
+            limit.mode != "off" && self.limit.as_ref().is_none_or(|name| *name == limit.name)
+        };
+        let mut meant = outcome.limits.iter().filter(is_meant).peekable();
+        if meant.peek().is_none() {
+            return Some(": the file has no such limit".to_owned());
+        }
+        meant.find_map(|limit| {
+            let name = &limit.name;
             if let Some(why) = &limit.not_judged {
-                return Some(format!(
-                    "`{}`: limit `{}` is not judged: {why}",
-                    self.text, limit.name
-                ));
+                return Some(format!(": limit `{name}` is not judged: {why}"));
             }
             let counts = &limit.counts;
             let (count, whole) = match self.what {
                 What::KeysRefused => (counts.keys_refused, counts.keys),
                 _ => (counts.refused, counts.admitted + counts.refused),
             };
-            if self.holds(count, whole) {
-                return Some(format!(
-                    "`{}`: limit `{}`: {count} of {whole}",
-                    self.text, limit.name
-                ));
-            }
-        }
-        (!any).then(|| format!("`{}`: the file has no such limit", self.text))
+            let holds = self.holds(count, whole);
+            holds.then(|| format!(": limit `{name}`: {count} of {whole}"))
+        })
     }
 
     fn whole(&self, survey: &Survey, outcome: &Outcome) -> Option<String> {
         if self.what == What::Unreadable {
-            let holds = self.holds(survey.unreadable, survey.lines);
-            return holds.then(|| {
-                format!(
-                    "`{}`: {} of {} lines",
-                    self.text, survey.unreadable, survey.lines
-                )
-            });
+            let (count, whole) = (survey.unreadable, survey.lines);
+            let holds = self.holds(count, whole);
+            return holds.then(|| format!(": {count} of {whole} lines"));
         }
-        if let Some(limit) = outcome
-            .limits
-            .iter()
-            .find(|limit| limit.not_judged.is_some())
-        {
-            return Some(format!(
-                "`{}`: limit `{}` is not judged",
-                self.text, limit.name
-            ));
+        let mut limits = outcome.limits.iter();
+        if let Some(limit) = limits.find(|limit| limit.not_judged.is_some()) {
+            return Some(format!(": limit `{}` is not judged", limit.name));
         }
         let recorded = outcome.recorded.admitted + outcome.recorded.refused;
         let (count, whole) = match (self.what, &outcome.against) {
             (What::Differ, _) if recorded > 0 => (outcome.recorded.differ, recorded),
-            (What::Differ, _) => {
-                return Some(format!("`{}`: the log holds no verdicts", self.text));
-            }
-            (_, None) => return Some(format!("`{}` compares two files: add --against", self.text)),
+            (What::Differ, _) => return Some(": the log holds no verdicts".to_owned()),
+            (_, None) => return Some(" compares two files: add --against".to_owned()),
             (What::KeysNewlyRefused, Some(against)) => {
                 let keys = outcome.limits.iter().map(|limit| limit.counts.keys).max();
                 (against.newly_refused.keys, keys.unwrap_or_default())
             }
             (_, Some(against)) => (against.newly_refused.requests, survey.requests),
         };
-        self.holds(count, whole)
-            .then(|| format!("`{}`: {count} of {whole}", self.text))
+        let holds = self.holds(count, whole);
+        holds.then(|| format!(": {count} of {whole}"))
     }
 
     fn holds(&self, count: u64, whole: u64) -> bool {
@@ -168,10 +143,7 @@ impl Condition {
         } else {
             (u128::from(count), u128::from(self.value))
         };
-        match self.than {
-            Than::More => left > right,
-            Than::AtLeast => left >= right,
-        }
+        left > right || (self.or_equal && left == right)
     }
 }
 

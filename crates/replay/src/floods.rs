@@ -22,31 +22,24 @@ pub(crate) const RULE: &str = "a key whose busiest second has at least 100 reque
 
 /// The floods among `keys`.
 pub(crate) fn floods(keys: &[KeyFacts]) -> Vec<Flood> {
-    let mut seconds: Vec<u64> = keys
-        .iter()
-        .filter(|key| key.requests > 0)
-        .map(|key| key.per_second)
-        .collect();
-    let mut minutes: Vec<u64> = keys
-        .iter()
-        .filter(|key| key.requests > 0)
-        .map(|key| key.per_minute)
-        .collect();
+    let sorted = |units: fn(&KeyFacts) -> u64| {
+        let busy = keys.iter().filter(|key| key.requests > 0);
+        let mut sorted: Vec<u64> = busy.map(units).collect();
+        sorted.sort_unstable();
+        sorted
+    };
+    let (seconds, minutes) = (sorted(|key| key.per_second), sorted(|key| key.per_minute));
     if seconds.len() < 2 {
         // There is nothing to compare it with.
         return Vec::new();
     }
-    seconds.sort_unstable();
-    minutes.sort_unstable();
     let mut floods = Vec::new();
     for (place, key) in keys.iter().enumerate() {
         if key.per_second < SECOND_LEAST && key.per_minute < MINUTE_LEAST {
             continue;
         }
-        let (second, minute) = (
-            of_others(&seconds, key.per_second),
-            of_others(&minutes, key.per_minute),
-        );
+        let second = of_others(&seconds, key.per_second);
+        let minute = of_others(&minutes, key.per_minute);
         let in_second =
             key.per_second >= SECOND_LEAST && key.per_second >= second.saturating_mul(5);
         let in_minute =

@@ -59,10 +59,8 @@ impl Stretch {
         }
         // Sums go on where this stretch has ended.
         let up = |points: &[Point]| -> Vec<Point> {
-            points
-                .iter()
-                .map(|&(at, units)| (at, units.saturating_add(self.sum)))
-                .collect()
+            let raised = |&(at, units): &Point| (at, units.saturating_add(self.sum));
+            points.iter().map(raised).collect()
         };
         let (later_after, later_before) = (up(&later.after), up(&later.before));
         let across = difference(&later_after, &self.before);
@@ -74,7 +72,7 @@ impl Stretch {
         Self {
             after: joined(&self.after, &later_after, true),
             before: joined(&self.before, &later_before, false),
-            need: falling(hull(need.into_iter(), true)),
+            need: falling(joined(&[], &need, true)),
             sum: self.sum.saturating_add(later.sum),
         }
     }
@@ -98,26 +96,13 @@ impl Need {
 
     /// What satisfies both keys.
     pub fn join(&mut self, other: &Self) {
-        if other
-            .0
-            .iter()
-            .all(|point| self.0.binary_search(point).is_ok())
-        {
+        let mut points = other.0.iter();
+        if points.all(|point| self.0.binary_search(point).is_ok()) {
             return;
         }
         self.0.extend_from_slice(&other.0);
         self.0.sort_unstable();
-        self.0 = falling(hull(std::mem::take(&mut self.0).into_iter(), true));
-    }
-
-    /// Its corners: spans in microseconds and the units that come within.
-    pub fn corners(&self) -> &[(i64, i64)] {
-        &self.0
-    }
-
-    /// The units that come at once.
-    pub fn at_once(&self) -> u64 {
-        self.0.first().map_or(0, |(_, units)| units.unsigned_abs())
+        self.0 = falling(joined(&[], &self.0, true));
     }
 }
 
@@ -141,14 +126,8 @@ impl Stream {
         let mut stretch = Stretch::of(&self.pending);
         self.pending.clear();
         let mut size = 0;
-        while self
-            .stretches
-            .last()
-            .is_some_and(|(other, _)| *other == size)
-        {
-            if let Some((_, earlier)) = self.stretches.pop() {
-                stretch = earlier.merge(&stretch);
-            }
+        while let Some((_, earlier)) = self.stretches.pop_if(|(other, _)| *other == size) {
+            stretch = earlier.merge(&stretch);
             size += 1;
         }
         self.stretches.push((size, stretch));
@@ -163,15 +142,6 @@ impl Stream {
         }
         whole
     }
-}
-
-/// The upper (or lower) hull of points in ascending order.
-fn hull(points: impl Iterator<Item = Point>, upper: bool) -> Vec<Point> {
-    let mut corners: Vec<Point> = Vec::new();
-    for point in points {
-        push(&mut corners, point, upper);
-    }
-    corners
 }
 
 /// Adds a point to the right of a hull.
@@ -195,7 +165,7 @@ fn push(corners: &mut Vec<Point>, point: Point, upper: bool) {
     corners.push(point);
 }
 
-/// The hull of two that follow each other.
+/// A hull and the points to the right of it, in ascending order, as one hull.
 fn joined(first: &[Point], second: &[Point], upper: bool) -> Vec<Point> {
     let mut corners = Vec::with_capacity(first.len() + second.len());
     corners.extend_from_slice(first);
@@ -208,33 +178,21 @@ fn joined(first: &[Point], second: &[Point], upper: bool) -> Vec<Point> {
 /// The upper hull of `a - b` over all points of an upper and a lower hull: their edges merged by slope.
 fn difference(upper: &[Point], lower: &[Point]) -> Vec<Point> {
     // Turned about the origin a lower hull is an upper one, from its last point to its first.
-    let minus = |from: Point, to: Point| (from.0 - to.0, from.1 - to.1);
     let (Some(&first), Some(&last)) = (upper.first(), lower.last()) else {
         return Vec::new();
     };
     let mut point = minus(first, last);
     let mut corners = vec![point];
-    let mut ups = upper
-        .windows(2)
-        .map(|edge| minus(edge[1], edge[0]))
-        .peekable();
-    let mut downs = lower
-        .windows(2)
-        .rev()
-        .map(|edge| minus(edge[1], edge[0]))
-        .peekable();
+    let edge = |edge: &[Point]| minus(edge[1], edge[0]);
+    let mut ups = upper.windows(2).map(edge).peekable();
+    let mut downs = lower.windows(2).rev().map(edge).peekable();
     loop {
         let edge = match (ups.peek(), downs.peek()) {
             (None, None) => return corners,
             (Some(_), None) => ups.next(),
             (None, Some(_)) => downs.next(),
-            (Some(up), Some(down)) => {
-                if steeper(*up, *down) {
-                    ups.next()
-                } else {
-                    downs.next()
-                }
-            }
+            (Some(up), Some(down)) if steeper(*up, *down) => ups.next(),
+            (Some(_), Some(_)) => downs.next(),
         };
         let Some(edge) = edge else { return corners };
         point = (point.0 + edge.0, point.1 + edge.1);
@@ -242,21 +200,23 @@ fn difference(upper: &[Point], lower: &[Point]) -> Vec<Point> {
     }
 }
 
+fn minus(from: Point, to: Point) -> Point {
+    (from.0 - to.0, from.1 - to.1)
+}
+
 /// Whether an edge to the right rises more than another.
 fn steeper(one: Point, other: Point) -> bool {
-    i128::from(one.1) * i128::from(other.0) > i128::from(other.1) * i128::from(one.0)
+    product(other, one) > 0
 }
 
 /// Above zero: the way from a over b to c turns left.
 fn cross(a: Point, b: Point, c: Point) -> i128 {
-    let minus = |from: Point, to: Point| {
-        (
-            i128::from(from.0) - i128::from(to.0),
-            i128::from(from.1) - i128::from(to.1),
-        )
-    };
-    let ((bx, by), (cx, cy)) = (minus(b, a), minus(c, a));
-    bx * cy - by * cx
+    product(minus(b, a), minus(c, a))
+}
+
+/// The cross product: above zero where the second edge turns left of the first.
+fn product(one: Point, other: Point) -> i128 {
+    i128::from(one.0) * i128::from(other.1) - i128::from(one.1) * i128::from(other.0)
 }
 
 /// Corners at which some rate is best: beyond the highest one a longer span asks for less at every rate.

@@ -7,11 +7,7 @@ use crate::outcome::Outcome;
 /// Admitted and refused over time, one column for a stretch of the log.
 pub(crate) fn over_time(outcome: &Outcome) -> String {
     let width = WIDTH.min(outcome.series.len());
-    let total: u64 = outcome
-        .series
-        .iter()
-        .map(|counts| counts[0] + counts[1])
-        .sum();
+    let total: u64 = outcome.series.iter().flatten().sum();
     if width < 2 || total == 0 {
         return String::new();
     }
@@ -21,12 +17,11 @@ pub(crate) fn over_time(outcome: &Outcome) -> String {
         column[0] += counts[0];
         column[1] += counts[1];
     }
-    let most = columns
+    let tallest = columns
         .iter()
-        .map(|counts| counts[0] + counts[1])
-        .max()
-        .unwrap_or(1)
-        .max(1);
+        .map(|[admitted, refused]| admitted + refused)
+        .max();
+    let most = tallest.unwrap_or(1).max(1);
     let mut text = String::from("\n");
     for row in (0..HEIGHT).rev() {
         for [admitted, refused] in &columns {
@@ -41,10 +36,7 @@ pub(crate) fn over_time(outcome: &Outcome) -> String {
                 () => ' ',
             });
         }
-        while text.ends_with(' ') {
-            text.pop();
-        }
-        text.push('\n');
+        end_line(&mut text);
     }
     let column = outcome.step * (outcome.series.len() as u64).div_ceil(width as u64);
     let column = tollgate_limit::words::span(tollgate_limit::Micros(column));
@@ -54,6 +46,12 @@ pub(crate) fn over_time(outcome: &Outcome) -> String {
         "\u{2500}".repeat(width)
     );
     text
+}
+
+/// Ends a line, without blanks at its end.
+fn end_line(text: &mut String) {
+    text.truncate(text.trim_end_matches(' ').len());
+    text.push('\n');
 }
 
 const WIDTH: usize = 72;
@@ -84,10 +82,7 @@ pub(crate) fn map(suggestion: &crate::suggest::Suggestion) -> String {
             });
             text.push(' ');
         }
-        while text.ends_with(' ') {
-            text.pop();
-        }
-        text.push('\n');
+        end_line(&mut text);
     }
     if let (Some(first), Some(last)) = (map.rates.first(), map.rates.last()) {
         let _ = writeln!(

@@ -222,50 +222,34 @@ fn choose(
     let fits = |rate: &Rate, burst: u64| {
         u128::from(burst) * u128::from(rate.period) <= u128::from(rate.amount) * u128::from(MINUTE)
     };
-    let pick = |burst: &dyn Fn(&Rate, &Corner) -> u64| {
-        let fit = corners
-            .iter()
-            .position(|corner| fits(&corner.rate, burst(&corner.rate, corner)));
-        fit.unwrap_or(corners.len().saturating_sub(1))
+    let pick = |burst: &dyn Fn(&Corner) -> u64| {
+        let mut corners = corners.iter();
+        corners.position(|corner| fits(&corner.rate, burst(corner)))
     };
-    let safe = |_: &Rate, corner: &Corner| corner.burst.saturating_add(corner.bar).max(1);
-    let quantile = |rate: &Rate, _: &Corner| {
-        let ordinary = by_key
-            .keys
-            .iter()
-            .zip(is_flood)
-            .filter(|(key, is_flood)| !**is_flood && key.requests > 0);
-        let mut bursts: Vec<u64> = ordinary
-            .map(|(key, _)| key.need.burst(rate.amount, rate.period))
-            .collect();
+    let safe = |corner: &Corner| corner.burst.saturating_add(corner.bar).max(1);
+    let quantile = |corner: &Corner| {
+        let rate = &corner.rate;
+        let keys = by_key.keys.iter().zip(is_flood);
+        let ordinary = keys.filter(|(key, is_flood)| !**is_flood && key.requests > 0);
+        let bursts = ordinary.map(|(key, _)| key.need.burst(rate.amount, rate.period));
+        let mut bursts: Vec<u64> = bursts.collect();
         bursts.sort_unstable();
         let lost = u128::from(refuse) * (bursts.len() as u128) / 1_000_000;
         let lost = usize::try_from(lost).unwrap_or(0);
         let place = bursts.len().saturating_sub(lost + 1);
         bursts.get(place).copied().unwrap_or(1).max(1)
     };
-    if corners.is_empty() {
+    let Some(last) = corners.len().checked_sub(1) else {
         return Vec::new();
-    }
-    let (tight, balanced) = (pick(&quantile), pick(&safe));
-    let loose = (balanced + 1).min(corners.len() - 1);
+    };
+    let (tight, balanced) = (pick(&quantile).unwrap_or(last), pick(&safe).unwrap_or(last));
+    let loose = (balanced + 1).min(last);
+    let (low, middle) = (quantile(corners[tight]), safe(corners[balanced]));
     let rate = |place: usize| corners[place].rate.clone();
     vec![
-        (
-            "tight",
-            rate(tight),
-            quantile(&corners[tight].rate, corners[tight]),
-        ),
-        (
-            "balanced",
-            rate(balanced),
-            safe(&corners[balanced].rate, corners[balanced]),
-        ),
-        (
-            "loose",
-            rate(loose),
-            safe(&corners[balanced].rate, corners[balanced]).saturating_mul(2),
-        ),
+        ("tight", rate(tight), low),
+        ("balanced", rate(balanced), middle),
+        ("loose", rate(loose), middle.saturating_mul(2)),
     ]
 }
 
@@ -278,9 +262,8 @@ fn nearest(
     words: impl Fn(usize) -> String,
 ) -> Vec<(String, Need)> {
     let balanced = choices.iter().find(|(name, _)| *name == "balanced");
-    let rate = rates
-        .iter()
-        .find(|rate| balanced.is_some_and(|(_, choice)| choice.rate == rate.text));
+    let is_chosen = |rate: &&Rate| balanced.is_some_and(|(_, choice)| choice.rate == rate.text);
+    let rate = rates.iter().find(is_chosen);
     let Some(rate) = rate else { return Vec::new() };
     let mut needs: Vec<(u64, usize)> = Vec::new();
     for (place, key) in by_key.keys.iter().enumerate() {
@@ -297,11 +280,8 @@ fn nearest(
 fn map(by_key: &ByKey<'_>, rates: &[Rate], frontier: &[Corner]) -> Map {
     let mut rates = rates.to_vec();
     rates.sort_by(|one, other| one.faster_than(other));
-    let most = frontier
-        .iter()
-        .map(|corner| corner.burst)
-        .max()
-        .unwrap_or(1);
+    let most = frontier.iter().map(|corner| corner.burst).max();
+    let most = most.unwrap_or(1);
     let bursts: Vec<u64> = ladder().take_while(|burst| *burst / 3 <= most).collect();
     let mut refused = vec![vec![0; rates.len()]; bursts.len()];
     for key in by_key.keys.iter().filter(|key| key.requests > 0) {

@@ -12,12 +12,9 @@ use crate::suggest::{Rate, Suggestion};
 impl Page {
     /// Admitted and refused over time.
     pub(super) fn over_time(&mut self, outcome: &Outcome, survey: &Survey) {
-        let most = outcome
-            .series
-            .iter()
-            .map(|[admitted, refused]| admitted + refused)
-            .max()
-            .unwrap_or(0);
+        let totals = outcome.series.iter();
+        let totals = totals.map(|[admitted, refused]| admitted + refused);
+        let most = totals.max().unwrap_or(0);
         if most == 0 {
             return;
         }
@@ -103,46 +100,33 @@ impl Page {
                 );
                 // A contour runs between two cells that lie on its two sides.
                 for (name, line) in [("contour-low", 1_000), ("contour-high", 10_000)] {
-                    if row + 1 < map.bursts.len() && parts > line && share(row + 1, column) <= line
-                    {
+                    let is_below = |row: usize, column: usize| {
+                        let is_cell = row < map.bursts.len() && column < map.rates.len();
+                        is_cell && parts > line && share(row, column) <= line
+                    };
+                    if is_below(row + 1, column) {
                         let _ = write!(self.body, "<path class={name} d=\"M{x} {y}h{wide}\"/>");
                     }
-                    if column + 1 < map.rates.len()
-                        && parts > line
-                        && share(row, column + 1) <= line
-                    {
-                        let _ = write!(
-                            self.body,
-                            "<path class={name} d=\"M{} {y}v{high}\"/>",
-                            x + wide
-                        );
+                    if is_below(row, column + 1) {
+                        let x = x + wide;
+                        let _ = write!(self.body, "<path class={name} d=\"M{x} {y}v{high}\"/>");
                     }
                 }
             }
         }
-        for (column, rate) in map.rates.iter().enumerate() {
-            let (x, y) = (LEFT + column as u64 * wide + wide / 2, total + 8);
-            let _ = write!(
-                self.body,
-                "<text transform=\"translate({x} {y}) rotate(60)\">{}</text>",
-                escaped(&rate.text)
-            );
-        }
+        self.rates(&map.rates, [LEFT + wide / 2, total + 8], wide);
         for (name, choice) in &suggestion.choices {
             let column = map.rates.iter().position(|rate| rate.text == choice.rate);
-            let row = map
-                .bursts
-                .partition_point(|burst| *burst <= choice.burst)
-                .checked_sub(1);
+            let above = map.bursts.partition_point(|burst| *burst <= choice.burst);
+            let row = above.checked_sub(1);
             if let (Some(column), Some(row)) = (column, row) {
                 let x = LEFT + column as u64 * wide + wide / 2;
                 let y = total - row as u64 * high - high / 2;
                 let mark = match *name {
-                    "today" => format!(
-                        "<path class=today d=\"M{} {}l10 10m0 -10l-10 10\"/>",
-                        x - 5,
-                        y - 5
-                    ),
+                    "today" => {
+                        let (x, y) = (x - 5, y - 5);
+                        format!("<path class=today d=\"M{x} {y}l10 10m0 -10l-10 10\"/>")
+                    }
                     _ => format!(
                         "<circle class=choice cx={x} cy={y} r=4><title>{name}</title></circle>"
                     ),
@@ -159,23 +143,18 @@ impl Page {
     /// The frontier of the keys that need most: the burst each needs, by rate.
     pub(super) fn nearest(&mut self, suggestion: &Suggestion) {
         let rates = &suggestion.map.rates;
-        let bursts = |need: &Need| -> Vec<u64> {
-            rates
+        let bursts = |need: &Need| {
+            let bursts = rates
                 .iter()
-                .map(|rate: &Rate| need.burst(rate.amount, rate.period))
-                .collect()
+                .map(|rate: &Rate| need.burst(rate.amount, rate.period));
+            bursts.collect::<Vec<u64>>()
         };
-        let lines: Vec<(&str, Vec<u64>)> = suggestion
-            .nearest
-            .iter()
-            .map(|(key, need)| (key.as_str(), bursts(need)))
+        let nearest = suggestion.nearest.iter();
+        let lines: Vec<(String, Vec<u64>)> = nearest
+            .map(|(key, need)| (escaped(key), bursts(need)))
             .collect();
-        let most = lines
-            .iter()
-            .flat_map(|(_, bursts)| bursts)
-            .copied()
-            .max()
-            .unwrap_or(0);
+        let most = lines.iter().flat_map(|(_, bursts)| bursts).copied().max();
+        let most = most.unwrap_or(0);
         if most == 0 || rates.len() < 2 {
             return;
         }
@@ -188,41 +167,34 @@ impl Page {
             grouped(most)
         );
         for (place, (key, bursts)) in lines.iter().enumerate() {
-            let points: Vec<String> = bursts
-                .iter()
-                .enumerate()
-                .map(|(column, burst)| {
-                    format!(
-                        "{},{}",
-                        LEFT + column as u64 * step,
-                        HEIGHT - burst * HEIGHT / most
-                    )
-                })
-                .collect();
+            let point = |(column, burst): (usize, &u64)| {
+                let (x, y) = (LEFT + column as u64 * step, HEIGHT - burst * HEIGHT / most);
+                format!("{x},{y}")
+            };
+            let points: Vec<String> = bursts.iter().enumerate().map(point).collect();
+            let points = points.join(" ");
             let _ = write!(
                 self.body,
-                "<polyline class=\"line l{place}\" points=\"{}\"><title>{}</title></polyline>",
-                points.join(" "),
-                escaped(key)
+                "<polyline class=\"line l{place}\" points=\"{points}\"><title>{key}</title></polyline>"
             );
         }
-        for (column, rate) in rates.iter().enumerate() {
-            let (x, y) = (LEFT + column as u64 * step, HEIGHT + 10);
-            let _ = write!(
-                self.body,
-                "<text transform=\"translate({x} {y}) rotate(60)\">{}</text>",
-                escaped(&rate.text)
-            );
-        }
+        self.rates(rates, [LEFT, HEIGHT + 10], step);
         self.body.push_str("</svg><p class=legend>");
         for (place, (key, _)) in lines.iter().enumerate() {
-            let _ = write!(
-                self.body,
-                "<span class=\"key l{place}\"></span>{} ",
-                escaped(key)
-            );
+            let _ = write!(self.body, "<span class=\"key l{place}\"></span>{key} ");
         }
         self.body.push_str("</p>");
+    }
+
+    /// Slanted labels below a chart: the first at `x` and `y`, the others `step` apart.
+    fn rates(&mut self, rates: &[Rate], [x, y]: [u64; 2], step: u64) {
+        for (column, rate) in rates.iter().enumerate() {
+            let (x, rate) = (x + column as u64 * step, escaped(&rate.text));
+            let _ = write!(
+                self.body,
+                "<text transform=\"translate({x} {y}) rotate(60)\">{rate}</text>"
+            );
+        }
     }
 }
 
