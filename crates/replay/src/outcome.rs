@@ -347,7 +347,7 @@ impl Counts {
 }
 
 /// The element at `place`, made where it is missing.
-fn at_least<T: Clone + Default>(list: &mut Vec<T>, place: usize) -> &mut T {
+pub(crate) fn at_least<T: Clone + Default>(list: &mut Vec<T>, place: usize) -> &mut T {
     if list.len() <= place {
         list.resize(place + 1, T::default());
     }

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::outcome::at_least;
+
 /// The requests of the last minute, of all keys together, and the sums of each key.
 #[derive(Debug, Default)]
 pub(crate) struct Peaks {
@@ -49,10 +51,7 @@ impl Peaks {
             self.minute.pop_front();
         }
         let place = key as usize;
-        if self.keys.len() <= place {
-            self.keys.resize(place + 1, Sums::default());
-        }
-        let last = self.keys[place].last;
+        let last = at_least(&mut self.keys, place).last;
         let known = last
             .checked_sub(self.gone + 1)
             .and_then(|place| usize::try_from(place).ok());

@@ -61,21 +61,16 @@ impl<'p> Traffic<'p> {
         self.events.sort(Order::Time);
         let start = Timestamp::from_micros(self.survey.from);
         let mut outcome = Outcome::new(self);
-        let mut simulations: Vec<Simulation> = self
-            .subjects
-            .iter()
+        let subjects = self.subjects.iter();
+        let mut simulations: Vec<Simulation> = subjects
+            .clone()
             .map(|subject| Simulation::new(subject.policy, start, usize::MAX))
             .collect();
-        let judged: Vec<Vec<bool>> = self
-            .subjects
-            .iter()
-            .map(|subject| {
-                let rules = 0..subject.policy.rules.len();
-                rules
-                    .map(|rule| subject.not_judged(rule, &self.survey).is_none())
-                    .collect()
-            })
-            .collect();
+        let judged = subjects.map(|subject| {
+            let is_judged = |rule| subject.not_judged(rule, &self.survey).is_none();
+            (0..subject.policy.rules.len()).map(is_judged).collect()
+        });
+        let judged: Vec<Vec<bool>> = judged.collect();
         for event in self.events.merged() {
             let Some(class) = self.classes.get(event.class) else {
                 continue;
@@ -156,13 +151,11 @@ fn one(
             let limits = class
                 .route(place)
                 .map_or(&[][..], |route| &subject.policy.routes[route].limits);
-            let owed = Owed::new(limits.iter().map(|limit| &subject.policy.rules[limit.rule]));
+            let rules = || limits.iter().map(|limit| &subject.policy.rules[limit.rule]);
+            let owed = Owed::new(rules());
             let mut response = class.response().unwrap_or(UNKNOWN);
-            let rules = limits.iter().map(|limit| &subject.policy.rules[limit.rule]);
-            if rules
-                .filter_map(|rule| rule.settle.as_ref())
-                .any(is_told_by_response)
-            {
+            let mut settles = rules().filter_map(|rule| rule.settle.as_ref());
+            if settles.any(is_told_by_response) {
                 // No log holds what the response said: the estimate stays charged.
                 response.sent = None;
             }
@@ -179,11 +172,8 @@ fn one(
 
 /// Makes events of records.
 struct Gathering<'p> {
-    subjects: Vec<Subject<'p>>,
-    names: Names,
+    traffic: Traffic<'p>,
     wanted: HashSet<HeaderName>,
-    classes: Classes,
-    events: Events,
     /// Whether what comes of a request can change what it is charged.
     settles: bool,
     /// Whether a request's client decides everything, and the classes of clients that are known then.
@@ -196,24 +186,26 @@ impl<'p> Gathering<'p> {
     fn new(policies: &[&'p Policy]) -> Self {
         let subjects: Vec<Subject<'p>> =
             policies.iter().map(|policy| Subject::new(policy)).collect();
-        let settles = |policy: &&Policy| {
-            let settles = |rule: &tollgate_policy::Rule| {
-                rule.settle.is_some() || rule.count != Count::All || !rule.refund_on.is_empty()
-            };
-            policy.rules.iter().any(settles)
+        let settles = |rule: &tollgate_policy::Rule| {
+            rule.settle.is_some() || rule.count != Count::All || !rule.refund_on.is_empty()
         };
         let wanted: HashSet<HeaderName> = subjects.iter().flat_map(Subject::wanted).collect();
-        let settles = policies.iter().any(settles);
+        let settles = policies
+            .iter()
+            .any(|policy| policy.rules.iter().any(settles));
         Self {
             by_client: wanted.is_empty() && !settles && subjects.iter().all(Subject::is_by_client),
             clients: Interner::default(),
             known: Vec::new(),
             wanted,
-            subjects,
-            names: Names::default(),
-            classes: Classes::default(),
-            events: Events::default(),
             settles,
+            traffic: Traffic {
+                survey: Survey::default(),
+                subjects,
+                names: Names::default(),
+                classes: Classes::default(),
+                events: Events::default(),
+            },
         }
     }
 
@@ -233,7 +225,7 @@ impl<'p> Gathering<'p> {
             }
         };
         let lasting = record.duration.unwrap_or_default();
-        self.events.push(Event {
+        self.traffic.events.push(Event {
             at,
             lasting: u32::try_from(lasting).unwrap_or(u32::MAX),
             class,
@@ -242,35 +234,31 @@ impl<'p> Gathering<'p> {
 
     /// The distinct request that this is one of.
     fn class(&mut self, record: &Record<'_>, at: u64) -> u32 {
-        let request = Request::new(record, &self.wanted, &mut self.names);
-        let mut sides: SmallVec<[Side; 2]> = SmallVec::new();
-        for subject in &mut self.subjects {
-            sides.push(subject.side(request.as_ref(), record, at));
-        }
+        let traffic = &mut self.traffic;
+        let request = Request::new(record, &self.wanted, &mut traffic.names);
+        let subjects = traffic.subjects.iter_mut();
+        let sides: SmallVec<[Side; 2]> = subjects
+            .map(|subject| subject.side(request.as_ref(), record, at))
+            .collect();
         let facts = Facts {
             recorded: recorded(record),
             was_refused: is_recorded_refusal(record),
             response: self.settles.then(|| response(record)).flatten(),
         };
-        self.classes.number(&sides, facts)
+        traffic.classes.number(&sides, facts)
     }
 
-    fn finish(self, mut survey: Survey) -> Traffic<'p> {
-        for (place, subject) in self.subjects.iter().enumerate() {
-            if subject.unrouted > 0 && place == 0 {
-                survey.warnings.push(format!(
-                    "{} of {} requests are taken by no route of the file: no limit sees them",
-                    subject.unrouted, survey.requests
-                ));
-            }
+    fn finish(mut self, mut survey: Survey) -> Traffic<'p> {
+        let first = self.traffic.subjects.first();
+        let unrouted = first.map_or(0, |subject| subject.unrouted);
+        if unrouted > 0 {
+            survey.warnings.push(format!(
+                "{unrouted} of {} requests are taken by no route of the file: no limit sees them",
+                survey.requests
+            ));
         }
-        Traffic {
-            survey,
-            subjects: self.subjects,
-            names: self.names,
-            classes: self.classes,
-            events: self.events,
-        }
+        self.traffic.survey = survey;
+        self.traffic
     }
 }
 
@@ -295,11 +283,9 @@ fn is_plain(record: &Record<'_>) -> bool {
 
 /// What the log says of limits.
 fn recorded(record: &Record<'_>) -> Option<bool> {
-    match &record.own {
-        Some(own) if own.limits.is_empty() && !own.refused => None,
-        Some(_) => Some(!is_recorded_refusal(record)),
-        None => None,
-    }
+    let own = record.own.as_ref()?;
+    let is_told = own.refused || !own.limits.is_empty();
+    is_told.then(|| !is_recorded_refusal(record))
 }
 
 fn response(record: &Record<'_>) -> Option<Response> {

@@ -63,19 +63,13 @@ fn front(text: &[u8]) -> Option<[&[u8]; 3]> {
 }
 
 /// Referer, agent, and what some servers put behind.
-fn tail<'a>(record: &mut Record<'a>, rest: &'a [u8]) {
-    let Some((referer, rest)) = quoted(rest.trim_ascii_start()) else {
-        return behind(record, rest);
-    };
-    let agent = quoted(rest.trim_ascii_start());
-    if let Some(value) = given(referer) {
-        record.headers.push((Cow::Borrowed(b"referer"), value));
-    }
-    let Some((agent, rest)) = agent else {
-        return behind(record, rest);
-    };
-    if let Some(value) = given(agent) {
-        record.headers.push((Cow::Borrowed(b"user-agent"), value));
+fn tail<'a>(record: &mut Record<'a>, mut rest: &'a [u8]) {
+    for name in ["referer", "user-agent"] {
+        let Some((value, after)) = quoted(rest.trim_ascii_start()) else {
+            break;
+        };
+        record.header(name, given(value));
+        rest = after;
     }
     behind(record, rest);
 }
@@ -128,6 +122,15 @@ pub(crate) fn token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     }
     let end = memchr2(b' ', b'\t', text).unwrap_or(text.len());
     Some((&text[..end], text.get(end + 1..).unwrap_or_default()))
+}
+
+/// The next words of a line, and what follows them.
+pub(crate) fn tokens<const N: usize>(text: &[u8]) -> Option<([&[u8]; N], &[u8])> {
+    let (mut words, mut rest) = ([&[][..]; N], text);
+    for word in &mut words {
+        (*word, rest) = token(rest)?;
+    }
+    Some((words, rest))
 }
 
 /// The text in the quotes that `text` begins with, including escapes, and the rest after them.

@@ -160,7 +160,13 @@ impl Kind {
     }
 }
 
-impl Record<'_> {
+impl<'a> Record<'a> {
+    /// Adds a header whose value the line has.
+    pub(super) fn header(&mut self, name: &'static str, value: Option<Text<'a>>) {
+        let value = value.map(|value| (Cow::Borrowed(name.as_bytes()), value));
+        self.headers.extend(value);
+    }
+
     /// The greatest number of units that the line names.
     pub(super) fn greatest_cost(&self) -> u64 {
         let own = self.own.iter().flat_map(|own| &own.limits);

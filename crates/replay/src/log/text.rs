@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use memchr::{memchr, memmem};
 
-use super::clf::{quoted, token, unescaped};
+use super::clf::{quoted, token, tokens, unescaped};
 use super::record::{
     Kind, Record, Text, decimal, given, is_method, number, request_line, seconds, split_url,
     status, without_port,
@@ -18,17 +18,13 @@ pub(crate) fn haproxy<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a
     let close = open + memchr(b']', &line[open..])?;
     let client = line[..open].rsplit(|byte| *byte == b' ').next()?;
     let (at, resolution) = times.haproxy(&line[open + 2..close])?;
-    let (_frontend, rest) = token(&line[close + 1..])?;
-    let (_server, rest) = token(rest)?;
-    let (timers, rest) = token(rest)?;
+    let ([_frontend, _server, timers, code, sent], rest) = tokens(&line[close + 1..])?;
     // TR/Tw/Tc/Tr/Ta: the last one is the whole; `+` says that the log was written early.
     let total = timers.rsplit(|byte| *byte == b'/').next()?;
     if timers.iter().filter(|byte| **byte == b'/').count() != 4 {
         return None;
     }
     let total = number(total.strip_prefix(b"+").unwrap_or(total));
-    let (code, rest) = token(rest)?;
-    let (sent, rest) = token(rest)?;
     let request = memchr(b'"', rest)?;
     let (request, _) = quoted(&rest[request..])
         // A request that was cut has no closing quote.
@@ -52,26 +48,15 @@ pub(crate) fn haproxy<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a
 
 /// AWS Application Load Balancer.
 pub(crate) fn alb<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
-    let (scheme, rest) = token(line)?;
+    let ([scheme, time, _balancer, client, _target], rest) = tokens(line)?;
     if !ALB.contains(&scheme) {
         return None;
     }
-    let (time, rest) = token(rest)?;
     let (at, resolution) = times.iso(time)?;
-    let (_balancer, rest) = token(rest)?;
-    let (client, rest) = token(rest)?;
-    let (_target, mut rest) = token(rest)?;
-    let mut duration = Some(0_u64);
-    for _ in 0..3 {
-        let (part, after) = token(rest)?;
-        rest = after;
-        // -1: the part did not end, so the duration is not known.
-        duration = duration.zip(seconds(part)).map(|(sum, part)| sum + part);
-    }
-    let (code, rest) = token(rest)?;
-    let (_target_code, rest) = token(rest)?;
-    let (received, rest) = token(rest)?;
-    let (sent, rest) = token(rest)?;
+    // -1: a part did not end, so the duration is not known.
+    let (parts, rest) = tokens::<3>(rest)?;
+    let duration: Option<u64> = parts.into_iter().map(seconds).sum();
+    let ([code, _target_code, received, sent], rest) = tokens(rest)?;
     let (request, rest) = quoted(rest.trim_ascii_start())?;
     let (method, url) = request_line(request)?;
     let (host, target) = split_url(url);
@@ -89,11 +74,8 @@ pub(crate) fn alb<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
         received: number(received),
         ..Record::default()
     };
-    if let Some((agent, _)) = quoted(rest.trim_ascii_start())
-        && let Some(agent) = given(agent)
-    {
-        record.headers.push((Cow::Borrowed(b"user-agent"), agent));
-    }
+    let agent = quoted(rest.trim_ascii_start());
+    record.header("user-agent", agent.and_then(|(agent, _)| given(agent)));
     Some(record)
 }
 
@@ -127,11 +109,8 @@ pub(crate) fn envoy<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>>
         (four[..3].iter().all(|(word, _)| number(word).is_some()) && plain(&four[3])).then_some(at)
     };
     let at_numbers = (0..words.len()).find_map(numbers)?;
-    let quotes: Vec<&[u8]> = words[at_numbers + 4..]
-        .iter()
-        .map(|(word, _)| *word)
-        .collect();
-    let value = |place: usize| quotes.get(place).copied().and_then(given);
+    let quotes = &words[at_numbers + 4..];
+    let value = |place: usize| quotes.get(place).and_then(|(word, _)| given(word));
     // Envoy appends its peer's address: the last one is the client, unless another proxy is in front of it.
     let client = value(0).and_then(|list| last_hop(&list));
     let mut record = Record {
@@ -148,14 +127,11 @@ pub(crate) fn envoy<'a>(line: &'a [u8], times: &mut Times) -> Option<Record<'a>>
         sent: number(words[at_numbers + 1].0),
         ..Record::default()
     };
-    for (name, place) in [
-        (&b"x-forwarded-for"[..], 0),
-        (b"user-agent", 1),
-        (b"x-request-id", 2),
-    ] {
-        if let Some(value) = value(place) {
-            record.headers.push((Cow::Borrowed(name), value));
-        }
+    for (place, name) in ["x-forwarded-for", "user-agent", "x-request-id"]
+        .iter()
+        .enumerate()
+    {
+        record.header(name, value(place));
     }
     Some(record)
 }
@@ -170,8 +146,6 @@ pub(crate) fn last_hop(list: &[u8]) -> Option<Text<'static>> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Columns {
     names: Vec<String>,
-    /// IIS writes `time-taken` in milliseconds, CloudFront in seconds with decimals.
-    tabs: bool,
 }
 
 impl Columns {
@@ -182,7 +156,6 @@ impl Columns {
         let names = fields.split_ascii_whitespace().map(str::to_ascii_lowercase);
         Some(Self {
             names: names.take(COLUMNS_MAX).collect(),
-            tabs: false,
         })
     }
 
@@ -193,7 +166,7 @@ impl Columns {
 
     /// Reads one row.
     pub(crate) fn parse<'a>(&self, line: &'a [u8], times: &mut Times) -> Option<Record<'a>> {
-        let tabs = self.tabs || memchr(b'\t', line).is_some();
+        let tabs = memchr(b'\t', line).is_some();
         let mark = if tabs { b'\t' } else { b' ' };
         let mut record = Record {
             kind: Kind::W3c,
@@ -222,21 +195,17 @@ impl Columns {
                 "sc-bytes" => record.sent = number(value),
                 "cs-bytes" => record.received = number(value),
                 "time-taken" => {
-                    let places = if memchr(b'.', value).is_some() || tabs {
-                        6
-                    } else {
-                        3
-                    };
-                    record.duration = decimal(value, places);
+                    // IIS writes milliseconds, CloudFront seconds with decimals.
+                    let is_seconds = tabs || memchr(b'.', value).is_some();
+                    record.duration = decimal(value, if is_seconds { 6 } else { 3 });
                 }
                 name => {
-                    if let Some(header) = name.strip_prefix("cs(").and_then(|n| n.strip_suffix(')'))
-                    {
+                    let header = name.strip_prefix("cs(");
+                    if let Some(header) = header.and_then(|name| name.strip_suffix(')')) {
                         let header = header.as_bytes().to_vec();
                         // Header values of CloudFront are encoded twice, and a key need not be pretty.
-                        record
-                            .headers
-                            .push((header.into(), percent_decoded(value, false)));
+                        let value = percent_decoded(value, false);
+                        record.headers.push((header.into(), value));
                     }
                 }
             }

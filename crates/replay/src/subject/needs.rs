@@ -48,16 +48,14 @@ impl Subject<'_> {
         if let Some(why) = &survey.sampled {
             return Some(format!("the log is not whole: {why}"));
         }
-        let limits = [&self.policy.rules[rule].live].into_iter();
+        let rule = &self.policy.rules[rule];
         let follows = |limit: &Arc<Limit>| {
             limit.algorithm.follows().is_some() || limit.algorithm.sheds_load()
         };
-        if limits
-            .chain(self.policy.rules[rule].tiers.iter().map(|(_, limit)| limit))
-            .any(follows)
-        {
+        if follows(&rule.live) || rule.tiers.iter().any(|(_, limit)| follows(limit)) {
             return Some("it follows the upstream's health, which no log holds".into());
         }
+        let none_has = |what: &str| Some(format!("no line of the log has {what}"));
         let lacks = |name: &HeaderName| !survey.headers.contains(name.as_str());
         let is_given = survey.with.key > 0 || survey.own_limits.contains(&**named);
         if !is_given {
@@ -66,27 +64,21 @@ impl Subject<'_> {
             }
             let user = |name: &HeaderName| *name == AUTHORIZATION && survey.with.user > 0;
             if let Some(name) = needs.headers.iter().find(|name| lacks(name) && !user(name)) {
-                return Some(format!(
-                    "no line of the log has the header `{name}`, which its key is read from"
-                ));
+                return none_has(&format!("the header `{name}`, which its key is read from"));
             }
             if needs.query && survey.with.query == 0 {
-                return Some("no line of the log has a query, which its key is read from".into());
+                return none_has("a query, which its key is read from");
             }
             if needs.address && survey.with.client + survey.with.key == 0 {
-                return Some("no line of the log has a client address".into());
+                return none_has("a client address");
             }
         }
         let priced = survey.with.cost > 0 || survey.own_limits.contains(&**named);
         if let Some(name) = needs.price.as_ref().filter(|name| lacks(name) && !priced) {
-            return Some(format!(
-                "no line of the log has the header `{name}`, which its cost is read from"
-            ));
+            return none_has(&format!("the header `{name}`, which its cost is read from"));
         }
         if needs.length && survey.with.received == 0 && !priced {
-            return Some(
-                "no line of the log has the length of a request's body, which its cost is".into(),
-            );
+            return none_has("the length of a request's body, which its cost is");
         }
         if needs.host && survey.with.host == 0 {
             return Some("its routes name hosts, and no line of the log has one".into());
