@@ -214,7 +214,7 @@ fn rate_limit(node: &Node, what: &str, mistakes: &mut Vec<Mistake>) -> RateLimit
     check_keys(node, &KNOWN, what, mistakes);
     let name = text(node, "name", mistakes);
     let mut replaces = Vec::new();
-    for item in node.get("replaces").map_or(&[][..], Node::items) {
+    for item in node.items_at(&["replaces"]) {
         match item.text_at("name").filter(|other| !other.is_empty()) {
             Some(other) if name.as_deref() == Some(other) => {
                 let why = "a limit cannot replace itself";

@@ -100,22 +100,8 @@ fn scope(key: &str, limit: &mut Limit, differences: &mut Vec<Difference>) -> Res
             }
             "http.auth.user.id" => "basic".to_owned(),
             _ => {
-                let source = [
-                    ("header.", "header:"),
-                    ("cookie.", "cookie:"),
-                    ("query.", "query:"),
-                    ("uri.query.", "query:"),
-                ]
-                .into_iter()
-                .find_map(|(prefix, kind)| Some((kind, bare.strip_prefix(prefix)?)));
-                let (kind, name) =
-                    source.ok_or_else(|| format!("the key `{{{name}}}` has no counterpart"))?;
-                let name = if kind == "header:" {
-                    name.to_ascii_lowercase()
-                } else {
-                    name.to_owned()
-                };
-                format!("{kind}{name}")
+                let source = source(bare);
+                source.ok_or_else(|| format!("the key `{{{name}}}` has no counterpart"))?
             }
         });
         rest = &rest[close + 1..];
@@ -133,4 +119,17 @@ fn scope(key: &str, limit: &mut Limit, differences: &mut Vec<Difference>) -> Res
     }
     limit.per = per;
     Ok(())
+}
+
+/// The source of an identity that a placeholder reads.
+fn source(placeholder: &str) -> Option<String> {
+    if let Some(header) = placeholder.strip_prefix("header.") {
+        return Some(format!("header:{}", header.to_ascii_lowercase()));
+    }
+    let of = |prefix: &str, kind: &str| {
+        let name = placeholder.strip_prefix(prefix)?;
+        Some(format!("{kind}{name}"))
+    };
+    let query = || of("query.", "query:").or_else(|| of("uri.query.", "query:"));
+    of("cookie.", "cookie:").or_else(query)
 }

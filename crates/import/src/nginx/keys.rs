@@ -72,56 +72,39 @@ pub(crate) fn key(text: &str, tables: &[Table]) -> Result<Key, String> {
         is_empty: text.is_empty(),
         ..Key::default()
     };
-    let mut sources = 0;
     for name in variables(text) {
-        match name.as_str() {
-            "binary_remote_addr" | "remote_addr" => key.per.push("address".to_owned()),
-            "server_name" => key.by_server = true,
+        let part = match name.as_str() {
+            "server_name" => {
+                key.by_server = true;
+                continue;
+            }
+            "binary_remote_addr" | "remote_addr" => "address".to_owned(),
             "host" | "http_host" => {
-                key.per.push("host".to_owned());
                 key.differences
                     .push(upstream("hosts that no route names share one bucket here"));
+                "host".to_owned()
             }
             "request_method" => {
-                key.per.push("method".to_owned());
                 key.differences.push(by_method());
+                "method".to_owned()
             }
-            "remote_user" => {
-                key.per.push("basic".to_owned());
-                sources += 1;
-            }
-            "ssl_client_s_dn" => {
-                key.per.push("client_certificate".to_owned());
-                sources += 1;
-            }
-            _ => {
-                let named = [
-                    ("http_", "header:"),
-                    ("cookie_", "cookie:"),
-                    ("arg_", "query:"),
-                ]
-                .into_iter()
-                .find_map(|(prefix, kind)| Some((kind, name.strip_prefix(prefix)?)));
-                let Some((kind, rest)) = named.filter(|(_, rest)| !rest.is_empty()) else {
-                    let set = tables.iter().any(|table| table.name == format!("${name}"));
-                    let from = if set {
-                        ", which a `map` or `geo` sets,"
-                    } else {
-                        ""
-                    };
-                    return Err(format!("the key `${name}`{from} has no counterpart"));
+            "remote_user" => "basic".to_owned(),
+            "ssl_client_s_dn" => "client_certificate".to_owned(),
+            name => source(name).ok_or_else(|| {
+                let set = tables.iter().any(|table| table.name == format!("${name}"));
+                let from = if set {
+                    ", which a `map` or `geo` sets,"
+                } else {
+                    ""
                 };
-                let rest = match kind {
-                    "header:" => rest.replace('_', "-"),
-                    _ => rest.to_owned(),
-                };
-                key.per.push(format!("{kind}{rest}"));
-                sources += 1;
-            }
-        }
+                format!("the key `${name}`{from} has no counterpart")
+            })?,
+        };
+        key.per.push(part);
     }
     key.per.dedup();
-    if sources > 0 {
+    let is_source = |per: &String| !matches!(per.as_str(), "address" | "host" | "method");
+    if key.per.iter().any(is_source) {
         // An empty key is not limited; one of several parts is empty only when all are.
         key.when_missing = match key.per.iter().any(|per| per == "address") {
             true => "use:address",
@@ -147,6 +130,19 @@ pub(crate) fn key(text: &str, tables: &[Table]) -> Result<Key, String> {
         key.per.push("everyone".to_owned());
     }
     Ok(key)
+}
+
+/// The source of an identity that a variable reads.
+fn source(variable: &str) -> Option<String> {
+    let named = |prefix: &str| {
+        let name = variable.strip_prefix(prefix);
+        name.filter(|name| !name.is_empty())
+    };
+    if let Some(header) = named("http_") {
+        return Some(format!("header:{}", header.replace('_', "-")));
+    }
+    let of = |prefix: &str, kind: &str| Some(format!("{kind}{}", named(prefix)?));
+    of("cookie_", "cookie:").or_else(|| of("arg_", "query:"))
 }
 
 /// The idiom that leaves addresses out: a table gives an empty key to some of them, and all others their own.
