@@ -1,6 +1,7 @@
 //! Access logs of many servers, read line by line into [`Record`]s. It judges nothing.
 
 mod clf;
+mod decisions;
 mod fields;
 mod json;
 mod lines;
