@@ -56,11 +56,6 @@ impl<'e> Context<'e> {
         }
     }
 
-    /// Whether the text is one of this program, so that no file is opened.
-    pub(crate) fn is_sealed(&self) -> bool {
-        self.sealed
-    }
-
     /// Reads a part of the file: `name` at `place`.
     pub(crate) fn inside<T>(
         &mut self,

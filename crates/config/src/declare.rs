@@ -169,4 +169,41 @@ macro_rules! words {
     };
 }
 
-pub(crate) use {keys, settings, table, words};
+/// Declares forms that are made of others, by default of a string: how the file writes the form
+/// (`as Kind`), what is made of it, and the function that makes it. The function sees the value with
+/// its place; `None`: the value cannot be made, and the context has the reason.
+///
+/// A form is a name that only declarations use, or (`for Type`) the type that is made.
+macro_rules! forms {
+    ($($(#[doc = $doc:literal])* $name:ident -> $value:ty $(as $kind:ty)? = $make:expr;)*) => {$(
+        $(#[doc = $doc])*
+        pub(crate) enum $name {}
+
+        $crate::declare::forms! { @read $name, $value, [$($kind)?], $make }
+    )*};
+    ($(#[doc = $doc:literal])* for $value:ty $(as $kind:ty)? = $make:expr;) => {
+        $crate::declare::forms! { @read $value, $value, [$($kind)?], $make }
+    };
+    (@kind []) => { $crate::text::Text };
+    (@kind [$kind:ty]) => { $kind };
+    (@read $form:ty, $value:ty, $kind:tt, $make:expr) => {
+        impl $crate::reader::Read for $form {
+            type Value = $value;
+
+            fn read(node: $crate::reader::Node<'_>, context: &mut $crate::context::Context<'_>) -> Option<$value> {
+                let make: fn(
+                    &$crate::source::At<<$crate::declare::forms!(@kind $kind) as $crate::reader::Read>::Value>,
+                    &mut $crate::context::Context<'_>,
+                ) -> Option<$value> = $make;
+                let read = <$crate::source::At<$crate::declare::forms!(@kind $kind)> as $crate::reader::Read>::read(node, context)?;
+                make(&read, context)
+            }
+
+            fn schema(defs: &mut $crate::schema::Defs) -> serde_json::Value {
+                <$crate::declare::forms!(@kind $kind) as $crate::reader::Read>::schema(defs)
+            }
+        }
+    };
+}
+
+pub(crate) use {forms, keys, settings, table, words};

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use toml::de::DeValue;
 
 use super::context::Context;
+use super::declare::forms;
 use super::flaw::Flaw;
 use super::quantity::{bytes_words, duration, refusals, share, size};
 use super::reader::{Node, Read};
@@ -171,22 +172,12 @@ impl Read for Refusals {
 /// The range of a block: a second to 30 days.
 pub(crate) const BLOCK: RangeInclusive<u64> = 1_000_000..=30 * 86_400_000_000;
 
-/// A share of requests: `"1% of requests"`, in hundredths of a percent.
-pub(crate) struct ShareOfRequests;
-
-impl Read for ShareOfRequests {
-    type Value = u16;
-
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<u16> {
-        let text = Text::read_as(node, context, "a string")?;
-        share(text.as_str(), "of requests")
-            .map_err(|flaw| context.flaw(flaw, &text))
-            .ok()
-    }
-
-    fn schema(defs: &mut Defs) -> Value {
-        Text::schema(defs)
-    }
+forms! {
+    /// A share of requests: `"1% of requests"`, in hundredths of a percent.
+    ShareOfRequests -> u16 = |text, context| {
+        let share = share(text.as_str(), "of requests");
+        share.map_err(|flaw| context.flaw(flaw, text)).ok()
+    };
 }
 
 /// A number of one or more, or `"auto"` (`None`): the gateway finds it.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use toml::de::DeValue;
 
 use super::context::Context;
+use super::declare::forms;
 use super::env::{Interpolated, has_default, interpolate};
 use super::flaw::Flaw;
 use super::problem::Problem;
@@ -171,51 +172,11 @@ impl Read for Text {
     }
 }
 
-impl Read for String {
-    type Value = Self;
-
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self> {
-        Text::read(node, context).map(|text| text.value)
-    }
-
-    fn schema(defs: &mut Defs) -> Value {
-        Text::schema(defs)
-    }
+forms! {
+    for String = |text, _| Some(text.value.value.clone());
 }
 
-/// A path, which starts in the directory of the file that contains it.
-impl Read for PathBuf {
-    type Value = Self;
-
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self> {
-        let text = Text::read_as(node, context, "a string")?;
-        Some(context.path(&text))
-    }
-
-    fn schema(defs: &mut Defs) -> Value {
-        Text::schema(defs)
-    }
+forms! {
+    /// A path, which starts in the directory of the file that contains it.
+    for PathBuf = |text, context| Some(context.path(text));
 }
-
-/// Declares forms of strings: what is made of one, and the function that makes it.
-macro_rules! texts {
-    ($($(#[doc = $doc:literal])* $name:ident -> $value:ty = $make:expr;)*) => {$(
-        $(#[doc = $doc])*
-        pub(crate) enum $name {}
-
-        impl $crate::reader::Read for $name {
-            type Value = $value;
-
-            fn read(node: $crate::reader::Node<'_>, context: &mut $crate::context::Context<'_>) -> Option<$value> {
-                let text = $crate::text::Text::read_as(node, context, "a string")?;
-                let make: fn(&$crate::source::At<$crate::text::Text>, &mut $crate::context::Context<'_>) -> Option<$value> = $make;
-                make(&text, context)
-            }
-
-            fn schema(defs: &mut $crate::schema::Defs) -> serde_json::Value {
-                <$crate::text::Text as $crate::reader::Read>::schema(defs)
-            }
-        }
-    )*};
-}
-pub(crate) use texts;

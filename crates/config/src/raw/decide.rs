@@ -4,7 +4,7 @@ use super::RuleOfDescriptors;
 use crate::declare::settings;
 use crate::forms::TIMEOUT;
 use crate::settings::DecideListener;
-use crate::validate::address::{Networks, ProxyNetwork};
+use crate::validate::address::ProxyNetworks;
 use crate::validate::decide::DecideListeners;
 use crate::validate::domains::{EnvoyFile, EnvoyFiles, OverrideText};
 use tollgate_limit::{Micros, Rate};
@@ -19,7 +19,7 @@ settings! {
         listen: Vec<DecideListener> as DecideListeners = "http://127.0.0.1:9190" => ["http://127.0.0.1:9190", "unix:/run/tollgate/decide.sock"],
         /// Networks of the proxies and programs that may ask. All others get a 403, and nothing is decided or charged for them.
         /// Processes that can connect to a Unix socket are trusted.
-        trusted: NetSet as Networks<ProxyNetwork> = ["127.0.0.0/8", "::1"] => ["127.0.0.0/8", "10.0.0.0/8"],
+        trusted: NetSet as ProxyNetworks = ["127.0.0.0/8", "::1"] => ["127.0.0.0/8", "10.0.0.0/8"],
         /// The status of a refusal. With 429 each refusal has its own status: 429 for a limit, 404 without a route, 503 without the
         /// store. Another status replaces all of these but 401; the header `X-Tollgate-Status` has the original. NGINX needs 403:
         /// its `auth_request` turns every other status except 401 into 500.

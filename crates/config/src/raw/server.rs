@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use crate::declare::{settings, words};
-use crate::files::{Authorities, Chain, PrivateKey, Readable};
+use crate::files::{Authorities, Chain, PrivateKey};
 use crate::forms::{Auto, Bytes, SPAN, ShareOfRequests, Size, TIMEOUT};
 use crate::settings::{AccessLog, Listener, ReloadGuard, Secret};
-use crate::validate::address::{Networks, ProxyNetwork, check_address};
+use crate::validate::address::{Networks, ProxyNetworks, check_address};
 use crate::validate::listener::{AdminListener, Listeners};
 use crate::validate::operators::{TokenDigest, check_operator};
 use crate::validate::server::{
@@ -28,7 +28,7 @@ settings! {
         certificates: Vec<Certificate> => [{ certificate = "site.pem", key = "site.key" }],
         /// Turns on mutual TLS: a PEM file with the authorities that client certificates are verified against. Needs an
         /// https listener.
-        client_ca: Option<PathBuf> as Option<Readable<Authorities>> => "clients.pem",
+        client_ca: Option<PathBuf> as Option<Authorities> => "clients.pem",
         /// Whether a client must show a certificate. Only where `client_ca` is set.
         client_certificates: ClientCertificates = "required",
         /// The level of local buckets after a crash, that is, after a start that finds no buckets saved in `state_file`.
@@ -72,9 +72,9 @@ settings! {
     /// A certificate with its private key.
     pub struct Certificate {
         /// The certificate chain, a PEM file.
-        @required("certificate = \"site.pem\" names the file") certificate: PathBuf as Readable<Chain> => "site.pem",
+        @required("certificate = \"site.pem\" names the file") certificate: PathBuf as Chain => "site.pem",
         /// The private key, a PEM file.
-        @required("key = \"site.key\" names the file") key: PathBuf as Readable<PrivateKey> => "site.key",
+        @required("key = \"site.key\" names the file") key: PathBuf as PrivateKey => "site.key",
         /// Host names the certificate is shown for; `*.` stands for one label. Default: the names in the certificate.
         hosts: Vec<String> as Vec<LowerCase> => ["*.example.com"],
     }
@@ -346,7 +346,7 @@ settings! {
     /// How the address of a client is found: the one place that says which proxies are trusted.
     for AddressPolicy as Address {
         /// Networks of your own proxies. `X-Forwarded-For` and `Forwarded` are believed only from these.
-        trusted_proxies: Networks<ProxyNetwork> = [] => ["10.0.0.0/8", "2001:db8::/32"],
+        trusted_proxies: ProxyNetworks = [] => ["10.0.0.0/8", "2001:db8::/32"],
         /// Number of your own proxies that every request comes through, where their addresses are not known: the address that the
         /// outermost of them wrote is the client's. Only where no client can reach the gateway past them: one that does chooses its
         /// address. In place of `trusted_proxies`.

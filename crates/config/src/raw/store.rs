@@ -1,7 +1,7 @@
 //! `[store]`.
 
 use crate::declare::{table, words};
-use crate::files::{Authorities, Chain, PrivateKey, Readable};
+use crate::files::{Authorities, Chain, PrivateKey};
 use crate::forms::{Auto, TIMEOUT};
 use crate::text::Text;
 use tollgate_limit::{Micros, WhenDown};
@@ -41,11 +41,11 @@ table! {
         /// How the gateway starts if the server's settings could lose buckets.
         audit: Audit = "warn" => "refuse",
         /// The authorities that sign the server's certificate, a PEM file. Default: the system's. With this file TLS is mandatory.
-        ca_file: Readable<Authorities> => "store-ca.pem",
+        ca_file: Authorities => "store-ca.pem",
         /// The certificate that the gateway shows to the server, a PEM file.
-        client_certificate: Readable<Chain> => "gateway.pem",
+        client_certificate: Chain => "gateway.pem",
         /// The private key of that certificate, a PEM file.
-        client_key: Readable<PrivateKey> => "gateway.key",
+        client_key: PrivateKey => "gateway.key",
     }
 }
 

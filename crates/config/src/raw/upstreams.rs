@@ -1,12 +1,15 @@
 //! `[upstreams.*]`.
 
 use crate::declare::{settings, table, words};
-use crate::files::{Authorities, Chain, Pem, PrivateKey};
+use crate::files::{AuthoritiesPem, ChainPem, PrivateKeyPem};
 use crate::forms::TIMEOUT;
 use crate::lists::OneOrMany;
+use crate::source::At;
 use crate::text::Text;
 use crate::validate::upstream_tls::{Pins, ServerName};
-use crate::validate::upstreams::{HealthPath, HostHeader, Retries, Servers, check_upstream, named};
+use crate::validate::upstreams::{
+    HealthPath, HostHeader, Servers, check_retries, check_upstream, named,
+};
 use tollgate_limit::Micros;
 use tollgate_policy::UpstreamTimeouts;
 use tollgate_policy::upstream::{Balance, Eject, Health, ProxyProtocol, TlsFiles, Upstream};
@@ -44,16 +47,16 @@ settings! {
         /// How long a request may wait for a connection. Default: the connect timeout.
         pending_timeout: Option<Micros> [TIMEOUT] => "1s",
         /// The authorities that the servers' certificates are verified against, a PEM file. Default: the system's.
-        ca_file: Option<Pem<Authorities>> => "upstream-ca.pem",
+        ca_file: Option<AuthoritiesPem> => "upstream-ca.pem",
         /// The name that certificates are verified for and that is asked for (SNI). Default: the host of each server's URL.
         server_name: Option<ServerName> => "api.internal",
         /// SHA-256 of each certificate that the servers may show, in hex digits (`openssl x509 -noout -fingerprint -sha256`).
         /// With `ca_file`, certificates are verified as well. Without it, a pinned certificate is accepted with any name, authority and age.
-        pinned_sha256: Pins => "9F86D081884C7D659A2FEAA0C55AD015A3BF4F1B2B0B822CD15D6C15B0F00A08",
+        pinned_sha256: Option<Pins> => "9F86D081884C7D659A2FEAA0C55AD015A3BF4F1B2B0B822CD15D6C15B0F00A08",
         /// The certificate that the gateway shows to the servers, a PEM file.
-        client_certificate: Option<Pem<Chain>> => "gateway.pem",
+        client_certificate: Option<ChainPem> => "gateway.pem",
         /// The private key of that certificate, a PEM file.
-        client_key: Option<Pem<PrivateKey>> => "gateway.key",
+        client_key: Option<PrivateKeyPem> => "gateway.key",
         /// How often host names are looked up again.
         resolve_every: Micros [TIMEOUT] = "5s",
         /// How long a new or recovered server takes to reach its full share; `0s` is at once.
@@ -73,14 +76,14 @@ settings! {
         host: host.unwrap_or_default(),
         http2,
         early_hints,
-        attempts: retries.0,
-        retry: retries.1,
+        attempts: retries.attempts,
+        retry: retries.after(),
         pending,
         tls: TlsFiles {
             ca: ca_file,
             certificate: client_certificate,
             key: client_key,
-            pinned: pinned_sha256,
+            pinned: pinned_sha256.unwrap_or_default(),
         },
         health,
         eject,
@@ -163,15 +166,24 @@ settings! {
     }
 }
 
-table! {
+/// Which requests are sent again.
+pub(crate) struct Retries {
+    /// Attempts in all.
+    pub(crate) attempts: u32,
+    /// The events after which a request is sent again.
+    pub(crate) on: Vec<At<RetryOn>>,
+}
+
+settings! {
     /// Which requests are sent again.
-    RawRetries {
+    for Retries as RawRetries {
         /// Attempts in all, 1 to 10; 1 is no retry. A request that no server can have read is sent again without counting as an attempt:
         /// when a kept connection accepts no byte any more, or an HTTP/2 server closes (GOAWAY) without having processed the stream.
         attempts: u32 [1..=10] = 2 => 3,
         /// The events after which a request is sent again.
         on: OneOrMany<RetryOn> = ["connect_failure", "refused_stream", "connection_closed"] => ["connect_failure", "503"],
     }
+    check check_retries;
 }
 
 words! {

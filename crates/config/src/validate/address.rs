@@ -2,17 +2,15 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
-use serde_json::Value;
-
 use crate::context::Context;
-use crate::reader::{Node, Read, Table};
-use crate::schema::Defs;
+use crate::declare::forms;
+use crate::reader::Table;
 use crate::source::At;
-use crate::text::{Text, texts};
+use crate::text::Text;
+use ipnet::IpNet;
 use tollgate_policy::address::{AddressPolicy, NetSet};
 
-texts! {
+forms! {
     /// A network, or one address.
     Network -> IpNet = network;
     /// The network of a proxy.
@@ -26,21 +24,10 @@ texts! {
         }
         Some(network)
     };
-}
-
-/// A set of networks.
-pub(crate) struct Networks<T = Network>(std::marker::PhantomData<T>);
-
-impl<T: Read<Value = IpNet>> Read for Networks<T> {
-    type Value = NetSet;
-
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<NetSet> {
-        Vec::<T>::read(node, context).map(NetSet::from_iter)
-    }
-
-    fn schema(defs: &mut Defs) -> Value {
-        Vec::<T>::schema(defs)
-    }
+    /// A set of networks.
+    Networks -> NetSet as Vec<Network> = |list, _| Some(list.iter().copied().collect());
+    /// The networks of proxies.
+    ProxyNetworks -> NetSet as Vec<ProxyNetwork> = |list, _| Some(list.iter().copied().collect());
 }
 
 fn network(text: &At<Text>, context: &mut Context<'_>) -> Option<IpNet> {

@@ -13,12 +13,13 @@ pub(crate) use self::of_response::SettleSource;
 use self::of_response::settle_from;
 use super::responses::header_name_of;
 use crate::context::Context;
+use crate::declare::forms;
 use crate::lists::{OneOrMany, ShortOr};
 use crate::raw::{RawCost, RawSettle, RawUntold};
 use crate::reader::{Node, Read};
 use crate::schema::Defs;
 use crate::source::{At, Place};
-use crate::text::{Text, texts};
+use crate::text::Text;
 use tollgate_limit::words;
 use tollgate_policy::{Cost, Count, Settle, SettleFrom, StatusMatch};
 
@@ -33,19 +34,11 @@ pub(crate) struct Amounts {
     pub(crate) tier: Option<String>,
 }
 
-impl Read for Cost {
-    type Value = Self;
-
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self> {
-        match ShortOr::<u64, RawCost>::read(node, context)? {
-            ShortOr::Short(units) => Some(Self::Fixed(units)),
-            ShortOr::Table(table) => from_request(&table, node.place, context),
-        }
-    }
-
-    fn schema(defs: &mut Defs) -> Value {
-        ShortOr::<u64, RawCost>::schema(defs)
-    }
+forms! {
+    for Cost as ShortOr<u64, RawCost> = |written, context| match &written.value {
+        ShortOr::Short(units) => Some(Cost::Fixed(*units)),
+        ShortOr::Table(table) => from_request(table, written.place, context),
+    };
 }
 
 fn from_request(raw: &RawCost, place: Place, context: &mut Context<'_>) -> Option<Cost> {
@@ -124,50 +117,45 @@ pub(crate) struct Settlement {
     pub(crate) weights: Option<Place>,
 }
 
-impl Read for Settlement {
-    type Value = Self;
+forms! {
+    for Settlement as RawSettle = settlement;
+}
 
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self> {
-        let raw = RawSettle::read(node, context)?;
-        let from = settle_from(&raw, node.place, context);
-        let estimate = raw.estimate.get();
-        let most = match estimate {
-            Some(estimate) => raw.max.or(estimate.value.saturating_mul(100)),
-            None => raw.max.or(0),
-        };
-        match estimate {
-            Some(estimate) if most < estimate.value => {
-                let title = "the most a response may cost is below the estimate";
-                context
-                    .error(title, raw.max.place().unwrap_or(node.place), "the most")
-                    .at(estimate.place, "the estimate");
-            }
-            Some(_) => {}
-            None => keeps_reservations(&raw, context),
+fn settlement(raw: &At<RawSettle>, context: &mut Context<'_>) -> Option<Settlement> {
+    let from = settle_from(raw, raw.place, context);
+    let estimate = raw.estimate.get();
+    let most = match estimate {
+        Some(estimate) => raw.max.or(estimate.value.saturating_mul(100)),
+        None => raw.max.or(0),
+    };
+    match estimate {
+        Some(estimate) if most < estimate.value => {
+            let title = "the most a response may cost is below the estimate";
+            context
+                .error(title, raw.max.place().unwrap_or(raw.place), "the most")
+                .at(estimate.place, "the estimate");
         }
-        let from = from?;
-        if let (Some(place), SettleFrom::Bytes { .. }) = (raw.broken_off_per.place(), &from) {
-            let title = "`broken_off_per` is for a cost that the response says";
-            let label = "by `bytes` a response costs what was sent of it, broken off or not";
-            context.error(title, place, label);
-        }
-        Some(Self {
-            settle: Settle {
-                from,
-                estimate: estimate.map(|at| at.value),
-                most,
-                broken_off_per: raw.broken_off_per.get().map(|at| at.value),
-                untold_costs_most: raw.untold().value == RawUntold::Max,
-            },
-            estimate: raw.estimate.place(),
-            max: raw.max.place(),
-            weights: raw.weights.place().or_else(|| first_weight(&raw)),
-        })
+        Some(_) => {}
+        None => keeps_reservations(raw, context),
     }
-
-    fn schema(defs: &mut Defs) -> Value {
-        RawSettle::schema(defs)
+    let from = from?;
+    if let (Some(place), SettleFrom::Bytes { .. }) = (raw.broken_off_per.place(), &from) {
+        let title = "`broken_off_per` is for a cost that the response says";
+        let label = "by `bytes` a response costs what was sent of it, broken off or not";
+        context.error(title, place, label);
     }
+    Some(Settlement {
+        settle: Settle {
+            from,
+            estimate: estimate.map(|at| at.value),
+            most,
+            broken_off_per: raw.broken_off_per.get().map(|at| at.value),
+            untold_costs_most: raw.untold().value == RawUntold::Max,
+        },
+        estimate: raw.estimate.place(),
+        max: raw.max.place(),
+        weights: raw.weights.place().or_else(|| first_weight(raw)),
+    })
 }
 
 /// The first `weight` of the numbers in `from`.
@@ -216,7 +204,7 @@ impl Read for Counted {
     }
 }
 
-texts! {
+forms! {
     /// A status, or a class of them: `"502"`, `"5xx"`.
     Status -> StatusMatch = status;
 }

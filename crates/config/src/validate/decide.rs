@@ -1,38 +1,23 @@
 //! Addresses of the listeners for decisions, and how they differ from the others.
 
-use serde_json::Value;
-
 use super::listener::{each_once, listener, same_socket};
 use crate::context::Context;
+use crate::declare::forms;
 use crate::lists::{OneOrMany, OrBroken};
-use crate::reader::{Node, Read};
-use crate::schema::Defs;
 use crate::settings::{Admin, Decide, DecideListener, DecideProtocol, Listener, Server};
 use crate::source::At;
-use crate::text::{Text, texts};
+use crate::text::Text;
 
-texts! {
+forms! {
     /// `http://ADDRESS:PORT`, `grpc://ADDRESS:PORT`, `unix:/PATH`, or a bare `ADDRESS:PORT`.
     DecideListenerText -> DecideListener = decide_listener;
-}
-
-/// One listener or several, each once.
-pub(crate) enum DecideListeners {}
-
-impl Read for DecideListeners {
-    type Value = Vec<DecideListener>;
-
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Vec<DecideListener>> {
-        let list = OneOrMany::<OrBroken<DecideListenerText>>::read(node, context)?;
+    /// One listener or several, each once.
+    DecideListeners -> Vec<DecideListener> as OneOrMany<OrBroken<DecideListenerText>> = |list, context| {
         let same = |one: &DecideListener, other: &DecideListener| {
             same_socket(&one.listener, &other.listener)
         };
-        Some(each_once(list, node, same, context))
-    }
-
-    fn schema(defs: &mut Defs) -> Value {
-        OneOrMany::<Text>::schema(defs)
-    }
+        Some(each_once(list, same, context))
+    };
 }
 
 fn decide_listener(text: &At<Text>, context: &mut Context<'_>) -> Option<DecideListener> {

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use super::limits::{Limits, Surroundings};
 use crate::context::Context;
+use crate::declare::forms;
 use crate::rate::{Rate as Written, Unit, rate};
 use crate::raw::{RawFile, RuleOfDescriptors};
 use crate::source::{At, Place};
-use crate::text::{Text, texts};
+use crate::text::Text;
 use tollgate_limit::Rate;
 use tollgate_policy::Domains;
 use tollgate_policy::domains::{DescriptorRule, Step};
@@ -18,7 +19,7 @@ use tollgate_policy::domains::{DescriptorRule, Step};
 pub use envoy_files::EnvoyFile;
 pub(crate) use envoy_files::EnvoyFiles;
 
-texts! {
+forms! {
     /// A rate that a request may ask for.
     OverrideText -> Rate = override_rate;
 }

@@ -7,11 +7,12 @@ use arc_swap::ArcSwap;
 
 use super::{callers, check_name, entries_of, jwt, names_of};
 use crate::context::Context;
+use crate::declare::forms;
 use crate::lists::ShortOr;
 use crate::problem::nearest;
 use crate::raw::{RawFile, RawIdentity};
 use crate::source::{At, Place};
-use crate::text::{Text, texts};
+use crate::text::Text;
 use tollgate_policy::identity::{Identity, Source, WhenMissing, WhenUnknown};
 
 /// The identities of a file.
@@ -25,7 +26,7 @@ pub(crate) struct Identities {
     pub(crate) broken: bool,
 }
 
-texts! {
+forms! {
     /// A source of a key.
     KeySource -> Source = source;
 }

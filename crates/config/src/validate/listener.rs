@@ -2,17 +2,14 @@
 
 use std::net::IpAddr;
 
-use serde_json::Value;
-
 use crate::context::Context;
+use crate::declare::forms;
 use crate::lists::{OneOrMany, OrBroken};
-use crate::reader::{Node, Read};
-use crate::schema::Defs;
 use crate::settings::Listener;
 use crate::source::At;
-use crate::text::{Text, texts};
+use crate::text::Text;
 
-texts! {
+forms! {
     /// `http://ADDRESS:PORT`, `https://ADDRESS:PORT`, `unix:/PATH`, or a bare `ADDRESS:PORT`.
     ListenerText -> Listener = listener;
     /// The same, or `off`.
@@ -20,37 +17,24 @@ texts! {
         "off" => Some(None),
         _ => listener(text, context).map(Some),
     };
-}
-
-/// One listener or several, each once.
-pub(crate) enum Listeners {}
-
-impl Read for Listeners {
-    type Value = Vec<Listener>;
-
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Vec<Listener>> {
-        let list = OneOrMany::<OrBroken<ListenerText>>::read(node, context)?;
-        Some(each_once(list, node, same_socket, context))
-    }
-
-    fn schema(defs: &mut Defs) -> Value {
-        OneOrMany::<Text>::schema(defs)
-    }
+    /// One listener or several, each once.
+    Listeners -> Vec<Listener> as OneOrMany<OrBroken<ListenerText>> = |list, context| {
+        Some(each_once(list, same_socket, context))
+    };
 }
 
 /// The listeners of `list` that could be read; reports an empty list, and listeners that are the
 /// `same`.
 pub(crate) fn each_once<T: Clone>(
-    list: Vec<At<Option<T>>>,
-    node: Node<'_>,
+    list: &At<Vec<At<Option<T>>>>,
     same: impl Fn(&T, &T) -> bool,
     context: &mut Context<'_>,
 ) -> Vec<T> {
     if list.is_empty() {
-        context.error("nothing to listen on", node.place, "an empty list");
+        context.error("nothing to listen on", list.place, "an empty list");
     }
     let list: Vec<At<T>> = list
-        .into_iter()
+        .iter()
         .filter_map(|at| Some(at.with(at.value.clone()?)))
         .collect();
     for (index, again) in list.iter().enumerate() {

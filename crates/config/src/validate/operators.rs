@@ -1,14 +1,15 @@
 //! `[admin] operators`: who may change buckets over the admin listener.
 
 use crate::context::Context;
+use crate::declare::forms;
 use crate::reader::Table;
 use crate::settings::{Admin, Listener, Operator};
 use crate::source::At;
-use crate::text::{Text, texts};
+use crate::text::Text;
 use tollgate_policy::callers::digest_words;
 use tollgate_policy::identity::parse_digest;
 
-texts! {
+forms! {
     /// The SHA-256 of a token.
     TokenDigest -> [u8; 32] = token;
 }

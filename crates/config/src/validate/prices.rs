@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use super::entries_of;
 use crate::context::Context;
+use crate::declare::forms;
 use crate::quantity::micro_units;
 use crate::raw::{RawFile, RawLimit, RawPrice};
 use crate::source::{At, Place};
-use crate::text::{Text, texts};
+use crate::text::Text;
 use tollgate_policy::prices::{ModelPrices, Price, PriceIndex, Prices};
 use tollgate_policy::source::Source;
 use tollgate_policy::usage::Usage;
 use tollgate_policy::{Cost, Settle, SettleFrom};
 
-texts! {
+forms! {
     /// An amount of money, as micro-units: `"2.50"`.
     Money -> u64 = money;
 }

@@ -1,23 +1,26 @@
 //! `[responses]`, refusal bodies, headers.
 
 use http::{HeaderName, HeaderValue};
-use serde_json::Value;
 
 use crate::context::Context;
+use crate::declare::forms;
 use crate::lists::{OneOrMany, ShortOr};
 use crate::problem::suggestion;
 use crate::raw::{RawDialect, RawRefusal, RawRefusalForm};
-use crate::reader::{Node, Read, Table};
-use crate::schema::Defs;
+use crate::reader::Table;
 use crate::source::{At, Place};
-use crate::text::{Text, texts};
+use crate::text::Text;
 use tollgate_policy::{Dialect, REFUSAL_PLACEHOLDERS, RefusalBody, Responses};
 
-texts! {
+forms! {
     /// The value of a header.
     HeaderText -> HeaderValue = header_value;
     /// The name of a header.
     HeaderNameText -> HeaderName = |text, context| header_name_of(text.as_str(), text.place, context);
+    /// The dialects of quota headers, or `off`.
+    QuotaHeaders -> Vec<Dialect> as OneOrMany<RawDialect> = |list, context| Some(dialects(list, context));
+    /// A refusal body, of the file or of a route.
+    Refusal -> RefusalBody as ShortOr<RawRefusalForm, RawRefusal> = refusal;
 }
 
 /// The value of a header.
@@ -59,46 +62,34 @@ pub(crate) fn headers_of<'h, T>(
     named.collect()
 }
 
-/// The dialects of quota headers, or `off`.
-pub(crate) enum QuotaHeaders {}
-
-impl Read for QuotaHeaders {
-    type Value = Vec<Dialect>;
-
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Vec<Dialect>> {
-        let list = OneOrMany::<RawDialect>::read(node, context)?;
-        let mut headers = Vec::new();
-        for at in &list {
-            headers.push(match at.value {
-                RawDialect::Draft11 | RawDialect::Draft11Named => Dialect::Draft11,
-                RawDialect::DraftNext => Dialect::DraftNext,
-                RawDialect::Draft07 => Dialect::Draft07,
-                RawDialect::Draft06 => Dialect::Draft06,
-                RawDialect::XRateLimit => Dialect::XRateLimit,
-                RawDialect::Off if list.len() == 1 => continue,
-                RawDialect::Off => {
-                    let label = "it cannot stand beside others";
-                    context.error("\"off\" beside other dialects", at.place, label);
-                    continue;
-                }
-            });
-        }
-        // Two dialects that write the same header contradict each other.
-        let legacy = |dialect: &&Dialect| matches!(dialect, Dialect::Draft06 | Dialect::XRateLimit);
-        let forms = headers.len() - headers.iter().filter(legacy).count();
-        if forms > 1 || (1..headers.len()).any(|at| headers[..at].contains(&headers[at])) {
-            let title = "two dialects that write the same header";
-            let label = "one `RateLimit` header can have one form only";
-            context.error(title, node.place, label).help(
-                "`ratelimit` (draft-11), `draft-next` and `draft-07` exclude one another; `draft-06` and `x-ratelimit` go with any",
-            );
-        }
-        Some(headers)
+fn dialects(list: &At<Vec<At<RawDialect>>>, context: &mut Context<'_>) -> Vec<Dialect> {
+    let mut headers = Vec::new();
+    for at in &list.value {
+        headers.push(match at.value {
+            RawDialect::Draft11 | RawDialect::Draft11Named => Dialect::Draft11,
+            RawDialect::DraftNext => Dialect::DraftNext,
+            RawDialect::Draft07 => Dialect::Draft07,
+            RawDialect::Draft06 => Dialect::Draft06,
+            RawDialect::XRateLimit => Dialect::XRateLimit,
+            RawDialect::Off if list.len() == 1 => continue,
+            RawDialect::Off => {
+                let label = "it cannot stand beside others";
+                context.error("\"off\" beside other dialects", at.place, label);
+                continue;
+            }
+        });
     }
-
-    fn schema(defs: &mut Defs) -> Value {
-        OneOrMany::<RawDialect>::schema(defs)
+    // Two dialects that write the same header contradict each other.
+    let legacy = |dialect: &&Dialect| matches!(dialect, Dialect::Draft06 | Dialect::XRateLimit);
+    let forms = headers.len() - headers.iter().filter(legacy).count();
+    if forms > 1 || (1..headers.len()).any(|at| headers[..at].contains(&headers[at])) {
+        let title = "two dialects that write the same header";
+        let label = "one `RateLimit` header can have one form only";
+        context.error(title, list.place, label).help(
+            "`ratelimit` (draft-11), `draft-next` and `draft-07` exclude one another; `draft-06` and `x-ratelimit` go with any",
+        );
     }
+    headers
 }
 
 /// `reset` is for some of the dialects, and JSON-RPC for some of the routes.
@@ -119,50 +110,45 @@ pub(crate) fn check_responses(made: &Responses, table: &Table<'_>, context: &mut
     }
 }
 
-/// A refusal body, of the file or of a route.
-pub(crate) enum Refusal {}
-
-impl Read for Refusal {
-    type Value = RefusalBody;
-
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<RefusalBody> {
-        let raw = match ShortOr::<RawRefusalForm, RawRefusal>::read(node, context)? {
-            ShortOr::Short(RawRefusalForm::JsonRpc) => return Some(RefusalBody::JsonRpc),
-            ShortOr::Table(raw) => raw,
-        };
-        let (template, place) = match (raw.body.get(), raw.body_file.get()) {
-            (Some(body), Some(file)) => {
-                let title = "`body` and `body_file` are both written";
-                context.either(title, file.place, body.place);
-                return None;
-            }
-            (Some(body), None) => (body.as_str().to_owned(), body.place),
-            (None, Some(file)) => (
-                context.content(file, "the body is read from here")?,
-                file.place,
-            ),
-            (None, None) => {
-                if raw.body.is_absent() && raw.body_file.is_absent() {
-                    context.error("a refusal without a body", node.place, "`body` is missing");
-                }
-                return None;
-            }
-        };
-        for name in placeholders(&template).filter(|name| !REFUSAL_PLACEHOLDERS.contains(name)) {
-            let title = format!("`{{{name}}}` is no placeholder of a refusal body");
-            let label = suggestion("placeholder", name, &REFUSAL_PLACEHOLDERS);
-            context.error(title, place, label);
+fn refusal(
+    written: &At<ShortOr<RawRefusalForm, RawRefusal>>,
+    context: &mut Context<'_>,
+) -> Option<RefusalBody> {
+    let raw = match &written.value {
+        ShortOr::Short(RawRefusalForm::JsonRpc) => return Some(RefusalBody::JsonRpc),
+        ShortOr::Table(raw) => raw,
+    };
+    let (template, place) = match (raw.body.get(), raw.body_file.get()) {
+        (Some(body), Some(file)) => {
+            let title = "`body` and `body_file` are both written";
+            context.either(title, file.place, body.place);
+            return None;
         }
-        let content_type = raw.content_type.get()?.value.clone();
-        Some(RefusalBody::Template {
-            content_type,
-            template: template.into(),
-        })
+        (Some(body), None) => (body.as_str().to_owned(), body.place),
+        (None, Some(file)) => (
+            context.content(file, "the body is read from here")?,
+            file.place,
+        ),
+        (None, None) => {
+            if raw.body.is_absent() && raw.body_file.is_absent() {
+                context.error(
+                    "a refusal without a body",
+                    written.place,
+                    "`body` is missing",
+                );
+            }
+            return None;
+        }
+    };
+    for name in placeholders(&template).filter(|name| !REFUSAL_PLACEHOLDERS.contains(name)) {
+        let title = format!("`{{{name}}}` is no placeholder of a refusal body");
+        let label = suggestion("placeholder", name, &REFUSAL_PLACEHOLDERS);
+        context.error(title, place, label);
     }
-
-    fn schema(defs: &mut Defs) -> Value {
-        ShortOr::<RawRefusalForm, RawRefusal>::schema(defs)
-    }
+    Some(RefusalBody::Template {
+        content_type: raw.content_type.get()?.value.clone(),
+        template: template.into(),
+    })
 }
 
 /// The words in braces. Other text in braces (`{"a": 1}`, `{}`) is no placeholder.

@@ -2,15 +2,16 @@
 
 use super::listener::same_socket;
 use crate::context::Context;
+use crate::declare::forms;
 use crate::quantity::share;
 use crate::reader::Table;
 use crate::settings::{AccessLog, Admin, Listener, Server};
 use crate::source::At;
-use crate::text::{Text, texts};
+use crate::text::Text;
 use tollgate_limit::Timestamp;
 use tollgate_policy::expiry::first_expiry;
 
-texts! {
+forms! {
     /// A protocol that connections may be upgraded to.
     Upgrade -> String = upgrade;
     /// A pseudonym (RFC 9110 section 7.6.3), or `off`.

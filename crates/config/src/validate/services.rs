@@ -1,14 +1,15 @@
 //! Services that the gateway itself sends documents to.
 
 use crate::context::Context;
+use crate::declare::forms;
 use crate::settings::Secret;
 use crate::source::At;
-use crate::text::{Text, texts};
+use crate::text::Text;
 use tollgate_policy::upstream::Server;
 
 use super::server_url::server;
 
-texts! {
+forms! {
     /// `http://HOST[:PORT][/PATH]`, `https://…`, `unix:/PATH`.
     ServiceUrl -> Server = |text, context| server(text, 1, context);
     /// A secret, which must come from the environment.

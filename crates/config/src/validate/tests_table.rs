@@ -4,17 +4,18 @@ use super::responses::headers_of;
 use super::test_line::parse;
 use super::{entries_of, list_of, names_of};
 use crate::context::Context;
+use crate::declare::forms;
 use crate::flaw::Flaw;
 use crate::problem::suggestion;
 use crate::raw::{RawFile, RawTest};
 use crate::reader::Table;
 use crate::settings::{Expect, Sent, TestCaller, TestCase};
 use crate::source::{At, Place};
-use crate::text::{Text, texts};
+use crate::text::Text;
 use tollgate_limit::Timestamp;
 use tollgate_policy::identity::Identity;
 
-texts! {
+forms! {
     /// The moment at which a test begins.
     Start -> Timestamp = start;
 }

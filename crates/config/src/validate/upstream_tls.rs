@@ -4,21 +4,28 @@
 use std::sync::Arc;
 
 use rustls_pki_types as pki_types;
-use serde_json::Value;
 
 use crate::context::Context;
+use crate::declare::forms;
 use crate::lists::OneOrMany;
-use crate::reader::{Node, Read};
-use crate::schema::Defs;
 use crate::source::{At, Place};
-use crate::text::{Text, texts};
+use crate::text::Text;
 use tollgate_limit::hex;
 
-texts! {
+forms! {
     /// A name for certificates, without a port.
     ServerName -> Arc<str> = server_name;
     /// The SHA-256 of a certificate.
     Pin -> [u8; 32] = pin;
+    /// The certificates that servers may show.
+    Pins -> Vec<[u8; 32]> as OneOrMany<Pin> = |list, context| {
+        if list.is_empty() {
+            context
+                .error("no certificate is pinned", list.place, "an empty list")
+                .help("leave it out, and certificates are verified as usual");
+        }
+        Some(list.iter().map(|at| at.value).collect())
+    };
 }
 
 /// A client certificate and its key: both or neither.
@@ -50,31 +57,6 @@ fn server_name(text: &At<Text>, context: &mut Context<'_>) -> Option<Arc<str>> {
         return None;
     }
     Some(name.into())
-}
-
-/// The certificates that servers may show.
-pub(crate) enum Pins {}
-
-impl Read for Pins {
-    type Value = Vec<[u8; 32]>;
-
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self::Value> {
-        let list = OneOrMany::<Pin>::read(node, context)?;
-        if list.is_empty() {
-            context
-                .error("no certificate is pinned", node.place, "an empty list")
-                .help("leave it out, and certificates are verified as usual");
-        }
-        Some(list.into_iter().map(|at| at.value).collect())
-    }
-
-    fn schema(defs: &mut Defs) -> Value {
-        OneOrMany::<Pin>::schema(defs)
-    }
-
-    fn absent() -> Option<Self::Value> {
-        Some(Vec::new())
-    }
 }
 
 /// 64 hex digits, with colons between them as `openssl` writes them or without.

@@ -4,17 +4,16 @@
 use std::sync::Arc;
 
 use http::uri::Authority;
-use serde_json::Value;
 
 use super::server_url::server;
 use super::upstream_tls::pair;
 use crate::context::Context;
+use crate::declare::forms;
 use crate::lists::{OneOrMany, ShortOr};
-use crate::raw::{RawFile, RawRetries, RawServer, RetryOn};
-use crate::reader::{Node, Read, Table, literal};
-use crate::schema::Defs;
+use crate::raw::{RawFile, RawServer, Retries, RetryOn};
+use crate::reader::{Table, literal};
 use crate::source::At;
-use crate::text::{Text, texts};
+use crate::text::Text;
 use tollgate_policy::upstream::{
     HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, Upstream,
 };
@@ -82,7 +81,7 @@ impl Upstreams {
     }
 }
 
-texts! {
+forms! {
     /// `keep`, `upstream` or a host.
     HostHeader -> HostPolicy = host_policy;
     /// A path.
@@ -94,58 +93,48 @@ texts! {
         }
         Some(path.to_owned())
     };
+    /// Servers, each once: URLs, or tables with a weight.
+    Servers -> Vec<Server> as OneOrMany<ShortOr<Text, RawServer>> = servers;
 }
 
-/// Servers, each once: URLs, or tables with a weight.
-pub(crate) enum Servers {}
-
-impl Read for Servers {
-    type Value = Vec<Server>;
-
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Vec<Server>> {
-        let list = OneOrMany::<ShortOr<Text, RawServer>>::read(node, context)?;
-        let mut made: Vec<At<Server>> = Vec::new();
-        for at in &list {
-            let read = match &at.value {
-                ShortOr::Short(url) => server(&at.with(url.clone()), 1, context),
-                ShortOr::Table(table) => {
-                    let weight = table.weight().value;
-                    table.url.get().and_then(|url| server(url, weight, context))
-                }
-            };
-            let Some(server) = read else { continue };
-            let same = |other: &&At<Server>| {
-                other.address == server.address && other.base_path == server.base_path
-            };
-            if let Some(first) = made.iter().find(same) {
-                let title = format!("`{}` names a server twice", context.name());
-                context
-                    .twice(title, at.place, first.place)
-                    .help("to give it a larger share write { url = \"…\", weight = 2 }");
-            } else {
-                made.push(at.with(server));
+fn servers(
+    list: &At<Vec<At<ShortOr<Text, RawServer>>>>,
+    context: &mut Context<'_>,
+) -> Option<Vec<Server>> {
+    let mut made: Vec<At<Server>> = Vec::new();
+    for at in &list.value {
+        let read = match &at.value {
+            ShortOr::Short(url) => server(&at.with(url.clone()), 1, context),
+            ShortOr::Table(table) => {
+                let weight = table.weight().value;
+                table.url.get().and_then(|url| server(url, weight, context))
             }
-        }
-        if list.is_empty() {
+        };
+        let Some(server) = read else { continue };
+        let same = |other: &&At<Server>| {
+            other.address == server.address && other.base_path == server.base_path
+        };
+        if let Some(first) = made.iter().find(same) {
+            let title = format!("`{}` names a server twice", context.name());
             context
-                .error(
-                    format!("`{}` is empty", context.name()),
-                    node.place,
-                    "no servers",
-                )
-                .help("write servers = [\"http://10.0.0.1:3000\"]");
+                .twice(title, at.place, first.place)
+                .help("to give it a larger share write { url = \"…\", weight = 2 }");
+        } else {
+            made.push(at.with(server));
         }
-        let unlike = |server: &&At<Server>| server.tls.is_some() != made[0].tls.is_some();
-        if let Some(at) = made.iter().find(unlike) {
-            let title = format!("`{}`: only some of them speak TLS", context.name());
-            context.warning(title, at.place, "unlike the first");
-        }
-        Some(made.into_iter().map(|at| at.value).collect())
     }
-
-    fn schema(defs: &mut Defs) -> Value {
-        OneOrMany::<ShortOr<Text, RawServer>>::schema(defs)
+    if list.is_empty() {
+        let title = format!("`{}` is empty", context.name());
+        context
+            .error(title, list.place, "no servers")
+            .help("write servers = [\"http://10.0.0.1:3000\"]");
     }
+    let unlike = |server: &&At<Server>| server.tls.is_some() != made[0].tls.is_some();
+    if let Some(at) = made.iter().find(unlike) {
+        let title = format!("`{}`: only some of them speak TLS", context.name());
+        context.warning(title, at.place, "unlike the first");
+    }
+    Some(made.into_iter().map(|at| at.value).collect())
 }
 
 /// The servers; `name` replaces the name in the URL of each that uses TLS.
@@ -156,48 +145,31 @@ pub(crate) fn named(mut servers: Vec<Server>, name: Option<Arc<str>>) -> Vec<Ser
     servers
 }
 
-/// The attempts in all, and what a retry follows.
-pub(crate) enum Retries {}
+/// After a single attempt nothing is sent again.
+pub(crate) fn check_retries(made: &Retries, table: &Table<'_>, context: &mut Context<'_>) {
+    if let (1, Some(place)) = (made.attempts, table.place("on")) {
+        let title = format!("`{}` never tries again", context.name());
+        let label = "says after what, but attempts = 1 is no retry";
+        context.warning(title, place, label);
+    }
+}
 
-impl Read for Retries {
-    type Value = (u32, Retry);
-
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Self::Value> {
-        let raw = RawRetries::read(node, context)?;
-        let attempts = raw.attempts().value;
-        if let (1, Some(place)) = (attempts, raw.on.place()) {
-            let title = format!("`{}` never tries again", context.name());
-            context.warning(
-                title,
-                place,
-                "says after what, but attempts = 1 is no retry",
-            );
-        }
-        let on: Vec<RetryOn> = raw.on().iter().map(|at| at.value).collect();
+impl Retries {
+    /// What a retry follows.
+    pub(crate) fn after(&self) -> Retry {
+        let on = |event| self.on.iter().any(|at| at.value == event);
         let statuses = [
             (RetryOn::BadGateway, 502),
             (RetryOn::Unavailable, 503),
             (RetryOn::GatewayTimeout, 504),
         ];
-        let retry = Retry {
-            connect_failure: on.contains(&RetryOn::ConnectFailure),
-            refused_stream: on.contains(&RetryOn::RefusedStream),
-            connection_closed: on.contains(&RetryOn::ConnectionClosed),
-            statuses: statuses
-                .into_iter()
-                .filter(|(after, _)| on.contains(after))
-                .map(|(_, status)| status)
-                .collect(),
-        };
-        Some((attempts, retry))
-    }
-
-    fn schema(defs: &mut Defs) -> Value {
-        RawRetries::schema(defs)
-    }
-
-    fn absent() -> Option<Self::Value> {
-        literal::<Self>("retries", "{}")
+        let statuses = statuses.into_iter().filter(|(after, _)| on(*after));
+        Retry {
+            connect_failure: on(RetryOn::ConnectFailure),
+            refused_stream: on(RetryOn::RefusedStream),
+            connection_closed: on(RetryOn::ConnectionClosed),
+            statuses: statuses.map(|(_, status)| status).collect(),
+        }
     }
 }
 

@@ -2,23 +2,22 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::Made;
 use crate::context::Context;
+use crate::declare::forms;
 use crate::include::{cannot_read, matches};
 use crate::lists::OneOrMany;
 use crate::rate_limit_yaml::{self, Descriptor, Position, Quota, RateLimitFile};
-use crate::reader::{Node, Read};
-use crate::schema::Defs;
 use crate::source::{At, Place};
 use crate::text::Text;
 use crate::validate::limits::{Limits, Surroundings, Written, window_of_clock};
 use tollgate_limit::{Micros, Mode, Rate};
 use tollgate_policy::domains::{DescriptorRule, Step};
 
-/// Files of envoyproxy/ratelimit, read.
-pub(crate) enum EnvoyFiles {}
+forms! {
+    /// Files of envoyproxy/ratelimit, read.
+    EnvoyFiles -> Vec<EnvoyFile> as OneOrMany<Text> = |patterns, context| Some(files(patterns, context));
+}
 
 /// The documents of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,49 +56,40 @@ impl EnvoyFile {
     }
 }
 
-impl Read for EnvoyFiles {
-    type Value = Vec<EnvoyFile>;
-
-    fn read(node: Node<'_>, context: &mut Context<'_>) -> Option<Vec<EnvoyFile>> {
-        let patterns = OneOrMany::<Text>::read(node, context)?;
-        let mut files = Vec::new();
-        for pattern in patterns {
-            if context.is_sealed() {
+fn files(patterns: &[At<Text>], context: &mut Context<'_>) -> Vec<EnvoyFile> {
+    let mut files = Vec::new();
+    if context.sealed {
+        return files;
+    }
+    for pattern in patterns {
+        let whole = context.path(pattern);
+        if pattern.as_str().contains('*') {
+            // Files that match later are watched for.
+            context.files.push(whole.clone());
+        }
+        let paths = match matches(&whole) {
+            Ok(paths) => paths,
+            Err(title) => {
+                context.error(title, pattern.place, "read here");
                 continue;
             }
-            let whole = context.path(&pattern);
-            if pattern.as_str().contains('*') {
-                // Files that match later are watched for.
-                context.files.push(whole.clone());
-            }
-            let paths = match matches(&whole) {
-                Ok(paths) => paths,
-                Err(title) => {
+        };
+        if paths.is_empty() {
+            let title = format!("no file matches `{}`", whole.display());
+            context.warning(title, pattern.place, "no rules are read here");
+        }
+        for path in paths {
+            context.files.push(path.clone());
+            match crate::read_text(&path) {
+                Ok(text) => files.extend(file(&path.display().to_string(), text, context)),
+                Err(error) => {
+                    let title = cannot_read(&path, &error);
                     context.error(title, pattern.place, "read here");
-                    continue;
-                }
-            };
-            if paths.is_empty() {
-                let title = format!("no file matches `{}`", whole.display());
-                context.warning(title, pattern.place, "no rules are read here");
-            }
-            for path in paths {
-                context.files.push(path.clone());
-                match crate::read_text(&path) {
-                    Ok(text) => files.extend(file(&path.display().to_string(), text, context)),
-                    Err(error) => {
-                        let title = cannot_read(&path, &error);
-                        context.error(title, pattern.place, "read here");
-                    }
                 }
             }
         }
-        Some(files)
     }
-
-    fn schema(defs: &mut Defs) -> Value {
-        OneOrMany::<Text>::schema(defs)
-    }
+    files
 }
 
 fn file(name: &str, text: String, context: &mut Context<'_>) -> Option<EnvoyFile> {

@@ -3,10 +3,11 @@
 use http::{HeaderValue, Method};
 
 use crate::context::Context;
+use crate::declare::forms;
 use crate::lists::ShortOr;
 use crate::raw::{RawMatch, RawRoute};
 use crate::source::At;
-use crate::text::{Text, texts};
+use crate::text::Text;
 use crate::validate::entries_of;
 use crate::validate::responses::{header_value, headers_of};
 use tollgate_policy::method::is_in_capitals;
@@ -107,7 +108,7 @@ fn pattern_of(raw: &RawMatch, context: &mut Context<'_>) -> Option<Pattern> {
     Some(pattern)
 }
 
-texts! {
+forms! {
     /// A method.
     MethodText -> Method = |text, context| {
         let method = text.as_str().parse().ok();
