@@ -16,14 +16,14 @@ use super::settings::{
     Traces,
 };
 use super::validate::limits::Surroundings;
-use super::validate::routes::Known;
 use super::validate::together::{self, IdentityPlace, Places};
 use super::validate::upstreams::Upstreams;
 use super::validate::{self, entries_of, names_of};
+use super::validate::{domains, routes};
 use super::{Config, ConfigError, Reader};
 use tollgate_limit::Timestamp;
 use tollgate_policy::address::AddressPolicy;
-use tollgate_policy::{BodySettings, Policy, PolicyParts, Responses};
+use tollgate_policy::{BodySettings, Domains, Policy, PolicyParts, Responses};
 
 /// Reads a text and what it includes, and builds the configuration.
 pub(crate) fn compile(
@@ -155,16 +155,27 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
         prices: validate::prices::prices(raw, context),
     };
     let mut limits = validate::limits::limits(raw, &around, context);
-    let domains = validate::domains::domains(rules, files, raw, &mut limits, &around, context);
+    let compiler = domains::Compiler {
+        raw,
+        limits: &mut limits,
+        around: &around,
+        context: &mut *context,
+        domains: Domains::default(),
+        places: Vec::new(),
+    };
+    let domains = compiler.domains(rules, files);
     let mut upstreams = Upstreams::new(raw, server.egress, context);
-    let known = Known {
+    let mut compiler = routes::Compiler {
+        raw,
         identities: &names,
         limits: &limits,
         body: server.bounds.body,
         none: only_decides,
         decides,
+        upstreams: &mut upstreams,
+        context,
     };
-    let routes = validate::routes::routes(raw, &known, &mut upstreams, context);
+    let routes = compiler.routes();
     if context.reader == Reader::Service {
         validate::service::warn(raw, context);
     }

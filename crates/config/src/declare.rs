@@ -62,6 +62,15 @@ macro_rules! table {
             )?)*
         }
 
+        impl $crate::reader::Mirror for $name {
+            fn place(&self, key: &str) -> Option<$crate::source::Place> {
+                match key {
+                    $(stringify!($field) => self.$field.place(),)*
+                    _ => unreachable!("`{key}` is no key of this table"),
+                }
+            }
+        }
+
         impl $crate::reader::Read for $name {
             type Value = Self;
 

@@ -44,6 +44,21 @@ pub(crate) trait Read {
     }
 }
 
+/// A table whose keys keep their places, as `table!` declares it.
+pub(crate) trait Mirror {
+    /// The place of this key, one of the table's, if its value could be read.
+    fn place(&self, key: &str) -> Option<Place>;
+
+    /// Those of these keys whose values could be read, with their places.
+    fn written<'k, const N: usize>(
+        &self,
+        keys: [&'k str; N],
+    ) -> impl Iterator<Item = (&'k str, Place)> {
+        keys.into_iter()
+            .filter_map(|key| Some((key, self.place(key)?)))
+    }
+}
+
 /// A key of a table, as `table!` and `settings!` declare it.
 pub(crate) struct Key {
     /// Its name.

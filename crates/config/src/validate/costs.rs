@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::declare::forms;
 use crate::lists::{OneOrMany, ShortOr};
 use crate::raw::{RawCost, RawSettle, RawUntold};
+use crate::reader::Mirror;
 use crate::reader::{Node, Read};
 use crate::schema::Defs;
 use crate::source::{At, Place};
@@ -57,11 +58,9 @@ fn from_request(raw: &RawCost, place: Place, context: &mut Context<'_>) -> Optio
     if let Some(cost) = from_body(raw, least..=most, place, context)? {
         return Some(cost);
     }
-    for (key, at) in [("times", raw.times.place()), ("plus", raw.plus.place())] {
-        if let Some(place) = at {
-            let title = format!("`{key}` is for a cost that the body says");
-            context.error(title, place, "`json` is missing");
-        }
+    for (key, place) in raw.written(["times", "plus"]) {
+        let title = format!("`{key}` is for a cost that the body says");
+        context.error(title, place, "`json` is missing");
     }
     match (raw.header.get(), raw.content_length().value) {
         (Some(header), true) => {
@@ -168,15 +167,10 @@ fn first_weight(raw: &RawSettle) -> Option<Place> {
 
 /// Reports keys that would charge less than a whole reservation.
 fn keeps_reservations(raw: &RawSettle, context: &mut Context<'_>) {
-    for (key, place) in [
-        ("broken_off_per", raw.broken_off_per.place()),
-        ("untold", raw.untold.place()),
-    ] {
-        if let Some(place) = place {
-            let title = format!("`{key}` needs an `estimate`");
-            let label = "a response that does not state its cost keeps the whole reservation";
-            context.error(title, place, label);
-        }
+    for (key, place) in raw.written(["broken_off_per", "untold"]) {
+        let title = format!("`{key}` needs an `estimate`");
+        let label = "a response that does not state its cost keeps the whole reservation";
+        context.error(title, place, label);
     }
 }
 

@@ -53,55 +53,40 @@ pub(crate) fn overrides(rates: &[Rate], context: &Context<'_>) -> Vec<At<Written
     rates.iter().enumerate().map(at).collect()
 }
 
-/// Compiles the rules; the limits of files are added to `limits`.
-pub(crate) fn domains(
-    rules: &[RuleOfDescriptors],
-    files: &[EnvoyFile],
-    raw: &RawFile,
-    limits: &mut Limits,
-    around: &Surroundings<'_>,
-    context: &mut Context<'_>,
-) -> Domains {
-    let mut made = Made {
-        domains: Domains::default(),
-        places: Vec::new(),
-    };
-    for (index, rule) in rules.iter().enumerate() {
-        own_rules::compile(rule, index, raw, limits, &mut made, context);
-    }
-    for file in files {
-        file.compile(limits, &mut made, around, context);
-    }
-    let charged: Vec<usize> = made
-        .domains
-        .rules()
-        .flat_map(|rule| rule.limits.clone())
-        .collect();
-    for index in charged {
-        // A peer may give units back, and a request that a quota refuses gives back what it took.
-        let rule = &mut limits.rules[index];
-        for limit in std::iter::once(&mut rule.live).chain(rule.candidate.as_mut()) {
-            Arc::make_mut(limit).refundable = true;
+/// What rules are compiled with.
+pub(crate) struct Compiler<'c, 'e> {
+    /// The file.
+    pub(crate) raw: &'c RawFile,
+    /// The limits; those of files of envoyproxy/ratelimit are added.
+    pub(crate) limits: &'c mut Limits,
+    pub(crate) around: &'c Surroundings<'c>,
+    pub(crate) context: &'c mut Context<'e>,
+    /// The rules so far.
+    pub(crate) domains: Domains,
+    /// Where each was written.
+    pub(crate) places: Vec<(String, Vec<Step>, Place)>,
+}
+
+impl Compiler<'_, '_> {
+    /// Compiles the rules.
+    pub(crate) fn domains(mut self, rules: &[RuleOfDescriptors], files: &[EnvoyFile]) -> Domains {
+        for (index, rule) in rules.iter().enumerate() {
+            self.own_rule(rule, index);
         }
+        for file in files {
+            self.file(file);
+        }
+        for index in self.domains.rules().flat_map(|rule| &rule.limits) {
+            // A peer may give units back, and a request that a quota refuses gives back what it took.
+            let rule = &mut self.limits.rules[*index];
+            for limit in std::iter::once(&mut rule.live).chain(rule.candidate.as_mut()) {
+                Arc::make_mut(limit).refundable = true;
+            }
+        }
+        self.domains
     }
-    made.domains
-}
 
-/// The rules so far, and where each was written.
-struct Made {
-    domains: Domains,
-    places: Vec<(String, Vec<Step>, Place)>,
-}
-
-impl Made {
-    fn insert(
-        &mut self,
-        domain: &str,
-        steps: Vec<Step>,
-        rule: DescriptorRule,
-        place: Place,
-        context: &mut Context<'_>,
-    ) {
+    fn insert(&mut self, domain: &str, steps: Vec<Step>, rule: DescriptorRule, place: Place) {
         if self.domains.insert(domain, &steps, rule) {
             self.places.push((domain.to_owned(), steps, place));
             return;
@@ -115,6 +100,7 @@ impl Made {
             .iter()
             .find(|(other, path, _)| other == domain && key(path) == key(&steps));
         let title = format!("two rules of domain `{domain}` are for one descriptor");
-        context.twice(title, place, first.map_or(place, |(_, _, place)| *place));
+        self.context
+            .twice(title, place, first.map_or(place, |(_, _, place)| *place));
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::raw::RawLimit;
+use crate::reader::Mirror;
 use crate::settings::{Store, Topology};
 use crate::source::{At, Place};
 use tollgate_limit::lease::Terms;
@@ -57,9 +58,7 @@ pub(crate) fn check(
 
 fn place_of(field: &str, raw: &RawLimit) -> Option<Place> {
     match field {
-        "algorithm" => raw.algorithm.place(),
-        "debt" => raw.debt.place(),
-        "max_wait" => raw.max_wait.place(),
+        "algorithm" | "debt" | "max_wait" => raw.place(field),
         _ => raw.burst.place().or(raw.rate.place()),
     }
 }

@@ -47,6 +47,15 @@ pub(crate) fn entries_of<T>(field: &Field<Named<T>>) -> &[(At<String>, At<T>)] {
     field.get().map_or(&[], |named| named.entries.as_slice())
 }
 
+/// The entry of a section with this name.
+pub(crate) fn entry_of<'f, T>(
+    field: &'f Field<Named<T>>,
+    name: &str,
+) -> Option<&'f (At<String>, At<T>)> {
+    let mut entries = entries_of(field).iter();
+    entries.find(|(known, _)| known.value == name)
+}
+
 /// The entries of a list.
 pub(crate) fn list_of<T>(field: &Field<Vec<T>>) -> &[T] {
     field.get().map_or(&[], |list| list.value.as_slice())

@@ -3,46 +3,34 @@
 use super::list_of;
 use crate::context::Context;
 use crate::raw::RawFile;
+use crate::reader::Mirror;
 use crate::source::Place;
 
 /// Warns of settings that have no effect in a service.
 pub(crate) fn warn(raw: &RawFile, context: &mut Context<'_>) {
-    let tables = [
-        ("[admin]", raw.admin.place()),
-        ("[log]", raw.log.place()),
-        ("[decide]", raw.decide.place()),
-        ("[upstreams]", raw.upstreams.place()),
-    ];
-    for (name, place) in tables {
-        idle(name, place, "only a gateway has it", context);
-    }
-    let label = "only `cold_start` and `encoded_slash` have one";
-    idle("[server]", raw.server.place(), label, context);
-    for route in list_of(&raw.routes) {
-        let responds = [
-            ("`upstream`", route.upstream.place()),
-            ("`respond`", route.respond.place()),
-            ("`redirect`", route.redirect.place()),
-            ("`over_limit`", route.over_limit.place()),
-        ];
-        for (name, place) in responds {
-            idle(name, place, "the service responds itself", context);
-        }
-        let changes = [
-            ("`strip_prefix`", route.strip_prefix.place()),
-            ("`add_prefix`", route.add_prefix.place()),
-            ("`request_headers`", route.request_headers.place()),
-            ("`response_headers`", route.response_headers.place()),
-        ];
-        for (name, place) in changes {
-            idle(name, place, "messages pass unchanged", context);
-        }
-    }
-}
-
-fn idle(name: &str, place: Option<Place>, label: &str, context: &mut Context<'_>) {
-    if let Some(place) = place {
+    let mut idle = |name: String, place: Place, label: &str| {
         context.warning(format!("{name} has no effect in a service"), place, label);
+    };
+    for (table, place) in raw.written(["admin", "log", "decide", "upstreams"]) {
+        idle(format!("[{table}]"), place, "only a gateway has it");
+    }
+    if let Some(place) = raw.server.place() {
+        let label = "only `cold_start` and `encoded_slash` have one";
+        idle("[server]".to_owned(), place, label);
+    }
+    for route in list_of(&raw.routes) {
+        for (key, place) in route.written(["upstream", "respond", "redirect", "over_limit"]) {
+            idle(format!("`{key}`"), place, "the service responds itself");
+        }
+        let changes = route.written([
+            "strip_prefix",
+            "add_prefix",
+            "request_headers",
+            "response_headers",
+        ]);
+        for (key, place) in changes {
+            idle(format!("`{key}`"), place, "messages pass unchanged");
+        }
     }
 }
 

@@ -12,7 +12,7 @@ mod unused;
 
 use std::net::IpAddr;
 
-use super::{entries_of, list_of};
+use super::{entries_of, entry_of, list_of};
 use crate::context::Context;
 use crate::raw::{RawFile, RawLimit};
 use crate::settings::{Listener, Server};
@@ -69,10 +69,7 @@ fn unnamed_hosts(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
 /// Requests that wait for a rate while they hold places of a concurrency limit.
 fn held_in_places(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     let place = |rule: usize, of: fn(&RawLimit) -> Option<Place>| {
-        let written = entries_of(&raw.limits)
-            .iter()
-            .find(|(name, _)| *name.value == *policy.rules[rule].name);
-        written
+        entry_of(&raw.limits, &policy.rules[rule].name)
             .map(|(name, limit)| of(limit).unwrap_or(name.place))
             .unwrap_or_default()
     };

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use crate::context::Context;
 use crate::raw::RawCost;
+use crate::reader::Mirror;
 use crate::source::{At, Place};
 use crate::text::Text;
 use tollgate_policy::source::json_path;
@@ -27,17 +28,10 @@ pub(super) fn from_body(
         (None, Some(usage)) => ("usage", usage),
         (None, None) => return Some(None),
     };
-    let others = [
-        ("header", raw.header.place()),
-        ("content_length", raw.content_length.place()),
-        ("per", raw.per.place()),
-        ("times", raw.times.place().filter(|_| key == "usage")),
-    ];
-    for (other, written) in others {
-        if let Some(written) = written {
-            let title = format!("`{other}` has no meaning beside `{key}`");
-            context.either(title, at, written);
-        }
+    let others = raw.written(["header", "content_length", "per", "times"]);
+    for (other, written) in others.filter(|(other, _)| *other != "times" || key == "usage") {
+        let title = format!("`{other}` has no meaning beside `{key}`");
+        context.either(title, at, written);
     }
     let members = match raw.usage.get() {
         Some(presets) => Some(members_of(presets)),

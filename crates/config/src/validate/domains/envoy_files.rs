@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Made;
+use super::Compiler;
 use crate::context::Context;
 use crate::declare::forms;
 use crate::include::{cannot_read, matches};
@@ -10,8 +10,8 @@ use crate::lists::OneOrMany;
 use crate::rate_limit_yaml::{self, Descriptor, Position, Quota, RateLimitFile};
 use crate::source::{At, Place};
 use crate::text::Text;
-use crate::validate::limits::{Limits, Surroundings, Written, window_of_clock};
-use tollgate_limit::{Micros, Mode, Rate};
+use crate::validate::limits::{Written, window_of_clock};
+use tollgate_limit::{Mode, Rate};
 use tollgate_policy::domains::{DescriptorRule, Step};
 
 forms! {
@@ -25,35 +25,6 @@ pub struct EnvoyFile {
     /// The number of its text among the sources.
     text: u32,
     documents: Vec<RateLimitFile>,
-}
-
-impl EnvoyFile {
-    /// Adds its rules to `made`, and their limits to `limits`.
-    pub(super) fn compile(
-        &self,
-        limits: &mut Limits,
-        made: &mut Made,
-        around: &Surroundings<'_>,
-        context: &mut Context<'_>,
-    ) {
-        for document in &self.documents {
-            made.domains.add(&document.domain);
-            let within = Within {
-                text: self.text,
-                domain: &document.domain,
-                steps: &[],
-                name: document.domain.clone(),
-            };
-            descriptors(
-                &document.descriptors,
-                &within,
-                limits,
-                made,
-                around,
-                context,
-            );
-        }
-    }
 }
 
 fn files(patterns: &[At<Text>], context: &mut Context<'_>) -> Vec<EnvoyFile> {
@@ -145,105 +116,87 @@ struct Within<'w> {
     name: String,
 }
 
-fn descriptors(
-    list: &[Descriptor],
-    within: &Within<'_>,
-    limits: &mut Limits,
-    made: &mut Made,
-    around: &Surroundings<'_>,
-    context: &mut Context<'_>,
-) {
-    for descriptor in list {
-        let mut steps = within.steps.to_vec();
-        steps.push(Step {
-            key: descriptor.key.clone(),
-            value: descriptor.value.clone(),
-            shared: descriptor.share_threshold,
-        });
-        let name = match &descriptor.value {
-            Some(value) => format!("{}.{}_{value}", within.name, descriptor.key),
-            None => format!("{}.{}", within.name, descriptor.key),
-        };
-        if let Some(written) = &descriptor.rate_limit {
-            let place = place(within.text, written.place, context);
-            let mut rule = DescriptorRule {
-                name: written.name.as_deref().map(Arc::from),
-                replaces: written
-                    .replaces
-                    .iter()
-                    .map(|name| Arc::from(name.as_str()))
-                    .collect(),
-                quota: descriptor.quota_mode,
-                path: Arc::from(name.as_str()),
-                ..DescriptorRule::default()
+impl Compiler<'_, '_> {
+    /// Adds the rules of a file, and their limits.
+    pub(super) fn file(&mut self, file: &EnvoyFile) {
+        for document in &file.documents {
+            self.domains.add(&document.domain);
+            let within = Within {
+                text: file.text,
+                domain: &document.domain,
+                steps: &[],
+                name: document.domain.clone(),
             };
-            match written.quota {
-                Quota::Unlimited | Quota::Broken => {}
-                Quota::Per { requests: 0, .. } => rule.refuses = !descriptor.shadow_mode,
-                Quota::Per { requests, period } => {
-                    let name = At {
-                        value: name.clone(),
-                        place,
-                    };
-                    rule.limits = limit(
-                        name,
-                        (requests, period),
-                        descriptor.shadow_mode,
-                        limits,
-                        around,
-                        context,
-                    );
-                }
-            }
-            made.insert(within.domain, steps.clone(), rule, place, context);
+            self.descriptors(&document.descriptors, &within);
         }
-        let below = Within {
-            text: within.text,
-            domain: within.domain,
-            steps: &steps,
-            name,
-        };
-        descriptors(
-            &descriptor.descriptors,
-            &below,
-            limits,
-            made,
-            around,
-            context,
-        );
     }
-}
 
-/// Adds the limit of a descriptor; returns its index.
-fn limit(
-    name: At<String>,
-    (requests, period): (u64, Micros),
-    shadow: bool,
-    limits: &mut Limits,
-    around: &Surroundings<'_>,
-    context: &mut Context<'_>,
-) -> Vec<usize> {
-    if let Some(known) = limits
-        .written
-        .iter()
-        .find(|known| known.name.value == name.value)
-    {
-        let title = format!("two limits would be called `{}`", name.value);
-        context
-            .twice(title, name.place, known.name.place)
-            .note("a limit of a file is called by its domain, keys and values");
-        return Vec::new();
+    fn descriptors(&mut self, list: &[Descriptor], within: &Within<'_>) {
+        for descriptor in list {
+            let mut steps = within.steps.to_vec();
+            steps.push(Step {
+                key: descriptor.key.clone(),
+                value: descriptor.value.clone(),
+                shared: descriptor.share_threshold,
+            });
+            let name = match &descriptor.value {
+                Some(value) => format!("{}.{}_{value}", within.name, descriptor.key),
+                None => format!("{}.{}", within.name, descriptor.key),
+            };
+            if let Some(written) = &descriptor.rate_limit {
+                let place = place(within.text, written.place, self.context);
+                let mut rule = DescriptorRule {
+                    name: written.name.as_deref().map(Arc::from),
+                    replaces: written
+                        .replaces
+                        .iter()
+                        .map(|name| name.as_str().into())
+                        .collect(),
+                    quota: descriptor.quota_mode,
+                    path: Arc::from(name.as_str()),
+                    ..DescriptorRule::default()
+                };
+                match written.quota {
+                    Quota::Unlimited | Quota::Broken => {}
+                    Quota::Per { requests: 0, .. } => rule.refuses = !descriptor.shadow_mode,
+                    Quota::Per { requests, period } => {
+                        let value = name.clone();
+                        let rate = Rate::new(requests, period);
+                        rule.limits = self.limit(At { value, place }, rate, descriptor.shadow_mode);
+                    }
+                }
+                self.insert(within.domain, steps.clone(), rule, place);
+            }
+            let below = Within {
+                steps: &steps,
+                name,
+                ..*within
+            };
+            self.descriptors(&descriptor.descriptors, &below);
+        }
     }
-    let mode = if shadow { Mode::Shadow } else { Mode::Enforce };
-    let rate = Rate::new(requests, period);
-    let Some((rule, amounts)) = window_of_clock(&name, rate, mode, around, context) else {
-        return Vec::new();
-    };
-    limits.rules.push(rule);
-    limits.written.push(Written {
-        name,
-        per: vec!["descriptor".to_owned()],
-        amounts,
-    });
-    vec![limits.rules.len() - 1]
+
+    /// Adds the limit of a descriptor; returns its index.
+    fn limit(&mut self, name: At<String>, rate: Rate, shadow: bool) -> Vec<usize> {
+        let (limits, context) = (&mut *self.limits, &mut *self.context);
+        let mut written = limits.written.iter();
+        if let Some(known) = written.find(|known| known.name.value == name.value) {
+            let title = format!("two limits would be called `{}`", name.value);
+            context
+                .twice(title, name.place, known.name.place)
+                .note("a limit of a file is called by its domain, keys and values");
+            return Vec::new();
+        }
+        let mode = if shadow { Mode::Shadow } else { Mode::Enforce };
+        let Some((rule, amounts)) = window_of_clock(&name, rate, mode, self.around, context) else {
+            return Vec::new();
+        };
+        limits.rules.push(rule);
+        limits.written.push(Written {
+            name,
+            per: vec!["descriptor".to_owned()],
+            amounts,
+        });
+        vec![limits.rules.len() - 1]
+    }
 }

@@ -3,6 +3,7 @@
 
 use super::Builder;
 use crate::context::Context;
+use crate::reader::Mirror;
 use crate::settings::Topology;
 use crate::source::Place;
 use crate::validate::costs::Settlement;
@@ -91,20 +92,14 @@ impl Builder<'_> {
         if matches!(kind, Kind::FixedWindow | Kind::SlidingWindow) {
             return;
         }
-        for (key, place) in [
-            ("settle", raw.settle.place()),
-            ("count", raw.count.place()),
-            ("refund_on", raw.refund_on.place()),
-        ] {
-            if let Some(place) = place {
-                let label = format!(
-                    "`{key}` gives units back, and only `fixed_window` knows the window that they came from"
-                );
-                let help = "write algorithm = \"fixed_window\": in another one, units that were given back late would be granted on top of those that \
-                            were added meanwhile";
-                self.breaks_ceiling(Some(place), &label, help, context);
-                return;
-            }
+        let mut given_back = raw.written(["settle", "count", "refund_on"]);
+        if let Some((key, place)) = given_back.next() {
+            let label = format!(
+                "`{key}` gives units back, and only `fixed_window` knows the window that they came from"
+            );
+            let help = "write algorithm = \"fixed_window\": in another one, units that were given back late would be granted on top of those that \
+                        were added meanwhile";
+            self.breaks_ceiling(Some(place), &label, help, context);
         }
     }
 

@@ -4,8 +4,8 @@ use super::Builder;
 use crate::context::Context;
 use crate::rate::Rate;
 use crate::raw::RawLimit;
+use crate::reader::Mirror;
 use crate::settings::Topology;
-use crate::source::Place;
 use tollgate_limit::{OnFailover, Placement};
 use tollgate_policy::Cost;
 
@@ -14,62 +14,56 @@ impl Builder<'_> {
     pub(super) fn check_keys(&self, context: &mut Context<'_>) {
         let raw = &self.raw.value;
         let name = &self.name.value;
-        let mut clash = |one: Option<Place>, other: Option<Place>, title: String, label: &str| {
-            if let (Some(one), Some(other)) = (one, other) {
+        let mut clash = |one: &str, other: &str, title: String, label: &str| {
+            if let (Some(one), Some(other)) = (raw.place(one), raw.place(other)) {
                 context.error(title, one, label).at(other, "beside this");
             }
         };
-        let (rate, in_flight) = (raw.rate.place(), raw.in_flight.place());
-        let (settle, count) = (raw.settle.place(), raw.count.place());
-        let (refund_on, follow) = (raw.refund_on.place(), raw.follow_upstream.place());
         clash(
-            in_flight,
-            rate,
+            "in_flight",
+            "rate",
             format!("limit `{name}` is a rate and a concurrency limit at once"),
             "make two limits of it, and name both on the route",
         );
-        for (key, place) in [
-            ("algorithm", raw.algorithm.place()),
-            ("lease", raw.lease.place()),
-            ("settle", settle),
-            ("count", count),
-            ("refund_on", refund_on),
-            ("follow_upstream", follow),
-            ("ceiling", raw.ceiling.place()),
-            ("refuse_status", raw.refuse_status.place()),
+        for key in [
+            "algorithm",
+            "lease",
+            "settle",
+            "count",
+            "refund_on",
+            "follow_upstream",
+            "ceiling",
+            "refuse_status",
         ] {
             clash(
-                place,
-                in_flight,
+                key,
+                "in_flight",
                 format!("`{key}` means nothing for a concurrency limit"),
                 "it counts requests in flight, and gives each place back when the request ends",
             );
         }
         clash(
-            settle,
-            count,
+            "settle",
+            "count",
             "`settle` and `count` cannot be combined".to_owned(),
             "both decide after the response what was charged",
         );
-        for (key, place) in [
-            ("settle", settle),
-            ("count", count),
-            ("refund_on", refund_on),
-        ] {
+        for key in ["settle", "count", "refund_on"] {
             clash(
-                follow,
-                place,
+                "follow_upstream",
+                key,
                 format!("`follow_upstream` and `{key}` cannot be combined"),
                 "what was taken at one price would be given back at another",
             );
         }
-        let leases = raw.lease.get().is_some_and(|lease| lease.value);
-        clash(
-            raw.penalty.place(),
-            raw.lease.place().filter(|_| leases),
-            "`penalty` and `lease` cannot be combined".to_owned(),
-            "every request asks the store whether another gateway has blocked its key",
-        );
+        if raw.lease().value {
+            clash(
+                "penalty",
+                "lease",
+                "`penalty` and `lease` cannot be combined".to_owned(),
+                "every request asks the store whether another gateway has blocked its key",
+            );
+        }
         self.check_estimate(context);
         self.check_following(context);
         self.check_store(raw, context);
@@ -113,21 +107,16 @@ impl Builder<'_> {
                 .note("a fail-over is detected by the identity of the server that responds; in a cluster many servers respond, and slots move between them")
                 .help("leave it out (\"keep\"), or use one server or redis+sentinel://");
         }
-        for (key, place) in [
-            ("lease", raw.lease.place()),
-            ("on_failover", raw.on_failover.place()),
-            ("when_down", raw.when_down.place()),
-        ] {
-            if let (false, Some(place)) = (shared, place) {
-                let title = format!("`{key}` needs a shared store");
-                let label = "this limit's buckets live in the process";
-                let problem = context.error(title, place, label);
-                match raw.store.place() {
-                    Some(local) => problem.at(local, "because of this"),
-                    None if store.is_none() => problem.note("no [store] is configured"),
-                    None => problem,
-                };
-            }
+        let of_store = raw.written(["lease", "on_failover", "when_down"]);
+        for (key, place) in of_store.filter(|_| !shared) {
+            let title = format!("`{key}` needs a shared store");
+            let label = "this limit's buckets live in the process";
+            let problem = context.error(title, place, label);
+            match raw.store.place() {
+                Some(local) => problem.at(local, "because of this"),
+                None if store.is_none() => problem.note("no [store] is configured"),
+                None => problem,
+            };
         }
         if let (Some(at), None) = (raw.store.get(), store)
             && at.value == Placement::Shared

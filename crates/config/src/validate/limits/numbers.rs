@@ -7,6 +7,7 @@ use crate::calendar;
 use crate::context::Context;
 use crate::rate::{Currency, Rate, Unit, money_flaw};
 use crate::raw::{InFlight, RawAlign, RawTier, RawWindow};
+use crate::reader::Mirror;
 use crate::source::{At, Place};
 use crate::validate::costs::Amounts;
 use tollgate_limit::{
@@ -234,19 +235,14 @@ impl Builder<'_> {
     fn place_of(&self, field: &str, numbers: &At<RawTier>) -> Place {
         let raw = &self.raw.value;
         let place = match field {
-            "burst" => numbers.burst.place(),
-            "debt" => raw.debt.place(),
-            "max_wait" => raw.max_wait.place(),
-            "warm_up" => raw.warm_up.place(),
-            "window" => raw.window.place(),
-            "in_flight" => numbers.in_flight.place(),
-            "follow_upstream" => raw.follow_upstream.place(),
-            "settle" => raw
-                .settle
-                .get()
-                .and_then(|settle| settle.max)
-                .or(raw.settle.place()),
-            "algorithm" => raw.algorithm.place(),
+            "burst" | "in_flight" => numbers.place(field),
+            "debt" | "max_wait" | "warm_up" | "window" | "follow_upstream" | "algorithm" => {
+                raw.place(field)
+            }
+            "settle" => {
+                let max = raw.settle.get().and_then(|settle| settle.max);
+                max.or(raw.settle.place())
+            }
             _ => None,
         };
         place
@@ -274,16 +270,11 @@ impl Builder<'_> {
             context.error(title, rate, "only a calendar knows them").help("add algorithm = \"fixed_window\" and window = { align = \"calendar\", zone = \"UTC\" }, or write \"30d\" for the period");
             return None;
         }
-        for (key, place) in [
-            ("zone", window.zone.place()),
-            ("anchor_day", window.anchor_day.place()),
-        ] {
-            if let Some(place) = place {
-                let title = format!("`{key}` is for calendar windows");
-                context
-                    .error(title, place, "this window has none")
-                    .help("add align = \"calendar\"");
-            }
+        for (key, place) in window.written(["zone", "anchor_day"]) {
+            let title = format!("`{key}` is for calendar windows");
+            context
+                .error(title, place, "this window has none")
+                .help("add align = \"calendar\"");
         }
         Some(if align == RawAlign::Clock {
             Align::Clock

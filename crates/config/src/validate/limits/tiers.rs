@@ -7,7 +7,7 @@ use crate::raw::{RawFile, RawTier};
 use crate::reader::Field;
 use crate::source::At;
 use crate::text::Text;
-use crate::validate::{callers, check_name, entries_of, names_of};
+use crate::validate::{callers, check_name, entries_of, entry_of, names_of};
 
 /// A tier's name, and its numbers for one limit.
 pub(super) type Tier = (At<String>, At<RawTier>);
@@ -51,9 +51,7 @@ pub(super) fn of_limit(limit: &str, raw: &RawFile) -> Vec<Tier> {
     }
     let own: Vec<Tier> = callers::with_own_numbers(raw)
         .filter_map(|(name, caller)| {
-            let own = entries_of(&caller.limits)
-                .iter()
-                .find(|(name, _)| name.value == limit);
+            let own = entry_of(&caller.limits, limit);
             let of_tier = || {
                 let tier = caller.tier.get()?;
                 let (_, numbers) = tiers.iter().find(|(name, _)| name.value == tier.as_str())?;

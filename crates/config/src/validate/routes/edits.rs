@@ -14,7 +14,7 @@ use tollgate_policy::route::{HeaderEdits, Pattern, Segment, Template};
 /// `request_headers`, `response_headers`.
 pub(super) fn edits(
     field: &Field<RawHeaders>,
-    identity: &dyn Fn(&str) -> Option<usize>,
+    identities: &[&str],
     context: &mut Context<'_>,
 ) -> HeaderEdits {
     let Some(raw) = field.get() else {
@@ -29,7 +29,7 @@ pub(super) fn edits(
         }
     }
     for (header, value) in headers_of(entries_of(&raw.set), context) {
-        let template = template(value, identity, context);
+        let template = template(value, identities, context);
         edits
             .set
             .extend(template.map(|template| (header, template)));
@@ -39,19 +39,16 @@ pub(super) fn edits(
     edits
 }
 
-/// A string whose placeholders are filled for each request.
+/// A string whose placeholders are filled for each request. `identities`: their names, by index.
 pub(super) fn template(
     text: &At<Text>,
-    identity: &dyn Fn(&str) -> Option<usize>,
+    identities: &[&str],
     context: &mut Context<'_>,
 ) -> Option<Template> {
-    match Template::parse(text.as_str(), identity) {
-        Ok(template) => Some(template),
-        Err(error) => {
-            context.parse_error("a placeholder that cannot be filled", error, text);
-            None
-        }
-    }
+    let index = |name: &str| identities.iter().position(|known| *known == name);
+    let read = Template::parse(text.as_str(), index);
+    read.map_err(|error| context.parse_error("a placeholder that cannot be filled", error, text))
+        .ok()
 }
 
 /// `strip_prefix`, `add_prefix`.

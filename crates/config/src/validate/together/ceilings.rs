@@ -2,10 +2,10 @@
 //! that do not bound what a response may cost.
 
 use crate::context::Context;
-use crate::raw::{RawFile, RawLimit};
+use crate::raw::RawFile;
 use crate::settings::{ColdStart, Server};
-use crate::source::{At, Place};
-use crate::validate::{entries_of, list_of};
+use crate::source::Place;
+use crate::validate::{entry_of, list_of};
 use tollgate_limit::Placement;
 use tollgate_policy::identity::WhenMissing;
 use tollgate_policy::usage::Usage;
@@ -14,7 +14,7 @@ use tollgate_policy::{BodyCost, Cost, Policy, Rule, Scope, ScopePart, SettleFrom
 /// Warns of ceilings that may be exceeded.
 pub(super) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
     for rule in policy.rules.iter().filter(|rule| rule.ceiling) {
-        let Some(limit) = written(raw, rule) else {
+        let Some((_, limit)) = entry_of(&raw.limits, &rule.name) else {
             continue;
         };
         let place = limit.value.ceiling.place().unwrap_or(limit.place);
@@ -41,12 +41,6 @@ pub(super) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
     }
 }
 
-fn written<'r>(raw: &'r RawFile, rule: &Rule) -> Option<&'r At<RawLimit>> {
-    let mut limits = entries_of(&raw.limits).iter();
-    let found = limits.find(|(name, _)| *name.value == *rule.name);
-    found.map(|(_, limit)| limit)
-}
-
 /// Requests that leave their key out, and are then not limited.
 fn skipped(raw: &RawFile, policy: &Policy, rule: &Rule, context: &mut Context<'_>) {
     let Scope::Identities(parts) = &rule.scope else {
@@ -65,8 +59,7 @@ fn skipped(raw: &RawFile, policy: &Policy, rule: &Rule, context: &mut Context<'_
         let skips = |at: &usize| policy.identities[*at].when_missing == WhenMissing::Skip;
         let Some(at) = used.find(skips) else { continue };
         let identity = &policy.identities[at];
-        let mut named = entries_of(&raw.identities).iter();
-        let Some((name, table)) = named.find(|(name, _)| *name.value == *identity.name) else {
+        let Some((name, table)) = entry_of(&raw.identities, &identity.name) else {
             continue;
         };
         let title = format!(
@@ -89,7 +82,7 @@ fn exempt(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     else {
         return;
     };
-    let written = written(raw, rule).and_then(|limit| limit.value.ceiling.place());
+    let written = entry_of(&raw.limits, &rule.name).and_then(|(_, limit)| limit.ceiling.place());
     if let (Some(place), Some(ceiling)) = (context.place("address.exempt"), written) {
         let title = "exempt clients are not charged on a ceiling";
         context

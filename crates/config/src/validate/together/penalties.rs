@@ -1,6 +1,6 @@
 //! Warns of penalties that one client can bring on another.
 
-use super::super::entries_of;
+use super::super::entry_of;
 use crate::context::Context;
 use crate::raw::RawFile;
 use tollgate_policy::identity::{Identity, Source, WhenUnknown};
@@ -36,9 +36,7 @@ pub(super) fn of_others(raw: &RawFile, policy: &Policy, context: &mut Context<'_
                 }
             }
         };
-        let mut limits = entries_of(&raw.limits).iter();
-        let place = limits
-            .find(|(name, _)| *name.value == *rule.name)
+        let place = entry_of(&raw.limits, &rule.name)
             .map(|(name, limit)| limit.penalty.place().unwrap_or(name.place));
         context
             .warning(title, place.unwrap_or_default(), "it blocks a key that others can spend")

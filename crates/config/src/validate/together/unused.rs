@@ -5,7 +5,7 @@ use crate::lists::ShortOr;
 use crate::raw::{RawFile, RawRoute};
 use crate::source::At;
 use crate::text::Text;
-use crate::validate::{entries_of, list_of};
+use crate::validate::{entries_of, entry_of, list_of};
 use http::StatusCode;
 use tollgate_limit::Mode;
 use tollgate_policy::identity::WhenMissing;
@@ -82,10 +82,7 @@ pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
 pub(super) fn tiers(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     // A list in a file of its own may name any tier when it is read again.
     let own_file = |index: usize| {
-        let written = entries_of(&raw.identities)
-            .iter()
-            .find(|(name, _)| *policy.identities[index].name == *name.value);
-        written
+        entry_of(&raw.identities, &policy.identities[index].name)
             .and_then(|(_, identity)| identity.callers.get())
             .is_some_and(|at| matches!(at.value, ShortOr::Short(_)))
     };
@@ -172,11 +169,9 @@ pub(super) fn limits(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) 
             let off = policy.rules.iter().any(|rule| {
                 Some(&*rule.name) == name && rule.live.mode == Mode::Off && rule.tiers.is_empty()
             });
-            let said = raw.limits.get().is_some_and(|limits| {
-                limits.entries.iter().any(|(other, limit)| {
-                    Some(other.value.as_str()) == name && !limit.mode.is_absent()
-                })
-            });
+            let said = name
+                .and_then(|name| entry_of(&raw.limits, name))
+                .is_some_and(|(_, limit)| !limit.mode.is_absent());
             if off && !said {
                 let title = format!("limit `{}` is unlimited", name.unwrap_or_default());
                 context.warning(title, limit.place, "it does nothing on this route");
