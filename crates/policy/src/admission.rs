@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::identity::{IdentityReason, IdentityRefusal};
+use super::identity::{Evidence, IdentityReason, IdentityRefusal, Signatures};
 use super::router::Match;
 use super::{BodyFacts, Claims, Descriptor, Identified, Policy, SentBody};
 
@@ -40,19 +40,23 @@ impl Policy {
         let body = sent(request, length);
         if self.preflight(request).is_some() && length == Some(0) {
             self.place_into(who, matched, request, now);
-            self.claims_into(claims, matched, who, headers, body);
+            claims.add_route(self, (0, matched), who, headers, body);
             claims.drop_reservations(self);
             return Claimed::Complete;
         }
-        let Err(refusal) = self.identify_known_into(who, matched, request, now) else {
-            self.claims_into(claims, matched, who, headers, body);
+        let evidence = Evidence {
+            signatures: Signatures::Leave,
+            ..self.evidence(matched, request, now)
+        };
+        let Err(refusal) = self.plans[matched.route].identify(evidence, who) else {
+            claims.add_route(self, (0, matched), who, headers, body);
             return match self.unpriced(claims) {
                 Some(refusal) => Claimed::Refused(refusal),
                 None => Claimed::Complete,
             };
         };
         self.place_into(who, matched, request, now);
-        self.claims_into(claims, matched, who, headers, body);
+        claims.add_route(self, (0, matched), who, headers, body);
         if refusal.reason == IdentityReason::Unverified {
             return Claimed::Unverified;
         }
@@ -72,7 +76,7 @@ impl Policy {
     ) {
         let mut who = Identified::default();
         self.place_into(&mut who, matched, request, now);
-        self.claims_into(claims, matched, &who, request.headers, None);
+        claims.add_route(self, (0, matched), &who, request.headers, None.into());
         claims.retain_counting(self, status);
     }
 
@@ -90,14 +94,15 @@ impl Policy {
         now: u64,
     ) -> Result<(), IdentityRefusal> {
         let mut verified = Identified::default();
-        if let Err(refusal) = self.identify_into(&mut verified, matched, request, now) {
+        let evidence = self.evidence(matched, request, now);
+        if let Err(refusal) = self.plans[matched.route].identify(evidence, &mut verified) {
             claims.retain_counting(self, refusal.status());
             return Err(refusal);
         }
         *who = verified;
         *claims = Claims::default();
         let body = sent(request, length);
-        self.claims_into(claims, matched, who, request.headers, body);
+        claims.add_route(self, (0, matched), who, request.headers, body);
         self.unpriced(claims).map_or(Ok(()), Err)
     }
 

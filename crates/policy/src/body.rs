@@ -17,7 +17,7 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use smallvec::SmallVec;
 
-use super::json::{Flaw, Reader};
+use super::json::Reader;
 use super::source;
 use facts::ReadState;
 use kind::{Kind, is_encoded_otherwise, kind};
@@ -87,17 +87,6 @@ crate::labels! {
         Self::TooManyCalls => "body_calls",
         Self::Charset => "body_charset",
         Self::Compressed => "body_compressed",
-    }
-}
-
-impl From<Flaw> for BodyFlaw {
-    fn from(flaw: Flaw) -> Self {
-        match flaw {
-            Flaw::Malformed => Self::Malformed,
-            Flaw::Ambiguous => Self::Ambiguous,
-            Flaw::Mixed => Self::Mixed,
-            Flaw::TooMany => Self::TooManyCalls,
-        }
     }
 }
 

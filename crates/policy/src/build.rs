@@ -7,13 +7,12 @@ use http::HeaderName;
 use super::address::AddressPolicy;
 use super::body::{BodySettings, Wanted};
 use super::identity::{Identity, Source, WhenMissing};
-use super::json::PATHS_MAX;
-use super::plan::{Plan, TARGETS_MAX};
-use super::route::{Route, Target};
-use super::router::{RouteConflict, Router};
+use super::plan::Plan;
+use super::route::Route;
+use super::router::Router;
 use super::upstream::Upstream;
 use super::{Cost, Domains, Guarded, Policy, Responses, Rule};
-use tollgate_limit::{CLAIMS_MAX, Limit};
+use tollgate_limit::Limit;
 
 /// The parts of a policy, checked one by one but not yet against one another.
 #[derive(Debug)]
@@ -41,10 +40,9 @@ pub struct PolicyParts {
 }
 
 /// Why the parts are not a valid policy. Routes, rules and identities are given by index.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuildError {
     /// Two routes match the same requests, and neither is more specific.
-    #[error("routes {first} and {second} match the same requests, and neither is more specific")]
     Tie {
         /// The earlier one.
         first: usize,
@@ -52,7 +50,6 @@ pub enum BuildError {
         second: usize,
     },
     /// Every request a route matches is taken by more specific ones.
-    #[error("route {route} can never match: routes {by:?} take all of its requests")]
     Unreachable {
         /// The route.
         route: usize,
@@ -60,13 +57,11 @@ pub enum BuildError {
         by: Vec<usize>,
     },
     /// A route's path has an encoded slash, and such paths are refused.
-    #[error("route {route} can never match: paths with an encoded slash are refused")]
     EncodedSlash {
         /// The route.
         route: usize,
     },
     /// A route names a limit twice.
-    #[error("route {route} names limit {rule} twice")]
     LimitTwice {
         /// The route.
         route: usize,
@@ -74,9 +69,6 @@ pub enum BuildError {
         rule: usize,
     },
     /// A route has more limits than one draw supports.
-    #[error(
-        "route {route} draws from {claims} buckets, with candidates and blocks of penalties; at most {CLAIMS_MAX} fit in one draw"
-    )]
     TooManyClaims {
         /// The route.
         route: usize,
@@ -84,13 +76,11 @@ pub enum BuildError {
         claims: usize,
     },
     /// A route has more targets than one request is tried on.
-    #[error("route {route} has more than {TARGETS_MAX} targets")]
     TooManyTargets {
         /// The route.
         route: usize,
     },
     /// An identity uses a segment that a route does not capture.
-    #[error("identity {identity} is made of `path:{name}`, but route {route} has no `{{{name}}}`")]
     UnknownCapture {
         /// The route.
         route: usize,
@@ -100,7 +90,6 @@ pub enum BuildError {
         name: String,
     },
     /// A template names a segment that its route does not capture.
-    #[error("a template says `{{path:{name}}}`, but route {route} has no `{{{name}}}`")]
     TemplateCapture {
         /// The route.
         route: usize,
@@ -108,50 +97,37 @@ pub enum BuildError {
         name: String,
     },
     /// `when_missing = "use:…"` leads back to its start.
-    #[error("identity {identity} replaces itself")]
     IdentityCycle {
         /// The identity.
         identity: usize,
     },
     /// An identity with listed callers has a composite key, or an address, so there is no single
     /// key to hash.
-    #[error(
-        "identity {identity} lists callers by the hash of their key, so it needs exactly one source, and no address"
-    )]
     CallersOfComposite {
         /// The identity.
         identity: usize,
     },
     /// The sources of an identity that takes the first of them are not interchangeable.
-    #[error(
-        "identity {identity} takes the first of its sources, so all of them must be keys that clients send, or all claims of a token"
-    )]
     FirstOfMixed {
         /// The identity.
         identity: usize,
     },
     /// An identity has no source, or too many.
-    #[error("identity {identity} needs at least one source and at most {SOURCES_MAX}")]
     Sources {
         /// The identity.
         identity: usize,
     },
     /// An identity uses claims of a token, but has no settings for verifying tokens.
-    #[error(
-        "identity {identity} is made of a token's claim, but has no `jwt` table that says how tokens are verified"
-    )]
     UnverifiedToken {
         /// The identity.
         identity: usize,
     },
     /// More is asked of bodies than one reader looks for.
-    #[error("with route {route} more than {PATHS_MAX} members or form fields are asked of bodies")]
     BodyAsked {
         /// The route.
         route: usize,
     },
     /// An index is out of range: a defect in the code that assembled the parts.
-    #[error("route {route} refers to {what}, which does not exist")]
     Dangling {
         /// The route.
         route: usize,
@@ -197,18 +173,10 @@ impl Policy {
             .iter()
             .enumerate()
             .map(|(index, route)| {
-                if let Target::Upstream(upstream) = route.target
-                    && upstream >= upstreams.len()
-                {
-                    errors.push(BuildError::Dangling {
-                        route: index,
-                        what: format!("upstream {upstream}"),
-                    });
-                }
                 let over_limit = route.over_limit.iter().map(|over| over.upstream);
-                if let Some(upstream) = over_limit.max()
-                    && upstream >= upstreams.len()
-                {
+                let named = [route.target.upstream(), over_limit.max()];
+                let is_missing = |upstream: &usize| *upstream >= upstreams.len();
+                for upstream in named.into_iter().flatten().filter(is_missing) {
                     errors.push(BuildError::Dangling {
                         route: index,
                         what: format!("upstream {upstream}"),
@@ -222,7 +190,7 @@ impl Policy {
             .collect();
         let router =
             Router::new(routes.iter().map(|route| &route.pattern)).unwrap_or_else(|conflicts| {
-                errors.extend(conflicts.into_iter().map(BuildError::from));
+                errors.extend(conflicts);
                 Router::default()
             });
         if !errors.is_empty() {
@@ -246,15 +214,6 @@ impl Policy {
             body,
             wanted: Arc::new(wanted),
         })
-    }
-}
-
-impl From<RouteConflict> for BuildError {
-    fn from(conflict: RouteConflict) -> Self {
-        match conflict {
-            RouteConflict::Tie { first, second } => Self::Tie { first, second },
-            RouteConflict::Unreachable { route, by } => Self::Unreachable { route, by },
-        }
     }
 }
 
@@ -351,11 +310,8 @@ fn number(rules: &mut [Rule]) -> Vec<Arc<Limit>> {
     for rule in rules {
         rule.tiers.sort_by(|a, b| a.0.cmp(&b.0));
         let tiers = rule.tiers.iter_mut().map(|(_, limit)| limit);
-        for variant in [&mut rule.live]
-            .into_iter()
-            .chain(tiers)
-            .chain(rule.candidate.as_mut())
-        {
+        let variants = [&mut rule.live].into_iter().chain(tiers);
+        for variant in variants.chain(rule.candidate.as_mut()) {
             Arc::make_mut(variant).index = limits.len();
             limits.push(Arc::clone(variant));
         }

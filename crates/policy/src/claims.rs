@@ -200,33 +200,33 @@ impl Claims {
         &self.keys[charge.key]
     }
 
-    /// Adds a charge with a key of its own; returns its position.
-    pub(super) fn push_keyed(
+    /// Adds a charge, or its units to the charge on the same bucket, which is then enforced if
+    /// either is; returns its position. The caller then asks [`Policy::check_buckets`].
+    pub(super) fn add(
         &mut self,
         rule: usize,
-        limit: usize,
-        key: KeyBytes,
+        limit: &Limit,
+        key: &[u8],
         cost: u64,
         enforced: bool,
     ) -> usize {
-        self.keys.push(key);
-        let key = self.keys.len() - 1;
+        let same = |known: &Charge| known.limit == limit.index && self.keys[known.key][..] == *key;
+        if let Some(place) = self.charges.iter().position(same) {
+            let known = &mut self.charges[place];
+            known.cost = known.cost.saturating_add(cost);
+            known.enforced |= enforced;
+            return place;
+        }
+        self.keys.push(KeyBytes::from_slice(key));
         self.charges.push(Charge {
             rule,
-            limit,
+            limit: limit.index,
             cost,
             enforced,
             price: None,
-            key,
+            key: self.keys.len() - 1,
         });
         self.charges.len() - 1
-    }
-
-    /// Adds units to the charge at `place`, which is enforced if either is.
-    pub(super) fn raise(&mut self, place: usize, cost: u64, enforced: bool) {
-        let charge = &mut self.charges[place];
-        charge.cost = charge.cost.saturating_add(cost);
-        charge.enforced |= enforced;
     }
 
     /// The claims for the store, in the order of [`Claims::charges`].
@@ -239,11 +239,7 @@ impl Claims {
                 charge.cost,
             )
         };
-        let mut list = SmallVec::new();
-        self.charges
-            .iter()
-            .for_each(|charge| list.push(claim(charge)));
-        list
+        self.charges.iter().map(claim).collect()
     }
 }
 

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::claims::{Charge, TooManyBuckets, is_enforced};
-use super::{Claims, Policy, Rule, Scope, ScopePart, keys};
+use super::claims::{TooManyBuckets, is_enforced};
+use super::{Claims, Policy, Rule, ScopePart, keys};
 use tollgate_limit::{KeyBytes, Limit, Mode, Rate};
 
 /// One entry of a descriptor.
@@ -162,7 +162,7 @@ impl Domains {
         }
         let rule = rule?;
         let mut key = KeyBytes::new();
-        keys::push_domain(&mut key, domain);
+        keys::push(&mut key, keys::DOMAIN, domain.as_bytes());
         for (entry, shared) in entries.iter().zip(shared) {
             keys::push_entry(&mut key, entry.key, shared.unwrap_or(entry.value));
         }
@@ -324,12 +324,8 @@ impl Policy {
     }
 
     fn descriptor_key(&self, rule: &Rule, found: &Found<'_>) -> KeyBytes {
-        let parts = match &rule.scope {
-            Scope::Everyone => &[][..],
-            Scope::Identities(parts) => parts,
-        };
         let mut key = KeyBytes::new();
-        for part in parts {
+        for part in rule.scope.parts() {
             match part {
                 ScopePart::Descriptor => key.extend_from_slice(&found.key),
                 ScopePart::Address => {
@@ -368,19 +364,6 @@ impl Rule {
             | super::Cost::ContentLength { .. }
             | super::Cost::Body(_) => hits,
         }
-    }
-}
-
-impl Claims {
-    /// Adds a charge, or its units to the charge on the same bucket; returns its position. The caller
-    /// then asks [`Policy::check_buckets`].
-    fn add(&mut self, rule: usize, limit: &Limit, key: &[u8], cost: u64, enforced: bool) -> usize {
-        let same = |charge: &Charge| charge.limit == limit.index && self.key(charge)[..] == *key;
-        if let Some(place) = self.charges().iter().position(same) {
-            self.raise(place, cost, enforced);
-            return place;
-        }
-        self.push_keyed(rule, limit.index, KeyBytes::from_slice(key), cost, enforced)
     }
 }
 

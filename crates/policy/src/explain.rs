@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::{HeaderName, Method};
 
-use super::body::BodyFacts;
+use super::admission::sent;
 use super::claims::{Identified, SentBody, is_enforced};
 use super::descriptor::Descriptor;
 use super::identity::{How, IdentityReason, IdentityRefusal, WhenMissing, WhenUnknown};
@@ -141,10 +141,7 @@ impl Policy {
     /// Explains one request. `now`: seconds since the Unix epoch; `body`: the length of its body, if
     /// the request has none that was read.
     pub fn explain(&self, request: &Descriptor<'_>, now: u64, body: Option<u64>) -> Explanation {
-        let body = SentBody {
-            length: request.body.map_or(body, BodyFacts::length),
-            facts: request.body,
-        };
+        let body = sent(request, body);
         let matched = self.route(request);
         let fate =
             |(index, route): (usize, &super::route::Route)| match fate(&route.pattern, request) {

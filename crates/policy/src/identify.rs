@@ -23,43 +23,9 @@ impl Policy {
         now: u64,
     ) -> Result<Identified, IdentityRefusal> {
         let mut who = Identified::default();
-        self.identify_into(&mut who, matched, request, now)
+        self.plans[matched.route]
+            .identify(self.evidence(matched, request, now), &mut who)
             .map(|()| who)
-    }
-
-    /// Like [`Policy::identify`], written to `who`: the result is a few hundred bytes, so moving it
-    /// is avoided.
-    ///
-    /// # Errors
-    /// As [`Policy::identify`].
-    pub fn identify_into(
-        &self,
-        who: &mut Identified,
-        matched: &Match<'_>,
-        request: &Descriptor<'_>,
-        now: u64,
-    ) -> Result<(), IdentityRefusal> {
-        self.plans[matched.route].identify(self.evidence(matched, request, now), who)
-    }
-
-    /// Like [`Policy::identify_into`], without verifying signatures.
-    ///
-    /// # Errors
-    /// As [`Policy::identify`]; [`Unverified`] where a signature would have to be verified.
-    ///
-    /// [`Unverified`]: crate::IdentityReason::Unverified
-    pub fn identify_known_into(
-        &self,
-        who: &mut Identified,
-        matched: &Match<'_>,
-        request: &Descriptor<'_>,
-        now: u64,
-    ) -> Result<(), IdentityRefusal> {
-        let evidence = Evidence {
-            signatures: Signatures::Leave,
-            ..self.evidence(matched, request, now)
-        };
-        self.plans[matched.route].identify(evidence, who)
     }
 
     /// Sets `who` from the address alone and discards its content. CORS preflights and requests
@@ -108,21 +74,7 @@ impl Policy {
         headers: &HeaderMap,
         body: impl Into<SentBody<'b>>,
     ) -> Claims {
-        let mut claims = Claims::default();
-        self.claims_into(&mut claims, matched, who, headers, body);
-        claims
-    }
-
-    /// Like [`Policy::claims`], appended to `claims`, to avoid moving the result.
-    pub fn claims_into<'b>(
-        &self,
-        claims: &mut Claims,
-        matched: &Match<'_>,
-        who: &Identified,
-        headers: &HeaderMap,
-        body: impl Into<SentBody<'b>>,
-    ) {
-        self.plans[matched.route].claims((0, matched), self, who, headers, body.into(), claims);
+        self.claims_of_target(0, matched, who, headers, body)
     }
 
     /// What the request draws from if it goes to this target of its route: 0 is the route's own, 1
@@ -136,15 +88,7 @@ impl Policy {
         body: impl Into<SentBody<'b>>,
     ) -> Claims {
         let mut claims = Claims::default();
-        let plan = &self.plans[matched.route];
-        plan.claims(
-            (target, matched),
-            self,
-            who,
-            headers,
-            body.into(),
-            &mut claims,
-        );
+        claims.add_route(self, (target, matched), who, headers, body.into());
         claims
     }
 

@@ -116,14 +116,14 @@ pub enum IdentityReason {
     Unknown,
     /// The token is not valid: 401.
     #[error("the token is refused: {0}")]
-    Token(JwtError),
+    Token(#[from] JwtError),
     /// The token was not verified before, and no signature was to be verified. Never reported to a
     /// client.
     #[error("the token has not been verified")]
     Unverified,
     /// The key can be read in more than one way: 400.
     #[error("the key is ambiguous: {0}")]
-    Ambiguous(Ambiguous),
+    Ambiguous(#[from] Ambiguous),
     /// The request asks for a model without a price, and the limit refuses such requests: 400. The
     /// refusal names the limit.
     #[error("the model has no price")]

@@ -7,10 +7,9 @@
 //! count as missing; otherwise a client could send a broken token to get the limits of an anonymous
 //! caller.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use jsonwebtoken::{DecodingKey, Validation, decode, decode_header};
+use jsonwebtoken::{Validation, decode, decode_header};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -18,20 +17,15 @@ pub use jsonwebtoken::Algorithm;
 
 mod verified;
 
-use super::jwt_keys::{KEYS_TRIED, KeySet, VerifyingKey};
+use super::jwt_keys::{KEYS_TRIED, KeySet};
 use super::pattern::ParseError;
 use verified::Verified;
 
 /// How tokens are verified, with a bounded cache of verified tokens.
 #[derive(Debug)]
 pub struct JwtPolicy {
-    /// Where the keys came from, for messages.
-    pub keys_file: PathBuf,
     keys: KeySet,
-    algorithms: Vec<Algorithm>,
-    issuers: Vec<String>,
-    audiences: Vec<String>,
-    leeway: u64,
+    settings: JwtSettings,
     wanted: Vec<String>,
     verified: Verified,
 }
@@ -39,8 +33,6 @@ pub struct JwtPolicy {
 /// The settings for tokens.
 #[derive(Clone, Debug, Default)]
 pub struct JwtSettings {
-    /// Where the keys came from, for messages.
-    pub keys_file: PathBuf,
     /// Algorithms accepted.
     pub algorithms: Vec<Algorithm>,
     /// Issuers accepted (`iss`); empty: any.
@@ -130,11 +122,7 @@ impl JwtPolicy {
         }
         Ok(Self {
             keys: KeySet::parse(keys, &settings.algorithms)?,
-            keys_file: settings.keys_file,
-            algorithms: settings.algorithms,
-            issuers: settings.issuers,
-            audiences: settings.audiences,
-            leeway: settings.leeway,
+            settings,
             wanted: Vec::new(),
             verified: Verified::default(),
         })
@@ -145,10 +133,8 @@ impl JwtPolicy {
     pub fn untried(&self) -> Option<(Algorithm, usize)> {
         let fitting =
             |algorithm: &Algorithm| (*algorithm, self.keys.fitting(*algorithm, None).count());
-        self.algorithms
-            .iter()
-            .map(fitting)
-            .find(|(_, keys)| *keys > KEYS_TRIED)
+        let algorithms = self.settings.algorithms.iter();
+        algorithms.map(fitting).find(|(_, keys)| *keys > KEYS_TRIED)
     }
 
     /// Names the claims that are cached of a verified token.
@@ -205,14 +191,8 @@ impl JwtPolicy {
         let claims = Arc::new(VerifiedClaims {
             claims: wanted.collect(),
         });
-        if claims
-            .claims
-            .iter()
-            .filter_map(|(_, value)| value.as_ref())
-            .map(String::len)
-            .sum::<usize>()
-            <= REMEMBERED_MAX
-        {
+        let texts = claims.claims.iter().filter_map(|(_, value)| value.as_ref());
+        if texts.map(String::len).sum::<usize>() <= REMEMBERED_MAX {
             self.verified
                 .insert(digest, until, Arc::clone(&claims), now);
         }
@@ -225,7 +205,7 @@ impl JwtPolicy {
             // RFC 7515 section 4.1.11: extensions that are not understood make the token invalid.
             return Err(JwtError::Malformed);
         }
-        if !self.algorithms.contains(&header.alg) {
+        if !self.settings.algorithms.contains(&header.alg) {
             return Err(JwtError::Algorithm);
         }
         let mut validation = Validation::new(header.alg);
@@ -240,7 +220,7 @@ impl JwtPolicy {
             .fitting(header.alg, header.kid.as_deref())
             .take(KEYS_TRIED)
         {
-            match decode::<Map<String, Value>>(token, decoding_key(key), &validation) {
+            match decode::<Map<String, Value>>(token, &key.key, &validation) {
                 Ok(data) => return Ok(data.claims),
                 Err(error) => why = reason(&error),
             }
@@ -250,16 +230,22 @@ impl JwtPolicy {
 
     /// Checks times, issuer and audience; returns until when they are valid.
     fn check_claims(&self, payload: &Map<String, Value>, now: u64) -> Result<u64, JwtError> {
+        let JwtSettings {
+            issuers,
+            audiences,
+            leeway,
+            ..
+        } = &self.settings;
         let until = payload
             .get("exp")
             .and_then(seconds)
             .ok_or(JwtError::NoExpiry)?
-            .saturating_add(self.leeway);
+            .saturating_add(*leeway);
         if until <= now {
             return Err(JwtError::Expired);
         }
         if let Some(from) = payload.get("nbf")
-            && seconds(from).ok_or(JwtError::NotYet)? > now.saturating_add(self.leeway)
+            && seconds(from).ok_or(JwtError::NotYet)? > now.saturating_add(*leeway)
         {
             return Err(JwtError::NotYet);
         }
@@ -268,20 +254,16 @@ impl JwtPolicy {
                 .as_str()
                 .is_some_and(|text| accepted.iter().any(|one| one == text))
         };
-        if !self.issuers.is_empty()
-            && !payload
-                .get("iss")
-                .is_some_and(|issuer| accepts(&self.issuers, issuer))
-        {
+        let issuer = payload.get("iss");
+        if !issuers.is_empty() && !issuer.is_some_and(|issuer| accepts(issuers, issuer)) {
             return Err(JwtError::Issuer);
         }
-        let audience = payload.get("aud");
-        let meant = match audience {
-            Some(Value::Array(list)) => list.iter().any(|one| accepts(&self.audiences, one)),
-            Some(one) => accepts(&self.audiences, one),
+        let meant = match payload.get("aud") {
+            Some(Value::Array(list)) => list.iter().any(|one| accepts(audiences, one)),
+            Some(one) => accepts(audiences, one),
             None => false,
         };
-        if !self.audiences.is_empty() && !meant {
+        if !audiences.is_empty() && !meant {
             return Err(JwtError::Audience);
         }
         Ok(until)
@@ -302,10 +284,6 @@ pub fn parse_algorithm(text: &str) -> Result<Algorithm, ParseError> {
         };
         ParseError::new(0..text.len(), what)
     })
-}
-
-fn decoding_key(key: &VerifyingKey) -> &DecodingKey {
-    &key.key
 }
 
 fn reason(error: &jsonwebtoken::errors::Error) -> JwtError {

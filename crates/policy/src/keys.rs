@@ -28,51 +28,22 @@ pub fn of_address(address: Option<AddressKey>) -> KeyBytes {
     key
 }
 
-/// Appends a known caller by its name.
-pub(super) fn push_caller(key: &mut KeyBytes, name: &str) {
-    push_text(key, CALLER, name.as_bytes());
-}
-
-/// Marks the following values as those of this identity, which replaces the requested one.
-pub(super) fn push_fallback(key: &mut KeyBytes, name: &str) {
-    push_text(key, FALLBACK, name.as_bytes());
-}
-
-/// Appends one value of an identity.
-pub(super) fn push_value(key: &mut KeyBytes, value: &[u8]) {
-    push_text(key, VALUE, value);
-}
-
-/// Appends the name of a route.
-pub(super) fn push_route(key: &mut KeyBytes, name: &str) {
-    push_text(key, ROUTE, name.as_bytes());
-}
-
-/// Appends a method.
-pub(super) fn push_method(key: &mut KeyBytes, method: &str) {
-    push_text(key, METHOD, method.as_bytes());
-}
-
 /// Appends a host.
 pub(super) fn push_host(key: &mut KeyBytes, host: &HostPattern) {
     match host {
-        HostPattern::Exact(host) => push_text(key, HOST, host.as_bytes()),
-        other => push_text(key, HOST, other.to_string().as_bytes()),
+        HostPattern::Exact(host) => push(key, HOST, host.as_bytes()),
+        other => push(key, HOST, other.to_string().as_bytes()),
     }
-}
-
-/// Appends the domain of a descriptor.
-pub(super) fn push_domain(key: &mut KeyBytes, domain: &str) {
-    push_text(key, DOMAIN, domain.as_bytes());
 }
 
 /// Appends an entry of a descriptor.
 pub(super) fn push_entry(key: &mut KeyBytes, name: &str, value: &str) {
-    push_text(key, ENTRY, name.as_bytes());
-    push_value(key, value.as_bytes());
+    push(key, ENTRY, name.as_bytes());
+    push(key, VALUE, value.as_bytes());
 }
 
-fn push_text(key: &mut KeyBytes, tag: u8, text: &[u8]) {
+/// Appends a text that has this tag.
+pub(super) fn push(key: &mut KeyBytes, tag: u8, text: &[u8]) {
     if text.len() <= VALUE_MAX {
         key.push(tag);
         push_part(key, text);
@@ -120,13 +91,12 @@ fn piece_words<'k>(
             _ => write!(text, "no address"),
         },
         CALLER => write!(text, "caller {}", String::from_utf8_lossy(bytes)),
-        FALLBACK => write!(text, "{}", String::from_utf8_lossy(bytes)),
+        FALLBACK | ENTRY => write!(text, "{}", String::from_utf8_lossy(bytes)),
         ROUTE => write!(text, "route {}", String::from_utf8_lossy(bytes)),
         METHOD => write!(text, "method {}", String::from_utf8_lossy(bytes)),
         HOST if bytes.is_empty() => write!(text, "any host"),
         HOST => write!(text, "host {}", String::from_utf8_lossy(bytes)),
         DOMAIN => write!(text, "domain {}", String::from_utf8_lossy(bytes)),
-        ENTRY => write!(text, "{}", String::from_utf8_lossy(bytes)),
         _ if hidden && tag & !HASHED == VALUE => write!(text, "a key"),
         VALUE => write!(text, "{:?}", String::from_utf8_lossy(bytes)),
         _ if tag & HASHED != 0 => {
@@ -136,14 +106,8 @@ fn piece_words<'k>(
         _ => return None,
     }
     .ok()?;
-    Some((
-        rest,
-        if matches!(tag & !HASHED, FALLBACK | ENTRY) {
-            " "
-        } else {
-            " + "
-        },
-    ))
+    let is_name = matches!(tag & !HASHED, FALLBACK | ENTRY);
+    Some((rest, if is_name { " " } else { " + " }))
 }
 
 /// Reverses [`push_part`].
@@ -157,13 +121,19 @@ fn split_part(key: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 const ADDRESS: u8 = 0;
-const VALUE: u8 = 1;
-const CALLER: u8 = 2;
-const FALLBACK: u8 = 3;
-const ROUTE: u8 = 4;
-const METHOD: u8 = 5;
+/// One value of an identity.
+pub(super) const VALUE: u8 = 1;
+/// The name of a known caller.
+pub(super) const CALLER: u8 = 2;
+/// The name of an identity that replaces the requested one: the following values are its own.
+pub(super) const FALLBACK: u8 = 3;
+/// The name of a route.
+pub(super) const ROUTE: u8 = 4;
+/// A method.
+pub(super) const METHOD: u8 = 5;
 const HOST: u8 = 6;
-const DOMAIN: u8 = 7;
+/// The domain of a descriptor.
+pub(super) const DOMAIN: u8 = 7;
 const ENTRY: u8 = 8;
 /// Added to a tag when the text is replaced by its SHA-256.
 const HASHED: u8 = 0x80;
@@ -179,17 +149,17 @@ mod tests {
     fn the_bytes_stay_as_they_are() {
         let mut key = KeyBytes::new();
         push_address(&mut key, Some(AddressKey::V4([192, 0, 2, 7])));
-        push_caller(&mut key, "acme");
-        push_fallback(&mut key, "anon");
-        push_value(&mut key, b"k\"1");
-        push_value(&mut key, b"");
+        push(&mut key, CALLER, b"acme");
+        push(&mut key, FALLBACK, b"anon");
+        push(&mut key, VALUE, b"k\"1");
+        push(&mut key, VALUE, b"");
         assert_eq!(
             &key[..],
             b"\x00\x04\xc0\x00\x02\x07\x02\x04acme\x03\x04anon\x01\x03k\"1\x01\x00"
         );
         let mut other = KeyBytes::new();
-        push_route(&mut other, "/a");
-        push_method(&mut other, "GET");
+        push(&mut other, ROUTE, b"/a");
+        push(&mut other, METHOD, b"GET");
         push_host(&mut other, &HostPattern::Wildcard("a.b".into()));
         push_host(&mut other, &HostPattern::Any);
         assert_eq!(&other[..], b"\x04\x02/a\x05\x03GET\x06\x05*.a.b\x06\x00");
@@ -206,7 +176,7 @@ mod tests {
             "address 192.0.2.7 + caller acme + anon a key + a key"
         );
         let mut descriptor = KeyBytes::new();
-        push_domain(&mut descriptor, "edge");
+        push(&mut descriptor, DOMAIN, b"edge");
         push_entry(&mut descriptor, "path", "/a");
         push_entry(&mut descriptor, "user", "k1");
         assert_eq!(
@@ -226,7 +196,7 @@ mod tests {
     fn a_long_value_is_hashed_whole() {
         let key = |value: &[u8]| {
             let mut key = KeyBytes::new();
-            push_value(&mut key, value);
+            push(&mut key, VALUE, value);
             key
         };
         let (long, other) = ([b'a'; 5000], [&[b'a'; 4999][..], b"b"].concat());
@@ -243,7 +213,7 @@ mod tests {
         fn no_two_lists_of_values_share_bytes(a in prop::collection::vec(".{0,3}", 0..4), b in prop::collection::vec(".{0,3}", 0..4)) {
             let key = |values: &[String]| {
                 let mut key = KeyBytes::new();
-                values.iter().for_each(|value| push_value(&mut key, value.as_bytes()));
+                values.iter().for_each(|value| push(&mut key, VALUE, value.as_bytes()));
                 key
             };
             prop_assert_eq!(a == b, key(&a) == key(&b));

@@ -109,6 +109,17 @@ fn without_bucket(when_unknown: WhenUnknown) -> &'static str {
 }
 
 impl Sought {
+    /// What has this key, and is none of the listed callers.
+    fn new(key: KeyBytes, by: By) -> Self {
+        Self {
+            key,
+            caller: None,
+            is_unlisted: false,
+            elsewhere: Vec::new(),
+            by,
+        }
+    }
+
     /// Whether this caller alone decides which bucket of `rule` it uses.
     pub fn decides(&self, rule: &Rule) -> bool {
         match (&self.by, &rule.scope) {
@@ -122,10 +133,8 @@ impl Sought {
 
     /// Whether the caller is a part of the keys of `rule`, beside other parts.
     pub fn is_part_of(&self, rule: &Rule) -> bool {
-        match &rule.scope {
-            Scope::Everyone => false,
-            Scope::Identities(parts) => parts.len() > 1 && parts.iter().any(|one| self.is(*one)),
-        }
+        let parts = rule.scope.parts();
+        parts.len() > 1 && parts.iter().any(|one| self.is(*one))
     }
 
     fn is(&self, one: ScopePart) -> bool {
@@ -154,13 +163,10 @@ impl Sought {
         if let By::Buckets(_) = self.by {
             return self.known_bucket(rule)?.numbers.as_ref();
         }
-        match (&self.caller, &rule.scope) {
+        match (&self.caller, rule.scope.parts()) {
             (Some(caller), _) => caller.numbers.as_ref().or(caller.tier.as_ref()),
-            (None, Scope::Identities(parts)) => match parts.as_slice() {
-                [one] => self.replaced(*one)?.tier.as_ref(),
-                _ => None,
-            },
-            (None, Scope::Everyone) => None,
+            (None, [one]) => self.replaced(*one)?.tier.as_ref(),
+            (None, _) => None,
         }
     }
 }
@@ -193,24 +199,28 @@ impl Policy {
     /// more).
     pub fn look_up_removed(&self, identity: &str, values: &[&str]) -> Option<Sought> {
         let [name] = values else { return None };
-        let mut identities = self.identities.iter();
-        let index = identities.position(|known| &*known.name == identity)?;
+        let index = self.identity(identity)?;
         let callers = self.identities[index].callers.as_ref()?.load();
-        if callers.named(name).is_some() {
-            return None;
-        }
+        let is_listed = callers.named(name).is_some();
+        (!is_listed).then(|| self.named_caller(index, name))
+    }
+
+    /// What has the key of a caller of this name, under the identity with this index.
+    fn named_caller(&self, identity: usize, name: &str) -> Sought {
         let mut key = KeyBytes::new();
-        keys::push_caller(&mut key, name);
-        Some(Sought {
-            key,
-            caller: None,
-            is_unlisted: false,
-            elsewhere: Vec::new(),
-            by: By::Part {
-                part: Some(ScopePart::Identity(index)),
-                replaced: self.replaced_by(index),
-            },
-        })
+        keys::push(&mut key, keys::CALLER, name.as_bytes());
+        let by = By::Part {
+            part: Some(ScopePart::Identity(identity)),
+            replaced: self.replaced_by(identity),
+        };
+        Sought::new(key, by)
+    }
+
+    /// The index of the identity with this name.
+    pub fn identity(&self, name: &str) -> Option<usize> {
+        self.identities
+            .iter()
+            .position(|known| *known.name == *name)
     }
 
     /// The identities for which the address may count.
@@ -242,32 +252,23 @@ impl Policy {
 
     fn find(&self, identity: &str, values: &[&str], by_name: bool) -> Result<Sought, LookupError> {
         let mut key = KeyBytes::new();
-        let found = |part, replaced, caller, key| Sought {
-            key,
-            caller,
-            is_unlisted: false,
-            elsewhere: Vec::new(),
-            by: By::Part { part, replaced },
-        };
+        let found = |part, replaced, key| Sought::new(key, By::Part { part, replaced });
         match (identity, values) {
-            ("everyone", []) => return Ok(found(None, Vec::new(), None, key)),
+            ("everyone", []) => return Ok(found(None, Vec::new(), key)),
             ("address", [value]) => {
                 let address: IpAddr = value
                     .parse()
                     .map_err(|_| LookupError::Address((*value).to_owned()))?;
                 keys::push_address(&mut key, Some(self.address.key(address)));
                 let replaced = self.replaced_by_address();
-                return Ok(found(Some(ScopePart::Address), replaced, None, key));
+                return Ok(found(Some(ScopePart::Address), replaced, key));
             }
             _ => {}
         }
         let index = self
-            .identities
-            .iter()
-            .position(|known| &*known.name == identity)
+            .identity(identity)
             .ok_or_else(|| LookupError::Identity(identity.to_owned()))?;
         let identity = &self.identities[index];
-        let part = Some(ScopePart::Identity(index));
         let callers = identity.callers.as_ref().map(|callers| callers.load());
         let named = callers.as_ref().filter(|_| by_name).and_then(|callers| {
             let caller = callers.named(values.first()?)?;
@@ -280,8 +281,10 @@ impl Policy {
         };
         let known = named.or_else(|| callers?.find(spelt.first()?).cloned());
         if let Some(caller) = known {
-            keys::push_caller(&mut key, &caller.name);
-            return Ok(found(part, self.replaced_by(index), Some(caller), key));
+            return Ok(Sought {
+                caller: Some(Arc::clone(&caller)),
+                ..self.named_caller(index, &caller.name)
+            });
         }
         let sources = if identity.first_of {
             1
@@ -302,12 +305,12 @@ impl Policy {
                 when_unknown: identity.when_unknown,
             });
         }
-        spelt
-            .iter()
-            .for_each(|value| keys::push_value(&mut key, value));
+        for value in &spelt {
+            keys::push(&mut key, keys::VALUE, value);
+        }
         Ok(Sought {
             is_unlisted,
-            ..found(part, Vec::new(), None, key)
+            ..found(Some(ScopePart::Identity(index)), Vec::new(), key)
         })
     }
 }
@@ -347,9 +350,6 @@ impl Scope {
                 ScopePart::Identity(index) => &policy.identities[*index].name,
             }
         };
-        match self {
-            Self::Everyone => Vec::new(),
-            Self::Identities(parts) => parts.iter().map(name).collect(),
-        }
+        self.parts().iter().map(name).collect()
     }
 }

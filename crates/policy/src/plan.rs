@@ -58,10 +58,12 @@ impl PlannedScope {
         for part in &self.0 {
             match part {
                 ScopePart::Address => evidence.push_address(&mut key),
-                ScopePart::Route => keys::push_route(&mut key, &evidence.route.name),
+                ScopePart::Route => {
+                    keys::push(&mut key, keys::ROUTE, evidence.route.name.as_bytes())
+                }
                 ScopePart::Method => {
                     let method = evidence.route.method_class(evidence.request.method);
-                    keys::push_method(&mut key, method);
+                    keys::push(&mut key, keys::METHOD, method.as_bytes());
                 }
                 ScopePart::Host => keys::push_host(&mut key, &evidence.route.pattern.host),
                 // The configuration refuses such a limit on a route.
@@ -235,19 +237,8 @@ impl Plan {
     }
 
     fn scope(&mut self, scope: &Scope) -> usize {
-        let parts = match scope {
-            Scope::Everyone => &[][..],
-            Scope::Identities(parts) => parts,
-        };
-        self.identities
-            .extend(parts.iter().filter_map(|part| match part {
-                ScopePart::Identity(identity) => Some(*identity),
-                ScopePart::Address
-                | ScopePart::Route
-                | ScopePart::Method
-                | ScopePart::Host
-                | ScopePart::Descriptor => None,
-            }));
+        let parts = scope.parts();
+        self.identities.extend(scope.identities());
         self.scopes
             .iter()
             .position(|known| known.0 == parts)

@@ -100,11 +100,6 @@ impl Prices {
         }
     }
 
-    /// Units of a limit that counts money, in words: `12.34 USD`.
-    pub fn words(&self, units: u64) -> String {
-        tollgate_limit::words::amount(units, Some(&self.currency))
-    }
-
     /// The prices, the most specific first.
     pub fn list(&self) -> impl Iterator<Item = &Price> {
         self.list.iter().map(|(_, price)| price)

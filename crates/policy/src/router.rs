@@ -21,6 +21,7 @@ use hashbrown::HashMap;
 use http::{HeaderMap, Method};
 use smallvec::SmallVec;
 
+use super::BuildError;
 use super::body::BodyFacts;
 use super::pattern::{HostPattern, Pattern};
 use tree::{ROOT, Search, Tree};
@@ -47,25 +48,6 @@ pub struct Router {
     any: Tree,
 }
 
-/// A conflict between routes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RouteConflict {
-    /// Two routes match the same requests, and neither is more specific.
-    Tie {
-        /// The earlier one's index.
-        first: usize,
-        /// The later one's.
-        second: usize,
-    },
-    /// Every request a route matches is taken by more specific ones.
-    Unreachable {
-        /// Its index.
-        route: usize,
-        /// The routes that take its requests.
-        by: Vec<usize>,
-    },
-}
-
 impl Router {
     /// Builds the table.
     ///
@@ -73,7 +55,7 @@ impl Router {
     /// Every tie and every unreachable route.
     pub fn new<'p>(
         patterns: impl IntoIterator<Item = &'p Pattern>,
-    ) -> Result<Self, Vec<RouteConflict>> {
+    ) -> Result<Self, Vec<BuildError>> {
         let mut router = Self::default();
         for (route, pattern) in patterns.into_iter().enumerate() {
             let tree = match &pattern.host {
@@ -95,8 +77,10 @@ impl Router {
             tree.settle(&mut conflicts);
         }
         conflicts.sort_by_key(|conflict| match conflict {
-            RouteConflict::Tie { first, second } => (*second, *first),
-            RouteConflict::Unreachable { route, .. } => (*route, 0),
+            BuildError::Tie { first, second } => (*second, *first),
+            BuildError::Unreachable { route, .. } => (*route, 0),
+            // A router finds nothing else.
+            _ => (usize::MAX, 0),
         });
         if conflicts.is_empty() {
             Ok(router)
@@ -113,19 +97,7 @@ impl Router {
         path: &'d str,
         headers: &HeaderMap,
     ) -> Option<Match<'d>> {
-        self.find_counted(method, host, path, headers).0
-    }
-
-    /// Like `find`; also returns the number of visited nodes, which is the cost of the look-up.
-    pub fn find_counted<'d>(
-        &self,
-        method: &Method,
-        host: &str,
-        path: &'d str,
-        headers: &HeaderMap,
-    ) -> (Option<Match<'d>>, usize) {
-        let found = self.look_up(method, host, path, headers, None);
-        (found.matched, found.visited)
+        self.look_up(method, host, path, headers, None).matched
     }
 
     /// Like `find`, for a request whose body says `body`; `None`: it was not read, and then no
@@ -193,7 +165,8 @@ pub struct Found<'d> {
     pub matched: Option<Match<'d>>,
     /// Routes that are more specific, and would take the request if its body met their conditions.
     pub asking: SmallVec<[usize; 2]>,
-    visited: usize,
+    /// The number of visited nodes, which is the cost of the look-up.
+    pub visited: usize,
 }
 
 #[cfg(test)]

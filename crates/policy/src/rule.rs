@@ -109,14 +109,26 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// The parts of its buckets' keys; none: one bucket for all callers.
+    pub fn parts(&self) -> &[ScopePart] {
+        match self {
+            Self::Everyone => &[],
+            Self::Identities(parts) => parts,
+        }
+    }
+
+    /// The identities among its parts, by index.
+    pub fn identities(&self) -> impl Iterator<Item = usize> {
+        self.parts().iter().filter_map(|part| match part {
+            ScopePart::Identity(identity) => Some(*identity),
+            _ => None,
+        })
+    }
+
     /// Whether each bucket belongs to one caller, so that its level says nothing about others.
     pub fn is_of_caller(&self) -> bool {
-        match self {
-            Self::Everyone => false,
-            Self::Identities(parts) => parts
-                .iter()
-                .any(|part| matches!(part, ScopePart::Address | ScopePart::Identity(_))),
-        }
+        let is_caller = |part| matches!(part, &ScopePart::Address | &ScopePart::Identity(_));
+        self.parts().iter().any(is_caller)
     }
 }
 

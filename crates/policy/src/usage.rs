@@ -120,7 +120,12 @@ pub struct Usage {
 
 /// The members in which responses name their model: at their outermost level, in the events of
 /// OpenAI's responses and of Anthropic's messages.
-const MODELS: [&[&str]; 3] = [&["model"], &["response", "model"], &["message", "model"]];
+const MODELS: [&str; 3] = ["model", "response.model", "message.model"];
+
+/// The names that lead to a member, which are joined by dots.
+fn path(member: &str) -> Vec<String> {
+    member.split('.').map(str::to_owned).collect()
+}
 
 /// A number as the file names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,9 +209,8 @@ impl Usage {
     fn known(&mut self, known: &formats::Known, weights: &Weights) -> Option<Format> {
         let mut format = Format::default();
         for (kind, inside, members) in known.parts {
-            let path = |member: &&str| member.split('.').map(str::to_owned).collect();
             let number = Number {
-                paths: members.iter().map(path).collect(),
+                paths: members.iter().map(|member| path(member)).collect(),
                 kind: *kind,
                 weight: weights[*kind as usize],
                 inside: *inside,
@@ -214,10 +218,8 @@ impl Usage {
             format.parts.push(self.part(&number)?);
         }
         for member in known.signs {
-            let path: Vec<String> = member.split('.').map(str::to_owned).collect();
-            format
-                .signs
-                .push(Arc::make_mut(&mut self.paths).add(&path)?);
+            let place = Arc::make_mut(&mut self.paths).add(&path(member))?;
+            format.signs.push(place);
         }
         Some(format)
     }
@@ -235,9 +237,8 @@ impl Usage {
 
     /// The same, and the model that the response names; `None`: there are too many members.
     pub fn with_models(mut self) -> Option<Self> {
-        for names in MODELS {
-            let path: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            self.models |= 1 << Arc::make_mut(&mut self.paths).add(&path)?;
+        for member in MODELS {
+            self.models |= 1 << Arc::make_mut(&mut self.paths).add(&path(member))?;
         }
         Some(self)
     }

@@ -1,7 +1,5 @@
 //! `jwt` of an identity: how tokens are verified.
 
-use std::path::PathBuf;
-
 use crate::context::Context;
 use crate::problem::{listed, nearest};
 use crate::raw::RawJwt;
@@ -26,20 +24,19 @@ pub(super) fn policy(raw: &At<RawJwt>, context: &mut Context<'_>) -> Option<JwtP
     }
     let algorithms = algorithms(raw, secret_written, context);
     let keys = raw.keys.get().and_then(|file| {
-        let (path, content) = context.bytes(file, "the keys are read from here")?;
-        Some((path, content, file.place))
+        let (_, content) = context.bytes(file, "the keys are read from here")?;
+        Some((content, file.place))
     });
     let secret = secret.map(|at| {
         let content = at.value.expose().as_bytes().to_vec();
-        (PathBuf::from("secret"), content, at.place)
+        (content, at.place)
     });
-    let (keys_file, content, place) = keys.or(secret)?;
+    let (content, place) = keys.or(secret)?;
     let texts = |field: &Field<Vec<At<String>>>| {
         let list = field.or(Vec::new());
         list.into_iter().map(|at| at.value).collect()
     };
     let settings = JwtSettings {
-        keys_file,
         algorithms: algorithms?,
         issuers: texts(&raw.issuer),
         audiences: texts(&raw.audience),

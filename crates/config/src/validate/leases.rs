@@ -26,11 +26,7 @@ pub(crate) fn check(
     {
         return;
     }
-    let all = [&rule.live]
-        .into_iter()
-        .chain(rule.tiers.iter().map(|(_, limit)| limit))
-        .chain(&rule.candidate);
-    for limit in all.filter(|limit| limit.mode != Mode::Off) {
+    for limit in rule.variants().filter(|limit| limit.mode != Mode::Off) {
         let Err(reason) = Terms::of(&limit.algorithm) else {
             continue;
         };

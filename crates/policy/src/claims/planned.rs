@@ -42,43 +42,45 @@ impl Plan {
         let client = evidence.request.client;
         identified.exempt = client.is_some_and(|client| evidence.address.exempt.contains(client));
         identified.at = evidence.now;
-        let known = || {
-            identified
-                .resolved
-                .iter()
-                .filter_map(|one| one.caller.as_ref())
-        };
-        identified.caller = known()
-            .find(|caller| caller.tier.is_some())
-            .or_else(|| known().next())
-            .cloned();
-        for scope in &self.scopes {
-            identified
-                .keys
-                .push(scope.key(evidence, &identified.resolved));
-        }
+        let resolved = &identified.resolved;
+        let known = || resolved.iter().filter_map(|one| one.caller.as_ref());
+        let with_tier = known().find(|caller| caller.tier.is_some());
+        identified.caller = with_tier.or_else(|| known().next()).cloned();
+        let keys = self
+            .scopes
+            .iter()
+            .map(|scope| scope.key(evidence, resolved));
+        identified.keys.extend(keys);
     }
 
-    /// Adds the charges of a request with this body to one of the route's targets.
-    pub(crate) fn claims(
-        &self,
-        (target, matched): (usize, &Match<'_>),
+    /// The key of a rule's bucket; `None` when one of its identities is skipped, or the rule is
+    /// off.
+    pub(crate) fn key_of<'w>(&self, rule: usize, who: &'w Identified) -> Option<&'w KeyBytes> {
+        let charge = self.charges.iter().find(|charge| charge.rule == rule)?;
+        who.keys[charge.scope].as_ref()
+    }
+}
+
+impl Claims {
+    /// Adds the charges of a request with this body to one of its route's targets.
+    pub(crate) fn add_route(
+        &mut self,
         policy: &Policy,
+        (target, matched): (usize, &Match<'_>),
         who: &Identified,
         headers: &HeaderMap,
         body: SentBody<'_>,
-        claims: &mut Claims,
     ) {
         let pattern = &policy.routes[matched.route].pattern;
+        let plan = &policy.plans[matched.route];
         if who.exempt {
             return;
         }
         for key in &who.keys {
-            claims
-                .keys
-                .push(KeyBytes::from_slice(key.as_deref().unwrap_or_default()));
+            let key = KeyBytes::from_slice(key.as_deref().unwrap_or_default());
+            self.keys.push(key);
         }
-        for charge in self.charges.iter().filter(|charge| charge.is_of(target)) {
+        for charge in plan.charges.iter().filter(|charge| charge.is_of(target)) {
             let rule = &policy.rules[charge.rule];
             let limit = rule.variant(who.numbers());
             let Some(key) = &who.keys[charge.scope] else {
@@ -90,29 +92,19 @@ impl Plan {
             let enforced = is_enforced(limit, key);
             let model = rule.model_price(pattern, matched, body);
             if model == Some(ModelPrice::Refused) && enforced {
-                claims.unpriced = Some(charge.rule);
+                self.unpriced = Some(charge.rule);
                 continue;
             }
             let cost = rule.price(limit, charge.cost.as_ref(), headers, body, model);
-            claims.push(
-                rule,
-                limit,
-                Charge {
-                    rule: charge.rule,
-                    limit: limit.index,
-                    cost,
-                    enforced,
-                    price: model.and_then(ModelPrice::place),
-                    key: charge.scope,
-                },
-            );
+            let charge = Charge {
+                rule: charge.rule,
+                limit: limit.index,
+                cost,
+                enforced,
+                price: model.and_then(ModelPrice::place),
+                key: charge.scope,
+            };
+            self.push(rule, limit, charge);
         }
-    }
-
-    /// The key of a rule's bucket; `None` when one of its identities is skipped, or the rule is
-    /// off.
-    pub(crate) fn key_of<'w>(&self, rule: usize, who: &'w Identified) -> Option<&'w KeyBytes> {
-        let charge = self.charges.iter().find(|charge| charge.rule == rule)?;
-        who.keys[charge.scope].as_ref()
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Scope;
 use crate::tests::fixtures;
 
 fn step(text: &str) -> Step {

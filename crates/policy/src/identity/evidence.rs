@@ -104,7 +104,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
             match (known, identity.when_unknown) {
                 (Some(Some(caller)), _) => {
                     resolved.how = How::Known;
-                    keys::push_caller(&mut resolved.key, &caller.name);
+                    keys::push(&mut resolved.key, keys::CALLER, caller.name.as_bytes());
                     resolved.caller = Some(caller);
                     return Ok(resolved);
                 }
@@ -118,11 +118,11 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 (None, _) | (Some(None), WhenUnknown::Accept) => {}
             }
             if at != asked {
-                keys::push_fallback(&mut resolved.key, &identity.name);
+                keys::push(&mut resolved.key, keys::FALLBACK, identity.name.as_bytes());
             }
-            values
-                .iter()
-                .for_each(|value| keys::push_value(&mut resolved.key, value));
+            for value in &values {
+                keys::push(&mut resolved.key, keys::VALUE, value);
+            }
             return Ok(resolved);
         }
     }
@@ -161,7 +161,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
             match (values.first(), value) {
                 (None, value) => values.extend(value),
                 (Some(first), Some(value)) if source.is_unverified() && *first != value => {
-                    return Err(IdentityReason::Ambiguous(Ambiguous::Twice));
+                    return Err(Ambiguous::Twice.into());
                 }
                 (Some(_), _) => {}
             }
@@ -176,11 +176,8 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
         source: &Source,
         token: &mut Option<Arc<VerifiedClaims>>,
     ) -> Result<Option<Cow<'e, [u8]>>, IdentityReason> {
-        let value = self.stated_value(identity, source, token)?;
-        match value {
-            Some(value) if source.is_unverified() => {
-                source::one_spelling(value).map_err(IdentityReason::Ambiguous)
-            }
+        match self.stated_value(identity, source, token)? {
+            Some(value) if source.is_unverified() => Ok(source::one_spelling(value)?),
             value => Ok(value),
         }
     }
@@ -199,21 +196,11 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 let client = request.client;
                 Ok(client.map(|client| Cow::Owned(self.address.words(client).into_bytes())))
             }
-            Source::Header(name) => {
-                source::header(request, name).map_err(IdentityReason::Ambiguous)
-            }
-            Source::Bearer => {
-                let token =
-                    source::credentials(request, "bearer").map_err(IdentityReason::Ambiguous)?;
-                Ok(token.map(Cow::Borrowed))
-            }
-            Source::BasicUser => Ok(source::basic_user(request)
-                .map_err(IdentityReason::Ambiguous)?
-                .map(Cow::Owned)),
-            Source::Cookie(name) => {
-                source::cookie(request, name).map_err(IdentityReason::Ambiguous)
-            }
-            Source::Query(name) => source::query(request, name).map_err(IdentityReason::Ambiguous),
+            Source::Header(name) => Ok(source::header(request, name)?),
+            Source::Bearer => Ok(source::credentials(request, "bearer")?.map(Cow::Borrowed)),
+            Source::BasicUser => Ok(source::basic_user(request)?.map(Cow::Owned)),
+            Source::Cookie(name) => Ok(source::cookie(request, name)?),
+            Source::Query(name) => Ok(source::query(request, name)?),
             Source::Path(name) => {
                 let capture = self
                     .route
@@ -226,23 +213,17 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 let Some(jwt) = &identity.jwt else {
                     return Ok(None);
                 };
-                let Some(bearer) =
-                    source::credentials(request, "bearer").map_err(IdentityReason::Ambiguous)?
-                else {
+                let Some(bearer) = source::credentials(request, "bearer")? else {
                     return Ok(None);
                 };
                 if token.is_none() {
-                    *token = Some(
-                        match jwt.find(bearer, self.now).map_err(IdentityReason::Token)? {
-                            Ok(claims) => claims,
-                            Err(_) if self.signatures == Signatures::Leave => {
-                                return Err(IdentityReason::Unverified);
-                            }
-                            Err(unknown) => jwt
-                                .verify_unknown(unknown, self.now)
-                                .map_err(IdentityReason::Token)?,
-                        },
-                    );
+                    *token = Some(match jwt.find(bearer, self.now)? {
+                        Ok(claims) => claims,
+                        Err(_) if self.signatures == Signatures::Leave => {
+                            return Err(IdentityReason::Unverified);
+                        }
+                        Err(unknown) => jwt.verify_unknown(unknown, self.now)?,
+                    });
                 }
                 let claim = token.as_ref().and_then(|token| token.find(name));
                 Ok(claim.map(|claim| Cow::Owned(claim.as_bytes().to_vec())))

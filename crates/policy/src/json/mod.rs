@@ -20,8 +20,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 pub use calls::{CallId, Calls};
-pub use paths::{Flaw, Member, Members, PATHS_MAX, PathSet, Paths, Value};
+pub use paths::{Member, Members, PATHS_MAX, PathSet, Paths, Value};
 
+use crate::body::BodyFlaw;
 use calls::CallReader;
 use escape::Escape;
 pub(crate) use paths::places;
@@ -45,7 +46,7 @@ pub struct Reader {
     utf8: Utf8,
     /// Whether the piece that is read has no control character at all.
     is_printable: bool,
-    flaw: Option<Flaw>,
+    flaw: Option<BodyFlaw>,
     /// The number of open objects and lists.
     depth: usize,
     /// The number of open lists around a call: 1 in a batch.
@@ -191,7 +192,7 @@ impl Reader {
             return;
         }
         if self.is_strict() && !self.utf8.feed(piece) {
-            return self.fail(Flaw::Malformed);
+            return self.fail(BodyFlaw::Malformed);
         }
         self.is_printable = self.is_strict() && !tokens::has_control(piece);
         let mut rest = piece;
@@ -235,7 +236,7 @@ impl Reader {
     ///
     /// # Errors
     /// The first flaw of the text.
-    pub fn finish(mut self) -> Result<Members, Flaw> {
+    pub fn finish(mut self) -> Result<Members, BodyFlaw> {
         self.end_number();
         let whole = self.next == Next::Nothing
             && matches!(self.token, Token::Between)
@@ -246,7 +247,7 @@ impl Reader {
                 self.found.calls_of_rpc = self.calls.and_then(|calls| calls.finish());
                 Ok(self.found)
             }
-            None => Err(Flaw::Malformed),
+            None => Err(BodyFlaw::Malformed),
         }
     }
 
@@ -274,7 +275,7 @@ impl Reader {
     }
 
     #[cold]
-    fn fail(&mut self, flaw: Flaw) {
+    fn fail(&mut self, flaw: BodyFlaw) {
         self.flaw = Some(flaw);
     }
 }

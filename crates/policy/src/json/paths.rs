@@ -173,16 +173,3 @@ impl Members {
         self.calls_of_rpc.take()
     }
 }
-
-/// Why a text is not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
-    /// It is not JSON in UTF-8, or nested too deeply.
-    Malformed,
-    /// A member that was asked for is there twice, or another differs from it only by case.
-    Ambiguous,
-    /// It is a list whose elements differ in a member that must be the same in all of them.
-    Mixed,
-    /// It is a list of too many.
-    TooMany,
-}

@@ -1,8 +1,9 @@
 //! Strings: names of members, wanted values, and those that are passed over.
 
 use super::escape::{self, Escape, Read};
-use super::paths::{Flaw, Value};
+use super::paths::Value;
 use super::{Next, Reader, Role, Token, tokens};
+use crate::body::BodyFlaw;
 
 impl Reader {
     pub(super) fn open_text(&mut self) {
@@ -57,7 +58,7 @@ impl Reader {
             };
             let (run, rest) = piece.split_at(end);
             if !self.is_printable && self.is_strict() && tokens::has_control(run) {
-                self.fail(Flaw::Malformed);
+                self.fail(BodyFlaw::Malformed);
                 return rest;
             }
             self.keep(&mut role, run);
@@ -113,7 +114,7 @@ impl Reader {
     /// A string is broken: a request is malformed, and a name of a response is none that is wanted.
     pub(super) fn spoil(&mut self, role: &mut Role) {
         if self.is_strict() {
-            self.fail(Flaw::Malformed);
+            self.fail(BodyFlaw::Malformed);
         } else if let Role::Name(fits) = role {
             *fits = false;
         } else {
@@ -135,7 +136,7 @@ impl Reader {
                 object.seen |= named;
                 self.named = named;
                 if (alike || twice) && self.is_strict() {
-                    self.fail(Flaw::Ambiguous);
+                    self.fail(BodyFlaw::Ambiguous);
                 }
             }
             Role::Value(paths) => {

@@ -1,14 +1,15 @@
 //! Objects, lists and what stands between values: how deep the text is, and what may follow.
 
-use super::paths::{Flaw, Value};
+use super::paths::Value;
 use super::tokens::{Literal, Number};
 use super::{DEPTH_MAX, Matched, Next, Reader, Token};
+use crate::body::BodyFlaw;
 
 impl Reader {
     /// Whether a valid text may continue with a value here; notes that it does.
     pub(super) fn takes_value(&mut self) -> bool {
         if self.is_strict() && !matches!(self.next, Next::Value | Next::ValueOrEnd) {
-            self.fail(Flaw::Malformed);
+            self.fail(BodyFlaw::Malformed);
             return false;
         }
         self.after_colon = false;
@@ -59,7 +60,7 @@ impl Reader {
                     let paths = self.ended();
                     self.token = Token::Literal(literal, paths);
                 }
-                _ if self.is_strict() => self.fail(Flaw::Malformed),
+                _ if self.is_strict() => self.fail(BodyFlaw::Malformed),
                 _ if matches!(byte, b':' | b',') => {}
                 _ => {
                     self.lead = 0;
@@ -74,7 +75,7 @@ impl Reader {
             return;
         }
         if self.is_strict() && self.depth == DEPTH_MAX {
-            return self.fail(Flaw::Malformed);
+            return self.fail(BodyFlaw::Malformed);
         }
         let is_call = self.depth == self.base;
         let is_batch = self.is_strict() && self.depth == 0 && !object;
@@ -128,7 +129,7 @@ impl Reader {
             (true, Next::NameOrEnd) | (false, Next::ValueOrEnd) | (_, Next::CommaOrEnd)
         );
         if self.is_strict() && !(next && self.depth > 0 && self.is_object() == object) {
-            return self.fail(Flaw::Malformed);
+            return self.fail(BodyFlaw::Malformed);
         }
         self.depth = self.depth.saturating_sub(1);
         if self.depth < self.base {

@@ -14,7 +14,7 @@ fn paths(names: &[&str]) -> Arc<Paths> {
 }
 
 /// What a request's text says of `names`, whichever way it is cut into pieces.
-fn read(names: &[&str], text: &[u8]) -> Result<Members, Flaw> {
+fn read(names: &[&str], text: &[u8]) -> Result<Members, BodyFlaw> {
     let paths = paths(names);
     let cut_at = |cut: usize| {
         let mut reader = Reader::request(&paths, paths.all(), paths.all());
@@ -30,7 +30,7 @@ fn read(names: &[&str], text: &[u8]) -> Result<Members, Flaw> {
 }
 
 /// The value of one member.
-fn value(name: &str, text: &str) -> Result<Option<Value>, Flaw> {
+fn value(name: &str, text: &str) -> Result<Option<Value>, BodyFlaw> {
     read(&[name], text.as_bytes()).map(|members| members.list[0].value.clone())
 }
 
@@ -84,11 +84,11 @@ fn json_wanted_member_that_servers_could_read_differently_is_ambiguous() {
         r#"{"params":{},"params":{"name":"b"}}"#,
     ] {
         let found = read(&["model", "params.name"], twice.as_bytes());
-        assert_eq!(found, Err(Flaw::Ambiguous), "{twice}");
+        assert_eq!(found, Err(BodyFlaw::Ambiguous), "{twice}");
     }
     assert_eq!(
         value("tasks", "{\"ta\u{17f}\u{212a}s\":1}"),
-        Err(Flaw::Ambiguous)
+        Err(BodyFlaw::Ambiguous)
     );
     assert!(value("model", r#"{"other":1,"other":2,"model":"a"}"#).is_ok());
     assert!(value("model", r#"{"x":{"model":1,"model":2},"model":"a"}"#).is_ok());
@@ -140,7 +140,7 @@ fn json_request_that_is_not_valid_is_malformed() {
     ];
     for bad in texts {
         let shown = String::from_utf8_lossy(bad);
-        assert_eq!(read(&["a"], bad), Err(Flaw::Malformed), "{shown}");
+        assert_eq!(read(&["a"], bad), Err(BodyFlaw::Malformed), "{shown}");
         assert!(
             bad.len() > DEPTH_MAX || serde_json::from_slice::<Json>(bad).is_err(),
             "{shown}"
@@ -185,10 +185,10 @@ fn json_batch_is_counted_by_calls_that_agree() {
     assert_eq!(calls(r#"{"m":1}"#), Ok(1));
     assert_eq!(calls("[]"), Ok(0));
     assert_eq!(calls(r#"[{"m":"a"}, {"m":"a","x":[{"m":"b"}]}]"#), Ok(2));
-    assert_eq!(calls(r#"[{"m":"a"},{"m":"b"}]"#), Err(Flaw::Mixed));
-    assert_eq!(calls(r#"[{"m":"a"},{}]"#), Err(Flaw::Mixed));
-    assert_eq!(calls(r#"[{},{"m":"a"}]"#), Err(Flaw::Mixed));
-    assert_eq!(calls(r#"[{"m":1},1]"#), Err(Flaw::Mixed));
+    assert_eq!(calls(r#"[{"m":"a"},{"m":"b"}]"#), Err(BodyFlaw::Mixed));
+    assert_eq!(calls(r#"[{"m":"a"},{}]"#), Err(BodyFlaw::Mixed));
+    assert_eq!(calls(r#"[{},{"m":"a"}]"#), Err(BodyFlaw::Mixed));
+    assert_eq!(calls(r#"[{"m":1},1]"#), Err(BodyFlaw::Mixed));
     assert_eq!(calls("[1,2,3]"), Ok(3));
     let paths = paths(&["n"]);
     let mut reader = Reader::request(&paths, paths.all(), 0);
@@ -204,7 +204,7 @@ fn json_batch_is_counted_by_calls_that_agree() {
     let many = format!("[{}1]", "1,".repeat(calls));
     let mut reader = Reader::request(&paths, paths.all(), 0);
     reader.feed(many.as_bytes());
-    assert_eq!(reader.finish(), Err(Flaw::TooMany));
+    assert_eq!(reader.finish(), Err(BodyFlaw::TooManyCalls));
 }
 
 fn any_json() -> impl Strategy<Value = Json> {

@@ -1,8 +1,9 @@
 //! Ends of values and of calls: what was found is noted.
 
-use super::paths::{Flaw, PathSet, Value, bit};
+use super::paths::{PathSet, Value, bit};
 use super::tokens::Literal;
 use super::{Next, Reader, Token, is_delimiter, places};
+use crate::body::BodyFlaw;
 
 impl Reader {
     /// The wanted paths that end at the value that begins now.
@@ -25,7 +26,7 @@ impl Reader {
                 self.found(paths, value);
                 self.end_value();
             }
-            Err(()) if self.is_strict() => self.fail(Flaw::Malformed),
+            Err(()) if self.is_strict() => self.fail(BodyFlaw::Malformed),
             Err(()) if is_delimiter(byte) => {
                 self.end_value();
                 self.between(byte);
@@ -39,7 +40,7 @@ impl Reader {
             return;
         };
         if self.is_strict() && !number.is_whole() {
-            return self.fail(Flaw::Malformed);
+            return self.fail(BodyFlaw::Malformed);
         }
         if let Some(calls) = &mut self.calls {
             calls.number(paths);
@@ -81,7 +82,7 @@ impl Reader {
         let first = self.found.calls == 0;
         self.found.calls += 1;
         if self.found.calls > CALLS_MAX {
-            return self.fail(Flaw::TooMany);
+            return self.fail(BodyFlaw::TooManyCalls);
         }
         let mut mixed = false;
         for place in places(self.wanted) {
@@ -103,7 +104,7 @@ impl Reader {
             }
         }
         if mixed {
-            self.fail(Flaw::Mixed);
+            self.fail(BodyFlaw::Mixed);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{By, LookupError, Sought};
 use crate::callers::Caller;
 use crate::domains::Entry;
-use crate::{Policy, Rule, Scope, ScopePart, keys};
+use crate::{Policy, Rule, ScopePart};
 use tollgate_limit::KeyBytes;
 
 /// A limit that has a bucket with some key.
@@ -42,11 +42,11 @@ impl Policy {
             numbers: None,
         });
         Ok(Sought {
-            key: KeyBytes::from_slice(found.key()),
-            caller: None,
-            is_unlisted: false,
             elsewhere: other,
-            by: By::Buckets(own.collect()),
+            ..Sought::new(
+                KeyBytes::from_slice(found.key()),
+                By::Buckets(own.collect()),
+            )
         })
     }
 
@@ -56,7 +56,7 @@ impl Policy {
     pub fn look_up_bucket(&self, key: &[u8], known: &[KnownBucket]) -> Sought {
         let of_rule = |rule: &Rule| {
             let own = known.iter().find(|one| one.limit == rule.name);
-            let has_descriptor = matches!(&rule.scope, Scope::Identities(parts) if parts.contains(&ScopePart::Descriptor));
+            let has_descriptor = rule.scope.parts().contains(&ScopePart::Descriptor);
             let same_scope = || {
                 let mut others = self.rules.iter();
                 let other = others.find(|other| {
@@ -70,38 +70,22 @@ impl Policy {
                 numbers: one.numbers.clone(),
             })
         };
-        Sought {
-            key: KeyBytes::from_slice(key),
-            caller: None,
-            is_unlisted: false,
-            elsewhere: Vec::new(),
-            by: By::Buckets(self.rules.iter().filter_map(of_rule).collect()),
-        }
+        let buckets = self.rules.iter().filter_map(of_rule).collect();
+        Sought::new(KeyBytes::from_slice(key), By::Buckets(buckets))
     }
 
     /// Every listed caller under the identity that lists it.
     pub fn listed(&self) -> impl Iterator<Item = Sought> {
         let lists = self.identities.iter().enumerate();
-        lists.flat_map(|(index, identity)| {
+        lists.flat_map(move |(index, identity)| {
             let callers = identity.callers.as_ref().map(|callers| callers.load());
             let callers: Vec<Arc<Caller>> = callers
                 .iter()
                 .flat_map(|callers| callers.iter().cloned())
                 .collect();
-            let replaced = self.replaced_by(index);
-            callers.into_iter().map(move |caller| {
-                let mut key = KeyBytes::new();
-                keys::push_caller(&mut key, &caller.name);
-                Sought {
-                    key,
-                    caller: Some(caller),
-                    is_unlisted: false,
-                    elsewhere: Vec::new(),
-                    by: By::Part {
-                        part: Some(ScopePart::Identity(index)),
-                        replaced: replaced.clone(),
-                    },
-                }
+            callers.into_iter().map(move |caller| Sought {
+                caller: Some(Arc::clone(&caller)),
+                ..self.named_caller(index, &caller.name)
             })
         })
     }

@@ -2,8 +2,8 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-use super::RouteConflict;
 use super::tree::Search;
+use crate::BuildError;
 use crate::body::BodyFacts;
 use crate::pattern::Pattern;
 use crate::source::Source;
@@ -13,10 +13,10 @@ use crate::source::Source;
 pub(super) struct Leaf(pub(super) Vec<Candidate>);
 
 impl Leaf {
-    pub(super) fn settle(&mut self, conflicts: &mut Vec<RouteConflict>) {
+    pub(super) fn settle(&mut self, conflicts: &mut Vec<BuildError>) {
         for (index, second) in self.0.iter().enumerate() {
             if let Some(first) = self.0[..index].iter().find(|first| first.ties_with(second)) {
-                conflicts.push(RouteConflict::Tie {
+                conflicts.push(BuildError::Tie {
                     first: first.route,
                     second: second.route,
                 });
@@ -27,19 +27,11 @@ impl Leaf {
     }
 
     pub(super) fn methods(&self, headers: &HeaderMap, into: &mut Vec<Method>) {
-        for candidate in self
-            .0
-            .iter()
-            .filter(|candidate| candidate.headers_match(headers))
-        {
-            into.extend(
-                candidate
-                    .methods
-                    .iter()
-                    .filter(|method| !into.contains(method))
-                    .cloned()
-                    .collect::<Vec<_>>(),
-            );
+        let candidates = self.0.iter().filter(|one| one.headers_match(headers));
+        for method in candidates.flat_map(|candidate| &candidate.methods) {
+            if !into.contains(method) {
+                into.push(method.clone());
+            }
         }
     }
 
@@ -55,17 +47,11 @@ impl Leaf {
         };
         by_method(search.method)
             .or_else(|| {
-                if search.method == Method::HEAD {
-                    by_method(&Method::GET)
-                } else {
-                    None
-                }
+                let is_head = search.method == Method::HEAD;
+                is_head.then(|| by_method(&Method::GET)).flatten()
             })
             .or_else(|| {
-                let mut unlisted = self
-                    .0
-                    .iter()
-                    .filter(|candidate| candidate.methods.is_empty());
+                let mut unlisted = self.0.iter().filter(|one| one.methods.is_empty());
                 unlisted.find(|candidate| candidate.matches(search))
             })
             .map(|candidate| candidate.route)
@@ -93,14 +79,11 @@ impl Candidate {
 
     /// Its rank in points 3 and 4 of the order; higher is more specific.
     fn rank(&self) -> (bool, usize, usize) {
-        let valued = self
-            .headers
-            .iter()
-            .filter(|(_, value)| value.is_some())
-            .count();
+        let valued = self.headers.iter().filter(|(_, value)| value.is_some());
         let said = self.body.iter().filter(|(_, value)| value.is_some());
         let conditions = self.headers.len() + self.body.len();
-        (!self.methods.is_empty(), conditions, valued + said.count())
+        let with_value = valued.count() + said.count();
+        (!self.methods.is_empty(), conditions, with_value)
     }
 
     fn matches(&self, search: &Search<'_, '_>) -> bool {
@@ -132,22 +115,10 @@ impl Candidate {
                 .methods
                 .iter()
                 .any(|method| other.methods.contains(method));
-        // A header may appear twice in a request, but two values of one header are meant as
-        // alternatives.
-        let headers_meet = !self.headers.iter().any(|(name, value)| {
-            value.is_some()
-                && other
-                    .headers
-                    .iter()
-                    .any(|(other, wanted)| other == name && wanted.is_some() && wanted != value)
-        });
-        let bodies_meet = !self.body.iter().any(|(source, value)| {
-            let alternative = |(other, wanted): &(Source, Option<String>)| {
-                other == source && wanted.is_some() && wanted != value
-            };
-            value.is_some() && other.body.iter().any(alternative)
-        });
-        self.rank() == other.rank() && methods_meet && headers_meet && bodies_meet
+        self.rank() == other.rank()
+            && methods_meet
+            && !are_alternatives(&self.headers, &other.headers)
+            && !are_alternatives(&self.body, &other.body)
     }
 
     /// Whether it matches every request that `other` matches, apart from host and path.
@@ -158,20 +129,32 @@ impl Candidate {
         };
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty() && other.methods.iter().all(takes));
-        let headers = self.headers.iter().all(|(name, value)| {
-            other
-                .headers
-                .iter()
-                .any(|(other, wanted)| other == name && (value.is_none() || value == wanted))
-        });
-        let body = self.body.iter().all(|(source, value)| {
-            let met = |(other, wanted): &(Source, Option<String>)| {
-                other == source && (value.is_none() || value == wanted)
-            };
-            other.body.iter().any(met)
-        });
-        methods && headers && body
+        methods && are_met(&self.headers, &other.headers) && are_met(&self.body, &other.body)
     }
+}
+
+/// Whether two conditions want other values of the same thing. A header may appear twice in a
+/// request, but two values of one header are meant as alternatives.
+fn are_alternatives<N: PartialEq, V: PartialEq>(
+    one: &[(N, Option<V>)],
+    other: &[(N, Option<V>)],
+) -> bool {
+    let differ = |(name, value): &(N, Option<V>)| {
+        let mut others = other.iter().filter(|(other, _)| other == name);
+        value.is_some() && others.any(|(_, wanted)| wanted.is_some() && wanted != value)
+    };
+    one.iter().any(differ)
+}
+
+/// Whether what meets all of `stricter` meets all of `conditions`.
+fn are_met<N: PartialEq, V: PartialEq>(
+    conditions: &[(N, Option<V>)],
+    stricter: &[(N, Option<V>)],
+) -> bool {
+    conditions.iter().all(|(name, value)| {
+        let mut same = stricter.iter().filter(|(other, _)| other == name);
+        same.any(|(_, wanted)| value.is_none() || value == wanted)
+    })
 }
 
 /// Whether a condition on the body holds: the value is there, or it is this one. Blanks around it

@@ -25,7 +25,7 @@ fn router(patterns: &[&str]) -> Router {
     Router::new(&patterns).expect("a table without conflicts")
 }
 
-fn conflicts(patterns: &[&str]) -> Vec<RouteConflict> {
+fn conflicts(patterns: &[&str]) -> Vec<BuildError> {
     let patterns: Vec<Pattern> = patterns.iter().map(|text| pattern(text)).collect();
     Router::new(&patterns).err().unwrap_or_default()
 }
@@ -143,7 +143,7 @@ fn captures_hold_only_the_winning_way() {
 
 #[test]
 fn ties_and_unreachable_routes_name_both_sides() {
-    let tie = |first, second| vec![RouteConflict::Tie { first, second }];
+    let tie = |first, second| vec![BuildError::Tie { first, second }];
     assert_eq!(conflicts(&["/a/{x}", "/a/{y}"]), tie(0, 1));
     assert_eq!(
         conflicts(&["GET|POST /a", "PUT /a", "POST|DELETE /a"]),
@@ -155,7 +155,7 @@ fn ties_and_unreachable_routes_name_both_sides() {
         vec![]
     );
     let swallowed = |route, by: &[usize]| {
-        vec![RouteConflict::Unreachable {
+        vec![BuildError::Unreachable {
             route,
             by: by.to_vec(),
         }]
@@ -180,8 +180,10 @@ fn ten_thousand_routes_visit_no_more_nodes_than_ten() {
             .collect();
         let router = Router::new(&patterns).expect("a table");
         let path = format!("/service{}/v1/7/items/8", count / 2);
-        let (found, visited) = router.find_counted(&Method::GET, "h", &path, &HeaderMap::new());
-        assert_eq!(found.map(|m| m.route), Some(count / 2));
+        let Found {
+            matched, visited, ..
+        } = router.look_up(&Method::GET, "h", &path, &HeaderMap::new(), None);
+        assert_eq!(matched.map(|m| m.route), Some(count / 2));
         visited
     };
     assert_eq!(visited(10_000), visited(10));
@@ -207,8 +209,10 @@ fn interleaved_literals_and_captures_never_visit_a_node_twice() {
     let router = Router::new(&patterns).expect("a table");
     let nodes = router.any.nodes.len();
     let path = format!("{}/no", "/a".repeat(10));
-    let (found, visited) = router.find_counted(&Method::GET, "", &path, &HeaderMap::new());
-    assert_eq!(found, None);
+    let Found {
+        matched, visited, ..
+    } = router.look_up(&Method::GET, "", &path, &HeaderMap::new(), None);
+    assert_eq!(matched, None);
     assert!(visited <= nodes, "{visited} visits of {nodes} nodes");
 }
 

@@ -6,8 +6,9 @@ use hashbrown::HashMap;
 use http::{HeaderMap, Method};
 use smallvec::SmallVec;
 
+use super::Captures;
 use super::candidate::{Candidate, Leaf};
-use super::{Captures, RouteConflict};
+use crate::BuildError;
 use crate::body::BodyFacts;
 use crate::pattern::{Pattern, Segment};
 
@@ -65,7 +66,7 @@ impl Tree {
     }
 
     /// Sorts every leaf by the order above and reports ties and unreachable routes.
-    pub(super) fn settle(&mut self, conflicts: &mut Vec<RouteConflict>) {
+    pub(super) fn settle(&mut self, conflicts: &mut Vec<BuildError>) {
         for node in &mut self.nodes {
             node.end.settle(conflicts);
             node.rest.settle(conflicts);
@@ -75,7 +76,7 @@ impl Tree {
                 let mut by = Vec::new();
                 if self.takes_all(at, candidate, &mut by) {
                     by.dedup();
-                    conflicts.push(RouteConflict::Unreachable {
+                    conflicts.push(BuildError::Unreachable {
                         route: candidate.route,
                         by,
                     });
