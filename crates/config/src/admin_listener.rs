@@ -9,7 +9,7 @@ use super::problem::{Problems, Severity};
 use super::reader::{Field, defaults};
 use super::settings::{Admin, Listener};
 use super::source::Sources;
-use super::{ConfigError, read_text};
+use super::{ConfigError, folder, read_text};
 
 /// The admin listener of a file; `None` if it is off. A running gateway may still use an earlier
 /// version of a file that has a mistake now, so only `[admin] listen` must be readable.
@@ -31,9 +31,7 @@ pub fn parse_admin_listener(
     name: &str,
     env: Env<'_>,
 ) -> Result<Option<Listener>, ConfigError> {
-    let base = Path::new(name)
-        .parent()
-        .map_or_else(PathBuf::new, Path::to_path_buf);
+    let base = folder(Path::new(name));
     let mut context = Context::new(env, Problems::new(Unset::Refused));
     context.files.push(PathBuf::from(name));
     let tree = include::read(name, text.to_owned(), &base, &mut context);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::diagnostic::Diagnostic;
-use super::env::{Env, Unset};
 use super::include::{self, Tree};
 use super::problem::{Mark, Problem, Problems, Severity};
 use super::raw::RawFile;
@@ -20,7 +19,7 @@ use super::validate::together::{self, IdentityPlace, Places};
 use super::validate::upstreams::Upstreams;
 use super::validate::{self, entries_of, names_of};
 use super::validate::{domains, routes};
-use super::{Config, ConfigError, Reader};
+use super::{Config, ConfigError, Reader, Reading};
 use tollgate_limit::Timestamp;
 use tollgate_policy::address::AddressPolicy;
 use tollgate_policy::{BodySettings, Domains, Policy, PolicyParts, Responses};
@@ -31,7 +30,7 @@ pub(crate) fn compile(
     text: String,
     base: &Path,
     files: Vec<PathBuf>,
-    (env, unset, reader): (Env<'_>, Unset, Reader),
+    (env, unset, reader): Reading<'_>,
     now: Timestamp,
 ) -> Result<Config, ConfigError> {
     let mut context = Context::new(env, Problems::new(unset));

@@ -158,14 +158,10 @@ impl<'e> Context<'e> {
         if self.sealed {
             return Some((path, Vec::new()));
         }
-        match std::fs::read(&path) {
-            Ok(content) => Some((path, content)),
-            Err(error) => {
-                let title = cannot_read(&path, &error);
-                self.error(title, text.place, what);
-                None
-            }
-        }
+        let read = std::fs::read(&path).map_err(|error| {
+            self.error(cannot_read(&path, &error), text.place, what);
+        });
+        Some((path, read.ok()?))
     }
 
     /// The content of a text file that the configuration names.
@@ -223,18 +219,18 @@ impl<'e> Context<'e> {
         self.error(format!("unknown {what} `{name}`"), place, label);
     }
 
-    /// Reports a mistake that a parser of the policy found in a string.
-    pub(crate) fn parse_error(
+    /// What a parser of the policy made of a string; reports its mistake.
+    pub(crate) fn parsed<T>(
         &mut self,
+        read: Result<T, ParseError>,
         title: impl Into<String>,
-        error: ParseError,
         text: &At<Text>,
-    ) {
-        self.error(
-            title,
-            text.part(error.at.start, error.at.end),
-            error.message,
-        );
+    ) -> Option<T> {
+        let report = |error: ParseError| {
+            let place = text.part(error.at.start, error.at.end);
+            self.error(title, place, error.message);
+        };
+        read.map_err(report).ok()
     }
 
     /// Reports a flaw in a string.

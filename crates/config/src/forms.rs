@@ -39,13 +39,9 @@ pub(crate) fn parsed<T>(
         return None;
     }
     let text = Text::read_as(node, context, wanted)?;
-    match parse(text.as_str()) {
-        Ok(value) => Some(value),
-        Err(flaw) => {
-            context.flaw(flaw, &text);
-            None
-        }
-    }
+    parse(text.as_str())
+        .map_err(|flaw| context.flaw(flaw, &text))
+        .ok()
 }
 
 /// A duration: `"10s"`, `"1h30m"`, `"500ms"`.

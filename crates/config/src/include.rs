@@ -90,9 +90,8 @@ impl Walk<'_, '_> {
         self.context.files.push(path.clone());
         match super::read_text(&path) {
             Ok(text) => {
-                let base = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
                 self.chain.push(path.clone());
-                self.text(&path.display().to_string(), text, &base);
+                self.text(&path.display().to_string(), text, &super::folder(&path));
                 self.chain.pop();
             }
             Err(error) => self.refuse(cannot_read(&path, &error), included),

@@ -166,16 +166,7 @@ pub fn load_with(
     unset: Unset,
     now: Timestamp,
 ) -> Result<Config, ConfigError> {
-    let text = read_text(path).map_err(|error| ConfigError::unreadable(path, &error))?;
-    let base = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
-    compile(
-        &path.display().to_string(),
-        text,
-        &base,
-        vec![path.to_path_buf()],
-        (env, unset, Reader::Gateway),
-        now,
-    )
+    read_file(path, (env, unset, Reader::Gateway), now)
 }
 
 /// Reads a text. Messages call it `name`, and relative paths start in the directory of `name`.
@@ -197,10 +188,8 @@ pub fn parse_with(
     unset: Unset,
     now: Timestamp,
 ) -> Result<Config, ConfigError> {
-    let base = Path::new(name)
-        .parent()
-        .map_or_else(PathBuf::new, Path::to_path_buf);
     let reading = (env, unset, Reader::Gateway);
+    let base = folder(Path::new(name));
     compile(name, text.to_owned(), &base, Vec::new(), reading, now)
 }
 
@@ -210,18 +199,7 @@ pub fn parse_with(
 /// # Errors
 /// As [`load`].
 pub fn load_for_service(path: &Path, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
-    let text = read_text(path).map_err(|error| ConfigError::unreadable(path, &error))?;
-    let base = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
-    let reading = (env, Unset::Refused, Reader::Service);
-    let files = vec![path.to_path_buf()];
-    compile(
-        &path.display().to_string(),
-        text,
-        &base,
-        files,
-        reading,
-        now,
-    )
+    read_file(path, (env, Unset::Refused, Reader::Service), now)
 }
 
 /// Reads a text like [`parse`], for a service that limits its own requests.
@@ -234,12 +212,24 @@ pub fn parse_for_service(
     env: Env<'_>,
     now: Timestamp,
 ) -> Result<Config, ConfigError> {
-    let base = Path::new(name)
-        .parent()
-        .map_or_else(PathBuf::new, Path::to_path_buf);
     let reading = (env, Unset::Refused, Reader::Service);
+    let base = folder(Path::new(name));
     compile(name, text.to_owned(), &base, Vec::new(), reading, now)
 }
+
+fn read_file(path: &Path, reading: Reading<'_>, now: Timestamp) -> Result<Config, ConfigError> {
+    let text = read_text(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+    let (name, files) = (path.display().to_string(), vec![path.to_path_buf()]);
+    compile(&name, text, &folder(path), files, reading, now)
+}
+
+/// The directory of a file, in which its relative paths start.
+pub(crate) fn folder(path: &Path) -> PathBuf {
+    path.parent().map_or_else(PathBuf::new, Path::to_path_buf)
+}
+
+/// How a file is read: the environment, how unset variables are treated, and for whom.
+pub(crate) type Reading<'e> = (Env<'e>, Unset, Reader);
 
 /// The program that reads a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -103,38 +103,35 @@ pub fn read(name: &str, text: &str) -> Result<(Vec<RateLimitFile>, Vec<Mistake>)
 /// The same of documents that have been parsed; those without a domain are left out, with a
 /// mistake.
 pub fn of_documents(documents: &[Node]) -> (Vec<RateLimitFile>, Vec<Mistake>) {
-    let mut mistakes = Vec::new();
+    let mut mistakes = Mistakes::default();
     let files = documents
         .iter()
         .filter(|document| !matches!(document.value, Value::Null))
         .filter_map(|document| file(document, &mut mistakes))
         .collect();
-    (files, mistakes)
+    (files, mistakes.0)
 }
 
-fn file(document: &Node, mistakes: &mut Vec<Mistake>) -> Option<RateLimitFile> {
-    let place = Position::of(document);
+fn file(document: &Node, mistakes: &mut Mistakes) -> Option<RateLimitFile> {
     check_keys(document, &["domain", "descriptors"], "the file", mistakes);
     let Some(domain) = text(document, "domain", mistakes) else {
-        mistakes.push(Mistake::new(place, "the file", "it has no `domain`"));
+        mistakes.add(document, "the file", "it has no `domain`");
         return None;
     };
     Some(RateLimitFile {
         domain,
-        place,
+        place: Position::of(document),
         descriptors: siblings(document, mistakes, 0),
     })
 }
 
 /// The descriptors within `node`.
-fn siblings(node: &Node, mistakes: &mut Vec<Mistake>, depth: usize) -> Vec<Descriptor> {
-    let within = node.get("descriptors");
-    let Some(list) = within.map(|within| &within.value) else {
+fn siblings(node: &Node, mistakes: &mut Mistakes, depth: usize) -> Vec<Descriptor> {
+    let Some(within) = node.get("descriptors") else {
         return Vec::new();
     };
-    let Value::List(list) = list else {
-        let place = within.map_or_else(Position::default, Position::of);
-        mistakes.push(Mistake::new(place, "descriptors", "a list was expected"));
+    let Value::List(list) = &within.value else {
+        mistakes.add(within, "descriptors", "a list was expected");
         return Vec::new();
     };
     let mut made: Vec<Descriptor> = Vec::new();
@@ -145,7 +142,7 @@ fn siblings(node: &Node, mistakes: &mut Vec<Mistake>, depth: usize) -> Vec<Descr
         let same = |other: &Descriptor| (&other.key, &other.value) == (&one.key, &one.value);
         if let Some(first) = made.iter().find(|other| same(other)) {
             let why = format!("line {} has the same key and value", first.place.line);
-            mistakes.push(Mistake::new(one.place, &one.words(), why));
+            mistakes.add(item, &one.words(), why);
             continue;
         }
         made.push(one);
@@ -153,10 +150,9 @@ fn siblings(node: &Node, mistakes: &mut Vec<Mistake>, depth: usize) -> Vec<Descr
     made
 }
 
-fn descriptor(node: &Node, mistakes: &mut Vec<Mistake>, depth: usize) -> Option<Descriptor> {
-    let place = Position::of(node);
+fn descriptor(node: &Node, mistakes: &mut Mistakes, depth: usize) -> Option<Descriptor> {
     let Some(key) = text(node, "key", mistakes) else {
-        mistakes.push(Mistake::new(place, "descriptor", "it has no key"));
+        mistakes.add(node, "descriptor", "it has no key");
         return None;
     };
     let mut made = Descriptor {
@@ -167,7 +163,7 @@ fn descriptor(node: &Node, mistakes: &mut Vec<Mistake>, depth: usize) -> Option<
         quota_mode: flag(node, "quota_mode", mistakes),
         share_threshold: flag(node, "share_threshold", mistakes),
         descriptors: Vec::new(),
-        place,
+        place: Position::of(node),
     };
     let what = made.words();
     // Metrics by value and dynamic metadata change no decision.
@@ -185,12 +181,15 @@ fn descriptor(node: &Node, mistakes: &mut Vec<Mistake>, depth: usize) -> Option<
     ];
     check_keys(node, &KNOWN, &what, mistakes);
     if depth >= DEEPEST {
-        mistakes.push(Mistake::new(place, &what, "it is nested too deep"));
+        mistakes.add(node, &what, "it is nested too deep");
         return None;
     }
     if made.key.contains('*') {
-        let why = "`*` stands for characters of a value, not of a key";
-        mistakes.push(Mistake::new(place, &what, why));
+        mistakes.add(
+            node,
+            &what,
+            "`*` stands for characters of a value, not of a key",
+        );
         return None;
     }
     let pattern = made
@@ -198,8 +197,7 @@ fn descriptor(node: &Node, mistakes: &mut Vec<Mistake>, depth: usize) -> Option<
         .as_deref()
         .is_some_and(|value| value.contains('*'));
     if made.share_threshold && !pattern {
-        let why = "`share_threshold` is for values with `*`";
-        mistakes.push(Mistake::new(place, &what, why));
+        mistakes.add(node, &what, "`share_threshold` is for values with `*`");
     }
     made.rate_limit = node
         .get("rate_limit")
@@ -208,8 +206,7 @@ fn descriptor(node: &Node, mistakes: &mut Vec<Mistake>, depth: usize) -> Option<
     Some(made)
 }
 
-fn rate_limit(node: &Node, what: &str, mistakes: &mut Vec<Mistake>) -> RateLimit {
-    let place = Position::of(node);
+fn rate_limit(node: &Node, what: &str, mistakes: &mut Mistakes) -> RateLimit {
     const KNOWN: [&str; 5] = ["requests_per_unit", "unit", "unlimited", "name", "replaces"];
     check_keys(node, &KNOWN, what, mistakes);
     let name = text(node, "name", mistakes);
@@ -217,32 +214,26 @@ fn rate_limit(node: &Node, what: &str, mistakes: &mut Vec<Mistake>) -> RateLimit
     for item in node.items_at(&["replaces"]) {
         match item.text_at("name").filter(|other| !other.is_empty()) {
             Some(other) if name.as_deref() == Some(other) => {
-                let why = "a limit cannot replace itself";
-                mistakes.push(Mistake::new(Position::of(item), what, why));
+                mistakes.add(item, what, "a limit cannot replace itself");
             }
             Some(other) => replaces.push(other.to_owned()),
-            None => {
-                let why = "an entry of `replaces` is `name: NAME`";
-                mistakes.push(Mistake::new(Position::of(item), what, why));
-            }
+            None => mistakes.add(item, what, "an entry of `replaces` is `name: NAME`"),
         }
     }
     RateLimit {
         name,
         replaces,
         quota: quota(node, what, mistakes),
-        place,
+        place: Position::of(node),
     }
 }
 
-fn quota(node: &Node, what: &str, mistakes: &mut Vec<Mistake>) -> Quota {
-    let place = Position::of(node);
+fn quota(node: &Node, what: &str, mistakes: &mut Mistakes) -> Quota {
     let unit = text(node, "unit", mistakes);
     let number = text(node, "requests_per_unit", mistakes);
     if flag(node, "unlimited", mistakes) {
         if unit.is_some() {
-            let why = "an unlimited limit has no unit";
-            mistakes.push(Mistake::new(place, what, why));
+            mistakes.add(node, what, "an unlimited limit has no unit");
         }
         return Quota::Unlimited;
     }
@@ -262,12 +253,15 @@ fn quota(node: &Node, what: &str, mistakes: &mut Vec<Mistake>) -> Quota {
         },
         (_, None) => {
             let why = "the unit is not one of second, minute, hour, day, week, month and year";
-            mistakes.push(Mistake::new(place, &words, why));
+            mistakes.add(node, &words, why);
             Quota::Broken
         }
         (None, _) => {
-            let why = "`requests_per_unit` is not a number of 32 bits";
-            mistakes.push(Mistake::new(place, &words, why));
+            mistakes.add(
+                node,
+                &words,
+                "`requests_per_unit` is not a number of 32 bits",
+            );
             Quota::Broken
         }
     }
@@ -307,43 +301,44 @@ impl Position {
     }
 }
 
-impl Mistake {
-    fn new(place: Position, what: &str, why: impl Into<String>) -> Self {
-        Self {
-            place,
+/// The mistakes so far.
+#[derive(Default)]
+struct Mistakes(Vec<Mistake>);
+
+impl Mistakes {
+    fn add(&mut self, node: &Node, what: &str, why: impl Into<String>) {
+        self.0.push(Mistake {
+            place: Position::of(node),
             what: what.to_owned(),
             why: why.into(),
-        }
+        });
     }
 }
 
 /// A scalar that is not empty.
-fn text(node: &Node, key: &str, mistakes: &mut Vec<Mistake>) -> Option<String> {
+fn text(node: &Node, key: &str, mistakes: &mut Mistakes) -> Option<String> {
     let member = node.get(key)?;
     if member.text().is_none() {
-        let why = "a single value was expected";
-        mistakes.push(Mistake::new(Position::of(member), key, why));
+        mistakes.add(member, key, "a single value was expected");
     }
     let text = member.text().filter(|text| !text.is_empty());
     text.map(str::to_owned)
 }
 
-fn flag(node: &Node, key: &str, mistakes: &mut Vec<Mistake>) -> bool {
+fn flag(node: &Node, key: &str, mistakes: &mut Mistakes) -> bool {
     let Some(member) = node.get(key) else {
         return false;
     };
     let value = member.text().and_then(boolean);
     if value.is_none() {
-        let why = "`true` or `false` was expected";
-        mistakes.push(Mistake::new(Position::of(member), key, why));
+        mistakes.add(member, key, "`true` or `false` was expected");
     }
     value.unwrap_or_default()
 }
 
-fn check_keys(node: &Node, known: &[&str], what: &str, mistakes: &mut Vec<Mistake>) {
+fn check_keys(node: &Node, known: &[&str], what: &str, mistakes: &mut Mistakes) {
     if !matches!(node.value, Value::Map(_)) {
-        let why = "a mapping was expected";
-        mistakes.push(Mistake::new(Position::of(node), what, why));
+        mistakes.add(node, what, "a mapping was expected");
     }
     for (key, member) in node.entries() {
         if !known.contains(&key.as_str()) {
@@ -351,7 +346,7 @@ fn check_keys(node: &Node, known: &[&str], what: &str, mistakes: &mut Vec<Mistak
                 Some(near) => format!("unknown key `{key}`; did you mean `{near}`?"),
                 None => format!("unknown key `{key}`"),
             };
-            mistakes.push(Mistake::new(Position::of(member), what, why));
+            mistakes.add(member, what, why);
         }
     }
 }

@@ -47,11 +47,12 @@ pub(crate) fn read(
     tiers: &[&str],
     context: &mut Context<'_>,
 ) -> Option<Callers> {
-    let base = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
     let (table, errors) = DeTable::parse_recoverable(&content);
-    let file = context
-        .sources
-        .add(path.display().to_string(), content.as_str(), &base);
+    let file = context.sources.add(
+        path.display().to_string(),
+        content.as_str(),
+        &crate::folder(path),
+    );
     if let Some(error) = errors.first() {
         let place = Place::new(file, error.span().unwrap_or(0..0));
         context.error("this is not TOML", place, error.message());

@@ -9,8 +9,8 @@ mod refuse_status;
 pub(crate) use self::refuse_status::RefuseStatus;
 
 use self::of_body::from_body;
-pub(crate) use self::of_response::SettleSource;
 use self::of_response::settle_from;
+pub(crate) use self::of_response::{SettleSource, by_kind};
 use super::responses::header_name_of;
 use crate::context::Context;
 use crate::declare::forms;

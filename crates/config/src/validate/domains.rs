@@ -25,18 +25,13 @@ forms! {
 }
 
 fn override_rate(text: &At<Text>, context: &mut Context<'_>) -> Option<Rate> {
-    match rate(text.as_str()) {
-        Ok(Written::Per { rate, .. }) => Some(rate),
-        Ok(Written::Unlimited) => {
-            let title = "an override is a rate";
-            context.error(title, text.place, "Envoy cannot ask for this");
-            None
-        }
-        Err(flaw) => {
-            context.flaw(flaw, text);
-            None
-        }
-    }
+    let read = rate(text.as_str()).map_err(|flaw| context.flaw(flaw, text));
+    let Written::Per { rate, .. } = read.ok()? else {
+        let title = "an override is a rate";
+        context.error(title, text.place, "Envoy cannot ask for this");
+        return None;
+    };
+    Some(rate)
 }
 
 /// The rates that a request may ask for, with their places.

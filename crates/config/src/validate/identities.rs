@@ -167,8 +167,7 @@ pub(crate) fn source(text: &At<Text>, context: &mut Context<'_>) -> Option<Sourc
     let title = format!("`{}` is no source of a key", text.as_str());
     let kind = text.as_str().split(':').next().unwrap_or_default();
     if KINDS.contains(&kind) {
-        context.parse_error(title, error, text);
-        return None;
+        return context.parsed(Err(error), title, text);
     }
     let label = nearest(kind, KINDS).map_or_else(
         || "no such source".to_owned(),

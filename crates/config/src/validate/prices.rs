@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::costs::by_kind;
 use super::entries_of;
 use crate::context::Context;
 use crate::declare::forms;
@@ -90,14 +91,12 @@ fn warn_of_cheap(prices: &Prices, place: PriceIndex, written: Place, context: &m
 
 impl RawPrice {
     fn by_kind(&self) -> Option<[u64; 5]> {
-        let (input, output) = (self.input.get()?.value, self.output.get()?.value);
-        Some([
-            input,
-            self.cached_input.or(input),
-            self.cache_write.or(input),
-            output,
-            self.reasoning.or(output),
-        ])
+        let others = [&self.cached_input, &self.cache_write, &self.reasoning];
+        Some(by_kind(
+            self.input.get()?.value,
+            self.output.get()?.value,
+            others,
+        ))
     }
 }
 

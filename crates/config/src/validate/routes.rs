@@ -23,7 +23,7 @@ use crate::reader::Mirror;
 use crate::source::{At, Place};
 use crate::text::Text;
 use tollgate_policy::route::{Pattern, Route, RouteLimit, Target};
-use tollgate_policy::{Cost, Scope, ScopePart};
+use tollgate_policy::{Cost, ScopePart};
 
 /// The routes of a file.
 #[derive(Debug, Default)]
@@ -190,8 +190,7 @@ impl Compiler<'_, '_> {
                 }
                 continue;
             };
-            if matches!(&rules[rule].scope, Scope::Identities(parts) if parts.contains(&ScopePart::Descriptor))
-            {
+            if rules[rule].scope.parts().contains(&ScopePart::Descriptor) {
                 let title = format!("limit `{name}` is for descriptors");
                 self.context
                 .error(title, place, "a request of a route has no descriptor")

@@ -23,16 +23,13 @@ pub(crate) fn server(text: &At<Text>, weight: u32, context: &mut Context<'_>) ->
             weight,
         });
     }
-    match over_tcp(written, weight) {
-        Ok(server) => Some(server),
-        Err(label) => {
-            let title = format!("`{written}` is not the URL of a server");
-            context.error(title, text.place, label).help(
-                "write \"http://10.0.0.1:3000\", \"https://api.example.com\" or \"unix:/run/app.sock\"",
-            );
-            None
-        }
-    }
+    let report = |label: &str| {
+        let title = format!("`{written}` is not the URL of a server");
+        context.error(title, text.place, label).help(
+            "write \"http://10.0.0.1:3000\", \"https://api.example.com\" or \"unix:/run/app.sock\"",
+        );
+    };
+    over_tcp(written, weight).map_err(report).ok()
 }
 
 fn over_tcp(written: &str, weight: u32) -> Result<Server, &'static str> {

@@ -19,9 +19,9 @@ use crate::settings::{Listener, Server};
 use crate::source::Place;
 use tollgate_limit::{Kind, Micros, Mode};
 use tollgate_policy::identity::{Source, WhenUnknown};
-use tollgate_policy::route::{HostPattern, Piece, Placeholder, Route, Target};
+use tollgate_policy::route::{HostPattern, Piece, Placeholder, Route, RouteLimit, Target};
 use tollgate_policy::upstream::ServerAddress;
-use tollgate_policy::{Policy, Scope, ScopePart};
+use tollgate_policy::{Policy, Rule, ScopePart};
 
 pub(crate) use cluster::check_cluster;
 pub(crate) use conflicts::{IdentityPlace, Places, build_error};
@@ -45,9 +45,8 @@ pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
 /// Routes for more than one host, under limits that are split by host.
 fn unnamed_hosts(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     for (route, written) in policy.routes.iter().zip(list_of(&raw.routes)) {
-        let by_host = route.all_limits().map(|limit| &policy.rules[limit.rule]).find(
-            |rule| matches!(&rule.scope, Scope::Identities(parts) if parts.contains(&ScopePart::Host)),
-        );
+        let mut rules = route.all_limits().map(|limit| &policy.rules[limit.rule]);
+        let by_host = rules.find(|rule| rule.scope.parts().contains(&ScopePart::Host));
         if let (Some(rule), false) = (by_host, matches!(route.pattern.host, HostPattern::Exact(_)))
         {
             let title = format!(
@@ -209,34 +208,24 @@ fn returns_to_itself(route: &Route) -> bool {
 
 /// Buckets by values that a client can invent: a new value gets a fresh bucket.
 fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
-    for (identity, (name, written)) in policy.identities.iter().zip(entries_of(&raw.identities)) {
+    let identities = policy.identities.iter().zip(entries_of(&raw.identities));
+    for (index, (identity, (name, written))) in identities.enumerate() {
         let made_up = identity.sources.iter().all(Source::is_unverified);
         let anyone = identity.callers.is_none() || identity.when_unknown == WhenUnknown::Accept;
-        let index = policy
-            .identities
-            .iter()
-            .position(|other| other.name == identity.name);
-        let alone: Vec<&str> = policy
-            .rules
-            .iter()
-            .filter(|rule| matches!(&rule.scope, Scope::Identities(parts) if parts.iter().all(|part| match part {
-                ScopePart::Identity(at) => Some(*at) == index,
-                ScopePart::Address => false,
-                ScopePart::Route | ScopePart::Method | ScopePart::Host => true,
-                ScopePart::Descriptor => false,
-            }) && parts.iter().any(|part| matches!(part, ScopePart::Identity(_)))))
-            .map(|rule| &*rule.name)
-            .collect();
+        let may_be_beside = |part: &ScopePart| match part {
+            ScopePart::Identity(at) => *at == index,
+            ScopePart::Address | ScopePart::Descriptor => false,
+            ScopePart::Route | ScopePart::Method | ScopePart::Host => true,
+        };
+        let is_alone = |limit: &RouteLimit| {
+            let scope = &policy.rules[limit.rule].scope;
+            scope.identities().next().is_some() && scope.parts().iter().all(may_be_beside)
+        };
         // A route that is also limited by address, or in total, bounds the gain from invented keys.
-        let unbounded = policy.routes.iter().any(|route| {
-            let names: Vec<&str> = route
-                .limits
-                .iter()
-                .map(|limit| &*policy.rules[limit.rule].name)
-                .collect();
-            names.iter().any(|name| alone.contains(name))
-                && names.iter().all(|name| alone.contains(name))
-        });
+        let unbounded = policy
+            .routes
+            .iter()
+            .any(|route| !route.limits.is_empty() && route.limits.iter().all(is_alone));
         if made_up && anyone && unbounded {
             let sources: Vec<String> = identity.sources.iter().map(Source::words).collect();
             let title = format!("a client can make up keys of identity `{}`", name.value);
@@ -253,10 +242,8 @@ fn unverified(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
 
 /// Listeners on which all clients have one address, or none.
 fn unaddressed(policy: &Policy, server: &Server, context: &mut Context<'_>) {
-    let by_address = policy
-        .rules
-        .iter()
-        .any(|rule| matches!(&rule.scope, Scope::Identities(parts) if parts.contains(&ScopePart::Address)));
+    let is_by_address = |rule: &Rule| rule.scope.parts().contains(&ScopePart::Address);
+    let by_address = policy.rules.iter().any(is_by_address);
     let trusted = !policy.address.trusted_proxies.is_empty();
     if let (true, false, Some(place)) = (
         server.proxy_protocol,

@@ -7,6 +7,7 @@ use crate::raw::RawCost;
 use crate::reader::Mirror;
 use crate::source::{At, Place};
 use crate::text::Text;
+use tollgate_policy::route::ParseError;
 use tollgate_policy::source::json_path;
 use tollgate_policy::usage::Preset;
 use tollgate_policy::{BodyCost, Cost};
@@ -124,15 +125,12 @@ pub(super) fn member(
     context: &mut Context<'_>,
 ) -> Option<Vec<String>> {
     let path = &text.as_str()[from..];
-    match json_path(path) {
-        Ok(path) => Some(path),
-        Err(error) => {
-            let title = format!("`{path}` is not a path into JSON");
-            let place = text.part(from + error.at.start, from + error.at.end);
-            context.error(title, place, error.message).help(
-                "a path leads through objects by the names of their members; there are no lists, indices or wildcards",
-            );
-            None
-        }
-    }
+    let report = |error: ParseError| {
+        let title = format!("`{path}` is not a path into JSON");
+        let place = text.part(from + error.at.start, from + error.at.end);
+        context.error(title, place, error.message).help(
+            "a path leads through objects by the names of their members; there are no lists, indices or wildcards",
+        );
+    };
+    json_path(path).map_err(report).ok()
 }

@@ -8,7 +8,7 @@ use toml::de::DeValue;
 use super::of_body::member;
 use crate::context::Context;
 use crate::raw::{RawNumber, RawSettle, RawWeights};
-use crate::reader::{Node, Read};
+use crate::reader::{Field, Node, Read};
 use crate::schema::Defs;
 use crate::source::{At, Place};
 use crate::text::Text;
@@ -178,13 +178,24 @@ fn number_of(
 impl RawWeights {
     /// In the order of [`TokenKind::ALL`].
     fn by_kind(&self) -> Weights {
-        let (input, output) = (self.input().value, self.output().value);
-        [
-            input,
-            self.cached_input.or(input),
-            self.cache_write.or(input),
-            output,
-            self.reasoning.or(output),
-        ]
+        let others = [&self.cached_input, &self.cache_write, &self.reasoning];
+        by_kind(self.input().value, self.output().value, others)
     }
+}
+
+/// What a token of each kind costs, in the order of [`TokenKind::ALL`]: one that is read from a cache
+/// or written into one as `input`, and one of reasoning as `output`, unless the file says another.
+pub(crate) fn by_kind(
+    input: u64,
+    output: u64,
+    [cached_input, cache_write, reasoning]: [&Field<u64>; 3],
+) -> Weights {
+    let (cached_input, cache_write) = (cached_input.or(input), cache_write.or(input));
+    [
+        input,
+        cached_input,
+        cache_write,
+        output,
+        reasoning.or(output),
+    ]
 }

@@ -10,7 +10,7 @@ use crate::source::Place;
 use crate::validate::names_of;
 use tollgate_limit::{Kind, Micros};
 use tollgate_policy::domains::{ADDRESS_KEYS, DescriptorRule, Step};
-use tollgate_policy::{Cost, Count, Rule, Scope, ScopePart};
+use tollgate_policy::{Cost, Count, Rule, ScopePart};
 
 impl Compiler<'_, '_> {
     /// Adds one rule.
@@ -96,10 +96,7 @@ impl Compiler<'_, '_> {
 /// A limit of a rule must be decidable from a descriptor alone, and when it arrives.
 fn check_limit(limit: &Rule, rule: &RuleOfDescriptors, place: Place, context: &mut Context<'_>) {
     let name = &limit.name;
-    let parts = match &limit.scope {
-        Scope::Everyone => &[][..],
-        Scope::Identities(parts) => parts,
-    };
+    let parts = limit.scope.parts();
     let by_request = parts.iter().any(|part| {
         matches!(
             part,

@@ -47,8 +47,7 @@ pub(super) fn template(
 ) -> Option<Template> {
     let index = |name: &str| identities.iter().position(|known| *known == name);
     let read = Template::parse(text.as_str(), index);
-    read.map_err(|error| context.parse_error("a placeholder that cannot be filled", error, text))
-        .ok()
+    context.parsed(read, "a placeholder that cannot be filled", text)
 }
 
 /// `strip_prefix`, `add_prefix`.

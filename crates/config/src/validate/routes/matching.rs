@@ -21,16 +21,10 @@ pub(super) fn pattern(at: &At<RawRoute>, context: &mut Context<'_>) -> Option<Pa
     match &written.value {
         ShortOr::Short(text) => {
             let text = written.with(text.clone());
-            match Pattern::parse(text.as_str()) {
-                Ok(pattern) => {
-                    warn_of_slips(&pattern, &text, context);
-                    Some(pattern)
-                }
-                Err(error) => {
-                    context.parse_error(format!("`{}` is no pattern", text.as_str()), error, &text);
-                    None
-                }
-            }
+            let title = format!("`{}` is no pattern", text.as_str());
+            let pattern = context.parsed(Pattern::parse(text.as_str()), title, &text)?;
+            warn_of_slips(&pattern, &text, context);
+            Some(pattern)
         }
         ShortOr::Table(table) => pattern_of(table, context),
     }
@@ -66,26 +60,17 @@ fn warn_of_slips(pattern: &Pattern, text: &At<Text>, context: &mut Context<'_>) 
 fn pattern_of(raw: &RawMatch, context: &mut Context<'_>) -> Option<Pattern> {
     let path = raw.path.get()?;
     let title = format!("`{}` is no path", path.as_str());
-    let mut pattern = match Pattern::parse(path.as_str()) {
-        Ok(pattern) if pattern.methods.is_empty() && pattern.host == HostPattern::Any => pattern,
-        Ok(_) => {
-            context.error(title, path.place, "a path begins with `/`").help("in a table method and host have keys of their own: { methods = \"GET\", host = \"a.example\", path = \"/x\" }");
-            return None;
-        }
-        Err(error) => {
-            context.parse_error(title, error, path);
-            return None;
-        }
-    };
+    let mut pattern = context.parsed(Pattern::parse(path.as_str()), title.as_str(), path)?;
+    if !pattern.methods.is_empty() || pattern.host != HostPattern::Any {
+        context.error(title, path.place, "a path begins with `/`").help("in a table method and host have keys of their own: { methods = \"GET\", host = \"a.example\", path = \"/x\" }");
+        return None;
+    }
     let methods = raw.methods.or(Vec::new());
     pattern.methods = methods.into_iter().map(|method| method.value).collect();
     if let Some(host) = raw.host.get() {
-        match HostPattern::parse(host.as_str()) {
-            Ok(parsed) => pattern.host = parsed,
-            Err(error) => {
-                context.parse_error(format!("`{}` is no host", host.as_str()), error, host)
-            }
-        }
+        let title = format!("`{}` is no host", host.as_str());
+        let parsed = context.parsed(HostPattern::parse(host.as_str()), title, host);
+        pattern.host = parsed.unwrap_or(HostPattern::Any);
     }
     for (name, value) in headers_of(entries_of(&raw.headers), context) {
         pattern.headers.push((name, value.value.clone()));

@@ -9,7 +9,7 @@ use crate::validate::{entry_of, list_of};
 use tollgate_limit::Placement;
 use tollgate_policy::identity::WhenMissing;
 use tollgate_policy::usage::Usage;
-use tollgate_policy::{BodyCost, Cost, Policy, Rule, Scope, ScopePart, SettleFrom};
+use tollgate_policy::{BodyCost, Cost, Policy, Rule, SettleFrom};
 
 /// Warns of ceilings that may be exceeded.
 pub(super) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mut Context<'_>) {
@@ -43,13 +43,7 @@ pub(super) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
 
 /// Requests that leave their key out, and are then not limited.
 fn skipped(raw: &RawFile, policy: &Policy, rule: &Rule, context: &mut Context<'_>) {
-    let Scope::Identities(parts) = &rule.scope else {
-        return;
-    };
-    for part in parts {
-        let ScopePart::Identity(first) = *part else {
-            continue;
-        };
+    for first in rule.scope.identities() {
         // An identity may be replaced by another one, which may be skipped.
         let next = |at: &usize| match policy.identities.get(*at)?.when_missing {
             WhenMissing::Use(other) => Some(other),

@@ -4,7 +4,7 @@ use super::super::entry_of;
 use crate::context::Context;
 use crate::raw::RawFile;
 use tollgate_policy::identity::{Identity, Source, WhenUnknown};
-use tollgate_policy::{Policy, Scope, ScopePart};
+use tollgate_policy::{Policy, ScopePart};
 
 /// Penalties of limits whose keys any client can spend.
 pub(super) fn of_others(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
@@ -16,25 +16,24 @@ pub(super) fn of_others(raw: &RawFile, policy: &Policy, context: &mut Context<'_
             ScopePart::Identity(at) => policy.identities.get(*at),
             _ => None,
         };
-        let title = match &rule.scope {
-            Scope::Everyone => of_all(&rule.name),
-            Scope::Identities(parts) => {
-                let tells = |part: &ScopePart| match part {
-                    ScopePart::Address | ScopePart::Descriptor => true,
-                    ScopePart::Identity(_) => !named(part).is_some_and(is_claimed),
-                    ScopePart::Route | ScopePart::Method | ScopePart::Host => false,
-                };
-                if parts.iter().any(tells) {
-                    continue;
-                }
-                match parts.iter().find_map(named) {
-                    Some(identity) => format!(
-                        "a client can have others blocked by the penalty of `{}`: nothing proves `{}`",
-                        rule.name, identity.name
-                    ),
-                    None => of_all(&rule.name),
-                }
-            }
+        let tells = |part: &ScopePart| match part {
+            ScopePart::Address | ScopePart::Descriptor => true,
+            ScopePart::Identity(_) => !named(part).is_some_and(is_claimed),
+            ScopePart::Route | ScopePart::Method | ScopePart::Host => false,
+        };
+        let parts = rule.scope.parts();
+        if parts.iter().any(tells) {
+            continue;
+        }
+        let limit = &rule.name;
+        let title = match parts.iter().find_map(named) {
+            Some(identity) => format!(
+                "a client can have others blocked by the penalty of `{limit}`: nothing proves `{}`",
+                identity.name
+            ),
+            None => format!(
+                "a client can have all others blocked by the penalty of `{limit}`: they share a bucket"
+            ),
         };
         let place = entry_of(&raw.limits, &rule.name)
             .map(|(name, limit)| limit.penalty.place().unwrap_or(name.place));
@@ -42,10 +41,6 @@ pub(super) fn of_others(raw: &RawFile, policy: &Policy, context: &mut Context<'_
             .warning(title, place.unwrap_or_default(), "it blocks a key that others can spend")
             .help("give a penalty only to keys that one caller alone can spend: list the callers, or verify a token (jwt), or limit per \"address\"");
     }
-}
-
-fn of_all(limit: &str) -> String {
-    format!("a client can have all others blocked by the penalty of `{limit}`: they share a bucket")
 }
 
 /// Whether a client can send the key of another one: it only claims to be who it is. A bearer token

@@ -9,7 +9,7 @@ use crate::validate::{entries_of, entry_of, list_of};
 use http::StatusCode;
 use tollgate_limit::Mode;
 use tollgate_policy::identity::WhenMissing;
-use tollgate_policy::{Policy, Scope, ScopePart, is_charged};
+use tollgate_policy::{Policy, is_charged};
 
 /// Limits, identities and upstreams that nothing refers to.
 pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
@@ -31,14 +31,8 @@ pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
         }
     }
     let mut used = vec![false; policy.identities.len()];
-    for rule in &policy.rules {
-        if let Scope::Identities(parts) = &rule.scope {
-            for part in parts {
-                if let ScopePart::Identity(index) = part {
-                    used[*index] = true;
-                }
-            }
-        }
+    for index in policy.rules.iter().flat_map(|rule| rule.scope.identities()) {
+        used[index] = true;
     }
     for identity in &policy.identities {
         if let WhenMissing::Use(index) = identity.when_missing {
@@ -46,10 +40,7 @@ pub(super) fn names(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
         }
     }
     for (name, _) in entries_of(&raw.identities) {
-        let index = policy
-            .identities
-            .iter()
-            .position(|identity| *identity.name == *name.value);
+        let index = policy.identity(&name.value);
         let templated = format!("identity:{}", name.value);
         let in_template = list_of(&raw.routes)
             .iter()
