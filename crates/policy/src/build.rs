@@ -57,10 +57,7 @@ pub enum BuildError {
         by: Vec<usize>,
     },
     /// A route's path has an encoded slash, and such paths are refused.
-    EncodedSlash {
-        /// The route.
-        route: usize,
-    },
+    EncodedSlash(usize),
     /// A route names a limit twice.
     LimitTwice {
         /// The route.
@@ -76,10 +73,7 @@ pub enum BuildError {
         claims: usize,
     },
     /// A route has more targets than one request is tried on.
-    TooManyTargets {
-        /// The route.
-        route: usize,
-    },
+    TooManyTargets(usize),
     /// An identity uses a segment that a route does not capture.
     UnknownCapture {
         /// The route.
@@ -97,36 +91,18 @@ pub enum BuildError {
         name: String,
     },
     /// `when_missing = "use:…"` leads back to its start.
-    IdentityCycle {
-        /// The identity.
-        identity: usize,
-    },
+    IdentityCycle(usize),
     /// An identity with listed callers has a composite key, or an address, so there is no single
     /// key to hash.
-    CallersOfComposite {
-        /// The identity.
-        identity: usize,
-    },
+    CallersOfComposite(usize),
     /// The sources of an identity that takes the first of them are not interchangeable.
-    FirstOfMixed {
-        /// The identity.
-        identity: usize,
-    },
+    FirstOfMixed(usize),
     /// An identity has no source, or too many.
-    Sources {
-        /// The identity.
-        identity: usize,
-    },
+    Sources(usize),
     /// An identity uses claims of a token, but has no settings for verifying tokens.
-    UnverifiedToken {
-        /// The identity.
-        identity: usize,
-    },
+    UnverifiedToken(usize),
     /// More is asked of bodies than one reader looks for.
-    BodyAsked {
-        /// The route.
-        route: usize,
-    },
+    BodyAsked(usize),
     /// An index is out of range: a defect in the code that assembled the parts.
     Dangling {
         /// The route.
@@ -183,7 +159,7 @@ impl Policy {
                     });
                 }
                 if !keeps_slashes && route.pattern.has_encoded_slash() {
-                    errors.push(BuildError::EncodedSlash { route: index });
+                    errors.push(BuildError::EncodedSlash(index));
                 }
                 Plan::new(index, route, &rules, &identities, &mut wanted, &mut errors)
             })
@@ -262,13 +238,13 @@ fn compared(routes: &[Route]) -> impl Iterator<Item = &HeaderName> {
 fn check_identity(index: usize, identities: &[Identity], errors: &mut Vec<BuildError>) {
     let identity = &identities[index];
     if identity.sources.is_empty() || identity.sources.len() > SOURCES_MAX {
-        errors.push(BuildError::Sources { identity: index });
+        errors.push(BuildError::Sources(index));
     }
     if identity.callers.is_some()
         && (identity.sources.len() != 1 && !identity.first_of
             || identity.sources.contains(&Source::Address))
     {
-        errors.push(BuildError::CallersOfComposite { identity: index });
+        errors.push(BuildError::CallersOfComposite(index));
     }
     // Otherwise a client could send a value that equals another caller's token claim, and be
     // identified as that caller.
@@ -277,11 +253,11 @@ fn check_identity(index: usize, identities: &[Identity], errors: &mut Vec<BuildE
         && !identity.sources.iter().all(Source::is_unverified)
         && !identity.sources.iter().all(claim)
     {
-        errors.push(BuildError::FirstOfMixed { identity: index });
+        errors.push(BuildError::FirstOfMixed(index));
     }
     let by_claim = identity.sources.iter().any(claim);
     if by_claim && identity.jwt.is_none() {
-        errors.push(BuildError::UnverifiedToken { identity: index });
+        errors.push(BuildError::UnverifiedToken(index));
     }
     let mut at = index;
     for _ in 0..=identities.len() {
@@ -296,7 +272,7 @@ fn check_identity(index: usize, identities: &[Identity], errors: &mut Vec<BuildE
             return;
         }
         if next == index {
-            errors.push(BuildError::IdentityCycle { identity: index });
+            errors.push(BuildError::IdentityCycle(index));
             return;
         }
         at = next;

@@ -101,10 +101,8 @@ pub fn parse_digest(text: &str) -> Result<[u8; 32], ParseError> {
     let offset = text.len() - digits.len();
     if let Some(bad) = digits.find(|c: char| !c.is_ascii_hexdigit()) {
         let width = digits[bad..].chars().next().map_or(0, char::len_utf8);
-        return Err(ParseError::new(
-            offset + bad..offset + bad + width,
-            "this is no hex digit",
-        ));
+        let place = offset + bad..offset + bad + width;
+        return Err(ParseError::new(place, "this is no hex digit"));
     }
     let digest = hex::bytes(digits).and_then(|bytes| bytes.try_into().ok());
     digest.ok_or_else(|| {

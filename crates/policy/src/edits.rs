@@ -50,41 +50,34 @@ impl Policy {
         into: &mut Vec<u8>,
     ) {
         let route = &self.routes[matched.route];
-        match placeholder {
-            Placeholder::Tier => into.extend(who.tier().map_or(&[][..], |tier| tier.as_bytes())),
-            Placeholder::Caller => into.extend(
-                who.caller
-                    .as_ref()
-                    .map_or(&[][..], |caller| caller.name.as_bytes()),
-            ),
-            Placeholder::Route => into.extend_from_slice(route.name.as_bytes()),
-            Placeholder::Address => into.extend(
-                request
-                    .client
-                    .map(|client| client.to_string())
-                    .unwrap_or_default()
-                    .bytes(),
-            ),
-            Placeholder::Host => into.extend_from_slice(request.host.as_bytes()),
-            Placeholder::RequestPath => into.extend_from_slice(request.target_path.as_bytes()),
-            Placeholder::Query => {
-                into.extend_from_slice(request.query.unwrap_or_default().as_bytes())
+        let address;
+        let text = match placeholder {
+            Placeholder::Tier => who.tier().map_or("", |tier| tier),
+            Placeholder::Caller => who.caller.as_ref().map_or("", |caller| &caller.name),
+            Placeholder::Route => &route.name,
+            Placeholder::Address => {
+                address = request.client.map(|client| client.to_string());
+                address.as_deref().unwrap_or_default()
             }
+            Placeholder::Host => &request.host,
+            Placeholder::RequestPath => request.target_path,
+            Placeholder::Query => request.query.unwrap_or_default(),
             Placeholder::Path(name) => {
-                let capture = route
-                    .pattern
-                    .capture(name)
-                    .and_then(|index| matched.captures.get(index));
-                into.extend(capture.map_or(&[][..], |text| text.as_bytes()));
+                let place = route.pattern.capture(name);
+                let capture = place.and_then(|index| matched.captures.get(index));
+                capture.map_or("", |text| text)
             }
             Placeholder::Identity(index) => {
                 let resolved = who.resolved.iter().find(|one| one.identity == *index);
                 match resolved.and_then(|one| one.caller.as_ref()) {
-                    Some(caller) => into.extend_from_slice(caller.name.as_bytes()),
-                    None => into.extend(self.evidence(matched, request, who.at).text(*index)),
+                    Some(caller) => &caller.name,
+                    None => {
+                        return into.extend(self.evidence(matched, request, who.at).text(*index));
+                    }
                 }
             }
-        }
+        };
+        into.extend_from_slice(text.as_bytes());
     }
 }
 

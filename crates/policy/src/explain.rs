@@ -19,7 +19,7 @@ use super::{Policy, keys};
 use tollgate_limit::{KeyBytes, Mode};
 
 /// All decisions about one request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Explanation {
     /// The host matched, in its normal form.
     pub host: String,
@@ -160,21 +160,13 @@ impl Policy {
             client: request.client.map(|client| self.address.words(client)),
             forwarded: request.client != request.peer.address.map(super::address::fold),
             routes: self.routes.iter().enumerate().map(fate).collect(),
-            taken: None,
-            unlisted: matched.is_none() && self.is_unlisted(request),
-            other_methods: if matched.is_none() {
-                self.other_methods(request)
-            } else {
-                Vec::new()
-            },
-            identities: Vec::new(),
-            refusal: None,
-            exempt: false,
-            tier: None,
-            limits: Vec::new(),
-            over_limit: Vec::new(),
+            ..Explanation::default()
         };
-        let Some(matched) = matched else { return told };
+        let Some(matched) = matched else {
+            told.unlisted = self.is_unlisted(request);
+            told.other_methods = self.other_methods(request);
+            return told;
+        };
         let captures = self.routes[matched.route]
             .pattern
             .captures()
@@ -236,14 +228,10 @@ impl Policy {
         }
         let (outcome, caller, key) = match evidence.resolve(asked) {
             Ok(resolved) => {
-                let caller = resolved
-                    .caller
-                    .as_ref()
-                    .map(|caller| Arc::clone(&caller.name));
-                let key = if resolved.how == How::Skipped {
-                    String::new()
-                } else {
-                    keys::words(&resolved.key, false)
+                let caller = resolved.caller.map(|caller| Arc::clone(&caller.name));
+                let key = match resolved.how {
+                    How::Skipped => String::new(),
+                    _ => keys::words(&resolved.key, false),
                 };
                 (Ok(resolved.how), caller, key)
             }

@@ -44,21 +44,12 @@ impl Guarded {
         names: impl Iterator<Item = &'n HeaderName>,
         compared: impl Iterator<Item = &'n HeaderName>,
     ) -> Self {
-        let sorted = |names: &mut dyn Iterator<Item = &'n HeaderName>| {
-            let mut names: Vec<HeaderName> = names.cloned().collect();
-            names.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
-            names.dedup();
-            names
-        };
-        let (mut names, mut compared) = (names, compared);
-        let names = sorted(&mut names);
-        let unusual = names
-            .iter()
-            .any(|name| is_unusual(name.as_str().as_bytes()));
+        let names = sorted(names);
+        let is_unusual = |name: &HeaderName| is_unusual(name.as_str().as_bytes());
         Self {
+            unusual: names.iter().any(is_unusual),
             names,
-            unusual,
-            compared: sorted(&mut compared),
+            compared: sorted(compared),
         }
     }
 
@@ -102,6 +93,14 @@ impl Guarded {
             headers.remove(name);
         }
     }
+}
+
+/// The names, each once.
+fn sorted<'n>(names: impl Iterator<Item = &'n HeaderName>) -> Vec<HeaderName> {
+    let mut names: Vec<HeaderName> = names.cloned().collect();
+    names.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+    names.dedup();
+    names
 }
 
 const fn folded(byte: u8) -> u8 {

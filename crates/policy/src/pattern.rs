@@ -93,10 +93,8 @@ impl Pattern {
         let start = text.len() - text.trim_start().len();
         let trimmed = text.trim();
         if trimmed.is_empty() {
-            return Err(ParseError::new(
-                0..text.len(),
-                "a route needs a path, such as `/**`",
-            ));
+            let what = "a route needs a path, such as `/**`";
+            return Err(ParseError::new(0..text.len(), what));
         }
         let slash = trimmed.find('/');
         let head = &trimmed[..slash.unwrap_or(trimmed.len())];
@@ -199,19 +197,13 @@ impl HostPattern {
             return Ok(Self::Any);
         }
         if let Some(at) = text.find(char::is_whitespace) {
-            return Err(ParseError::new(
-                at..text.len(),
-                "a space inside the host: write `METHOD HOST/PATH`",
-            ));
+            let what = "a space inside the host: write `METHOD HOST/PATH`";
+            return Err(ParseError::new(at..text.len(), what));
         }
         if text.starts_with('[') {
-            return match super::address::parse_host_address(text) {
-                Some(host) => Ok(Self::Exact(host)),
-                None => Err(ParseError::new(
-                    whole,
-                    "this is no IPv6 address in brackets",
-                )),
-            };
+            let error = || ParseError::new(whole, "this is no IPv6 address in brackets");
+            let host = super::address::parse_host_address(text).ok_or_else(error)?;
+            return Ok(Self::Exact(host));
         }
         if let Some(colon) = text.find(':') {
             let what = "routes match hosts without their port: the listener decides that";
@@ -236,10 +228,8 @@ impl HostPattern {
             || name.len() > super::descriptor::HOST_MAX
             || name.split('.').any(str::is_empty)
         {
-            return Err(ParseError::new(
-                whole,
-                "this is no host name: a label is empty, or it is over 253 bytes",
-            ));
+            let what = "this is no host name: a label is empty, or it is over 253 bytes";
+            return Err(ParseError::new(whole, what));
         }
         let name = name.to_ascii_lowercase();
         Ok(if wildcard {
@@ -303,10 +293,8 @@ fn parse_path(text: &str) -> Result<Vec<Segment>, ParseError> {
         }
         segments.push(parse_segment(part, place.clone(), &segments)?);
         if segments.len() > SEGMENTS_MAX {
-            return Err(ParseError::new(
-                place,
-                format!("a pattern has at most {SEGMENTS_MAX} segments"),
-            ));
+            let what = format!("a pattern has at most {SEGMENTS_MAX} segments");
+            return Err(ParseError::new(place, what));
         }
         at += part.len() + 1;
     }
@@ -318,12 +306,12 @@ fn parse_segment(
     place: std::ops::Range<usize>,
     before: &[Segment],
 ) -> Result<Segment, ParseError> {
+    let error = |what: &str| Err(ParseError::new(place.clone(), what));
+    let from = |odd: usize, what: &str| Err(ParseError::new(place.start + odd..place.end, what));
     if part.is_empty() {
         let place = place.start.saturating_sub(1)..place.end + 1;
-        return Err(ParseError::new(
-            place,
-            "an empty segment can never match: `//` is read as `/`",
-        ));
+        let what = "an empty segment can never match: `//` is read as `/`";
+        return Err(ParseError::new(place, what));
     }
     if part == "**" {
         return Ok(Segment::Rest);
@@ -332,62 +320,35 @@ fn parse_segment(
         .strip_prefix('{')
         .and_then(|name| name.strip_suffix('}'))
     {
-        let named = !name.is_empty()
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
-        if !named {
-            return Err(ParseError::new(
-                place,
-                "a capture is `{name}` with letters, digits, `_` and `-`",
-            ));
+        let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        if name.is_empty() || !name.bytes().all(is_letter) {
+            return error("a capture is `{name}` with letters, digits, `_` and `-`");
         }
-        if before
-            .iter()
-            .any(|segment| matches!(segment, Segment::Capture(other) if other == name))
-        {
-            return Err(ParseError::new(
-                place,
-                format!("`{{{name}}}` stands here twice"),
-            ));
+        let capture = Segment::Capture(name.to_owned());
+        if before.contains(&capture) {
+            return error(&format!("`{{{name}}}` stands here twice"));
         }
-        return Ok(Segment::Capture(name.to_owned()));
+        return Ok(capture);
     }
     if let Some(odd) = part.find(['{', '}']) {
-        let place = place.start + odd..place.end;
-        return Err(ParseError::new(
-            place,
-            "a capture takes a whole segment: `/{name}/`, not a part of one",
-        ));
+        let what = "a capture takes a whole segment: `/{name}/`, not a part of one";
+        return from(odd, what);
     }
     if let Some(star) = part.find('*') {
-        let place = place.start + star..place.end;
-        return Err(ParseError::new(
-            place,
-            "write `{name}` for one segment, `/**` at the end for the rest",
-        ));
+        let what = "write `{name}` for one segment, `/**` at the end for the rest";
+        return from(star, what);
     }
     if let Some(odd) = part.find([';', '?', '#']) {
-        let place = place.start + odd..place.end;
         let what = "`;` parameters are dropped before matching, and the query and fragment are no part of the path";
-        return Err(ParseError::new(place, what));
+        return from(odd, what);
     }
     if part.contains(char::is_whitespace) {
-        return Err(ParseError::new(
-            place,
-            "a space inside the path: write it as `%20`",
-        ));
+        return error("a space inside the path: write it as `%20`");
     }
     match path::normalise_with_slashes(&format!("/{part}")) {
         Ok(normal) if normal.len() > 1 => Ok(Segment::Literal(normal[1..].to_owned())),
-        Ok(_) => Err(ParseError::new(
-            place,
-            "a dot segment can never match: paths are normalised before matching",
-        )),
-        Err(why) => Err(ParseError::new(
-            place,
-            format!("no request can match this: {why}"),
-        )),
+        Ok(_) => error("a dot segment can never match: paths are normalised before matching"),
+        Err(why) => error(&format!("no request can match this: {why}")),
     }
 }
 

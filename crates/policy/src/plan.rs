@@ -103,7 +103,7 @@ impl Plan {
             charges: Vec::new(),
         };
         if route.over_limit.len() >= TARGETS_MAX {
-            errors.push(BuildError::TooManyTargets { route: index });
+            errors.push(BuildError::TooManyTargets(index));
         }
         for target in 0..=route.over_limit.len().min(TARGETS_MAX - 1) {
             let claims = plan.charge(index, route, target, rules, errors);
@@ -128,11 +128,8 @@ impl Plan {
         }
         plan.identities.sort_unstable();
         plan.identities.dedup();
-        if let Some(bad) = plan
-            .identities
-            .iter()
-            .find(|identity| **identity >= identities.len())
-        {
+        let mut named = plan.identities.iter();
+        if let Some(bad) = named.find(|identity| **identity >= identities.len()) {
             errors.push(BuildError::Dangling {
                 route: index,
                 what: format!("identity {bad}"),
@@ -142,7 +139,7 @@ impl Plan {
         plan.check_captures(index, route, identities, errors);
         match plan.ask(route, rules, identities, wanted) {
             Some(asked) => plan.asked = asked,
-            None => errors.push(BuildError::BodyAsked { route: index }),
+            None => errors.push(BuildError::BodyAsked(index)),
         }
         plan
     }
@@ -239,13 +236,11 @@ impl Plan {
     fn scope(&mut self, scope: &Scope) -> usize {
         let parts = scope.parts();
         self.identities.extend(scope.identities());
-        self.scopes
-            .iter()
-            .position(|known| known.0 == parts)
-            .unwrap_or_else(|| {
-                self.scopes.push(PlannedScope(parts.to_vec()));
-                self.scopes.len() - 1
-            })
+        let known = self.scopes.iter().position(|known| known.0 == parts);
+        known.unwrap_or_else(|| {
+            self.scopes.push(PlannedScope(parts.to_vec()));
+            self.scopes.len() - 1
+        })
     }
 
     /// An identity by `path:NAME` on a route that does not capture that segment would be missing in

@@ -63,6 +63,7 @@ impl Source {
             .split_once(':')
             .map_or((text, None), |(kind, name)| (kind, Some(name)));
         let at = text.len() - name.map_or(0, str::len)..text.len();
+        let whole = |what: String| Err(ParseError::new(0..text.len(), what));
         match (kind, name) {
             ("address", None) => Ok(Self::Address),
             ("bearer", None) => Ok(Self::Bearer),
@@ -72,10 +73,7 @@ impl Source {
                 ParseError::new(kind.len()..text.len(), format!("`{kind}` takes no name")),
             ),
             ("header" | "cookie" | "query" | "path" | "jwt" | "json" | "form", None | Some("")) => {
-                Err(ParseError::new(
-                    0..text.len(),
-                    format!("`{kind}` needs a name: `{kind}:NAME`"),
-                ))
+                whole(format!("`{kind}` needs a name: `{kind}:NAME`"))
             }
             ("header", Some(name)) => HeaderName::try_from(name)
                 .map(Self::Header)
@@ -92,17 +90,12 @@ impl Source {
                 .map_err(|error| error.shifted(at.start)),
             ("form", Some(name)) => Ok(Self::Form(name.to_owned())),
             ("graphql", Some("operation")) => Ok(Self::GraphqlOperation),
-            ("graphql", _) => Err(ParseError::new(
-                0..text.len(),
-                "of a GraphQL request there is `graphql:operation`",
-            )),
+            ("graphql", _) => whole("of a GraphQL request there is `graphql:operation`".to_owned()),
             _ => {
                 let what = "a key is `address`, `header:NAME`, `bearer`, `basic`, `cookie:NAME`, `query:NAME`, `path:NAME`, \
                             `jwt:CLAIM`, `client_certificate`, `json:PATH`, `form:NAME` or `graphql:operation`";
-                Err(ParseError::new(
-                    0..kind.len(),
-                    format!("`{kind}` is no source of a key: {what}"),
-                ))
+                let what = format!("`{kind}` is no source of a key: {what}");
+                Err(ParseError::new(0..kind.len(), what))
             }
         }
     }
@@ -141,17 +134,9 @@ impl Source {
 
     /// Whether a client can invent its value, so that each new value gets a new bucket.
     pub fn is_unverified(&self) -> bool {
-        matches!(
+        !matches!(
             self,
-            Self::Header(_)
-                | Self::Bearer
-                | Self::BasicUser
-                | Self::Cookie(_)
-                | Self::Query(_)
-                | Self::Path(_)
-                | Self::Json(_)
-                | Self::Form(_)
-                | Self::GraphqlOperation
+            Self::Address | Self::JwtClaim(_) | Self::ClientCertificate
         )
     }
 }
@@ -171,8 +156,6 @@ pub fn json_path(path: &str) -> Result<Vec<String>, ParseError> {
         return Ok(path.split('.').map(str::to_owned).collect());
     };
     let end = if empty { path.len() } else { at + 1 };
-    Err(ParseError::new(
-        at..end,
-        "names joined by dots were expected, like `usage.total_tokens`",
-    ))
+    let what = "names joined by dots were expected, like `usage.total_tokens`";
+    Err(ParseError::new(at..end, what))
 }

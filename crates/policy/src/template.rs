@@ -66,16 +66,12 @@ impl Template {
                 continue;
             }
             if rest.starts_with('}') {
-                return Err(ParseError::new(
-                    brace..brace + 1,
-                    "a `}` without its `{`; a brace itself is `}}`",
-                ));
+                let what = "a `}` without its `{`; a brace itself is `}}`";
+                return Err(ParseError::new(brace..brace + 1, what));
             }
             let Some(end) = rest.find('}').map(|found| brace + found) else {
-                return Err(ParseError::new(
-                    brace..text.len(),
-                    "a `{` without its `}`; a brace itself is `{{`",
-                ));
+                let what = "a `{` without its `}`; a brace itself is `{{`";
+                return Err(ParseError::new(brace..text.len(), what));
             };
             let placeholder = Placeholder::parse(&text[brace + 1..end], &identity)
                 .map_err(|message| ParseError::new(brace..end + 1, message))?;
@@ -91,10 +87,8 @@ impl Template {
             .find(|byte| byte.is_ascii_control() && *byte != b'\t')
         {
             let at = text.bytes().position(|byte| byte == bad).unwrap_or(0);
-            return Err(ParseError::new(
-                at..at + 1,
-                "a control character cannot stand in a header",
-            ));
+            let what = "a control character cannot stand in a header";
+            return Err(ParseError::new(at..at + 1, what));
         }
         if !plain.is_empty() {
             pieces.push(Piece::Text(plain));
@@ -135,24 +129,17 @@ impl Template {
                 Piece::Placeholder(placeholder) => {
                     value.clear();
                     fill(placeholder, &mut value);
+                    let is_plain =
+                        |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
                     match placeholder {
-                        Placeholder::RequestPath => {
-                            join_path(&value, &mut location);
-                            continue;
+                        Placeholder::RequestPath => join_path(&value, &mut location),
+                        Placeholder::Query => join_query(&value, &mut location),
+                        Placeholder::Host => {
+                            let kept = |byte| is_plain(byte) || b"[:]".contains(&byte);
+                            encode(&value, kept, &mut location);
                         }
-                        Placeholder::Query => {
-                            join_query(&value, &mut location);
-                            continue;
-                        }
-                        _ => {}
+                        _ => encode(&value, is_plain, &mut location),
                     }
-                    let is_host = *placeholder == Placeholder::Host;
-                    let kept = |byte: u8| {
-                        byte.is_ascii_alphanumeric()
-                            || b"-._~".contains(&byte)
-                            || (is_host && b"[:]".contains(&byte))
-                    };
-                    encode(&value, kept, &mut location);
                 }
             }
         }

@@ -45,11 +45,11 @@ fn everything_wrong_with_the_parts_is_said_at_once() {
         .err()
         .unwrap_or_default();
     let expected = [
-        BuildError::IdentityCycle { identity: 0 },
-        BuildError::IdentityCycle { identity: 1 },
-        BuildError::CallersOfComposite { identity: 2 },
-        BuildError::Sources { identity: 3 },
-        BuildError::UnverifiedToken { identity: 4 },
+        BuildError::IdentityCycle(0),
+        BuildError::IdentityCycle(1),
+        BuildError::CallersOfComposite(2),
+        BuildError::Sources(3),
+        BuildError::UnverifiedToken(4),
         BuildError::UnknownCapture {
             route: 0,
             identity: 1,

@@ -60,7 +60,7 @@ pub(crate) fn build_error(error: BuildError, places: &Places, context: &mut Cont
                 problem.at(places.route(other).1, label);
             }
         }
-        BuildError::EncodedSlash { route } => {
+        BuildError::EncodedSlash(route) => {
             let (name, place) = places.route(route);
             let title = format!("route `{name}` can never match");
             context
@@ -87,8 +87,8 @@ pub(crate) fn build_error(error: BuildError, places: &Places, context: &mut Cont
             );
             context.error(title, place, format!("no segment is called `{name}`"));
         }
-        BuildError::IdentityCycle { identity } => cycle(identity, places, context),
-        BuildError::CallersOfComposite { identity } => {
+        BuildError::IdentityCycle(identity) => cycle(identity, places, context),
+        BuildError::CallersOfComposite(identity) => {
             let (name, place) = places.identity(identity);
             let title = format!(
                 "identity `{name}` lists callers by the hash of their key, but has no one key to hash"
@@ -96,18 +96,18 @@ pub(crate) fn build_error(error: BuildError, places: &Places, context: &mut Cont
             let label = "exactly one source is needed, and not the address";
             context.error(title, place, label);
         }
-        BuildError::FirstOfMixed { identity } => {
+        BuildError::FirstOfMixed(identity) => {
             let (name, place) = places.identity(identity);
             let title = format!("the sources of identity `{name}` cannot replace one another");
             let label = "either all are keys that clients send, or all are claims of a token";
             context.error(title, place, label).help("define an identity for each, and name the second in the first: when_missing = \"use:OTHER\"");
         }
-        BuildError::Sources { identity } => {
+        BuildError::Sources(identity) => {
             let (name, place) = places.identity(identity);
             let title = format!("the key of identity `{name}` has too many parts");
             context.error(title, place, "fewer sources were expected");
         }
-        BuildError::UnverifiedToken { identity } => {
+        BuildError::UnverifiedToken(identity) => {
             let (name, place) = places.identity(identity);
             let title = format!("identity `{name}` does not say how tokens are verified");
             context.error(title, place, "`jwt` is missing");
@@ -122,11 +122,11 @@ pub(crate) fn build_error(error: BuildError, places: &Places, context: &mut Cont
             let label = "16 are the most, candidates and blocks of penalties among them";
             context.error(title, places.route(route).1, label);
         }
-        BuildError::TooManyTargets { route } => {
+        BuildError::TooManyTargets(route) => {
             let label = "8 are the most, its own among them";
             context.error("a route has too many targets", places.route(route).1, label);
         }
-        BuildError::BodyAsked { route } => {
+        BuildError::BodyAsked(route) => {
             let label = "64 members or form fields are the most, of all routes together";
             context.error("too much is asked of bodies", places.route(route).1, label);
         }
