@@ -29,11 +29,9 @@ impl Asked {
             head: *request.method() == Method::HEAD,
             http1: request.version() < Version::HTTP_2,
             takes_lines,
-            rare: if rare {
-                Rare::of(request.method(), request.headers())
-            } else {
-                None
-            },
+            rare: rare
+                .then(|| Rare::of(request.method(), request.headers()))
+                .flatten(),
         }
     }
 
@@ -41,17 +39,11 @@ impl Asked {
     /// whether the program asks with HEAD. Never the form of a gRPC call, since the status of that
     /// is 200, which admits the request.
     pub fn of_decision(head: bool, origin: Option<HeaderValue>) -> Self {
-        let rare = origin.map(|origin| {
-            Box::new(Rare {
-                grpc: None,
-                origin: Some(origin),
-            })
-        });
+        let rare = Rare { grpc: None, origin };
         Self {
             head,
-            http1: false,
-            takes_lines: false,
-            rare,
+            rare: rare.origin.is_some().then(|| Box::new(rare)),
+            ..Self::default()
         }
     }
 

@@ -40,14 +40,11 @@ pub struct QuotaFields {
 impl QuotaFields {
     /// Prepares the headers for `limits` (`limits[i].index == i`), as configured in `responses`.
     pub fn new<L: AsRef<Limit>>(responses: &Responses, limits: &[L]) -> Self {
-        let limits = limits
-            .iter()
-            .map(|limit| Described::new(limit.as_ref()))
-            .collect();
+        let limits = limits.iter();
         Self {
             dialects: responses.headers.clone(),
             reset: responses.reset,
-            limits,
+            limits: limits.map(|limit| Described::new(limit.as_ref())).collect(),
         }
     }
 
@@ -77,15 +74,8 @@ impl QuotaFields {
         writer: &mut Writer,
     ) -> Prepared {
         let mut prepared = Prepared::default();
-        if !facts.is_empty() {
-            let told = Told {
-                facts,
-                refused,
-                retry_after: retry_after.map(retry_after_secs),
-            };
-            let way = Way::Prepared(&mut prepared, &mut writer.buffer);
-            self.tell(&mut Out { way, written: 0 }, &told, now);
-        }
+        let told = Told::new(facts, refused, retry_after);
+        self.tell(Way::Prepared(&mut prepared, &mut writer.buffer), &told, now);
         prepared
     }
 
@@ -99,21 +89,8 @@ impl QuotaFields {
         retry_after: Option<Micros>,
         now: Timestamp,
     ) {
-        if !facts.is_empty() {
-            let told = Told {
-                facts,
-                refused,
-                retry_after: retry_after.map(retry_after_secs),
-            };
-            self.tell(
-                &mut Out {
-                    way: Way::Lines(out),
-                    written: 0,
-                },
-                &told,
-                now,
-            );
-        }
+        let told = Told::new(facts, refused, retry_after);
+        self.tell(Way::Lines(out), &told, now);
     }
 
     /// Whether there are no headers to write.
@@ -121,20 +98,17 @@ impl QuotaFields {
         self.dialects.is_empty()
     }
 
-    fn tell(&self, out: &mut Out<'_>, told: &Told<'_>, now: Timestamp) {
+    fn tell(&self, way: Way<'_>, told: &Told<'_>, now: Timestamp) {
+        if told.facts.is_empty() {
+            return;
+        }
+        let out = &mut Out { way, written: 0 };
         for dialect in &self.dialects {
-            match dialect {
-                Dialect::Draft11 => {
-                    self.policies(out, told.facts);
-                    self.state(out, told, false);
-                }
-                Dialect::DraftNext => {
-                    self.policies(out, told.facts);
-                    self.state(out, told, true);
-                }
-                Dialect::Draft07 => self.draft_07(out, told),
-                Dialect::Draft06 => self.draft_06(out, told),
-                Dialect::XRateLimit => self.x_rate_limit(out, told, now),
+            if let Dialect::Draft11 | Dialect::DraftNext = dialect {
+                self.policies(out, told.facts);
+                self.state(out, told, *dialect == Dialect::DraftNext);
+            } else if let Some((limit, fact)) = self.decisive(told) {
+                self.legacy(out, *dialect, limit, fact, told.reset(fact), now);
             }
         }
     }
@@ -147,11 +121,8 @@ impl QuotaFields {
             return out.constant(Field::RateLimitPolicy, &limit.policy);
         }
         out.field(Field::RateLimitPolicy, |value| {
-            for (place, limit) in facts
-                .iter()
-                .filter_map(|fact| self.limits.get(fact.limit))
-                .enumerate()
-            {
+            let known = facts.iter().filter_map(|fact| self.limits.get(fact.limit));
+            for (place, limit) in known.enumerate() {
                 element(value, place);
                 value.extend_from_slice(limit.policy.as_bytes());
             }
@@ -184,65 +155,55 @@ impl QuotaFields {
         });
     }
 
-    fn draft_07(&self, out: &mut Out<'_>, told: &Told<'_>) {
-        let Some((limit, fact)) = self.decisive(told) else {
-            return;
-        };
+    /// The headers that can report one limit only; `left`: the time until its reset.
+    fn legacy(
+        &self,
+        out: &mut Out<'_>,
+        dialect: Dialect,
+        limit: &Described,
+        fact: &Fact<'_>,
+        left: Micros,
+        now: Timestamp,
+    ) {
+        let (quota, remaining) = (limit.quota, fact.standing.remaining);
+        if dialect == Dialect::XRateLimit {
+            let at = now.after(left).as_micros();
+            let reset = match self.reset {
+                Reset::Seconds => left.ceil_secs(),
+                Reset::Epoch => at.div_ceil(1_000_000),
+                Reset::EpochMillis => at.div_ceil(1_000),
+            };
+            out.number(Field::XRateLimitLimit, quota);
+            out.number(Field::XRateLimitRemaining, remaining);
+            return out.number(Field::XRateLimitReset, reset);
+        }
         out.field(Field::RateLimitPolicy, |value| {
             value.extend_from_slice(&limit.legacy_policy)
         });
+        if dialect == Dialect::Draft06 {
+            out.number(Field::RateLimitLimit, quota);
+            out.number(Field::RateLimitRemaining, remaining);
+            return out.number(Field::RateLimitReset, left.ceil_secs());
+        }
         out.field(Field::RateLimit, |value| {
-            value.extend_from_slice(b"limit=");
-            number(value, limit.quota);
-            value.extend_from_slice(b", remaining=");
-            number(value, fact.standing.remaining);
-            value.extend_from_slice(b", reset=");
-            number(value, told.reset(fact).ceil_secs());
+            let numbers: [(&[u8], u64); 3] = [
+                (b"limit=", quota),
+                (b", remaining=", remaining),
+                (b", reset=", left.ceil_secs()),
+            ];
+            for (name, units) in numbers {
+                value.extend_from_slice(name);
+                number(value, units);
+            }
         });
-    }
-
-    fn draft_06(&self, out: &mut Out<'_>, told: &Told<'_>) {
-        let Some((limit, fact)) = self.decisive(told) else {
-            return;
-        };
-        out.field(Field::RateLimitPolicy, |value| {
-            value.extend_from_slice(&limit.legacy_policy)
-        });
-        out.field(Field::RateLimitLimit, |value| number(value, limit.quota));
-        out.field(Field::RateLimitRemaining, |value| {
-            number(value, fact.standing.remaining)
-        });
-        out.field(Field::RateLimitReset, |value| {
-            number(value, told.reset(fact).ceil_secs())
-        });
-    }
-
-    fn x_rate_limit(&self, out: &mut Out<'_>, told: &Told<'_>, now: Timestamp) {
-        let Some((limit, fact)) = self.decisive(told) else {
-            return;
-        };
-        let left = told.reset(fact);
-        let at = now.after(left).as_micros();
-        let reset = match self.reset {
-            Reset::Seconds => left.ceil_secs(),
-            Reset::Epoch => at.div_ceil(1_000_000),
-            Reset::EpochMillis => at.div_ceil(1_000),
-        };
-        out.field(Field::XRateLimitLimit, |value| number(value, limit.quota));
-        out.field(Field::XRateLimitRemaining, |value| {
-            number(value, fact.standing.remaining)
-        });
-        out.field(Field::XRateLimitReset, |value| number(value, reset));
     }
 
     /// The limit that the legacy headers describe, which can report only one: of those that refused
     /// the one with the longest wait, otherwise the one with the smallest remaining fraction of its
     /// quota.
     fn decisive<'t>(&self, told: &'t Told<'_>) -> Option<(&Described, &'t Fact<'t>)> {
-        let known = told
-            .facts
-            .iter()
-            .filter_map(|fact| self.limits.get(fact.limit).map(|limit| (limit, fact)));
+        let described = |fact: &'t Fact<'t>| Some((self.limits.get(fact.limit)?, fact));
+        let known = told.facts.iter().filter_map(described);
         if told.refused {
             known
                 .filter(|(_, fact)| fact.violated)
@@ -270,7 +231,15 @@ struct Told<'f> {
     retry_after: Option<u64>,
 }
 
-impl Told<'_> {
+impl<'f> Told<'f> {
+    fn new(facts: &'f [Fact<'f>], refused: bool, retry_after: Option<Micros>) -> Self {
+        Self {
+            facts,
+            refused,
+            retry_after: retry_after.map(retry_after_secs),
+        }
+    }
+
     /// The effective window in seconds. On a refusal it is never longer than Retry-After, which it
     /// must not contradict.
     fn window(&self, fact: &Fact<'_>) -> u64 {

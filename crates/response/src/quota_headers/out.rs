@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderValue};
 use smallvec::SmallVec;
 
-use super::{OURS, make_room};
+use super::{OURS, make_room, number};
 
 /// Quota headers that are written and not yet in a response.
 #[derive(Debug, Default)]
@@ -68,6 +68,12 @@ impl Out<'_> {
             }
         }
         self.written |= bit;
+    }
+
+    /// Adds a header whose value is a number.
+    #[inline]
+    pub(super) fn number(&mut self, field: Field, units: u64) {
+        self.field(field, |value| number(value, units));
     }
 
     /// Adds a header whose value is constant.
