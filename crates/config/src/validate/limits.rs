@@ -79,13 +79,14 @@ pub(crate) fn limits(
         if around.described.0.contains(&name.value.as_str()) {
             tiers.extend(overrides(around));
         }
-        let builder = Builder {
+        let Some(scope) = scope else { continue };
+        let mut builder = Builder {
             name,
             raw: limit,
             around,
+            context,
         };
-        let Some(scope) = scope else { continue };
-        let Some((rule, amounts)) = builder.rule(scope, &tiers, context) else {
+        let Some((rule, amounts)) = builder.rule(scope, &tiers) else {
             continue;
         };
         made.rules.push(rule);
@@ -124,14 +125,15 @@ pub(crate) fn window_of_clock(
         mode: Field::Here(name.with(mode)),
         ..RawLimit::default()
     };
-    let builder = Builder {
+    let mut builder = Builder {
         name,
         raw: &name.with(raw),
         around,
+        context,
     };
     let scope = Scope::Identities(vec![ScopePart::Descriptor]);
     let tiers: Vec<Tier> = overrides(around).collect();
-    builder.rule(scope, &tiers, context)
+    builder.rule(scope, &tiers)
 }
 
 /// The rates that a request may ask for, as tiers that no caller has.
@@ -153,25 +155,21 @@ fn overrides<'a>(around: &'a Surroundings<'_>) -> impl Iterator<Item = Tier> + '
 }
 
 /// The inputs of a rule.
-struct Builder<'b> {
+struct Builder<'b, 'e> {
     name: &'b At<String>,
     raw: &'b At<RawLimit>,
     around: &'b Surroundings<'b>,
+    context: &'b mut Context<'e>,
 }
 
-impl Builder<'_> {
-    fn rule(
-        &self,
-        scope: Scope,
-        tiers: &[Tier],
-        context: &mut Context<'_>,
-    ) -> Option<(Rule, Vec<Amounts>)> {
-        self.check_keys(context);
-        self.check_ceiling(context);
+impl Builder<'_, '_> {
+    fn rule(&mut self, scope: Scope, tiers: &[Tier]) -> Option<(Rule, Vec<Amounts>)> {
+        self.check_keys();
+        self.check_ceiling();
         let raw = &self.raw.value;
         let ceiling = self.is_ceiling();
         let cost = raw.cost();
-        let prices = prices::of_limit(raw, self.around.prices.as_ref(), context);
+        let prices = prices::of_limit(raw, self.around.prices.as_ref(), self.context);
         let written = raw.settle.get().map(|written| &written.settle);
         let bounds = cost.value.bounds(written, prices.as_ref());
         let settle = self.settle(bounds.1);
@@ -183,30 +181,16 @@ impl Builder<'_> {
             in_flight: raw.in_flight.clone(),
         };
         let numbers = self.raw.with(numbers);
-        let live = self.variant(None, Role::Live, &numbers, settled, context, &mut amounts);
+        let live = self.variant(None, Role::Live, &numbers, settled, &mut amounts);
         let mut variants = Vec::new();
         for (tier, numbers) in tiers {
             let numbers = self.inherited(numbers);
-            let limit = self.variant(
-                Some(tier),
-                Role::Live,
-                &numbers,
-                settled,
-                context,
-                &mut amounts,
-            );
+            let limit = self.variant(Some(tier), Role::Live, &numbers, settled, &mut amounts);
             variants.push((tier, limit));
         }
         let candidate = raw.candidate.get().map(|numbers| {
             let numbers = self.inherited(numbers);
-            self.variant(
-                None,
-                Role::Candidate,
-                &numbers,
-                settled,
-                context,
-                &mut Vec::new(),
-            )
+            self.variant(None, Role::Candidate, &numbers, settled, &mut Vec::new())
         });
         let (count, refund_on) = (raw.count().value, raw.refund_on().value);
         let place = raw.cost.place().unwrap_or(self.raw.place);
@@ -217,14 +201,14 @@ impl Builder<'_> {
             bounds,
             place,
             &amounts,
-            context,
+            self.context,
         );
         if let Some(at) = raw.settle.get() {
             match at.settle.estimate {
                 Some(estimate) => {
-                    costs::check_estimate((estimate, counted), at.place, &amounts, context);
+                    costs::check_estimate((estimate, counted), at.place, &amounts, self.context);
                 }
-                None => costs::check_reservation(at, &cost, bounds.1, context),
+                None => costs::check_reservation(at, &cost, bounds.1, self.context),
             }
         }
         let tiers = variants.iter().filter_map(|(_, limit)| limit.as_ref());
@@ -261,7 +245,9 @@ impl Builder<'_> {
             ceiling,
             cost: cost.value,
             settle: match (&prices, settle) {
-                (Some(_), Some(settle)) => Some(prices::with_models(settle, self.raw, context)?),
+                (Some(_), Some(settle)) => {
+                    Some(prices::with_models(settle, self.raw, self.context)?)
+                }
                 (_, settle) => settle,
             },
             prices,
@@ -269,7 +255,7 @@ impl Builder<'_> {
             refund_on,
             refuse_status: raw.refuse_status().value,
         };
-        leases::check(self.raw, &rule, self.around.store, context);
+        leases::check(self.raw, &rule, self.around.store, self.context);
         Some((rule, amounts))
     }
 

@@ -1,7 +1,6 @@
 //! Keys of one limit that cannot be combined, or that need another key.
 
 use super::Builder;
-use crate::context::Context;
 use crate::rate::Rate;
 use crate::raw::RawLimit;
 use crate::reader::Mirror;
@@ -9,14 +8,16 @@ use crate::settings::Topology;
 use tollgate_limit::{OnFailover, Placement};
 use tollgate_policy::Cost;
 
-impl Builder<'_> {
+impl Builder<'_, '_> {
     /// Reports keys that have no meaning together.
-    pub(super) fn check_keys(&self, context: &mut Context<'_>) {
+    pub(super) fn check_keys(&mut self) {
         let raw = &self.raw.value;
         let name = &self.name.value;
         let mut clash = |one: &str, other: &str, title: String, label: &str| {
             if let (Some(one), Some(other)) = (raw.place(one), raw.place(other)) {
-                context.error(title, one, label).at(other, "beside this");
+                self.context
+                    .error(title, one, label)
+                    .at(other, "beside this");
             }
         };
         clash(
@@ -64,19 +65,19 @@ impl Builder<'_> {
                 "every request asks the store whether another gateway has blocked its key",
             );
         }
-        self.check_estimate(context);
-        self.check_following(context);
-        self.check_store(raw, context);
+        self.check_estimate();
+        self.check_following();
+        self.check_store(raw);
         if raw.rate.is_absent() && raw.in_flight.is_absent() {
             let title = format!("limit `{name}` does not say how much");
-            context
+            self.context
                 .error(title, self.raw.place, "`rate` is missing")
                 .help("write rate = \"100/minute\", or in_flight = 10 for a concurrency limit");
         }
     }
 
     /// `cost` and `estimate` would both say what is charged at admission.
-    fn check_estimate(&self, context: &mut Context<'_>) {
+    fn check_estimate(&mut self) {
         let raw = &self.raw.value;
         let estimate = raw.settle.get().and_then(|settle| settle.estimate);
         let (Some(cost), Some(estimate)) = (raw.cost.get(), estimate) else {
@@ -84,7 +85,8 @@ impl Builder<'_> {
         };
         let title = "`cost` and the `estimate` of `settle` cannot be combined";
         let label = "both say what is charged until the response is known";
-        let problem = context
+        let problem = self
+            .context
             .error(title, estimate, label)
             .at(cost.place, "beside this");
         match cost.value {
@@ -94,7 +96,7 @@ impl Builder<'_> {
     }
 
     /// Keys that depend on where the buckets are kept.
-    fn check_store(&self, raw: &RawLimit, context: &mut Context<'_>) {
+    fn check_store(&mut self, raw: &RawLimit) {
         let store = self.around.store;
         let shared = self.placement() == Placement::Shared;
         let cluster = store.is_some_and(|store| store.topology == Topology::Cluster);
@@ -102,7 +104,7 @@ impl Builder<'_> {
             && rule.value == OnFailover::Drain
         {
             let title = "`on_failover = \"drain\"` cannot be kept on a Redis Cluster";
-            context
+            self.context
                 .error(title, rule.place, "a gateway would not see the fail-over")
                 .note("a fail-over is detected by the identity of the server that responds; in a cluster many servers respond, and slots move between them")
                 .help("leave it out (\"keep\"), or use one server or redis+sentinel://");
@@ -111,7 +113,7 @@ impl Builder<'_> {
         for (key, place) in of_store.filter(|_| !shared) {
             let title = format!("`{key}` needs a shared store");
             let label = "this limit's buckets live in the process";
-            let problem = context.error(title, place, label);
+            let problem = self.context.error(title, place, label);
             match raw.store.place() {
                 Some(local) => problem.at(local, "because of this"),
                 None if store.is_none() => problem.note("no [store] is configured"),
@@ -123,14 +125,14 @@ impl Builder<'_> {
         {
             let name = &self.name.value;
             let title = format!("limit `{name}` is to be shared, but there is no store");
-            context
+            self.context
                 .error(title, at.place, "`[store]` is missing")
                 .help("add a [store] with its kind, url, when_down and key_secret");
         }
     }
 
     /// `follow_upstream` needs a minimum, and only works for local limits.
-    fn check_following(&self, context: &mut Context<'_>) {
+    fn check_following(&mut self) {
         let Some(follow) = self.raw.follow_upstream.get() else {
             return;
         };
@@ -138,7 +140,7 @@ impl Builder<'_> {
             && least.value == Rate::Unlimited
         {
             let title = "`follow_upstream` does not say how far the rate may fall";
-            context
+            self.context
                 .error(title, least.place, "`least` must be a rate")
                 .help("write follow_upstream = { least = \"10/minute\" }");
         }
@@ -147,14 +149,14 @@ impl Builder<'_> {
             && per.iter().any(|part| part.as_str() != "everyone")
         {
             let title = "what the upstream says to one caller holds them all";
-            context
+            self.context
                 .warning(title, obeys.place, "here")
                 .at(per.place, "each of these has a bucket of its own")
                 .help("obey_quota is meant for limits per \"everyone\": the quota that the upstream gives to this gateway");
         }
         if self.placement() == Placement::Shared {
             let title = "a rate that follows the upstream's health is kept in the process";
-            context
+            self.context
                 .error(title, follow.place, "each gateway judges by itself")
                 .help("add store = \"local\"");
         }

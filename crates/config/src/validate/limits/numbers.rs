@@ -4,7 +4,6 @@
 use super::Builder;
 use super::settled::Above;
 use crate::calendar;
-use crate::context::Context;
 use crate::rate::{Currency, Rate, Unit, money_flaw};
 use crate::raw::{InFlight, RawAlign, RawTier, RawWindow};
 use crate::reader::Mirror;
@@ -14,20 +13,20 @@ use tollgate_limit::{
     Algorithm, Align, Kind, Limit, Micros, Mode, Placement, QuotaError, Role, Terms, in_flight,
 };
 
-impl Builder<'_> {
+impl Builder<'_, '_> {
     /// One set of numbers. `settled`: how much a response may cost above the estimate.
     pub(super) fn variant(
-        &self,
+        &mut self,
         tier: Option<&At<String>>,
         role: Role,
         numbers: &At<RawTier>,
         settled: Above,
-        context: &mut Context<'_>,
         amounts: &mut Vec<Amounts>,
     ) -> Option<Limit> {
         let both = numbers.rate.place().zip(numbers.in_flight.place());
         if let (Some((rate, in_flight)), true) = (both, tier.is_some() || role == Role::Candidate) {
-            context.either("a rate and a concurrency limit at once", rate, in_flight);
+            self.context
+                .either("a rate and a concurrency limit at once", rate, in_flight);
         }
         if !(numbers.rate.is_absent() || numbers.in_flight.is_absent()) {
             // This was reported, here or by `check_keys`.
@@ -40,7 +39,7 @@ impl Builder<'_> {
                 Rate::Unlimited => {
                     if self.is_ceiling() && role == Role::Live {
                         let label = "it bounds nothing";
-                        self.breaks_ceiling(Some(rate.place), label, "write a rate", context);
+                        self.breaks_ceiling(Some(rate.place), label, "write a rate");
                     }
                     return self.unlimited(tier, role);
                 }
@@ -49,9 +48,9 @@ impl Builder<'_> {
                     unit,
                     currency,
                 } => {
-                    self.check_money(currency, place, context)?;
-                    self.check_kind(false, numbers.place, context)?;
-                    let align = self.align(place, rate.period, unit, context)?;
+                    self.check_money(currency, place)?;
+                    self.check_kind(false, numbers.place)?;
+                    let align = self.align(place, rate.period, unit)?;
                     let warm_up = self.raw.warm_up().value;
                     let kind = self.raw.algorithm().value;
                     let terms = Terms {
@@ -69,12 +68,12 @@ impl Builder<'_> {
                 };
                 if adaptive.is_some() && self.placement() == Placement::Shared {
                     let title = "an adaptive concurrency limit is kept in the process";
-                    context
+                    self.context
                         .error(title, places.place, "each gateway finds its own")
                         .help("add store = \"local\"");
                     return None;
                 }
-                self.check_kind(true, numbers.place, context)?;
+                self.check_kind(true, numbers.place)?;
                 (self.terms(Kind::InFlight, most, Micros::ZERO), adaptive)
             }
             (None, None) => return None,
@@ -90,7 +89,7 @@ impl Builder<'_> {
             });
         }
         if terms.kind == Kind::Interval && terms.debt == 0 && at_once < terms.amount {
-            self.warn_of_lost_units(numbers, &terms, context);
+            self.warn_of_lost_units(numbers, &terms);
         }
         match self.algorithm(&terms, settled, adaptive) {
             Ok(algorithm) => {
@@ -98,19 +97,14 @@ impl Builder<'_> {
                 Some(self.limit(tier, role, algorithm, mode))
             }
             Err(errors) => {
-                self.report(errors, tier, role, numbers, context);
+                self.report(errors, tier, role, numbers);
                 None
             }
         }
     }
 
     /// A rate in money is for a limit that counts money, and such a limit has no other rate.
-    fn check_money(
-        &self,
-        currency: Option<Currency>,
-        place: Place,
-        context: &mut Context<'_>,
-    ) -> Option<()> {
+    fn check_money(&mut self, currency: Option<Currency>, place: Place) -> Option<()> {
         let counted = self.raw.prices.place().is_some();
         let known = self.around.prices.as_ref().map(|prices| &*prices.currency);
         let written = currency.as_ref().map(Currency::as_str);
@@ -122,7 +116,7 @@ impl Builder<'_> {
         let Some((title, label)) = money_flaw(written, counted) else {
             return Some(());
         };
-        let problem = context.error(title, place, label);
+        let problem = self.context.error(title, place, label);
         problem.help("write rate = \"50 USD/month\" and prices = \"json:model\"");
         None
     }
@@ -178,12 +172,11 @@ impl Builder<'_> {
     }
 
     fn report(
-        &self,
+        &mut self,
         errors: Vec<QuotaError>,
         tier: Option<&At<String>>,
         role: Role,
         numbers: &At<RawTier>,
-        context: &mut Context<'_>,
     ) {
         let name = &self.name.value;
         let whose = match (tier, role) {
@@ -200,17 +193,17 @@ impl Builder<'_> {
             said.push(error.field);
             let place = self.place_of(error.field, numbers);
             let title = format!("`{whose}.{}` is not possible", error.field);
-            context.error(title, place, error.message);
+            self.context.error(title, place, error.message);
         }
     }
 
     /// A rate cannot replace a concurrency limit, nor the other way.
-    fn check_kind(&self, in_flight: bool, place: Place, context: &mut Context<'_>) -> Option<()> {
+    fn check_kind(&mut self, in_flight: bool, place: Place) -> Option<()> {
         if in_flight == self.raw.in_flight.is_absent() {
             let name = &self.name.value;
             let title = format!("other numbers of `{name}` must be of its kind");
             let label = "a rate cannot replace a concurrency limit, nor the other way";
-            context
+            self.context
                 .error(title, place, label)
                 .at(self.name.place, "the limit");
             return None;
@@ -219,13 +212,13 @@ impl Builder<'_> {
     }
 
     /// Warns of an interval that adds more units than the bucket holds.
-    fn warn_of_lost_units(&self, numbers: &At<RawTier>, terms: &Terms, context: &mut Context<'_>) {
+    fn warn_of_lost_units(&mut self, numbers: &At<RawTier>, terms: &Terms) {
         let (amount, burst) = (terms.amount, terms.burst.unwrap_or(terms.amount));
         let period = tollgate_limit::words::period(terms.period);
         let name = &self.name.value;
         let title = format!("limit `{name}` yields {burst} per {period}, not {amount}");
         let place = |field: Option<Place>| field.unwrap_or(numbers.place);
-        context
+        self.context
             .warning(title, place(numbers.burst.place()), "what is added beyond this is lost")
             .at(place(numbers.rate.place()), "added all at once")
             .help("algorithm = \"token_bucket\" adds it evenly; or write a burst of the rate's number");
@@ -252,27 +245,22 @@ impl Builder<'_> {
     }
 
     /// Where windows begin. Only a calendar knows months.
-    fn align(
-        &self,
-        rate: Place,
-        period: Micros,
-        unit: Unit,
-        context: &mut Context<'_>,
-    ) -> Option<Align> {
+    fn align(&mut self, rate: Place, period: Micros, unit: Unit) -> Option<Align> {
         let window = self.raw.window.or(RawWindow::default());
         let align = window.align().value;
         if align == RawAlign::Calendar {
-            let calendar = calendar::windows(&window, rate, period, unit, self.around.now, context);
+            let calendar =
+                calendar::windows(&window, rate, period, unit, self.around.now, self.context);
             return calendar.map(Align::Calendar);
         }
         if unit == Unit::Month {
             let title = "months are not all of one length";
-            context.error(title, rate, "only a calendar knows them").help("add algorithm = \"fixed_window\" and window = { align = \"calendar\", zone = \"UTC\" }, or write \"30d\" for the period");
+            self.context.error(title, rate, "only a calendar knows them").help("add algorithm = \"fixed_window\" and window = { align = \"calendar\", zone = \"UTC\" }, or write \"30d\" for the period");
             return None;
         }
         for (key, place) in window.written(["zone", "anchor_day"]) {
             let title = format!("`{key}` is for calendar windows");
-            context
+            self.context
                 .error(title, place, "this window has none")
                 .help("add align = \"calendar\"");
         }

@@ -47,7 +47,7 @@ impl Above {
     }
 }
 
-impl Builder<'_> {
+impl Builder<'_, '_> {
     /// `settle`, with the default of its `max`. `reserved`: the most that is reserved for a request.
     pub(super) fn settle(&self, reserved: u64) -> Option<Settle> {
         let written = self.raw.settle.get()?;
