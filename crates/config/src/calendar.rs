@@ -88,8 +88,7 @@ fn boundaries(zone: &TimeZone, unit: Unit, anchor: i8, now: Timestamp) -> Vec<Ti
     let this_year = today.year().clamp(1973, 9_900);
     let first = date((this_year - YEARS_BACK).min(YEAR_OF_TESTS), 1, 1);
     let last = date(this_year.max(YEAR_OF_TESTS) + YEARS_AHEAD, 1, 1);
-    let mut days: Vec<Date> = Vec::new();
-    let mut day = match unit {
+    let day = match unit {
         Unit::Week => {
             let offset = (i64::from(anchor) - i64::from(first.weekday().to_monday_one_offset()))
                 .rem_euclid(7);
@@ -102,17 +101,14 @@ fn boundaries(zone: &TimeZone, unit: Unit, anchor: i8, now: Timestamp) -> Vec<Ti
         Unit::Month => 1.month(),
         _ => 1.day(),
     };
-    while day <= last {
-        let start = if unit == Unit::Month {
-            date(day.year(), day.month(), anchor.min(day.days_in_month()))
-        } else {
-            day
-        };
-        days.push(start);
-        day = day.saturating_add(step);
-    }
+    let days = std::iter::successors(Some(day), |day| Some(day.saturating_add(step)));
+    let start = |day: Date| match unit {
+        Unit::Month => date(day.year(), day.month(), anchor.min(day.days_in_month())),
+        _ => day,
+    };
     let mut boundaries: Vec<Timestamp> = days
-        .into_iter()
+        .take_while(|day| *day <= last)
+        .map(start)
         // The first moment of the day. It is not midnight if the zone skips midnight.
         .filter_map(|day| day.to_zoned(zone.clone()).ok())
         .filter_map(|moment| u64::try_from(moment.timestamp().as_microsecond()).ok())

@@ -206,6 +206,17 @@ impl<'e> Context<'e> {
         Some(text.with(Secret::new(text.as_str())))
     }
 
+    /// Whether a secret is too long to be guessed from what is made of it; reports one that is not.
+    pub(crate) fn is_long(&mut self, key: &str, secret: &At<Secret>, help: &str) -> bool {
+        let length = secret.expose().len();
+        if length < SECRET_LEAST {
+            let title = format!("`{key}` is shorter than {SECRET_LEAST} characters");
+            self.error(title, secret.place, format!("{length} characters"))
+                .help(help);
+        }
+        length >= SECRET_LEAST
+    }
+
     /// Reports a secret that the file contains in clear; messages mask it.
     pub(crate) fn in_clear(&mut self, title: impl Into<String>, place: Place) -> &mut Problem {
         let problem = self.error(title, place, "a secret does not belong here");
@@ -239,3 +250,6 @@ impl<'e> Context<'e> {
             .maybe_help(flaw.help);
     }
 }
+
+/// Shorter secrets can be guessed from a signature, or from a stolen key name.
+const SECRET_LEAST: usize = 16;

@@ -199,34 +199,29 @@ fn deciding<'p>(
     rules: &'p [Rule],
     routes: &'p [Route],
 ) -> impl Iterator<Item = &'p HeaderName> {
-    let sources = identities.iter().flat_map(|identity| &identity.sources);
-    let keys = sources.filter_map(|source| match source {
-        Source::Header(name) => Some(name),
-        _ => None,
-    });
-    let costs = rules.iter().map(|rule| &rule.cost);
-    let costs = costs.chain(
-        routes
-            .iter()
-            .flat_map(Route::all_limits)
-            .filter_map(|limit| limit.cost.as_ref()),
-    );
+    let limits = routes.iter().flat_map(Route::all_limits);
+    let of_routes = limits.filter_map(|limit| limit.cost.as_ref());
+    let costs = rules.iter().map(|rule| &rule.cost).chain(of_routes);
     let costs = costs.filter_map(|cost| match cost {
         Cost::Header { name, .. } => Some(name),
         _ => None,
     });
-    let matched = routes
-        .iter()
-        .flat_map(|route| &route.pattern.headers)
-        .map(|(name, _)| name);
-    let edits = routes.iter().map(|route| &route.request_headers);
-    let edited = edits.flat_map(|edits| {
-        edits
-            .remove
-            .iter()
-            .chain(edits.set.iter().map(|(name, _)| name))
-    });
-    keys.chain(costs).chain(matched).chain(edited)
+    let conditions = routes.iter().flat_map(|route| &route.pattern.headers);
+    let matched = conditions.map(|(name, _)| name);
+    let edits = || routes.iter().map(|route| &route.request_headers);
+    let set = edits().flat_map(|edits| &edits.set).map(|(name, _)| name);
+    let removed = edits().flat_map(|edits| &edits.remove);
+    let read = key_headers(identities).chain(costs).chain(matched);
+    read.chain(removed).chain(set)
+}
+
+/// The headers that identities read by name.
+pub(super) fn key_headers(identities: &[Identity]) -> impl Iterator<Item = &HeaderName> {
+    let sources = identities.iter().flat_map(|identity| &identity.sources);
+    sources.filter_map(|source| match source {
+        Source::Header(name) => Some(name),
+        _ => None,
+    })
 }
 
 /// The headers whose value a route compares.

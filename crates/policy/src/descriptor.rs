@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use http::header::{
-    ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, HeaderName, ORIGIN,
-    PROXY_AUTHORIZATION, TRANSFER_ENCODING,
+    ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, HeaderName,
+    HeaderValue, ORIGIN, PROXY_AUTHORIZATION, TRANSFER_ENCODING,
 };
 use http::{HeaderMap, Method, Uri};
 
@@ -144,11 +144,9 @@ impl<'r> Descriptor<'r> {
 
     /// The value of a header that appears exactly once.
     fn once(&self, name: &HeaderName) -> Option<&'r [u8]> {
-        let mut lines = self.headers.get_all(name).iter();
-        match (lines.next(), lines.next()) {
-            (Some(line), None) => Some(line.as_bytes()),
-            _ => None,
-        }
+        only_line(self.headers, name)
+            .ok()?
+            .map(HeaderValue::as_bytes)
     }
 }
 
@@ -165,13 +163,26 @@ fn requested_host<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Result<Cow<'r, st
     if let Some(authority) = uri.authority() {
         return normal_host(authority.as_str());
     }
-    let mut lines = headers.get_all(HOST).iter();
-    match (lines.next(), lines.next()) {
-        (None, _) => Ok(Cow::Borrowed("")),
-        (Some(line), None) => {
+    match only_line(headers, &HOST).map_err(|Several| Malformed::Host)? {
+        Some(line) => {
             normal_host(std::str::from_utf8(line.as_bytes()).map_err(|_| Malformed::Host)?)
         }
-        _ => Err(Malformed::Host),
+        None => Ok(Cow::Borrowed("")),
+    }
+}
+
+/// A header has several lines.
+pub(super) struct Several;
+
+/// The only line of a header, if it has one.
+pub(super) fn only_line<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'h HeaderValue>, Several> {
+    let mut lines = headers.get_all(name).iter();
+    match (lines.next(), lines.next()) {
+        (line, None) => Ok(line),
+        _ => Err(Several),
     }
 }
 

@@ -39,19 +39,17 @@ impl KeySet {
             key.algorithms
                 .retain(|algorithm| algorithms.contains(algorithm));
         }
-        if let Some(useless) = algorithms
-            .iter()
-            .find(|algorithm| !keys.iter().any(|key| key.algorithms.contains(algorithm)))
-        {
+        let fitting = |algorithm| {
+            keys.iter()
+                .filter(move |key| key.algorithms.contains(algorithm))
+        };
+        if let Some(useless) = algorithms.iter().find(|one| fitting(one).next().is_none()) {
             return Err(format!(
                 "none of the keys is for {useless:?}, which `algorithms` accepts"
             ));
         }
         for algorithm in algorithms {
-            let nameless = keys
-                .iter()
-                .filter(|key| key.id.is_none() && key.algorithms.contains(algorithm))
-                .count();
+            let nameless = fitting(algorithm).filter(|key| key.id.is_none()).count();
             if nameless > KEYS_TRIED {
                 return Err(format!(
                     "{nameless} keys for {algorithm:?} have no `kid`, and a token is tried with {KEYS_TRIED} at most: \
@@ -156,8 +154,7 @@ fn parse_pem(text: &[u8]) -> Result<Vec<VerifyingKey>, String> {
     let text =
         std::str::from_utf8(text).map_err(|_| "this is no PEM file: it is not text".to_owned())?;
     let mut keys = Vec::new();
-    for block in text.split_inclusive("-----END").zip(1..) {
-        let (block, number) = block;
+    for (block, number) in text.split_inclusive("-----END").zip(1..) {
         let Some(start) = block.find("-----BEGIN") else {
             continue;
         };
@@ -214,10 +211,8 @@ fn narrow_to_curve(key: &DecodingKey, mut algorithms: Vec<Algorithm>) -> Vec<Alg
 }
 
 fn parse_secret(text: &[u8], algorithms: &[Algorithm]) -> Result<Vec<VerifyingKey>, String> {
-    if algorithms
-        .iter()
-        .any(|algorithm| algorithm.family() != AlgorithmFamily::Hmac)
-    {
+    let is_hmac = |algorithm: &Algorithm| algorithm.family() == AlgorithmFamily::Hmac;
+    if !algorithms.iter().all(is_hmac) {
         return Err(
             "this is neither a JWKS document nor PEM, and a raw secret serves HS256, HS384 and HS512 only".into()
         );

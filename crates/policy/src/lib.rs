@@ -43,7 +43,7 @@ pub mod usage;
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderName, Method, Uri};
+use http::{HeaderMap, Method, Uri};
 
 use address::AddressPolicy;
 use identity::Identity;
@@ -207,21 +207,9 @@ impl Policy {
     /// a key, because a browser sends no key with a preflight.
     pub fn preflight(&self, request: &Descriptor<'_>) -> Option<Method> {
         let asked = request.preflight()?;
-        let keyed = self
-            .key_headers()
-            .any(|name| request.headers.contains_key(name));
-        if keyed { None } else { Some(asked) }
-    }
-
-    /// The headers that identities read by name.
-    fn key_headers(&self) -> impl Iterator<Item = &HeaderName> {
-        self.identities
-            .iter()
-            .flat_map(|identity| &identity.sources)
-            .filter_map(|source| match source {
-                source::Source::Header(name) => Some(name),
-                _ => None,
-            })
+        let keyed =
+            build::key_headers(&self.identities).any(|name| request.headers.contains_key(name));
+        (!keyed).then_some(asked)
     }
 
     /// Removes headers that some upstreams confuse with a guarded one: CGI and similar interfaces

@@ -4,7 +4,7 @@ use super::upstream_tls::pair;
 use crate::context::Context;
 use crate::problem::nearest;
 use crate::raw::RawStore;
-use crate::reader::Field;
+use crate::reader::{Field, Mirror};
 use crate::settings::{Secret, Store, StoreKind, StoreTls, Topology};
 use crate::source::At;
 use tollgate_limit::Micros;
@@ -29,34 +29,17 @@ pub(crate) fn store(field: &Field<RawStore>, context: &mut Context<'_>) -> Optio
         (Some(kind), Some(url)) => topology(kind, url, raw, context),
         _ => None,
     };
-    let (create, synchronous) = (raw.create.place(), raw.synchronous_commit.place());
-    let meaningless = match kind.map(|kind| kind.value) {
-        Some(StoreKind::Redis) => vec![
-            (
-                "create",
-                create,
-                "Redis",
-                "nothing needs to be created there",
+    for (key, place) in raw.written(["create", "synchronous_commit"]) {
+        let (store, why) = match (kind.map(|kind| kind.value), key) {
+            (Some(StoreKind::Redis), "create") => ("Redis", "nothing needs to be created there"),
+            (Some(StoreKind::Redis), _) => ("Redis", "its own `appendfsync` decides that"),
+            (Some(StoreKind::Mysql), "synchronous_commit") => (
+                "MariaDB and MySQL",
+                "their own `innodb_flush_log_at_trx_commit` decides that",
             ),
-            (
-                "synchronous_commit",
-                synchronous,
-                "Redis",
-                "its own `appendfsync` decides that",
-            ),
-        ],
-        Some(StoreKind::Mysql) => vec![(
-            "synchronous_commit",
-            synchronous,
-            "MariaDB and MySQL",
-            "their own `innodb_flush_log_at_trx_commit` decides that",
-        )],
-        Some(StoreKind::Postgres) | None => Vec::new(),
-    };
-    for (key, place, store, why) in meaningless {
-        if let Some(place) = place {
-            context.error(format!("`{key}` means nothing for {store}"), place, why);
-        }
+            _ => continue,
+        };
+        context.error(format!("`{key}` means nothing for {store}"), place, why);
     }
     let tls = tls(raw, url.as_ref(), context);
     let password = context.secret("password", &raw.password, &raw.password_file);
@@ -127,15 +110,8 @@ fn tls(raw: &RawStore, url: Option<&At<Secret>>, context: &mut Context<'_>) -> S
 
 fn key_secret(raw: &RawStore, context: &mut Context<'_>) -> Option<Secret> {
     let secret = context.secret("key_secret", &raw.key_secret, &raw.key_secret_file)?;
-    let length = secret.value.expose().len();
-    if length < KEY_SECRET_LEAST {
-        let title = format!("`key_secret` is shorter than {KEY_SECRET_LEAST} characters");
-        context
-            .error(title, secret.place, format!("{length} characters"))
-            .help("make one: openssl rand -hex 32");
-        return None;
-    }
-    Some(secret.value)
+    let fits = context.is_long("key_secret", &secret, "make one: openssl rand -hex 32");
+    fits.then_some(secret.value)
 }
 
 fn url(raw: &RawStore, context: &mut Context<'_>) -> Option<At<Secret>> {
@@ -243,6 +219,3 @@ fn topology(
     }
     Some(*topology)
 }
-
-/// Shorter secrets can be guessed from a stolen key name.
-const KEY_SECRET_LEAST: usize = 16;

@@ -4,6 +4,7 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
 use super::BodyFlaw;
+use crate::descriptor::{Several, only_line};
 
 /// The kind of a body, by its Content-Type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +30,9 @@ pub(super) fn is_encoded_otherwise(piece: &[u8]) -> bool {
 
 /// The kind of a body with these headers.
 pub(super) fn kind(headers: &HeaderMap) -> Result<Kind, BodyFlaw> {
-    let mut types = headers.get_all(CONTENT_TYPE).iter();
-    let (Some(given), None) = (types.next(), types.next()) else {
-        return match headers.contains_key(CONTENT_TYPE) {
-            true => Err(BodyFlaw::Ambiguous),
-            false => Ok(Kind::Json),
-        };
+    let given = only_line(headers, &CONTENT_TYPE).map_err(|Several| BodyFlaw::Ambiguous)?;
+    let Some(given) = given else {
+        return Ok(Kind::Json);
     };
     let text = given.to_str().map_err(|_| BodyFlaw::Ambiguous)?;
     let mut parts = text.split(';').map(|part| part.trim().to_ascii_lowercase());

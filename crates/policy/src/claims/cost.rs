@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName};
 use tollgate_limit::{Algorithm, Limit};
 
 use crate::body::BodyFacts;
+use crate::descriptor::only_line;
 use crate::prices::{ModelPrice, ModelPrices};
 use crate::route::{Match, Pattern};
 use crate::usage::PerToken;
@@ -167,12 +168,9 @@ pub fn body_length(headers: &HeaderMap) -> Option<u64> {
     if headers.contains_key(TRANSFER_ENCODING) {
         return None;
     }
-    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
-    match (lines.next(), lines.next()) {
-        (None, _) => Some(0),
-        (Some(line), None) => number(line),
-        _ => None,
-    }
+    only_line(headers, &CONTENT_LENGTH)
+        .ok()?
+        .map_or(Some(0), number)
 }
 
 /// A number of units in a header: digits only; a number that is too large counts as the maximum.
