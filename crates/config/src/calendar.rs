@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use jiff::{Span, ToSpan};
 
 use super::context::Context;
-use super::problem::nearest;
+use super::problem::near_or;
 use super::rate::Unit;
 use super::raw::RawWindow;
 use super::reader::Read;
@@ -32,10 +32,8 @@ pub(crate) fn windows(
             .available()
             .map(|zone| zone.to_string())
             .collect();
-        let label = nearest(name, known.iter().map(String::as_str)).map_or_else(
-            || "names of the IANA database are known".to_owned(),
-            |near| format!("did you mean `{near}`?"),
-        );
+        let otherwise = "names of the IANA database are known";
+        let label = near_or(name, known.iter().map(String::as_str), otherwise);
         let place = window.zone.place().unwrap_or(rate);
         context
             .error(format!("unknown time zone `{name}`"), place, label)

@@ -196,11 +196,24 @@ pub(crate) fn listed<'c>(names: impl IntoIterator<Item = &'c str>) -> String {
     }
 }
 
+/// "did you mean `x`?" if a candidate is similar, otherwise `otherwise`.
+pub(crate) fn near_or<'c>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'c str>,
+    otherwise: impl Into<String>,
+) -> String {
+    match nearest(word, candidates) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => otherwise.into(),
+    }
+}
+
 /// "did you mean `x`?" if a candidate is similar, otherwise the list of candidates.
 pub(crate) fn suggestion(what: &str, word: &str, candidates: &[&str]) -> String {
-    match nearest(word, candidates.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None if candidates.is_empty() => format!("no {what} is defined"),
-        None => format!("known are {}", listed(candidates.iter().copied())),
-    }
+    let names = || candidates.iter().copied();
+    let otherwise = match candidates {
+        [] => format!("no {what} is defined"),
+        _ => format!("known are {}", listed(names())),
+    };
+    near_or(word, names(), otherwise)
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::context::Context;
 use super::flaw::Flaw;
 use super::forms::parsed;
-use super::problem::nearest;
+use super::problem::near_or;
 use super::quantity::{duration, micro_units, unit};
 use super::reader::{Node, Read};
 use super::schema::Defs;
@@ -221,11 +221,8 @@ fn period(text: &str) -> Result<(Micros, Unit), Flaw> {
             ("week" | "w", Some(span)) => Ok((Micros(span), Unit::Week)),
             (_, Some(span)) => Ok((Micros(span), Unit::Span)),
             (_, None) => {
-                let near = nearest(word, ["second", "minute", "hour", "day", "week", "month"]);
-                let label = near.map_or_else(
-                    || "no such period".to_owned(),
-                    |near| format!("did you mean `{near}`?"),
-                );
+                let units = ["second", "minute", "hour", "day", "week", "month"];
+                let label = near_or(word, units, "no such period");
                 let title = format!("`{word}` is not a period");
                 Err(Flaw::new(indent, text.len(), title, label).help(HELP))
             }

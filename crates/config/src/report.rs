@@ -43,31 +43,21 @@ pub fn report(config: &Config) -> String {
 // Writing to a String cannot fail, so results of `write!` say nothing here.
 
 fn listeners(config: &Config, text: &mut String) {
-    let listen: Vec<String> = config
-        .server
-        .listen
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let listen = &config.server.listen;
     if !listen.is_empty() {
-        let _ = writeln!(text, "Listens on {}", listen.join(", "));
+        let _ = writeln!(text, "Listens on {}", joined(listen));
     }
+    let names = match config.admin.hosts.as_slice() {
+        [] => String::new(),
+        hosts => format!(", asked by the name {}", hosts.join(", ")),
+    };
     match &config.admin.listen {
-        Some(listener) if config.admin.hosts.is_empty() => {
-            _ = writeln!(text, "Admin on {listener}")
-        }
-        Some(listener) => {
-            _ = writeln!(
-                text,
-                "Admin on {listener}, asked by the name {}",
-                config.admin.hosts.join(", ")
-            )
-        }
+        Some(listener) => _ = writeln!(text, "Admin on {listener}{names}"),
         None => text.push_str("Admin off\n"),
     }
     if let Some(decide) = &config.decide {
-        let listen: Vec<String> = decide.listen.iter().map(ToString::to_string).collect();
-        let _ = writeln!(text, "Decides for other proxies on {}", listen.join(", "));
+        let listen = joined(&decide.listen);
+        let _ = writeln!(text, "Decides for other proxies on {listen}");
     }
     match &config.log.access {
         AccessLog::Off => text.push_str("No access log\n"),
@@ -93,6 +83,11 @@ fn listeners(config: &Config, text: &mut String) {
             );
         }
     }
+}
+
+fn joined(list: &[impl ToString]) -> String {
+    let texts: Vec<String> = list.iter().map(ToString::to_string).collect();
+    texts.join(", ")
 }
 
 const fn when_down(answer: WhenDown) -> &'static str {
@@ -159,11 +154,8 @@ fn route(index: usize, policy: &Policy, text: &mut String) {
     let _ = writeln!(text, "  {named} -> {target}: {limits}");
     idle(route, policy, text);
     for over in &route.over_limit {
-        let names: Vec<&str> = over
-            .instead_of
-            .iter()
-            .map(|rule| &*policy.rules[*rule].name)
-            .collect();
+        let name = |rule: &usize| &*policy.rules[*rule].name;
+        let names: Vec<&str> = over.instead_of.iter().map(name).collect();
         let _ = writeln!(
             text,
             "    where {} refuses -> {}: {}",
@@ -176,21 +168,17 @@ fn route(index: usize, policy: &Policy, text: &mut String) {
 
 /// The limits that a request to one target is charged on.
 fn charged(limits: &[RouteLimit], policy: &Policy) -> String {
-    let limits: Vec<String> = limits
-        .iter()
-        .map(|limit| {
-            let name = &policy.rules[limit.rule].name;
-            match limit.cost.as_ref().and_then(cost) {
-                Some(cost) => format!("{name} (a request costs {cost})"),
-                None => name.to_string(),
-            }
-        })
-        .collect();
     if limits.is_empty() {
-        "no limit".to_owned()
-    } else {
-        limits.join(" + ")
+        return "no limit".to_owned();
     }
+    let words = |limit: &RouteLimit| {
+        let name = &policy.rules[limit.rule].name;
+        match limit.cost.as_ref().and_then(cost) {
+            Some(cost) => format!("{name} (a request costs {cost})"),
+            None => name.to_string(),
+        }
+    };
+    limits.iter().map(words).collect::<Vec<_>>().join(" + ")
 }
 
 /// What reservations hold at most, where a concurrency limit bounds the requests under way.

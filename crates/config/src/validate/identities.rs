@@ -9,7 +9,7 @@ use super::{callers, check_name, entries_of, jwt, names_of};
 use crate::context::Context;
 use crate::declare::forms;
 use crate::lists::ShortOr;
-use crate::problem::nearest;
+use crate::problem::{near_or, nearest};
 use crate::raw::{RawFile, RawIdentity};
 use crate::source::{At, Place};
 use crate::text::Text;
@@ -169,10 +169,7 @@ pub(crate) fn source(text: &At<Text>, context: &mut Context<'_>) -> Option<Sourc
     if KINDS.contains(&kind) {
         return context.parsed(Err(error), title, text);
     }
-    let label = nearest(kind, KINDS).map_or_else(
-        || "no such source".to_owned(),
-        |near| format!("did you mean `{near}`?"),
-    );
+    let label = near_or(kind, KINDS, "no such source");
     let header = kind
         .contains('-')
         .then(|| format!("write \"header:{kind}\" for a header"));

@@ -2,7 +2,7 @@
 
 use super::upstream_tls::pair;
 use crate::context::Context;
-use crate::problem::nearest;
+use crate::problem::near_or;
 use crate::raw::RawStore;
 use crate::reader::{Field, Mirror};
 use crate::settings::{Secret, Store, StoreKind, StoreTls, Topology};
@@ -189,10 +189,8 @@ fn topology(
         .find(|(name, ..)| *name == scheme || (*name == plain && !scheme.ends_with("+unix")));
     let Some((_, known, topology)) = known else {
         let names = SCHEMES.iter().map(|(name, ..)| *name);
-        let label = nearest(scheme, names.chain(["rediss", "valkeys"])).map_or_else(
-            || "redis://, rediss://, unix:, redis+sentinel://, redis+cluster://, postgres:// and mysql:// are known".to_owned(),
-            |near| format!("did you mean `{near}`?"),
-        );
+        let otherwise = "redis://, rediss://, unix:, redis+sentinel://, redis+cluster://, postgres:// and mysql:// are known";
+        let label = near_or(scheme, names.chain(["rediss", "valkeys"]), otherwise);
         context.error(format!("`{scheme}` is no store's scheme"), url.place, label);
         return None;
     };

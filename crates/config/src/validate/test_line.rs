@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use http::{Method, StatusCode, Uri};
 
 use crate::flaw::Flaw;
-use crate::problem::nearest;
+use crate::problem::near_or;
 use crate::quantity::duration;
 use crate::settings::{Sent, TestCaller};
 use tollgate_limit::Micros;
@@ -147,11 +147,9 @@ fn option(key: Word<'_>, value: Word<'_>, sent: &mut Sent) -> Result<(), Flaw> {
             });
         }
         other => {
-            let near = nearest(other, ["as", "from", "at", "every", "for", "answered"]);
-            let label = near.map_or_else(
-                || "`as`, `from`, `at`, `every`, `for` or `answered` was expected here".to_owned(),
-                |near| format!("did you mean `{near}`?"),
-            );
+            let keys = ["as", "from", "at", "every", "for", "answered"];
+            let otherwise = "`as`, `from`, `at`, `every`, `for` or `answered` was expected here";
+            let label = near_or(other, keys, otherwise);
             let title = format!("`{other}` means nothing here");
             return Err(key.wrong(title, label).help(HELP));
         }
