@@ -48,13 +48,23 @@ pub(super) enum Verb {
     /// Explain why a running gateway refused a request, by the decision id in its response
     Why(Why),
     /// Show how a caller's buckets stand on running gateways, fill them, or change a caller's limits for a while
-    Key(Key),
+    #[command(subcommand)]
+    Key(KeyVerb),
     /// Show who is refused now on running gateways, live in the terminal
     Top(Top),
     /// List the overrides in force on running gateways
-    Overrides(ListOverrides),
+    #[command(
+        after_help = "Examples:\n  tollgate overrides\n  tollgate overrides --admin 10.0.0.1:9180,10.0.0.2:9180 --format json\n\n\
+    Exit code: 0 every gateway has told, 1 one has not, 2 wrong use."
+    )]
+    Overrides(GatewaysAndFormat),
     /// List the changes that operators and penalties have made on running gateways
-    Audit(ListAudit),
+    #[command(
+        after_help = "Examples:\n  tollgate audit\n  tollgate audit --admin 10.0.0.1:9180,10.0.0.2:9180 --format json\n\n\
+    A gateway keeps the last thousand changes since its start; all are in the file that `audit` of [admin] names.\n\n\
+    Exit code: 0 every gateway has told, 1 one has not, 2 wrong use."
+    )]
+    Audit(GatewaysAndFormat),
     /// Show how much the operations log of running gateways says, or change it for a while
     LogLevel(LogLevel),
     /// Apply a configuration to an access log in virtual time, and report its refusals

@@ -1,20 +1,20 @@
 //! `tollgate audit`: the changes that operators and penalties have made on running gateways.
 
 use std::fmt::Write;
-use std::process::ExitCode;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::args::ListAudit;
+use super::args::GatewaysAndFormat;
 use super::fleet::{self, Gateway};
+use super::stop::Ended;
 use crate::admin::audit::Entries;
 use crate::admin::live::Key;
 use crate::overrides::Setting;
 
-pub(super) fn audit(args: &ListAudit) -> ExitCode {
+pub(super) fn audit(asked: &GatewaysAndFormat) -> Ended {
     let ask = |gateway: &Gateway| gateway.get::<Entries>("/api/v1/audit");
-    fleet::ask_each("audit", "audit", &args.asked, ask, words)
+    fleet::ask_each("audit", "audit", asked, ask, words)
 }
 
 fn words(to: &mut String, gateway: &str, told: &Entries) -> std::fmt::Result {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use super::args::{Check, Format};
 use super::document;
+use super::stop::Ended;
 use super::trial::{self, Verdict};
 use super::{BAD, GOOD, load, print_out};
 use crate::app;
@@ -12,53 +13,38 @@ use tollgate_limit::{Mode, Placement};
 use tollgate_policy::{Policy, Rule, Scope};
 use tollgate_store::local;
 
-pub(super) fn check(args: &Check) -> ExitCode {
+pub(super) fn check(args: &Check) -> Ended {
     let unset = if args.without_env {
         Unset::Assumed
     } else {
         Unset::Refused
     };
-    match load::read(&args.config, unset) {
-        Ok(mut config) => {
-            let notes = match app::preflight(&mut config, &load::environment) {
-                Ok(notes) => notes,
-                Err(error) => return bad(args, &error),
-            };
-            let verdicts: Vec<Verdict> = config
-                .tests
-                .iter()
-                .map(|test| trial::run(&config.policy, test))
-                .collect();
-            good(args, &config, &notes, &verdicts)
+    let mut config = match (load::read(&args.config, unset), args.format) {
+        (Err(error), Format::Json) => {
+            print_out(&document::wrong(error.diagnostics()));
+            return Ok(BAD);
         }
-        Err(error) => {
-            match args.format {
-                Format::Human => super::tell_error(&error),
-                Format::Json => {
-                    print_out(&document::wrong(error.diagnostics()));
-                }
-            }
-            BAD
+        (read, _) => read?,
+    };
+    let notes = match (app::preflight(&mut config, &load::environment), args.format) {
+        // The file is valid, but a gateway would not start with it.
+        (Err(error), Format::Json) => {
+            print_out(&document::wrong(vec![Diagnostic::error(&error)]));
+            return Ok(BAD);
         }
-    }
-}
-
-/// The file is valid, but a gateway would not start with it.
-fn bad(args: &Check, error: &str) -> ExitCode {
-    match args.format {
-        Format::Human => tell!("error: {error}"),
-        Format::Json => {
-            print_out(&document::wrong(vec![Diagnostic::error(error)]));
+        (Err(error), Format::Human) => {
+            tell!("error: {error}");
+            return Ok(BAD);
         }
-    }
-    BAD
+        (Ok(notes), _) => notes,
+    };
+    let tests = config.tests.iter();
+    let verdicts: Vec<Verdict> = tests.map(|test| trial::run(&config.policy, test)).collect();
+    Ok(good(args, &config, &notes, &verdicts))
 }
 
 fn good(args: &Check, config: &Config, notes: &[String], verdicts: &[Verdict]) -> ExitCode {
-    let failed = verdicts
-        .iter()
-        .filter(|verdict| !verdict.wrong.is_empty())
-        .count();
+    let failed = failed(verdicts);
     let strict = args.strict && !config.warnings.is_empty();
     match args.format {
         Format::Human => {
@@ -136,6 +122,11 @@ pub(super) fn room(rule: &Rule, policy: &Policy) -> Option<u64> {
     (rule.live.placement == Placement::Local).then(|| local::room(&rule.live, &policy.limits))
 }
 
+fn failed(verdicts: &[Verdict]) -> usize {
+    let failed = verdicts.iter().filter(|verdict| !verdict.wrong.is_empty());
+    failed.count()
+}
+
 /// The results of the tests, as text.
 fn tests(verdicts: &[Verdict]) -> String {
     let mut text = String::new();
@@ -153,10 +144,7 @@ fn tests(verdicts: &[Verdict]) -> String {
             text.push_str(&format!("              {wrong}\n"));
         }
     }
-    let failed = verdicts
-        .iter()
-        .filter(|verdict| !verdict.wrong.is_empty())
-        .count();
+    let failed = failed(verdicts);
     if !verdicts.is_empty() {
         let passed = verdicts.len() - failed;
         let tests = if passed == 1 { "test" } else { "tests" };

@@ -1,7 +1,5 @@
 //! `tollgate diff`: shows the differences of two files in meaning, and in their effect on a log.
 
-use std::process::ExitCode;
-
 use serde_json::json;
 
 use tollgate_config::Config;
@@ -9,23 +7,20 @@ use tollgate_replay::{Traffic, report};
 
 use super::args::{Diff, Format, LogOptions};
 use super::replay::options;
-use super::{BAD, load, print_out, wrong_use};
+use super::stop::{Ended, Stop};
+use super::{BAD, load, print_out};
 
-pub(super) fn diff(args: &Diff) -> ExitCode {
+pub(super) fn diff(args: &Diff) -> Ended {
     if args.logs.is_empty() && args.reading != LogOptions::default() {
-        eprintln!("tollgate diff: options for reading a log need --log");
-        return wrong_use();
+        let what = "options for reading a log need --log".to_owned();
+        return Err(Stop::Misuse(what));
     }
-    let options = match options(&args.reading) {
-        Ok(options) => options,
-        Err(what) => {
-            eprintln!("tollgate diff: {what}");
-            return wrong_use();
-        }
-    };
-    let read = |path: &std::path::PathBuf| load::load_file(path);
-    let (Some(old), Some(new)) = (read(&args.old), read(&args.new)) else {
-        return BAD;
+    let options = options(&args.reading).map_err(Stop::Misuse)?;
+    // The mistakes of both are told.
+    let read =
+        |path| load::load_file(path).map_err(|error| Stop::from(error).told("tollgate diff"));
+    let (Ok(old), Ok(new)) = (read(&args.old), read(&args.new)) else {
+        return Ok(BAD);
     };
     let (removed, added) = (lines(&old), lines(&new));
     let changes = changes(&removed, &added);
@@ -34,16 +29,9 @@ pub(super) fn diff(args: &Diff) -> ExitCode {
     if !args.logs.is_empty() {
         let policies = [&*new.policy, &*old.policy];
         let read = Traffic::read(&args.logs, &options, &policies, |_| {});
-        let mut traffic = match read {
-            Ok(traffic) => traffic,
-            Err(error) => {
-                tell!("tollgate diff: {error}");
-                return BAD;
-            }
-        };
+        let mut traffic = read.map_err(|error| error.to_string())?;
         if traffic.survey.requests == 0 {
-            tell!("tollgate diff: no request could be read");
-            return BAD;
+            return Err("no request could be read".to_owned().into());
         }
         let outcome = traffic.replay();
         judged_otherwise = outcome.against.as_ref().is_some_and(|against| {
@@ -84,11 +72,8 @@ pub(super) fn diff(args: &Diff) -> ExitCode {
             print_out(&format!("{document:#}"))
         }
     };
-    if changes.is_empty() && !judged_otherwise {
-        printed
-    } else {
-        BAD
-    }
+    let is_same = changes.is_empty() && !judged_otherwise;
+    Ok(if is_same { printed } else { BAD })
 }
 
 /// The meaning of a file: the lines of `check`, each under its heading.

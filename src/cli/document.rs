@@ -337,6 +337,7 @@ fn limited<'e>(policy: &'e Policy, story: &'e LimitStory, known: &Known) -> Limi
     }
 }
 
-fn written(document: &impl Serialize) -> String {
+/// A document as it is printed.
+pub(super) fn written(document: &impl Serialize) -> String {
     serde_json::to_string_pretty(document).expect("text, numbers and lists are JSON")
 }

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
-use std::process::ExitCode;
 
 use super::args::{AdminListeners, Explain, Format};
 use super::document;
 use super::fleet::{self, Told};
 use super::request::Request;
-use super::{BAD, load, print_out, why, wrong_use};
+use super::stop::{Ended, Stop};
+use super::{BAD, load, print_out, why};
 use crate::admin::keys::Bucket;
 use crate::admin::live::Now;
 use crate::admin::overrides::Overridden;
@@ -66,7 +66,7 @@ impl Known {
 }
 
 /// The running gateway that `--live` asks.
-fn asked(args: &Explain) -> Result<Option<fleet::Gateway>, ExitCode> {
+fn asked(args: &Explain) -> Result<Option<fleet::Gateway>, Stop> {
     if !args.live {
         return Ok(None);
     }
@@ -81,21 +81,13 @@ fn asked(args: &Explain) -> Result<Option<fleet::Gateway>, ExitCode> {
         admin: named.first().cloned().into_iter().collect(),
         ..args.listeners.clone()
     };
-    fleet::asked("explain", &listeners, &args.config).map(|gateways| gateways.into_iter().next())
+    fleet::asked(&listeners, &args.config).map(|gateways| gateways.into_iter().next())
 }
 
-pub(super) fn explain(args: &Explain) -> ExitCode {
-    let request = match Request::parse(&args.request, &args.headers) {
-        Ok(request) => request,
-        Err(what) => {
-            tell!("tollgate explain: {what}");
-            return wrong_use();
-        }
-    };
+pub(super) fn explain(args: &Explain) -> Ended {
+    let request = Request::parse(&args.request, &args.headers).map_err(Stop::Misuse)?;
     // The result does not depend on secrets.
-    let Some(config) = load::load(&args.config, Unset::Assumed) else {
-        return BAD;
-    };
+    let config = load::read(&args.config, Unset::Assumed)?;
     for name in &config.assumed {
         tell!("note: the environment variable `{name}` is not set: its value is left open\n");
     }
@@ -106,38 +98,18 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
         tls: request.tls,
         unnamed: false,
     };
-    let mut described = match policy.describe(
-        None,
-        &request.method,
-        &request.uri,
-        &request.headers,
-        peer,
-        None,
-    ) {
-        Ok(described) => described,
-        Err(malformed) => {
-            tell!("tollgate explain: answered 400: {malformed}");
-            return BAD;
-        }
-    };
+    let Request { method, uri, .. } = &request;
+    let described = policy.describe(None, method, uri, &request.headers, peer, None);
+    let mut described = described.map_err(|malformed| format!("answered 400: {malformed}"))?;
     let body = args.body.as_deref().map(str::as_bytes);
-    let facts = match body
-        .map(|body| policy.read_body(&described, body))
+    let facts = body.map(|body| policy.read_body(&described, body));
+    let facts = facts
         .transpose()
-    {
-        Ok(facts) => facts,
-        Err(flaw) => {
-            tell!("tollgate explain: answered {}: {flaw}", flaw.status());
-            return BAD;
-        }
-    };
+        .map_err(|flaw| format!("answered {}: {flaw}", flaw.status()))?;
     described.body = facts.as_ref();
-    let known = match asked(args) {
-        Ok(gateway) => Known {
-            names: app::key_names::known(&config),
-            gateway,
-        },
-        Err(code) => return code,
+    let known = Known {
+        gateway: asked(args)?,
+        names: app::key_names::known(&config),
     };
     let now = Clock::system().now().as_micros() / 1_000_000;
     let told = policy.explain(&described, now, body_length(&request.headers));
@@ -146,11 +118,8 @@ pub(super) fn explain(args: &Explain) -> ExitCode {
         Format::Json => document::explained(policy, &told, &known),
     };
     let printed = print_out(&text);
-    if told.taken.is_none() || told.refusal.is_some() {
-        BAD
-    } else {
-        printed
-    }
+    let is_refused = told.taken.is_none() || told.refusal.is_some();
+    Ok(if is_refused { BAD } else { printed })
 }
 
 /// The text output.
@@ -303,11 +272,7 @@ fn identity(to: &mut String, policy: &Policy, story: &IdentityStory) -> std::fmt
 
 fn limit(to: &mut String, policy: &Policy, story: &LimitStory, known: &Known) -> std::fmt::Result {
     let limit = &policy.limits[story.limit];
-    let variant = match (&limit.tier, story.candidate) {
-        (_, true) => " (candidate: judged and only counted)".to_owned(),
-        (Some(tier), false) => format!(" (tier {tier})"),
-        (None, false) => String::new(),
-    };
+    let variant = why::variant(limit.tier.as_deref(), story.candidate);
     writeln!(to, "limit      {}{variant}", limit.name)?;
     writeln!(to, "           {}", limit.words())?;
     if policy.rules[story.rule].is_budget() && !story.candidate {

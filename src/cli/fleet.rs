@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -10,7 +9,8 @@ use serde::de::DeserializeOwned;
 
 use super::args::{AdminListeners, ConfigFile, Format, Gateways, GatewaysAndFormat};
 use super::gateway::Place;
-use super::{BAD, GOOD, print_out};
+use super::stop::{Ended, Stop};
+use super::{BAD, GOOD, document, print_out};
 use tollgate_limit::printable::percent_encoded;
 
 /// One gateway as it was given, with the addresses of its name.
@@ -33,15 +33,11 @@ pub(super) enum Told<T> {
 /// The gateways with these listeners, or the one that the configuration names.
 ///
 /// # Errors
-/// The exit code, after a message on standard error.
-pub(super) fn asked(
-    verb: &str,
-    listeners: &AdminListeners,
-    config: &ConfigFile,
-) -> Result<Vec<Gateway>, ExitCode> {
+/// Why one is not known.
+pub(super) fn asked(listeners: &AdminListeners, config: &ConfigFile) -> Result<Vec<Gateway>, Stop> {
     let timeout = Duration::from_millis(listeners.timeout.max(1));
-    let find = |name: Option<&str>| -> Result<Gateway, ExitCode> {
-        let places = Place::find(verb, name, config)?;
+    let find = |name: Option<&str>| -> Result<Gateway, Stop> {
+        let places = Place::find(name, config).map_err(Stop::Misuse)?;
         let first = places.first().map(Place::to_string);
         Ok(Gateway {
             name: name.map(str::to_owned).or(first).unwrap_or_default(),
@@ -60,9 +56,8 @@ pub(super) fn asked(
 ///
 /// # Errors
 /// As [`asked`].
-pub(super) fn asked_by(verb: &str, args: &Gateways) -> Result<Vec<Gateway>, ExitCode> {
-    let config = ConfigFile::option(args.config.clone());
-    asked(verb, &args.listeners, &config)
+pub(super) fn asked_by(args: &Gateways) -> Result<Vec<Gateway>, Stop> {
+    asked(&args.listeners, &ConfigFile::option(args.config.clone()))
 }
 
 impl Gateway {
@@ -115,27 +110,25 @@ impl Gateway {
     }
 }
 
-/// The first document that one of the gateways has; otherwise every gateway's reason goes to
-/// standard error.
+/// The first document that one of the gateways has.
 ///
 /// # Errors
-/// The exit code.
+/// Every gateway's reason.
 pub(super) fn first<T: DeserializeOwned>(
     verb: &str,
     gateways: &[Gateway],
     path: &str,
-) -> Result<T, ExitCode> {
+) -> Result<T, Stop> {
     let mut reasons = Vec::new();
     for gateway in gateways {
         match gateway.get(path) {
             Told::Document(document) => return Ok(document),
             Told::Refused(why) | Told::Silent(why) => {
-                reasons.push(format!("tollgate {verb}: {}: {why}", gateway.name));
+                reasons.push(format!("{}: {why}", gateway.name));
             }
         }
     }
-    reasons.iter().for_each(|reason| tell!("{reason}"));
-    Err(BAD)
+    Err(reasons.join(&format!("\ntollgate {verb}: ")).into())
 }
 
 /// Asks every gateway by `ask`, and prints the documents: in the words that `words` writes, or as
@@ -146,11 +139,8 @@ pub(super) fn ask_each<T: Serialize>(
     asked: &GatewaysAndFormat,
     ask: impl Fn(&Gateway) -> Told<T>,
     words: impl Fn(&mut String, &str, &T) -> fmt::Result,
-) -> ExitCode {
-    let gateways = match asked_by(verb, &asked.gateways) {
-        Ok(gateways) => gateways,
-        Err(code) => return code,
-    };
+) -> Ended {
+    let gateways = asked_by(&asked.gateways)?;
     let (mut code, mut text, mut documents) = (GOOD, String::new(), Vec::new());
     for gateway in &gateways {
         match ask(gateway) {
@@ -167,14 +157,12 @@ pub(super) fn ask_each<T: Serialize>(
     }
     let text = match asked.format {
         Format::Human => text,
-        Format::Json => {
-            serde_json::to_string_pretty(&documents).expect("text, numbers and lists are JSON")
-        }
+        Format::Json => document::written(&documents),
     };
     if !text.is_empty() {
         print_out(&text);
     }
-    code
+    Ok(code)
 }
 
 /// A part of a path, percent-encoded.

@@ -1,38 +1,22 @@
 //! `tollgate fmt`: formats a configuration.
 
-use std::process::ExitCode;
-
 use super::args::Fmt;
-use super::{BAD, GOOD};
+use super::stop::Ended;
+use super::{BAD, GOOD, print_out, replace_file};
 
-pub(super) fn fmt(args: &Fmt) -> ExitCode {
+pub(super) fn fmt(args: &Fmt) -> Ended {
     let name = args.file.display();
-    let text = match tollgate_config::read_text(&args.file) {
-        Ok(text) => text,
-        Err(error) => {
-            tell!("tollgate fmt: cannot read `{name}`: {error}");
-            return BAD;
-        }
-    };
-    let laid_out = match tollgate_replay::edit::formatted(&text) {
-        Ok(laid_out) => laid_out,
-        Err(what) => {
-            tell!("tollgate fmt: `{name}`: {what}");
-            return BAD;
-        }
-    };
+    let text = tollgate_config::read_text(&args.file)
+        .map_err(|error| format!("cannot read `{name}`: {error}"))?;
+    let laid_out =
+        tollgate_replay::edit::formatted(&text).map_err(|what| format!("`{name}`: {what}"))?;
     if laid_out == text {
-        return GOOD;
+        return Ok(GOOD);
     }
     if args.check {
-        super::print_out(&format!("{name} is not laid out evenly"));
-        return BAD;
+        print_out(&format!("{name} is not laid out evenly"));
+        return Ok(BAD);
     }
-    match super::write_file(&args.file, &laid_out) {
-        Ok(()) => GOOD,
-        Err(error) => {
-            tell!("tollgate fmt: cannot write `{name}`: {error}");
-            BAD
-        }
-    }
+    replace_file(&args.file, &laid_out)?;
+    Ok(GOOD)
 }

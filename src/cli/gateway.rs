@@ -5,11 +5,10 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use super::args::ConfigFile;
-use super::{load, wrong_use};
+use super::load;
 use tollgate_config::settings::Listener;
 
 /// The address of an admin listener.
@@ -42,31 +41,22 @@ impl Place {
     /// configuration names.
     ///
     /// # Errors
-    /// The exit code, after a message on standard error.
-    pub(super) fn find(
-        verb: &str,
-        name: Option<&str>,
-        config: &ConfigFile,
-    ) -> Result<Vec<Self>, ExitCode> {
-        let wrong = match name {
-            Some(name) => match Self::named(name) {
-                Ok(places) => return Ok(places),
-                Err(error) => format!("--admin {name}: {error}"),
-            },
-            None => match load::admin_listener(config) {
-                Ok(Some(listener)) => return Ok(vec![listener.into()]),
-                Ok(None) => "the configuration switches the admin listener off; \
-                             if the gateway has one, name it with --admin"
-                    .to_owned(),
-                Err(error) => format!(
-                    "the configuration does not say where the admin listener is; \
-                     name it with --admin\n{}",
-                    error.render(super::colour())
-                ),
-            },
-        };
-        tell!("tollgate {verb}: {wrong}");
-        Err(wrong_use())
+    /// Why it is not known.
+    pub(super) fn find(name: Option<&str>, config: &ConfigFile) -> Result<Vec<Self>, String> {
+        if let Some(name) = name {
+            return Self::named(name).map_err(|error| format!("--admin {name}: {error}"));
+        }
+        match load::admin_listener(config) {
+            Ok(Some(listener)) => Ok(vec![listener.into()]),
+            Ok(None) => Err("the configuration switches the admin listener off; \
+                 if the gateway has one, name it with --admin"
+                .to_owned()),
+            Err(error) => Err(format!(
+                "the configuration does not say where the admin listener is; \
+                 name it with --admin\n{}",
+                error.render(super::colour())
+            )),
+        }
     }
 
     /// The addresses of a listener called `name`: `127.0.0.1:9180`, `unix:/run/admin.sock`.

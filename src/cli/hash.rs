@@ -3,40 +3,32 @@
 //! The key is never an argument, because other processes can see arguments and shells store them.
 
 use std::io::{self, IsTerminal, Read};
-use std::process::ExitCode;
 
 use super::args::Hash;
-use super::{BAD, print_out};
+use super::print_out;
+use super::stop::Ended;
 
-pub(super) fn hash(args: &Hash) -> ExitCode {
+pub(super) fn hash(args: &Hash) -> Ended {
     if io::stdin().is_terminal() {
         tell!("The API key, then Enter and Ctrl-D:");
     }
     let mut input = Vec::new();
     // Read one byte more than is accepted, to detect longer input.
-    if let Err(error) = io::stdin().take(KEY_MAX + 1).read_to_end(&mut input) {
-        tell!("tollgate hash: cannot read standard input: {error}");
-        return BAD;
-    }
-    let key = match key_of(&input) {
-        Ok(key) => key,
-        Err(what) => {
-            tell!("tollgate hash: {what}");
-            return BAD;
-        }
-    };
+    let read = io::stdin().take(KEY_MAX + 1).read_to_end(&mut input);
+    read.map_err(|error| format!("cannot read standard input: {error}"))?;
+    let key = key_of(&input).map_err(str::to_owned)?;
     let digest = tollgate_policy::callers::digest_words(key);
     let Some(name) = &args.name else {
-        return print_out(&digest);
+        return Ok(print_out(&digest));
     };
     // A JSON string is also a TOML string.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let tier = args.tier.as_deref();
     let tier = tier.map_or_else(String::new, |tier| format!(", tier = {}", quoted(tier)));
-    print_out(&format!(
+    Ok(print_out(&format!(
         "\"{digest}\" = {{ name = {}{tier} }}",
         quoted(name)
-    ))
+    )))
 }
 
 /// The key without its line end, which `echo` and editors add and requests do not contain.

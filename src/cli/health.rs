@@ -1,15 +1,11 @@
 //! `tollgate health`: asks running gateways whether they are ready.
 
-use std::process::ExitCode;
-
 use super::args::Health;
+use super::stop::Ended;
 use super::{BAD, GOOD, fleet, print_out};
 
-pub(super) fn health(args: &Health) -> ExitCode {
-    let gateways = match fleet::asked("health", &args.listeners, &args.config) {
-        Ok(gateways) => gateways,
-        Err(code) => return code,
-    };
+pub(super) fn health(args: &Health) -> Ended {
+    let gateways = fleet::asked(&args.listeners, &args.config)?;
     let path = if args.live {
         "/livez"
     } else {
@@ -28,5 +24,5 @@ pub(super) fn health(args: &Health) -> ExitCode {
             all = BAD;
         }
     }
-    all
+    Ok(all)
 }

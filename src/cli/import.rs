@@ -2,51 +2,21 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use tollgate_import::{Peer, Source, detect, import as translate};
 
 use super::args::{Format, Import};
-use super::{BAD, GOOD, create_file, load, print_out, wrong_use};
+use super::stop::{Ended, Stop};
+use super::{BAD, GOOD, create_file, load, print_out};
 
-pub(super) fn import(args: &Import) -> ExitCode {
-    let mut sources = Vec::new();
-    for path in &args.files {
-        match source(path) {
-            Ok(source) => sources.push(source),
-            Err(what) => {
-                eprintln!("tollgate import: {what}");
-                return BAD;
-            }
-        }
-    }
-    let peer = match peer(args, &sources) {
-        Ok(peer) => peer,
-        Err(what) => {
-            eprintln!("tollgate import: {what}");
-            return wrong_use();
-        }
-    };
-    let made = match translate(&sources, peer, &included) {
-        Ok(made) => made,
-        Err(error) => {
-            eprintln!("tollgate import: {error}");
-            return BAD;
-        }
-    };
+pub(super) fn import(args: &Import) -> Ended {
+    let sources = args.files.iter().map(|path| source(path));
+    let sources = sources.collect::<Result<Vec<_>, _>>()?;
+    let peer = peer(args, &sources).map_err(Stop::Misuse)?;
+    let made = translate(&sources, peer, &included).map_err(|error| error.to_string())?;
     if let Some(path) = &args.output {
-        let name = path.display();
-        match create_file(path, &made.toml) {
-            Ok(()) => eprintln!("tollgate import: wrote {name}"),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                eprintln!("tollgate import: {name} is there already and is not overwritten");
-                return BAD;
-            }
-            Err(error) => {
-                eprintln!("tollgate import: cannot write {name}: {error}");
-                return BAD;
-            }
-        }
+        create_file(path, &made.toml)?;
+        eprintln!("tollgate import: wrote {}", path.display());
     }
     let printed = match args.format {
         Format::Json => print_out(&format!("{:#}", made.document())),
@@ -59,13 +29,12 @@ pub(super) fn import(args: &Import) -> ExitCode {
         }
     };
     if made.findings.is_empty() {
-        eprintln!(
-            "tollgate import: no limit was found: the files hold none, or none in a form that is read as {}'s",
+        return Err(Stop::Bad(format!(
+            "no limit was found: the files hold none, or none in a form that is read as {}'s",
             made.peer.name()
-        );
-        return BAD;
+        )));
     }
-    if made.is_whole() { printed } else { BAD }
+    Ok(if made.is_whole() { printed } else { BAD })
 }
 
 /// The gateway that the files configure: the one that `--from` names, or the one that a file is recognised as.

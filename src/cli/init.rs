@@ -1,32 +1,19 @@
 //! `tollgate init`: writes a commented file to start from. It never overwrites one.
 
-use std::io::ErrorKind;
-use std::process::ExitCode;
-
 use super::args::{Init, Setup};
-use super::{BAD, GOOD, print_out};
+use super::stop::Ended;
+use super::{GOOD, print_out};
 
-pub(super) fn init(args: &Init) -> ExitCode {
+pub(super) fn init(args: &Init) -> Ended {
     let text = template(args.setup);
     if args.file.as_os_str() == "-" {
-        return print_out(text);
+        return Ok(print_out(text));
     }
+    super::create_file(&args.file, text)?;
     let name = args.file.display();
-    match super::create_file(&args.file, text) {
-        Ok(()) => {
-            tell!("tollgate init: wrote {name}");
-            tell!("next: tollgate check {name}, then: tollgate {name}");
-            GOOD
-        }
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            tell!("tollgate init: {name} is there already and is not overwritten");
-            BAD
-        }
-        Err(error) => {
-            tell!("tollgate init: cannot write {name}: {error}");
-            BAD
-        }
-    }
+    tell!("tollgate init: wrote {name}");
+    tell!("next: tollgate check {name}, then: tollgate {name}");
+    Ok(GOOD)
 }
 
 fn template(setup: Setup) -> &'static str {

@@ -2,28 +2,29 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use std::process::ExitCode;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::args::{Caller, Change, ChangedKey, KeyReset, KeyShow, KeyVerb};
+use super::args::{Caller, Change, ChangedKey, KeyChange, KeyShow, KeyVerb};
 use super::fleet::{self, Gateway};
-use super::{load, overrides, why, wrong_use};
+use super::stop::{Ended, Stop};
+use super::{load, overrides, why};
 use crate::admin::keys::CallerBuckets;
 use crate::admin::resets::Reset;
 
-pub(super) fn key(verb: &KeyVerb) -> ExitCode {
+/// Changes or shows a caller's limits; returns also the name of the verb.
+pub(super) fn key(verb: &KeyVerb) -> (&'static str, Ended) {
     match verb {
-        KeyVerb::Show(args) => show(args),
-        KeyVerb::Reset(args) => reset(args),
-        KeyVerb::Raise(args) => overrides::raise(args),
-        KeyVerb::Block(args) => overrides::block(args),
-        KeyVerb::Lift(args) => overrides::lift(args),
+        KeyVerb::Show(args) => ("tollgate key show", show(args)),
+        KeyVerb::Reset(args) => ("tollgate key reset", reset(args)),
+        KeyVerb::Raise(args) => ("tollgate key raise", overrides::raise(args)),
+        KeyVerb::Block(args) => ("tollgate key block", overrides::block(args)),
+        KeyVerb::Lift(args) => ("tollgate key lift", overrides::lift(args)),
     }
 }
 
-fn show(args: &KeyShow) -> ExitCode {
+fn show(args: &KeyShow) -> Ended {
     let path = path(&args.caller);
     let ask = |gateway: &Gateway| gateway.get::<CallerBuckets>(&path);
     fleet::ask_each("key show", "caller", &args.asked, ask, words)
@@ -39,7 +40,7 @@ fn path(caller: &Caller) -> String {
     path
 }
 
-fn reset(args: &KeyReset) -> ExitCode {
+fn reset(args: &KeyChange) -> Ended {
     let change = ChangeRequest {
         verb: "key reset",
         method: "POST",
@@ -74,11 +75,8 @@ impl ChangeRequest<'_> {
         mut self,
         change: &Change,
         words: impl Fn(&mut String, &str, &T) -> std::fmt::Result,
-    ) -> ExitCode {
-        let token = match token(self.verb, change.token_file.as_deref()) {
-            Ok(token) => token,
-            Err(code) => return code,
-        };
+    ) -> Ended {
+        let token = token(change.token_file.as_deref()).map_err(Stop::Misuse)?;
         if let Some(limit) = &self.key.limit {
             self.body["limit"] = limit.as_str().into();
         }
@@ -120,27 +118,24 @@ pub(super) fn notes(to: &mut String, notes: &[String]) -> std::fmt::Result {
 /// The operator's token: from a file, or from the environment.
 ///
 /// # Errors
-/// The exit code, after a message on standard error.
-pub(super) fn token(verb: &str, file: Option<&Path>) -> Result<Option<String>, ExitCode> {
-    let wrong = |error: String| {
-        tell!("tollgate {verb}: {error}");
-        wrong_use()
-    };
+/// Why it cannot be read or sent.
+pub(super) fn token(file: Option<&Path>) -> Result<Option<String>, String> {
     let token = match file {
         Some(file) => {
-            let unread = |error| wrong(format!("--token-file {}: {error}", file.display()));
+            let unread = |error| format!("--token-file {}: {error}", file.display());
             Some(std::fs::read_to_string(file).map_err(unread)?)
         }
         None => load::environment("TOLLGATE_TOKEN"),
     };
     let token = token.map(|token| token.trim().to_owned());
-    match token {
-        Some(token) if token.is_empty() || token.bytes().any(|byte| !byte.is_ascii_graphic()) => {
-            let error = "the token is empty, or has characters that a header cannot contain";
-            Err(wrong(error.to_owned()))
-        }
-        token => Ok(token),
+    let is_sent =
+        |token: &String| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+    if !token.as_ref().is_none_or(is_sent) {
+        return Err(
+            "the token is empty, or has characters that a header cannot contain".to_owned(),
+        );
     }
+    Ok(token)
 }
 
 fn words(to: &mut String, gateway: &str, told: &CallerBuckets) -> std::fmt::Result {

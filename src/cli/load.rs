@@ -19,28 +19,9 @@ pub(super) fn read(file: &ConfigFile, unset: Unset) -> Result<Config, ConfigErro
     tollgate_config::parse_with(&text, STANDARD_INPUT, &environment, unset, now)
 }
 
-/// Reads the configuration; errors go to standard error. `None`: it is invalid.
-pub(super) fn load(file: &ConfigFile, unset: Unset) -> Option<Config> {
-    match read(file, unset) {
-        Ok(config) => Some(config),
-        Err(error) => {
-            super::tell_error(&error);
-            None
-        }
-    }
-}
-
 /// Reads the configuration in this file, to apply it to a log; secrets do not change the result.
-pub(super) fn load_file(path: &Path) -> Option<Config> {
-    let read =
-        tollgate_config::load_with(path, &environment, Unset::Assumed, Clock::system().now());
-    match read {
-        Ok(config) => Some(config),
-        Err(error) => {
-            super::tell_error(&error);
-            None
-        }
-    }
+pub(super) fn load_file(path: &Path) -> Result<Config, ConfigError> {
+    tollgate_config::load_with(path, &environment, Unset::Assumed, Clock::system().now())
 }
 
 /// Reads standard input; more than any configuration has is an error, as of a file.
@@ -62,7 +43,7 @@ pub(super) fn standard_input() -> std::io::Result<String> {
 pub(super) fn without_a_file(file: &ConfigFile) -> Option<String> {
     let missing = file.written().is_none() && !Path::new("gateway.toml").exists();
     missing.then(|| {
-        "tollgate: there is no gateway.toml here\n\n  \
+        "there is no gateway.toml here\n\n  \
          tollgate init     writes one to start from, with comments\n  \
          tollgate FILE     runs another file\n  \
          tollgate --help   lists every verb\n\n\

@@ -1,18 +1,15 @@
 //! `tollgate log-level`: the level of the operations log of running gateways.
 
 use std::fmt::Write;
-use std::process::ExitCode;
 
 use super::args::LogLevel;
 use super::fleet::{self, Gateway};
 use super::key;
+use super::stop::{Ended, Stop};
 use crate::admin::log_level::Level;
 
-pub(super) fn log_level(args: &LogLevel) -> ExitCode {
-    let token = match key::token("log-level", args.token_file.as_deref()) {
-        Ok(token) => token,
-        Err(code) => return code,
-    };
+pub(super) fn log_level(args: &LogLevel) -> Ended {
+    let token = key::token(args.token_file.as_deref()).map_err(Stop::Misuse)?;
     let change = args.level.as_ref().map(|level| {
         let mut body = serde_json::json!({
             "level": level,

@@ -32,6 +32,7 @@ mod origin;
 mod replay;
 mod request;
 mod run;
+mod stop;
 mod suggest;
 mod top;
 mod trial;
@@ -43,7 +44,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use args::{Cli, Sql, Verb};
-use tollgate_config::ConfigError;
+use stop::{Ended, Stop};
 use tollgate_limit::printable::printable_lines;
 
 /// Runs the command line.
@@ -66,59 +67,57 @@ pub fn main() -> ExitCode {
             };
         }
     };
-    match cli.verb {
-        None => match misspelt(&cli.run) {
-            Some(code) => code,
-            None => run::run(&cli.run),
-        },
-        Some(Verb::Run(args)) => run::run(&args),
-        Some(Verb::Schema(args)) => match args.sql {
-            None => print_out(&format!("{:#}", tollgate_config::schema())),
-            Some(Sql::Postgres) => print_out(tollgate_store::postgres::schema_sql()),
-            Some(Sql::Mysql) => print_out(tollgate_store::mysql::schema_sql()),
-        },
-        Some(Verb::Check(args)) => check::check(&args),
-        Some(Verb::Explain(args)) => explain::explain(&args),
-        Some(Verb::Key(args)) => key::key(&args.verb),
-        Some(Verb::Top(args)) => top::top(&args),
-        Some(Verb::Overrides(args)) => overrides::list(&args),
-        Some(Verb::Audit(args)) => audit::audit(&args),
-        Some(Verb::Why(args)) => why::why(&args),
-        Some(Verb::LogLevel(args)) => log_level::log_level(&args),
-        Some(Verb::Replay(args)) => replay::replay(&args),
-        Some(Verb::Suggest(args)) => suggest::suggest(&args),
-        Some(Verb::Diff(args)) => diff::diff(&args),
-        Some(Verb::Fmt(args)) => fmt::fmt(&args),
-        Some(Verb::Import(args)) => import::import(&args),
-        Some(Verb::Health(args)) => health::health(&args),
-        Some(Verb::Init(args)) => init::init(&args),
-        Some(Verb::Hash(args)) => hash::hash(&args),
-        Some(Verb::Completions(args)) => manual::completions(&args),
-        Some(Verb::Man(args)) => manual::man(&args),
+    let (verb, ended) = match cli.verb {
+        None => ("tollgate", unless_misspelt(&cli.run)),
+        Some(Verb::Run(args)) => ("tollgate", run::run(&args)),
+        Some(Verb::Schema(args)) => ("tollgate schema", Ok(schema(args.sql))),
+        Some(Verb::Check(args)) => ("tollgate check", check::check(&args)),
+        Some(Verb::Explain(args)) => ("tollgate explain", explain::explain(&args)),
+        Some(Verb::Key(verb)) => key::key(&verb),
+        Some(Verb::Top(args)) => ("tollgate top", top::top(&args)),
+        Some(Verb::Overrides(args)) => ("tollgate overrides", overrides::list(&args)),
+        Some(Verb::Audit(args)) => ("tollgate audit", audit::audit(&args)),
+        Some(Verb::Why(args)) => ("tollgate why", why::why(&args)),
+        Some(Verb::LogLevel(args)) => ("tollgate log-level", log_level::log_level(&args)),
+        Some(Verb::Replay(args)) => ("tollgate replay", replay::replay(&args)),
+        Some(Verb::Suggest(args)) => ("tollgate suggest", suggest::suggest(&args)),
+        Some(Verb::Diff(args)) => ("tollgate diff", diff::diff(&args)),
+        Some(Verb::Fmt(args)) => ("tollgate fmt", fmt::fmt(&args)),
+        Some(Verb::Import(args)) => ("tollgate import", import::import(&args)),
+        Some(Verb::Health(args)) => ("tollgate health", health::health(&args)),
+        Some(Verb::Init(args)) => ("tollgate init", init::init(&args)),
+        Some(Verb::Hash(args)) => ("tollgate hash", hash::hash(&args)),
+        Some(Verb::Completions(args)) => ("tollgate completions", Ok(manual::completions(&args))),
+        Some(Verb::Man(args)) => ("tollgate man", manual::man(&args)),
+    };
+    ended.unwrap_or_else(|stop| stop.told(verb))
+}
+
+fn schema(sql: Option<Sql>) -> ExitCode {
+    match sql {
+        None => print_out(&format!("{:#}", tollgate_config::schema())),
+        Some(Sql::Postgres) => print_out(tollgate_store::postgres::schema_sql()),
+        Some(Sql::Mysql) => print_out(tollgate_store::mysql::schema_sql()),
     }
 }
 
-/// A first argument that is not a file may be a mistyped subcommand: `tollgate chekc`.
-fn misspelt(run: &args::Run) -> Option<ExitCode> {
-    let argument = run.config.argument()?;
-    let word = argument.to_str()?;
-    if word == "-" || word.contains(['/', '.']) || argument.exists() {
-        return None;
-    }
-    tell!("tollgate: `{word}` is neither a verb nor a file");
+/// Runs the gateway, unless a first argument that is not a file is probably a mistyped subcommand:
+/// `tollgate chekc`.
+fn unless_misspelt(run: &args::Run) -> Ended {
+    let word = run.config.argument().filter(|argument| !argument.exists());
+    let word = word.and_then(std::path::Path::to_str);
+    let Some(word) = word.filter(|word| *word != "-" && !word.contains(['/', '.'])) else {
+        return run::run(run);
+    };
     let command = Cli::command();
     let verbs = command.get_subcommands().map(clap::Command::get_name);
-    if let Some(near) = tollgate_config::nearest(word, verbs) {
-        tell!("  did you mean `tollgate {near}`?");
-    }
-    tell!("  `tollgate --help` lists the verbs");
-    Some(wrong_use())
-}
-
-/// Prints the mistakes in a configuration.
-fn tell_error(error: &ConfigError) {
-    // It escapes what it shows of the file itself, and may be in colour.
-    eprintln!("{}", error.render(colour()));
+    let meant = match tollgate_config::nearest(word, verbs) {
+        Some(near) => format!("  did you mean `tollgate {near}`?\n"),
+        None => String::new(),
+    };
+    Err(Stop::Misuse(format!(
+        "`{word}` is neither a verb nor a file\n{meant}  `tollgate --help` lists the verbs"
+    )))
 }
 
 /// Prints a result; successful unless it cannot be written. What a terminal would obey in it is
@@ -158,12 +157,22 @@ fn wrong_use() -> ExitCode {
 }
 
 /// Writes a new file; one that is there is an error, also when it was created meanwhile.
-fn create_file(path: &std::path::Path, text: &str) -> io::Result<()> {
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(path)?;
-    file.write_all(text.as_bytes())
+fn create_file(path: &std::path::Path, text: &str) -> Result<(), String> {
+    let mut new = std::fs::OpenOptions::new();
+    let created = new.write(true).create_new(true).open(path);
+    let written = created.and_then(|mut file| file.write_all(text.as_bytes()));
+    let name = path.display();
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            format!("{name} is there already and is not overwritten")
+        }
+        _ => format!("cannot write {name}: {error}"),
+    })
+}
+
+/// Replaces a file; the error names it.
+fn replace_file(path: &std::path::Path, text: &str) -> Result<(), String> {
+    write_file(path, text).map_err(|error| format!("cannot write `{}`: {error}", path.display()))
 }
 
 /// Replaces a file atomically: other processes read either the old or the new text.

@@ -2,15 +2,15 @@
 //! block for one caller, until a moment.
 
 use std::fmt::Write;
-use std::process::ExitCode;
 
-use super::args::{ChangedKey, KeyBlock, KeyLift, KeyRaise, Lasts, ListOverrides};
+use super::args::{ChangedKey, GatewaysAndFormat, KeyBlock, KeyChange, KeyRaise, Lasts};
 use super::fleet::{self, Gateway};
 use super::key::{ChangeRequest, change_body, notes};
+use super::stop::Ended;
 use super::why;
 use crate::admin::overrides::{Changed, List};
 
-pub(super) fn raise(args: &KeyRaise) -> ExitCode {
+pub(super) fn raise(args: &KeyRaise) -> Ended {
     let mut body = change_body(&args.change);
     if let Some(rate) = &args.rate {
         body["rate"] = rate.as_str().into();
@@ -28,14 +28,14 @@ pub(super) fn raise(args: &KeyRaise) -> ExitCode {
     change("key raise", "PUT", &args.key, body).ask_each(&args.change, words)
 }
 
-pub(super) fn block(args: &KeyBlock) -> ExitCode {
+pub(super) fn block(args: &KeyBlock) -> Ended {
     let mut body = change_body(&args.change);
     body["block"] = true.into();
     lasting(&mut body, &args.lasts);
     change("key block", "PUT", &args.key, body).ask_each(&args.change, words)
 }
 
-pub(super) fn lift(args: &KeyLift) -> ExitCode {
+pub(super) fn lift(args: &KeyChange) -> Ended {
     let body = change_body(&args.change);
     change("key lift", "DELETE", &args.key, body).ask_each(&args.change, words)
 }
@@ -89,9 +89,9 @@ fn words(to: &mut String, gateway: &str, done: &Changed) -> std::fmt::Result {
     notes(to, &done.notes)
 }
 
-pub(super) fn list(args: &ListOverrides) -> ExitCode {
+pub(super) fn list(asked: &GatewaysAndFormat) -> Ended {
     let ask = |gateway: &Gateway| gateway.get::<List>("/api/v1/overrides");
-    fleet::ask_each("overrides", "list", &args.asked, ask, list_words)
+    fleet::ask_each("overrides", "list", asked, ask, list_words)
 }
 
 fn list_words(to: &mut String, gateway: &str, list: &List) -> std::fmt::Result {

@@ -3,70 +3,40 @@
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use jiff::tz::TimeZone;
 
 use tollgate_limit::{Kind, Mode};
 use tollgate_policy::{Policy, Rule};
-use tollgate_replay::log::{Fields, Options, Pattern, Stamp};
+use tollgate_replay::log::{Fields, Options, Pattern};
 use tollgate_replay::suggest::{Ask, Suggestion, suggest};
 use tollgate_replay::{Condition, Traffic, report};
 use tollgate_store::clock::Clock;
 
-use super::args::{LogOptions, Replay, ReportFormat, StampArg};
-use super::{BAD, load, print_out, wrong_use};
+use super::args::{LogOptions, Replay};
+use super::stop::{Ended, Stop};
+use super::{BAD, load, print_out, replace_file};
 
-pub(super) fn replay(args: &Replay) -> ExitCode {
-    let conditions: Result<Vec<Condition>, String> = args
-        .fail_if
-        .iter()
-        .map(|text| Condition::parse(text))
-        .collect();
-    let (options, conditions) = match (options(&args.log.reading), conditions) {
-        (Ok(options), Ok(conditions)) => (options, conditions),
-        (Err(what), _) | (_, Err(what)) => {
-            tell!("tollgate replay: {what}");
-            return wrong_use();
-        }
-    };
-    let Some(config) = load::load_file(&args.config) else {
-        return BAD;
-    };
-    let against = match &args.against {
-        None => None,
-        Some(path) => match load::load_file(path) {
-            Some(config) => Some(config),
-            None => return BAD,
-        },
-    };
+pub(super) fn replay(args: &Replay) -> Ended {
+    let options = options(&args.log.reading).map_err(Stop::Misuse)?;
+    let conditions = args.fail_if.iter().map(|text| Condition::parse(text));
+    let conditions: Vec<Condition> = conditions.collect::<Result<_, _>>().map_err(Stop::Misuse)?;
+    let config = load::load_file(&args.config)?;
+    let against = args.against.as_deref().map(load::load_file).transpose()?;
     let mut policies = vec![&*config.policy];
     policies.extend(against.as_ref().map(|config| &*config.policy));
-    let mut progress = Progress::new(&args.log.logs);
-    let read = Traffic::read(&args.log.logs, &options, &policies, |taken| {
-        progress.show(taken)
-    });
-    progress.clear();
-    let mut traffic = match read {
-        Ok(traffic) => traffic,
-        Err(error) => {
-            tell!("tollgate replay: {error}");
-            return BAD;
-        }
-    };
+    let mut traffic = traffic(&args.log.logs, &options, &policies)?;
     let outcome = traffic.replay();
-    let format = match args.format {
-        ReportFormat::Text => report::Format::Text,
-        ReportFormat::Json => report::Format::Json,
-        ReportFormat::Csv => report::Format::Csv,
-        ReportFormat::Markdown => report::Format::Markdown,
-    };
-    if args.format != ReportFormat::Json {
+    if args.format != report::Format::Json {
         for warning in &outcome.warnings {
             tell!("warning: {warning}");
         }
     }
-    let mut code = print_out(&report::replay(&traffic.survey, &outcome, format));
+    let mut code = print_out(&report::replay(&traffic.survey, &outcome, args.format));
+    let mut fails = |why: &str| {
+        tell!("tollgate replay: {why}");
+        code = BAD;
+    };
     if let Some(path) = &args.html {
         let limit = (!outcome.limits.is_empty())
             .then(|| pictured(&mut traffic, &config.policy))
@@ -75,26 +45,31 @@ pub(super) fn replay(args: &Replay) -> ExitCode {
             .as_ref()
             .map(|(name, suggestion)| (name.as_str(), suggestion));
         let page = tollgate_replay::html::replay(&traffic.survey, &outcome, limit);
-        if let Err(error) = super::write_file(path, &page) {
-            tell!(
-                "tollgate replay: cannot write `{}`: {error}",
-                path.display()
-            );
-            code = BAD;
+        if let Err(why) = replace_file(path, &page) {
+            fails(&why);
         }
     }
     if traffic.survey.requests == 0 {
-        tell!("tollgate replay: no request could be read");
-        code = BAD;
+        fails("no request could be read");
     }
-    for why in conditions
+    let failed = |condition: &Condition| condition.fails(&traffic.survey, &outcome);
+    conditions
         .iter()
-        .filter_map(|condition| condition.fails(&traffic.survey, &outcome))
-    {
-        tell!("tollgate replay: {why}");
-        code = BAD;
-    }
-    code
+        .filter_map(failed)
+        .for_each(|why| fails(&why));
+    Ok(code)
+}
+
+/// The requests of these logs; the progress of reading is shown on a terminal.
+pub(super) fn traffic<'p>(
+    logs: &[PathBuf],
+    options: &Options,
+    policies: &[&'p Policy],
+) -> Result<Traffic<'p>, String> {
+    let mut progress = Progress::new(logs);
+    let read = Traffic::read(logs, options, policies, |taken| progress.show(taken));
+    progress.clear();
+    read.map_err(|error| error.to_string())
 }
 
 /// The data of the file's first limit with a rate, for the report's charts.
@@ -131,10 +106,7 @@ pub(super) fn options(args: &LogOptions) -> Result<Options, String> {
         }
     };
     Ok(Options {
-        stamps: args.stamps.map(|stamp| match stamp {
-            StampArg::Start => Stamp::Start,
-            StampArg::End => Stamp::End,
-        }),
+        stamps: args.stamps,
         zone,
         pattern: args
             .log_format
@@ -177,7 +149,7 @@ fn zone(name: &str) -> Option<TimeZone> {
 }
 
 /// The progress of reading, shown on a terminal.
-pub(super) struct Progress {
+struct Progress {
     total: Option<u64>,
     before: u64,
     last: u64,
@@ -186,7 +158,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(logs: &[PathBuf]) -> Self {
+    fn new(logs: &[PathBuf]) -> Self {
         let size = |path: &PathBuf| {
             let compressed = path
                 .extension()
@@ -207,7 +179,7 @@ impl Progress {
         }
     }
 
-    pub(super) fn show(&mut self, taken: u64) {
+    fn show(&mut self, taken: u64) {
         if !std::io::stderr().is_terminal() {
             return;
         }
@@ -239,7 +211,7 @@ impl Progress {
         self.shown = true;
     }
 
-    pub(super) fn clear(&mut self) {
+    fn clear(&mut self) {
         if self.shown {
             eprint!("\r\x1b[K");
         }

@@ -1,56 +1,37 @@
 //! `tollgate run`: starts the gateway, from a file or from a few options.
 
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::args::Run;
-use super::{BAD, GOOD, load, origin, wrong_use};
+use super::stop::{Ended, Stop};
+use super::{BAD, GOOD, load, origin};
 use crate::app::{self, Options, Source, StartError};
 use tollgate_config::settings::Listener;
 use tollgate_store::clock::Clock;
 
-pub(super) fn run(args: &Run) -> ExitCode {
+pub(super) fn run(args: &Run) -> Ended {
     if args.upstream.is_none()
         && let Some(what_to_do) = load::without_a_file(&args.config)
     {
-        tell!("{what_to_do}");
-        return wrong_use();
+        return Err(Stop::Misuse(what_to_do));
     }
-    let source = match source(args) {
-        Ok(source) => source,
-        Err(error) => {
-            tell!("tollgate: {error}");
-            return wrong_use();
-        }
-    };
     let options = Options {
-        source,
+        source: source(args).map_err(Stop::Misuse)?,
         environment: Arc::new(load::environment),
         clock: Clock::system(),
     };
-    let origin = match origin::find(args.take_over) {
-        Ok(origin) => origin,
-        Err(error) => {
-            tell!("tollgate: the sockets that were handed over: {error}");
-            return BAD;
-        }
-    };
+    let origin = origin::find(args.take_over)
+        .map_err(|error| format!("the sockets that were handed over: {error}"))?;
     match app::run(options, origin) {
-        Ok(()) => GOOD,
+        Ok(()) => Ok(GOOD),
         Err(StartError::Config(error)) if args.upstream.is_some() => {
             for (key, message) in error.by_key() {
                 tell!("tollgate run: {}: {message}", option_of(&key));
             }
-            BAD
+            Ok(BAD)
         }
-        Err(StartError::Config(error)) => {
-            super::tell_error(&error);
-            BAD
-        }
-        Err(error) => {
-            tell!("tollgate: {error}");
-            BAD
-        }
+        Err(StartError::Config(error)) => Err(error.into()),
+        Err(error) => Err(error.to_string().into()),
     }
 }
 

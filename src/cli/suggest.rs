@@ -1,6 +1,6 @@
 //! `tollgate suggest`: suggests the numbers of a limit, from a log.
 
-use std::process::ExitCode;
+use std::path::Path;
 
 use tollgate_config::{Config, Unset};
 use tollgate_limit::{Algorithm, Kind, Mode};
@@ -10,28 +10,16 @@ use tollgate_replay::{Traffic, edit};
 use tollgate_store::clock::Clock;
 
 use super::args::{ChoiceArg, Suggest, SuggestFormat};
-use super::replay::{Progress, options};
-use super::{BAD, GOOD, load, print_out, wrong_use};
+use super::replay::{options, traffic};
+use super::stop::{Ended, Stop};
+use super::{GOOD, load, print_out, replace_file, wrong_use};
 
-pub(super) fn suggest(args: &Suggest) -> ExitCode {
-    let asked = options(&args.log.reading).and_then(|options| {
-        let rates: Result<Vec<Rate>, String> = args.rates.iter().map(|text| rate(text)).collect();
-        Ok((options, rates?, share(&args.refuse)?))
-    });
-    let (options, rates, refuse) = match asked {
-        Ok(asked) => asked,
-        Err(what) => {
-            tell!("tollgate suggest: {what}");
-            return wrong_use();
-        }
-    };
-    let config = match &args.config {
-        None => None,
-        Some(path) => match load::load_file(path) {
-            Some(config) => Some(config),
-            None => return BAD,
-        },
-    };
+pub(super) fn suggest(args: &Suggest) -> Ended {
+    let options = options(&args.log.reading).map_err(Stop::Misuse)?;
+    let rates = args.rates.iter().map(|text| rate(text));
+    let rates: Vec<Rate> = rates.collect::<Result<_, _>>().map_err(Stop::Misuse)?;
+    let refuse = share(&args.refuse).map_err(Stop::Misuse)?;
+    let config = args.config.as_deref().map(load::load_file).transpose()?;
     let found = match (&config, &args.per) {
         (Some(config), None) => in_file(config, args.limit.as_deref()),
         (_, per) => by_words(per.as_deref().unwrap_or("address")),
@@ -41,29 +29,12 @@ pub(super) fn suggest(args: &Suggest) -> ExitCode {
         rule,
         name,
         per,
-    } = match found {
-        Ok(found) => found,
-        Err(what) => {
-            tell!("tollgate suggest: {what}");
-            return wrong_use();
-        }
-    };
+    } = found.map_err(Stop::Misuse)?;
     let policy: &Policy = match (&made, &config) {
         (Some(made), _) | (None, Some(made)) => &made.policy,
-        (None, None) => return wrong_use(),
+        (None, None) => return Ok(wrong_use()),
     };
-    let mut progress = Progress::new(&args.log.logs);
-    let read = Traffic::read(&args.log.logs, &options, &[policy], |taken| {
-        progress.show(taken)
-    });
-    progress.clear();
-    let mut traffic = match read {
-        Ok(traffic) => traffic,
-        Err(error) => {
-            tell!("tollgate suggest: {error}");
-            return BAD;
-        }
-    };
+    let mut traffic = traffic(&args.log.logs, &options, &[policy])?;
     let today = made.is_none().then(|| today(&mut traffic, policy, rule));
     let ask = Ask {
         rates,
@@ -71,23 +42,15 @@ pub(super) fn suggest(args: &Suggest) -> ExitCode {
         rule,
         today,
     };
-    let suggestion = match work_out(&mut traffic, &per, ask) {
-        Ok(suggestion) => suggestion,
-        Err(why) => {
-            tell!("tollgate suggest: {why}");
-            return BAD;
-        }
-    };
+    let suggestion = work_out(&mut traffic, &per, ask)?;
     let survey = &traffic.survey;
     let wanted = match args.choice {
         ChoiceArg::Tight => "tight",
         ChoiceArg::Balanced => "balanced",
         ChoiceArg::Loose => "loose",
     };
-    let Some(choice) = suggestion.choice(wanted) else {
-        tell!("tollgate suggest: the log has no numbers for `{wanted}`");
-        return BAD;
-    };
+    let choice = suggestion.choice(wanted);
+    let choice = choice.ok_or_else(|| format!("the log has no numbers for `{wanted}`"))?;
     let evidence = suggestion.evidence(survey);
     let toml = edit::table(&name, &per, choice, &evidence);
     if args.format != SuggestFormat::Json {
@@ -100,22 +63,22 @@ pub(super) fn suggest(args: &Suggest) -> ExitCode {
         SuggestFormat::Json => format!("{:#}", suggestion.document(survey, &toml)),
         SuggestFormat::Toml => toml,
     });
-    if let Some(path) = &args.html
-        && let Err(error) = super::write_file(
+    if let Some(path) = &args.html {
+        replace_file(
             path,
             &tollgate_replay::html::suggestion(survey, &suggestion),
-        )
-    {
-        tell!(
-            "tollgate suggest: cannot write `{}`: {error}",
-            path.display()
-        );
-        return BAD;
+        )?;
     }
-    match &args.config {
-        Some(path) if args.write => write(path, &name, &per, choice, &evidence),
-        _ => printed,
-    }
+    let Some(path) = args.config.as_ref().filter(|_| args.write) else {
+        return Ok(printed);
+    };
+    let file = path.display();
+    let target =
+        write(path, &name, &per, choice, &evidence).map_err(|what| format!("`{file}`: {what}"))?;
+    tell!(
+        "tollgate suggest: `{file}` has limit `{target}` in shadow mode: it counts and never refuses"
+    );
+    Ok(GOOD)
 }
 
 /// The limit that is examined.
@@ -217,45 +180,21 @@ pub(super) fn today(traffic: &mut Traffic<'_>, policy: &Policy, rule: usize) -> 
     }
 }
 
-/// Writes the limit into the file, which must still be valid with it.
+/// Writes the limit into the file, which must still be valid with it; returns the limit's name there.
 fn write(
-    path: &std::path::Path,
+    path: &Path,
     name: &str,
     per: &str,
     choice: &tollgate_replay::suggest::Choice,
     evidence: &[String],
-) -> ExitCode {
-    let say = |what: &dyn std::fmt::Display| {
-        tell!("tollgate suggest: `{}`: {what}", path.display());
-        BAD
-    };
-    let text = match tollgate_config::read_text(path) {
-        Ok(text) => text,
-        Err(error) => return say(&error),
-    };
-    let (changed, target) = match edit::written(&text, name, per, choice, evidence) {
-        Ok(changed) => changed,
-        Err(what) => return say(&what),
-    };
-    let file = path.display().to_string();
-    if let Err(error) = tollgate_config::parse_with(
-        &changed,
-        &file,
-        &load::environment,
-        Unset::Assumed,
-        Clock::system().now(),
-    ) {
-        return say(&format_args!(
-            "it is left as it is, since it would not be good:\n{error}"
-        ));
-    }
-    if let Err(error) = super::write_file(path, &changed) {
-        return say(&error);
-    }
-    tell!(
-        "tollgate suggest: `{file}` has limit `{target}` in shadow mode: it counts and never refuses"
-    );
-    GOOD
+) -> Result<String, String> {
+    let text = tollgate_config::read_text(path).map_err(|error| error.to_string())?;
+    let (changed, target) = edit::written(&text, name, per, choice, evidence)?;
+    let (file, now) = (path.display().to_string(), Clock::system().now());
+    tollgate_config::parse_with(&changed, &file, &load::environment, Unset::Assumed, now)
+        .map_err(|error| format!("it is left as it is, since it would not be good:\n{error}"))?;
+    super::write_file(path, &changed).map_err(|error| error.to_string())?;
+    Ok(target)
 }
 
 fn rate(text: &str) -> Result<Rate, String> {
@@ -279,9 +218,7 @@ fn share(text: &str) -> Result<u64, String> {
     let millionths: u64 = format!("{whole}{decimals:0<4}")
         .parse()
         .map_err(|_| wrong())?;
-    if millionths > 1_000_000 {
-        Err(wrong())
-    } else {
-        Ok(millionths)
-    }
+    Some(millionths)
+        .filter(|millionths| *millionths <= 1_000_000)
+        .ok_or_else(wrong)
 }

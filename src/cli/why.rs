@@ -1,33 +1,28 @@
 //! `tollgate why`: explains a refusal by the decision id that its client was told.
 
 use std::fmt::Write;
-use std::process::ExitCode;
 
 use super::args::{Format, Why};
-use super::{fleet, print_out};
+use super::stop::{Ended, Stop};
+use super::{document, fleet, print_out};
 use crate::admin::decisions::{Decision, Judged};
 use crate::admin::live::Now;
 use crate::admin::overrides::Overridden;
 use tollgate_limit::words;
 
-pub(super) fn why(args: &Why) -> ExitCode {
+pub(super) fn why(args: &Why) -> Ended {
     let id = args.id.trim();
     if id.len() != 16 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        tell!("tollgate why: `{id}` is no decision id: it has 16 hexadecimal digits");
-        return super::wrong_use();
+        let what = format!("`{id}` is no decision id: it has 16 hexadecimal digits");
+        return Err(Stop::Misuse(what));
     }
     let path = format!("/api/v1/decisions/{}", id.to_ascii_lowercase());
-    let told = fleet::asked_by("why", &args.asked.gateways)
-        .and_then(|gateways| fleet::first::<Decision>("why", &gateways, &path));
-    match told {
-        Err(code) => code,
-        Ok(decision) => match args.asked.format {
-            Format::Human => print_out(&words(&decision)),
-            Format::Json => print_out(
-                &serde_json::to_string_pretty(&decision).expect("text, numbers and lists are JSON"),
-            ),
-        },
-    }
+    let gateways = fleet::asked_by(&args.asked.gateways)?;
+    let decision = fleet::first::<Decision>("why", &gateways, &path)?;
+    Ok(print_out(&match args.asked.format {
+        Format::Human => words(&decision),
+        Format::Json => document::written(&decision),
+    }))
 }
 
 fn words(decision: &Decision) -> String {
@@ -46,13 +41,13 @@ fn tell(to: &mut String, decision: &Decision) -> std::fmt::Result {
         request.method, request.host, request.path
     )?;
     let client = request.client.as_deref().unwrap_or("no address");
-    match (&decision.caller, &decision.tier) {
-        (Some(caller), Some(tier)) => {
-            writeln!(to, "client     {client}, caller {caller}, tier {tier}")?
-        }
-        (Some(caller), None) => writeln!(to, "client     {client}, caller {caller}")?,
-        (None, _) => writeln!(to, "client     {client}")?,
+    write!(to, "client     {client}")?;
+    if let Some(caller) = &decision.caller {
+        let tier = decision.tier.as_ref();
+        let tier = tier.map_or_else(String::new, |tier| format!(", tier {tier}"));
+        write!(to, ", caller {caller}{tier}")?;
     }
+    writeln!(to)?;
     writeln!(
         to,
         "route      {}",
@@ -77,11 +72,7 @@ fn tell(to: &mut String, decision: &Decision) -> std::fmt::Result {
 }
 
 fn judged(to: &mut String, limit: &Judged) -> std::fmt::Result {
-    let variant = match (&limit.tier, limit.candidate) {
-        (_, true) => " (candidate: judged and only counted)".to_owned(),
-        (Some(tier), false) => format!(" (tier {tier})"),
-        (None, false) => String::new(),
-    };
+    let variant = variant(limit.tier.as_deref(), limit.candidate);
     writeln!(to, "limit      {}{variant}", limit.limit)?;
     writeln!(to, "           {}", limit.words)?;
     writeln!(
@@ -106,6 +97,15 @@ fn judged(to: &mut String, limit: &Judged) -> std::fmt::Result {
         }
     }
     holds(to, &limit.now, limit.overridden.as_ref())
+}
+
+/// The variant of a limit, as it follows the limit's name.
+pub(super) fn variant(tier: Option<&str>, candidate: bool) -> String {
+    match tier {
+        _ if candidate => " (candidate: judged and only counted)".to_owned(),
+        Some(tier) => format!(" (tier {tier})"),
+        None => String::new(),
+    }
 }
 
 /// Writes what holds for a key now: an override or a penalty that decides alone, otherwise the level

@@ -8,16 +8,17 @@ use crate::log::Survey;
 use crate::outcome::{LimitOutcome, Outcome};
 use tollgate_limit::printable::printable;
 
-/// How a report is written.
+/// How a report is written. The comments are the help of `tollgate replay --format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Format {
-    /// For people.
+    /// For people
     Text,
-    /// One JSON document.
+    /// One JSON document
     Json,
-    /// A row for each limit.
+    /// A row for each limit
     Csv,
-    /// A table.
+    /// A table
     Markdown,
 }
 

@@ -6,24 +6,28 @@ use clap::{Args, Subcommand};
 
 use super::GatewaysAndFormat;
 
-#[derive(Debug, Args)]
-pub(in crate::cli) struct Key {
-    #[command(subcommand)]
-    pub(in crate::cli) verb: KeyVerb,
-}
-
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum KeyVerb {
     /// Show how each bucket of a caller stands; nothing is charged
     Show(KeyShow),
     /// Fill a caller's buckets; an operator's change, which the gateway records
-    Reset(KeyReset),
+    #[command(
+        after_help = "Examples:\n  tollgate key reset tenant acme --reason 'their job ran twice' --token-file token.txt\n  \
+    tollgate key reset address 192.0.2.7 --limit search --reason 'ticket 4711' --admin unix:/run/tollgate/admin.sock\n\n\
+    Of several gateways each is asked: local buckets are in every gateway, shared ones are in their store.\n\n\
+    Exit code: 0 every gateway has done it, 1 one has not, 2 wrong use."
+    )]
+    Reset(KeyChange),
     /// Give a caller other numbers, or no limit, for a while
     Raise(KeyRaise),
     /// Refuse every request of a caller for a while
     Block(KeyBlock),
     /// End a caller's overrides before their time
-    Lift(KeyLift),
+    #[command(
+        after_help = "Example:\n  tollgate key lift tenant acme --reason 'their job is done'\n\n\
+    Exit code: 0 every gateway has done it, 1 one has not, 2 wrong use."
+    )]
+    Lift(KeyChange),
 }
 
 /// The operator who asks for a change, the reason, and the gateways that are changed.
@@ -116,26 +120,9 @@ pub(in crate::cli) struct KeyBlock {
     pub(in crate::cli) change: Change,
 }
 
+/// A change without more arguments.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  tollgate key lift tenant acme --reason 'their job is done'\n\n\
-    Exit code: 0 every gateway has done it, 1 one has not, 2 wrong use."
-)]
-pub(in crate::cli) struct KeyLift {
-    #[command(flatten)]
-    pub(in crate::cli) key: ChangedKey,
-    #[command(flatten)]
-    pub(in crate::cli) change: Change,
-}
-
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  tollgate key reset tenant acme --reason 'their job ran twice' --token-file token.txt\n  \
-    tollgate key reset address 192.0.2.7 --limit search --reason 'ticket 4711' --admin unix:/run/tollgate/admin.sock\n\n\
-    Of several gateways each is asked: local buckets are in every gateway, shared ones are in their store.\n\n\
-    Exit code: 0 every gateway has done it, 1 one has not, 2 wrong use."
-)]
-pub(in crate::cli) struct KeyReset {
+pub(in crate::cli) struct KeyChange {
     #[command(flatten)]
     pub(in crate::cli) key: ChangedKey,
     #[command(flatten)]

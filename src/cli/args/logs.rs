@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::Format;
+use tollgate_replay::log::Stamp;
+use tollgate_replay::report;
 
 /// Access logs, and how they are read.
 #[derive(Clone, Debug, Args)]
@@ -21,7 +23,7 @@ pub(in crate::cli) struct LogArgs {
 pub(in crate::cli) struct LogOptions {
     /// The moment that the time of a line marks [default: by the format]
     #[arg(long, value_enum, value_name = "WHICH")]
-    pub(in crate::cli) stamps: Option<StampArg>,
+    pub(in crate::cli) stamps: Option<Stamp>,
     /// The duration of the longest request, if the log has no durations: 30s
     #[arg(long, value_name = "DURATION")]
     pub(in crate::cli) longest: Option<String>,
@@ -37,15 +39,6 @@ pub(in crate::cli) struct LogOptions {
     /// Show lines that cannot be read with the addresses in them
     #[arg(long)]
     pub(in crate::cli) show_keys: bool,
-}
-
-/// The moment that the time of a line marks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum StampArg {
-    /// The start of a request: Apache
-    Start,
-    /// The end of its response: NGINX
-    End,
 }
 
 #[derive(Debug, Args)]
@@ -64,8 +57,8 @@ pub(in crate::cli) struct Replay {
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) against: Option<PathBuf>,
     /// The output format
-    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
-    pub(in crate::cli) format: ReportFormat,
+    #[arg(long, value_enum, default_value_t = report::Format::Text)]
+    pub(in crate::cli) format: report::Format,
     /// Write a report as one HTML file
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) html: Option<PathBuf>,
@@ -131,19 +124,6 @@ pub(in crate::cli) struct Diff {
     /// The output format
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(in crate::cli) format: Format,
-}
-
-/// The output format of a replay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum ReportFormat {
-    /// For people
-    Text,
-    /// One JSON document
-    Json,
-    /// A row for each limit
-    Csv,
-    /// A table
-    Markdown,
 }
 
 /// The output format of a suggestion.

@@ -32,27 +32,6 @@ pub(in crate::cli) struct Gateways {
     pub(in crate::cli) config: Option<PathBuf>,
 }
 
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  tollgate audit\n  tollgate audit --admin 10.0.0.1:9180,10.0.0.2:9180 --format json\n\n\
-    A gateway keeps the last thousand changes since its start; all are in the file that `audit` of [admin] names.\n\n\
-    Exit code: 0 every gateway has told, 1 one has not, 2 wrong use."
-)]
-pub(in crate::cli) struct ListAudit {
-    #[command(flatten)]
-    pub(in crate::cli) asked: GatewaysAndFormat,
-}
-
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  tollgate overrides\n  tollgate overrides --admin 10.0.0.1:9180,10.0.0.2:9180 --format json\n\n\
-    Exit code: 0 every gateway has told, 1 one has not, 2 wrong use."
-)]
-pub(in crate::cli) struct ListOverrides {
-    #[command(flatten)]
-    pub(in crate::cli) asked: GatewaysAndFormat,
-}
-
 /// The running gateways that a verb asks, and the form of its output.
 #[derive(Clone, Debug, Args)]
 pub(in crate::cli) struct GatewaysAndFormat {

@@ -4,14 +4,14 @@ mod frame;
 mod terminal;
 
 use std::io::{self, IsTerminal};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::args::Top;
 use super::fleet::{self, Gateway, Told};
-use super::{BAD, GOOD, print_out, wrong_use};
+use super::stop::{Ended, Stop};
+use super::{BAD, GOOD, print_out};
 use crate::admin::figures::{Figures, PerSecond};
 use frame::Frame;
 use terminal::{Key, Terminal};
@@ -24,28 +24,21 @@ pub(super) struct Seen {
     pub(super) told: Result<Figures, String>,
 }
 
-pub(super) fn top(args: &Top) -> ExitCode {
-    let gateways = match fleet::asked_by("top", &args.gateways) {
-        Ok(gateways) => gateways,
-        Err(code) => return code,
-    };
+pub(super) fn top(args: &Top) -> Ended {
+    let gateways = fleet::asked_by(&args.gateways)?;
     if args.once {
         let seen = look(&gateways, &[]);
         let code = print_out(&Frame::plain(&seen).to_string());
         let silent = seen.iter().all(|one| one.told.is_err());
-        return if silent { BAD } else { code };
+        return Ok(if silent { BAD } else { code });
     }
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        tell!("tollgate top: this is no terminal; --once prints one frame");
-        return wrong_use();
+        let what = "this is no terminal; --once prints one frame";
+        return Err(Stop::Misuse(what.to_owned()));
     }
-    match watch(&gateways, Duration::from_millis(args.every.max(100))) {
-        Ok(()) => GOOD,
-        Err(error) => {
-            tell!("tollgate top: {error}");
-            BAD
-        }
-    }
+    let watched = watch(&gateways, Duration::from_millis(args.every.max(100)));
+    watched.map_err(|error| error.to_string())?;
+    Ok(GOOD)
 }
 
 /// Shows one frame after the other, until `q`, Ctrl-C or a signal.

@@ -80,13 +80,14 @@ pub struct OwnLimit {
     pub allowed: Option<bool>,
 }
 
-/// What a line's time marks.
+/// What a line's time marks. The comments are the help of `--stamps`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Stamp {
-    /// The request's start.
+    /// The start of a request: Apache
     #[default]
     Start,
-    /// The end of its response.
+    /// The end of its response: NGINX
     End,
 }
 
