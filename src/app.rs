@@ -38,7 +38,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::admin::{self, Admin, Readiness};
-use crate::overrides::{self, Overrides};
+use crate::overrides::Overrides;
+use crate::own_thread::OwnThread;
 use handover::{Relay, Successor};
 use reload::{Reloads, State};
 use tollgate_gateway::decide::Permits;
@@ -75,14 +76,14 @@ pub struct RunningGateway {
     /// Serves the draws of the previous gateway process, if there was one.
     relay: Option<Relay>,
     /// Learns of overrides.
-    overrides: Option<overrides::Thread>,
+    overrides: Option<OwnThread>,
     /// Whether another process has replaced it.
     handed_over: AtomicBool,
     /// The process that is about to replace it.
     successor: Mutex<Successor>,
     /// Sends spans to a collector; dropped after the workers.
     #[cfg(feature = "otlp")]
-    exporter: Option<otlp::Exporter>,
+    exporter: Option<OwnThread>,
     /// The end of the drain, once one has begun.
     drained_by: OnceLock<Instant>,
 }

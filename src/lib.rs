@@ -31,4 +31,5 @@ pub mod admin;
 pub mod app;
 pub mod cli;
 mod outbound;
+mod own_thread;
 pub mod overrides;

@@ -158,6 +158,6 @@ impl Service {
 }
 
 /// Both directions of a connection.
-trait Duplex: AsyncRead + AsyncWrite + Send {}
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}

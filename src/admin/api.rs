@@ -13,11 +13,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Options;
+use super::decisions::Decision;
+use super::keys::Bucket;
 use super::limits::Query;
 use super::live::{Live, moment};
 use super::operators::{Peer, authorise};
+use super::overrides::{self, Wanted};
 use super::resets::By;
-use super::serve::typed;
+use super::serve::{index, typed};
 use tollgate_limit::hex;
 
 /// An error of the API: a problem document (RFC 9457).
@@ -39,32 +42,46 @@ impl Problem {
             detail: detail.into(),
         }
     }
+
+    pub(super) fn bad_request<T: Into<String>>(detail: T) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    pub(super) fn not_found<T: Into<String>>(detail: T) -> Self {
+        Self::new(StatusCode::NOT_FOUND, detail)
+    }
 }
 
-/// Responds to `GET path?query`; `None`: there is no such resource.
-pub(super) async fn get(
+/// Responds to `GET path?query`.
+pub(super) async fn get(path: &str, query: &str, options: &Options) -> Response<Full<Bytes>> {
+    let found = find(path, query, options).await;
+    found.unwrap_or_else(|problem| refused(&problem))
+}
+
+async fn find(
     path: &str,
     query: &str,
     options: &Options,
-) -> Option<Response<Full<Bytes>>> {
+) -> Result<Response<Full<Bytes>>, Problem> {
     let live = &options.live.within(STORE_TIME);
-    let parts = match segments(path)? {
-        Ok(parts) => parts,
-        Err(problem) => return Some(refused(&problem)),
-    };
+    let parts = segments(path)?;
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    Some(match *parts.as_slice() {
-        ["decisions", id] => decision(id, live).await,
-        ["overrides"] => document(StatusCode::OK, &live.overrides()),
+    Ok(match *parts.as_slice() {
+        ["decisions", id] => document(&decision(id, live).await?),
+        ["overrides"] => document(&live.overrides()),
         ["openapi.json"] => typed(StatusCode::OK, "application/json", OPENAPI.to_owned()),
-        ["log-level"] => document(StatusCode::OK, &options.log_levels.level()),
-        ["audit"] => document(StatusCode::OK, &options.audit.entries()),
-        ["figures"] => document(StatusCode::OK, &options.observe().await.0),
-        ["limits"] => document(StatusCode::OK, &live.limits()),
-        ["limits", name, "keys"] => keys(name, query, live).await,
-        ["keys", identity, ref values @ ..] => caller(identity, values, live).await,
-        ["buckets", limit, key] => bucket(limit, key, query, live).await,
-        _ => return None,
+        ["log-level"] => document(&options.log_levels.level()),
+        ["audit"] => document(&options.audit.entries()),
+        ["figures"] => document(&options.observe().await.0),
+        ["limits"] => document(&live.limits()),
+        ["limits", name, "keys"] => {
+            let query = Query::parse(query).map_err(Problem::bad_request)?;
+            let keys = live.keys(name, query).await;
+            document(&keys.ok_or_else(|| no_limit(name))?)
+        }
+        ["keys", identity, ref values @ ..] => document(&live.caller(identity, values).await?),
+        ["buckets", limit, key] => document(&bucket(limit, key, query, live).await?),
+        _ => index(StatusCode::NOT_FOUND),
     })
 }
 
@@ -78,69 +95,57 @@ pub(super) async fn change(
     peer: Arc<Peer>,
     options: Arc<Options>,
 ) -> Response<Full<Bytes>> {
+    let changed = changed(request, peer, options).await;
+    changed.unwrap_or_else(|problem| refused(&problem))
+}
+
+async fn changed(
+    request: Request<Incoming>,
+    peer: Arc<Peer>,
+    options: Arc<Options>,
+) -> Result<Response<Full<Bytes>>, Problem> {
     let (head, body) = request.into_parts();
-    let operators = (options.operators)();
-    let operator = match authorise(&operators, &head.headers, &peer) {
-        Ok(operator) => operator.clone(),
-        Err(problem) => return refused(&problem),
-    };
-    let body = match read(&head, body).await {
-        Ok(body) => body,
-        Err(problem) => return refused(&problem),
-    };
+    let operator = authorise(&(options.operators)(), &head.headers, &peer)?.clone();
+    let body = read(&head, body).await?;
     // A task of its own, so that a client that leaves cannot make a change without its record.
     let change = tokio::spawn(async move {
         let by = By {
             operator: &operator,
             peer: &peer,
+            audit: &options.audit,
         };
-        let parts = match segments(head.uri.path()) {
-            Some(Ok(parts)) => parts,
-            Some(Err(problem)) => return Err(problem),
-            None => Vec::new(),
-        };
+        let parts = segments(head.uri.path())?;
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-        let (live, audit) = (&options.live, &options.audit);
-        match (head.method.as_str(), parts.as_slice()) {
-            ("PUT", ["log-level"]) => {
-                let done = options.log_levels.change(&asked(&body)?, &by, audit)?;
-                Ok(document(StatusCode::OK, &done))
-            }
+        let live = &options.live;
+        Ok(match (head.method.as_str(), parts.as_slice()) {
+            ("PUT", ["log-level"]) => document(&options.log_levels.change(&asked(&body)?, &by)?),
             ("POST", ["keys", identity, values @ .., "reset"]) => {
                 let asked = asked(&body)?;
-                let done = live.reset(identity, values, &asked, &by, audit).await?;
-                Ok(document(StatusCode::OK, &done))
+                let wanted = Wanted::nothing_set(&asked)?;
+                document(&live.reset(identity, values, &wanted, &by).await?)
             }
             ("PUT", ["keys", identity, values @ .., "override"]) => {
-                let asked = asked(&body)?;
-                let done = live.put_override(identity, values, &asked, &by, audit);
-                Ok(document(StatusCode::OK, &done.await?))
+                let asked: overrides::Asked = asked(&body)?;
+                let wanted = asked.wanted(live.now())?;
+                document(&live.change_override(identity, values, &wanted, &by).await?)
             }
             ("DELETE", ["keys", identity, values @ .., "override"]) => {
-                let lifted = asked(&body)?;
-                let done = live.lift_override(identity, values, &lifted, &by, audit);
-                Ok(document(StatusCode::OK, &done.await?))
+                let asked = asked(&body)?;
+                let wanted = Wanted::nothing_set(&asked)?;
+                document(&live.change_override(identity, values, &wanted, &by).await?)
             }
-            _ => {
-                let detail = "there is no such resource";
-                Err(Problem::new(StatusCode::NOT_FOUND, detail))
-            }
-        }
+            _ => return Err(Problem::not_found("there is no such resource")),
+        })
     });
-    match change.await {
-        Ok(Ok(done)) => done,
-        Ok(Err(problem)) => refused(&problem),
-        Err(_) => refused(&Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the change broke off",
-        )),
-    }
+    let broke_off = "the change broke off";
+    change
+        .await
+        .unwrap_or_else(|_| Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, broke_off)))
 }
 
 /// Reads the body of a change. A page in a browser cannot send this content type elsewhere without
 /// asking first.
 async fn read(head: &Parts, body: Incoming) -> Result<Bytes, Problem> {
-    let wrong = |detail: String| Problem::new(StatusCode::BAD_REQUEST, detail);
     let content_type = head.headers.get(CONTENT_TYPE);
     if content_type.is_none_or(|kind| kind != "application/json") {
         let detail = "a change is asked for with `Content-Type: application/json`";
@@ -149,71 +154,46 @@ async fn read(head: &Parts, body: Incoming) -> Result<Bytes, Problem> {
     let body = Limited::new(body, BODY_MAX).collect();
     let body = tokio::time::timeout(BODY_WITHIN, body)
         .await
-        .map_err(|_| wrong("the body did not end in time".to_owned()))?
-        .map_err(|error| wrong(format!("the body: {error}")))?;
+        .map_err(|_| Problem::bad_request("the body did not end in time"))?
+        .map_err(|error| Problem::bad_request(format!("the body: {error}")))?;
     Ok(body.to_bytes())
 }
 
 /// What the body of a change asks for.
 fn asked<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice(body).map_err(|error| {
-        let detail = format!("the body: {error}");
-        Problem::new(StatusCode::BAD_REQUEST, detail)
-    })
+    serde_json::from_slice(body).map_err(|error| Problem::bad_request(format!("the body: {error}")))
 }
 
-/// The segments of a path after `/api/v1/`, percent-decoded; `None`: it is another path.
-fn segments(path: &str) -> Option<Result<Vec<String>, Problem>> {
-    let rest = path.strip_prefix("/api/v1/")?;
+/// The segments of a path after `/api/v1/`, percent-decoded.
+fn segments(path: &str) -> Result<Vec<String>, Problem> {
+    let rest = path.strip_prefix("/api/v1/").unwrap_or_default();
     let parts: Option<Vec<String>> = rest.split('/').map(decoded).collect();
-    let detail = "the path is not percent-encoded UTF-8";
-    Some(parts.ok_or_else(|| Problem::new(StatusCode::BAD_REQUEST, detail)))
+    parts.ok_or_else(|| Problem::bad_request("the path is not percent-encoded UTF-8"))
 }
 
-async fn keys(name: &str, query: &str, live: &Live) -> Response<Full<Bytes>> {
-    let query = match Query::parse(query) {
-        Ok(query) => query,
-        Err(wrong) => return refused(&Problem::new(StatusCode::BAD_REQUEST, wrong)),
-    };
-    match live.keys(name, query).await {
-        Some(keys) => document(StatusCode::OK, &keys),
-        None => no_limit(name),
-    }
-}
-
-fn no_limit(name: &str) -> Response<Full<Bytes>> {
-    let detail = format!("no limit is called `{}`", name.escape_default());
-    refused(&Problem::new(StatusCode::NOT_FOUND, detail))
-}
-
-async fn caller(identity: &str, values: &[&str], live: &Live) -> Response<Full<Bytes>> {
-    match live.caller(identity, values).await {
-        Ok(buckets) => document(StatusCode::OK, &buckets),
-        Err(problem) => refused(&problem),
-    }
+fn no_limit(name: &str) -> Problem {
+    Problem::not_found(format!("no limit is called `{}`", name.escape_default()))
 }
 
 /// `key` is in hexadecimal digits; the query may have `tier` and `cost`.
-async fn bucket(limit: &str, key: &str, query: &str, live: &Live) -> Response<Full<Bytes>> {
-    let wrong = |detail: &str| refused(&Problem::new(StatusCode::BAD_REQUEST, detail));
-    let Some(key) = hexadecimal(key) else {
-        return wrong("a bucket's key is given in hexadecimal digits; `-` is the empty key");
-    };
+async fn bucket(limit: &str, key: &str, query: &str, live: &Live) -> Result<Bucket, Problem> {
+    let wrong = Problem::bad_request::<&str>;
+    let key = hexadecimal(key).ok_or_else(|| {
+        wrong("a bucket's key is given in hexadecimal digits; `-` is the empty key")
+    })?;
     let (mut tier, mut cost) = (None, 1);
     for part in query.split('&').filter(|part| !part.is_empty()) {
         match part.split_once('=') {
             Some(("tier", value)) => tier = decoded(value),
-            Some(("cost", value)) => match value.parse() {
-                Ok(units) => cost = units,
-                Err(_) => return wrong("`cost` is a number of units"),
-            },
-            _ => return wrong("a bucket is asked for with `tier` and `cost` only"),
+            Some(("cost", value)) => {
+                let units = value.parse();
+                cost = units.map_err(|_| wrong("`cost` is a number of units"))?;
+            }
+            _ => return Err(wrong("a bucket is asked for with `tier` and `cost` only")),
         }
     }
-    match live.bucket(limit, &key, tier.as_deref(), cost).await {
-        Some(bucket) => document(StatusCode::OK, &bucket),
-        None => no_limit(limit),
-    }
+    let bucket = live.bucket(limit, &key, tier.as_deref(), cost).await;
+    bucket.ok_or_else(|| no_limit(limit))
 }
 
 /// The bytes that `text` has in hexadecimal digits; `-`: none.
@@ -235,9 +215,9 @@ fn decoded(part: &str) -> Option<String> {
     String::from_utf8(hex::percent_decoded(part.as_bytes(), false).into_owned()).ok()
 }
 
-async fn decision(id: &str, live: &Live) -> Response<Full<Bytes>> {
+async fn decision(id: &str, live: &Live) -> Result<Decision, Problem> {
     if let Some(decision) = live.decision(id).await {
-        return document(StatusCode::OK, &decision);
+        return Ok(decision);
     }
     let kept = live.refusals.as_ref().map(|refusals| refusals.kept());
     let kept = match kept {
@@ -246,17 +226,14 @@ async fn decision(id: &str, live: &Live) -> Response<Full<Bytes>> {
         }
         _ => "none has happened yet".to_owned(),
     };
-    refused(&Problem::new(
-        StatusCode::NOT_FOUND,
-        format!(
-            "no refusal by a limit has this decision id on this gateway: {kept}; of several gateways ask all, by --admin A,B; the access log has every id"
-        ),
-    ))
+    Err(Problem::not_found(format!(
+        "no refusal by a limit has this decision id on this gateway: {kept}; of several gateways ask all, by --admin A,B; the access log has every id"
+    )))
 }
 
 /// A response with `document` as JSON.
-pub(super) fn document(status: StatusCode, document: &impl Serialize) -> Response<Full<Bytes>> {
-    json(status, "application/json", document)
+pub(super) fn document(document: &impl Serialize) -> Response<Full<Bytes>> {
+    json(StatusCode::OK, "application/json", document)
 }
 
 /// The response to a request that is refused.

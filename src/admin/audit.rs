@@ -62,7 +62,7 @@ pub struct Entries {
 }
 
 /// A change of one bucket.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Entry {
     /// When it was made.
     pub at: String,

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
-
 use super::api::Problem;
 use super::live::Live;
 use tollgate_policy::{KnownBucket, LookupError, Policy, Sought};
@@ -35,7 +33,7 @@ impl Live {
                 let detail = format!(
                     "no caller that this gateway knows has the name `{identity}` in logs: it knows the listed callers, and those that were refused, or close to it, of late; give the identity and the key"
                 );
-                Problem::new(StatusCode::NOT_FOUND, detail)
+                Problem::not_found(detail)
             })?;
             return Ok((named, Vec::new()));
         }
@@ -51,7 +49,7 @@ impl Live {
                 LookupError::Unknown { .. } => meant(),
                 _ => String::new(),
             };
-            Problem::new(StatusCode::NOT_FOUND, format!("{error}{hint}"))
+            Problem::not_found(format!("{error}{hint}"))
         })?;
         let mut notes = Vec::new();
         if is_name {

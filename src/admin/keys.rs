@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
 use super::callers::Hint;
-use super::limits::{KeyCount, store};
+use super::limits::KeyCount;
 use super::live::{Key, Live, Now};
 use super::overrides::{Overridden, numbers};
+use tollgate_config::settings::Word as _;
 use tollgate_limit::Limit;
 
 /// The buckets of one caller.
@@ -143,7 +144,7 @@ impl Live {
             limit: limit.name.to_string(),
             tier: limit.tier.as_deref().map(str::to_owned),
             words: numbers.words(),
-            store: store(limit).to_owned(),
+            store: limit.placement.word().to_owned(),
             now,
             overridden,
         }

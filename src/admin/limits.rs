@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::figures::{is_admitted, is_refused};
 use super::live::{Key, Live, Now, moment};
 use super::overrides::Overridden;
+use tollgate_config::settings::Word as _;
 use tollgate_gateway::gateway::near;
 use tollgate_gateway::refusals::{Busy, Counted, Counts};
-use tollgate_limit::{Limit, Mode, Placement, Role, Timestamp};
+use tollgate_limit::{Limit, Role, Timestamp};
 use tollgate_limiter::Snapshot as Counters;
 use tollgate_policy::{Policy, Rule};
 
@@ -302,13 +303,8 @@ fn limit_counts(counts: &Counters, rule: Option<&Rule>, policy: &Policy) -> Limi
         candidate,
         words: limit.words(),
         per: per.into_iter().map(str::to_owned).collect(),
-        store: store(limit).to_owned(),
-        mode: match limit.mode {
-            Mode::Enforce => "enforce",
-            Mode::Shadow => "shadow",
-            Mode::Off => "off",
-        }
-        .to_owned(),
+        store: limit.placement.word().to_owned(),
+        mode: limit.mode.word().to_owned(),
         allowed: counts.count.allowed,
         refused: counts.count.refused,
         shadow_refused: counts.count.shadow_refused,
@@ -316,14 +312,6 @@ fn limit_counts(counts: &Counters, rule: Option<&Rule>, policy: &Policy) -> Limi
         key_evictions: counts.table.evictions,
         inherited_refusals: counts.table.inherited_refusals,
         agreement: candidate.then_some(agreement),
-    }
-}
-
-/// The place of a limit's buckets.
-pub(super) fn store(limit: &Limit) -> &'static str {
-    match limit.placement {
-        Placement::Local => "local",
-        Placement::Shared => "shared",
     }
 }
 

@@ -2,25 +2,18 @@
 
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::pin::Pin;
 
 use socket2::Socket;
-use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Listen;
 use super::operators::Peer;
+use crate::outbound::Duplex;
 
-/// A bound socket that is not yet registered with a runtime.
-pub(super) enum Bound {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-/// A bound socket, registered with the runtime that serves it.
+/// A listening socket, registered with the runtime that serves it.
 pub(super) enum Listener {
     Tcp(tokio::net::TcpListener),
     Unix(tokio::net::UnixListener),
@@ -29,52 +22,35 @@ pub(super) enum Listener {
 /// A connection of either kind. Boxed, because there are few.
 pub(super) type Connection = Pin<Box<dyn Duplex>>;
 
-/// Both directions of a connection.
-pub(super) trait Duplex: AsyncRead + AsyncWrite + Send {}
-
-impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
-
-impl Bound {
-    /// Uses an inherited socket; also returns its address.
-    pub(super) fn adopt(socket: Socket) -> io::Result<(Self, Listen)> {
-        socket.set_nonblocking(true)?;
-        let local = socket.local_addr()?;
-        if let Some(address) = local.as_socket() {
-            return Ok((Self::Tcp(socket.into()), Listen::Tcp(address)));
-        }
-        let path = local
-            .as_pathname()
-            .map(Path::to_path_buf)
-            .unwrap_or_default();
-        Ok((Self::Unix(socket.into()), Listen::Unix(path)))
-    }
-
-    /// Another descriptor of the socket.
-    pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
-        Ok(match self {
-            Self::Tcp(listener) => listener.try_clone()?.into(),
-            Self::Unix(listener) => listener.try_clone()?.into(),
-        })
-    }
-}
-
-/// Binds; also returns the actual address.
-pub(super) fn bind(listen: &Listen) -> io::Result<(Bound, Listen)> {
-    match listen {
-        Listen::Tcp(address) => {
-            let listener = TcpListener::bind(address)?;
-            listener.set_nonblocking(true)?;
-            let address = listener.local_addr()?;
-            Ok((Bound::Tcp(listener), Listen::Tcp(address)))
-        }
+/// Binds.
+pub(super) fn bind(listen: &Listen) -> io::Result<Socket> {
+    Ok(match listen {
+        Listen::Tcp { address, .. } => TcpListener::bind(address)?.into(),
         Listen::Unix(path) => {
             clear(path)?;
             let listener = UnixListener::bind(path)?;
+            // Its file is created anew, with access for its owner and group only.
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
-            listener.set_nonblocking(true)?;
-            Ok((Bound::Unix(listener), listen.clone()))
+            listener.into()
         }
-    }
+    })
+}
+
+/// The actual address of a socket.
+pub(super) fn address(socket: &Socket) -> io::Result<Listen> {
+    let local = socket.local_addr()?;
+    Ok(match local.as_socket() {
+        Some(address) => Listen::Tcp {
+            address,
+            tls: false,
+        },
+        None => Listen::Unix(
+            local
+                .as_pathname()
+                .map(Path::to_path_buf)
+                .unwrap_or_default(),
+        ),
+    })
 }
 
 /// Removes the socket file of a gateway that has ended; never another file, and never that of a
@@ -94,16 +70,16 @@ fn clear(path: &Path) -> io::Result<()> {
     }
 }
 
-impl Bound {
-    pub(super) fn into_listener(self) -> io::Result<Listener> {
-        Ok(match self {
-            Self::Tcp(listener) => Listener::Tcp(tokio::net::TcpListener::from_std(listener)?),
-            Self::Unix(listener) => Listener::Unix(tokio::net::UnixListener::from_std(listener)?),
+impl Listener {
+    /// Registers a socket with the runtime of this thread.
+    pub(super) fn new(socket: Socket) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(match address(&socket)? {
+            Listen::Tcp { .. } => Self::Tcp(tokio::net::TcpListener::from_std(socket.into())?),
+            Listen::Unix(_) => Self::Unix(tokio::net::UnixListener::from_std(socket.into())?),
         })
     }
-}
 
-impl Listener {
     pub(super) async fn accept(&self) -> io::Result<(Connection, Peer)> {
         Ok(match self {
             Self::Tcp(listener) => {

@@ -9,13 +9,15 @@ use serde::{Deserialize, Serialize};
 use super::events::Events;
 use super::overrides::{Overridden, numbers};
 use super::penalties::Penalties;
-use crate::overrides::Overrides;
+use crate::overrides::{InForce, Overrides};
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_gateway::refusals::Refusals;
 use tollgate_limit::{Claim, Limit, Micros, Standing, Timestamp, Verdict, words};
-use tollgate_limiter::Effect;
+use tollgate_limiter::{Effect, Limiter};
 use tollgate_policy::keys;
+use tollgate_store::Backend;
 use tollgate_store::clock::Clock;
+use tollgate_store::local::same_bucket;
 use tollgate_telemetry::access::KeyNames;
 
 /// The sources of live data.
@@ -42,7 +44,7 @@ pub struct Live {
 }
 
 /// The key of a bucket.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     /// The key in words, `address 192.0.2.7`; a key that may be a secret is `a key` unless
     /// `log.keys = "plain"`.
@@ -52,6 +54,14 @@ pub struct Key {
 }
 
 impl Key {
+    /// The key of an override.
+    pub(super) fn of(one: &InForce) -> Self {
+        Self {
+            key: one.key.clone(),
+            name: one.name.clone(),
+        }
+    }
+
     /// The key and its name in logs, in words. Lines about the bucket of everyone name no key.
     pub fn words(&self) -> String {
         if self.key == keys::words(&[], false) {
@@ -195,11 +205,7 @@ impl Live {
     /// How the bucket of `limit` for `key` stands, for a request of `cost` units.
     pub(super) async fn level(&self, limit: &Limit, key: &[u8], cost: u64) -> Now {
         let limiter = self.current.load().limiter.clone();
-        let Some(limit) = limiter
-            .limits()
-            .iter()
-            .find(|one| tollgate_store::local::same_bucket(one, limit))
-        else {
+        let Some(limit) = in_force(&limiter, limit) else {
             return Now::unknown("the limit is no longer in force");
         };
         let peeked = self.in_time(limiter.peek(Claim::new(limit, key, cost)));
@@ -207,8 +213,8 @@ impl Live {
             Some(Ok(mut standing)) => {
                 let now = self.now();
                 // Of these the bucket knows nothing.
-                let in_force = limiter.overridden(limit, key);
-                match in_force.map(|one| (one.effect, one.until.since(now))) {
+                let overridden = limiter.overridden(limit, key);
+                match overridden.map(|one| (one.effect, one.until.since(now))) {
                     Some((Effect::Unlimited, _)) => {
                         standing.verdict = Verdict::Allow { wait: Micros::ZERO };
                     }
@@ -243,6 +249,12 @@ impl Live {
         let now = now.under(&numbers(limit, overridden.as_ref()));
         (now.penalized(overridden.as_ref(), self.now()), overridden)
     }
+}
+
+/// The limit that has the buckets of `limit` now.
+pub(super) fn in_force<'l>(limiter: &'l Limiter<Backend>, limit: &Limit) -> Option<&'l Arc<Limit>> {
+    let mut limits = limiter.limits().iter();
+    limits.find(|one| same_bucket(one, limit))
 }
 
 /// A moment in RFC 3339 form with milliseconds, rounded up, so that a request at that moment is not

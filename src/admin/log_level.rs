@@ -9,10 +9,9 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
-use super::audit::Audit;
 use super::live::moment;
-use super::resets::{By, prepared, reason, unrecorded};
-use tollgate_config::settings::LogLevel;
+use super::resets::{By, reason, unrecorded};
+use tollgate_config::settings::{LogLevel, Word as _};
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_store::clock::Clock;
 
@@ -115,8 +114,8 @@ impl LogLevels {
     fn document(&self, level: LogLevel, until: Option<Timestamp>) -> Level {
         Level {
             format: FORMAT,
-            level: word(level).to_owned(),
-            written: word(self.shared.written).to_owned(),
+            level: level.word().to_owned(),
+            written: self.shared.written.word().to_owned(),
             until: until.map(moment),
         }
     }
@@ -125,15 +124,11 @@ impl LogLevels {
     ///
     /// # Errors
     /// Why it is not changed.
-    pub(super) fn change(
-        &self,
-        asked: &Asked,
-        by: &By<'_>,
-        audit: &Audit,
-    ) -> Result<Level, Problem> {
-        let wrong = |detail: String| Problem::new(StatusCode::BAD_REQUEST, detail);
+    pub(super) fn change(&self, asked: &Asked, by: &By<'_>) -> Result<Level, Problem> {
+        let wrong = Problem::bad_request::<String>;
         let reason = reason(&asked.reason)?;
-        let known = WORDS.iter().find(|(_, word)| *word == asked.level);
+        let mut known = LogLevel::WORDS.iter();
+        let known = known.find(|(_, word)| *word == asked.level);
         let (level, _) = known.ok_or_else(|| {
             let shown = asked.level.escape_default();
             wrong(format!(
@@ -154,7 +149,7 @@ impl LogLevels {
         if asked.dry_run {
             return Ok(after);
         }
-        let mut audit = prepared(audit)?;
+        let mut audit = by.prepared()?;
         (self.shared.apply)(*level).map_err(|error| Problem::new(StatusCode::CONFLICT, error))?;
         let changes = {
             let mut state = self.shared.state.lock();
@@ -200,7 +195,7 @@ impl LogLevels {
             Ok(()) => {
                 (state.level, state.until) = (level, None);
                 tracing::info!(
-                    level = word(level),
+                    level = level.word(),
                     "the log level is that of the file again"
                 );
             }
@@ -208,20 +203,6 @@ impl LogLevels {
         }
     }
 }
-
-/// The word of a level in the file.
-pub fn word(level: LogLevel) -> &'static str {
-    let known = WORDS.iter().find(|(known, _)| *known == level);
-    known.map_or("info", |(_, word)| word)
-}
-
-const WORDS: [(LogLevel, &str); 5] = [
-    (LogLevel::Error, "error"),
-    (LogLevel::Warn, "warn"),
-    (LogLevel::Info, "info"),
-    (LogLevel::Debug, "debug"),
-    (LogLevel::Trace, "trace"),
-];
 
 /// [`Level::format`] of this version.
 const FORMAT: u32 = 1;

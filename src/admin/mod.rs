@@ -42,13 +42,13 @@ mod webhook;
 mod tests;
 
 use std::io;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
+use socket2::Socket;
 use tokio::sync::watch;
 
+use crate::own_thread::OwnThread;
 use tollgate_config::settings::Operator;
 use tollgate_telemetry::Metrics;
 
@@ -60,13 +60,12 @@ pub use penalties::Penalties;
 pub use readiness::{Phase, Readiness, Report, Standing};
 pub use samples::samples as limit_samples;
 pub use status::Status;
+pub use tollgate_config::settings::Listener as Listen;
 pub use webhook::Webhook;
 
 /// The settings and data sources of the admin listener.
 #[derive(Clone)]
 pub struct Options {
-    /// Its address; port 0 uses a free one.
-    pub listen: Listen,
     /// Allowed host names, besides `localhost` and addresses.
     pub hosts: Vec<String>,
     /// The source of `/metrics`.
@@ -91,36 +90,9 @@ pub struct Options {
     pub reload: Arc<dyn Fn(bool) -> Result<String, String> + Send + Sync>,
 }
 
-/// The address of the admin listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listen {
-    /// A TCP port.
-    Tcp(SocketAddr),
-    /// A Unix socket; its file is created anew, with access for its owner and group only.
-    Unix(PathBuf),
-}
-
-impl std::fmt::Display for Listen {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Tcp(address) => write!(f, "http://{address}"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-impl std::fmt::Debug for Options {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Options")
-            .field("listen", &self.listen)
-            .field("hosts", &self.hosts)
-            .finish_non_exhaustive()
-    }
-}
-
 /// A bound socket of the admin listener that accepts no connections yet.
 pub struct Door {
-    listener: listener::Bound,
+    socket: Socket,
     address: Listen,
 }
 
@@ -130,23 +102,24 @@ impl Door {
     /// # Errors
     /// If it is not possible to listen on the address.
     pub fn bind(listen: &Listen) -> io::Result<Self> {
-        listener::bind(listen).map(|(listener, address)| Self { listener, address })
+        listener::bind(listen).and_then(Self::adopt)
     }
 
     /// Uses an inherited socket, from a service manager or the process that this one replaces.
     ///
     /// # Errors
     /// If the address of the socket cannot be read.
-    pub fn adopt(socket: socket2::Socket) -> io::Result<Self> {
-        listener::Bound::adopt(socket).map(|(listener, address)| Self { listener, address })
+    pub fn adopt(socket: Socket) -> io::Result<Self> {
+        let address = listener::address(&socket)?;
+        Ok(Self { socket, address })
     }
 
     /// Duplicates the descriptor of its socket, to hand it over.
     ///
     /// # Errors
     /// If the process has no free descriptor.
-    pub fn duplicate(&self) -> io::Result<std::os::fd::OwnedFd> {
-        self.listener.duplicate()
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.socket.try_clone().map(OwnedFd::from)
     }
 }
 
@@ -154,51 +127,28 @@ impl Door {
 #[derive(Debug)]
 pub struct Admin {
     address: Listen,
+    /// Dropped before the thread, which waits for it.
     open: watch::Sender<bool>,
-    stop: watch::Sender<bool>,
-    thread: Option<JoinHandle<()>>,
+    thread: OwnThread,
 }
 
 impl Admin {
-    /// Starts it.
-    ///
-    /// # Errors
-    /// If it is not possible to listen on the address, or if no thread or runtime can be created.
-    pub fn start(options: Options) -> io::Result<Self> {
-        let admin = Door::bind(&options.listen).and_then(|door| Self::serve(door, options))?;
-        admin.open();
-        Ok(admin)
-    }
-
-    /// Starts it on an existing socket; `options.listen` is ignored. It accepts nothing until it is
-    /// opened.
+    /// Starts it on a socket. It accepts nothing until it is opened.
     ///
     /// # Errors
     /// If no thread or runtime can be created.
     pub fn serve(door: Door, options: Options) -> io::Result<Self> {
-        let Door { listener, address } = door;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .max_blocking_threads(2)
-            .build()?;
-        let (stop, stopped) = watch::channel(false);
+        let Door { socket, address } = door;
         let (open, mut opened) = watch::channel(false);
-        let thread = std::thread::Builder::new()
-            .name("admin".to_owned())
-            .spawn(move || {
-                runtime.block_on(async {
-                    if opened.wait_for(|opened| *opened).await.is_ok() {
-                        serve::serve(listener, Arc::new(options), stopped).await;
-                    }
-                });
-                // A reload that hangs must not delay the end of the process.
-                runtime.shutdown_background();
-            })?;
+        let thread = OwnThread::start("admin", move |stopped| async move {
+            if opened.wait_for(|opened| *opened).await.is_ok() {
+                serve::serve(socket, Arc::new(options), stopped).await;
+            }
+        })?;
         Ok(Self {
             address,
             open,
-            stop,
-            thread: Some(thread),
+            thread,
         })
     }
 
@@ -209,23 +159,11 @@ impl Admin {
 
     /// Tells it to end, without waiting.
     pub fn stop(&self) {
-        self.stop.send_replace(true);
+        self.thread.stop();
     }
 
     /// Its address.
     pub fn address(&self) -> &Listen {
         &self.address
-    }
-}
-
-impl Drop for Admin {
-    fn drop(&mut self) {
-        self.stop.send_replace(true);
-        // A listener that was never opened waits for this before it looks whether to stop.
-        self.open();
-        if let Some(thread) = self.thread.take() {
-            // A panic has already been logged by its thread.
-            let _ = thread.join();
-        }
     }
 }

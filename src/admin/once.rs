@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
-
 use super::api::Problem;
 use super::live::Live;
 use crate::overrides::ChangeError;
@@ -51,7 +49,7 @@ pub(super) fn change_name(name: Option<&str>) -> Result<Option<&str>, Problem> {
     match name {
         Some(name) if !is_name(name) => {
             let detail = format!("`change` has 1 to {CHANGE_MAX} letters and digits");
-            Err(Problem::new(StatusCode::BAD_REQUEST, detail))
+            Err(Problem::bad_request(detail))
         }
         name => Ok(name),
     }

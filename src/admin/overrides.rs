@@ -13,19 +13,20 @@ use super::audit::{Audit, Entry, Prepared};
 use super::callers::Hint;
 use super::live::{Key, Live, Now, moment};
 use super::notes::Renumbering;
-use super::once::{change_name, made_before};
+use super::once::made_before;
 use super::penalties::still_penalized;
-use super::resets::{By, chosen, prepared, reason, unrecorded};
-use crate::overrides::{ChangeError, InForce, NewOverride, OVERRIDES_MAX, Setting};
-use tollgate_limit::{Limit, Timestamp};
+use super::resets::{By, chosen, unrecorded};
+use crate::overrides::{ChangeError, InForce, NewOverride, OVERRIDES_MAX};
+use tollgate_config::settings::Word as _;
+use tollgate_limit::Limit;
 use tollgate_limiter::Effect;
 use tollgate_policy::{Policy, Sought, keys};
 
-pub(super) use documents::{Asked, Lifted};
+pub(super) use documents::{Asked, Wanted};
 pub use documents::{Changed, ChangedLimit, List, Listed, Overridden, emit};
 pub(super) use numbers::{numbers, told};
 
-use checks::{checked, end, in_unit, refuses};
+use checks::{checked, in_unit, refuses};
 use documents::changed_limit;
 use numbers::under;
 
@@ -34,15 +35,9 @@ impl Live {
     pub(super) fn overrides(&self) -> List {
         let snapshot = self.current.load();
         let listed = |one: InForce| Listed {
-            limit: one.entry.limit.clone(),
-            store: match one.placement {
-                tollgate_limit::Placement::Local => "local".to_owned(),
-                tollgate_limit::Placement::Shared => "shared".to_owned(),
-            },
-            key: Key {
-                key: one.entry.key.clone(),
-                name: one.entry.name.clone(),
-            },
+            limit: one.limit.clone(),
+            store: one.placement.word().to_owned(),
+            key: Key::of(&one),
             overridden: told(&one, &snapshot),
         };
         List {
@@ -52,70 +47,16 @@ impl Live {
         }
     }
 
-    /// Sets an override.
+    /// Sets or lifts overrides.
     ///
     /// # Errors
     /// Why nothing, or not everything, was changed.
-    pub(super) async fn put_override(
-        &self,
-        identity: &str,
-        values: &[&str],
-        asked: &Asked,
-        by: &By<'_>,
-        audit: &Audit,
-    ) -> Result<Changed, Problem> {
-        let bad = |detail: String| Problem::new(StatusCode::BAD_REQUEST, detail);
-        let setting = Setting {
-            rate: asked.rate.clone(),
-            burst: asked.burst,
-            in_flight: asked.in_flight,
-            unlimited: asked.unlimited,
-            block: asked.block,
-        };
-        let effect = setting.effect().map_err(bad)?;
-        let (lasts, until) = (asked.lasts.as_deref(), asked.until.as_deref());
-        let until = end(lasts, until, self.now()).map_err(bad)?;
-        let wanted = Wanted {
-            reason: reason(&asked.reason)?,
-            limit: asked.limit.as_deref(),
-            dry_run: asked.dry_run,
-            change: change_name(asked.change.as_deref())?,
-            set: Some((setting, effect, until)),
-        };
-        self.change_override(identity, values, &wanted, by, audit)
-            .await
-    }
-
-    /// Lifts overrides.
-    ///
-    /// # Errors
-    /// Why nothing, or not everything, was changed.
-    pub(super) async fn lift_override(
-        &self,
-        identity: &str,
-        values: &[&str],
-        lifted: &Lifted,
-        by: &By<'_>,
-        audit: &Audit,
-    ) -> Result<Changed, Problem> {
-        let wanted = Wanted {
-            reason: reason(&lifted.reason)?,
-            limit: lifted.limit.as_deref(),
-            dry_run: lifted.dry_run,
-            change: change_name(lifted.change.as_deref())?,
-            set: None,
-        };
-        self.change_override(identity, values, &wanted, by, audit)
-            .await
-    }
-
-    async fn change_override(
+    pub(super) async fn change_override(
         &self,
         identity: &str,
         values: &[&str],
         wanted: &Wanted<'_>,
         by: &By<'_>,
-        audit: &Audit,
     ) -> Result<Changed, Problem> {
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
@@ -136,7 +77,7 @@ impl Live {
             None => match found {
                 // The key of an override that is in force may be forgotten.
                 Err(unknown) if wanted.set.is_none() && values.is_empty() => {
-                    return self.lift_named(identity, wanted, by, audit, unknown).await;
+                    return self.lift_named(identity, wanted, by, unknown).await;
                 }
                 found => found?,
             },
@@ -168,7 +109,7 @@ impl Live {
             };
             if limits.is_empty() && made.is_empty() {
                 let detail = "no override and no penalty of this caller is in force";
-                return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+                return Err(Problem::not_found(detail));
             }
             notes.extend(made);
         }
@@ -176,7 +117,7 @@ impl Live {
         if let Some((setting, ..)) = &wanted.set {
             rules.iter().try_for_each(|rule| in_unit(rule, setting))?;
         }
-        let mut prepared = prepared(audit)?;
+        let mut prepared = by.prepared()?;
         let mut changed = Vec::new();
         for limit in limits {
             let (level, before) = self.stands(limit, &sought.key, 1).await;
@@ -194,7 +135,7 @@ impl Live {
                 continue;
             }
             let made = self
-                .set_or_lift(limit, &sought.key, new.as_ref(), wanted.change, audit)
+                .set_or_lift(limit, &sought.key, new.as_ref(), wanted.change, by.audit)
                 .await;
             // What another gateway has changed since it was looked is known to the document alone.
             let before = match &made {
@@ -358,16 +299,6 @@ impl Live {
         }
         Ok(replaced)
     }
-}
-
-/// A change that is wanted.
-struct Wanted<'w> {
-    reason: &'w str,
-    limit: Option<&'w str>,
-    dry_run: bool,
-    change: Option<&'w str>,
-    /// `None`: an override is lifted.
-    set: Option<(Setting, Effect, Timestamp)>,
 }
 
 fn problem(limit: &Limit, error: &ChangeError) -> Problem {

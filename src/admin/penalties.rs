@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use tollgate_limit::{Limit, Placement, Timestamp};
+use tollgate_config::settings::Word as _;
+use tollgate_limit::{Limit, Timestamp};
 use tollgate_limiter::{Effect, Imposed};
 use tollgate_policy::keys;
 
 use super::Options;
 use super::audit::{Audit, Entry, Prepared};
-use super::live::{Live, Now, TOO_SLOW, moment};
+use super::live::{Key, Live, Now, TOO_SLOW, moment};
 use super::overrides::{Overridden, emit, told};
-use crate::overrides::{Event, Setting};
+use crate::overrides::{Event, InForce, Setting};
 
 /// The penalties that were told and have not ended. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -60,9 +61,13 @@ impl Live {
             }
         };
         for one in imposed.iter().take(ONE_BY_ONE) {
-            let event = self.penalty_event(one);
+            let event = Event {
+                set: true,
+                lifted: false,
+                one: self.block(one),
+            };
             emit(&self.events, &event);
-            record(&mut audit, &entry(one, &event));
+            record(&mut audit, &entry(&event.one));
             if told.len() < TOLD_MAX {
                 told.push(event);
             }
@@ -82,7 +87,7 @@ impl Live {
     fn tell_ends(&self) {
         let now = self.now();
         self.penalties.0.lock().retain_mut(|event| {
-            let ends = event.until <= now;
+            let ends = event.one.until <= now;
             if ends {
                 event.set = false;
                 emit(&self.events, event);
@@ -91,14 +96,13 @@ impl Live {
         });
     }
 
-    fn penalty_event(&self, one: &Imposed) -> Event {
-        let key = self.key(&one.key);
-        Event {
-            set: true,
-            lifted: false,
+    fn block(&self, one: &Imposed) -> InForce {
+        InForce {
             limit: one.limit.to_string(),
+            placement: one.placement,
+            bucket: None,
             key: keys::words(&one.key, true),
-            name: key.name,
+            name: self.key(&one.key).name,
             setting: blocked(),
             since: one.since,
             until: one.until,
@@ -116,7 +120,7 @@ impl Live {
     ) -> (Option<Overridden>, Option<String>) {
         let found = self.overrides.find(limit, key);
         let decides = found.as_ref().is_some_and(|found| {
-            let effect = found.entry.setting.effect();
+            let effect = found.setting.effect();
             matches!(effect, Ok(Effect::Unlimited | Effect::Block))
         });
         let own = found.as_ref().map(|one| told(one, &self.current.load()));
@@ -169,7 +173,7 @@ impl Live {
         self.tell_penalties(audit);
         let name = self.names.text(key);
         self.penalties.0.lock().retain_mut(|event| {
-            let is_it = event.limit == *limit.name && event.name == name;
+            let is_it = event.one.limit == *limit.name && event.one.name == name;
             if is_it {
                 (event.set, event.lifted) = (false, true);
                 emit(&self.events, event);
@@ -205,29 +209,22 @@ fn record(audit: &mut Option<Prepared<'_>>, line: &impl Serialize) {
 }
 
 /// The line of the audit.
-fn entry(one: &Imposed, event: &Event) -> Entry {
+fn entry(one: &InForce) -> Entry {
     let unknown = || Now::unknown("a penalty looks at no bucket");
     Entry {
-        at: moment(event.since),
-        operator: OPERATOR.to_owned(),
+        at: moment(one.since),
+        operator: one.operator.clone(),
         from: "this gateway".to_owned(),
         action: "penalty".to_owned(),
-        reason: event.reason.clone(),
-        limit: event.limit.clone(),
-        tier: None,
-        key: super::live::Key {
-            key: event.key.clone(),
-            name: event.name.clone(),
-        },
-        store: match one.placement {
-            Placement::Local => "local".to_owned(),
-            Placement::Shared => "shared".to_owned(),
-        },
+        reason: one.reason.clone(),
+        limit: one.limit.clone(),
+        key: Key::of(one),
+        store: one.placement.word().to_owned(),
         before: unknown(),
         after: unknown(),
-        override_before: None,
-        override_after: Some(event.setting.clone()),
-        until: Some(moment(event.until)),
+        override_after: Some(one.setting.clone()),
+        until: Some(moment(one.until)),
+        ..Entry::default()
     }
 }
 

@@ -9,28 +9,28 @@ use super::api::Problem;
 use super::audit::{Audit, Entry, Prepared};
 use super::callers::Hint;
 use super::events::Kind;
-use super::limits::store;
-use super::live::{Key, Live, Now, moment};
-use super::once::{change_name, made_before};
+use super::live::{Key, Live, Now, in_force, moment};
+use super::once::made_before;
 use super::operators::Peer;
+use super::overrides::Wanted;
 use crate::overrides::ChangeError;
-use tollgate_config::settings::Operator;
+use tollgate_config::settings::{Operator, Word as _};
 use tollgate_limit::Limit;
 use tollgate_policy::Rule;
 
-/// What an operator asks for.
+/// What an operator asks for who fills buckets or lifts overrides.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
     /// Why, for the audit.
-    reason: String,
+    pub(super) reason: String,
     /// The limit; `None`: every limit that the identity alone decides.
-    limit: Option<String>,
+    pub(super) limit: Option<String>,
     /// Only tells what would be changed.
     #[serde(default)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
     /// The name of the change, if several gateways are asked for it.
-    change: Option<String>,
+    pub(super) change: Option<String>,
 }
 
 /// What was changed, or would be.
@@ -80,6 +80,25 @@ struct ResetEvent<'e> {
 pub(super) struct By<'b> {
     pub(super) operator: &'b Operator,
     pub(super) peer: &'b Peer,
+    /// Where it is recorded.
+    pub(super) audit: &'b Audit,
+}
+
+impl<'b> By<'b> {
+    /// The audit, ready for a record. A change that cannot be recorded is not made.
+    pub(super) fn prepared(&self) -> Result<Prepared<'b>, Problem> {
+        if let Some(wait) = self.audit.full_for() {
+            let detail = format!(
+                "so many changes were made that the audit takes no more for now: the next one in {} s",
+                wait.0.div_ceil(1_000_000)
+            );
+            return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
+        }
+        self.audit.prepare().map_err(|error| {
+            let detail = format!("the audit cannot be written, so nothing is changed: {error}");
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        })
+    }
 }
 
 impl Live {
@@ -91,33 +110,31 @@ impl Live {
         &self,
         identity: &str,
         values: &[&str],
-        asked: &Asked,
+        wanted: &Wanted<'_>,
         by: &By<'_>,
-        audit: &Audit,
     ) -> Result<Reset, Problem> {
-        let reason = reason(&asked.reason)?;
-        let change = change_name(asked.change.as_deref())?;
+        let reason = wanted.reason;
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
         let (sought, mut notes) = self.sought(policy, identity, values, Hint::Given)?;
         let limits = chosen(
             &policy.rules,
-            asked.limit.as_deref(),
+            wanted.limit,
             |rule| sought.decides(rule),
             fills,
         )?;
-        let mut audit = prepared(audit)?;
+        let mut audit = by.prepared()?;
         let mut buckets = Vec::new();
         for rule in limits {
             let limit = rule.variant(sought.numbers(rule));
             let (before, _) = self.stands(limit, &sought.key, 1).await;
-            if let (Some(change), false) = (change, asked.dry_run)
+            if let (Some(change), false) = (wanted.change, wanted.dry_run)
                 && let Err(ChangeError::MadeBefore) = self.overrides.take_on(limit, change).await
             {
                 notes.push(made_before(limit));
                 continue;
             }
-            let (after, failed) = if asked.dry_run {
+            let (after, failed) = if wanted.dry_run {
                 (before.clone(), None)
             } else {
                 self.fill(limit, &sought.key, &before).await?
@@ -125,11 +142,11 @@ impl Live {
             let bucket = ResetBucket {
                 limit: limit.name.to_string(),
                 tier: limit.tier.as_deref().map(str::to_owned),
-                store: store(limit).to_owned(),
+                store: limit.placement.word().to_owned(),
                 before,
                 after,
             };
-            if !asked.dry_run {
+            if !wanted.dry_run {
                 self.events.emit(
                     Kind::Reset,
                     &ResetEvent {
@@ -152,9 +169,7 @@ impl Live {
                     store: bucket.store.clone(),
                     before: bucket.before.clone(),
                     after: bucket.after.clone(),
-                    override_before: None,
-                    override_after: None,
-                    until: None,
+                    ..Entry::default()
                 });
                 recorded.map_err(|error| unrecorded("bucket", &error))?;
             }
@@ -165,7 +180,7 @@ impl Live {
         }
         Ok(Reset {
             format: FORMAT,
-            dry_run: asked.dry_run,
+            dry_run: wanted.dry_run,
             key: self.key(&sought.key),
             buckets,
             notes,
@@ -192,11 +207,7 @@ impl Live {
             return Err(unavailable(why));
         };
         let limiter = self.current.load().limiter.clone();
-        let in_force = limiter
-            .limits()
-            .iter()
-            .find(|one| tollgate_store::local::same_bucket(one, limit));
-        let Some(in_force) = in_force else {
+        let Some(in_force) = in_force(&limiter, limit) else {
             return Err(unavailable("it is no longer in force"));
         };
         limiter.reset(in_force, key);
@@ -225,28 +236,13 @@ pub(super) fn reason(text: &str) -> Result<&str, Problem> {
     let reason = text.trim();
     if reason.is_empty() || reason.chars().count() > REASON_MAX {
         let detail = format!("`reason` has 1 to {REASON_MAX} characters");
-        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+        return Err(Problem::bad_request(detail));
     }
     if reason.chars().any(char::is_control) {
         let detail = "`reason` has no control characters";
-        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+        return Err(Problem::bad_request(detail));
     }
     Ok(reason)
-}
-
-/// The audit, ready for a record. A change that cannot be recorded is not made.
-pub(super) fn prepared(audit: &Audit) -> Result<Prepared<'_>, Problem> {
-    if let Some(wait) = audit.full_for() {
-        let detail = format!(
-            "so many changes were made that the audit takes no more for now: the next one in {} s",
-            wait.0.div_ceil(1_000_000)
-        );
-        return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
-    }
-    audit.prepare().map_err(|error| {
-        let detail = format!("the audit cannot be written, so nothing is changed: {error}");
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
-    })
 }
 
 /// A change of `what` was made whose record could not be written.
@@ -278,7 +274,7 @@ pub(super) fn chosen<'r>(
             .collect();
         return if all.is_empty() {
             let detail = "no limit has buckets to change so that this identity alone decides";
-            Err(Problem::new(StatusCode::NOT_FOUND, detail))
+            Err(Problem::not_found(detail))
         } else {
             Ok(all)
         };
@@ -286,11 +282,11 @@ pub(super) fn chosen<'r>(
     let shown = name.escape_default();
     let Some(rule) = rules.iter().find(|rule| &*rule.name == name) else {
         let detail = format!("no limit is called `{shown}`");
-        return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+        return Err(Problem::not_found(detail));
     };
     if !decides(rule) {
         let detail = format!("limit `{shown}` is not by this identity alone");
-        return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+        return Err(Problem::not_found(detail));
     }
     if let Some(why) = why_not(rule) {
         let detail = format!("limit `{shown}` {why}");

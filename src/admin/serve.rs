@@ -13,32 +13,32 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
+use socket2::Socket;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::listener::Bound;
+use super::listener::Listener;
 use super::live::moment;
 use super::operators::{Peer, authorise};
-use super::resets::{prepared, unrecorded};
-use super::{Options, api, events, guard, page, penalties, routes};
+use super::resets::{By, unrecorded};
+use super::{Options, Webhook, api, events, guard, page, penalties, routes};
 use tollgate_telemetry::metrics::Format;
 
 /// Serves until `stopped` is set.
 pub(super) async fn serve(
-    listener: Bound,
+    socket: Socket,
     options: Arc<Options>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let listener = match listener.into_listener() {
+    let listener = match Listener::new(socket) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the admin listener cannot be served"),
     };
     // Ends with the runtime, as the connections do.
     tokio::spawn(events::watch(Arc::clone(&options)));
     tokio::spawn(penalties::watch(Arc::clone(&options)));
-    if let Some(webhook) = options.webhook.clone()
-        && let Err(error) = webhook.start(stopped.clone())
-    {
+    let webhook = options.webhook.as_ref().map(Webhook::start);
+    if let Some(Err(error)) = &webhook {
         tracing::error!(%error, "the thread of the webhook cannot be started: no event is sent");
     }
     let mut connections: VecDeque<JoinHandle<()>> = VecDeque::new();
@@ -131,7 +131,7 @@ async fn respond_whole(
                 "`GET /` of this listener lists what there is".to_owned(),
             )
         } else {
-            text(StatusCode::NOT_FOUND, INDEX.to_owned())
+            index(StatusCode::NOT_FOUND)
         };
     };
     if !routes::allows(methods, request.method()) {
@@ -148,19 +148,19 @@ async fn respond_whole(
         "/livez" => text(StatusCode::OK, "ok\n".to_owned()),
         "/readyz" => readyz(options, asks("verbose")),
         "/metrics" => metrics(&request, options),
-        "/api/v1/status" => status(options),
+        "/api/v1/status" => api::document(&(options.status)()),
         // A value would leave open whether `force=false` forces.
         "/-/reload" if query.split('&').any(|part| part.starts_with("force=")) => text(
             StatusCode::BAD_REQUEST,
             "`force` takes no value: ?force\n".to_owned(),
         ),
-        "/-/reload" if asks("force") => forced_reload(options, &request, peer).await,
+        "/-/reload" if asks("force") => forced_reload(options, &request, peer)
+            .await
+            .unwrap_or_else(|problem| api::refused(&problem)),
         "/-/reload" => reload(options, false).await,
         "/" if page::is_wanted(request.headers()) => page::response(),
-        "/" => text(StatusCode::OK, INDEX.to_owned()),
-        path => api::get(path, query, options)
-            .await
-            .unwrap_or_else(|| text(StatusCode::NOT_FOUND, INDEX.to_owned())),
+        "/" => index(StatusCode::OK),
+        path => api::get(path, query, options).await,
     }
 }
 
@@ -193,10 +193,6 @@ fn metrics(request: &Request<Incoming>, options: &Options) -> Response<Full<Byte
     )
 }
 
-fn status(options: &Options) -> Response<Full<Bytes>> {
-    api::document(StatusCode::OK, &(options.status)())
-}
-
 /// A reload reads files and may take a while, so it does not run on the thread that serves probes.
 async fn reload(options: &Arc<Options>, force: bool) -> Response<Full<Bytes>> {
     let reload = Arc::clone(&options.reload);
@@ -215,20 +211,19 @@ async fn forced_reload(
     options: &Arc<Options>,
     request: &Request<Incoming>,
     peer: &Peer,
-) -> Response<Full<Bytes>> {
+) -> Result<Response<Full<Bytes>>, api::Problem> {
     let operators = (options.operators)();
     if operators.is_empty() {
-        return reload(options, true).await;
+        return Ok(reload(options, true).await);
     }
-    let operator = match authorise(&operators, request.headers(), peer) {
-        Ok(operator) => operator,
-        Err(problem) => return api::refused(&problem),
+    let operator = authorise(&operators, request.headers(), peer)?;
+    let by = By {
+        operator,
+        peer,
+        audit: &options.audit,
     };
     // What cannot be recorded is not done.
-    let mut audit = match prepared(&options.audit) {
-        Ok(audit) => audit,
-        Err(problem) => return api::refused(&problem),
-    };
+    let mut audit = by.prepared()?;
     let done = reload(options, true).await;
     let line = ForcedReload {
         at: moment(options.live.now()),
@@ -237,10 +232,9 @@ async fn forced_reload(
         action: "forced_reload",
         status: done.status().as_u16(),
     };
-    match audit.record(&line) {
-        Ok(()) => done,
-        Err(error) => api::refused(&unrecorded("configuration", &error)),
-    }
+    let recorded = audit.record(&line);
+    recorded.map_err(|error| unrecorded("configuration", &error))?;
+    Ok(done)
 }
 
 /// The line of the audit.
@@ -252,6 +246,11 @@ struct ForcedReload<'r> {
     action: &'static str,
     /// The status of the response.
     status: u16,
+}
+
+/// The list of resources.
+pub(super) fn index(status: StatusCode) -> Response<Full<Bytes>> {
+    text(status, INDEX.to_owned())
 }
 
 fn text(status: StatusCode, words: String) -> Response<Full<Bytes>> {

@@ -1,7 +1,7 @@
 //! What the admin listener answers, over a real socket.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
@@ -242,8 +242,11 @@ fn start_with_events() -> (Admin, Readiness, Arc<AtomicUsize>, Events) {
     let counted = Arc::clone(&reloads);
     let live = live();
     let events = live.events.clone();
-    let admin = Admin::start(Options {
-        listen: Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0))),
+    let door = Door::bind(&Listen::Tcp {
+        address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        tls: false,
+    });
+    let options = Options {
         hosts: vec!["gate.internal".to_owned()],
         metrics: Metrics::new(0),
         readiness: readiness.clone(),
@@ -257,8 +260,9 @@ fn start_with_events() -> (Admin, Readiness, Arc<AtomicUsize>, Events) {
             0 => Ok("reloaded".to_owned()),
             _ => Err("unknown key".to_owned()),
         }),
-    })
-    .expect("a free port");
+    };
+    let admin = Admin::serve(door.expect("a free port"), options).expect("a thread");
+    admin.open();
     (admin, readiness, reloads, events)
 }
 
@@ -310,7 +314,7 @@ fn send(admin: &Admin, head: &str) -> String {
 
 fn address(admin: &Admin) -> SocketAddr {
     match admin.address() {
-        Listen::Tcp(address) => *address,
+        Listen::Tcp { address, .. } => *address,
         Listen::Unix(_) => unreachable!("the tests listen on TCP"),
     }
 }

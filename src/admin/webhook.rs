@@ -16,11 +16,12 @@ use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use sha2::Sha256;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
-use super::events::{Events, Kind, Message};
+use super::events::{Events, Message};
 use crate::outbound::{Failed, Service};
-use tollgate_config::settings::{Webhook as Settings, WebhookEvent};
+use crate::own_thread::OwnThread;
+use tollgate_config::settings::{Webhook as Settings, WebhookEvent, Word as _};
 use tollgate_store::clock::Clock;
 use tollgate_telemetry::metrics::Samples;
 
@@ -90,28 +91,18 @@ impl Webhook {
     }
 
     /// Sends the events of the queue, on a thread of its own: a name that is slow to look up takes no
-    /// time from the admin listener. Ends when `stopped` is set.
+    /// time from the admin listener.
     ///
     /// # Errors
     /// When no thread or runtime can be made.
-    pub(super) fn start(&self, mut stopped: watch::Receiver<bool>) -> std::io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .max_blocking_threads(1)
-            .build()?;
+    pub(super) fn start(&self) -> std::io::Result<OwnThread> {
         let webhook = self.clone();
-        std::thread::Builder::new()
-            .name("webhook".to_owned())
-            .spawn(move || {
-                runtime.block_on(async {
-                    tokio::select! {
-                        () = webhook.deliver() => {}
-                        _ = stopped.wait_for(|stopped| *stopped) => {}
-                    }
-                });
-                runtime.shutdown_background();
-            })?;
-        Ok(())
+        OwnThread::start("webhook", move |mut stopped| async move {
+            tokio::select! {
+                () = webhook.deliver() => {}
+                _ = stopped.wait_for(|stopped| *stopped) => {}
+            }
+        })
     }
 
     /// Puts events into the queue, each as it happens.
@@ -128,15 +119,11 @@ impl Webhook {
         let Shared {
             settings, queue, ..
         } = &*self.0;
-        let wanted = settings.events.is_empty()
-            || settings
-                .events
-                .iter()
-                .any(|event| kind(*event) == message.kind);
-        if !wanted {
+        let event = message.kind.label();
+        let is_wanted = |wanted: &WebhookEvent| wanted.word() == event;
+        if !settings.events.is_empty() && !settings.events.iter().any(is_wanted) {
             return;
         }
-        let event = message.kind.label();
         let gateway = serde_json::to_string(&self.0.gateway).expect("text is JSON");
         let data = message.data();
         let mut body = format!(
@@ -237,24 +224,6 @@ fn signature(secret: &str, id: &str, seconds: &str, body: &[u8]) -> String {
     format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
 }
 
-/// The kind of event that a word of the file names.
-const fn kind(event: WebhookEvent) -> Kind {
-    match event {
-        WebhookEvent::RefusalsBegan => Kind::RefusalsBegan,
-        WebhookEvent::RefusalsEnded => Kind::RefusalsEnded,
-        WebhookEvent::Near => Kind::Near,
-        WebhookEvent::Omitted => Kind::Omitted,
-        WebhookEvent::StoreDown => Kind::StoreDown,
-        WebhookEvent::StoreUp => Kind::StoreUp,
-        WebhookEvent::UpstreamOut => Kind::UpstreamOut,
-        WebhookEvent::UpstreamBack => Kind::UpstreamBack,
-        WebhookEvent::Reload => Kind::Reload,
-        WebhookEvent::Reset => Kind::Reset,
-        WebhookEvent::OverrideSet => Kind::OverrideSet,
-        WebhookEvent::OverrideEnded => Kind::OverrideEnded,
-    }
-}
-
 /// The most events that wait.
 const QUEUE_MAX: usize = 1_000;
 
@@ -265,6 +234,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(60);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::Kind;
     use crate::admin::events::READERS_MAX;
     use tollgate_config::settings::Secret;
     use tollgate_policy::upstream::{Server, ServerAddress};

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::{Core, StartError, mapped, run};
+use super::{Core, StartError, run};
 use crate::admin::{self, Admin};
 use tollgate_config::settings::LogKeys;
 use tollgate_telemetry::metrics::Samples;
@@ -34,7 +34,6 @@ impl Core {
         self.overrides
             .on_change(move |event| admin::overrides::emit(&events, event));
         let options = admin::Options {
-            listen: mapped::admin(listen),
             hosts: in_force.admin.hosts.clone(),
             operators: Arc::new(move || operators.in_force().admin.operators.clone()),
             audit: admin::Audit::new(in_force.admin.audit.clone(), self.gateway.clock.clone()),

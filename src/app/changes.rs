@@ -4,7 +4,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use tollgate_limit::{Limit, Mode, OnFailover, Placement, Role, WhenDown};
+use tollgate_config::settings::Word as _;
+use tollgate_limit::{Limit, Role};
 use tollgate_policy::route::{Route, Target};
 use tollgate_policy::upstream::{Server, ServerAddress, Upstream};
 use tollgate_policy::{Policy, Settle, SettleFrom};
@@ -95,14 +96,7 @@ fn limits(policy: &Policy) -> Vec<Item> {
         }
         let mut parts = vec![
             readable("numbers", limit.words()),
-            readable(
-                "mode",
-                match limit.mode {
-                    Mode::Enforce => "enforce",
-                    Mode::Shadow => "shadow",
-                    Mode::Off => "off",
-                },
-            ),
+            readable("mode", limit.mode.word()),
             readable(
                 "enforce_for",
                 format!(
@@ -111,28 +105,9 @@ fn limits(policy: &Policy) -> Vec<Item> {
                     limit.enforce_for % 100
                 ),
             ),
-            readable(
-                "store",
-                match limit.placement {
-                    Placement::Local => "local",
-                    Placement::Shared => "shared",
-                },
-            ),
-            readable(
-                "when_down",
-                match limit.when_down {
-                    WhenDown::Allow => "allow",
-                    WhenDown::Refuse => "refuse",
-                    WhenDown::LocalShare => "local_share",
-                },
-            ),
-            readable(
-                "on_failover",
-                match limit.on_failover {
-                    OnFailover::Keep => "keep",
-                    OnFailover::Drain => "drain",
-                },
-            ),
+            readable("store", limit.placement.word()),
+            readable("when_down", limit.when_down.word()),
+            readable("on_failover", limit.on_failover.word()),
             readable("lease", limit.lease.to_string()),
             readable("memory", format!("{} bytes", limit.memory)),
         ];

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::handover::{self, Predecessor};
+use super::handover::Predecessor;
 use super::{Origin, StartError, mapped};
 use crate::admin;
 use tollgate_config::Config;
@@ -54,7 +54,7 @@ impl Listeners {
         let admin = match &config.admin.listen {
             None => None,
             Some(listen) => {
-                let door = admin_door(&mapped::admin(listen), &mut inherited, &mut kept);
+                let door = admin_door(listen, &mut inherited, &mut kept);
                 Some(door.map_err(StartError::admin(listen))?)
             }
         };
@@ -78,7 +78,7 @@ fn admin_door(
     inherited: &mut Vec<Inherited>,
     kept: &mut Vec<Kept>,
 ) -> io::Result<admin::Door> {
-    let wanted = handover::admin_place(listen);
+    let wanted = format!("admin {}", mapped::listen(listen, None).address);
     // A predecessor names it; a service manager's socket is found by its address.
     let mut sockets = Inherited::take(inherited, &wanted);
     if sockets.is_empty() {

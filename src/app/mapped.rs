@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use crate::admin;
 use tollgate_config::Config;
 use tollgate_config::settings::{
     self, ClientCertificates, DecideProtocol, Listener, LogFormat, LogKeys,
@@ -35,13 +34,6 @@ pub(super) fn listen(listener: &Listener, tls: Option<&Arc<ServerTls>>) -> Liste
             address: Address::Unix(path.clone()),
             tls: None,
         },
-    }
-}
-
-pub(super) fn admin(listener: &Listener) -> admin::Listen {
-    match listener {
-        Listener::Tcp { address, .. } => admin::Listen::Tcp(*address),
-        Listener::Unix(path) => admin::Listen::Unix(path.clone()),
     }
 }
 

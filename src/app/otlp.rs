@@ -5,76 +5,46 @@
 //! fills, and further spans are dropped and counted.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::outbound::Service;
+use crate::own_thread::OwnThread;
 use tollgate_config::settings::Traces;
 use tollgate_telemetry::spans::{Span, Spans};
 use tollgate_telemetry::trace::TraceParent;
 
-/// The running exporter. When dropped it sends the rest once.
-#[derive(Debug)]
-pub(super) struct Exporter {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Exporter {
-    /// Starts it; also returns the queue.
-    ///
-    /// # Errors
-    /// If TLS cannot be set up, or no thread can be created.
-    pub(super) fn start(settings: &Traces) -> io::Result<(Self, Spans)> {
-        let service =
-            Service::new(&settings.url, settings.timeout.into()).map_err(io::Error::other)?;
-        let mut headers = Vec::new();
-        if let Some(token) = &settings.token {
-            let value = HeaderValue::from_str(&format!("Bearer {}", token.expose()));
-            let value = value.map_err(|_| io::Error::other("traces.token: no header takes it"))?;
-            headers.push((AUTHORIZATION, value));
-        }
-        let (spans, reader) = Spans::new(QUEUE_MAX, settings.sample.unwrap_or(0));
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .max_blocking_threads(1)
-            .build()?;
-        let stop = Arc::new(AtomicBool::new(false));
+/// Starts the exporter, which sends the rest once when it is dropped; also returns the queue.
+///
+/// # Errors
+/// If TLS cannot be set up, or no thread can be created.
+pub(super) fn start(settings: &Traces) -> io::Result<(OwnThread, Spans)> {
+    let service = Service::new(&settings.url, settings.timeout.into()).map_err(io::Error::other)?;
+    let mut headers = Vec::new();
+    if let Some(token) = &settings.token {
+        let value = HeaderValue::from_str(&format!("Bearer {}", token.expose()));
+        let value = value.map_err(|_| io::Error::other("traces.token: no header takes it"))?;
+        headers.push((AUTHORIZATION, value));
+    }
+    let (spans, reader) = Spans::new(QUEUE_MAX, settings.sample.unwrap_or(0));
+    let (name, queue) = (settings.service.clone(), spans.clone());
+    let exporter = OwnThread::start("traces", move |stopped| {
         let sender = Sender {
             service,
             headers,
-            name: settings.service.clone(),
-            spans: spans.clone(),
-            stop: Arc::clone(&stop),
+            name,
+            spans: queue,
+            stopped,
         };
-        let thread = std::thread::Builder::new()
-            .name("traces".to_owned())
-            .spawn(move || {
-                sender.run(&reader, &runtime);
-                runtime.shutdown_background();
-            })?;
-        let thread = Some(thread);
-        Ok((Self { stop, thread }, spans))
-    }
-}
-
-impl Drop for Exporter {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // A panic has already been logged by its thread.
-            let _ = thread.join();
-        }
-    }
+        async move { sender.run(&reader).await }
+    })?;
+    Ok((exporter, spans))
 }
 
 struct Sender {
@@ -82,28 +52,28 @@ struct Sender {
     headers: Vec<(HeaderName, HeaderValue)>,
     name: String,
     spans: Spans,
-    stop: Arc<AtomicBool>,
+    stopped: watch::Receiver<bool>,
 }
 
 impl Sender {
-    fn run(&self, reader: &Receiver<Span>, runtime: &tokio::runtime::Runtime) {
-        while !self.stop.load(Ordering::Acquire) {
-            let batch = gather(reader, &self.stop);
+    async fn run(&self, reader: &Receiver<Span>) {
+        while !self.is_stopped() {
+            let batch = self.gather(reader);
             if !batch.is_empty() {
-                runtime.block_on(self.send(&batch, ATTEMPTS));
+                self.send(&batch, ATTEMPTS).await;
             }
         }
         let rest: Vec<Span> = reader.try_iter().take(BATCH_MAX).collect();
         if !rest.is_empty() {
-            // Its timer has to be made inside the runtime.
-            let last = async {
-                let sent = tokio::time::timeout(LAST_WORDS, self.send(&rest, 1));
-                sent.await
-            };
-            if runtime.block_on(last).is_err() {
+            let last = tokio::time::timeout(LAST_WORDS, self.send(&rest, 1));
+            if last.await.is_err() {
                 self.spans.lost(rest.len() as u64);
             }
         }
+    }
+
+    fn is_stopped(&self) -> bool {
+        *self.stopped.borrow()
     }
 
     async fn send(&self, batch: &[Span], attempts: u32) {
@@ -114,7 +84,7 @@ impl Sender {
                 Ok(()) => return,
                 Err(failed) => failed,
             };
-            if !failed.again || attempt == attempts || self.stop.load(Ordering::Acquire) {
+            if !failed.again || attempt == attempts || self.is_stopped() {
                 tracing::warn!(
                     spans = batch.len(),
                     "spans are dropped: the collector: {}",
@@ -127,30 +97,29 @@ impl Sender {
         }
         self.spans.lost(batch.len() as u64);
     }
-}
-
-/// The spans of the next moment, at most a batch.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "how long a thread waits is real time"
-)]
-fn gather(reader: &Receiver<Span>, stop: &AtomicBool) -> Vec<Span> {
-    let mut batch = Vec::new();
-    let mut until = Instant::now() + LOOK_EVERY;
-    while batch.len() < BATCH_MAX && !stop.load(Ordering::Acquire) {
-        let left = until.saturating_duration_since(Instant::now());
-        match reader.recv_timeout(left.min(LOOK_EVERY)) {
-            Ok(span) => {
-                if batch.is_empty() {
-                    until = Instant::now() + GATHER;
+    /// The spans of the next moment, at most a batch. The thread has nothing else to do meanwhile.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how long a thread waits is real time"
+    )]
+    fn gather(&self, reader: &Receiver<Span>) -> Vec<Span> {
+        let mut batch = Vec::new();
+        let mut until = Instant::now() + LOOK_EVERY;
+        while batch.len() < BATCH_MAX && !self.is_stopped() {
+            let left = until.saturating_duration_since(Instant::now());
+            match reader.recv_timeout(left.min(LOOK_EVERY)) {
+                Ok(span) => {
+                    if batch.is_empty() {
+                        until = Instant::now() + GATHER;
+                    }
+                    batch.push(span);
                 }
-                batch.push(span);
+                Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
+                Err(_) => break,
             }
-            Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
-            Err(_) => break,
         }
+        batch
     }
-    batch
 }
 
 /// The `ExportTraceServiceRequest` of a batch.

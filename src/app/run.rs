@@ -14,8 +14,7 @@ use tokio::time::Instant;
 use super::options::notes;
 use super::start::start_with;
 use super::{Anew, Options, Origin, RunningGateway, StartError};
-use crate::admin::log_level;
-use tollgate_config::settings::{Log, LogLevel, OperationsFormat};
+use tollgate_config::settings::{Log, LogLevel, OperationsFormat, Word as _};
 use tollgate_telemetry::{AccessLog, log};
 
 /// Runs a gateway until SIGTERM or SIGINT, and then drains it, after SIGTERM with the configured
@@ -270,8 +269,8 @@ fn start_log(settings: &Log) -> Option<log::OperationsLog> {
 
 /// The filter of the operations log at a level.
 fn filter(level: LogLevel) -> String {
-    let level = log_level::word(level);
-    format!("{QUIET},{}=info,{level}", crate::admin::AUDIT_TARGET)
+    let (audit, level) = (crate::admin::AUDIT_TARGET, level.word());
+    format!("{QUIET},{audit}=info,{level}")
 }
 
 /// Puts a level of the operations log in force.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::admin::{Standing, status};
-use tollgate_config::settings::Store;
+use tollgate_config::settings::{Store, Word as _};
 use tollgate_limit::key::WHOLE;
 use tollgate_limit::lease::Terms;
 use tollgate_limit::{Limit, Mode, Placement, Role, WhenDown};
@@ -113,11 +113,7 @@ fn without_store(limits: &[Arc<Limit>]) -> String {
     let mut rules: Vec<&str> = limits
         .iter()
         .filter(|limit| limit.placement == Placement::Shared)
-        .map(|limit| match limit.when_down {
-            WhenDown::LocalShare => "local_share",
-            WhenDown::Allow => "allow",
-            WhenDown::Refuse => "refuse",
-        })
+        .map(|limit| limit.when_down.word())
         .collect();
     rules.sort_unstable();
     rules.dedup();

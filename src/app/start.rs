@@ -15,7 +15,7 @@ use super::watcher::Watcher;
 use super::{Core, Options, Origin, RunningGateway, StartError};
 use super::{key_names, mapped, options, state_file, upstreams};
 use crate::admin::{self, Phase, Readiness};
-use crate::overrides::{self, Overrides};
+use crate::overrides::Overrides;
 use tollgate_config::Config;
 use tollgate_gateway::decide::{Decider, Permits};
 use tollgate_gateway::forward::UpstreamHealth;
@@ -77,7 +77,7 @@ pub(super) fn start_with(
     let (exporter, spans) = config
         .traces
         .as_ref()
-        .map(super::otlp::Exporter::start)
+        .map(super::otlp::start)
         .transpose()
         .map_err(StartError::system("[traces]: spans cannot be exported"))?
         .unzip();
@@ -120,7 +120,7 @@ pub(super) fn start_with(
         reloads: Mutex::new(Reloads::new(&config)),
         state: Mutex::new(State::new(config, backend, mark)),
     });
-    let learns = overrides::Thread::start(&core.overrides).map_err(StartError::system(
+    let learns = core.overrides.watch().map_err(StartError::system(
         "the thread that learns of overrides cannot be started",
     ))?;
     let workers = core

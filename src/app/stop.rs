@@ -114,7 +114,7 @@ impl RunningGateway {
         });
         let admin = self.admin().and_then(|address| match address {
             admin::Listen::Unix(path) => Some(path.as_path()),
-            admin::Listen::Tcp(_) => None,
+            admin::Listen::Tcp { .. } => None,
         });
         let own = |path: &&Path| {
             let place = Address::Unix(path.to_path_buf()).to_string();

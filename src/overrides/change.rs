@@ -66,17 +66,8 @@ impl Overrides {
         self.change_bucket(limit, bucket, new, change).await
     }
 
-    /// Lifts an override of which only the bucket is known; returns the one that was in force.
-    pub(crate) async fn lift_bucket(
-        &self,
-        limit: &Limit,
-        bucket: u128,
-        change: Option<&str>,
-    ) -> Result<Option<InForce>, ChangeError> {
-        self.change_bucket(limit, bucket, None, change).await
-    }
-
-    async fn change_bucket(
+    /// The same for a bucket of which the key may not be known.
+    pub(crate) async fn change_bucket(
         &self,
         limit: &Limit,
         bucket: u128,

@@ -132,10 +132,16 @@ impl Entry {
     /// The override with the moments by our clock, which the store's is `ahead` of.
     pub(super) fn by_our_clock(&self, placement: Placement, ahead: i64) -> InForce {
         InForce {
-            entry: self.clone(),
+            limit: self.limit.clone(),
             placement,
-            set: ours(Timestamp::from_micros(self.set), ahead),
+            bucket: self.bucket(),
+            key: self.key.clone(),
+            name: self.name.clone(),
+            setting: self.setting.clone(),
+            since: ours(Timestamp::from_micros(self.set), ahead),
             until: ours(self.until(), ahead),
+            operator: self.operator.clone(),
+            reason: self.reason.clone(),
         }
     }
 

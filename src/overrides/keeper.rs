@@ -7,7 +7,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::{Document, Entry, Event, Kept, Known, LocalFile, OVERRIDES_MAX, Overrides, ours};
+use super::{
+    Document, Entry, Event, InForce, Kept, Known, LocalFile, OVERRIDES_MAX, Overrides, ours,
+};
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_limit::{Micros, Placement, Timestamp};
 use tollgate_limiter::Override;
@@ -122,7 +124,7 @@ impl Kept {
         if placement == Placement::Shared
             && (before.resets != after.resets || !gone.is_empty() || !new.is_empty())
         {
-            self.let_go(gone.iter().chain(&new));
+            self.let_go(gone.iter().chain(&new).filter_map(Entry::bucket));
         }
         let now = self.clock.now();
         for entry in gone {
@@ -131,11 +133,11 @@ impl Kept {
                 .any(|one| (&one.limit, &one.bucket) == (&entry.limit, &entry.bucket));
             // Those that had ended by themselves were told of then.
             if !replaced && ours(entry.until(), ahead) > now {
-                self.tell(false, true, entry, ahead);
+                self.tell(false, true, entry.by_our_clock(placement, ahead));
             }
         }
         for entry in new {
-            self.tell(true, false, entry, ahead);
+            self.tell(true, false, entry.by_our_clock(placement, ahead));
         }
         // The next end may be another one.
         self.wake.notify_one();
@@ -157,58 +159,39 @@ impl Kept {
     }
 
     /// Gives the leases of these buckets back, and forgets which buckets are exhausted.
-    fn let_go<'e>(&self, entries: impl Iterator<Item = &'e Entry>) {
-        let buckets: HashSet<u128> = entries.filter_map(Entry::bucket).collect();
+    fn let_go(&self, buckets: impl Iterator<Item = u128>) {
+        let buckets: HashSet<u128> = buckets.collect();
         if let Some(store) = self.current.load().limiter.shared().remote() {
             store.let_go(&buckets.into_iter().collect::<Vec<_>>());
         }
     }
 
-    fn tell(&self, set: bool, lifted: bool, entry: Entry, ahead: i64) {
-        let event = Event {
-            set,
-            lifted,
-            since: ours(Timestamp::from_micros(entry.set), ahead),
-            until: ours(entry.until(), ahead),
-            limit: entry.limit,
-            key: entry.key,
-            name: entry.name,
-            setting: entry.setting,
-            operator: entry.operator,
-            reason: entry.reason,
-        };
-        self.listeners
-            .lock()
-            .iter()
-            .for_each(|listener| listener(&event));
+    fn tell(&self, set: bool, lifted: bool, one: InForce) {
+        let event = Event { set, lifted, one };
+        let listeners = self.listeners.lock();
+        listeners.iter().for_each(|listener| listener(&event));
     }
 
     /// Tells of the overrides that have ended by themselves since `since`. They are out of force
     /// already: each request compares their end with its time.
     pub(super) fn end(&self, since: Timestamp, now: Timestamp) {
         let _telling = self.telling.lock();
-        let ended: Vec<(Entry, i64, Placement)> = {
+        let ended: Vec<InForce> = {
             let known = self.known.lock();
-            let of = |placement: Placement| {
-                let ahead = known.ahead_of(placement);
-                let ended = known.of(placement).overrides.iter().filter(move |entry| {
-                    let until = ours(entry.until(), ahead);
-                    since < until && until <= now
-                });
-                ended
-                    .map(move |entry| (entry.clone(), ahead, placement))
-                    .collect::<Vec<_>>()
-            };
-            [of(Placement::Local), of(Placement::Shared)].concat()
+            known
+                .ending(|until| since < until && until <= now)
+                .collect()
         };
         if ended.is_empty() {
             return;
         }
         self.put(&self.known.lock());
-        let shared = ended.iter().filter(|one| one.2 == Placement::Shared);
-        self.let_go(shared.map(|(entry, ..)| entry));
-        for (entry, ahead, _) in ended {
-            self.tell(false, false, entry, ahead);
+        let shared = ended
+            .iter()
+            .filter(|one| one.placement == Placement::Shared);
+        self.let_go(shared.filter_map(|one| one.bucket));
+        for one in ended {
+            self.tell(false, false, one);
         }
     }
 }

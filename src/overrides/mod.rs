@@ -23,7 +23,6 @@ use tollgate_store::clock::Clock;
 pub(crate) use change::{ChangeError, NewOverride};
 pub use document::Setting;
 pub(crate) use document::{Document, Entry, OVERRIDES_MAX, ours, theirs, too_many};
-pub(crate) use watch::Thread;
 
 use file::LocalFile;
 use tollgate_gateway::gateway::Snapshot;
@@ -63,37 +62,39 @@ struct Known {
 }
 
 /// A change of the overrides in force, wherever it was made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Event {
     /// Whether the override was set; otherwise it has ended.
     pub set: bool,
     /// Whether it ended because it was lifted.
     pub lifted: bool,
+    /// The override.
+    pub one: InForce,
+}
+
+/// One override, with the moments by this gateway's clock.
+#[derive(Clone, Debug)]
+pub struct InForce {
     /// The limit.
     pub limit: String,
+    /// The place of its buckets.
+    pub placement: Placement,
+    /// The bucket; `None`: another version's, which this one cannot read, or the block of a penalty.
+    pub bucket: Option<u128>,
     /// The key in words, without what may be a secret.
     pub key: String,
     /// The key's name in logs.
     pub name: String,
     /// What it does.
     pub setting: Setting,
-    /// When it was set, by this gateway's clock.
+    /// When it was set.
     pub since: Timestamp,
-    /// Its end, by this gateway's clock.
+    /// Its end.
     pub until: Timestamp,
     /// The operator who set it.
     pub operator: String,
     /// Why.
     pub reason: String,
-}
-
-/// One override, with the moments by this gateway's clock.
-#[derive(Clone, Debug)]
-pub(crate) struct InForce {
-    pub(crate) entry: Entry,
-    pub(crate) placement: Placement,
-    pub(crate) set: Timestamp,
-    pub(crate) until: Timestamp,
 }
 
 impl std::fmt::Debug for Overrides {
@@ -111,9 +112,7 @@ impl Overrides {
     /// The overrides that have not ended, in the order in which they were set.
     pub(crate) fn list(&self) -> Vec<InForce> {
         let (known, now) = (self.0.known.lock(), self.0.clock.now());
-        let places = [Placement::Local, Placement::Shared];
-        let all = places.map(|placement| known.in_force(placement, now));
-        all.into_iter().flatten().collect()
+        known.ending(|until| until > now).collect()
     }
 
     /// The override in force for the bucket of `limit` for `key`.
@@ -152,12 +151,17 @@ impl Known {
         self.full_until[usize::from(placement == Placement::Shared)] = first.unwrap_or_default();
     }
 
-    /// The overrides of one document that have not ended.
-    fn in_force(&self, placement: Placement, now: Timestamp) -> impl Iterator<Item = InForce> {
-        let ahead = self.ahead_of(placement);
-        let entries = self.of(placement).overrides.iter();
-        entries
-            .filter(move |entry| ours(entry.until(), ahead) > now)
-            .map(move |entry| entry.by_our_clock(placement, ahead))
+    /// The overrides whose ends are as `when` wants them.
+    fn ending(&self, when: impl Fn(Timestamp) -> bool + Copy) -> impl Iterator<Item = InForce> {
+        PLACES.into_iter().flat_map(move |placement| {
+            let ahead = self.ahead_of(placement);
+            let entries = self.of(placement).overrides.iter();
+            entries
+                .filter(move |entry| when(ours(entry.until(), ahead)))
+                .map(move |entry| entry.by_our_clock(placement, ahead))
+        })
     }
 }
+
+/// The places of buckets, each with a document of its own.
+const PLACES: [Placement; 2] = [Placement::Local, Placement::Shared];

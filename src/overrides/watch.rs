@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::{Document, Kept, Overrides, ours};
+use super::{Document, Kept, Overrides, PLACES, ours};
+use crate::own_thread::OwnThread;
 use tollgate_limit::{Micros, Placement};
 use tollgate_store::{Document as Shared, clock::Clock};
 
@@ -19,45 +20,18 @@ const LATEST_REQUEST: Micros = Micros::from_secs(10);
 /// How often a test's clock is looked at: its time passes without a timer.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The thread that watches the store and the ends of overrides; it ends when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Thread {
-    stop: watch::Sender<bool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Thread {
-    /// Starts it.
+impl Overrides {
+    /// Watches the store and the ends of overrides, on a thread of its own.
     ///
     /// # Errors
     /// When no thread or runtime can be made.
-    pub(crate) fn start(overrides: &Overrides) -> std::io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()?;
-        let (stop, stopped) = watch::channel(false);
-        let kept = Arc::clone(&overrides.0);
-        let thread = std::thread::Builder::new()
-            .name("overrides".to_owned())
-            .spawn(move || runtime.block_on(kept.watch(stopped)))?;
-        Ok(Self {
-            stop,
-            thread: Some(thread),
+    pub(crate) fn watch(&self) -> std::io::Result<OwnThread> {
+        let kept = Arc::clone(&self.0);
+        OwnThread::start("overrides", move |stopped| async move {
+            kept.watch(stopped).await;
         })
     }
-}
 
-impl Drop for Thread {
-    fn drop(&mut self) {
-        self.stop.send_replace(true);
-        if let Some(thread) = self.thread.take() {
-            // A panic has already been logged by its thread.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Overrides {
     /// Lets the thread look again: a reload may have brought another store.
     pub(crate) fn look_again(&self) {
         self.0.wake.notify_one();
@@ -108,8 +82,7 @@ impl Kept {
     pub(super) fn idle_for(&self) -> Option<Duration> {
         let now = self.clock.now();
         let known = self.known.lock();
-        let places = [Placement::Local, Placement::Shared];
-        let ends = places.into_iter().flat_map(|placement| {
+        let ends = PLACES.into_iter().flat_map(|placement| {
             let ahead = known.ahead_of(placement);
             let entries = known.of(placement).overrides.iter();
             entries.map(move |entry| ours(entry.until(), ahead))

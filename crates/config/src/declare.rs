@@ -162,6 +162,10 @@ macro_rules! words {
         $crate::declare::words! { for $name { $($(#[doc = $about])* $variant = $word,)* } }
     };
     (for $name:path { $($(#[doc = $about:literal])* $variant:ident = $word:literal,)* }) => {
+        impl $crate::settings::Word for $name {
+            const WORDS: &'static [(Self, &'static str)] = &[$((Self::$variant, $word)),*];
+        }
+
         impl $crate::reader::Read for $name {
             type Value = Self;
 

@@ -16,6 +16,18 @@ pub use super::raw::{
 pub use super::validate::domains::EnvoyFile;
 use tollgate_limit::{Micros, Timestamp, WhenDown};
 
+/// A choice between words, as the file writes it.
+pub trait Word: PartialEq + Sized + 'static {
+    /// Every choice with its word.
+    const WORDS: &'static [(Self, &'static str)];
+
+    /// Its word.
+    fn word(&self) -> &'static str {
+        let known = Self::WORDS.iter().find(|(choice, _)| choice == self);
+        known.map_or("", |(_, word)| word)
+    }
+}
+
 /// When a reload is refused because of its effect on recent requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReloadGuard {

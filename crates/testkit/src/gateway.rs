@@ -108,7 +108,7 @@ impl Gateway {
     #[track_caller]
     pub fn admin(&self) -> SocketAddr {
         match self.running.admin() {
-            Some(Listen::Tcp(address)) => *address,
+            Some(Listen::Tcp { address, .. }) => *address,
             other => panic!("the admin listener is at {other:?}"),
         }
     }

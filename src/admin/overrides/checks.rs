@@ -1,7 +1,5 @@
 //! Which overrides a limit can have, and until when.
 
-use http::StatusCode;
-
 use super::super::api::Problem;
 use super::numbers::under;
 use crate::overrides::Setting;
@@ -38,7 +36,7 @@ pub(super) fn checked(limits: &[&Limit], effect: Option<Effect>) -> Result<(), P
             second.name,
             if limits.len() > 2 { " and others" } else { "" }
         );
-        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+        return Err(Problem::bad_request(detail));
     }
     for limit in limits {
         if let Some(Err(errors)) = effect.and_then(|effect| under(limit, effect)) {
@@ -47,7 +45,7 @@ pub(super) fn checked(limits: &[&Limit], effect: Option<Effect>) -> Result<(), P
                 .map(|error| format!("`{}`: {}", error.field, error.message))
                 .collect();
             let detail = format!("limit `{}`: {}", limit.name, errors.join("; "));
-            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+            return Err(Problem::bad_request(detail));
         }
     }
     Ok(())
@@ -60,10 +58,9 @@ pub(super) fn in_unit(rule: &Rule, setting: &Setting) -> Result<(), Problem> {
     };
     let money = rule.prices.as_ref().map(|prices| &*prices.prices.currency);
     let checked = tollgate_config::rate_in(rate, money);
-    checked.map(|_| ()).map_err(|error| {
-        let detail = format!("limit `{}`: {error}", rule.name);
-        Problem::new(StatusCode::BAD_REQUEST, detail)
-    })
+    checked
+        .map(|_| ())
+        .map_err(|error| Problem::bad_request(format!("limit `{}`: {error}", rule.name)))
 }
 
 /// The end that is asked for at the moment `now` of this gateway's clock.

@@ -2,12 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::super::api::Problem;
 use super::super::events::{Events, Kind};
-use super::super::limits::store;
 use super::super::live::{Key, Now, moment};
+use super::super::once::change_name;
+use super::super::resets::{self, reason};
+use super::checks::end;
 use super::numbers::numbers;
 use crate::overrides::{Event, InForce, NewOverride, Setting};
+use tollgate_config::settings::Word as _;
 use tollgate_limit::{Limit, Timestamp};
+use tollgate_limiter::Effect;
 
 /// What an operator asks for.
 #[derive(Clone, Debug, Deserialize)]
@@ -36,15 +41,56 @@ pub(in crate::admin) struct Asked {
     pub(super) change: Option<String>,
 }
 
-/// What an operator lifts.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::admin) struct Lifted {
-    pub(super) reason: String,
-    pub(super) limit: Option<String>,
-    #[serde(default)]
-    pub(super) dry_run: bool,
-    pub(super) change: Option<String>,
+impl Asked {
+    /// The change that is wanted at the moment `now` of this gateway's clock.
+    ///
+    /// # Errors
+    /// Why it cannot be made.
+    pub(in crate::admin) fn wanted(&self, now: Timestamp) -> Result<Wanted<'_>, Problem> {
+        let setting = Setting {
+            rate: self.rate.clone(),
+            burst: self.burst,
+            in_flight: self.in_flight,
+            unlimited: self.unlimited,
+            block: self.block,
+        };
+        let effect = setting.effect().map_err(Problem::bad_request)?;
+        let until = end(self.lasts.as_deref(), self.until.as_deref(), now);
+        let until = until.map_err(Problem::bad_request)?;
+        Ok(Wanted {
+            reason: reason(&self.reason)?,
+            limit: self.limit.as_deref(),
+            dry_run: self.dry_run,
+            change: change_name(self.change.as_deref())?,
+            set: Some((setting, effect, until)),
+        })
+    }
+}
+
+/// A change that is wanted.
+pub(in crate::admin) struct Wanted<'w> {
+    pub(in crate::admin) reason: &'w str,
+    pub(in crate::admin) limit: Option<&'w str>,
+    pub(in crate::admin) dry_run: bool,
+    pub(in crate::admin) change: Option<&'w str>,
+    /// `None`: an override is lifted.
+    pub(super) set: Option<(Setting, Effect, Timestamp)>,
+}
+
+impl<'w> Wanted<'w> {
+    /// Overrides are lifted, or buckets are filled.
+    ///
+    /// # Errors
+    /// Why that cannot be done.
+    pub(in crate::admin) fn nothing_set(asked: &'w resets::Asked) -> Result<Self, Problem> {
+        Ok(Self {
+            reason: reason(&asked.reason)?,
+            limit: asked.limit.as_deref(),
+            dry_run: asked.dry_run,
+            change: change_name(asked.change.as_deref())?,
+            set: None,
+        })
+    }
 }
 
 /// What was changed, or would be.
@@ -132,11 +178,11 @@ pub struct Listed {
 impl From<&InForce> for Overridden {
     fn from(one: &InForce) -> Self {
         Self {
-            setting: one.entry.setting.clone(),
-            since: moment(one.set),
+            setting: one.setting.clone(),
+            since: moment(one.since),
             until: moment(one.until),
-            operator: one.entry.operator.clone(),
-            reason: one.entry.reason.clone(),
+            operator: one.operator.clone(),
+            reason: one.reason.clone(),
             why_not: None,
         }
     }
@@ -177,7 +223,7 @@ pub(super) fn changed_limit(
     ChangedLimit {
         limit: limit.name.to_string(),
         tier: limit.tier.as_deref().map(str::to_owned),
-        store: store(limit).to_owned(),
+        store: limit.placement.word().to_owned(),
         words: numbers(limit, after.as_ref()).words(),
         before,
         after,
@@ -205,19 +251,9 @@ pub fn emit(events: &Events, event: &Event) {
         Kind::OverrideEnded
     };
     let told = OverrideEvent {
-        limit: &event.limit,
-        key: Key {
-            key: event.key.clone(),
-            name: event.name.clone(),
-        },
-        overridden: Overridden {
-            setting: event.setting.clone(),
-            since: moment(event.since),
-            until: moment(event.until),
-            operator: event.operator.clone(),
-            reason: event.reason.clone(),
-            why_not: None,
-        },
+        limit: &event.one.limit,
+        key: Key::of(&event.one),
+        overridden: Overridden::from(&event.one),
         lifted: event.lifted,
     };
     events.emit(kind, &told);

@@ -3,10 +3,9 @@
 
 use super::{Changed, FORMAT, Wanted, changed_limit, problem, told};
 use crate::admin::api::Problem;
-use crate::admin::audit::Audit;
 use crate::admin::live::{Key, Live, Now};
 use crate::admin::once::made_before;
-use crate::admin::resets::{By, prepared};
+use crate::admin::resets::By;
 use crate::overrides::{ChangeError, InForce};
 
 impl Live {
@@ -19,37 +18,34 @@ impl Live {
         name: &str,
         wanted: &Wanted<'_>,
         by: &By<'_>,
-        audit: &Audit,
         unknown: Problem,
     ) -> Result<Changed, Problem> {
         let snapshot = self.current.load_full();
         let is_asked = |one: &InForce| {
-            let is_limit = wanted.limit.is_none_or(|limit| *limit == *one.entry.limit);
-            one.entry.name == *name && is_limit
+            one.name == *name && wanted.limit.is_none_or(|limit| *limit == *one.limit)
         };
         let mut in_force = self.overrides.list();
         in_force.retain(is_asked);
         let Some(first) = in_force.first() else {
             return Err(unknown);
         };
-        let key = Key {
-            key: first.entry.key.clone(),
-            name: name.to_owned(),
-        };
-        let mut prepared = prepared(audit)?;
+        let key = Key::of(first);
+        let mut prepared = by.prepared()?;
         let (mut limits, mut notes) = (Vec::new(), Vec::new());
         for one in in_force {
             let rule = snapshot.policy.rules.iter();
             let rule = rule.filter(|rule| rule.live.placement == one.placement);
-            let mut rule = rule.filter(|rule| *rule.name == *one.entry.limit);
-            let (Some(rule), Some(bucket)) = (rule.next(), one.entry.bucket()) else {
+            let mut rule = rule.filter(|rule| *rule.name == *one.limit);
+            let (Some(rule), Some(bucket)) = (rule.next(), one.bucket) else {
                 continue;
             };
             let limit = &rule.live;
             let now = || Now::unknown("the gateway does not know the key");
             let mut before = Some(told(&one, &snapshot));
             if !wanted.dry_run {
-                let lifted = self.overrides.lift_bucket(limit, bucket, wanted.change);
+                let lifted = self
+                    .overrides
+                    .change_bucket(limit, bucket, None, wanted.change);
                 match lifted.await {
                     Ok(replaced) => before = replaced.map(|one| told(&one, &snapshot)),
                     Err(ChangeError::MadeBefore) => {

@@ -40,20 +40,20 @@ pub(in crate::admin) fn told(one: &InForce, snapshot: &Snapshot) -> Overridden {
 
 /// Why an override changes nothing under the policy in force.
 fn why_not(one: &InForce, rules: &[Rule]) -> Option<String> {
-    let Some(rule) = rules.iter().find(|rule| *rule.name == *one.entry.limit) else {
+    let Some(rule) = rules.iter().find(|rule| *rule.name == *one.limit) else {
         return Some("no limit has this name any more".to_owned());
     };
     if rule.live.placement != one.placement {
         return Some("the limit has its buckets elsewhere now".to_owned());
     }
-    let effect = one.entry.setting.effect();
+    let effect = one.setting.effect();
     if let Err(why) = effect {
         return Some(format!("this version cannot read it: {why}"));
     }
     if let Some(why) = refuses(rule, effect.ok()) {
         return Some(format!("the limit {why}"));
     }
-    let taken = under(&rule.live, one.entry.setting.effect().ok()?)?;
+    let taken = under(&rule.live, one.setting.effect().ok()?)?;
     taken
         .err()
         .map(|_| "the limit cannot have these numbers any more".to_owned())
@@ -62,7 +62,7 @@ fn why_not(one: &InForce, rules: &[Rule]) -> Option<String> {
 /// Why other numbers of a local limit may change nothing: buckets with other numbers than their
 /// table's are kept beside it, and there are few such places.
 fn no_room(one: &InForce, limiter: &Limiter) -> Option<String> {
-    let numbers = matches!(one.entry.setting.effect(), Ok(Effect::Numbers { .. }));
+    let numbers = matches!(one.setting.effect(), Ok(Effect::Numbers { .. }));
     let is_full = one.placement == Placement::Local && !limiter.local().has_room_aside();
     (numbers && is_full).then(|| {
         "there may be no room for it: too many keys have had other numbers of late, and their buckets are not full again"

@@ -63,12 +63,3 @@ pub struct Anew {
     /// Its arguments, including the one that makes it take over.
     pub arguments: Vec<OsString>,
 }
-
-/// The name under which the admin listener's socket is handed over.
-pub(super) fn admin_place(listen: &crate::admin::Listen) -> String {
-    use crate::admin::Listen;
-    match listen {
-        Listen::Tcp(address) => format!("admin {address}"),
-        Listen::Unix(path) => format!("admin unix:{}", path.display()),
-    }
-}
