@@ -49,8 +49,8 @@ use tollgate_net::server;
 use tollgate_net::tls::ServerTls;
 use tollgate_net::worker::Workers;
 use tollgate_rls::Serving;
+use tollgate_telemetry::AccessLog;
 use tollgate_telemetry::access::KeyNames;
-use tollgate_telemetry::{AccessLog, Metrics};
 use watcher::Watcher;
 
 pub use handover::{Anew, Origin};
@@ -160,11 +160,6 @@ impl RunningGateway {
     /// State that its workers share: enough for a [`Gateway`](tollgate_gateway::gateway::Gateway) behind another server.
     pub fn shared(&self) -> &gateway::Shared {
         &self.core.gateway
-    }
-
-    /// The metrics.
-    pub fn metrics(&self) -> &Metrics {
-        &self.core.gateway.metrics
     }
 
     /// Its access log, if it has one.

@@ -40,14 +40,6 @@ pub(crate) struct Failed {
     pub(crate) wait: Option<Duration>,
 }
 
-impl std::fmt::Debug for Service {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Service")
-            .field("server", &self.server)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Service {
     /// The service at `server`, each of whose requests may take `patience`.
     ///

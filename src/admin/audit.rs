@@ -61,17 +61,24 @@ pub struct Entries {
     pub entries: Vec<Value>,
 }
 
+/// A line of the audit.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Line<'l, T> {
+    /// When the change was made.
+    pub(super) at: String,
+    /// The operator who made it.
+    pub(super) operator: &'l str,
+    /// Where the request came from.
+    pub(super) from: &'l str,
+    /// What was done.
+    pub(super) action: &'l str,
+    #[serde(flatten)]
+    pub(super) details: T,
+}
+
 /// A change of one bucket.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Entry {
-    /// When it was made.
-    pub at: String,
-    /// The operator who made it.
-    pub operator: String,
-    /// Where the request came from.
-    pub from: String,
-    /// What was done: `reset`, `override` or `lift`.
-    pub action: String,
     /// Why, in the operator's words.
     pub reason: String,
     /// The limit.

@@ -98,15 +98,15 @@ pub struct Exact {
 /// The state of the shared store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StoreNow {
-    /// `redis` or `postgres`.
+    /// `redis`, `postgres` or `mysql`.
     pub kind: String,
     /// Whether it responds.
     pub answers: bool,
-    /// The behaviour of its limits while it does not; `null`: it responds.
+    /// The behaviour of its limits while it does not respond; `null`: it responds.
     pub when_down: Option<String>,
     /// The reason why it does not respond, or only in part.
     pub why_not: Option<String>,
-    /// The number of gateways that share it.
+    /// The number of gateways that share it, as estimated by this one.
     pub replicas: u32,
 }
 

@@ -21,7 +21,7 @@ use tollgate_store::local::same_bucket;
 use tollgate_telemetry::access::KeyNames;
 
 /// The sources of live data.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Live {
     /// The snapshot in force.
     pub current: Arc<ArcSwap<Snapshot>>,

@@ -65,22 +65,12 @@ pub struct Level {
     pub until: Option<String>,
 }
 
-/// The entry of the audit.
+/// What the audit says of a change.
 #[derive(Serialize)]
-struct Entry<'e> {
-    at: String,
-    operator: &'e str,
-    from: &'e str,
-    action: &'static str,
-    reason: &'e str,
+struct Change<'c> {
+    reason: &'c str,
     before: Level,
     after: Level,
-}
-
-impl std::fmt::Debug for LogLevels {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LogLevels").finish_non_exhaustive()
-    }
 }
 
 impl LogLevels {
@@ -160,15 +150,13 @@ impl LogLevels {
         if let Some(until) = until {
             tokio::spawn(self.clone().fall_back(until, changes));
         }
-        let recorded = audit.record(&Entry {
-            at: moment(self.shared.clock.now()),
-            operator: &by.operator.name,
-            from: &by.peer.from,
-            action: "log_level",
+        let change = Change {
             reason,
             before,
             after: after.clone(),
-        });
+        };
+        let line = by.line(self.shared.clock.now(), "log_level", change);
+        let recorded = audit.record(&line);
         recorded.map_err(|error| unrecorded("log level", &error))?;
         Ok(after)
     }

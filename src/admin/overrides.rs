@@ -11,7 +11,7 @@ use http::StatusCode;
 use super::api::Problem;
 use super::audit::{Audit, Entry, Prepared};
 use super::callers::Hint;
-use super::live::{Key, Live, Now, moment};
+use super::live::{Key, Live, Now};
 use super::notes::Renumbering;
 use super::once::made_before;
 use super::penalties::still_penalized;
@@ -211,11 +211,7 @@ impl Live {
             Some(_) => "override",
             None => "lift",
         };
-        let recorded = audit.record(&Entry {
-            at: moment(self.now()),
-            operator: by.operator.name.clone(),
-            from: by.peer.from.clone(),
-            action: action.to_owned(),
+        let entry = Entry {
             reason: wanted.reason.to_owned(),
             limit: one.limit.clone(),
             tier: one.tier.clone(),
@@ -226,7 +222,8 @@ impl Live {
             override_before: setting(&one.before),
             override_after: setting(&one.after),
             until: one.after.as_ref().map(|after| after.until.clone()),
-        });
+        };
+        let recorded = audit.record(&by.line(self.now(), action, entry));
         recorded.map_err(|error| unrecorded("override", &error))
     }
 

@@ -64,12 +64,8 @@ pub(super) fn response() -> Response<Full<bytes::Bytes>> {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, page.policy.clone());
     for (name, value) in [
-        (header::REFERRER_POLICY, "no-referrer"),
-        (header::X_FRAME_OPTIONS, "DENY"),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-    for (name, value) in [
+        ("referrer-policy", "no-referrer"),
+        ("x-frame-options", "DENY"),
         ("cross-origin-opener-policy", "same-origin"),
         ("cross-origin-resource-policy", "same-origin"),
     ] {

@@ -14,7 +14,7 @@ use tollgate_limiter::{Effect, Imposed};
 use tollgate_policy::keys;
 
 use super::Options;
-use super::audit::{Audit, Entry, Prepared};
+use super::audit::{Audit, Entry, Line, Prepared};
 use super::live::{Key, Live, Now, TOO_SLOW, moment};
 use super::overrides::{Overridden, emit, told};
 use crate::overrides::{Event, InForce, Setting};
@@ -67,7 +67,7 @@ impl Live {
                 one: self.block(one),
             };
             emit(&self.events, &event);
-            record(&mut audit, &entry(&event.one));
+            record(&mut audit, &line(&event.one));
             if told.len() < TOLD_MAX {
                 told.push(event);
             }
@@ -209,22 +209,24 @@ fn record(audit: &mut Option<Prepared<'_>>, line: &impl Serialize) {
 }
 
 /// The line of the audit.
-fn entry(one: &InForce) -> Entry {
+fn line(one: &InForce) -> Line<'_, Entry> {
     let unknown = || Now::unknown("a penalty looks at no bucket");
-    Entry {
+    Line {
         at: moment(one.since),
-        operator: one.operator.clone(),
-        from: "this gateway".to_owned(),
-        action: "penalty".to_owned(),
-        reason: one.reason.clone(),
-        limit: one.limit.clone(),
-        key: Key::of(one),
-        store: one.placement.word().to_owned(),
-        before: unknown(),
-        after: unknown(),
-        override_after: Some(one.setting.clone()),
-        until: Some(moment(one.until)),
-        ..Entry::default()
+        operator: &one.operator,
+        from: "this gateway",
+        action: "penalty",
+        details: Entry {
+            reason: one.reason.clone(),
+            limit: one.limit.clone(),
+            key: Key::of(one),
+            store: one.placement.word().to_owned(),
+            before: unknown(),
+            after: unknown(),
+            override_after: Some(one.setting.clone()),
+            until: Some(moment(one.until)),
+            ..Entry::default()
+        },
     }
 }
 

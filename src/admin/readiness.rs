@@ -130,14 +130,6 @@ impl Readiness {
         conditions.push((name, Arc::new(condition)));
     }
 
-    /// Drops a condition that no longer applies.
-    pub fn release(&self, name: &str) {
-        self.shared
-            .conditions
-            .lock()
-            .retain(|(known, _)| *known != name);
-    }
-
     /// The current state.
     pub fn report(&self) -> Report {
         let conditions = self.shared.conditions.lock().clone();
@@ -148,12 +140,6 @@ impl Readiness {
                 .flat_map(|(_, condition)| condition())
                 .collect(),
         }
-    }
-}
-
-impl fmt::Debug for Readiness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Readiness").field(&self.phase()).finish()
     }
 }
 

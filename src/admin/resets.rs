@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
-use super::audit::{Audit, Entry, Prepared};
+use super::audit::{Audit, Entry, Line, Prepared};
 use super::callers::Hint;
 use super::events::Kind;
 use super::live::{Key, Live, Now, in_force, moment};
@@ -15,7 +15,7 @@ use super::operators::Peer;
 use super::overrides::Wanted;
 use crate::overrides::ChangeError;
 use tollgate_config::settings::{Operator, Word as _};
-use tollgate_limit::Limit;
+use tollgate_limit::{Limit, Timestamp};
 use tollgate_policy::Rule;
 
 /// What an operator asks for who fills buckets or lifts overrides.
@@ -85,6 +85,17 @@ pub(super) struct By<'b> {
 }
 
 impl<'b> By<'b> {
+    /// The line of the audit about what was done at `at`.
+    pub(super) fn line<T>(&self, at: Timestamp, action: &'b str, details: T) -> Line<'b, T> {
+        Line {
+            at: moment(at),
+            operator: &self.operator.name,
+            from: &self.peer.from,
+            action,
+            details,
+        }
+    }
+
     /// The audit, ready for a record. A change that cannot be recorded is not made.
     pub(super) fn prepared(&self) -> Result<Prepared<'b>, Problem> {
         if let Some(wait) = self.audit.full_for() {
@@ -157,11 +168,7 @@ impl Live {
                         key: self.key(&sought.key),
                     },
                 );
-                let recorded = audit.record(&Entry {
-                    at: moment(self.now()),
-                    operator: by.operator.name.clone(),
-                    from: by.peer.from.clone(),
-                    action: "reset".to_owned(),
+                let entry = Entry {
                     reason: reason.to_owned(),
                     limit: bucket.limit.clone(),
                     tier: bucket.tier.clone(),
@@ -170,7 +177,8 @@ impl Live {
                     before: bucket.before.clone(),
                     after: bucket.after.clone(),
                     ..Entry::default()
-                });
+                };
+                let recorded = audit.record(&by.line(self.now(), "reset", entry));
                 recorded.map_err(|error| unrecorded("bucket", &error))?;
             }
             buckets.push(bucket);

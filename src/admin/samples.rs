@@ -35,27 +35,19 @@ pub fn samples(limits: &[Snapshot], latest: &Latest, to: &mut Samples) {
             }
             continue;
         }
+        let mut gauge = |name, help, value| to.gauge(name, help, &labels, value);
         if let Some(factor) = snapshot.factor {
             let help = "The share of a limit's rate that is granted while it follows the upstream's health";
-            to.gauge(
-                "limit_rate_factor",
-                help,
-                &labels,
-                f64::from(factor) / WHOLE,
-            );
+            gauge("limit_rate_factor", help, f64::from(factor) / WHOLE);
         }
         if let Some(held) = snapshot.held {
             let help = "Time for which a limit grants nothing, as its upstream's Retry-After or RateLimit headers demand";
-            to.gauge(
-                "limit_held_seconds",
-                help,
-                &labels,
-                std::time::Duration::from(held).as_secs_f64(),
-            );
+            let held = std::time::Duration::from(held).as_secs_f64();
+            gauge("limit_held_seconds", help, held);
         }
         if let Some(places) = snapshot.places {
             let help = "Concurrent requests that an adaptive limit admits now";
-            to.gauge("limit_adaptive_places", help, &labels, f64::from(places));
+            gauge("limit_adaptive_places", help, f64::from(places));
         }
         let count = snapshot.count;
         for (outcome, count) in [
@@ -87,35 +79,22 @@ pub fn samples(limits: &[Snapshot], latest: &Latest, to: &mut Samples) {
             let help = "Units of limits: charged to admitted requests, given back, and asked for by refused requests";
             to.counter("limit_units", help, &labels, units);
         }
+        let table = snapshot.table;
+        let mut counter = |name, help, count| to.counter(name, help, &labels, count);
         let help = "Decisions made without the shared store, because it did not respond";
-        to.counter("limit_ungoverned", help, &labels, count.ungoverned);
+        counter("limit_ungoverned", help, count.ungoverned);
         let help = "Responses that stated the cost that `settle` reads";
-        to.counter("limit_settled", help, &labels, count.settled);
+        counter("limit_settled", help, count.settled);
         let help = "Units that responses stated as the cost that `settle` reads";
-        to.counter("limit_settled_units", help, &labels, count.settled_units);
+        counter("limit_settled_units", help, count.settled_units);
         let help = "Responses (2xx) that did not state the cost that `settle` reads; the estimate or the reservation stayed charged";
-        to.counter("limit_unsettled", help, &labels, count.unsettled);
+        counter("limit_unsettled", help, count.unsettled);
         let help = "Units that responses cost above what `settle` had reserved for them";
-        to.counter(
-            "limit_over_reserved_units",
-            help,
-            &labels,
-            count.over_reserved,
-        );
+        counter("limit_over_reserved_units", help, count.over_reserved);
         let help = "Buckets evicted while they had a debt; the debt was kept";
-        to.counter(
-            "limit_key_evictions",
-            help,
-            &labels,
-            snapshot.table.evictions,
-        );
+        counter("limit_key_evictions", help, table.evictions);
         let help = "Refusals of keys that stood at an inherited debt";
-        to.counter(
-            "limit_inherited_refusals",
-            help,
-            &labels,
-            snapshot.table.inherited_refusals,
-        );
+        counter("limit_inherited_refusals", help, table.inherited_refusals);
     }
 }
 

@@ -12,13 +12,11 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use serde::Serialize;
 use socket2::Socket;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::listener::Listener;
-use super::live::moment;
 use super::operators::{Peer, authorise};
 use super::resets::{By, unrecorded};
 use super::{Options, Webhook, api, events, guard, page, penalties, routes};
@@ -166,17 +164,14 @@ async fn respond_whole(
 
 fn readyz(options: &Options, verbose: bool) -> Response<Full<Bytes>> {
     let report = options.readiness.report();
-    let status = if report.ready() {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
+    let (status, word) = match report.ready() {
+        true => (StatusCode::OK, "ok\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
     };
-    let words = match (verbose, report.ready()) {
-        (true, _) => report.to_string(),
-        (false, true) => "ok\n".to_owned(),
-        (false, false) => "not ready\n".to_owned(),
-    };
-    text(status, words)
+    match verbose {
+        true => text(status, report.to_string()),
+        false => text(status, word.to_owned()),
+    }
 }
 
 fn metrics(request: &Request<Incoming>, options: &Options) -> Response<Full<Bytes>> {
@@ -225,27 +220,12 @@ async fn forced_reload(
     // What cannot be recorded is not done.
     let mut audit = by.prepared()?;
     let done = reload(options, true).await;
-    let line = ForcedReload {
-        at: moment(options.live.now()),
-        operator: &operator.name,
-        from: &peer.from,
-        action: "forced_reload",
-        status: done.status().as_u16(),
-    };
+    // The status of the response.
+    let status = serde_json::json!({ "status": done.status().as_u16() });
+    let line = by.line(options.live.now(), "forced_reload", status);
     let recorded = audit.record(&line);
     recorded.map_err(|error| unrecorded("configuration", &error))?;
     Ok(done)
-}
-
-/// The line of the audit.
-#[derive(Serialize)]
-struct ForcedReload<'r> {
-    at: String,
-    operator: &'r str,
-    from: &'r str,
-    action: &'static str,
-    /// The status of the response.
-    status: u16,
 }
 
 /// The list of resources.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::Phase;
+use super::figures::StoreNow;
 
 /// The contents of `/api/v1/status`.
 #[derive(Clone, Debug, Serialize)]
@@ -68,16 +69,9 @@ pub struct ServerError {
 /// The shared store.
 #[derive(Clone, Debug, Serialize)]
 pub struct Store {
-    /// `redis`, `postgres` or `mysql`.
-    pub kind: &'static str,
-    /// Whether it responds.
-    pub answers: bool,
-    /// The behaviour of its limits while it does not respond; `null`: it responds.
-    pub when_down: Option<String>,
-    /// The reason why it does not respond, or only in part.
-    pub why_not: Option<String>,
-    /// The number of gateways that share it, as estimated by this one.
-    pub replicas: u32,
+    /// Its state.
+    #[serde(flatten)]
+    pub now: StoreNow,
     /// Problems of its settings.
     pub audit: Vec<Finding>,
 }

@@ -41,7 +41,7 @@ fn probes_follow_the_gateways_life() {
     assert!(
         get(&admin, "/readyz?verbose").ends_with("[+] serving\n[-] store: redis does not answer\n")
     );
-    readiness.release("store");
+    readiness.require("store", || Standing::Holds);
     readiness.enter(Phase::Draining);
     readiness.enter(Phase::Serving);
     assert!(

@@ -26,10 +26,9 @@ use tollgate_store::clock::Clock;
 use tollgate_telemetry::metrics::Samples;
 
 /// The webhook of a gateway. Clones share it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Webhook(Arc<Shared>);
 
-#[derive(Debug)]
 struct Shared {
     service: Service,
     settings: Settings,
@@ -75,19 +74,16 @@ impl Webhook {
 
     /// Its counters.
     pub fn samples(&self, to: &mut Samples) {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut counter = |name, help, count: &AtomicU64| {
+            to.counter(name, help, &[], count.load(Ordering::Relaxed));
+        };
         let help = "Events that the webhook's service took";
-        to.counter(
-            "webhook_events_delivered",
-            help,
-            &[],
-            count(&self.0.delivered),
-        );
+        counter("webhook_events_delivered", help, &self.0.delivered);
         let help = "Requests to the webhook's service that failed; most are sent again";
-        to.counter("webhook_failures", help, &[], count(&self.0.failed));
+        counter("webhook_failures", help, &self.0.failed);
         let help =
             "Events that the webhook dropped: too many waited, or the service did not take them";
-        to.counter("webhook_events_dropped", help, &[], count(&self.0.dropped));
+        counter("webhook_events_dropped", help, &self.0.dropped);
     }
 
     /// Sends the events of the queue, on a thread of its own: a name that is slow to look up takes no

@@ -25,7 +25,7 @@ pub(super) fn of_gateway(config: &Config) -> Result<KeyNames, StartError> {
         Some(file) => kept(&file).map_err(|error| {
             let file = file.display();
             let words = "`server.state_file`: the secret of callers' names cannot be kept in";
-            StartError::State(format!("{words} {file}: {error}"))
+            StartError::Setting(format!("{words} {file}: {error}"))
         })?,
         None => random().map_err(|source| StartError::System {
             what: "the secret of callers' names",

@@ -80,32 +80,20 @@ impl Core {
             });
         }
         let held = Arc::clone(&self.gateway.held);
-        self.gateway
-            .metrics
-            .source("requests_held", move |samples| {
-                let help = "Requests that wait for their turn now (max_wait)";
-                let held = u32::try_from(held.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
-                samples.gauge("requests_held", help, &[], f64::from(held));
-            });
-        let held = Arc::clone(&self.gateway.held_bodies);
-        self.gateway.metrics.source("held_bodies", move |samples| {
+        let bodies = Arc::clone(&self.gateway.held_bodies);
+        self.gateway.metrics.source("held", move |samples| {
+            let help = "Requests that wait for their turn now (max_wait)";
+            let held = u32::try_from(held.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+            samples.gauge("requests_held", help, &[], f64::from(held));
             let help = "Bytes of request bodies that are held for decisions now (server.bounds.held_bodies)";
-            let bytes = held.load(Ordering::Relaxed) as f64;
+            let bytes = bodies.load(Ordering::Relaxed) as f64;
             samples.gauge("held_bodies_bytes", help, &[], bytes);
         });
         let server = Arc::clone(&self.server);
         self.gateway.metrics.source("connections", move |samples| {
             // Upgraded connections are included until they end.
             let open = u32::try_from(server.bounds.open()).unwrap_or(u32::MAX);
-            samples.gauge(
-                "connections",
-                "Connections that are open",
-                &[],
-                f64::from(open),
-            );
-        });
-        let server = Arc::clone(&self.server);
-        self.gateway.metrics.source("connections_ended", move |samples| {
+            samples.gauge("connections", "Connections that are open", &[], f64::from(open));
             let help = "Connections that were ended by a deadline";
             let stats = &server.stats;
             for (why, count) in [("slow_reader", &stats.slow_reads), ("idle", &stats.idle_closed)] {

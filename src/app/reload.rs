@@ -98,12 +98,9 @@ impl Core {
             state.last_error = result.as_ref().err().cloned();
             state.generation
         };
-        self.tell_reload(generation, result.as_ref());
+        self.tell_reload(generation, result.as_deref());
         match &result {
             Ok(words) => {
-                self.gateway
-                    .metrics
-                    .reload_done(self.gateway.clock.now().as_micros());
                 let mut lines = words.lines();
                 if let Some(outcome) = lines.next() {
                     tracing::info!(generation, "{outcome}");
@@ -113,20 +110,23 @@ impl Core {
                 }
             }
             Err(words) => {
-                self.gateway.metrics.reload_failed();
-                tracing::error!(
-                    "the configuration in force stays: the new one is refused\n{words}"
-                );
+                tracing::error!("the configuration in force stays: the new one is refused\n{words}")
             }
         }
         result
     }
 
-    fn tell_reload(&self, generation: u64, result: Result<&String, &String>) {
+    /// Counts a reload, and emits its event.
+    fn tell_reload(&self, generation: u64, result: Result<&str, &String>) {
+        let metrics = &self.gateway.metrics;
         let (good, message) = match result {
             Ok(words) => (true, words),
-            Err(words) => (false, words),
+            Err(words) => (false, words.as_str()),
         };
+        match good {
+            true => metrics.reload_done(self.gateway.clock.now().as_micros()),
+            false => metrics.reload_failed(),
+        }
         let event = ReloadEvent {
             good,
             generation,
@@ -297,24 +297,18 @@ impl Core {
         let files = in_force.caller_files.iter();
         for (identity, file) in files.filter(|(_, file)| changed.contains(file)) {
             let environment = &*self.options.environment;
+            let generation = self.state.lock().generation;
             match tollgate_config::load_callers(file, &in_force.policy, environment) {
                 Ok(callers) => {
                     in_force.policy.identities[*identity].replace_callers(callers);
-                    self.gateway
-                        .metrics
-                        .reload_done(self.gateway.clock.now().as_micros());
                     let words = format!("the new callers of {} are in force", file.display());
-                    self.tell_reload(self.state.lock().generation, Ok(&words));
+                    self.tell_reload(generation, Ok(&words));
                     tracing::info!(file = %file.display(), "the new callers are in force");
                 }
                 Err(error) => {
-                    self.gateway.metrics.reload_failed();
-                    let generation = self.state.lock().generation;
-                    self.tell_reload(generation, Err(&error.render(false)));
-                    tracing::error!(
-                        "the callers in force stay: the new ones are refused\n{}",
-                        error.render(false)
-                    );
+                    let words = error.render(false);
+                    self.tell_reload(generation, Err(&words));
+                    tracing::error!("the callers in force stay: the new ones are refused\n{words}");
                 }
             }
         }

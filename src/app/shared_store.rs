@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::admin::figures::StoreNow;
 use crate::admin::{Standing, status};
 use tollgate_config::settings::{Store, Word as _};
 use tollgate_limit::key::WHOLE;
@@ -87,11 +88,13 @@ pub(super) fn status(
         message: finding.message,
     };
     status::Store {
-        kind: settings.kind.word(),
-        answers: why_not.is_none(),
-        when_down: why_not.is_some().then(|| without_store(limits)),
-        why_not: why_not.or_else(|| why_not_all(store)),
-        replicas: store.replicas(),
+        now: StoreNow {
+            kind: settings.kind.word().to_owned(),
+            answers: why_not.is_none(),
+            when_down: why_not.is_some().then(|| without_store(limits)),
+            why_not: why_not.or_else(|| why_not_all(store)),
+            replicas: store.replicas(),
+        },
         audit: store.findings().into_iter().map(finding).collect(),
     }
 }

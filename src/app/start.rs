@@ -55,7 +55,7 @@ pub(super) fn start_with(
         .map(|settings| ServerTls::load(&settings))
         .transpose()?
         .map(Arc::new);
-    upstreams::check(&config.policy).map_err(StartError::Upstream)?;
+    upstreams::check(&config.policy).map_err(StartError::Setting)?;
     let count = mapped::workers(&config.server);
     let Listeners {
         public,
@@ -68,7 +68,7 @@ pub(super) fn start_with(
     let addresses = [addresses_of(&public), addresses_of(&deciding)];
     let backend = shared_store::open(config.store.as_ref(), &config.policy.limits, &clock);
     let backend = Arc::new(backend.map_err(StartError::Store)?);
-    options::check_traces(&config).map_err(StartError::Traces)?;
+    options::check_traces(&config).map_err(StartError::Setting)?;
     let (limiter, mark) = match &mut predecessor {
         Some(predecessor) => predecessor.limiter(&config, Arc::clone(&backend), &clock)?,
         None => state_file::limiter(&config, Arc::clone(&backend), &clock)?,
@@ -141,7 +141,7 @@ pub(super) fn start_with(
     };
     // The last step that can fail: a start that fails later would lose the saved buckets.
     if let Some(mark) = &mut core.state.lock().mark {
-        mark.serves().map_err(StartError::State)?;
+        mark.serves().map_err(StartError::Setting)?;
     }
     workers.open();
     if let Some(admin) = &admin {

@@ -27,15 +27,10 @@ pub enum StartError {
     /// A running gateway cannot be replaced.
     #[error("cannot take over from the running gateway: {0}")]
     TakeOver(String),
-    /// Buckets cannot be stored in the configured place.
+    /// A setting cannot be carried out: buckets cannot be stored in the configured place, an
+    /// upstream's certificates or keys are invalid, or this program cannot export spans.
     #[error("{0}")]
-    State(String),
-    /// An upstream's certificates or keys are invalid.
-    #[error("{0}")]
-    Upstream(String),
-    /// This program cannot export spans.
-    #[error("{0}")]
-    Traces(String),
+    Setting(String),
     /// The shared store cannot be set up.
     #[error("[store]: {0}")]
     Store(String),

@@ -6,7 +6,7 @@
 //! crash (a mark and no buckets) from the first start (neither).
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, BufWriter};
+use std::io::{self, BufReader, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -52,26 +52,21 @@ pub(crate) fn private() -> OpenOptions {
     options
 }
 
-/// The state found when a mark was set.
-enum Begun {
-    /// No mark: a clean stop, or the first start.
-    Cleanly(Mark),
-    /// The mark of a gateway that has ended without removing it.
-    AfterCrash(Mark),
-    /// Another gateway runs with this file.
-    Taken,
-}
-
 impl Mark {
-    fn begin(file: &Path) -> io::Result<Begun> {
+    /// Sets the mark; returns also whether there was the mark of a gateway that has ended without
+    /// removing it.
+    fn begin(file: &Path) -> Result<(Self, bool), String> {
         let path = beside(file, ".running");
         let crashed = fs::symlink_metadata(&path).is_ok();
-        let held = open(&path)?;
+        let held = open(&path).map_err(|error| refused(file, &error))?;
         // On a file system without locks two gateways with one file are not detected.
         if rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive)
             == Err(Errno::WOULDBLOCK)
         {
-            return Ok(Begun::Taken);
+            return Err(format!(
+                "`server.state_file`: another gateway keeps its buckets in {}",
+                file.display()
+            ));
         }
         let mark = Self {
             path,
@@ -79,11 +74,7 @@ impl Mark {
             removed_at_drop: !crashed,
             _held: Arc::new(OnceLock::from(held)),
         };
-        Ok(if crashed {
-            Begun::AfterCrash(mark)
-        } else {
-            Begun::Cleanly(mark)
-        })
+        Ok((mark, crashed))
     }
 
     /// Sets the mark for a gateway that replaces a running one, which holds the lock until it has
@@ -125,14 +116,10 @@ impl Mark {
         let Some(file) = &self.saved else {
             return Ok(());
         };
-        match fs::remove_file(file) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refused(file, &error)),
-            _ => {
-                self.saved = None;
-                self.removed_at_drop = false;
-                Ok(())
-            }
-        }
+        remove(file).map_err(|error| refused(file, &error))?;
+        self.saved = None;
+        self.removed_at_drop = false;
+        Ok(())
     }
 
     /// Removes the mark at a clean stop.
@@ -204,25 +191,14 @@ fn directory(file: &Path) -> &Path {
 /// Sets the mark of a running gateway, if its configuration names a state file: after a reload that
 /// named another.
 pub(super) fn begin(config: &Config) -> Result<Option<Mark>, String> {
-    let Some(file) = &config.server.state_file else {
-        return Ok(None);
-    };
-    match Mark::begin(file).map_err(|error| refused(file, &error))? {
-        Begun::Cleanly(mark) | Begun::AfterCrash(mark) => Ok(Some(mark)),
-        Begun::Taken => Err(taken(file)),
-    }
+    let file = config.server.state_file.as_deref();
+    let begun = file.map(Mark::begin).transpose()?;
+    Ok(begun.map(|(mark, _)| mark))
 }
 
 fn refused(file: &Path, error: &io::Error) -> String {
     format!(
         "`server.state_file`: buckets cannot be kept in {}: {error}",
-        file.display()
-    )
-}
-
-fn taken(file: &Path) -> String {
-    format!(
-        "`server.state_file`: another gateway keeps its buckets in {}",
         file.display()
     )
 }
@@ -242,12 +218,7 @@ pub(super) fn limiter(
             None,
         ));
     };
-    let (mark, crashed) =
-        match Mark::begin(file).map_err(|error| StartError::State(refused(file, &error)))? {
-            Begun::Cleanly(mark) => (mark, false),
-            Begun::AfterCrash(mark) => (mark, true),
-            Begun::Taken => return Err(StartError::State(taken(file))),
-        };
+    let (mark, crashed) = Mark::begin(file).map_err(StartError::Setting)?;
     let mut cold_start = cold_start;
     match saved(file) {
         Ok(None) if crashed => {
@@ -311,26 +282,35 @@ pub(super) fn replace(mark: &mut Option<Mark>, new: Option<Mark>) {
     }
 }
 
-/// Writes to a temporary name first, so that a file with the final name is complete.
-fn write(file: &Path, limiter: &Limiter<Backend>) -> Result<(), String> {
+fn write(file: &Path, limiter: &Limiter<Backend>) -> io::Result<()> {
+    replace_whole(file, |new| {
+        let mut out = BufWriter::new(new);
+        limiter.save(&mut out).map_err(io::Error::other)?;
+        out.flush()
+    })
+}
+
+/// Replaces a file. Writes to a temporary name first, so that a file with the final name is complete:
+/// a crash leaves the old one or the new one.
+pub(crate) fn replace_whole(
+    file: &Path,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
     let new = beside(file, ".new");
-    let words = |error: io::Error| error.to_string();
     // Left by an interrupted stop, or created by another program.
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(words(error)),
-        _ => {}
+    remove(&new)?;
+    let mut out = private().write(true).create_new(true).open(&new)?;
+    write(&mut out)?;
+    out.sync_all()?;
+    fs::rename(&new, file)
+}
+
+/// Removes a file, if it is there.
+fn remove(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
-    let mut out = BufWriter::new(
-        private()
-            .write(true)
-            .create_new(true)
-            .open(&new)
-            .map_err(words)?,
-    );
-    limiter.save(&mut out).map_err(|error| error.to_string())?;
-    let whole = out.into_inner().map_err(|error| error.to_string())?;
-    whole.sync_all().map_err(words)?;
-    fs::rename(&new, file).map_err(words)
 }
 
 pub(crate) fn beside(file: &Path, ending: &str) -> PathBuf {
@@ -344,10 +324,8 @@ mod tests {
     use super::*;
 
     fn begin(file: &Path) -> Mark {
-        match Mark::begin(file).expect("a directory that can be written to") {
-            Begun::Cleanly(mark) | Begun::AfterCrash(mark) => mark,
-            Begun::Taken => panic!("no other gateway runs"),
-        }
+        let begun = Mark::begin(file);
+        begun.expect("a directory that can be written to").0
     }
 
     #[test]

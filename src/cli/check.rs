@@ -78,17 +78,11 @@ fn good(args: &Check, config: &Config, notes: &[String], verdicts: &[Verdict]) -
 fn rooms(config: &Config) -> String {
     let (policy, connections) = (&config.policy, config.server.bounds.connections);
     let mut text = String::new();
-    for rule in policy
-        .rules
-        .iter()
-        .filter(|rule| rule.scope != Scope::Everyone && rule.live.mode != Mode::Off)
-    {
+    let rules = policy.rules.iter();
+    for rule in rules.filter(|rule| rule.scope != Scope::Everyone && rule.live.mode != Mode::Off) {
         if let Some(room) = room(rule, policy) {
-            let memory = rule.live.memory >> 10;
-            text.push_str(&format!(
-                "  {}: room for {room} callers at once in {memory} KiB\n",
-                rule.name
-            ));
+            let (name, memory) = (&rule.name, rule.live.memory >> 10);
+            text += &format!("  {name}: room for {room} callers at once in {memory} KiB\n");
         }
     }
     let recent = app::memory::of_recent(config) >> 20;
@@ -96,24 +90,22 @@ fn rooms(config: &Config) -> String {
         return text;
     }
     let total = app::memory::of_tables(&policy.limits) >> 20;
-    text.push_str(&format!(
+    text += &format!(
         "  all tables together, when they are full: {total} MiB; an empty table takes next to nothing\n"
-    ));
+    );
     let idle = app::memory::of_connections(connections) >> 20;
-    text.push_str(&format!(
-        "  {connections} connections, when as many are open: {idle} MiB\n"
-    ));
+    text += &format!("  {connections} connections, when as many are open: {idle} MiB\n");
     if let Some(bytes) = app::memory::of_refusals(config) {
         let refusals = bytes >> 20;
-        text.push_str(&format!(
+        text += &format!(
             "  the last refusals and the busiest keys, which `tollgate why` and the admin API show: {refusals} MiB\n"
-        ));
+        );
     }
     if recent > 0 {
-        text.push_str(&format!(
+        text += &format!(
             "  recent requests, by which a reload is judged: {recent} MiB; while it is judged, {} MiB more at most\n",
             3 * recent
-        ));
+        );
     }
     format!("\nMemory, beyond which a newcomer takes the place and the debt of another\n{text}\n")
 }
@@ -130,25 +122,21 @@ fn failed(verdicts: &[Verdict]) -> usize {
 /// The results of the tests, as text.
 fn tests(verdicts: &[Verdict]) -> String {
     let mut text = String::new();
-    for verdict in verdicts {
-        let word = if verdict.wrong.is_empty() {
-            "passed"
-        } else {
-            "FAILED"
+    for Verdict { name, line, wrong } in verdicts {
+        let word = match wrong.is_empty() {
+            true => "passed",
+            false => "FAILED",
         };
-        text.push_str(&format!(
-            "test {word}   {} (line {})\n",
-            verdict.name, verdict.line
-        ));
-        for wrong in &verdict.wrong {
-            text.push_str(&format!("              {wrong}\n"));
+        text += &format!("test {word}   {name} (line {line})\n");
+        for wrong in wrong {
+            text += &format!("              {wrong}\n");
         }
     }
     let failed = failed(verdicts);
     if !verdicts.is_empty() {
         let passed = verdicts.len() - failed;
         let tests = if passed == 1 { "test" } else { "tests" };
-        text.push_str(&format!("{passed} {tests} passed, {failed} failed\n"));
+        text += &format!("{passed} {tests} passed, {failed} failed\n");
     }
     text
 }

@@ -16,7 +16,7 @@ use crate::app;
 const VERSION: u32 = 1;
 
 /// `check --format json`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Checked<'c> {
     version: u32,
     /// Whether the file is valid and its tests pass.
@@ -78,18 +78,8 @@ struct Tested<'c> {
 pub(super) fn wrong(errors: Vec<Diagnostic>) -> String {
     written(&Checked {
         version: VERSION,
-        good: false,
         errors,
-        warnings: Vec::new(),
-        notes: &[],
-        assumed: &[],
-        memory_bytes: None,
-        connections_bytes: None,
-        refusals_bytes: None,
-        recent_requests_bytes: None,
-        limits: Vec::new(),
-        routes: Vec::new(),
-        tests: Vec::new(),
+        ..Checked::default()
     })
 }
 

@@ -5,10 +5,10 @@ use std::fmt::Write;
 
 use super::args::{AdminListeners, Explain, Format};
 use super::document;
-use super::fleet::{self, Told};
+use super::fleet;
 use super::request::Request;
 use super::stop::{Ended, Stop};
-use super::{BAD, load, print_out, why};
+use super::{BAD, load, print_out, text_of, why};
 use crate::admin::keys::Bucket;
 use crate::admin::live::Now;
 use crate::admin::overrides::Overridden;
@@ -59,8 +59,8 @@ impl Known {
             path.push_str(&format!("&tier={}", fleet::encoded(tier)));
         }
         Some(match gateway.get::<Bucket>(&path) {
-            Told::Document(bucket) => (bucket.now, bucket.overridden),
-            Told::Refused(why) | Told::Silent(why) => (Now::unknown(why), None),
+            Ok(bucket) => (bucket.now, bucket.overridden),
+            Err(why) => (Now::unknown(why), None),
         })
     }
 }
@@ -114,19 +114,12 @@ pub(super) fn explain(args: &Explain) -> Ended {
     let now = Clock::system().now().as_micros() / 1_000_000;
     let told = policy.explain(&described, now, body_length(&request.headers));
     let text = match args.format {
-        Format::Human => words(policy, &told, &known),
+        Format::Human => text_of(|to| tell(to, policy, &told, &known)),
         Format::Json => document::explained(policy, &told, &known),
     };
     let printed = print_out(&text);
     let is_refused = told.taken.is_none() || told.refusal.is_some();
     Ok(if is_refused { BAD } else { printed })
-}
-
-/// The text output.
-fn words(policy: &Policy, told: &Explanation, known: &Known) -> String {
-    let mut text = String::new();
-    tell(&mut text, policy, told, known).expect("writing into a String cannot fail");
-    text
 }
 
 fn tell(to: &mut String, policy: &Policy, told: &Explanation, known: &Known) -> std::fmt::Result {

@@ -20,16 +20,6 @@ pub(super) struct Gateway {
     timeout: Duration,
 }
 
-/// The response of one gateway.
-pub(super) enum Told<T> {
-    /// The document that was asked for.
-    Document(T),
-    /// The gateway refused, for this reason.
-    Refused(String),
-    /// The gateway gave no response that can be read.
-    Silent(String),
-}
-
 /// The gateways with these listeners, or the one that the configuration names.
 ///
 /// # Errors
@@ -71,42 +61,39 @@ impl Gateway {
         })
     }
 
-    /// Asks for the document at `path`.
-    pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Told<T> {
+    /// Asks for the document at `path`; an error says why the gateway gives none.
+    pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
         self.ask(|place| place.get(path, self.timeout))
     }
 
-    /// Asks for a change.
+    /// Asks for a change; an error says why it is not made, or not known to be made.
     pub(super) fn change<T: DeserializeOwned>(
         &self,
         method: &str,
         path: &str,
         token: Option<&str>,
         body: &str,
-    ) -> Told<T> {
+    ) -> Result<T, String> {
         self.ask(|place| place.change(method, path, token, body, self.timeout))
     }
 
     fn ask<T: DeserializeOwned>(
         &self,
         ask: impl Fn(&Place) -> io::Result<(u16, String)>,
-    ) -> Told<T> {
+    ) -> Result<T, String> {
         let mut last = String::new();
         for place in &self.places {
             match ask(place) {
                 Ok((200, body)) => {
-                    return match serde_json::from_str(&body) {
-                        Ok(document) => Told::Document(document),
-                        Err(error) => Told::Silent(format!(
-                            "its response cannot be read (is it of another version?): {error}"
-                        )),
-                    };
+                    return serde_json::from_str(&body).map_err(|error| {
+                        format!("its response cannot be read (is it of another version?): {error}")
+                    });
                 }
-                Ok((_, body)) => return Told::Refused(reason(&body)),
+                Ok((_, body)) => return Err(reason(&body)),
                 Err(error) => last = error.to_string(),
             }
         }
-        Told::Silent(format!("no response: {last}"))
+        Err(format!("no response: {last}"))
     }
 }
 
@@ -122,10 +109,8 @@ pub(super) fn first<T: DeserializeOwned>(
     let mut reasons = Vec::new();
     for gateway in gateways {
         match gateway.get(path) {
-            Told::Document(document) => return Ok(document),
-            Told::Refused(why) | Told::Silent(why) => {
-                reasons.push(format!("{}: {why}", gateway.name));
-            }
+            Ok(document) => return Ok(document),
+            Err(why) => reasons.push(format!("{}: {why}", gateway.name)),
         }
     }
     Err(reasons.join(&format!("\ntollgate {verb}: ")).into())
@@ -137,19 +122,19 @@ pub(super) fn ask_each<T: Serialize>(
     verb: &str,
     member: &str,
     asked: &GatewaysAndFormat,
-    ask: impl Fn(&Gateway) -> Told<T>,
+    ask: impl Fn(&Gateway) -> Result<T, String>,
     words: impl Fn(&mut String, &str, &T) -> fmt::Result,
 ) -> Ended {
     let gateways = asked_by(&asked.gateways)?;
     let (mut code, mut text, mut documents) = (GOOD, String::new(), Vec::new());
     for gateway in &gateways {
         match ask(gateway) {
-            Told::Document(document) => {
+            Ok(document) => {
                 words(&mut text, &gateway.name, &document)
                     .expect("writing into a String cannot fail");
                 documents.push(serde_json::json!({ "gateway": gateway.name, member: document }));
             }
-            Told::Refused(why) | Told::Silent(why) => {
+            Err(why) => {
                 tell!("tollgate {verb}: {}: {why}", gateway.name);
                 code = BAD;
             }

@@ -47,7 +47,7 @@ fn reset(args: &KeyChange) -> Ended {
         action: "reset",
         member: "reset",
         key: &args.key,
-        body: change_body(&args.change),
+        body: change_body(&args.change, []),
     };
     change.ask_each(&args.change, reset_words)
 }
@@ -64,9 +64,21 @@ pub(super) struct ChangeRequest<'c> {
     pub(super) body: serde_json::Value,
 }
 
-/// The members that every change has.
-pub(super) fn change_body(change: &Change) -> serde_json::Value {
-    serde_json::json!({ "reason": change.reason, "dry_run": change.dry_run })
+/// A member of a change; `None`: the gateway is not told, as another version may not know it.
+pub(super) type Member = (&'static str, Option<serde_json::Value>);
+
+/// The members that every change has, and `more`.
+pub(super) fn change_body(
+    change: &Change,
+    more: impl IntoIterator<Item = Member>,
+) -> serde_json::Value {
+    let mut body = serde_json::json!({ "reason": change.reason, "dry_run": change.dry_run });
+    for (member, value) in more {
+        if let Some(value) = value {
+            body[member] = value;
+        }
+    }
+    body
 }
 
 impl ChangeRequest<'_> {

@@ -120,6 +120,13 @@ fn unless_misspelt(run: &args::Run) -> Ended {
     )))
 }
 
+/// The text that `tell` writes.
+fn text_of(tell: impl FnOnce(&mut String) -> std::fmt::Result) -> String {
+    let mut text = String::new();
+    tell(&mut text).expect("writing into a String cannot fail");
+    text
+}
+
 /// Prints a result; successful unless it cannot be written. What a terminal would obey in it is
 /// escaped, as JSON and TOML escape it.
 fn print_out(text: &str) -> ExitCode {

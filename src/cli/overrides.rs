@@ -3,57 +3,52 @@
 
 use std::fmt::Write;
 
+use serde_json::Value;
+
 use super::args::{ChangedKey, GatewaysAndFormat, KeyBlock, KeyChange, KeyRaise, Lasts};
 use super::fleet::{self, Gateway};
-use super::key::{ChangeRequest, change_body, notes};
+use super::key::{ChangeRequest, Member, change_body, notes};
 use super::stop::Ended;
 use super::why;
 use crate::admin::overrides::{Changed, List};
 
 pub(super) fn raise(args: &KeyRaise) -> Ended {
-    let mut body = change_body(&args.change);
-    if let Some(rate) = &args.rate {
-        body["rate"] = rate.as_str().into();
-    }
-    if let Some(burst) = args.burst {
-        body["burst"] = burst.into();
-    }
-    if let Some(places) = args.in_flight {
-        body["in_flight"] = places.into();
-    }
-    if args.unlimited {
-        body["unlimited"] = true.into();
-    }
-    lasting(&mut body, &args.lasts);
+    let numbers = [
+        ("rate", args.rate.as_deref().map(Value::from)),
+        ("burst", args.burst.map(Value::from)),
+        ("in_flight", args.in_flight.map(Value::from)),
+        ("unlimited", args.unlimited.then(|| Value::from(true))),
+    ];
+    let body = change_body(
+        &args.change,
+        numbers.into_iter().chain(lasting(&args.lasts)),
+    );
     change("key raise", "PUT", &args.key, body).ask_each(&args.change, words)
 }
 
 pub(super) fn block(args: &KeyBlock) -> Ended {
-    let mut body = change_body(&args.change);
-    body["block"] = true.into();
-    lasting(&mut body, &args.lasts);
+    let block = [("block", Some(Value::from(true)))];
+    let body = change_body(&args.change, block.into_iter().chain(lasting(&args.lasts)));
     change("key block", "PUT", &args.key, body).ask_each(&args.change, words)
 }
 
 pub(super) fn lift(args: &KeyChange) -> Ended {
-    let body = change_body(&args.change);
+    let body = change_body(&args.change, []);
     change("key lift", "DELETE", &args.key, body).ask_each(&args.change, words)
 }
 
-fn lasting(body: &mut serde_json::Value, lasts: &Lasts) {
-    if let Some(lasts) = &lasts.lasts {
-        body["for"] = lasts.as_str().into();
-    }
-    if let Some(until) = &lasts.until {
-        body["until"] = until.as_str().into();
-    }
+fn lasting(lasts: &Lasts) -> [Member; 2] {
+    [
+        ("for", lasts.lasts.as_deref().map(Value::from)),
+        ("until", lasts.until.as_deref().map(Value::from)),
+    ]
 }
 
 fn change<'c>(
     verb: &'static str,
     method: &'static str,
     key: &'c ChangedKey,
-    body: serde_json::Value,
+    body: Value,
 ) -> ChangeRequest<'c> {
     ChangeRequest {
         verb,

@@ -26,13 +26,10 @@ impl Request {
         };
         let method = Method::from_bytes(method.as_bytes())
             .map_err(|_| format!("`{method}` is no method"))?;
-        let (tls, rest) = match (
-            target.strip_prefix("https://"),
-            target.strip_prefix("http://"),
-        ) {
-            (Some(rest), _) => (true, rest),
-            (None, Some(rest)) => (false, rest),
-            (None, None) => (false, target),
+        let (tls, rest) = match target.split_once("://") {
+            Some(("https", rest)) => (true, rest),
+            Some(("http", rest)) => (false, rest),
+            _ => (false, target),
         };
         let slash = rest
             .find('/')

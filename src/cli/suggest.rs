@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tollgate_config::{Config, Unset};
-use tollgate_limit::{Algorithm, Kind, Mode};
+use tollgate_limit::{Kind, Mode};
 use tollgate_policy::Policy;
 use tollgate_replay::suggest::{Ask, Rate, Today, suggest as work_out};
 use tollgate_replay::{Traffic, edit};
@@ -105,21 +105,9 @@ fn in_file(config: &Config, name: Option<&str>) -> Result<Subject, String> {
             None => by_words("address"),
         };
     };
-    let per = match &rules[rule].scope {
-        tollgate_policy::Scope::Everyone => "everyone".to_owned(),
-        tollgate_policy::Scope::Identities(parts) => {
-            let word = |part: &tollgate_policy::ScopePart| match part {
-                tollgate_policy::ScopePart::Address => "address".to_owned(),
-                tollgate_policy::ScopePart::Route => "route".to_owned(),
-                tollgate_policy::ScopePart::Method => "method".to_owned(),
-                tollgate_policy::ScopePart::Host => "host".to_owned(),
-                tollgate_policy::ScopePart::Descriptor => "descriptor".to_owned(),
-                tollgate_policy::ScopePart::Identity(index) => {
-                    config.policy.identities[*index].name.to_string()
-                }
-            };
-            parts.iter().map(word).collect::<Vec<_>>().join(" + ")
-        }
+    let per = match rules[rule].scope.names(&config.policy).as_slice() {
+        [] => "everyone".to_owned(),
+        parts => parts.join(" + "),
     };
     Ok(Subject {
         made: None,
@@ -149,14 +137,7 @@ fn by_words(per: &str) -> Result<Subject, String> {
 pub(super) fn today(traffic: &mut Traffic<'_>, policy: &Policy, rule: usize) -> Today {
     let outcome = traffic.replay();
     let algorithm = &policy.rules[rule].live.algorithm;
-    let quota = match algorithm {
-        Algorithm::TokenBucket(bucket) => Some(bucket.quota()),
-        Algorithm::WarmUp(warm_up) => Some(warm_up.bucket().quota()),
-        Algorithm::Interval(stepped) | Algorithm::FixedWindow(stepped) => Some(stepped.quota()),
-        Algorithm::SlidingWindow(window) => Some(window.quota()),
-        Algorithm::SlidingLog(log) => Some(log.quota()),
-        Algorithm::InFlight(_) => None,
-    };
+    let quota = algorithm.quota();
     let minute = 60_000_000_u128;
     Today {
         rate: quota.map_or_else(String::new, |quota| {

@@ -11,7 +11,7 @@ use tollgate_config::settings::TestCase;
 use tollgate_limit::Micros;
 use tollgate_policy::Policy;
 
-use play::play;
+use play::{Tally, play};
 
 mod play;
 
@@ -28,16 +28,19 @@ pub(super) struct Verdict {
 
 /// Runs one test.
 pub(super) fn run(policy: &Policy, test: &TestCase) -> Verdict {
-    let tally = match play(policy, test) {
-        Ok(tally) => tally,
-        Err(what) => {
-            return Verdict {
-                name: test.name.clone(),
-                line: test.line,
-                wrong: vec![what],
-            };
-        }
+    let wrong = match play(policy, test) {
+        Ok(tally) => compared(test, tally),
+        Err(what) => vec![what],
     };
+    Verdict {
+        name: test.name.clone(),
+        line: test.line,
+        wrong,
+    }
+}
+
+/// How the results of a test differ from what it expects.
+fn compared(test: &TestCase, tally: Tally) -> Vec<String> {
     let expect = &test.expect;
     let mut wrong = Vec::new();
     let mut compare = |what: &str, expected: Option<String>, got: Option<String>, besides: &str| {
@@ -75,9 +78,5 @@ pub(super) fn run(policy: &Policy, test: &TestCase) -> Verdict {
     compare("status of the last response", expected, got, "");
     let expected = expect.limit.clone();
     compare("limit that refused last", expected, tally.limit, "");
-    Verdict {
-        name: test.name.clone(),
-        line: test.line,
-        wrong,
-    }
+    wrong
 }

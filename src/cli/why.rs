@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::args::{Format, Why};
 use super::stop::{Ended, Stop};
-use super::{document, fleet, print_out};
+use super::{document, fleet, print_out, text_of};
 use crate::admin::decisions::{Decision, Judged};
 use crate::admin::live::Now;
 use crate::admin::overrides::Overridden;
@@ -20,15 +20,9 @@ pub(super) fn why(args: &Why) -> Ended {
     let gateways = fleet::asked_by(&args.asked.gateways)?;
     let decision = fleet::first::<Decision>("why", &gateways, &path)?;
     Ok(print_out(&match args.asked.format {
-        Format::Human => words(&decision),
+        Format::Human => text_of(|to| tell(to, &decision)),
         Format::Json => document::written(&decision),
     }))
-}
-
-fn words(decision: &Decision) -> String {
-    let mut text = String::new();
-    tell(&mut text, decision).expect("writing into a String cannot fail");
-    text
 }
 
 fn tell(to: &mut String, decision: &Decision) -> std::fmt::Result {

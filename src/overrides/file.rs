@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
 use super::Document;
-use crate::app::state_file::{beside, private};
+use crate::app::state_file::{beside, private, replace_whole};
 
 /// A file that is replaced as a whole, with access for its owner only.
 #[derive(Debug)]
@@ -55,14 +55,6 @@ impl LocalFile {
 
     /// Replaces it. A crash leaves the old one or the new one.
     pub(super) fn write(&self, document: &Document) -> io::Result<()> {
-        let new = beside(&self.0, ".new");
-        match fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = private().write(true).create_new(true).open(&new)?;
-        file.write_all(document.text().as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, &self.0)
+        replace_whole(&self.0, |new| new.write_all(document.text().as_bytes()))
     }
 }

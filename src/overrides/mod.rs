@@ -97,12 +97,6 @@ pub struct InForce {
     pub reason: String,
 }
 
-impl std::fmt::Debug for Overrides {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Overrides").finish_non_exhaustive()
-    }
-}
-
 impl Overrides {
     /// Calls `listener` with each change from now on. It must not wait.
     pub fn on_change(&self, listener: impl Fn(&Event) + Send + Sync + 'static) {

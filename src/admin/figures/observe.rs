@@ -10,7 +10,7 @@ use super::super::events::changes::{Bucket, bucket};
 use super::super::limits::{LimitCounts, is_near};
 use super::super::live::{Live, Now, moment};
 use super::super::status::{Server, Status};
-use super::{Exact, FORMAT, Figures, KeyNow, KeysNow, LimitFigures, StoreNow, UpstreamOut};
+use super::{Exact, FORMAT, Figures, KeyNow, KeysNow, LimitFigures, UpstreamOut};
 use tollgate_gateway::refusals::{Busy, Counted, Counts, PAUSE};
 use tollgate_limit::{Micros, Timestamp};
 
@@ -90,28 +90,9 @@ impl Live {
     /// The keys that are refused now, and those whose last refusal does not hold any more, because
     /// their bucket was filled.
     async fn refused_now(&self, counts: &Counts, at: Timestamp) -> (KeysNow, HashSet<Bucket>) {
-        let mut busy: Vec<&Busy> = counts
-            .keys
-            .iter()
-            .filter(|busy| is_refused(busy, at))
-            .collect();
-        busy.sort_by_key(|one| std::cmp::Reverse((one.count, one.last)));
-        let (mut keys, mut admitted) = (Vec::new(), HashSet::new());
-        let looks = Looks::new();
-        for one in busy.iter().take(PEEKS_MAX) {
-            let now = looks.peek(self, one).await;
-            if is_admitted(one, &now, at) {
-                admitted.insert(bucket(one));
-            } else if keys.len() < KEYS_MAX {
-                keys.push(self.key_now(one, now));
-            }
-        }
-        let now = KeysNow {
-            found: busy.len() - admitted.len(),
-            unseen: counts.unseen,
-            keys,
-        };
-        (now, admitted)
+        let is_refused = |busy: &Busy| is_refused(busy, at);
+        let holds = |busy: &Busy, now: &Now| !is_admitted(busy, now, at);
+        self.keys_now(counts, is_refused, holds).await
     }
 
     /// The keys that are close, and not refused.
@@ -121,31 +102,43 @@ impl Live {
         refused: &HashSet<(&str, &[u8])>,
         at: Timestamp,
     ) -> KeysNow {
-        let close = |busy: &&Busy| {
+        let was_close = |busy: &Busy| {
             at.since(busy.last) < NEAR_WITHIN
                 && !refused.contains(&(&*busy.limit.name, &busy.key[..]))
         };
-        let mut busy: Vec<&Busy> = counts.keys.iter().filter(close).collect();
+        let is_close = |busy: &Busy, now: &Now| {
+            let level = now.level.as_ref();
+            level.is_none_or(|level| is_near(&busy.limit, level.remaining))
+        };
+        self.keys_now(counts, was_close, is_close).await.0
+    }
+
+    /// The keys that are `listed`, as far as that `holds` when their bucket is looked at; and those
+    /// of which it does not hold.
+    async fn keys_now(
+        &self,
+        counts: &Counts,
+        listed: impl Fn(&Busy) -> bool,
+        holds: impl Fn(&Busy, &Now) -> bool,
+    ) -> (KeysNow, HashSet<Bucket>) {
+        let mut busy: Vec<&Busy> = counts.keys.iter().filter(|one| listed(one)).collect();
         busy.sort_by_key(|one| std::cmp::Reverse((one.count, one.last)));
-        let (mut keys, mut found) = (Vec::new(), busy.len());
+        let (mut keys, mut others) = (Vec::new(), HashSet::new());
         let looks = Looks::new();
         for one in busy.iter().take(PEEKS_MAX) {
             let now = looks.peek(self, one).await;
-            let few = now
-                .level
-                .as_ref()
-                .is_none_or(|level| is_near(&one.limit, level.remaining));
-            if !few {
-                found -= 1;
+            if !holds(one, &now) {
+                others.insert(bucket(one));
             } else if keys.len() < KEYS_MAX {
                 keys.push(self.key_now(one, now));
             }
         }
-        KeysNow {
-            found,
+        let now = KeysNow {
+            found: busy.len() - others.len(),
             unseen: counts.unseen,
             keys,
-        }
+        };
+        (now, others)
     }
 
     fn key_now(&self, busy: &Busy, now: Now) -> KeyNow {
@@ -207,13 +200,7 @@ fn exact(status: &Status, limits: &[LimitFigures]) -> Exact {
         ungoverned: sum(|counts| counts.ungoverned),
         key_evictions: sum(|counts| counts.key_evictions),
         inherited_refusals: sum(|counts| counts.inherited_refusals),
-        store: status.store.as_ref().map(|store| StoreNow {
-            kind: store.kind.to_owned(),
-            answers: store.answers,
-            when_down: store.when_down.clone(),
-            why_not: store.why_not.clone(),
-            replicas: store.replicas,
-        }),
+        store: status.store.as_ref().map(|store| store.now.clone()),
         upstreams_out,
     }
 }

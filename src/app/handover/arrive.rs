@@ -9,9 +9,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use super::message::{Hello, Message, VERSION};
+use super::peer::Peer;
 use super::places::Places;
 use super::relay::{self, Relay};
-use super::reports;
 use super::wire::Wire;
 use crate::app::StartError;
 use crate::app::state_file::{self, Mark};
@@ -75,11 +75,7 @@ impl Predecessor {
         // No timeout: the other process has one, and ends this process when it passes.
         self.wire.patience(None)?;
         self.wire.send(&Message::Ready)?;
-        let state = |message| match message {
-            Message::State => Ok(()),
-            other => Err(other),
-        };
-        if self.wire.expect(state)?.is_none() {
+        if self.wire.expect_sign(&Message::State)?.is_none() {
             return Ok(None);
         }
         let mut descriptors = self.wire.receive_descriptors(2)?;
@@ -100,11 +96,8 @@ impl Predecessor {
         let names = relay::names(current.load().limiter.limits());
         let serving = Message::Serving(names.clone());
         self.wire.send(&serving).map_err(failed)?;
-        let go = |message| match message {
-            Message::Go => Ok(()),
-            other => Err(other),
-        };
-        if self.wire.expect(go).map_err(failed)?.is_none() {
+        let go = self.wire.expect_sign(&Message::Go).map_err(failed)?;
+        if go.is_none() {
             // If it still served, it would have ended this process.
             tracing::warn!("the gateway before this one has died: this one serves");
             let snapshot = current.load();
@@ -112,8 +105,8 @@ impl Predecessor {
             return Ok(None);
         }
         if let Some(reports) = self.reports {
-            let remote = reports::Remote::start(reports).map_err(failed)?;
-            permits.follow(Box::new(remote));
+            let peer = Peer::start("reports", reports).map_err(failed)?;
+            permits.follow(Box::new(peer));
         }
         Relay::start(self.wire, current, names)
             .map(Some)

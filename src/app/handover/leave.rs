@@ -108,11 +108,7 @@ impl RunningGateway {
             listeners,
         }))?;
         wire.send_descriptors(&descriptors)?;
-        let ready = |message| match message {
-            Message::Ready => Ok(()),
-            other => Err(other),
-        };
-        wire.expect(ready)?.ok_or_else(gone)?;
+        wire.expect_sign(&Message::Ready)?.ok_or_else(gone)?;
 
         // Prevents a reload meanwhile, which would change the limits whose buckets are handed over.
         let _no_reload = self.without_reload()?;

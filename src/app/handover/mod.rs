@@ -29,6 +29,7 @@
 mod arrive;
 mod leave;
 mod message;
+mod peer;
 mod places;
 mod relay;
 mod reports;

@@ -5,16 +5,14 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use tokio::sync::oneshot;
 
 use super::message::{AskedClaim, AskedSettlement, Drawn, LimitName, Message, SentStanding};
+use super::peer::Peer;
 use super::places::Places;
 use super::wire::Wire;
 use tollgate_gateway::gateway::Snapshot;
@@ -34,25 +32,17 @@ pub(super) fn names(limits: &[Arc<Limit>]) -> Vec<LimitName> {
 
 // --- the process that has handed over ---
 
-/// The process that has the buckets, reached over the socket.
+/// The process that has the buckets.
 pub(super) struct Remote {
     limits: Vec<LimitName>,
-    jobs: mpsc::Sender<Job>,
-}
-
-enum Job {
-    Draw(Vec<AskedClaim>, oneshot::Sender<Option<Draw>>),
-    Settle(AskedSettlement),
+    peer: Peer,
 }
 
 impl Remote {
     /// `limits` are those whose buckets the other process has.
     pub(super) fn start(wire: Wire, limits: Vec<LimitName>) -> io::Result<Self> {
-        let (jobs, queue) = mpsc::channel();
-        std::thread::Builder::new()
-            .name("relay".to_owned())
-            .spawn(move || ask(wire, &queue))?;
-        Ok(Self { limits, jobs })
+        let peer = Peer::start("relay", wire)?;
+        Ok(Self { limits, peer })
     }
 
     fn index(&self, limit: &Limit) -> Option<usize> {
@@ -80,63 +70,27 @@ impl Successor for Remote {
                 })
             })
             .collect();
-        let (reply, drawn) = oneshot::channel();
-        let sent = asked.and_then(|asked| self.jobs.send(Job::Draw(asked, reply)).ok());
+        let drawn = asked.map(|asked| self.peer.ask(Message::Draw(asked)));
         Box::pin(async move {
-            sent?;
-            drawn.await.ok().flatten()
+            match drawn?.await? {
+                Message::Drawn(drawn) if drawn.standings.len() == claims.len() => Some(Draw {
+                    granted: drawn.granted,
+                    standings: drawn.standings.into_iter().map(Standing::from).collect(),
+                }),
+                _ => None,
+            }
         })
     }
 
     fn settle(&self, settlement: &Settlement<'_>) {
-        let Some(limit) = self.index(settlement.limit) else {
-            return;
-        };
-        let job = Job::Settle(AskedSettlement {
-            limit,
-            key: STANDARD_NO_PAD.encode(settlement.key),
-            change: settlement.change.into(),
-        });
-        // The other process has ended, and its buckets are lost.
-        let _ = self.jobs.send(job);
-    }
-}
-
-/// Sends the draws one after another; the other process responds from memory.
-fn ask(mut wire: Wire, queue: &mpsc::Receiver<Job>) {
-    let mut gone = wire.patience(Some(ANSWER_WITHIN)).is_err();
-    for job in queue {
-        match job {
-            Job::Draw(claims, reply) => {
-                let drawn = if gone {
-                    None
-                } else {
-                    draw_there(&mut wire, claims)
-                };
-                gone |= drawn.is_none();
-                // The client has left.
-                let _ = reply.send(drawn);
-            }
-            Job::Settle(settlement) if !gone => {
-                gone = wire.send(&Message::Settle(settlement)).is_err();
-            }
-            Job::Settle(_) => {}
+        if let Some(limit) = self.index(settlement.limit) {
+            self.peer.tell(Message::Settle(AskedSettlement {
+                limit,
+                key: STANDARD_NO_PAD.encode(settlement.key),
+                change: settlement.change.into(),
+            }));
         }
     }
-}
-
-fn draw_there(wire: &mut Wire, claims: Vec<AskedClaim>) -> Option<Draw> {
-    let count = claims.len();
-    wire.send(&Message::Draw(claims)).ok()?;
-    let drawn = |message| match message {
-        Message::Drawn(drawn) => Ok(drawn),
-        other => Err(other),
-    };
-    let Drawn { granted, standings } = wire.expect(drawn).ok()??;
-    (standings.len() == count).then(|| Draw {
-        granted,
-        standings: standings.into_iter().map(Standing::from).collect(),
-    })
 }
 
 // --- the process that has taken over ---
@@ -238,11 +192,8 @@ fn draw(
             effective: Micros::ZERO,
             window_end: Timestamp::default(),
         };
-        let standing = if limit.is_some() {
-            standings.next().copied().unwrap_or(none)
-        } else {
-            none
-        };
+        let standing = limit.and_then(|_| standings.next().copied());
+        let standing = standing.unwrap_or(none);
         if let Some(limit) = limit.filter(|limit| limit.algorithm.holds_places())
             && draw.granted
             && matches!(standing.verdict, Verdict::Allow { .. })
@@ -277,6 +228,3 @@ fn settle(
         .settle_for(Settlement::new(limit, &key, change));
     Some(())
 }
-
-/// The other process responds from memory, so this passes only if it is stopped or dead.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);

@@ -70,6 +70,11 @@ impl Wire {
             .map_err(|other| invalid(&format!("`{}` was not due", other.label())))
     }
 
+    /// The same for a message that has no contents.
+    pub(super) fn expect_sign(&mut self, sign: &Message) -> io::Result<Option<()>> {
+        self.expect(|message| (message == *sign).then_some(()).ok_or(message))
+    }
+
     /// Sends descriptors; the other side knows their number.
     pub(super) fn send_descriptors(&self, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         for some in descriptors.chunks(AT_ONCE) {

@@ -20,17 +20,8 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// A frame that is as long as it must be.
-    pub(super) fn plain(seen: &[Seen]) -> Self {
-        Self::new(seen, None)
-    }
-
-    /// A frame for a terminal of this size.
-    pub(super) fn sized(seen: &[Seen], size: Size) -> Self {
-        Self::new(seen, Some(size))
-    }
-
-    fn new(seen: &[Seen], size: Option<Size>) -> Self {
+    /// A frame for a terminal of this size; `None`: one that is as long as it must be.
+    pub(super) fn new(seen: &[Seen], size: Option<Size>) -> Self {
         let mut frame = Self {
             lines: Vec::new(),
             size,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::args::Top;
-use super::fleet::{self, Gateway, Told};
+use super::fleet::{self, Gateway};
 use super::stop::{Ended, Stop};
 use super::{BAD, GOOD, print_out};
 use crate::admin::figures::{Figures, PerSecond};
@@ -28,7 +28,7 @@ pub(super) fn top(args: &Top) -> Ended {
     let gateways = fleet::asked_by(&args.gateways)?;
     if args.once {
         let seen = look(&gateways, &[]);
-        let code = print_out(&Frame::plain(&seen).to_string());
+        let code = print_out(&Frame::new(&seen, None).to_string());
         let silent = seen.iter().all(|one| one.told.is_err());
         return Ok(if silent { BAD } else { code });
     }
@@ -50,7 +50,7 @@ fn watch(gateways: &[Gateway], every: Duration) -> io::Result<()> {
         seen = look(gateways, &seen);
         let due = asked + every;
         loop {
-            terminal.show(|size| Frame::sized(&seen, size))?;
+            terminal.show(|size| Frame::new(&seen, Some(size)))?;
             match terminal.wait(due.saturating_duration_since(Instant::now()))? {
                 Some(Key::Quit) => return Ok(()),
                 Some(Key::Other) => {}
@@ -70,11 +70,8 @@ fn look(gateways: &[Gateway], before: &[Seen]) -> Vec<Seen> {
             .collect();
         let told = asked.into_iter().zip(gateways).enumerate();
         told.map(|(place, (asked, gateway))| {
-            let told = match asked.join() {
-                Ok(Told::Document(figures)) => Ok(figures),
-                Ok(Told::Refused(why) | Told::Silent(why)) => Err(why),
-                Err(_) => Err("asking it failed".to_owned()),
-            };
+            let failed = |_| Err("asking it failed".to_owned());
+            let told = asked.join().unwrap_or_else(failed);
             let before = before.get(place).and_then(|seen| seen.told.as_ref().ok());
             Seen {
                 name: gateway.name.clone(),
