@@ -15,15 +15,9 @@ pub(super) fn check_origin<B>(
     hosts: &[String],
 ) -> Result<(), (StatusCode, String)> {
     let headers = request.headers();
-    let mut fields = headers.get_all(header::HOST).iter();
-    let host = match (fields.next().map(|field| field.to_str()), fields.next()) {
-        (Some(Ok(host)), None) => host,
-        _ => {
-            return Err((
-                StatusCode::BAD_REQUEST,
-                "one Host field is needed\n".to_owned(),
-            ));
-        }
+    let Some(host) = only(headers, "host") else {
+        let words = "one Host field is needed\n".to_owned();
+        return Err((StatusCode::BAD_REQUEST, words));
     };
     // An absolute target names the host a second time.
     let target = request

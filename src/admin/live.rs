@@ -112,9 +112,7 @@ impl Level {
             full_in_ms: standing.reset.ceil_millis(),
         }
     }
-}
 
-impl Level {
     /// What is left, in words: `7 units`, `12.34 USD of 50 USD`.
     pub(crate) fn left(&self) -> String {
         let currency = self.currency.as_deref();

@@ -188,22 +188,19 @@ impl Webhook {
     /// with the body.
     fn signed(&self, document: &Document) -> Vec<(HeaderName, HeaderValue)> {
         let seconds = (self.0.clock.now().as_micros() / 1_000_000).to_string();
-        let mut headers = vec![
-            (HeaderName::from_static("webhook-id"), document.id.clone()),
-            (
-                HeaderName::from_static("webhook-timestamp"),
-                seconds.clone(),
-            ),
+        let secret = self.0.settings.secret.as_ref();
+        let signature =
+            secret.map(|secret| signature(secret.expose(), &document.id, &seconds, &document.body));
+        let headers = [
+            ("webhook-id", Some(document.id.clone())),
+            ("webhook-timestamp", Some(seconds)),
+            ("webhook-signature", signature),
         ];
-        if let Some(secret) = &self.0.settings.secret {
-            let signature = signature(secret.expose(), &document.id, &seconds, &document.body);
-            headers.push((HeaderName::from_static("webhook-signature"), signature));
-        }
-        let value = |value: String| HeaderValue::from_str(&value).ok();
-        headers
-            .into_iter()
-            .filter_map(|(name, text)| Some((name, value(text)?)))
-            .collect()
+        let header = |(name, text): (&'static str, Option<String>)| {
+            let value = HeaderValue::from_str(&text?).ok()?;
+            Some((HeaderName::from_static(name), value))
+        };
+        headers.into_iter().filter_map(header).collect()
     }
 }
 

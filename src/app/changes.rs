@@ -229,6 +229,17 @@ fn upstreams(policy: &Policy) -> Vec<Item> {
     };
     let item = |upstream: &Arc<Upstream>| {
         let servers: Vec<String> = upstream.servers.iter().map(server).collect();
+        let Upstream {
+            http2,
+            early_hints,
+            proxy_protocol,
+            idle_connections,
+            pending,
+            queue_timeout,
+            ..
+        } = &**upstream;
+        let protocol = (http2, early_hints, proxy_protocol);
+        let queue = (idle_connections, pending, queue_timeout);
         let parts = vec![
             readable("servers", format!("[{}]", servers.join(", "))),
             readable("connections", upstream.connections.to_string()),
@@ -239,22 +250,8 @@ fn upstreams(policy: &Policy) -> Vec<Item> {
             opaque("retries", (&upstream.retry, upstream.attempts)),
             opaque("tls", &upstream.tls),
             opaque("host", &upstream.host),
-            opaque(
-                "protocol",
-                (
-                    upstream.http2,
-                    upstream.early_hints,
-                    upstream.proxy_protocol,
-                ),
-            ),
-            opaque(
-                "queue",
-                (
-                    upstream.idle_connections,
-                    upstream.pending,
-                    upstream.queue_timeout,
-                ),
-            ),
+            opaque("protocol", protocol),
+            opaque("queue", queue),
             opaque("resolving", (upstream.resolve_every, upstream.slow_start)),
         ];
         Item {

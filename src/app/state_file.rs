@@ -211,15 +211,12 @@ pub(super) fn limiter(
     clock: &Clock,
 ) -> Result<(Limiter<Backend>, Option<Mark>), StartError> {
     let limits = &config.policy.limits;
-    let cold_start = mapped::cold_start(&config.server);
+    let afresh = |cold_start| Limiter::new(limits, Arc::clone(&shared), clock.clone(), cold_start);
+    let mut cold_start = mapped::cold_start(&config.server);
     let Some(file) = &config.server.state_file else {
-        return Ok((
-            Limiter::new(limits, shared, clock.clone(), cold_start),
-            None,
-        ));
+        return Ok((afresh(cold_start), None));
     };
     let (mark, crashed) = Mark::begin(file).map_err(StartError::Setting)?;
-    let mut cold_start = cold_start;
     match saved(file) {
         Ok(None) if crashed => {
             tracing::warn!(file = %file.display(), "the last run saved no buckets: starting as `cold_start` says");
@@ -240,10 +237,7 @@ pub(super) fn limiter(
         },
         Err(error) => cold(file, &error),
     }
-    Ok((
-        Limiter::new(limits, shared, clock.clone(), cold_start),
-        Some(mark),
-    ))
+    Ok((afresh(cold_start), Some(mark)))
 }
 
 fn cold(file: &Path, error: &dyn std::fmt::Display) {

@@ -7,6 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use socket2::Socket;
+
 use super::args::ConfigFile;
 use super::load;
 use tollgate_config::settings::Listener;
@@ -109,25 +111,18 @@ impl Place {
 
     /// `head`: the first line and headers that depend on the request.
     fn send(&self, head: &str, body: &str, patience: Duration) -> io::Result<(u16, String)> {
-        match self {
+        let (stream, host): (Socket, String) = match self {
             Self::Tcp(address) => {
                 let stream = TcpStream::connect_timeout(address, patience)?;
-                stream.set_read_timeout(Some(patience))?;
-                stream.set_write_timeout(Some(patience))?;
-                exchange(stream, &request(head, &address.to_string(), body))
+                (stream.into(), address.to_string())
             }
-            Self::Unix(socket) => {
-                let stream = UnixStream::connect(socket)?;
-                stream.set_read_timeout(Some(patience))?;
-                stream.set_write_timeout(Some(patience))?;
-                exchange(stream, &request(head, "localhost", body))
-            }
-        }
+            Self::Unix(socket) => (UnixStream::connect(socket)?.into(), "localhost".to_owned()),
+        };
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        let request = format!("{head}Host: {host}\r\nConnection: close\r\n\r\n{body}");
+        exchange(stream, &request)
     }
-}
-
-fn request(head: &str, host: &str, body: &str) -> String {
-    format!("{head}Host: {host}\r\nConnection: close\r\n\r\n{body}")
 }
 
 fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<(u16, String)> {

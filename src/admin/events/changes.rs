@@ -86,7 +86,7 @@ impl Changes {
     }
 }
 
-/// The keys of `now` that `before` lacks.
+/// The keys of `now` that `before` lacks: those that came, or (the other way round) those that went.
 fn fresh<'b>(now: &'b HashMap<Bucket, Busy>, before: &HashMap<Bucket, Busy>) -> Vec<&'b Busy> {
     let fresh = now.iter().filter(|(key, _)| !before.contains_key(*key));
     fresh.map(|(_, busy)| busy).collect()
@@ -94,21 +94,18 @@ fn fresh<'b>(now: &'b HashMap<Bucket, Busy>, before: &HashMap<Bucket, Busy>) -> 
 
 /// The keys that are refused no more, with their counts as they are now.
 fn ended<'b>(before: &'b Before, now: &Before, observed: &'b Observed) -> Vec<&'b Busy> {
-    let gone: Vec<(&Bucket, &Busy)> = before
-        .refused
-        .iter()
-        .filter(|(key, _)| !now.refused.contains_key(*key))
-        .collect();
+    let gone = fresh(&before.refused, &now.refused);
     if gone.is_empty() {
-        return Vec::new();
+        return gone;
     }
     let last: HashMap<(&str, &[u8]), &Busy> = observed
         .refused
         .iter()
         .map(|busy| ((&*busy.limit.name, &busy.key[..]), busy))
         .collect();
+    let last = |busy: &Busy| last.get(&(&*busy.limit.name, &busy.key[..])).copied();
     gone.into_iter()
-        .map(|((limit, key), busy)| last.get(&(&**limit, &key[..])).copied().unwrap_or(busy))
+        .map(|busy| last(busy).unwrap_or(busy))
         .collect()
 }
 

@@ -124,9 +124,12 @@ impl Live {
         let mut busy: Vec<&Busy> = counts.keys.iter().filter(|one| listed(one)).collect();
         busy.sort_by_key(|one| std::cmp::Reverse((one.count, one.last)));
         let (mut keys, mut others) = (Vec::new(), HashSet::new());
-        let looks = Looks::new();
+        let until = Instant::now() + PEEKS_WITHIN;
         for one in busy.iter().take(PEEKS_MAX) {
-            let now = looks.peek(self, one).await;
+            let level = self.level(&one.limit, &one.key, one.cost);
+            let now = timeout_at(until, level).await.unwrap_or_else(|_| {
+                Now::unknown("its store was not asked, or responds too slowly")
+            });
             if !holds(one, &now) {
                 others.insert(bucket(one));
             } else if keys.len() < KEYS_MAX {
@@ -146,25 +149,6 @@ impl Live {
             limit: busy.limit.name.to_string(),
             count: self.key_count(busy, now),
         }
-    }
-}
-
-/// Peeks at buckets, until that takes too long.
-struct Looks {
-    until: Instant,
-}
-
-impl Looks {
-    fn new() -> Self {
-        Self {
-            until: Instant::now() + PEEKS_WITHIN,
-        }
-    }
-
-    async fn peek(&self, live: &Live, busy: &Busy) -> Now {
-        let level = live.level(&busy.limit, &busy.key, busy.cost);
-        let told = timeout_at(self.until, level).await;
-        told.unwrap_or_else(|_| Now::unknown("its store was not asked, or responds too slowly"))
     }
 }
 

@@ -167,59 +167,46 @@ pub(super) struct AskedSettlement {
     pub(super) limit: usize,
     /// The key, in base64.
     pub(super) key: String,
-    pub(super) change: SentChange,
+    #[serde(with = "ChangeForm")]
+    pub(super) change: Change,
 }
 
 /// [`Change`] in wire form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum SentChange {
-    Charge { more: u64 },
-    Refund { units: u64 },
-    RefundWithin { units: u64, window_end_micros: u64 },
-    Withdraw { units: u64, full_at_micros: u64 },
-    Release { units: u64 },
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Change", rename_all = "snake_case")]
+enum ChangeForm {
+    Charge {
+        more: u64,
+    },
+    Refund {
+        units: u64,
+    },
+    RefundWithin {
+        units: u64,
+        #[serde(rename = "window_end_micros", with = "micros")]
+        window_end: Timestamp,
+    },
+    Withdraw {
+        units: u64,
+        #[serde(rename = "full_at_micros", with = "micros")]
+        full_at: Timestamp,
+    },
+    Release {
+        units: u64,
+    },
 }
 
-impl From<Change> for SentChange {
-    fn from(change: Change) -> Self {
-        match change {
-            Change::Charge { more } => Self::Charge { more },
-            Change::Refund { units } => Self::Refund { units },
-            Change::RefundWithin { units, window_end } => Self::RefundWithin {
-                units,
-                window_end_micros: window_end.as_micros(),
-            },
-            Change::Withdraw { units, full_at } => Self::Withdraw {
-                units,
-                full_at_micros: full_at.as_micros(),
-            },
-            Change::Release { units } => Self::Release { units },
-        }
+/// A moment in wire form.
+mod micros {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use tollgate_limit::Timestamp;
+
+    pub(super) fn serialize<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(at.as_micros())
     }
-}
 
-impl From<SentChange> for Change {
-    fn from(sent: SentChange) -> Self {
-        match sent {
-            SentChange::Charge { more } => Self::Charge { more },
-            SentChange::Refund { units } => Self::Refund { units },
-            SentChange::RefundWithin {
-                units,
-                window_end_micros,
-            } => Self::RefundWithin {
-                units,
-                window_end: Timestamp::from_micros(window_end_micros),
-            },
-            SentChange::Withdraw {
-                units,
-                full_at_micros,
-            } => Self::Withdraw {
-                units,
-                full_at: Timestamp::from_micros(full_at_micros),
-            },
-            SentChange::Release { units } => Self::Release { units },
-        }
+    pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Timestamp, D::Error> {
+        u64::deserialize(from).map(Timestamp::from_micros)
     }
 }
 

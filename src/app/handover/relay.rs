@@ -87,7 +87,7 @@ impl Successor for Remote {
             self.peer.tell(Message::Settle(AskedSettlement {
                 limit,
                 key: STANDARD_NO_PAD.encode(settlement.key),
-                change: settlement.change.into(),
+                change: settlement.change,
             }));
         }
     }
@@ -218,7 +218,7 @@ fn settle(
     let index = settlement.limit;
     let key = STANDARD_NO_PAD.decode(settlement.key).ok()?;
     let limit = find(names, index, snapshot)?;
-    let mut change = Change::from(settlement.change);
+    let mut change = settlement.change;
     if let Change::Release { units } = &mut change {
         let tag = snapshot.limiter.local().tag(&key);
         *units = places.free(limit, tag, *units);
