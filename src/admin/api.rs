@@ -53,12 +53,10 @@ impl Problem {
 }
 
 /// Responds to `GET path?query`.
-pub(super) async fn get(path: &str, query: &str, options: &Options) -> Response<Full<Bytes>> {
-    let found = find(path, query, options).await;
-    found.unwrap_or_else(|problem| refused(&problem))
-}
-
-async fn find(
+///
+/// # Errors
+/// Why there is no such document.
+pub(super) async fn get(
     path: &str,
     query: &str,
     options: &Options,
@@ -90,16 +88,10 @@ async fn find(
 const STORE_TIME: Duration = Duration::from_secs(2);
 
 /// Responds to a request that changes something.
+///
+/// # Errors
+/// Why nothing, or not everything, was changed.
 pub(super) async fn change(
-    request: Request<Incoming>,
-    peer: Arc<Peer>,
-    options: Arc<Options>,
-) -> Response<Full<Bytes>> {
-    let changed = changed(request, peer, options).await;
-    changed.unwrap_or_else(|problem| refused(&problem))
-}
-
-async fn changed(
     request: Request<Incoming>,
     peer: Arc<Peer>,
     options: Arc<Options>,

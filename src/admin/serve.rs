@@ -92,19 +92,20 @@ async fn respond(
     cut: &Arc<Notify>,
 ) -> Response<events::Sent> {
     let streams = request.uri().path() == "/api/v1/events" && request.method() == Method::GET;
-    if streams && guard::check_origin(&request, &options.hosts).is_ok() {
-        return events::respond(&request, options, cut);
-    }
-    respond_whole(request, peer, options)
-        .await
-        .map(Either::Left)
+    let responded = if streams && guard::check_origin(&request, &options.hosts).is_ok() {
+        events::respond(&request, options, cut)
+    } else {
+        let whole = respond_whole(request, peer, options).await;
+        whole.map(|response| response.map(Either::Left))
+    };
+    responded.unwrap_or_else(|problem| api::refused(&problem).map(Either::Left))
 }
 
 async fn respond_whole(
     request: Request<Incoming>,
     peer: &Arc<Peer>,
     options: &Arc<Options>,
-) -> Response<Full<Bytes>> {
+) -> Result<Response<Full<Bytes>>, api::Problem> {
     let refuse = |status, words: String| {
         if request.uri().path().starts_with("/api/v1/") {
             api::refused(&api::Problem::new(status, words.trim_end()))
@@ -113,7 +114,7 @@ async fn respond_whole(
         }
     };
     if let Err((status, words)) = guard::check_origin(&request, &options.hosts) {
-        return refuse(status, words);
+        return Ok(refuse(status, words));
     }
     let query = request.uri().query().unwrap_or_default();
     let asks = |word: &str| {
@@ -123,13 +124,10 @@ async fn respond_whole(
     };
     let path = request.uri().path();
     let Some(methods) = routes::methods(path) else {
-        return if path.starts_with("/api/v1/") {
-            refuse(
-                StatusCode::NOT_FOUND,
-                "`GET /` of this listener lists what there is".to_owned(),
-            )
-        } else {
-            index(StatusCode::NOT_FOUND)
+        let hint = "`GET /` of this listener lists what there is";
+        return match path.starts_with("/api/v1/") {
+            true => Err(api::Problem::not_found(hint)),
+            false => Ok(index(StatusCode::NOT_FOUND)),
         };
     };
     if !routes::allows(methods, request.method()) {
@@ -137,11 +135,11 @@ async fn respond_whole(
         let mut refusal = refuse(StatusCode::METHOD_NOT_ALLOWED, words);
         let allow = HeaderValue::from_str(&routes::allow(methods)).expect("methods are ASCII");
         refusal.headers_mut().insert(header::ALLOW, allow);
-        return refusal;
+        return Ok(refusal);
     }
-    match path {
+    Ok(match path {
         _ if path != "/-/reload" && !request.method().is_safe() => {
-            api::change(request, Arc::clone(peer), Arc::clone(options)).await
+            api::change(request, Arc::clone(peer), Arc::clone(options)).await?
         }
         "/livez" => text(StatusCode::OK, "ok\n".to_owned()),
         "/readyz" => readyz(options, asks("verbose")),
@@ -152,14 +150,12 @@ async fn respond_whole(
             StatusCode::BAD_REQUEST,
             "`force` takes no value: ?force\n".to_owned(),
         ),
-        "/-/reload" if asks("force") => forced_reload(options, &request, peer)
-            .await
-            .unwrap_or_else(|problem| api::refused(&problem)),
+        "/-/reload" if asks("force") => forced_reload(options, &request, peer).await?,
         "/-/reload" => reload(options, false).await,
         "/" if page::is_wanted(request.headers()) => page::response(),
         "/" => index(StatusCode::OK),
-        path => api::get(path, query, options).await,
-    }
+        path => api::get(path, query, options).await?,
+    })
 }
 
 fn readyz(options: &Options, verbose: bool) -> Response<Full<Bytes>> {
@@ -237,12 +233,13 @@ fn text(status: StatusCode, words: String) -> Response<Full<Bytes>> {
     typed(status, "text/plain; charset=utf-8", words)
 }
 
-pub(super) fn typed(
+/// A response that no cache keeps, and whose content is nothing but `content_type`.
+pub(super) fn typed<B>(
     status: StatusCode,
     content_type: &'static str,
-    body: String,
-) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
+    body: impl Into<B>,
+) -> Response<B> {
+    let mut response = Response::new(body.into());
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Frame};
 use tokio::sync::Notify;
 
 use super::super::Options;
-use super::super::api::{Problem, refused};
+use super::super::api::Problem;
 use super::super::guard::is_of_another_site;
+use super::super::serve::typed;
 use super::{READERS_MAX, Subscription};
 
 /// The body of a response of the admin listener.
@@ -21,37 +22,31 @@ pub(in crate::admin) type Sent = Either<Full<Bytes>, Subscription>;
 
 /// Responds with the events from now on, or after the event that the request names. `cut` ends the
 /// connection.
+///
+/// # Errors
+/// Why there are none.
 pub(in crate::admin) fn respond<B>(
     request: &Request<B>,
     options: &Options,
     cut: &Arc<Notify>,
-) -> Response<Sent> {
-    let problem = |code, words: &str| refused(&Problem::new(code, words)).map(Either::Left);
+) -> Result<Response<Sent>, Problem> {
     // Another site cannot read the stream, but it could take the places of readers.
     if is_of_another_site(request.headers()) {
         let words = "events are not for the pages of other sites";
-        return problem(StatusCode::FORBIDDEN, words);
+        return Err(Problem::new(StatusCode::FORBIDDEN, words));
     }
-    let last = match last_id(request) {
-        Ok(last) => last,
-        Err(words) => return problem(StatusCode::BAD_REQUEST, words),
-    };
-    let Ok(subscription) = options.live.events.subscribe(last, Arc::clone(cut)) else {
+    let last = last_id(request).map_err(Problem::bad_request)?;
+    let subscribed = options.live.events.subscribe(last, Arc::clone(cut));
+    let subscription = subscribed.map_err(|_| {
         let words = format!("{READERS_MAX} readers are the most: try again later");
-        return problem(StatusCode::SERVICE_UNAVAILABLE, &words);
-    };
-    let mut response = Response::new(Either::Right(subscription));
-    let headers = response.headers_mut();
-    for (name, value) in [
-        (header::CONTENT_TYPE, "text/event-stream"),
-        (header::CACHE_CONTROL, "no-store"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, words)
+    })?;
+    let body = Either::Right(subscription);
+    let mut response: Response<Sent> = typed(StatusCode::OK, "text/event-stream", body);
     // A proxy in front would hold events back.
+    let headers = response.headers_mut();
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
+    Ok(response)
 }
 
 /// The id of the last event that the reader has: a header, which browsers send when they connect
