@@ -17,7 +17,9 @@ pub struct Decoder {
     digits: u8,
     /// The number of extension bytes so far, in all chunks.
     extensions: usize,
-    trailers: Lines,
+    /// The lines of trailers. Nearly no body has any: boxed, so that a connection without does not
+    /// pay for the space.
+    trailers: Option<Box<Lines>>,
 }
 
 /// The position of the decoder.
@@ -76,18 +78,23 @@ impl Decoder {
                     }
                     return Ok(Some(Piece::Data(input.split_to(length).freeze())));
                 }
+                At::Trailers if self.trailers.is_none() && input.starts_with(CHUNK_END) => {
+                    self.at = At::End;
+                    input.advance(CHUNK_END.len());
+                }
                 At::Trailers => {
-                    let Some(length) = self.trailers.find(input, TRAILERS)? else {
+                    let lines = self.trailers.get_or_insert_default();
+                    let Some(length) = lines.find(input, TRAILERS)? else {
                         return Ok(None);
                     };
                     self.at = At::End;
-                    if self.trailers.is_empty() {
+                    if lines.is_empty() {
                         input.advance(length);
                         return Ok(Some(Piece::End(None)));
                     }
                     let block = input.split_to(length).freeze();
                     let mut trailers = HeaderMap::new();
-                    self.trailers.fields(&block, 0, &mut trailers)?;
+                    lines.fields(&block, 0, &mut trailers)?;
                     return Ok(Some(Piece::End(Some(trailers))));
                 }
                 At::End => return Ok(Some(Piece::End(None))),

@@ -23,7 +23,8 @@ use crate::{Body, BodyLength, BodyReader, Event, Malformed};
 /// ```
 #[derive(Debug, Default)]
 pub struct Requests {
-    heads: Reader,
+    /// Boxed, so that a connection which rests between two requests does without it.
+    heads: Option<Box<Reader>>,
     body: BodyReader,
     /// Whether the head of a request has been read, but not its end.
     open: bool,
@@ -80,7 +81,7 @@ impl Requests {
         input: &mut BytesMut,
         limits: Limits,
     ) -> Result<Option<Head>, BadHead> {
-        let head = self.heads.read(input, limits)?;
+        let head = self.heads.get_or_insert_default().read(input, limits)?;
         if let Some(head) = &head {
             self.body = BodyReader::new(head.body);
         }
@@ -106,12 +107,14 @@ impl Requests {
 
     /// Takes an unused header table, to reuse it for the next head.
     pub fn reuse(&mut self, headers: HeaderMap) {
-        self.heads.reuse(headers);
+        if let Some(heads) = &mut self.heads {
+            heads.reuse(headers);
+        }
     }
 
     /// Frees its memory; to be called between two requests.
     pub fn release(&mut self) {
-        self.heads = Reader::new();
+        self.heads = None;
     }
 }
 
@@ -125,3 +128,6 @@ impl<H> Event<H> {
         }
     }
 }
+
+// Every idle connection has one.
+const _: () = assert!(size_of::<Requests>() <= 64);
