@@ -52,20 +52,19 @@ impl Options {
     pub(super) fn load(&self) -> Result<Config, ConfigError> {
         let now = self.clock.now();
         let mut config = match &self.source {
-            Source::File(path) | Source::FileAt { path, .. } => {
-                tollgate_config::load(path, &*self.environment, now)
+            Source::File(path) => tollgate_config::load(path, &*self.environment, now),
+            Source::FileAt { path, listen, .. } => {
+                tollgate_config::load_at(path, listen.as_ref(), &*self.environment, now)
             }
             Source::Text { text, name } => {
                 tollgate_config::parse(text, name, &*self.environment, now)
             }
         }?;
-        if let Source::FileAt { listen, admin, .. } = &self.source {
-            if let Some(listen) = listen {
-                config.server.listen = vec![listen.clone()];
-            }
-            if let Some(admin) = admin {
-                config.admin.listen.clone_from(admin);
-            }
+        if let Source::FileAt {
+            admin: Some(admin), ..
+        } = &self.source
+        {
+            config.admin.listen.clone_from(admin);
         }
         state_file::settle(&mut config, (self.environment)(STATE_DIRECTORY));
         Ok(config)

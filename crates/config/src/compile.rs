@@ -30,11 +30,12 @@ pub(crate) fn compile(
     text: String,
     base: &Path,
     files: Vec<PathBuf>,
-    (env, unset, reader): Reading<'_>,
+    (env, unset, reader, listen): Reading<'_>,
     now: Timestamp,
 ) -> Result<Config, ConfigError> {
     let mut context = Context::new(env, Problems::new(unset));
     context.reader = reader;
+    context.listen = listen.cloned();
     context.files = files;
     let Tree {
         mut raw,
@@ -112,6 +113,9 @@ fn table<K: Read<Value = K> + Clone>(field: &Field<K>) -> K {
 /// Builds a configuration from what was read; `None` if mistakes, which were reported, prevent it.
 fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<Config> {
     let mut server: Server = table(&raw.server);
+    if let Some(listen) = &context.listen {
+        server.listen = vec![listen.clone()];
+    }
     let admin: Admin = table(&raw.admin);
     let traces: Option<Traces> = raw.traces.get().map(|at| at.value.clone());
     let decide: Option<Decide> = raw.decide.get().map(|at| at.value.clone());
@@ -120,8 +124,7 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
     let decides = decide
         .as_ref()
         .is_some_and(|decide| decide.listen.iter().all(grpc));
-    let only_decides =
-        raw.routes.is_absent() && context.place("server.listen").is_none() && decides;
+    let only_decides = raw.routes.is_absent() && !context.is_listener_written() && decides;
     if only_decides {
         server.listen.clear();
     }

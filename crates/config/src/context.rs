@@ -9,7 +9,7 @@ use super::flaw::Flaw;
 use super::include::{cannot_read, plain};
 use super::problem::{Problem, Problems, suggestion};
 use super::reader::Field;
-use super::settings::Secret;
+use super::settings::{Listener, Secret};
 use super::source::{At, Place, Sources};
 use super::text::Text;
 use tollgate_policy::route::ParseError;
@@ -23,6 +23,8 @@ pub(crate) struct Context<'e> {
     pub(crate) env: Env<'e>,
     /// Who reads the file.
     pub(crate) reader: Reader,
+    /// The listener in place of the file's (`tollgate run --listen`).
+    pub(crate) listen: Option<Listener>,
     /// The parts of the dotted name of what is being read.
     pub(crate) keys: Vec<String>,
     /// The places of values, by dotted name; entries of lists in several files have the same names.
@@ -40,6 +42,7 @@ impl<'e> Context<'e> {
             files: Vec::new(),
             env,
             reader: Reader::Gateway,
+            listen: None,
             keys: Vec::new(),
             places: HashMap::new(),
             sealed: false,
@@ -78,6 +81,11 @@ impl<'e> Context<'e> {
     /// The place of the value with this dotted name, if it is written.
     pub(crate) fn place(&self, name: &str) -> Option<Place> {
         self.places.get(name)?.last().copied()
+    }
+
+    /// Whether the listener for clients is not the default one.
+    pub(crate) fn is_listener_written(&self) -> bool {
+        self.listen.is_some() || self.place("server.listen").is_some()
     }
 
     /// The place inside `outer` of a value whose dotted name ends like this.

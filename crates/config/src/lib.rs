@@ -53,7 +53,7 @@ pub use diagnostic::{Diagnostic, Span};
 pub use env::{Env, Unset};
 pub use error::ConfigError;
 pub use include::matches;
-pub use problem::nearest;
+pub use problem::{nearest, suggestion};
 pub use quick::{quick, quoted};
 pub use report::report;
 pub use schema::schema;
@@ -62,7 +62,7 @@ use compile::compile;
 use context::Context;
 use include::cannot_read;
 use problem::{Problem, Problems};
-use settings::{Admin, Decide, Log, Server, Store, TestCase, Traces};
+use settings::{Admin, Decide, Listener, Log, Server, Store, TestCase, Traces};
 
 use tollgate_limit::{Micros, Rate, Timestamp};
 use tollgate_policy::Policy;
@@ -134,6 +134,19 @@ pub fn load(path: &Path, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigE
     load_with(path, env, Unset::Refused, now)
 }
 
+/// Like [`load`], with the listener `listen` in place of the file's.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_at(
+    path: &Path,
+    listen: Option<&Listener>,
+    env: Env<'_>,
+    now: Timestamp,
+) -> Result<Config, ConfigError> {
+    read_file(path, (env, Unset::Refused, Reader::Gateway, listen), now)
+}
+
 /// The most bytes in one file of a configuration: far more than any has, and little enough to read
 /// a device or the wrong file without harm.
 pub const FILE_MAX: u64 = 16 << 20;
@@ -166,7 +179,7 @@ pub fn load_with(
     unset: Unset,
     now: Timestamp,
 ) -> Result<Config, ConfigError> {
-    read_file(path, (env, unset, Reader::Gateway), now)
+    read_file(path, (env, unset, Reader::Gateway, None), now)
 }
 
 /// Reads a text. Messages call it `name`, and relative paths start in the directory of `name`.
@@ -188,7 +201,7 @@ pub fn parse_with(
     unset: Unset,
     now: Timestamp,
 ) -> Result<Config, ConfigError> {
-    let reading = (env, unset, Reader::Gateway);
+    let reading = (env, unset, Reader::Gateway, None);
     let base = folder(Path::new(name));
     compile(name, text.to_owned(), &base, Vec::new(), reading, now)
 }
@@ -199,7 +212,7 @@ pub fn parse_with(
 /// # Errors
 /// As [`load`].
 pub fn load_for_service(path: &Path, env: Env<'_>, now: Timestamp) -> Result<Config, ConfigError> {
-    read_file(path, (env, Unset::Refused, Reader::Service), now)
+    read_file(path, (env, Unset::Refused, Reader::Service, None), now)
 }
 
 /// Reads a text like [`parse`], for a service that limits its own requests.
@@ -212,7 +225,7 @@ pub fn parse_for_service(
     env: Env<'_>,
     now: Timestamp,
 ) -> Result<Config, ConfigError> {
-    let reading = (env, Unset::Refused, Reader::Service);
+    let reading = (env, Unset::Refused, Reader::Service, None);
     let base = folder(Path::new(name));
     compile(name, text.to_owned(), &base, Vec::new(), reading, now)
 }
@@ -228,8 +241,9 @@ pub(crate) fn folder(path: &Path) -> PathBuf {
     path.parent().map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
-/// How a file is read: the environment, how unset variables are treated, and for whom.
-pub(crate) type Reading<'e> = (Env<'e>, Unset, Reader);
+/// How a file is read: the environment, how unset variables are treated, for whom, and the listener
+/// in place of the file's.
+pub(crate) type Reading<'e> = (Env<'e>, Unset, Reader, Option<&'e Listener>);
 
 /// The program that reads a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

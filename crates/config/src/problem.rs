@@ -209,7 +209,7 @@ pub(crate) fn near_or<'c>(
 }
 
 /// "did you mean `x`?" if a candidate is similar, otherwise the list of candidates.
-pub(crate) fn suggestion(what: &str, word: &str, candidates: &[&str]) -> String {
+pub fn suggestion(what: &str, word: &str, candidates: &[&str]) -> String {
     let names = || candidates.iter().copied();
     let otherwise = match candidates {
         [] => format!("no {what} is defined"),

@@ -14,6 +14,7 @@ use std::net::IpAddr;
 
 use super::{entries_of, entry_of, list_of};
 use crate::context::Context;
+use crate::problem::Problem;
 use crate::raw::{RawFile, RawLimit};
 use crate::settings::{Listener, Server};
 use crate::source::Place;
@@ -258,9 +259,9 @@ fn unaddressed(policy: &Policy, server: &Server, context: &mut Context<'_>) {
     if !by_address || server.proxy_protocol {
         return;
     }
-    let Some(place) = context.place("server.listen") else {
+    if !context.is_listener_written() {
         return;
-    };
+    }
     let mut listeners = server.listen.iter();
     let loopback = listeners.clone().all(
         |listener| matches!(listener, Listener::Tcp { address, .. } if address.ip().is_loopback()),
@@ -268,14 +269,27 @@ fn unaddressed(policy: &Policy, server: &Server, context: &mut Context<'_>) {
     let unix = listeners.any(|listener| matches!(listener, Listener::Unix(_)));
     if unix && !policy.address.trust_unix {
         let title = "clients on a Unix socket have no address";
-        context
-            .warning(title, place, "limits per address count them all together")
+        of_listener(title, "limits per address count them all together", context)
             .help("if a proxy of yours is the only one to connect: [address] trust_unix = true");
     } else if loopback && !trusted && context.place("decide.listen").is_none() {
         // With `[decide]` the clients are those of the program that asks.
         let title = "only this machine can connect, and limits count addresses";
-        context
-            .warning(title, place, "behind a proxy all clients are 127.0.0.1")
+        of_listener(title, "behind a proxy all clients are 127.0.0.1", context)
             .help("if a proxy on this machine forwards to the gateway: [address] trusted_proxies = [\"127.0.0.1\"]");
     }
 }
+
+/// A warning about the listener for clients: at its place in the file, unless another one is in force.
+fn of_listener<'c>(title: &str, label: &str, context: &'c mut Context<'_>) -> &'c mut Problem {
+    let replaced = context.listen.is_some();
+    match context.place("server.listen") {
+        Some(place) if !replaced => context.warning(title, place, label),
+        _ => {
+            let title = format!("{title} (`--listen`): {label}");
+            context.problems.push(Problem::warning(title))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
