@@ -33,6 +33,14 @@ pub struct Figures {
     pub exact: Exact,
 }
 
+impl Figures {
+    /// Whether the buckets of this limit are in the store, which other gateways may share.
+    pub(crate) fn is_shared(&self, limit: &str) -> bool {
+        let mut limits = self.limits.iter().map(|one| &one.counts);
+        limits.any(|one| one.limit == limit && one.store == "shared")
+    }
+}
+
 /// The counters of one variant of a limit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LimitFigures {

@@ -175,3 +175,35 @@ fn top_in_a_terminal_shows_frames_and_leaves_it_as_it_was() {
         );
     }
 }
+
+/// Two gateways on one store refuse the same caller: it is one key, with the requests that it lost on both.
+#[test]
+fn top_of_gateways_on_one_store_shows_a_shared_key_once() {
+    if !servers::available("redis-server") {
+        return;
+    }
+    let redis = servers::Redis::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "a secret that gateways share").expect("written");
+    let config = format!(
+        "[log]\naccess = \"off\"\n[store]\nkind = \"redis\"\nurl = \"{}\"\nwhen_down = \"allow\"\nkey_secret_file = '{}'\n\
+         [limits.api]\nrate = \"3/hour\"\nper = \"address\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"api\"]\n",
+        redis.url(),
+        secret.display()
+    );
+    let gateways = [(); 2].map(|()| Gateway::start_in_real_time(&config));
+    for gateway in &gateways {
+        servers::wait_until("the store decides", || gateway.get("/").status == 429);
+    }
+    let fleet = format!("{},{}", gateways[0].admin(), gateways[1].admin());
+    let output = top(&["--once", "--admin", &fleet]).output();
+    let text = String::from_utf8(output.expect("it runs").stdout).expect("text");
+    assert!(text.contains("REFUSED NOW  1 key\n"), "{text}");
+    assert_eq!(text.matches("address 127.0.0.1").count(), 1, "{text}");
+    let row = text.lines().find(|line| line.contains("address 127.0.0.1"));
+    let row: Vec<&str> = row.expect("its row").split_whitespace().collect();
+    assert_eq!(row[..2], ["2", "gateways"], "{text}");
+    assert!(row.contains(&"2"), "both refusals are counted: {text}");
+}

@@ -35,20 +35,22 @@ impl Frame {
             sorted(seen, |figures| &figures.refused.keys),
             sorted(seen, |figures| &figures.near.keys),
         );
-        let sum = |count: fn(&Figures) -> usize| figures.iter().map(|one| count(one)).sum();
+        let sum =
+            |count: fn(&Figures) -> usize| -> usize { figures.iter().map(|one| count(one)).sum() };
         let limits = limits(&figures);
         let [refused_rows, near_rows, limit_rows] =
-            frame.shares([refused.len(), near.len(), limits.len()]);
+            frame.shares([refused.rows.len(), near.rows.len(), limits.len()]);
         let fleet = seen.len() > 1;
         frame.title(
             "REFUSED NOW",
-            sum(|one| one.refused.found),
+            sum(|one| one.refused.found).saturating_sub(refused.repeated),
             "key",
             Look::Bad,
         );
-        frame.table(refused_table(&refused, fleet), refused_rows);
-        frame.title("CLOSE", sum(|one| one.near.found), "key", Look::Warn);
-        frame.table(near_table(&near, fleet), near_rows);
+        frame.table(refused_table(&refused.rows, fleet), refused_rows);
+        let close = sum(|one| one.near.found).saturating_sub(near.repeated);
+        frame.title("CLOSE", close, "key", Look::Warn);
+        frame.table(near_table(&near.rows, fleet), near_rows);
         frame.title("LIMITS", limits.len(), "limit", Look::Plain);
         frame.table(limit_table(&limits), limit_rows);
         frame

@@ -1,35 +1,87 @@
 //! The tables of a frame.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::super::Seen;
 use super::text::{Cell, Look, Table, instant, of_day, rate, span};
 use crate::admin::figures::{Figures, KeyNow, LimitFigures};
+use crate::admin::live::Key;
 use tollgate_replay::report::grouped;
 
-/// A key of one gateway.
+/// A key of one gateway, or of several that share its bucket.
 pub(super) struct Row<'s> {
-    gateway: &'s str,
+    gateway: Cow<'s, str>,
     at: &'s str,
-    key: &'s KeyNow,
+    key: Cow<'s, KeyNow>,
+    /// The gateways that list it.
+    gateways: usize,
+}
+
+/// The keys of all gateways.
+pub(super) struct Rows<'s> {
+    pub(super) rows: Vec<Row<'s>>,
+    /// How often a key of a shared limit is listed once more.
+    pub(super) repeated: usize,
+}
+
+impl Row<'_> {
+    /// Adds what another gateway says of the same bucket.
+    fn add(&mut self, other: &KeyNow) {
+        self.gateways += 1;
+        self.gateway = format!("{} gateways", self.gateways).into();
+        let (sum, more) = (&mut self.key.to_mut().count, &other.count);
+        sum.count += more.count;
+        sum.count_error += more.count_error;
+        // Moments are in one form, in which a later one is greater.
+        if more.since < sum.since {
+            sum.since.clone_from(&more.since);
+        }
+        if more.until > sum.until {
+            sum.until.clone_from(&more.until);
+        }
+    }
 }
 
 /// The keys of all gateways, those with the most requests first.
-pub(super) fn sorted<'s>(
-    seen: &'s [Seen],
-    keys: impl Fn(&'s Figures) -> &'s [KeyNow],
-) -> Vec<Row<'s>> {
-    let mut rows = Vec::new();
+pub(super) fn sorted<'s>(seen: &'s [Seen], keys: impl Fn(&'s Figures) -> &'s [KeyNow]) -> Rows<'s> {
+    let mut rows: Vec<Row<'s>> = Vec::new();
+    let mut repeated = 0;
+    // Where the row of a shared bucket is.
+    let mut shared: BTreeMap<(&str, Option<&str>, &str), usize> = BTreeMap::new();
     for one in seen {
         let Ok(figures) = &one.told else { continue };
-        rows.extend(keys(figures).iter().map(|key| Row {
-            gateway: &one.name,
-            at: &figures.at,
-            key,
-        }));
+        for key in keys(figures) {
+            let tier = key.count.tier.as_deref();
+            let bucket = (key.limit.as_str(), tier, told_apart_by(&key.count.key));
+            let is_shared = figures.is_shared(&key.limit);
+            if let (true, Some(place)) = (is_shared, shared.get(&bucket)) {
+                rows[*place].add(key);
+                repeated += 1;
+                continue;
+            }
+            if is_shared {
+                shared.insert(bucket, rows.len());
+            }
+            rows.push(Row {
+                gateway: Cow::Borrowed(&one.name),
+                at: &figures.at,
+                key: Cow::Borrowed(key),
+                gateways: 1,
+            });
+        }
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.key.count.count));
-    rows
+    Rows { rows, repeated }
+}
+
+/// What tells a key from others of its limit: gateways may have different names for it in logs, but
+/// of a key that is not shown the name is all that is known.
+fn told_apart_by(key: &Key) -> &str {
+    match key.key.contains("a key") {
+        true => &key.name,
+        false => &key.key,
+    }
 }
 
 /// The limits of all gateways with their sums, those that refuse most first.
@@ -52,7 +104,10 @@ pub(super) fn refused_table(rows: &[Row<'_>], fleet: bool) -> Table {
         &["KEY", "LIMIT", "UNTIL", ">LOST", "SINCE", "IN LOGS"],
         fleet,
     );
-    for Row { gateway, at, key } in rows {
+    for Row {
+        gateway, at, key, ..
+    } in rows
+    {
         let count = &key.count;
         let until = match &count.until {
             Some(until) => format!(
