@@ -44,9 +44,14 @@ impl Live {
         let is_name = matches!(values, [name] if KeyNames::is_name(name) && self.named(policy, name).is_some());
         let given_alone = "it is a caller's name in logs, which is given without an identity";
         let sought = policy.look_up(identity, values).map_err(|error| {
-            let hint = match error {
+            let hint = match &error {
                 _ if is_name => format!("; {given_alone}"),
                 LookupError::Unknown { .. } => meant(),
+                LookupError::Identity(name) if hint == Hint::Given => {
+                    let identities = policy.identities.iter().map(|known| &*known.name);
+                    let known: Vec<&str> = identities.chain(["address", "everyone"]).collect();
+                    similar("identity", name, &known)
+                }
                 _ => String::new(),
             };
             Problem::not_found(format!("{error}{hint}"))
@@ -103,6 +108,14 @@ impl Live {
         found.caller = caller;
         let is_any = policy.rules.iter().any(|rule| found.decides(rule));
         is_any.then_some(found)
+    }
+}
+
+/// What is probably meant by a name that is none of `known`, as it follows an error.
+pub(super) fn similar(what: &str, name: &str, known: &[&str]) -> String {
+    match name.len() <= NAME_MAX {
+        true => format!(": {}", tollgate_config::suggestion(what, name, known)),
+        false => String::new(),
     }
 }
 

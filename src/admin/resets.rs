@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
 use super::audit::{Audit, Entry, Line, Prepared};
-use super::callers::Hint;
+use super::callers::{Hint, similar};
 use super::events::Kind;
 use super::live::{Key, Live, Now, in_force, moment};
 use super::once::made_before;
@@ -289,7 +289,9 @@ pub(super) fn chosen<'r>(
     };
     let shown = name.escape_default();
     let Some(rule) = rules.iter().find(|rule| &*rule.name == name) else {
-        let detail = format!("no limit is called `{shown}`");
+        let known: Vec<&str> = rules.iter().map(|rule| &*rule.name).collect();
+        let near = similar("limit", name, &known);
+        let detail = format!("no limit is called `{shown}`{near}");
         return Err(Problem::not_found(detail));
     };
     if !decides(rule) {

@@ -86,6 +86,10 @@ impl Setting {
                     .transpose()?,
                 burst: self.burst,
             }),
+            (false, None, false, false) => Err(
+                "nothing is to be changed: an override has exactly one of: `rate` or `burst` (or both), `in_flight`, `unlimited`, `block`"
+                    .to_owned(),
+            ),
             _ => Err(
                 "an override has exactly one of: `rate` or `burst` (or both), `in_flight`, `unlimited`, `block`"
                     .to_owned(),

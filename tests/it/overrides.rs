@@ -434,7 +434,7 @@ fn override_that_makes_no_sense_is_refused_with_the_reason() {
             "tenant/k",
             json!({ "reason": "r", "for": "1h" }),
             400,
-            "exactly one of: `rate`",
+            "nothing is to be changed: an override has exactly one of: `rate`",
         ),
         (
             "tenant/k",
@@ -464,7 +464,7 @@ fn override_that_makes_no_sense_is_refused_with_the_reason() {
             "tenant/k",
             json!({ "reason": "r", "block": true, "until": "2001-01-01T00:00:00Z" }),
             400,
-            "in the future",
+            "`2001-01-01T00:00:00Z` is past, it is 2027-01-15T08:00:00.000Z here",
         ),
         (
             "tenant/k",
@@ -495,6 +495,30 @@ fn override_that_makes_no_sense_is_refused_with_the_reason() {
             numbers(json!({ "rate": "fast" })),
             400,
             "not a rate",
+        ),
+        (
+            "tenant/k",
+            numbers(json!({ "rate": "100" })),
+            400,
+            "write it as \\\"100/minute\\\"",
+        ),
+        (
+            "tenant/k",
+            numbers(json!({ "limit": "serch" })),
+            404,
+            "no limit is called `serch`: did you mean `search`?",
+        ),
+        (
+            "tenants/k",
+            numbers(json!({})),
+            404,
+            "no identity is called `tenants`: did you mean `tenant`?",
+        ),
+        (
+            "user/k",
+            numbers(json!({})),
+            404,
+            "no identity is called `user`: known are",
         ),
         ("tenant/k", numbers(json!({ "burst": 0 })), 400, "burst"),
         (

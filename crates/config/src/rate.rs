@@ -80,7 +80,9 @@ pub(crate) fn finite(text: &str) -> Result<(tollgate_limit::Rate, Option<Currenc
     match rate(text) {
         Ok(Rate::Per { rate, currency, .. }) => Ok((rate, currency)),
         Ok(Rate::Unlimited) => Err("`unlimited` is no rate to compare".to_owned()),
-        Err(flaw) => Err(flaw.title),
+        Err(Flaw {
+            title, label, help, ..
+        }) => Err(format!("{title}: {}", help.unwrap_or(label))),
     }
 }
 
@@ -152,7 +154,13 @@ fn read(text: &str) -> Result<Rate, Flaw> {
     let no_rate = || format!("`{text}` is not a rate");
     let Some(slash) = text.find('/') else {
         let flaw = Flaw::new(0, text.len(), no_rate(), "the period is missing");
-        return Err(flaw.help(HELP));
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        return Err(match is_number {
+            true => flaw.help(format!(
+                "write it as \"{text}/minute\", or with another period"
+            )),
+            false => flaw.help(HELP),
+        });
     };
     let number = text[..slash].trim_end();
     if let Some((money, currency)) = Currency::after(number) {

@@ -1,6 +1,7 @@
 //! Which overrides a limit can have, and until when.
 
 use super::super::api::Problem;
+use super::super::live::moment;
 use super::numbers::under;
 use crate::overrides::Setting;
 use tollgate_limit::{Limit, Micros, Mode, Timestamp};
@@ -89,7 +90,14 @@ pub(super) fn end(
         }
     };
     if end <= now {
-        return Err("an override ends in the future".to_owned());
+        return Err(match until {
+            Some(until) => format!(
+                "an override ends in the future: `{}` is past, it is {} here",
+                until.escape_default(),
+                moment(now)
+            ),
+            None => "an override ends in the future: `for` is above 0s".to_owned(),
+        });
     }
     if end.since(now) > LONGEST {
         let days = LONGEST.0 / DAY;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 use super::GatewaysAndFormat;
 
@@ -84,11 +84,12 @@ pub(in crate::cli) struct ChangedKey {
     Numbers are for one limit: name it, if the caller has several. They may also be lower. Nothing is refilled, neither then nor at the end.\n\n\
     Exit code: 0 every gateway has done it, 1 one has not, 2 wrong use."
 )]
+#[command(group = ArgGroup::new("raised").args(["rate", "burst", "in_flight", "unlimited"]).required(true).multiple(true))]
 pub(in crate::cli) struct KeyRaise {
     #[command(flatten)]
     pub(in crate::cli) key: ChangedKey,
     /// The rate, such as 1000/minute
-    #[arg(long, value_name = "RATE", required_unless_present_any = ["burst", "in_flight", "unlimited"])]
+    #[arg(long, value_name = "RATE")]
     pub(in crate::cli) rate: Option<String>,
     /// The most at once [default: the limit's own, or the number of the rate where the limit has none]
     #[arg(long, value_name = "UNITS")]
