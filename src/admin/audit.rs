@@ -1,6 +1,10 @@
 //! `/api/v1/audit`: the changes that operators made. Each is also a line of JSON in a file of its
 //! own, or else in the operations log.
 
+#[cfg(test)]
+mod tests;
+mod words;
+
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -17,6 +21,8 @@ use tollgate_store::clock::Clock;
 
 use super::live::{Key, Now};
 use crate::overrides::Setting;
+
+pub use words::words;
 
 /// The changes of this gateway. Clones share them.
 #[derive(Clone, Debug)]
@@ -76,9 +82,32 @@ pub(super) struct Line<'l, T> {
     pub(super) details: T,
 }
 
+/// Whether a change was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was made.
+    #[default]
+    Made,
+    /// The store did not confirm it: it may or may not have been made.
+    Unconfirmed,
+}
+
+impl Outcome {
+    /// The outcome of a change that was sent; `unsure`: the store did not confirm it.
+    pub(super) fn of(unsure: bool) -> Self {
+        match unsure {
+            true => Self::Unconfirmed,
+            false => Self::Made,
+        }
+    }
+}
+
 /// A change of one bucket.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Entry {
+    /// Whether it was made.
+    pub outcome: Outcome,
     /// Why, in the operator's words.
     pub reason: String,
     /// The limit.
@@ -199,7 +228,12 @@ impl Prepared<'_> {
         if entries.len() >= ENTRIES_MAX {
             entries.pop_front();
         }
-        entries.push_back(serde_json::to_value(entry).expect("text and numbers are JSON"));
+        let mut entry = serde_json::to_value(entry).expect("text and numbers are JSON");
+        let words = words(&entry);
+        if let Some(entry) = entry.as_object_mut() {
+            entry.insert("words".to_owned(), words.into());
+        }
+        entries.push_back(entry);
         written
     }
 }
@@ -217,73 +251,3 @@ const ENTRIES_MAX: usize = 1_000;
 /// about a kilobyte at most, so operators write at most 100 MB a day.
 const LINES_AT_ONCE: u64 = 10_000;
 const EACH: Micros = Micros::from_secs(1);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A hostile operator cannot fill the disk: lines are written at once up to a bound, and then as
-    /// slowly as the bound says.
-    #[test]
-    fn audit_of_a_flood_of_changes_is_full_until_the_next_line_is_due() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("audit.log");
-        let start = Timestamp::from_micros(1_700_000_000_000_000);
-        let clock = Clock::manual(start);
-        let audit = Audit::new(Some(path.clone()), clock.clone());
-        let flood = || {
-            let mut lines = 0;
-            while audit.full_for().is_none() {
-                let mut prepared = audit.prepare().expect("a file");
-                prepared.record(&"a change").expect("written");
-                lines += 1;
-            }
-            lines
-        };
-        assert_eq!(flood(), LINES_AT_ONCE);
-        assert_eq!(audit.full_for(), Some(EACH));
-        clock.advance(Micros(EACH.0 - 1));
-        assert_eq!((flood(), audit.full_for()), (0, Some(Micros(1))));
-        clock.advance(Micros(1));
-        assert_eq!(flood(), 1);
-        clock.advance(Micros(60 * EACH.0));
-        assert_eq!(flood(), 60);
-        clock.advance(Micros(1_000_000 * EACH.0));
-        assert_eq!(flood(), LINES_AT_ONCE, "time that passes saves no more");
-        let text = std::fs::read_to_string(&path).expect("the audit");
-        assert_eq!(text.lines().count() as u64, 2 * LINES_AT_ONCE + 61);
-        assert_eq!(audit.entries().entries.len(), ENTRIES_MAX);
-    }
-
-    /// A reason may try to change how a terminal shows the file: it is escaped, and means the same.
-    #[test]
-    fn audit_with_deceptive_characters_is_escaped_and_reads_the_same() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("audit.log");
-        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
-        let audit = Audit::new(Some(path.clone()), clock);
-        let reason = "a \u{202e}b\u{2066}\u{9b}2J\u{200f} ü";
-        let mut prepared = audit.prepare().expect("a file");
-        prepared.record(&reason).expect("written");
-        let text = std::fs::read_to_string(&path).expect("the audit");
-        assert_eq!(text, "\"a \\u202eb\\u2066\\u009b2J\\u200f ü\"\n");
-        let read: String = serde_json::from_str(text.trim_end()).expect("JSON");
-        assert_eq!(read, reason);
-    }
-
-    /// Callers cause penalties: these lines are bounded, and take nothing from the operators'.
-    #[test]
-    fn audit_of_a_flood_of_penalties_leaves_room_for_changes() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("audit.log");
-        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
-        let audit = Audit::new(Some(path.clone()), clock);
-        for _ in 0..LINES_AT_ONCE + 5 {
-            let mut prepared = audit.prepare_for_penalties().expect("a file");
-            prepared.record(&"a penalty").expect("written or left out");
-        }
-        assert_eq!(audit.full_for(), None);
-        let text = std::fs::read_to_string(&path).expect("the audit");
-        assert_eq!(text.lines().count() as u64, LINES_AT_ONCE);
-    }
-}

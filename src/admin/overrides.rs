@@ -9,7 +9,7 @@ mod numbers;
 use http::StatusCode;
 
 use super::api::Problem;
-use super::audit::{Audit, Entry, Prepared};
+use super::audit::{Audit, Entry, Outcome, Prepared};
 use super::callers::Hint;
 use super::live::{Key, Live, Now};
 use super::notes::Renumbering;
@@ -108,6 +108,7 @@ impl Live {
                 false => Vec::new(),
             };
             if limits.is_empty() && made.is_empty() {
+                self.store_responds(&asked, &sought.key).await?;
                 let detail = "no override and no penalty of this caller is in force";
                 return Err(Problem::not_found(detail));
             }
@@ -173,10 +174,11 @@ impl Live {
             }
             notes.extend(self.notes(limit, wanted, &level, Some(&level_after)));
             let one = changed_limit(limit, before, after, level_after);
+            let outcome = Outcome::of(unsure.is_some());
             self.record(
                 &mut prepared,
                 by,
-                wanted,
+                (wanted, outcome),
                 (level, &one),
                 self.key(&sought.key),
             )?;
@@ -199,7 +201,7 @@ impl Live {
         &self,
         audit: &mut Prepared<'_>,
         by: &By<'_>,
-        wanted: &Wanted<'_>,
+        (wanted, outcome): (&Wanted<'_>, Outcome),
         (before, one): (Now, &ChangedLimit),
         key: Key,
     ) -> Result<(), Problem> {
@@ -212,6 +214,7 @@ impl Live {
             None => "lift",
         };
         let entry = Entry {
+            outcome,
             reason: wanted.reason.to_owned(),
             limit: one.limit.clone(),
             tier: one.tier.clone(),

@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
-use super::audit::{Audit, Entry, Line, Prepared};
+use super::audit::{Audit, Entry, Line, Outcome, Prepared};
 use super::callers::{Hint, similar};
 use super::events::Kind;
 use super::live::{Key, Live, Now, in_force, moment};
@@ -169,6 +169,7 @@ impl Live {
                     },
                 );
                 let entry = Entry {
+                    outcome: Outcome::of(failed.is_some()),
                     reason: reason.to_owned(),
                     limit: bucket.limit.clone(),
                     tier: bucket.tier.clone(),

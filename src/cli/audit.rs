@@ -8,9 +8,8 @@ use serde_json::Value;
 use super::args::GatewaysAndFormat;
 use super::fleet::{self, Gateway};
 use super::stop::Ended;
-use crate::admin::audit::Entries;
+use crate::admin::audit::{Entries, words as words_of};
 use crate::admin::live::Key;
-use crate::overrides::Setting;
 
 pub(super) fn audit(asked: &GatewaysAndFormat) -> Ended {
     let ask = |gateway: &Gateway| gateway.get::<Entries>("/api/v1/audit");
@@ -30,29 +29,15 @@ fn words(to: &mut String, gateway: &str, told: &Entries) -> std::fmt::Result {
 
 fn entry(to: &mut String, entry: &Value) -> std::fmt::Result {
     let text = |member: &str| entry.get(member).and_then(Value::as_str);
-    let said = |member: &str| text(member).unwrap_or("?");
-    let reason = text("reason").map_or_else(String::new, |reason| format!(": {reason}"));
-    writeln!(
-        to,
-        "change     {} {} by {}{reason}",
-        said("at"),
-        said("action"),
-        said("operator")
-    )?;
+    // Older gateways do not word their entries.
+    let done = text("words").map_or_else(|| words_of(entry), str::to_owned);
+    writeln!(to, "change     {} {done}", text("at").unwrap_or("?"))?;
+    if let Some(reason) = text("reason") {
+        writeln!(to, "           reason: {reason}")?;
+    }
     if let (Some(limit), Ok(key)) = (text("limit"), Key::deserialize(entry)) {
-        writeln!(
-            to,
-            "           limit {limit} ({}), {}",
-            said("store"),
-            key.words()
-        )?;
-    }
-    let setting = |member: &str| Setting::deserialize(entry.get(member)?).ok();
-    if let (Some(setting), Some(until)) = (setting("override_after"), text("until")) {
-        writeln!(to, "           {} until {until}", setting.words())?;
-    }
-    if let Some(more) = entry.get("more") {
-        writeln!(to, "           and {more} more")?;
+        let store = text("store").unwrap_or("?");
+        writeln!(to, "           limit {limit} ({store}), {}", key.words())?;
     }
     Ok(())
 }

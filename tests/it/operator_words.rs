@@ -331,13 +331,20 @@ fn audit_prints_each_change_with_its_operator_and_reason() {
     let (code, out, err) = tollgate(&gateway, &["audit"]);
     assert_eq!(code, Some(0), "{err}");
     let lines: Vec<&str> = out.lines().collect();
-    assert!(lines[1].ends_with(" reset by ann: ticket 4711"), "{out}");
     assert!(
-        lines[2].starts_with("           limit daily (local), caller bolt ("),
+        lines[1].contains(" ann filled caller bolt under daily (before: "),
         "{out}"
     );
-    assert!(lines[3].ends_with(" override by ann: abuse"), "{out}");
-    assert!(lines[5].starts_with("           blocked until "), "{out}");
+    assert_eq!(lines[2], "           reason: ticket 4711", "{out}");
+    assert!(
+        lines[3].starts_with("           limit daily (local), caller bolt ("),
+        "{out}"
+    );
+    assert!(
+        lines[4].contains(" ann blocked caller bolt under search until "),
+        "{out}"
+    );
+    assert_eq!(lines[5], "           reason: abuse", "{out}");
 }
 
 #[test]

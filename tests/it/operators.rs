@@ -95,8 +95,9 @@ fn reset_by_an_operator_fills_the_bucket_and_is_audited() {
     assert_eq!(buckets[0]["after"]["level"]["remaining"], 2);
     exhaust(&gateway);
 
-    let entry = gateway.admin_get("/api/v1/audit").json()["entries"][0].clone();
+    let mut entry = gateway.admin_get("/api/v1/audit").json()["entries"][0].clone();
     assert_eq!(entry["operator"], "ann");
+    assert_eq!(entry["outcome"], "made");
     assert_eq!(entry["action"], "reset");
     assert_eq!(entry["reason"], "their job ran twice");
     assert!(
@@ -109,6 +110,15 @@ fn reset_by_an_operator_fills_the_bucket_and_is_audited() {
     let text = std::fs::read_to_string(&file).expect("the audit");
     assert_eq!(text.lines().count(), 1, "{text}");
     let line: Value = serde_json::from_str(&text).expect("JSON");
+    // The file has what was done, and no words beside it.
+    let words = entry
+        .as_object_mut()
+        .and_then(|entry| entry.remove("words"));
+    let words = words.unwrap_or_default().to_string();
+    assert!(
+        words.contains("(before: 0 units, after: 2 units)"),
+        "{words}"
+    );
     assert_eq!(line, entry);
     assert!(
         !text.contains("\"k\""),

@@ -125,7 +125,7 @@ fn page_shows_a_refusal_and_an_operator_lets_the_caller_pass() {
     browser.click("button[name=do]");
     browser.until("document.querySelector('#changed').innerText.startsWith('Changed')");
     assert_eq!(gateway.get("/a").status, 200);
-    browser.until("document.querySelector('#audit').innerText.includes('ann: reset address 127.0.0.1 under per_caller')");
+    browser.until("document.querySelector('#audit').innerText.includes('ann filled address 127.0.0.1 under per_caller (before: 0 units')");
     gateway.advance(Duration::from_secs(3));
     browser.until("document.querySelector('#refused-count').textContent === '0' && document.querySelector('#refused-keys').hidden");
     browser.until("document.querySelector('#events').innerText.includes('is admitted again')");
@@ -140,7 +140,7 @@ fn page_shows_a_refusal_and_an_operator_lets_the_caller_pass() {
     browser.until("document.querySelector('#changed').innerText.includes('after: no limit until')");
     browser.until("document.querySelector('#overrides').innerText.includes('address 127.0.0.1 under per_caller: no limit until')");
     browser.until(
-        "document.querySelector('#events').innerText.includes('overrode address 127.0.0.1')",
+        "document.querySelector('#events').innerText.includes('ann: address 127.0.0.1 under per_caller no limit until')",
     );
     let codes: Vec<u16> = (0..5).map(|_| gateway.get("/a").status).collect();
     assert_eq!(codes, [200; 5]);

@@ -1,10 +1,11 @@
 //! Which overrides a limit can have, and until when.
 
 use super::super::api::Problem;
-use super::super::live::moment;
+use super::super::live::{Live, moment};
 use super::numbers::under;
 use crate::overrides::Setting;
-use tollgate_limit::{Limit, Micros, Mode, Timestamp};
+use http::StatusCode;
+use tollgate_limit::{Limit, Micros, Mode, Placement, Timestamp};
 use tollgate_limiter::Effect;
 use tollgate_policy::Rule;
 
@@ -62,6 +63,35 @@ pub(super) fn in_unit(rule: &Rule, setting: &Setting) -> Result<(), Problem> {
     checked
         .map(|_| ())
         .map_err(|error| Problem::bad_request(format!("limit `{}`: {error}", rule.name)))
+}
+
+impl Live {
+    /// Makes sure that the store of these limits responds: what this gateway knows of overrides is
+    /// otherwise old, and a change that was not confirmed may be in force.
+    ///
+    /// # Errors
+    /// Why it is not known: 503.
+    pub(super) async fn store_responds(
+        &self,
+        limits: &[&Limit],
+        key: &[u8],
+    ) -> Result<(), Problem> {
+        let is_shared = |limit: &&&Limit| limit.placement == Placement::Shared;
+        // One store has them all.
+        let Some(limit) = limits.iter().find(is_shared) else {
+            return Ok(());
+        };
+        match self.level(limit, key, 1).await.why_not {
+            None => Ok(()),
+            Some(why) => {
+                let detail = format!(
+                    "limit `{}`: {why}; whether an override or a penalty of this caller is in force is not known",
+                    limit.name
+                );
+                Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail))
+            }
+        }
+    }
 }
 
 /// The end that is asked for at the moment `now` of this gateway's clock.

@@ -3,6 +3,7 @@
 
 use super::{Changed, FORMAT, Wanted, changed_limit, problem, told};
 use crate::admin::api::Problem;
+use crate::admin::audit::Outcome;
 use crate::admin::live::{Key, Live, Now};
 use crate::admin::once::made_before;
 use crate::admin::resets::By;
@@ -42,6 +43,7 @@ impl Live {
             let limit = &rule.live;
             let now = || Now::unknown("the gateway does not know the key");
             let mut before = Some(told(&one, &snapshot));
+            let mut unsure = None;
             if !wanted.dry_run {
                 let lifted = self
                     .overrides
@@ -52,12 +54,23 @@ impl Live {
                         notes.push(made_before(limit));
                         continue;
                     }
+                    Err(error @ ChangeError::Unsure(_)) => unsure = Some(problem(limit, &error)),
                     Err(error) => return Err(problem(limit, &error)),
                 }
             }
             let lifted = changed_limit(limit, before, None, now());
             if !wanted.dry_run {
-                self.record(&mut prepared, by, wanted, (now(), &lifted), key.clone())?;
+                let outcome = Outcome::of(unsure.is_some());
+                self.record(
+                    &mut prepared,
+                    by,
+                    (wanted, outcome),
+                    (now(), &lifted),
+                    key.clone(),
+                )?;
+            }
+            if let Some(problem) = unsure {
+                return Err(problem);
             }
             limits.push(lifted);
         }

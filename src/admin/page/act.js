@@ -121,8 +121,9 @@ function change(dryRun) {
 // An override in words.
 function overrideWords(one) {
   if (!one) return "none";
-  const numbers = one.rate ? `${safe(one.rate)}${one.burst ? `, burst ${count(one.burst)}` : ""}` : one.block ? "blocked" : "no limit";
-  return `${numbers} until ${dated(one.until)}`;
+  const numbers = [one.rate && safe(one.rate), one.burst && `burst ${count(one.burst)}`, one.in_flight && `in_flight ${count(one.in_flight)}`];
+  const words = one.block ? "blocked" : one.unlimited ? "no limit" : numbers.filter(Boolean).join(", ");
+  return `${words} until ${dated(one.until)}`;
 }
 
 // What a change did, for each limit.

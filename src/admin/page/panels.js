@@ -173,7 +173,7 @@ const EVENTS = {
   upstream_back: ["good", (event) => `${safe(event.upstream)} ${safe(event.server)} is back`],
   reload: ["act", (event) => (event.good ? `configuration ${count(event.generation)} is in force` : `reload refused: ${safe(event.message).slice(0, 200)}`)],
   reset: ["act", (event) => `${safe(event.operator)} filled ${of(event)}: ${safe(event.reason)}`],
-  override_set: ["act", (event) => `${safe(event.operator ?? "an operator")} overrode ${of(event)}${event.until ? ` until ${dated(event.until)}` : ""}: ${safe(event.reason)}`],
+  override_set: ["act", (event) => `${event.operator === "penalty" ? "a penalty" : safe(event.operator ?? "an operator")}: ${of(event)} ${overrideWords(event)}: ${safe(event.reason)}`],
   override_ended: ["act", (event) => `the override of ${of(event)} ended`],
 };
 
@@ -193,11 +193,10 @@ async function loadAudit() {
   try {
     const { entries } = await ask("api/v1/audit");
     const line = (entry) => {
-      const what =
-        entry.action === "log_level"
-          ? `${safe(entry.operator)}: log level ${safe(entry.after.level)}`
-          : `${safe(entry.operator)}: ${safe(entry.action)} ${of(entry)}`;
-      const words = make("div", {}, make("bdi", {}, what), make("small", {}, foreign(entry.reason), ` from ${safe(entry.from)}`));
+      // The end as this page writes times.
+      const end = entry.until ?? entry.after?.until;
+      const what = end ? safe(entry.words).replace(` until ${end}`, () => ` until ${dated(end)}`) : safe(entry.words);
+      const words = make("div", {}, make("bdi", {}, what), make("small", {}, foreign(entry.reason), entry.from ? ` from ${safe(entry.from)}` : ""));
       return make("li", { class: "event", "data-tone": "act" }, make("time", { datetime: entry.at }, dated(entry.at)), words);
     };
     byId("audit").replaceChildren(...entries.slice(0, AUDIT_SHOWN).map(line));
