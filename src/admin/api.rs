@@ -219,7 +219,7 @@ async fn decision(id: &str, live: &Live) -> Result<Decision, Problem> {
         _ => "none has happened yet".to_owned(),
     };
     Err(Problem::not_found(format!(
-        "no refusal by a limit has this decision id on this gateway: {kept}; of several gateways ask all, by --admin A,B; the access log has every id"
+        "no refusal by a limit has this decision id on this gateway: {kept}, and knows none of before its start or upgrade; of several gateways ask all, by --admin A,B; the access log has every id"
     )))
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::args::{AdminListeners, ConfigFile, Format, Gateways, GatewaysAndFormat};
-use super::gateway::Place;
+use super::gateway::{Place, no_response};
 use super::stop::{Ended, Stop};
 use super::{BAD, GOOD, document, print_out};
 use tollgate_limit::printable::percent_encoded;
@@ -56,7 +56,12 @@ impl Gateway {
         self.places.iter().find_map(|place| {
             place
                 .get(path, self.timeout)
-                .inspect_err(|error| tell!("tollgate {verb}: no response from {place}: {error}"))
+                .inspect_err(|error| {
+                    tell!(
+                        "tollgate {verb}: {}",
+                        no_response(&format!(" from {place}"), error)
+                    );
+                })
                 .ok()
         })
     }
@@ -81,7 +86,7 @@ impl Gateway {
         &self,
         ask: impl Fn(&Place) -> io::Result<(u16, String)>,
     ) -> Result<T, String> {
-        let mut last = String::new();
+        let mut last = "no response: its name has no address".to_owned();
         for place in &self.places {
             match ask(place) {
                 Ok((200, body)) => {
@@ -90,10 +95,10 @@ impl Gateway {
                     });
                 }
                 Ok((_, body)) => return Err(reason(&body)),
-                Err(error) => last = error.to_string(),
+                Err(error) => last = no_response("", &error),
             }
         }
-        Err(format!("no response: {last}"))
+        Err(last)
     }
 }
 

@@ -84,13 +84,16 @@ impl Place {
     /// # Errors
     /// If the gateway does not respond within `patience`.
     pub(super) fn get(&self, path: &str, patience: Duration) -> io::Result<(u16, String)> {
-        self.send(&format!("GET {path} HTTP/1.1\r\n"), "", patience)
+        let (stream, host) = self.connect(patience)?;
+        exchange(stream, &host, &format!("GET {path} HTTP/1.1\r\n"), "")
+            .map_err(|error| worded(error, patience, ""))
     }
 
     /// Sends `method path` with a JSON document; returns the status and the body.
     ///
     /// # Errors
-    /// If the gateway does not answer within `patience`.
+    /// If the gateway does not answer within `patience`. If it was reached, the change may have been
+    /// made.
     pub(super) fn change(
         &self,
         method: &str,
@@ -106,26 +109,62 @@ impl Place {
         let head = format!(
             "{method} {path} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{token}"
         );
-        self.send(&head, body, patience)
+        let (stream, host) = self.connect(patience)?;
+        exchange(stream, &host, &head, body)
+            .map_err(|error| worded(error, patience, "; the change may have been made"))
     }
 
-    /// `head`: the first line and headers that depend on the request.
-    fn send(&self, head: &str, body: &str, patience: Duration) -> io::Result<(u16, String)> {
+    /// A connection, and the host for its requests.
+    fn connect(&self, patience: Duration) -> io::Result<(Socket, String)> {
         let (stream, host): (Socket, String) = match self {
             Self::Tcp(address) => {
-                let stream = TcpStream::connect_timeout(address, patience)?;
+                let stream = TcpStream::connect_timeout(address, patience)
+                    .map_err(|error| worded(error, patience, ""))?;
                 (stream.into(), address.to_string())
             }
             Self::Unix(socket) => (UnixStream::connect(socket)?.into(), "localhost".to_owned()),
         };
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
-        let request = format!("{head}Host: {host}\r\nConnection: close\r\n\r\n{body}");
-        exchange(stream, &request)
+        Ok((stream, host))
     }
 }
 
-fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<(u16, String)> {
+/// The error as it follows the words "no response": of a time-out the system tells nothing useful.
+fn worded(error: io::Error, patience: Duration, also: &str) -> io::Error {
+    let is_late = matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    );
+    let words = match (is_late, patience.subsec_millis()) {
+        (true, 0) => format!("within {} s", patience.as_secs()),
+        (true, _) => format!("within {} ms", patience.as_millis()),
+        (false, _) => error.to_string(),
+    };
+    let kind = match is_late {
+        true => io::ErrorKind::TimedOut,
+        false => error.kind(),
+    };
+    io::Error::new(kind, format!("{words}{also}"))
+}
+
+/// That there is no response from `place` (`""`: it is known from where), and why.
+pub(super) fn no_response(place: &str, error: &io::Error) -> String {
+    let colon = match error.kind() {
+        io::ErrorKind::TimedOut => "",
+        _ => ":",
+    };
+    format!("no response{place}{colon} {error}")
+}
+
+/// `head`: the first line and headers that depend on the request.
+fn exchange(
+    mut stream: impl Read + Write,
+    host: &str,
+    head: &str,
+    body: &str,
+) -> io::Result<(u16, String)> {
+    let request = format!("{head}Host: {host}\r\nConnection: close\r\n\r\n{body}");
     stream.write_all(request.as_bytes())?;
     let mut response = Vec::new();
     stream.take(RESPONSE_MAX).read_to_end(&mut response)?;
@@ -177,13 +216,39 @@ mod tests {
         }
         let good = exchange(
             Script(b"HTTP/1.1 503 x\r\na: b\r\n\r\n[-] draining\n"),
+            "localhost",
             "GET /",
+            "",
         )
         .expect("a response");
         assert_eq!(good, (503, "[-] draining\n".to_owned()));
         for bad in [&b""[..], b"HTTP/1.1 ", b"SSH-2.0", b"HTTP/1.1 \xff\xff\xff"] {
-            assert!(exchange(Script(bad), "GET /").is_err());
+            assert!(exchange(Script(bad), "localhost", "GET /", "").is_err());
         }
+    }
+
+    /// A listener whose backlog takes the connection and that never responds.
+    #[test]
+    fn gateway_that_is_silent_is_told_in_words_and_of_a_change_that_it_may_have_been_made() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let place = Place::Tcp(silent.local_addr().expect("its address"));
+        let patience = Duration::from_millis(20);
+        let told = |error: &io::Error| no_response("", error);
+        let read = place.get("/readyz", patience).expect_err("silence");
+        assert_eq!(told(&read), "no response within 20 ms");
+        let change = place.change("PUT", "/", None, "{}", patience);
+        assert_eq!(
+            told(&change.expect_err("silence")),
+            "no response within 20 ms; the change may have been made"
+        );
+        let late = io::Error::from(io::ErrorKind::WouldBlock);
+        let late = worded(late, Duration::from_secs(5), "");
+        assert_eq!(told(&late), "no response within 5 s");
+        drop(silent);
+        let gone = place.change("PUT", "/", None, "{}", patience);
+        let gone = told(&gone.expect_err("nobody listens"));
+        assert!(gone.starts_with("no response: "), "{gone}");
+        assert!(!gone.contains("may have been made"), "{gone}");
     }
 
     #[test]

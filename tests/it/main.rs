@@ -85,6 +85,7 @@ mod tools;
 mod traces;
 mod top;
 mod trying_out;
+mod unconfirmed;
 mod unfinished;
 mod upgrade;
 mod upstream_http2;

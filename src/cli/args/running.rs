@@ -17,8 +17,8 @@ pub(in crate::cli) struct AdminListeners {
         value_delimiter = ','
     )]
     pub(in crate::cli) admin: Vec<String>,
-    /// The time limit for one gateway, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 2_000)]
+    /// The time limit for one gateway, in milliseconds; a gateway itself waits up to two seconds for its store
+    #[arg(long, value_name = "MS", default_value_t = 5_000)]
     pub(in crate::cli) timeout: u64,
 }
 
@@ -45,7 +45,7 @@ pub(in crate::cli) struct GatewaysAndFormat {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  tollgate why 911ebf3367ebd001\n  \
     tollgate why 911ebf3367ebd001 --admin 10.0.0.1:9180,10.0.0.2:9180\n\n\
-    A gateway keeps its last refusals by limits in 8 MiB.\n\n\
+    A gateway keeps its last refusals by limits in 8 MiB. A new process, also after an upgrade, knows none of the old one.\n\n\
     Exit code: 0 the refusal is explained, 1 no gateway knows it or responds, 2 wrong use.")]
 pub(in crate::cli) struct Why {
     /// The decision id: `decision_id` of a refusal's body, `id` of the access log
@@ -59,6 +59,7 @@ pub(in crate::cli) struct Why {
 #[command(after_help = "Examples:\n  tollgate top\n  \
     tollgate top --admin 10.0.0.1:9180,10.0.0.2:9180\n  tollgate top --once | head\n\n\
     It shows who is refused and until when, who has used four fifths, every limit with its rates, and whether the limits are exact. \
+    A key of a limit that gateways share is shown once. \
     `q` ends it.\n\n\
     Exit code: 0 good, 1 no gateway responds (--once), 2 wrong use.")]
 pub(in crate::cli) struct Top {
