@@ -68,6 +68,7 @@ pub struct ResetBucket {
 /// The event of one bucket that was filled.
 #[derive(Serialize)]
 struct ResetEvent<'e> {
+    outcome: Outcome,
     operator: &'e str,
     reason: &'e str,
     limit: &'e str,
@@ -158,9 +159,11 @@ impl Live {
                 after,
             };
             if !wanted.dry_run {
+                let outcome = Outcome::of(failed.is_some());
                 self.events.emit(
                     Kind::Reset,
                     &ResetEvent {
+                        outcome,
                         operator: &by.operator.name,
                         reason,
                         limit: &bucket.limit,
@@ -169,7 +172,7 @@ impl Live {
                     },
                 );
                 let entry = Entry {
-                    outcome: Outcome::of(failed.is_some()),
+                    outcome,
                     reason: reason.to_owned(),
                     limit: bucket.limit.clone(),
                     tier: bucket.tier.clone(),

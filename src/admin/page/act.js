@@ -165,6 +165,8 @@ byId("change").addEventListener("submit", async (submitted) => {
     if (!dryRun) byId("reason").value = "";
   } catch (error) {
     result("changed", "bad", paragraph(safe(error.message)));
+    // It has what may have been made.
+    loadAudit();
   }
   for (const button of buttons) button.disabled = false;
   submitted.submitter?.focus();

@@ -172,7 +172,7 @@ const EVENTS = {
   upstream_out: ["bad", (event) => `${safe(event.upstream)} ${safe(event.server)} is ${safe(event.state)}: ${safe(event.error)}`],
   upstream_back: ["good", (event) => `${safe(event.upstream)} ${safe(event.server)} is back`],
   reload: ["act", (event) => (event.good ? `configuration ${count(event.generation)} is in force` : `reload refused: ${safe(event.message).slice(0, 200)}`)],
-  reset: ["act", (event) => `${safe(event.operator)} filled ${of(event)}: ${safe(event.reason)}`],
+  reset: ["act", (event) => `${safe(event.operator)} filled ${of(event)}${event.outcome === "unconfirmed" ? " (not confirmed by the store)" : ""}: ${safe(event.reason)}`],
   override_set: ["act", (event) => `${event.operator === "penalty" ? "a penalty" : safe(event.operator ?? "an operator")}: ${of(event)} ${overrideWords(event)}: ${safe(event.reason)}`],
   override_ended: ["act", (event) => `the override of ${of(event)} ended`],
 };
