@@ -1,6 +1,8 @@
 //! The sources of one part of a key in a request, as the file writes them. Does not decide what a
 //! missing key means.
 
+mod blanks;
+mod credentials;
 mod reading;
 #[cfg(test)]
 mod tests;
@@ -10,7 +12,8 @@ use std::borrow::Cow;
 use http::HeaderName;
 
 use super::pattern::ParseError;
-pub(crate) use reading::{basic_user, cookie, credentials, header, one_spelling, parameter, query};
+pub(crate) use credentials::{authorization, basic_user, bearer};
+pub(crate) use reading::{cookie, header, one_spelling, parameter, query};
 
 /// The source of one part of a key in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +131,7 @@ impl Source {
     pub(super) fn spelling<'v>(&self, value: &'v str) -> Result<Option<Cow<'v, [u8]>>, Ambiguous> {
         one_spelling(match self {
             Self::Cookie(_) => reading::cookie_value(value.trim_ascii().as_bytes())?,
+            Self::Bearer => Cow::Borrowed(credentials::token(value.trim_ascii().as_bytes())?),
             _ => Cow::Borrowed(value.as_bytes()),
         })
     }

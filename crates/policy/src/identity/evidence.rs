@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use http::header::AUTHORIZATION;
 use smallvec::SmallVec;
 
 use super::{
@@ -196,8 +197,9 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 let client = request.client;
                 Ok(client.map(|client| Cow::Owned(self.address.words(client).into_bytes())))
             }
+            Source::Header(AUTHORIZATION) => Ok(source::authorization(request)?),
             Source::Header(name) => Ok(source::header(request, name)?),
-            Source::Bearer => Ok(source::credentials(request, "bearer")?.map(Cow::Borrowed)),
+            Source::Bearer => Ok(source::bearer(request)?.map(Cow::Borrowed)),
             Source::BasicUser => Ok(source::basic_user(request)?.map(Cow::Owned)),
             Source::Cookie(name) => Ok(source::cookie(request, name)?),
             Source::Query(name) => Ok(source::query(request, name)?),
@@ -213,7 +215,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 let Some(jwt) = &identity.jwt else {
                     return Ok(None);
                 };
-                let Some(bearer) = source::credentials(request, "bearer")? else {
+                let Some(bearer) = source::bearer(request)? else {
                     return Ok(None);
                 };
                 if token.is_none() {

@@ -7,13 +7,10 @@
 
 use std::borrow::Cow;
 
-use base64::Engine;
-use base64::engine::general_purpose::GeneralPurpose;
-use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
 use http::HeaderName;
-use http::header::{AUTHORIZATION, COOKIE};
+use http::header::COOKIE;
 
-use super::Ambiguous;
+use super::{Ambiguous, blanks};
 use crate::descriptor::Descriptor;
 use tollgate_limit::hex::percent_decoded;
 
@@ -30,39 +27,18 @@ pub(crate) fn header<'r>(
     only(values)
 }
 
-/// The credentials of `Authorization` under a scheme.
-pub(crate) fn credentials<'r>(
-    request: &Descriptor<'r>,
-    scheme: &str,
-) -> Result<Option<&'r [u8]>, Ambiguous> {
-    let Some(value) = header(request, &AUTHORIZATION)? else {
-        return Ok(None);
-    };
-    let Cow::Borrowed(value) = value else {
-        return Ok(None);
-    };
-    let Some((given, rest)) = value.split_at_checked(scheme.len()) else {
-        return Ok(None);
-    };
-    let separated = rest
-        .first()
-        .is_some_and(|byte| *byte == b' ' || *byte == b'\t');
-    let rest = rest.trim_ascii();
-    Ok(
-        (given.eq_ignore_ascii_case(scheme.as_bytes()) && separated && !rest.is_empty())
-            .then_some(rest),
-    )
-}
-
-/// A value as it is a key: without blanks around it, which servers and headers drop. A control
-/// character is ambiguous, because a placeholder cannot pass it on: two keys would be one for the
-/// upstream.
+/// A value as it is a key: without blanks around it, which servers and headers drop. White space
+/// around it that only some servers drop is ambiguous. So is a control character, because a
+/// placeholder cannot pass it on: two keys would be one for the upstream.
 pub(crate) fn one_spelling(value: Cow<'_, [u8]>) -> Result<Option<Cow<'_, [u8]>>, Ambiguous> {
     let is_cut = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
     if value.iter().any(is_cut) {
         return Err(Ambiguous::Unclear);
     }
     let trimmed = value.trim_ascii();
+    if blanks::are_around(trimmed) {
+        return Err(Ambiguous::Unclear);
+    }
     let same = trimmed.len() == value.len();
     Ok(match value {
         _ if trimmed.is_empty() => None,
@@ -70,20 +46,6 @@ pub(crate) fn one_spelling(value: Cow<'_, [u8]>) -> Result<Option<Cow<'_, [u8]>>
         Cow::Borrowed(value) => Some(Cow::Borrowed(value.trim_ascii())),
         Cow::Owned(value) => Some(Cow::Owned(value.trim_ascii().to_vec())),
     })
-}
-
-/// The user of `Authorization: Basic` (RFC 7617): bytes before the first colon.
-pub(crate) fn basic_user(request: &Descriptor<'_>) -> Result<Option<Vec<u8>>, Ambiguous> {
-    let Some(encoded) = credentials(request, "basic")? else {
-        return Ok(None);
-    };
-    let mut decoded = BASE64.decode(encoded).map_err(|_| Ambiguous::Unclear)?;
-    let colon = decoded
-        .iter()
-        .position(|&byte| byte == b':')
-        .ok_or(Ambiguous::Unclear)?;
-    decoded.truncate(colon);
-    Ok((!decoded.is_empty()).then_some(decoded))
 }
 
 /// The value of a cookie, over all Cookie lines (HTTP/2 splits them). Values that some server may
@@ -184,7 +146,7 @@ fn holds_another(pair: &[u8], name: &[u8]) -> bool {
 
 /// Whether some servers treat `given` as the parameter or cookie `name`: ASP.NET ignores case; PHP
 /// replaces `.`, ` ` and `[` by `_`, skips blanks before a name, ends it at a NUL, and reads
-/// `name[…]` as a list called `name`.
+/// `name[…]` as a list called `name`; others drop any white space around a name.
 fn resembles(given: &[u8], name: &[u8]) -> bool {
     let folded = |byte: &u8| match byte {
         b'.' | b' ' | b'[' => b'_',
@@ -194,8 +156,8 @@ fn resembles(given: &[u8], name: &[u8]) -> bool {
         given.len() == name.len() && given.iter().map(folded).eq(name.iter().map(folded))
     };
     let ended = |text: &[u8], at: u8| memchr::memchr(at, text).unwrap_or(text.len());
-    let trimmed = given[..ended(given, 0)].trim_ascii();
-    given != name && (same(trimmed) || same(&trimmed[..ended(trimmed, b'[')]))
+    let trimmed = blanks::trimmed(&given[..ended(given, 0)]);
+    given != name && (same(&trimmed) || same(&trimmed[..ended(&trimmed, b'[')]))
 }
 
 /// The value of a query parameter, decoded. Some upstreams also split parameters at `;`, and some
@@ -259,9 +221,3 @@ fn only<'r>(
     }
     Ok((!first.is_empty()).then_some(first))
 }
-
-/// With or without padding: both encode the same user.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &base64::alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);

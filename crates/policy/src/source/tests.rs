@@ -7,10 +7,21 @@ fn with<T>(
     headers: &[(&'static str, &str)],
     read: impl FnOnce(&Descriptor<'_>) -> T,
 ) -> T {
+    let headers = headers
+        .iter()
+        .map(|(name, value)| (*name, value.as_bytes()));
+    with_bytes(uri, headers, read)
+}
+
+fn with_bytes<'v, T>(
+    uri: &str,
+    headers: impl IntoIterator<Item = (&'static str, &'v [u8])>,
+    read: impl FnOnce(&Descriptor<'_>) -> T,
+) -> T {
     let uri: Uri = uri.parse().expect("a URI");
     let mut map = HeaderMap::new();
     for (name, value) in headers {
-        map.append(*name, HeaderValue::from_str(value).expect("a value"));
+        map.append(name, HeaderValue::from_bytes(value).expect("a value"));
     }
     let peer = Peer {
         address: None,
@@ -59,7 +70,10 @@ fn a_header_is_read_whole_and_once() {
 fn credentials_are_read_by_their_scheme() {
     let read = |value: &str, scheme| {
         with("/", &[("authorization", value)], |request| {
-            text(credentials(request, scheme).map(|found| found.map(Cow::Borrowed)))
+            text(
+                super::credentials::credentials(request, scheme)
+                    .map(|found| found.map(Cow::Borrowed)),
+            )
         })
     };
     assert_eq!(read("Bearer abc", "bearer"), "abc");
@@ -203,4 +217,118 @@ fn source_value_has_one_spelling_as_a_key() {
         assert_eq!(text(owned), key, "{value:?}");
     }
     assert!(matches!(one_spelling(Cow::Borrowed(b" \t ")), Ok(None)));
+}
+
+/// A value whose first or last characters many servers drop, read as the value without them.
+const WITH_ODD_BLANKS: [&[u8]; 9] = [
+    b"K\xa0",
+    b"\xa0K",
+    b"K\x85",
+    "K\u{a0}".as_bytes(),
+    "\u{a0}K".as_bytes(),
+    "K\u{2003}".as_bytes(),
+    "K\u{3000} ".as_bytes(),
+    "\u{feff}K".as_bytes(),
+    b"\xffK\xe3\x80\x80",
+];
+
+#[test]
+fn source_value_that_begins_or_ends_with_an_odd_blank_is_ambiguous() {
+    for value in WITH_ODD_BLANKS {
+        for value in [Cow::Borrowed(value), Cow::Owned(value.to_vec())] {
+            assert_eq!(
+                text(one_spelling(value.clone())),
+                "(ambiguous)",
+                "{value:?}"
+            );
+        }
+    }
+    for kept in ["K\u{a0}K", "Цюрих", "à", "…"] {
+        let read = one_spelling(Cow::Borrowed(kept.as_bytes()));
+        assert_eq!(text(read), kept);
+    }
+}
+
+#[test]
+fn bearer_token_that_servers_cut_or_find_elsewhere_is_ambiguous() {
+    let read = |line: &[u8]| {
+        with_bytes("/", [("authorization", line)], |request| {
+            text(bearer(request).map(|found| found.map(Cow::Borrowed)))
+        })
+    };
+    for good in ["tok", "1|abc", "a.b-c_d~e+f/g==", "$x", "sk_live:1"] {
+        assert_eq!(read(format!("Bearer {good}").as_bytes()), good);
+        assert_eq!(read(format!("bearer \t {good} ").as_bytes()), good);
+    }
+    let odd: [&[u8]; 21] = [
+        b"Bearer tok 0",
+        b"Bearer tok\t1",
+        b"Bearer Bearer tok",
+        b"Bearer tok,1",
+        b"Bearer tok;a=1",
+        b"Bearer \"tok\"",
+        b"Bearer token=tok",
+        b"Bearer\xa0tok",
+        b"Bearer\x85tok",
+        b"Bearer \xa0tok",
+        b"Bearer tok\xa0",
+        "Bearer\u{a0}tok".as_bytes(),
+        "Bearer\u{2003}tok".as_bytes(),
+        "Bearer tok\u{3000}".as_bytes(),
+        "\u{feff}Bearer tok".as_bytes(),
+        b"\xa0Bearer tok",
+        "Bearer t\u{f6}k".as_bytes(),
+        b"x Bearer tok",
+        b"xbearer\ttok",
+        b"Basic a, Bearer tok",
+        b"Basic \xa0",
+    ];
+    for line in odd {
+        let shown = String::from_utf8_lossy(line);
+        assert_eq!(read(line), "(ambiguous)", "{shown}");
+    }
+    for none in [
+        "Basic dTpw",
+        "Bearertok",
+        "Digest username=\"Цюрих\"",
+        "Bearer",
+        "",
+    ] {
+        assert_eq!(read(none.as_bytes()), "(none)", "{none}");
+    }
+}
+
+#[test]
+fn cookie_or_parameter_whose_name_an_odd_blank_surrounds_is_ambiguous() {
+    let read = with_bytes("/", [("cookie", &b"\xa0sid=x"[..])], |request| {
+        text(cookie(request, "sid"))
+    });
+    assert_eq!(read, "(ambiguous)");
+    let read = |uri: &str| with(uri, &[], |request| text(query(request, "key")));
+    for name in ["%C2%A0key", "key%C2%A0", "%A0key", "%E3%80%80key"] {
+        assert_eq!(read(&format!("/?{name}=x")), "(ambiguous)", "{name}");
+    }
+}
+
+#[test]
+fn bearer_token_that_a_person_writes_follows_the_same_rule() {
+    assert_eq!(text(Source::Bearer.spelling("tok")), "tok");
+    for odd in ["tok 1", "tok,1", "tok\u{a0}", "t\u{f6}k"] {
+        assert_eq!(text(Source::Bearer.spelling(odd)), "(ambiguous)", "{odd}");
+    }
+}
+
+#[test]
+fn authorization_as_a_key_has_one_form_for_each_token() {
+    let read = |value: &str| {
+        with("/", &[("authorization", value)], |request| {
+            text(super::credentials::authorization(request))
+        })
+    };
+    for same in ["Bearer tok", "bearer tok", "BEARER \t tok "] {
+        assert_eq!(read(same), "Bearer tok", "{same}");
+    }
+    assert_eq!(read("Bearer tok 1"), "(ambiguous)");
+    assert_eq!(read("Bearer\u{a0}tok"), "(ambiguous)");
+    assert_eq!(read("Signature a=b, c=d"), "Signature a=b, c=d");
 }

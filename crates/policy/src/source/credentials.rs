@@ -1,0 +1,88 @@
+//! Reads `Authorization`. Servers take it apart in many ways: at the first blank, at every blank, at
+//! a comma, or by looking for the scheme anywhere. What they read differently is ambiguous.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::engine::general_purpose::GeneralPurpose;
+use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
+use http::header::AUTHORIZATION;
+
+use super::reading::header;
+use super::{Ambiguous, blanks};
+use crate::descriptor::Descriptor;
+
+/// The credentials of `Authorization` under a scheme.
+pub(super) fn credentials<'r>(
+    request: &Descriptor<'r>,
+    scheme: &str,
+) -> Result<Option<&'r [u8]>, Ambiguous> {
+    let Some(Cow::Borrowed(value)) = header(request, &AUTHORIZATION)? else {
+        return Ok(None);
+    };
+    if blanks::are_in(value) {
+        return Err(Ambiguous::Unclear);
+    }
+    if let Some(rest) = after_scheme(value, scheme) {
+        return Ok(Some(rest.trim_ascii()).filter(|rest| !rest.is_empty()));
+    }
+    let is_within = (1..value.len()).any(|at| after_scheme(&value[at..], scheme).is_some());
+    if is_within {
+        Err(Ambiguous::Unclear)
+    } else {
+        Ok(None)
+    }
+}
+
+/// What follows a scheme and a blank.
+fn after_scheme<'v>(value: &'v [u8], scheme: &str) -> Option<&'v [u8]> {
+    let (given, rest) = value.split_at_checked(scheme.len())?;
+    let is_separated = matches!(rest.first(), Some(b' ' | b'\t'));
+    (is_separated && given.eq_ignore_ascii_case(scheme.as_bytes())).then_some(rest)
+}
+
+/// The token of `Authorization: Bearer`.
+pub(crate) fn bearer<'r>(request: &Descriptor<'r>) -> Result<Option<&'r [u8]>, Ambiguous> {
+    credentials(request, "bearer")?.map(token).transpose()
+}
+
+/// A token that all servers read alike: visible ASCII, of which none is a place where some of them
+/// cut it, and not a parameter, as Rails reads it.
+pub(super) fn token(text: &[u8]) -> Result<&[u8], Ambiguous> {
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b',' | b';' | b'"');
+    if text.iter().all(is_plain) && !text.starts_with(b"token=") {
+        Ok(text)
+    } else {
+        Err(Ambiguous::Unclear)
+    }
+}
+
+/// `Authorization` as a key: a bearer token has one form, however its scheme is written.
+pub(crate) fn authorization<'r>(
+    request: &Descriptor<'r>,
+) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
+    Ok(match bearer(request)? {
+        Some(token) => Some(Cow::Owned([b"Bearer ", token].concat())),
+        None => header(request, &AUTHORIZATION)?,
+    })
+}
+
+/// The user of `Authorization: Basic` (RFC 7617): bytes before the first colon.
+pub(crate) fn basic_user(request: &Descriptor<'_>) -> Result<Option<Vec<u8>>, Ambiguous> {
+    let Some(encoded) = credentials(request, "basic")? else {
+        return Ok(None);
+    };
+    let mut decoded = BASE64.decode(encoded).map_err(|_| Ambiguous::Unclear)?;
+    let colon = decoded
+        .iter()
+        .position(|&byte| byte == b':')
+        .ok_or(Ambiguous::Unclear)?;
+    decoded.truncate(colon);
+    Ok((!decoded.is_empty()).then_some(decoded))
+}
+
+/// With or without padding: both encode the same user.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
