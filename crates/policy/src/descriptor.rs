@@ -60,7 +60,7 @@ pub struct Descriptor<'r> {
     pub host: Cow<'r, str>,
     /// The path, decoded and normalised, for matching routes. Never forwarded.
     pub path: Cow<'r, str>,
-    /// The path as sent.
+    /// The path as sent, with one leading slash.
     pub target_path: &'r str,
     /// The query as sent, without `?`.
     pub query: Option<&'r str>,
@@ -104,7 +104,7 @@ impl<'r> Descriptor<'r> {
             } else {
                 path::normalise(uri.path())?
             },
-            target_path: uri.path(),
+            target_path: path::with_one_slash(uri.path()),
             query: uri.query(),
             headers,
             peer,

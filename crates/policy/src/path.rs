@@ -1,5 +1,5 @@
 //! Decodes and normalises a request path once, so that no spelling bypasses a limit. The forwarded
-//! path is not changed.
+//! path keeps its spelling, but for the slashes that it begins with: they become one.
 //!
 //! Routes are matched against the *normal form*. Two spellings that an upstream may treat as the
 //! same resource have one normal form. A spelling that upstreams read in different ways is
@@ -82,6 +82,13 @@ pub fn normalise(path: &str) -> Result<Cow<'_, str>, Malformed> {
 /// As [`normalise`].
 pub fn normalise_with_slashes(path: &str) -> Result<Cow<'_, str>, Malformed> {
     normal_form(path, true)
+}
+
+/// A path as it is forwarded: its leading slashes are one. Many servers resolve the target as a
+/// reference to a URL, to which `//a/login` is the path `/login` on the host `a`.
+pub fn with_one_slash(path: &str) -> &str {
+    let more = path.bytes().take_while(|byte| *byte == b'/').count();
+    &path[more.saturating_sub(1)..]
 }
 
 fn normal_form(path: &str, keeps_slashes: bool) -> Result<Cow<'_, str>, Malformed> {

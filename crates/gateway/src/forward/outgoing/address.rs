@@ -7,7 +7,7 @@ use http::{HeaderMap, Uri};
 
 use crate::forward::ForwardError;
 use tollgate_limit::hex;
-use tollgate_policy::path::normalise_with_slashes;
+use tollgate_policy::path::{normalise_with_slashes, with_one_slash};
 use tollgate_policy::route::Route;
 use tollgate_policy::upstream::{HostPolicy, Server};
 
@@ -91,28 +91,18 @@ pub(in crate::forward) fn unaddress(
     PathAndQuery::try_from(own).map(Uri::from).ok()
 }
 
-/// The target with the route's prefix replaced; all other bytes are unchanged.
+/// The target with the route's prefix replaced, and with one leading slash; all other bytes are
+/// unchanged.
 pub(super) fn rewrite(uri: Uri, route: &Route) -> Result<Uri, ForwardError> {
-    if route.strip_prefix.is_none() && route.add_prefix.is_none() {
-        return Ok(uri);
-    }
+    let strip = prefix(route.strip_prefix.as_deref());
+    let add = prefix(route.add_prefix.as_deref());
     let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
-    let (path, query) = whole
-        .split_once('?')
-        .map_or((whole, None), |(path, query)| (path, Some(query)));
-    let strip = route
-        .strip_prefix
-        .as_deref()
-        .unwrap_or_default()
-        .trim_end_matches('/');
-    let add = route
-        .add_prefix
-        .as_deref()
-        .unwrap_or_default()
-        .trim_end_matches('/');
-    if strip.is_empty() && add.is_empty() || path == "*" {
+    let is_edited = !(strip.is_empty() && add.is_empty());
+    if whole == "*" || whole.starts_with("*?") || !is_edited && !whole.starts_with("//") {
         return Ok(uri);
     }
+    let end = whole.find('?').unwrap_or(whole.len());
+    let (path, query) = whole.split_at(end);
     let rest = strip_encoded(path, strip).ok_or(ForwardError::Rewrite)?;
     // `/v1/../v1/a` is `/v1/a` to the router; without its first segment it would leave the
     // directory it is mapped to. The router has refused all other faults in the whole path; a slash
@@ -120,19 +110,25 @@ pub(super) fn rewrite(uri: Uri, route: &Route) -> Result<Uri, ForwardError> {
     if !strip.is_empty() && normalise_with_slashes(rest).is_err() {
         return Err(ForwardError::Rewrite);
     }
+    let rest = if add.is_empty() {
+        with_one_slash(rest)
+    } else {
+        rest
+    };
     let mut text = BytesMut::with_capacity(add.len() + whole.len() + 1);
     text.extend_from_slice(add.as_bytes());
     if !rest.starts_with('/') {
         text.extend_from_slice(b"/");
     }
     text.extend_from_slice(rest.as_bytes());
-    if let Some(query) = query {
-        text.extend_from_slice(b"?");
-        text.extend_from_slice(query.as_bytes());
-    }
+    text.extend_from_slice(query.as_bytes());
     PathAndQuery::from_maybe_shared(text.freeze())
         .map(Uri::from)
         .map_err(|_| ForwardError::Rewrite)
+}
+
+fn prefix(edit: Option<&str>) -> &str {
+    edit.unwrap_or_default().trim_end_matches('/')
 }
 
 /// Returns the rest of the encoded `path` after `prefix`. The prefix is compared with the decoded
@@ -245,6 +241,37 @@ mod tests {
             "/v1/a%5cb/../../v1/x",
         ] {
             assert_eq!(sent(climbing), None, "{climbing}");
+        }
+    }
+
+    #[test]
+    fn forward_path_never_begins_with_two_slashes() {
+        let plain = route();
+        let stripped = Route {
+            strip_prefix: Some("/strip".into()),
+            ..route()
+        };
+        let root = Route {
+            strip_prefix: Some("/".into()),
+            ..route()
+        };
+        for (route, path, expected) in [
+            (&plain, "//x/login", "/x/login"),
+            (&plain, "///x//login?a=//b", "/x//login?a=//b"),
+            (&plain, "//", "/"),
+            (&plain, "//?a", "/?a"),
+            (&plain, "/x//login", "/x//login"),
+            (&plain, "http://a.example//x/login", "/x/login"),
+            (&plain, "*", "*"),
+            (&root, "//x/login", "/x/login"),
+            (&stripped, "/strip//evil/x", "/evil/x"),
+            (&stripped, "//strip///evil/x?y", "/evil/x?y"),
+            (&stripped, "/strip//", "/"),
+            (&stripped, "/strip/a//b", "/a//b"),
+        ] {
+            let sent = rewrite(path.parse().expect("a path"), route).expect("a target");
+            let sent = sent.path_and_query().map(PathAndQuery::as_str);
+            assert_eq!(sent, Some(expected), "{path}");
         }
     }
 }
