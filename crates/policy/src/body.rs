@@ -178,7 +178,7 @@ impl BodyReading {
                         self.json = Json::Reading(reader);
                     }
                 }
-                Some(_) if self.kind == Kind::Json => return Err(BodyFlaw::Malformed),
+                Some(_) if self.must_be_json() => return Err(BodyFlaw::Malformed),
                 // Some servers detect other encodings of JSON.
                 Some(_) if is_encoded_otherwise(piece) => return Err(BodyFlaw::Charset),
                 Some(_) => self.json = Json::Other,
@@ -188,6 +188,12 @@ impl BodyReading {
             reader.feed(piece);
         }
         Ok(())
+    }
+
+    /// Whether a body that is no JSON is refused. A GraphQL request may also be a document alone
+    /// (`application/graphql`) or a form; its operation is looked for in JSON only.
+    fn must_be_json(&self) -> bool {
+        self.kind == Kind::Json || self.asked.graphql
     }
 
     /// Whether it may be a batch of calls, whose number decides the charges: it has begun as one, or
@@ -206,9 +212,10 @@ impl BodyReading {
     /// # Errors
     /// If it can be read in more than one way.
     pub fn finish(self) -> Result<BodyFacts, BodyFlaw> {
+        let must_be_json = self.must_be_json();
         let members = match self.json {
             Json::Reading(reader) => Some(reader.finish()?),
-            Json::Nothing(_) if self.kind == Kind::Json && self.length > 0 => {
+            Json::Nothing(_) if must_be_json && self.length > 0 => {
                 return Err(BodyFlaw::Malformed);
             }
             Json::Nothing(_) | Json::Other => None,
@@ -229,6 +236,9 @@ impl BodyReading {
     }
 }
 
+/// Parameters by which a target names a GraphQL operation or its document.
+const GRAPHQL_PARAMETERS: [&str; 4] = [GRAPHQL[0], GRAPHQL[1], "extensions", "documentId"];
+
 /// Refuses a GraphQL request whose target names an operation too: many servers prefer it to the
 /// body's.
 ///
@@ -238,7 +248,7 @@ pub(super) fn check_query(asked: Asked, query: Option<&str>) -> Result<(), BodyF
     let is_said = |name: &str| {
         query.is_some_and(|query| !matches!(source::parameter(query.as_bytes(), name), Ok(None)))
     };
-    if asked.graphql && GRAPHQL.into_iter().any(is_said) {
+    if asked.graphql && GRAPHQL_PARAMETERS.into_iter().any(is_said) {
         return Err(BodyFlaw::Ambiguous);
     }
     Ok(())

@@ -9,13 +9,13 @@ pub(super) struct Unclear;
 
 /// The name of the operation of `document` that is executed, where the request says `named`;
 /// `None`: it has no name. Without a document (a persisted query) it is the name that the request
-/// says.
+/// says; if it says none, the persisted document decides, which only the server knows.
 pub(super) fn operation<'t>(
     document: Option<&'t [u8]>,
     named: Option<&'t [u8]>,
 ) -> Result<Option<&'t [u8]>, Unclear> {
     let Some(document) = document else {
-        return Ok(named);
+        return named.map(Some).ok_or(Unclear);
     };
     let mut operations = Operations::new(document);
     let mut only = None;
@@ -45,6 +45,8 @@ enum Token<'t> {
     Open,
     Close,
     Brace,
+    /// `@`, the beginning of a directive.
+    At,
     Other,
 }
 
@@ -73,8 +75,8 @@ impl<'t> Operations<'t> {
                             self.skip(1)?;
                             None
                         }
-                        Some(Token::Other) => None,
-                        Some(Token::Close) | None => return Err(Unclear),
+                        Some(Token::At) => None,
+                        Some(Token::Close | Token::Other) | None => return Err(Unclear),
                     };
                     self.skip_selection()?;
                     return Ok(Some(name));
@@ -92,7 +94,7 @@ impl<'t> Operations<'t> {
                 Token::Brace => return self.skip(1),
                 Token::Open => self.skip(1)?,
                 Token::Close => return Err(Unclear),
-                Token::Name(_) | Token::Other => {}
+                Token::Name(_) | Token::At | Token::Other => {}
             }
         }
     }
@@ -103,7 +105,7 @@ impl<'t> Operations<'t> {
             match self.token()?.ok_or(Unclear)? {
                 Token::Brace | Token::Open => depth += 1,
                 Token::Close => depth -= 1,
-                Token::Name(_) | Token::Other => {}
+                Token::Name(_) | Token::At | Token::Other => {}
             }
         }
         Ok(())
@@ -120,6 +122,14 @@ impl<'t> Operations<'t> {
                 b'#' => {
                     let end = memchr::memchr2(b'\n', b'\r', after).unwrap_or(after.len());
                     self.rest = &after[end..];
+                    if ends_elsewhere(&after[..end]) {
+                        return Err(Unclear);
+                    }
+                    continue;
+                }
+                // A byte order mark is white space anywhere (section 2.1.1).
+                0xEF if after.starts_with(&[0xBB, 0xBF]) => {
+                    self.rest = &after[2..];
                     continue;
                 }
                 b'{' => Token::Brace,
@@ -136,7 +146,11 @@ impl<'t> Operations<'t> {
                     self.rest = rest;
                     Token::Name(name)
                 }
-                _ => Token::Other,
+                b'@' => Token::At,
+                b'!' | b'$' | b'&' | b'.' | b':' | b'=' | b'|' => Token::Other,
+                b'-' | b'+' | b'0'..=b'9' => Token::Other,
+                // Some servers may skip what the grammar does not have.
+                _ => return Err(Unclear),
             }));
         }
     }
@@ -159,6 +173,13 @@ impl<'t> Operations<'t> {
             };
         }
     }
+}
+
+/// Whether a comment has a line end of the first edition of the specification, which later ones do
+/// not have: what follows is then a document to some servers.
+fn ends_elsewhere(comment: &[u8]) -> bool {
+    let is_end = |three: &[u8]| matches!(three, [0xE2, 0x80, 0xA8 | 0xA9]);
+    comment.windows(3).any(is_end)
 }
 
 #[cfg(test)]
@@ -186,7 +207,40 @@ mod tests {
             assert_eq!(named(two, wrong), Err(Unclear), "{wrong:?}");
         }
         assert_eq!(operation(None, Some(b"A")), Ok(Some(&b"A"[..])));
-        assert_eq!(operation(None, None), Ok(None));
+    }
+
+    #[test]
+    fn graphql_byte_order_mark_is_ignored_wherever_it_stands() {
+        for document in [
+            "query \u{feff}Dear{a}",
+            "\u{feff}query Dear{a}",
+            "query Dear\u{feff}{a\u{feff}}\u{feff}",
+            "query#x\u{feff}\n\u{feff},\u{feff}Dear{a}",
+        ] {
+            assert_eq!(named(document, None), Ok(Some("Dear")), "{document:?}");
+        }
+        assert_eq!(operation(None, None), Err(Unclear));
+    }
+
+    #[test]
+    fn graphql_character_beyond_the_grammar_is_refused() {
+        for document in [
+            "query \u{a0}Dear{a}",
+            "query \u{b}Dear{a}",
+            "query \u{c}Dear{a}",
+            "query \0Dear{a}",
+            "query \u{200b}Dear{a}",
+            "query \u{2028}Dear{a}",
+            "query 1Dear{a}",
+            "query $Dear{a}",
+            "query #\u{2028}Dear{a}\n Cheap{a}",
+            "query #\u{2029}Dear{a}\n Cheap{a}",
+            "query Cheap{a} ;",
+        ] {
+            assert_eq!(named(document, None), Err(Unclear), "{document:?}");
+        }
+        let all = "query A($x: [Int!] = [-1.5e+3, 2] @d) @e { ...F a(s: \"\u{a0}%\", t: $x) @f # \u{e4}\n }";
+        assert_eq!(named(all, None), Ok(Some("A")));
     }
 
     #[test]

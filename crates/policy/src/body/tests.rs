@@ -4,6 +4,8 @@ use super::*;
 use crate::json::{CallId, Calls};
 use crate::source::Source;
 
+const FORM: &str = "application/x-www-form-urlencoded";
+
 /// What a body says of these sources, as text.
 fn says(
     sources: &[&str],
@@ -142,7 +144,6 @@ fn body_value_that_makes_no_key_is_ambiguous() {
 
 #[test]
 fn body_form_parameters_are_decoded_and_must_be_unambiguous() {
-    const FORM: &str = "application/x-www-form-urlencoded";
     let form = |body: &str| one("form:user", FORM, body);
     assert_eq!(form("a=1&us%65r=%41nn+B"), Ok(Some("Ann B".into())));
     assert_eq!(form("a=1"), Ok(None));
@@ -181,6 +182,48 @@ fn body_graphql_operation_is_named_by_the_document() {
         Ok(Some("Saved".into()))
     );
     assert_eq!(operation(r#"{"query":["x"]}"#), Err(BodyFlaw::Ambiguous));
+}
+
+#[test]
+fn body_graphql_that_is_no_json_is_refused() {
+    for (kind, body) in [
+        ("application/graphql", "query Dear { a }"),
+        ("application/graphql", "{ a }"),
+        ("application/graphql", "  "),
+        ("application/graphql", "#x\nquery Dear { a }"),
+        (FORM, "query=query+Dear%7Ba%7D"),
+        (FORM, "operationName=Dear"),
+        ("text/plain", "query Dear { a }"),
+        ("multipart/form-data; boundary=x", "--x\r\n"),
+        ("application/json", "\"query Dear { a }\""),
+    ] {
+        let read = one("graphql:operation", kind, body);
+        assert_eq!(read, Err(BodyFlaw::Malformed), "{kind}: {body}");
+    }
+}
+
+#[test]
+fn body_graphql_without_query_and_operation_name_is_ambiguous() {
+    for body in [
+        r#"{"extensions":{"persistedQuery":{"version":1,"sha256Hash":"00"}}}"#,
+        r#"{"documentId":"00"}"#,
+        r#"{"query":"","operationName":null}"#,
+        "{}",
+    ] {
+        let read = one("graphql:operation", "application/json", body);
+        assert_eq!(read, Err(BodyFlaw::Ambiguous), "{body}");
+    }
+}
+
+#[test]
+fn body_graphql_whose_target_names_a_document_is_ambiguous() {
+    let mut wanted = Wanted::default();
+    let asked = wanted.ask(&Source::GraphqlOperation).expect("room");
+    for name in ["query", "operationName", "extensions", "documentId"] {
+        let found = check_query(asked, Some(&format!("a=1&{name}=x")));
+        assert_eq!(found, Err(BodyFlaw::Ambiguous), "{name}");
+    }
+    assert_eq!(check_query(asked, Some("a=1")), Ok(()));
 }
 
 /// The JSON-RPC calls that a body makes, where they are asked for.
