@@ -311,6 +311,23 @@ fn check_preflight_is_decided_without_a_key() {
 }
 
 #[test]
+fn check_preflight_costs_what_a_body_of_unknown_length_costs() {
+    let more = "[identities.tenant]\nkey = \"header:x-api-key\"\nwhen_missing = \"refuse\"\n\
+        [limits.one]\nrate = \"1/hour\"\nper = \"tenant\"\n\
+        [limits.bytes]\nrate = \"1000/hour\"\nburst = 1000\nper = \"everyone\"\n\
+        cost = { content_length = true, per = \"1KiB\", max = 400 }\n\
+        [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"one\", \"bytes\"]\n";
+    let gateway = gateway("", more);
+    let mut headers = nginx("OPTIONS", "/x", "192.0.2.1");
+    headers.extend([
+        ("Origin", "https://app.example.com"),
+        ("Access-Control-Request-Method", "PUT"),
+    ]);
+    let told = [(); 3].map(|()| check(&gateway, &headers).status);
+    assert_eq!(told, [200, 200, 429]);
+}
+
+#[test]
 fn check_head_and_large_heads_are_handled() {
     let gateway = gateway("", TWO);
     let headers = nginx("GET", "/", "192.0.2.1");

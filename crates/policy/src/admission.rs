@@ -38,7 +38,9 @@ impl Policy {
     ) -> Claimed {
         let headers = request.headers;
         let body = sent(request, length);
-        if self.preflight(request).is_some() && length == Some(0) {
+        // Whether a proxy has a body for a preflight is not known; it costs as one of unknown length.
+        let may_be_empty = length == Some(0) || request.is_body_elsewhere;
+        if may_be_empty && self.preflight(request).is_some() {
             self.place_into(who, matched, request, now);
             claims.add_route(self, (0, matched), who, headers, body);
             claims.drop_reservations(self);

@@ -75,6 +75,8 @@ pub struct Descriptor<'r> {
     pub client_certificate: Option<&'r str>,
     /// What its body says, if that was read.
     pub body: Option<&'r BodyFacts>,
+    /// Whether another program has its body: a proxy that asks about its request.
+    pub is_body_elsewhere: bool,
 }
 
 impl<'r> Descriptor<'r> {
@@ -111,6 +113,7 @@ impl<'r> Descriptor<'r> {
             client: peer.client(address, headers)?,
             client_certificate,
             body: None,
+            is_body_elsewhere: false,
         })
     }
 

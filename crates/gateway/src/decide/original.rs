@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::{
-    ACCESS_CONTROL_REQUEST_METHOD, CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, ORIGIN, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    VIA,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, request};
 use http_body::{Body, Frame};
@@ -62,14 +62,7 @@ impl Original {
         if let Some(host) = facts.host {
             headers.insert(HOST, host);
         }
-        // A browser's preflight has no body. The body of any other request is not known, and costs
-        // what a body of unknown length costs.
-        let is_preflight = facts.method == Method::OPTIONS
-            && headers.contains_key(ORIGIN)
-            && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
-        let mut request = Request::new(Unread {
-            is_known_empty: is_preflight,
-        });
+        let mut request = Request::new(Unread);
         *request.method_mut() = facts.method;
         *request.uri_mut() = facts.target;
         *request.version_mut() = version;
@@ -267,11 +260,10 @@ fn client(policy: &AddressPolicy, headers: &HeaderMap) -> Result<IpAddr, Problem
     agreed([told, real], PROBLEM)?.ok_or(PROBLEM)
 }
 
-/// The body of a request that another program has, and that is not seen here.
+/// The body of a request that another program has, and that is not seen here. Whatever the method is,
+/// there may be one, of any length.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Unread {
-    is_known_empty: bool,
-}
+pub(crate) struct Unread;
 
 impl Body for Unread {
     type Data = Bytes;
@@ -282,9 +274,5 @@ impl Body for Unread {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         Poll::Ready(None)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.is_known_empty
     }
 }

@@ -107,7 +107,7 @@ impl<'s> Admission<'_, 's> {
     /// Charges a request that is refused with `status` for its body to the limits by address and for
     /// everyone of the route that it would have without its body, so that a client that sends such
     /// requests is limited too.
-    async fn charge_unread<B>(
+    async fn charge_unread<B: ReadAhead>(
         &mut self,
         request: &Request<B>,
         status: StatusCode,
@@ -253,7 +253,7 @@ fn body_length<B: Body>(body: &B) -> Option<u64> {
 }
 
 /// The properties of a request by which routes and keys are found.
-pub(super) fn describe<'r, B>(
+pub(super) fn describe<'r, B: ReadAhead>(
     policy: &Policy,
     connection: &'r ConnInfo,
     target: &'r RequestTarget,
@@ -268,7 +268,9 @@ pub(super) fn describe<'r, B>(
         .plain_host
         .and_then(|length| target.host.as_ref()?.to_str().ok()?.get(..length));
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
-    policy
+    let mut described = policy
         .describe(plain, method, uri, headers, connection.peer(), subject)
-        .map_err(Rejection::Unmatchable)
+        .map_err(Rejection::Unmatchable)?;
+    described.is_body_elsewhere = !B::READABLE;
+    Ok(described)
 }

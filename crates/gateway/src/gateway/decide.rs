@@ -4,8 +4,6 @@
 use http::header::ORIGIN;
 use http::{HeaderMap, HeaderValue, Request, Response};
 
-use http_body::Body as _;
-
 use super::admit::describe;
 use super::admitted::Next;
 use super::request_context::{Closing, RequestContext};
@@ -141,7 +139,7 @@ impl Gateway {
             let body = UnreadBody {
                 query: described.query,
                 headers: described.headers,
-                is_empty: request.body().is_end_stream(),
+                is_empty: false,
                 announced: None,
                 is_elsewhere: true,
             };
@@ -159,7 +157,7 @@ impl Gateway {
         if route.target.turns_away() {
             return Err(Rejection::NoRoute);
         }
-        let length = request.body().is_end_stream().then_some(0);
+        let length = None;
         let seconds = self.now().as_micros() / 1_000_000;
         let (mut who, mut claims) = (Identified::default(), Claims::default());
         let into = (&mut who, &mut claims);
