@@ -27,7 +27,8 @@ table! {
         window: RawWindow => { align = "calendar", zone = "Europe/Berlin", anchor_day = 1 },
         /// The owners of buckets: `address`, an identity, a source of a key such as `header:x-api-key`, `everyone` (one bucket for
         /// all), or a list of them. All routes that name the limit share its buckets. Three words split it further: `route` (by the route's
-        /// name, so a renamed route has new buckets), `method` (HEAD counts as GET, and methods that no route lists share one bucket) and
+        /// name, so a renamed route has new buckets), `method` (GET with HEAD, POST, PUT, DELETE, PATCH, OPTIONS, CONNECT and each method
+        /// that the route lists have a bucket each, all other methods share one) and
         /// `host` (as the route names it, so all names below `*.example.com` share one bucket).
         @required("per = \"address\" counts each address by itself, per = \"everyone\" all callers together, the name of an identity each of its keys") per: OneOrMany<Text> => "address",
         /// How a request without the key is treated, if `per` names a source of a key. As in `[identities]`.

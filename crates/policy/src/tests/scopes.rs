@@ -35,6 +35,29 @@ fn scope_method_made_up_shares_one_bucket() {
 }
 
 #[test]
+fn scope_method_of_any_name_has_no_more_buckets_than_standard_and_listed_ones() {
+    let policy = split_by(ScopePart::Method, &["/**", "PURGE|LINK /cache"]);
+    let standard = [
+        "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE",
+    ];
+    let made_up = (0..100).map(|number| format!("M{number}"));
+    let methods: Vec<String> = standard
+        .into_iter()
+        .chain(["PURGE", "LINK", "PROPFIND"])
+        .map(str::to_owned)
+        .chain(made_up)
+        .collect();
+    let buckets = |path: &str| {
+        let keys = methods
+            .iter()
+            .flat_map(|method| send(&format!("{method} {path}"), &[]).claims(&policy));
+        keys.collect::<std::collections::BTreeSet<_>>().len()
+    };
+    assert_eq!(buckets("/x"), 8, "seven, and one for all others");
+    assert_eq!(buckets("/cache"), 10, "and two that its route lists");
+}
+
+#[test]
 fn scope_host_made_up_is_no_fresh_bucket() {
     let routes = ["api.example.com/**", "*.example.com/**", "/**"];
     let policy = split_by(ScopePart::Host, &routes);
