@@ -228,10 +228,10 @@ impl BodyReading {
             fields: SmallVec::new(),
             operation: None,
         };
-        facts.check(self.asked)?;
         if let Some(text) = &self.form {
             facts.fields = form::fields(&facts.wanted.forms, self.asked.forms, text)?;
         }
+        facts.check(self.asked)?;
         Ok(facts)
     }
 }

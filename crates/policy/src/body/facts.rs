@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use super::wanted::{Asked, GRAPHQL, Wanted};
 use super::{BodyFlaw, graphql};
-use crate::json::{self, Calls, Member, Members, Value};
-use crate::source::Source;
+use crate::json::{self, Calls, Member, Members, PathSet, Value};
+use crate::source::{self, Source};
 
 /// How far the body of a request was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,8 +126,31 @@ impl BodyFacts {
         self.members.as_ref()?.get(self.wanted.paths.place(path)?)
     }
 
-    /// Refuses values that make no key.
+    /// Refuses values that make no key, and those of `asked` sources that routes would compare
+    /// although servers read them in different ways.
     pub(super) fn check(&mut self, asked: Asked) -> Result<(), BodyFlaw> {
+        self.check_members(asked)?;
+        if asked.routes() {
+            let members = json::places(asked.same & !self.documents(asked))
+                .filter_map(|place| self.members.as_ref()?.get(place)?.value.as_ref())
+                .filter_map(words);
+            let fields = self.fields.iter().map(|(_, value)| Cow::from(value));
+            for value in members.chain(fields) {
+                source::one_spelling(value).map_err(|_| BodyFlaw::Ambiguous)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The member that has a GraphQL document, which has lines and is no value that routes compare.
+    fn documents(&self, asked: Asked) -> PathSet {
+        let place = self.wanted.paths.place(&[GRAPHQL[0].to_owned()]);
+        place
+            .filter(|_| asked.graphql)
+            .map_or(0, |place| 1 << place)
+    }
+
+    fn check_members(&mut self, asked: Asked) -> Result<(), BodyFlaw> {
         let Some(members) = &self.members else {
             return Ok(());
         };

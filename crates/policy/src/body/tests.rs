@@ -24,18 +24,26 @@ fn says(
     let asked = sources.iter().fold(Asked::default(), |asked, source| {
         asked.and(wanted.ask(source).expect("few"))
     });
-    let wanted = Arc::new(wanted);
-    let mut reading = BodyReading::new(&wanted, asked, BodySettings::default(), &headers)?
-        .expect("not compressed");
-    for piece in body.chunks(7) {
-        reading.feed(piece)?;
-    }
-    let facts = reading.finish()?;
+    let facts = facts(&Arc::new(wanted), asked, &headers, body)?;
     let text = |source: &Source| {
         let value = facts.value(source)?;
         Some(String::from_utf8_lossy(&value).into_owned())
     };
     Ok(sources.iter().map(text).collect())
+}
+
+fn facts(
+    wanted: &Arc<Wanted>,
+    asked: Asked,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<BodyFacts, BodyFlaw> {
+    let mut reading =
+        BodyReading::new(wanted, asked, BodySettings::default(), headers)?.expect("not compressed");
+    for piece in body.chunks(7) {
+        reading.feed(piece)?;
+    }
+    reading.finish()
 }
 
 fn one(source: &str, kind: &'static str, body: &str) -> Result<Option<String>, BodyFlaw> {
@@ -224,6 +232,52 @@ fn body_graphql_whose_target_names_a_document_is_ambiguous() {
         assert_eq!(found, Err(BodyFlaw::Ambiguous), "{name}");
     }
     assert_eq!(check_query(asked, Some("a=1")), Ok(()));
+}
+
+#[test]
+fn body_value_of_a_condition_that_is_no_key_is_ambiguous() {
+    let routed = |source: &str, kind: &'static str, body: &str| {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        let mut wanted = Wanted::default();
+        let source = Source::parse(source).expect("a source");
+        let asked = wanted.ask(&source).expect("room").for_routes();
+        facts(&Arc::new(wanted), asked, &headers, body.as_bytes()).map(|_| ())
+    };
+    let json = "application/json";
+    for (source, kind, body) in [
+        ("json:method", json, r#"{"method":"tools/call\u0000"}"#),
+        ("json:method", json, r#"{"method":"tools/call\n"}"#),
+        ("json:method", json, r#"{"method":"\u00a0tools/call"}"#),
+        ("form:action", FORM, "action=login%00"),
+        ("form:action", FORM, "action=login%0a"),
+        ("form:action", FORM, "action=login%C2%A0"),
+        ("form:action", FORM, "action=%u006cogin"),
+        ("form:action", FORM, "%u0061ction=login"),
+        (
+            "graphql:operation",
+            json,
+            r#"{"operationName":"Dear\u0000"}"#,
+        ),
+    ] {
+        let read = routed(source, kind, body);
+        assert_eq!(read, Err(BodyFlaw::Ambiguous), "{body}");
+    }
+    for (source, kind, body) in [
+        (
+            "json:method",
+            json,
+            r#"{"method":" tools/call\t","a":"\u0000"}"#,
+        ),
+        ("form:action", FORM, "action=+login&b=%00"),
+        (
+            "graphql:operation",
+            json,
+            r#"{"query":"query Dear {\n a\n}\n"}"#,
+        ),
+    ] {
+        assert_eq!(routed(source, kind, body), Ok(()), "{body}");
+    }
 }
 
 /// The JSON-RPC calls that a body makes, where they are asked for.

@@ -171,7 +171,8 @@ pub(crate) fn query<'r>(
         .map_or(Ok(None), |query| parameter(query.as_bytes(), name))
 }
 
-/// The value of a parameter in the form of a query.
+/// The value of a parameter in the form of a query. ASP.NET also decodes `%uXXXX`, others do not: in
+/// a name or in the value it is ambiguous.
 pub(crate) fn parameter<'r>(
     query: &'r [u8],
     name: &str,
@@ -206,7 +207,23 @@ pub(crate) fn parameter<'r>(
     if parameters().any(named) {
         return Err(Ambiguous::Twice);
     }
+    let is_odd = |text: &'r [u8]| {
+        let equals = memchr::memchr(b'=', text).unwrap_or(text.len());
+        has_wide_escape(&text[..equals]) || has_wide_escape(text) && read(text).is_some()
+    };
+    if query.contains(&b'%') && parameters().any(is_odd) {
+        return Err(Ambiguous::Unclear);
+    }
     only(parameters().filter_map(read))
+}
+
+/// Whether `text` has an escape of ASP.NET, `%uXXXX`.
+fn has_wide_escape(text: &[u8]) -> bool {
+    text.windows(6).any(|six| {
+        six[0] == b'%'
+            && six[1].eq_ignore_ascii_case(&b'u')
+            && six[2..].iter().all(u8::is_ascii_hexdigit)
+    })
 }
 
 /// The only value; empty counts as absent, and two different values as ambiguous.

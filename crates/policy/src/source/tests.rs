@@ -332,3 +332,18 @@ fn authorization_as_a_key_has_one_form_for_each_token() {
     assert_eq!(read("Bearer\u{a0}tok"), "(ambiguous)");
     assert_eq!(read("Signature a=b, c=d"), "Signature a=b, c=d");
 }
+
+#[test]
+fn query_key_with_an_escape_of_asp_net_is_ambiguous() {
+    let read = |uri: &str| with(uri, &[], |request| text(query(request, "key")));
+    for query in [
+        "%u006bey=x",
+        "k%u0065y=x",
+        "key=%u0078",
+        "key=x%U0079",
+        "key=y&%u006bey=x",
+    ] {
+        assert_eq!(read(&format!("/?{query}")), "(ambiguous)", "{query}");
+    }
+    assert_eq!(read("/?key=100%u&a=%u0078"), "100%u");
+}

@@ -69,8 +69,10 @@ fn body_conditions_choose_the_most_specific_route_and_ask_only_where_one_fits() 
     let route = |line, body| taken(&policy, line, body).map(|(route, _)| route);
     assert_eq!(route("POST /mcp", r#"{"method":"tools/list"}"#), Ok(0));
     assert_eq!(route("POST /mcp", r#"{"method":"tools/call"}"#), Ok(1));
-    let blanks = r#"{"method":" tools\/call\n"}"#;
+    let blanks = r#"{"method":" tools\/call\t"}"#;
     assert_eq!(route("POST /mcp", blanks), Ok(1), "servers drop blanks");
+    let cut = r#"{"method":"tools\/call\n"}"#;
+    assert_eq!(route("POST /mcp", cut), Err(BodyFlaw::Ambiguous));
     let named = r#"{"params":{"name":"x"},"method":"tools/call"}"#;
     assert_eq!(route("POST /mcp", named), Ok(2));
     assert_eq!(route("POST /mcp", "{"), Err(BodyFlaw::Malformed));
