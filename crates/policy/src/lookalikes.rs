@@ -4,6 +4,8 @@
 use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, COOKIE};
 use http::{HeaderMap, HeaderName};
 
+use crate::source::blanks;
+
 /// Whether a name has a character that is no letter, no digit and no hyphen: some servers take each
 /// of them for an underscore, and that for a hyphen.
 pub fn is_unusual(name: &[u8]) -> bool {
@@ -71,13 +73,14 @@ impl Guarded {
         [CONTENT_TYPE, CONTENT_ENCODING, COOKIE, AUTHORIZATION].contains(name) || self.covers(name)
     }
 
-    /// Whether a header whose value routes compare has several values: the upstream may read another
-    /// of them.
-    pub fn are_stated_twice(&self, headers: &HeaderMap) -> bool {
+    /// Whether a header whose value routes compare has several values, or white space around it that
+    /// only some servers drop: the upstream may read another value.
+    pub fn have_no_one_value(&self, headers: &HeaderMap) -> bool {
         self.compared.iter().any(|name| {
             let mut lines = headers.get_all(name).iter();
             let first = lines.next();
             lines.any(|line| Some(line) != first)
+                || first.is_some_and(|line| blanks::are_around(line.as_bytes().trim_ascii()))
         })
     }
 
@@ -118,4 +121,27 @@ pub fn looks_like(one: &str, other: &str) -> bool {
             .bytes()
             .zip(other.bytes())
             .all(|(one, other)| folded(one) == folded(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn header_that_routes_compare_with_an_odd_blank_around_its_value_has_no_one_value() {
+        let compared = HeaderName::from_static("x-version");
+        let guarded = Guarded::new([&compared].into_iter(), [&compared].into_iter());
+        let unclear = |value: &[u8]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(&compared, HeaderValue::from_bytes(value).expect("a value"));
+            guarded.have_no_one_value(&headers)
+        };
+        for value in [&b"2\xa0"[..], b"\xa02", b"\x852", "2\u{3000}".as_bytes()] {
+            assert!(unclear(value), "{value:?}");
+        }
+        for value in [&b"2"[..], b"", b"a\xa0b"] {
+            assert!(!unclear(value), "{value:?}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The sources of one part of a key in a request, as the file writes them. Does not decide what a
 //! missing key means.
 
-mod blanks;
+pub(crate) mod blanks;
 mod credentials;
 mod reading;
 #[cfg(test)]
@@ -10,6 +10,7 @@ mod tests;
 use std::borrow::Cow;
 
 use http::HeaderName;
+use http::header::AUTHORIZATION;
 
 use super::pattern::ParseError;
 pub(crate) use credentials::{authorization, basic_user, bearer};
@@ -131,6 +132,7 @@ impl Source {
     pub(super) fn spelling<'v>(&self, value: &'v str) -> Result<Option<Cow<'v, [u8]>>, Ambiguous> {
         one_spelling(match self {
             Self::Cookie(_) => reading::cookie_value(value.trim_ascii().as_bytes())?,
+            Self::Header(AUTHORIZATION) => credentials::whole(Cow::Borrowed(value.as_bytes()))?,
             Self::Bearer => Cow::Borrowed(credentials::token(value.trim_ascii().as_bytes())?),
             _ => Cow::Borrowed(value.as_bytes()),
         })

@@ -54,7 +54,7 @@ pub(super) fn normalise_target<B>(
     }
     let unusual = target.present.has(HeaderSet::UNUSUAL);
     policy.drop_lookalikes(unusual, request.headers_mut());
-    if policy.guarded.are_stated_twice(request.headers()) {
+    if policy.guarded.have_no_one_value(request.headers()) {
         return Err(Malformed::StatedTwice.into());
     }
     Ok(target)

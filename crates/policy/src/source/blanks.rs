@@ -17,7 +17,7 @@ const fn is_odd_byte(byte: u8) -> bool {
 
 /// Whether some servers drop the first or the last character of `value`, which has no ASCII blanks
 /// around it.
-pub(super) fn are_around(value: &[u8]) -> bool {
+pub(crate) fn are_around(value: &[u8]) -> bool {
     let ends = [value.first().copied(), value.last().copied()];
     if ends.iter().flatten().all(u8::is_ascii) {
         return false;

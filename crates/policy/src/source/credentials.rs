@@ -17,9 +17,14 @@ pub(super) fn credentials<'r>(
     request: &Descriptor<'r>,
     scheme: &str,
 ) -> Result<Option<&'r [u8]>, Ambiguous> {
-    let Some(Cow::Borrowed(value)) = header(request, &AUTHORIZATION)? else {
-        return Ok(None);
-    };
+    match header(request, &AUTHORIZATION)? {
+        Some(Cow::Borrowed(value)) => under(value, scheme),
+        _ => Ok(None),
+    }
+}
+
+/// The credentials in a value of `Authorization`.
+fn under<'v>(value: &'v [u8], scheme: &str) -> Result<Option<&'v [u8]>, Ambiguous> {
     if blanks::are_in(value) {
         return Err(Ambiguous::Unclear);
     }
@@ -58,13 +63,18 @@ pub(super) fn token(text: &[u8]) -> Result<&[u8], Ambiguous> {
 }
 
 /// `Authorization` as a key: a bearer token has one form, however its scheme is written.
+pub(super) fn whole(value: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Ambiguous> {
+    Ok(match under(value.trim_ascii(), "bearer")?.map(token) {
+        Some(token) => Cow::Owned([b"Bearer ", token?].concat()),
+        None => value,
+    })
+}
+
+/// `Authorization` as a key.
 pub(crate) fn authorization<'r>(
     request: &Descriptor<'r>,
 ) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
-    Ok(match bearer(request)? {
-        Some(token) => Some(Cow::Owned([b"Bearer ", token].concat())),
-        None => header(request, &AUTHORIZATION)?,
-    })
+    header(request, &AUTHORIZATION)?.map(whole).transpose()
 }
 
 /// The user of `Authorization: Basic` (RFC 7617): bytes before the first colon.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::{Descriptor, Peer};
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
 fn with<T>(
@@ -328,6 +329,9 @@ fn authorization_as_a_key_has_one_form_for_each_token() {
     for same in ["Bearer tok", "bearer tok", "BEARER \t tok "] {
         assert_eq!(read(same), "Bearer tok", "{same}");
     }
+    let named = |value: &'static str| text(Source::Header(AUTHORIZATION).spelling(value));
+    assert_eq!(named(" bearer  tok"), "Bearer tok", "as a person writes it");
+    assert_eq!(named("Bearer tok,1"), "(ambiguous)");
     assert_eq!(read("Bearer tok 1"), "(ambiguous)");
     assert_eq!(read("Bearer\u{a0}tok"), "(ambiguous)");
     assert_eq!(read("Signature a=b, c=d"), "Signature a=b, c=d");
