@@ -284,6 +284,7 @@ const fn upstream(error: &ForwardError) -> Problem {
         | ForwardError::SlowUpload => Problem::UPSTREAM_TIMEOUT,
         ForwardError::Closed
         | ForwardError::Response(_)
+        | ForwardError::Aborted(_)
         | ForwardError::Broken(_)
         | ForwardError::Malformed(_)
         | ForwardError::ResponseCoding

@@ -323,7 +323,7 @@ const UNKNOWN: Response = Response {
 
 /// Reasons of Tollgate's own log for which a forwarded request has no response, and which a client
 /// can bring about.
-pub(crate) const CLIENT: [&str; 13] = [
+pub(crate) const CLIENT: [&str; 15] = [
     "client_gone",
     "client_malformed",
     "too_big",
@@ -336,5 +336,7 @@ pub(crate) const CLIENT: [&str; 13] = [
     "answer",
     "closed",
     "answer_coding",
+    "refused_stream",
+    "going_away",
     "upgrade",
 ];

@@ -178,7 +178,7 @@ settings! {
     /// Which requests are sent again.
     for Retries as RawRetries {
         /// Attempts in all, 1 to 10; 1 is no retry. A request that no server can have read is sent again without counting as an attempt:
-        /// when a kept connection accepts no byte any more, or an HTTP/2 server closes (GOAWAY) without having processed the stream.
+        /// when a kept connection accepts no byte any more, or an HTTP/2 server closes in order (GOAWAY) without having processed the stream.
         attempts: u32 [1..=10] = 2 => 3,
         /// The events after which a request is sent again.
         on: OneOrMany<RetryOn> = ["connect_failure", "refused_stream", "connection_closed"] => ["connect_failure", "503"],

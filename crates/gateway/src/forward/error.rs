@@ -56,6 +56,10 @@ pub enum ForwardError {
     /// HTTP/2: the stream was refused before it was processed.
     #[error("the stream was refused")]
     RefusedStream,
+    /// HTTP/2: the server ended the connection with an error, for which this request or another one
+    /// on the connection may be the reason.
+    #[error("the server ended its connection with an error")]
+    Aborted(#[source] hyper::Error),
     /// HTTP/2: the server closes the connection, and has not processed the request.
     #[error("the server closes its connection")]
     GoingAway,
@@ -84,7 +88,7 @@ tollgate_policy::labels! {
         Self::UploadTimeout => "upload_timeout",
         Self::ClientDeadline => "client_deadline",
         Self::SlowUpload => "slow_upload",
-        Self::Response(_) | Self::Broken(_) | Self::Malformed(_) => "answer",
+        Self::Response(_) | Self::Aborted(_) | Self::Broken(_) | Self::Malformed(_) => "answer",
         Self::Closed => "closed",
         Self::ResponseCoding => "answer_coding",
         Self::RefusedStream => "refused_stream",
@@ -101,7 +105,8 @@ impl ForwardError {
     /// Whether it counts as a failure of the server.
     pub(super) const fn is_the_upstreams(&self) -> bool {
         // A server that shuts down in order is replaced, not unhealthy. A short deadline is the
-        // client's choice.
+        // client's choice. A server may refuse a stream, or end its connection with an error,
+        // because of the headers of one request: that fails other requests on the connection, too.
         !matches!(
             self,
             Self::Overloaded
@@ -111,6 +116,8 @@ impl ForwardError {
                 | Self::Bridge
                 | Self::Body(_)
                 | Self::Rewrite
+                | Self::RefusedStream
+                | Self::Aborted(_)
                 | Self::GoingAway
         )
     }
@@ -123,9 +130,7 @@ impl ForwardError {
             | Self::ConnectTimeout
             | Self::Tls(_)
             | Self::NoServer
-            | Self::ResponseTimeout
-            | Self::RefusedStream
-            | Self::GoingAway => Cause::Upstream,
+            | Self::ResponseTimeout => Cause::Upstream,
             Self::Overloaded | Self::Bridge | Self::Rewrite => Cause::Gateway,
             Self::ClientDeadline
             | Self::SlowUpload
@@ -135,6 +140,9 @@ impl ForwardError {
             | Self::Malformed(_)
             | Self::Closed
             | Self::ResponseCoding
+            | Self::RefusedStream
+            | Self::Aborted(_)
+            | Self::GoingAway
             | Self::Upgrade
             | Self::Body(_) => Cause::Client,
         }
@@ -143,7 +151,7 @@ impl ForwardError {
     /// Whether it shows that the upstream is overloaded; limits that follow its health learn from
     /// it.
     pub const fn tells_of_load(&self) -> bool {
-        self.is_the_upstreams() || matches!(self, Self::Overloaded)
+        self.is_the_upstreams() || matches!(self, Self::Overloaded | Self::RefusedStream)
     }
 }
 

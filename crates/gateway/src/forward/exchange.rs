@@ -160,8 +160,8 @@ async fn http1(
     }
 }
 
-/// Sends a request again on another connection if the server promised, by closing the connection,
-/// not to have processed it. This is allowed for every request, does not count as an attempt, and
+/// Sends a request again on another connection if the server promised, by closing the connection
+/// without an error, not to have processed it. This is allowed for every request, does not count as an attempt, and
 /// is no failure of the server.
 async fn http2(
     upstream: &UpstreamState,
@@ -198,10 +198,15 @@ async fn http2(
                 // Silence during the short time that a client allowed says nothing about the
                 // connection.
                 let stuck = matches!(error, ForwardError::ResponseTimeout) && place.is_silent();
-                if stuck || matches!(error, ForwardError::GoingAway) {
+                let ended = ends_connection(&error);
+                let known = place.is_retired();
+                if stuck || ended {
                     place.retire();
                 }
-                return Err(error);
+                return Err(match error {
+                    ForwardError::Response(error) if ended && known => ForwardError::Aborted(error),
+                    error => error,
+                });
             }
         }
         place.retire();
@@ -308,21 +313,31 @@ fn classify(error: hyper::Error) -> Http2Failure {
     if let Some(broken) = body_error(&error) {
         return Http2Failure::Final(ForwardError::Body(broken));
     }
-    if let Some(refused) = unprocessed(&error) {
-        return Http2Failure::Final(refused);
-    }
-    Http2Failure::Final(ForwardError::Response(error))
+    let reason = std::error::Error::source(&error)
+        .and_then(|source| source.downcast_ref::<h2::Error>())
+        .filter(|error| error.is_remote())
+        .and_then(|error| error.reason().map(|reason| (error.is_go_away(), reason)));
+    // A GOAWAY and REFUSED_STREAM promise that the request was not processed (RFC 9113 8.7). A
+    // GOAWAY reaches only streams above the last one that the server processed. One with an error
+    // promises the same, but the request may be the reason: it would end every connection that it
+    // is sent on.
+    Http2Failure::Final(match reason {
+        Some((true, h2::Reason::NO_ERROR)) => ForwardError::GoingAway,
+        Some((true, _)) => ForwardError::Aborted(error),
+        Some((false, h2::Reason::REFUSED_STREAM)) => ForwardError::RefusedStream,
+        _ => ForwardError::Response(error),
+    })
 }
 
-/// HTTP/2's two ways to say that a request was not processed, and may always be sent again (RFC
-/// 9113 8.7).
-fn unprocessed(error: &hyper::Error) -> Option<ForwardError> {
-    let error = std::error::Error::source(error)?.downcast_ref::<h2::Error>()?;
-    if error.is_go_away() && error.is_remote() {
-        // Sent only to streams above the last one that the server processed.
-        return Some(ForwardError::GoingAway);
+/// Whether the connection ends with the stream that failed for this reason.
+fn ends_connection(error: &ForwardError) -> bool {
+    match error {
+        ForwardError::GoingAway | ForwardError::Aborted(_) => true,
+        ForwardError::Response(error) => !std::error::Error::source(error)
+            .and_then(|source| source.downcast_ref::<h2::Error>())
+            .is_some_and(h2::Error::is_reset),
+        _ => false,
     }
-    (error.reason() == Some(h2::Reason::REFUSED_STREAM)).then_some(ForwardError::RefusedStream)
 }
 
 /// The error of our own request body, if that is what ended the connection.

@@ -273,6 +273,11 @@ impl Place {
         self.lane.ear.heard.get() == self.heard
     }
 
+    /// Whether the connection accepts no more streams.
+    pub(super) fn is_retired(&self) -> bool {
+        self.lane.retired.get()
+    }
+
     /// Makes the connection accept no more streams; its open streams continue.
     pub(super) fn retire(&self) {
         self.lane.retired.set(true);

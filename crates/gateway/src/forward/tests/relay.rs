@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use http::{Request, Response};
 
@@ -15,7 +15,7 @@ use crate::headers::{HeaderSet, RequestHeaders};
 use crate::proxy_defaults::ProxyDefaults;
 use crate::rejection::Rejection;
 use tollgate_limit::Micros;
-use tollgate_limiter::{Decision, Limiter};
+use tollgate_limiter::{Cause, Decision, Limiter};
 use tollgate_net::listener::{Address, Listen, bind};
 use tollgate_net::server::{ConnInfo, Handler, Inbound, Settings, Shared, serve};
 use tollgate_net::worker::Workers;
@@ -37,6 +37,7 @@ struct Relay {
     upstream: Arc<Upstream>,
     route: Arc<Route>,
     conduct: Arc<ProxyDefaults>,
+    causes: Arc<Mutex<Vec<Cause>>>,
 }
 
 impl Relay {
@@ -71,6 +72,7 @@ impl Relay {
             .forwarder
             .forward(&permit, forwarding, &self.upstream, request)?
             .await?;
+        self.record(forwarded.cause);
         if let Some(tunnel) = forwarded.tunnel {
             tokio::task::spawn_local(async move {
                 let task = tollgate_net::worker::Worker::current().map(|worker| worker.task());
@@ -80,6 +82,10 @@ impl Relay {
         Ok(forwarded
             .response
             .map(|body| Guarded::bare(body).with(forwarded.verbatim)))
+    }
+
+    fn record(&self, cause: Cause) {
+        self.causes.lock().expect("not poisoned").push(cause);
     }
 }
 
@@ -105,7 +111,10 @@ impl Handler for Relay {
         );
         match self.relay(connection, request).await {
             Ok(response) => response,
-            Err(rejection) => rejection.response(&asked, None, "").map(Guarded::bare),
+            Err(rejection) => {
+                self.record(rejection.cause());
+                rejection.response(&asked, None, "").map(Guarded::bare)
+            }
         }
     }
 }
@@ -114,6 +123,7 @@ impl Handler for Relay {
 pub(super) struct Gateway {
     pub(super) address: SocketAddr,
     workers: Workers,
+    causes: Arc<Mutex<Vec<Cause>>>,
 }
 
 /// An upstream at `address` with short bounds.
@@ -227,6 +237,8 @@ pub(super) fn gateway_of(
         panic!("bound to TCP")
     };
     let (upstream, route, conduct) = (Arc::new(upstream), Arc::new(route), Arc::new(conduct));
+    let causes = Arc::<Mutex<Vec<Cause>>>::default();
+    let recorded = Arc::clone(&causes);
     let workers = serve(
         bound,
         1,
@@ -243,13 +255,23 @@ pub(super) fn gateway_of(
             upstream: Arc::clone(&upstream),
             route: Arc::clone(&route),
             conduct: Arc::clone(&conduct),
+            causes: Arc::clone(&recorded),
         },
     )
     .expect("started");
-    Gateway { address, workers }
+    Gateway {
+        address,
+        workers,
+        causes,
+    }
 }
 
 impl Gateway {
+    /// The party that caused the outcome of each request.
+    pub(super) fn causes(&self) -> Vec<Cause> {
+        self.causes.lock().expect("not poisoned").clone()
+    }
+
     /// Tells it to go away, and returns when its worker has heard: then it listens no more.
     pub(super) fn drain(&self) {
         let grace = std::time::Duration::ZERO;

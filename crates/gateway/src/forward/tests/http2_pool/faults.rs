@@ -1,0 +1,148 @@
+//! HTTP/2 upstreams that end a stream or a connection because of a request: a caller can write such a
+//! request.
+
+use super::*;
+use tollgate_limiter::Cause;
+use tollgate_policy::upstream::Eject;
+
+const RST_STREAM: u8 = 3;
+const NO_ERROR: u32 = 0;
+const PROTOCOL_ERROR: u32 = 1;
+const REFUSED_STREAM: u32 = 7;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+/// A GOAWAY whose last stream is 0: it says that no request was processed.
+fn goaway(code: u32) -> Vec<u8> {
+    frame(GOAWAY, 0, 0, &[[0; 4], code.to_be_bytes()].concat())
+}
+
+/// Responds to every request by a GOAWAY with this code.
+fn leaving_with(code: u32) -> Origin {
+    Origin::start(move |conn| {
+        greet(conn, b"")?;
+        request(conn)?;
+        write(conn, &goaway(code))?;
+        while read_frame(conn).is_ok() {}
+        Ok(())
+    })
+}
+
+#[test]
+fn http2_goaway_with_an_error_is_not_sent_again_and_earns_no_credit() {
+    for code in [PROTOCOL_ERROR, REFUSED_STREAM, ENHANCE_YOUR_CALM] {
+        for request in [GET, POST] {
+            let origin = leaving_with(code);
+            let mut twice = http2(&origin);
+            twice.attempts = 2;
+            let gateway = gateway(twice);
+            assert_eq!(gateway.ask(request).status, 502);
+            assert_eq!(origin.records().len(), 1, "code {code}: sent once");
+            assert_eq!(gateway.causes(), [Cause::Client], "code {code}");
+        }
+    }
+}
+
+#[test]
+fn http2_goaway_without_error_repeated_for_each_connection_earns_no_credit() {
+    let origin = leaving_with(NO_ERROR);
+    let gateway = gateway(http2(&origin));
+    assert_eq!(gateway.ask(GET).status, 502);
+    assert!(origin.records().len() > 1, "it may be sent again");
+    assert_eq!(gateway.causes(), [Cause::Client]);
+}
+
+#[test]
+fn http2_stream_refused_at_every_attempt_earns_no_credit() {
+    let origin = Origin::start(|conn| {
+        greet(conn, b"")?;
+        loop {
+            let stream = request(conn)?;
+            let refused = REFUSED_STREAM.to_be_bytes();
+            write(conn, &frame(RST_STREAM, 0, stream, &refused))?;
+        }
+    });
+    let mut twice = http2(&origin);
+    twice.attempts = 2;
+    let gateway = gateway(twice);
+    assert_eq!(gateway.ask(POST).status, 502);
+    assert_eq!(gateway.causes(), [Cause::Client]);
+}
+
+#[test]
+fn http2_request_that_its_server_refuses_ejects_no_server() {
+    let error = |_: u32| goaway(PROTOCOL_ERROR);
+    let refusal = |stream| frame(RST_STREAM, 0, stream, &REFUSED_STREAM.to_be_bytes());
+    let ways: [fn(u32) -> Vec<u8>; 2] = [error, refusal];
+    for (index, answer) in ways.into_iter().enumerate() {
+        let well = Origin::start(|conn| {
+            greet(conn, b"")?;
+            respond_to_all(conn)
+        });
+        let came = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&came);
+        let refusing = Origin::start(move |conn| {
+            greet(conn, b"")?;
+            loop {
+                let stream = request(conn)?;
+                counted.fetch_add(1, Ordering::SeqCst);
+                write(conn, &answer(stream))?;
+            }
+        });
+        let mut two = http2(&refusing);
+        two.servers.push(server(well.address));
+        two.balance = Balance::RoundRobin;
+        two.eject = Eject {
+            failures: 1,
+            wait: Micros::from_secs(60),
+        };
+        let gateway = gateway(two);
+        for _ in 0..6 {
+            gateway.ask(POST);
+        }
+        let came = came.load(Ordering::SeqCst);
+        assert_eq!(came, 3, "way {index}: the server stays in");
+    }
+}
+
+#[test]
+fn http2_connection_that_ends_for_one_request_is_not_counted_for_the_others() {
+    let well = Origin::start(|conn| {
+        greet(conn, b"")?;
+        respond_to_all(conn)
+    });
+    let refusing = Origin::start(|conn| {
+        greet(conn, b"")?;
+        if conn.index > 0 {
+            return respond_to_all(conn);
+        }
+        let first = request(conn)?.to_be_bytes();
+        request(conn)?;
+        // The first stream is not refused, and ends with the connection.
+        let goaway = [first, PROTOCOL_ERROR.to_be_bytes()].concat();
+        write(conn, &frame(GOAWAY, 0, 0, &goaway))?;
+        conn.stream.shutdown(std::net::Shutdown::Both)
+    });
+    let mut two = http2(&refusing);
+    two.servers.push(server(well.address));
+    two.balance = Balance::RoundRobin;
+    two.eject = Eject {
+        failures: 1,
+        wait: Micros::from_secs(60),
+    };
+    let gateway = gateway(two);
+    let gateway: &Gateway = &gateway;
+    let mut statuses: Vec<u16> = std::thread::scope(|scope| {
+        let asks: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| gateway.ask(POST).status))
+            .collect();
+        asks.into_iter()
+            .map(|ask| ask.join().expect("no panic"))
+            .collect()
+    });
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 200, 502, 502]);
+    for _ in 0..2 {
+        assert_eq!(gateway.ask(POST).status, 200);
+    }
+    assert_eq!(refusing.records().len(), 2, "the server stays in");
+}
