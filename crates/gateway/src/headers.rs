@@ -75,6 +75,8 @@ impl HeaderSet {
     pub const UPGRADES: Self = Self(1 | 1 << 4);
     /// `Host`
     pub const HOST: Self = Self(1 << 19);
+    /// `Connect-Timeout-Ms`, and the headers in which Envoy reads a deadline
+    pub const TIMEOUT_MS: Self = Self(1 << 25);
     const X_FORWARDED_FOR: Self = Self(1 << 21);
     const X_FORWARDED_PROTO: Self = Self(1 << 22);
     const X_FORWARDED_HOST: Self = Self(1 << 23);
@@ -93,6 +95,11 @@ impl HeaderSet {
     #[must_use]
     pub const fn and(self, more: Self) -> Self {
         Self(self.0 | more.0)
+    }
+
+    /// The set of `headers`, whose set this was before some of them were removed or set.
+    pub fn after_edits(self, headers: &HeaderMap) -> Self {
+        Self::of(headers).and(Self(self.0 & Self::UNUSUAL.0))
     }
 
     /// Whether it contains a header that decides the form of a refusal.
@@ -134,6 +141,9 @@ impl HeaderSet {
             (16, [b'x', ..]) => (b"x-forwarded-host", Self::X_FORWARDED_HOST),
             (17, [b't', ..]) => (b"transfer-encoding", Self::TRANSFER_ENCODING),
             (17, [b'x', ..]) => (b"x-forwarded-proto", Self::X_FORWARDED_PROTO),
+            (18, [b'c', ..]) => (b"connect-timeout-ms", Self::TIMEOUT_MS),
+            (30, _) => (b"x-envoy-upstream-rq-timeout-ms", Self::TIMEOUT_MS),
+            (38, _) => (b"x-envoy-upstream-rq-per-try-timeout-ms", Self::TIMEOUT_MS),
             _ => return Self(0),
         };
         if name == known { field } else { Self(0) }
@@ -220,7 +230,7 @@ pub fn strip_present(headers: &mut HeaderMap, present: &mut HeaderSet) -> Hop {
             for name in listed {
                 headers.remove(name);
             }
-            *present = HeaderSet::of(headers).and(HeaderSet(present.0 & HeaderSet::UNUSUAL.0));
+            *present = present.after_edits(headers);
         }
     }
     // A Connection line may have listed the header, which is gone then and found empty here.

@@ -7,8 +7,9 @@ pub enum Cause {
     /// The upstream alone, or the route's target in its place: its response, its failure to accept
     /// the request, or its failure to respond to a request it received completely.
     Upstream,
-    /// The upstream, by a response that began before the request had arrived completely. The caller
-    /// may have caused it by withholding the rest: the response can raise a charge, not lower it.
+    /// The upstream, by a response that began before the request had arrived completely, or that a
+    /// deadline of the request may have ended. The caller may have caused it: the response can raise
+    /// a charge, not lower it.
     Early,
     /// The gateway, for a request that reached no upstream.
     Gateway,

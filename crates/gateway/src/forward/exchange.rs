@@ -236,7 +236,7 @@ async fn http2(
         )))
     };
     Ok(Forwarded {
-        cause: outgoing.cause_of_response(head.status),
+        cause: outgoing.cause_of_response(&head),
         response: Response::from_parts(head, body),
         verbatim: None,
         tunnel: None,

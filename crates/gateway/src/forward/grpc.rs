@@ -17,13 +17,16 @@ pub(super) fn timeout(headers: &HeaderMap) -> Option<Duration> {
     {
         return None;
     }
+    duration(value)
+}
+
+/// The value of `grpc-timeout`: one to eight digits and a unit.
+pub(super) fn duration(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let count = digits
-        .iter()
-        .fold(0_u64, |sum, digit| sum * 10 + u64::from(digit - b'0'));
+    let count = number(digits);
     Some(match unit {
         b'H' => Duration::from_secs(count * 3600),
         b'M' => Duration::from_secs(count * 60),
@@ -33,6 +36,13 @@ pub(super) fn timeout(headers: &HeaderMap) -> Option<Duration> {
         b'n' => Duration::from_nanos(count),
         _ => return None,
     })
+}
+
+/// The number that these digits say; at most 19 of them.
+pub(super) fn number(digits: &[u8]) -> u64 {
+    digits
+        .iter()
+        .fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'))
 }
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");

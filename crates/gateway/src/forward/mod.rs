@@ -5,6 +5,7 @@
 //! request that a server may have processed and must not process twice.
 
 mod balance;
+mod callers_deadline;
 mod connect;
 mod error;
 mod exchange;

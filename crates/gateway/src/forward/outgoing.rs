@@ -109,7 +109,7 @@ pub(super) fn prepare(
         for name in [TRANSFER_ENCODING, CONNECTION, UPGRADE] {
             head.headers.remove(name);
         }
-        present = HeaderSet::of(&head.headers);
+        present = present.after_edits(&head.headers);
     }
 
     let gate = gate(&mut head, present, sends_body, upstream.http2);
@@ -172,7 +172,8 @@ pub(super) fn prepare(
         request, present, progress, gate, upgrade, upstream, client,
     ));
     outgoing.origin = origin;
-    outgoing.verbatim = forwarding.verbatim;
+    // Whether a deadline of the client causes the response is read from its headers.
+    outgoing.verbatim = forwarding.verbatim && outgoing.callers_deadline.is_none();
     // HTTP/1.0 has no interim responses (RFC 9110 15.2).
     if upstream.early_hints && received_as == Version::HTTP_11 {
         let edits = &forwarding.route.response_headers;

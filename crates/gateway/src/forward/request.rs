@@ -5,9 +5,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::response::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use smallvec::SmallVec;
 
+use super::callers_deadline::CallersDeadline;
 use super::kept_body::KeptBody;
 use super::request_body::{Gate, Progress, RequestBody};
 use super::stall::Stall;
@@ -32,6 +34,8 @@ pub(super) struct Outgoing {
     pub(super) total: Option<Deadline>,
     /// Whether the client set that deadline, and not the file.
     pub(super) total_is_clients: bool,
+    /// The deadline that the request states, whoever keeps it.
+    pub(super) callers_deadline: Option<CallersDeadline>,
     /// The client's address.
     pub(super) client: Option<SocketAddr>,
     pub(super) idempotent: bool,
@@ -72,6 +76,7 @@ impl Outgoing {
         Self {
             idempotent: request.method().is_idempotent(),
             attempts: upstream.attempts.max(1),
+            callers_deadline: CallersDeadline::of(request.headers(), present),
             counted: false,
             request: Some(request),
             progress,
@@ -114,12 +119,18 @@ impl Outgoing {
         }
     }
 
-    /// The party that causes a response with this status that begins now: the upstream alone only if
-    /// the request has arrived completely. A 408 says that it has not, even if its last byte came
-    /// while the 408 was on its way.
-    pub(super) fn cause_of_response(&self, status: StatusCode) -> Cause {
+    /// The party that causes a response with this head that begins now: the upstream alone only if
+    /// the request has arrived completely, and no deadline of its own ends it. A 408 says that it
+    /// has not arrived, even if its last byte came while the 408 was on its way.
+    pub(super) fn cause_of_response(&self, head: &Parts) -> Cause {
+        if self
+            .callers_deadline
+            .is_some_and(|deadline| deadline.may_cause(head))
+        {
+            return Cause::Early;
+        }
         match &self.progress {
-            Some(_) if status == StatusCode::REQUEST_TIMEOUT => Cause::Early,
+            Some(_) if head.status == StatusCode::REQUEST_TIMEOUT => Cause::Early,
             Some(progress) if !progress.has_arrived() => Cause::Early,
             _ => Cause::Upstream,
         }

@@ -323,12 +323,13 @@ pub(super) fn pass_back(
             slot: lease.slot,
             hold: bridged,
         };
+        let cause = outgoing.cause_of_response(&head);
         let response = Response::from_parts(head, ResponseBody::Empty);
         return Ok(Forwarded {
             response,
             verbatim: None,
             tunnel: Some(Box::new(tunnel)),
-            cause: outgoing.cause_of_response(SWITCHING),
+            cause,
         });
     }
     let verbatim = lease.connection.take_verbatim();
@@ -344,7 +345,7 @@ pub(super) fn pass_back(
         ResponseBody::Http1(Box::new(UpstreamHttp1::new(Bounds::take(outgoing), lease)))
     };
     Ok(Forwarded {
-        cause: outgoing.cause_of_response(head.status),
+        cause: outgoing.cause_of_response(&head),
         response: Response::from_parts(head, body),
         verbatim,
         tunnel: None,

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::ForwardError;
+use super::callers_deadline::CallersDeadline;
 use super::request::Outgoing;
 use super::request_body::{Gate, Progress};
 use super::stall::Stall;
@@ -16,6 +17,7 @@ pub(super) struct ResponseTimeout<'o> {
     response: Expiry,
     total: Option<&'o mut Deadline>,
     total_is_clients: bool,
+    callers_deadline: Option<CallersDeadline>,
     progress: Option<&'o Progress>,
     stall: Option<Stall>,
     gate: Option<&'o Arc<Gate>>,
@@ -29,6 +31,7 @@ impl<'o> ResponseTimeout<'o> {
             response: Expiry::after(outgoing.timeouts.response.into()),
             total: outgoing.total.as_mut(),
             total_is_clients: outgoing.total_is_clients,
+            callers_deadline: outgoing.callers_deadline,
             progress: outgoing.progress.as_deref(),
             gate: outgoing.gate.as_ref(),
             held: None,
@@ -70,9 +73,14 @@ impl<'o> ResponseTimeout<'o> {
     }
 
     /// The error for a response that did not begin in time: the upstream's only if the request had
-    /// arrived completely.
+    /// arrived completely, and the upstream had no deadline of the client to keep before.
     fn no_response(&self) -> ForwardError {
-        if self.progress.is_none_or(Progress::has_arrived) {
+        if self
+            .callers_deadline
+            .is_some_and(CallersDeadline::has_passed)
+        {
+            ForwardError::ClientDeadline
+        } else if self.progress.is_none_or(Progress::has_arrived) {
             ForwardError::ResponseTimeout
         } else {
             ForwardError::SlowUpload

@@ -11,6 +11,7 @@ use super::http2_pool::Http2Pool;
 use super::upstream_health;
 use super::{ForwardError, Forwarded, balance, incidents};
 use crate::pool::{Bounds, Pool};
+use tollgate_limiter::Cause;
 use tollgate_policy::upstream::{HostPolicy, ProxyProtocol, Server, Upstream};
 
 /// One server of an upstream.
@@ -75,6 +76,8 @@ impl ServerState {
     pub(super) fn observe(&self, result: &Result<Forwarded, ForwardError>) {
         let (kind, cause, failed) = match result {
             Ok(forwarded) => match forwarded.response.status().as_u16() {
+                // A slow upload or a deadline of the client's own can cause it.
+                504 if forwarded.cause == Cause::Early => return,
                 status @ 502..=504 => ("status", format!("it responded with {status}"), true),
                 _ => return self.record.succeeded(),
             },

@@ -2,6 +2,7 @@
 
 mod bodies;
 mod connections;
+mod deadlines;
 mod framing;
 mod http2;
 mod http2_pool;

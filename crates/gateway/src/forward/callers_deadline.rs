@@ -1,0 +1,75 @@
+//! The deadline that a request states itself. Its upstream may keep it, and respond with an error
+//! when it has passed: the caller chose that response.
+
+use std::time::Duration;
+
+use http::response::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tokio::time::Instant;
+
+use super::grpc;
+use crate::headers::HeaderSet;
+use tollgate_policy::looks_like;
+
+/// The earliest deadline that a request states. The gateway keeps only that of a gRPC call; which
+/// ones the upstream keeps is not known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallersDeadline {
+    /// `None`: too far away to be told.
+    at: Option<Instant>,
+}
+
+impl CallersDeadline {
+    /// The deadline in `headers`, which contain those in `present`.
+    pub(super) fn of(headers: &HeaderMap, present: HeaderSet) -> Option<Self> {
+        let names = HeaderSet::GRPC_TIMEOUT
+            .and(HeaderSet::TIMEOUT_MS)
+            .and(HeaderSet::UNUSUAL);
+        if !present.has(names) {
+            return None;
+        }
+        let stated = headers.iter().filter_map(|(name, value)| {
+            let mut forms = FORMS.iter();
+            let (_, read) = forms.find(|(known, _)| looks_like(known, name.as_str()))?;
+            // One that cannot be read may have passed for the upstream.
+            Some(read(value.as_bytes()).unwrap_or_default())
+        });
+        stated.min().map(|after| Self {
+            at: Instant::now().checked_add(after),
+        })
+    }
+
+    /// Whether it has passed.
+    pub(super) fn has_passed(self) -> bool {
+        self.at.is_some_and(|at| at <= Instant::now())
+    }
+
+    /// Whether it may have caused the response that begins with `head` now: the response says so, or
+    /// comes late.
+    pub(super) fn may_cause(self, head: &Parts) -> bool {
+        let says = |value: &HeaderValue| matches!(value.as_bytes(), b"1" | b"4");
+        matches!(head.status.as_u16(), 408 | 499 | 504)
+            || head.headers.get_all(GRPC_STATUS).iter().any(says)
+            || self.has_passed()
+    }
+}
+
+/// Reads the value of a header.
+type Read = fn(&[u8]) -> Option<Duration>;
+
+/// The headers that state a deadline, also where servers read underscores as hyphens.
+const FORMS: [(&str, Read); 4] = [
+    ("grpc-timeout", grpc::duration),
+    ("connect-timeout-ms", milliseconds),
+    ("x-envoy-upstream-rq-timeout-ms", milliseconds),
+    ("x-envoy-upstream-rq-per-try-timeout-ms", milliseconds),
+];
+
+/// At most ten digits (Connect protocol).
+fn milliseconds(value: &[u8]) -> Option<Duration> {
+    let plain = (1..=10).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
+    plain.then(|| Duration::from_millis(grpc::number(value)))
+}
+
+/// CANCELLED is 1, DEADLINE_EXCEEDED is 4.
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");

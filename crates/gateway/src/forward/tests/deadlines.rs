@@ -1,0 +1,89 @@
+//! Requests that state a deadline of their own, which their upstream keeps.
+
+use super::origin::{OK, Origin};
+use super::relay::{gateway, server, upstream};
+use tollgate_limit::Micros;
+use tollgate_limiter::Cause;
+use tollgate_policy::upstream::{Balance, Eject};
+
+/// The cause of the response with this first line and these lines to a request with these lines.
+fn cause(request: &str, response: &str) -> Cause {
+    let response = format!("HTTP/1.1 {response}\r\nContent-Length: 0\r\n\r\n");
+    let origin = Origin::start(move |conn| {
+        conn.request()?;
+        conn.send(&response)
+    });
+    let gateway = gateway(upstream(origin.address));
+    gateway.ask(&format!(
+        "POST /svc/M HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{request}Content-Length: 0\r\n\r\n"
+    ));
+    gateway.causes()[0]
+}
+
+const FAR: [&str; 7] = [
+    "Grpc-Timeout: 1H\r\n",
+    "Content-Type: application/json\r\nGrpc-Timeout: 1H\r\n",
+    "Content-Type: application/grpc-web+proto\r\nGrpc-Timeout: 1H\r\n",
+    "Content-Type: application/grpc\r\nGrpc-Timeout: 2H\r\nGrpc-Timeout: 1H\r\n",
+    "Connect-Timeout-Ms: 3600000\r\n",
+    "X-Envoy-Upstream-Rq-Timeout-Ms: 3600000\r\n",
+    "Connect_Timeout_Ms: 3600000\r\n",
+];
+
+#[test]
+fn deadline_of_a_caller_that_its_upstream_keeps_earns_no_credit() {
+    for request in FAR {
+        for status in [
+            "504 Late",
+            "408 Late",
+            "499 Late",
+            "200 OK\r\ngrpc-status: 4",
+            "200 OK\r\nGrpc-Status: 1",
+        ] {
+            assert_eq!(cause(request, status), Cause::Early, "{request}: {status}");
+        }
+        for status in ["200 OK", "503 Busy", "200 OK\r\ngrpc-status: 14"] {
+            assert_eq!(
+                cause(request, status),
+                Cause::Upstream,
+                "{request}: {status}"
+            );
+        }
+    }
+    assert_eq!(cause("", "504 Late"), Cause::Upstream, "no deadline");
+}
+
+#[test]
+fn deadline_of_a_caller_that_has_passed_earns_no_credit_for_any_response() {
+    for request in [
+        "Grpc-Timeout: 1n\r\n",
+        "Grpc-Timeout: soon\r\n",
+        "Grpc-Timeout: 1H\r\nGrpc-Timeout: 0S\r\n",
+        "Connect-Timeout-Ms: 0\r\n",
+        "Connect-Timeout-Ms: -1\r\n",
+        "Connect-Timeout-Ms: 99999999999999999999999999\r\n",
+        "Content-Type: application/grpc\r\nGrpc-Timeout: \r\n",
+    ] {
+        for status in ["200 OK", "500 Ill", "503 Busy"] {
+            assert_eq!(cause(request, status), Cause::Early, "{request}: {status}");
+        }
+    }
+}
+
+#[test]
+fn deadline_of_a_caller_that_its_upstream_keeps_ejects_no_server() {
+    let late = Origin::responding("HTTP/1.1 504 Late\r\nContent-Length: 0\r\n\r\n");
+    let well = Origin::responding(OK);
+    let mut two = upstream(late.address);
+    two.servers.push(server(well.address));
+    two.balance = Balance::RoundRobin;
+    two.eject = Eject {
+        failures: 1,
+        wait: Micros::from_secs(60),
+    };
+    let gateway = gateway(two);
+    let hasty = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nConnect-Timeout-Ms: 1\r\nContent-Length: 0\r\n\r\n";
+    let statuses: Vec<u16> = (0..6).map(|_| gateway.ask(hasty).status).collect();
+    let late = statuses.iter().filter(|status| **status == 504).count();
+    assert_eq!(late, 3, "{statuses:?}");
+}
