@@ -328,5 +328,13 @@ pub fn join_cookies(headers: &mut HeaderMap) {
     headers.insert(COOKIE, value);
 }
 
+/// The headers in which a request states a deadline: gRPC's, Connect's, Envoy's.
+pub const DEADLINES: [&str; 4] = [
+    "grpc-timeout",
+    "connect-timeout-ms",
+    "x-envoy-upstream-rq-timeout-ms",
+    "x-envoy-upstream-rq-per-try-timeout-ms",
+];
+
 #[cfg(test)]
 mod tests;

@@ -10,12 +10,12 @@ pub mod field;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE};
+use http::header::{ACCEPT_ENCODING, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE};
 use http::{HeaderMap, Method, StatusCode};
 
 use super::{Cause, Permit};
 use charge::{Charge, Reading};
-use tollgate_policy::{Claims, Count, Policy, Rule, Settle, SettleFrom};
+use tollgate_policy::{Claims, Count, Policy, Rule, Settle, SettleFrom, drop_lookalikes};
 
 /// The charges of one request that its response can still change.
 #[derive(Debug, Default)]
@@ -154,14 +154,42 @@ impl Owed {
 }
 
 /// Removes request headers that could make the response omit its cost: a body that is read must be
-/// complete and plain text.
+/// complete and plain text. Headers whose names imitate theirs are removed too, because some servers
+/// read them as those.
 pub fn want_readable(method: &Method, headers: &mut HeaderMap) {
-    for name in [http::header::ACCEPT_ENCODING, RANGE, IF_RANGE] {
+    // On other methods these are preconditions that protect a write.
+    let conditions = match *method {
+        Method::GET | Method::HEAD => &[IF_NONE_MATCH, IF_MODIFIED_SINCE][..],
+        _ => &[],
+    };
+    let unwanted = [ACCEPT_ENCODING, RANGE, IF_RANGE];
+    let unwanted = || unwanted.iter().chain(conditions);
+    for name in unwanted() {
         headers.remove(name);
     }
-    // On other methods these are preconditions that protect a write.
-    if matches!(*method, Method::GET | Method::HEAD) {
-        headers.remove(IF_NONE_MATCH);
-        headers.remove(IF_MODIFIED_SINCE);
+    drop_lookalikes(headers, |real| unwanted().any(|name| name.as_str() == real));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readable_headers_that_imitate_a_removed_one_are_removed_too() {
+        let left = |method: Method, names: &[&'static str]| -> Vec<String> {
+            let mut headers = HeaderMap::new();
+            for name in names {
+                headers.append(*name, http::HeaderValue::from_static("x"));
+            }
+            want_readable(&method, &mut headers);
+            headers.keys().map(ToString::to_string).collect()
+        };
+        let of_all = ["accept_encoding", "accept.encoding", "if_range", "range"];
+        assert!(left(Method::POST, &of_all).is_empty());
+        let of_reads = ["if_none_match", "if.modified-since", "if~none~match"];
+        assert!(left(Method::GET, &of_reads).is_empty());
+        assert_eq!(left(Method::PUT, &of_reads), of_reads);
+        let others = ["accept_language", "accept-encodings", "x_range"];
+        assert_eq!(left(Method::GET, &others), others);
     }
 }

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 
 use super::grpc;
-use crate::headers::HeaderSet;
+use crate::headers::{DEADLINES, HeaderSet};
 use tollgate_policy::looks_like;
 
 /// The earliest deadline that a request states. The gateway keeps only that of a gRPC call; which
@@ -29,8 +29,15 @@ impl CallersDeadline {
             return None;
         }
         let stated = headers.iter().filter_map(|(name, value)| {
-            let mut forms = FORMS.iter();
-            let (_, read) = forms.find(|(known, _)| looks_like(known, name.as_str()))?;
+            // Some servers read underscores as hyphens.
+            let mut known = DEADLINES.iter();
+            let place = known.position(|known| looks_like(known, name.as_str()))?;
+            // The first is gRPC's.
+            let read = if place == 0 {
+                grpc::duration
+            } else {
+                milliseconds
+            };
             // One that cannot be read may have passed for the upstream.
             Some(read(value.as_bytes()).unwrap_or_default())
         });
@@ -53,17 +60,6 @@ impl CallersDeadline {
             || self.has_passed()
     }
 }
-
-/// Reads the value of a header.
-type Read = fn(&[u8]) -> Option<Duration>;
-
-/// The headers that state a deadline, also where servers read underscores as hyphens.
-const FORMS: [(&str, Read); 4] = [
-    ("grpc-timeout", grpc::duration),
-    ("connect-timeout-ms", milliseconds),
-    ("x-envoy-upstream-rq-timeout-ms", milliseconds),
-    ("x-envoy-upstream-rq-per-try-timeout-ms", milliseconds),
-];
 
 /// At most ten digits (Connect protocol).
 fn milliseconds(value: &[u8]) -> Option<Duration> {

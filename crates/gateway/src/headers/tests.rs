@@ -1,5 +1,5 @@
 use super::*;
-use tollgate_policy::Peer;
+use tollgate_policy::{Guarded, Peer};
 
 fn map(fields: &[(&str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -255,4 +255,22 @@ fn connection_header_reports_removed_headers() {
     let mut present = HeaderSet::of(&headers);
     strip_present(&mut headers, &mut present);
     assert!(!present.has(HeaderSet::EXPECT) && present.has(HeaderSet::VIA));
+}
+
+#[test]
+fn trailers_that_modify_a_request_are_dropped() {
+    let mut trailers = map(&[
+        ("accept-encoding", "gzip"),
+        ("accept_encoding", "gzip"),
+        ("range", "bytes=0-1"),
+        ("if-range", "x"),
+        ("if-none-match", "*"),
+        ("if_none_match", "*"),
+        ("if-modified-since", "x"),
+        ("grpc-timeout", "1n"),
+        ("connect_timeout_ms", "1"),
+        ("x-sum", "1"),
+    ]);
+    clean_request_trailers(&mut trailers, &Guarded::default()).expect("no pseudo-header");
+    assert_eq!(trailers, map(&[("x-sum", "1")]));
 }

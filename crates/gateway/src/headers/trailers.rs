@@ -1,14 +1,15 @@
 //! Removes fields that are not allowed in trailers.
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    COOKIE, EXPECT, FORWARDED, HOST, MAX_FORWARDS, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_TYPE, COOKIE, EXPECT, FORWARDED, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    IF_RANGE, IF_UNMODIFIED_SINCE, MAX_FORWARDS, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RANGE,
     SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderName};
 
 use super::{
-    KEEP_ALIVE, PROXY_CONNECTION, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT,
+    DEADLINES, KEEP_ALIVE, PROXY_CONNECTION, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT,
     X_FORWARDED_PROTO, X_REAL_IP,
 };
 use tollgate_policy::method::is_override;
@@ -38,7 +39,7 @@ pub fn clean_trailers(trailers: &mut HeaderMap) -> Result<(), PseudoTrailer> {
 }
 
 /// [`clean_trailers`] for a request: also drops the fields that decided about the request as
-/// headers.
+/// headers, and deadlines, which count as headers only.
 ///
 /// # Errors
 /// As [`clean_trailers`].
@@ -47,7 +48,13 @@ pub fn clean_request_trailers(
     guarded: &Guarded,
 ) -> Result<(), PseudoTrailer> {
     clean_trailers(trailers)?;
-    drop_all(trailers, |name| guarded.covers(name) || is_override(name));
+    let is_deadline = |name: &HeaderName| {
+        let mut known = DEADLINES.iter();
+        known.any(|known| looks_like(known, name.as_str()))
+    };
+    drop_all(trailers, |name| {
+        guarded.covers(name) || is_override(name) || is_deadline(name)
+    });
     Ok(())
 }
 
@@ -62,7 +69,7 @@ fn drop_all(trailers: &mut HeaderMap, which: impl Fn(&HeaderName) -> bool) {
     }
 }
 
-const FORBIDDEN: [HeaderName; 27] = [
+const FORBIDDEN: [HeaderName; 34] = [
     TRANSFER_ENCODING,
     CONTENT_LENGTH,
     HOST,
@@ -74,6 +81,13 @@ const FORBIDDEN: [HeaderName; 27] = [
     TRAILER,
     EXPECT,
     MAX_FORWARDS,
+    ACCEPT_ENCODING,
+    RANGE,
+    IF_RANGE,
+    IF_MATCH,
+    IF_NONE_MATCH,
+    IF_MODIFIED_SINCE,
+    IF_UNMODIFIED_SINCE,
     AUTHORIZATION,
     PROXY_AUTHORIZATION,
     WWW_AUTHENTICATE,
