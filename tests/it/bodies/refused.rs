@@ -301,3 +301,72 @@ limits = ["model"]
     metrics_have("tollgate_held_bodies_bytes 0.0");
     assert_eq!(upstream.seen()[1].body, body.as_bytes());
 }
+
+#[test]
+fn body_longer_than_its_route_admits_is_charged_for_everyone() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        r#"
+[identities.tool]
+key = "json:tool"
+when_missing = "skip"
+
+[limits.tool]
+rate = "10/day"
+per = "tool"
+
+[limits.total]
+rate = "100/day"
+per = "everyone"
+
+[limits.served]
+rate = "100/day"
+per = "address"
+count = ["2xx"]
+
+[[routes]]
+match = "POST /plain"
+upstream = "{0}"
+limits = ["total", "served"]
+body = "20B"
+
+[[routes]]
+match = "POST /read"
+upstream = "{0}"
+limits = ["tool", "total", "served"]
+body = "20B"
+
+[[routes]]
+match = {{ methods = "POST", path = "/of_body", body = {{ "json:tool" = "a" }} }}
+upstream = "{0}"
+limits = ["tool", "total", "served"]
+body = "20B"
+"#,
+        upstream.url()
+    ));
+    let long = format!("{{\"tool\":\"a\"}}{}", " ".repeat(20));
+    let chunked = |path: &str| {
+        let mut connection = gateway.connect();
+        connection.send(format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{long}\r\n0\r\n\r\n",
+            long.len()
+        ));
+        connection.answer("POST").status
+    };
+    let announced = |path: &str| post(&mut gateway.connect(), path, "", &long).status;
+    let left = || {
+        let answer = post(&mut gateway.connect(), "/plain", "", "{}");
+        (answer.left_of("total"), answer.left_of("served"))
+    };
+    assert_eq!(left(), (Some(99), Some(99)));
+    for path in ["/plain", "/read", "/of_body"] {
+        assert_eq!(announced(path), 413, "{path}");
+    }
+    assert_eq!(left(), (Some(95), Some(98)), "each is charged once");
+    for path in ["/read", "/of_body"] {
+        assert_eq!(chunked(path), 413, "{path}");
+    }
+    assert_eq!(left(), (Some(92), Some(97)), "each is charged once");
+    let seen = upstream.seen();
+    assert!(seen.iter().all(|request| request.body == b"{}"), "{seen:?}");
+}

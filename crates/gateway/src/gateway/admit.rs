@@ -70,8 +70,7 @@ impl<'s> Admission<'_, 's> {
         } else {
             if let Some(matched) = &found.matched {
                 self.context.set_route(matched.route);
-                let route = &policy.routes[matched.route];
-                checks::check_route(self.snapshot, route, self.target, request)?;
+                self.check_route(request, &described, matched).await?;
             }
             drop(found);
             // Boxed, so that the future of a request without a body is small.
@@ -117,10 +116,39 @@ impl<'s> Admission<'_, 's> {
         let Some(matched) = policy.find_route(&described).matched else {
             return Ok(());
         };
+        self.charge_refused(&described, &matched, status).await
+    }
+
+    /// Charges a request that is refused with `status` before it is identified to the limits by
+    /// address and for everyone of its route.
+    async fn charge_refused(
+        &mut self,
+        described: &Descriptor<'_>,
+        matched: &Match<'_>,
+        status: StatusCode,
+    ) -> Result<(), Rejection> {
+        let policy = &self.snapshot.policy;
         let now = self.context.seconds();
         let claims = self.context.claims_mut();
-        policy.claim_refused(claims, &matched, &described, status, now);
+        policy.claim_refused(claims, matched, described, status, now);
         self.gateway.judge(self.snapshot, self.context).await
+    }
+
+    /// Refuses a request that its route does not accept from any caller. One that is refused for
+    /// its body is charged.
+    async fn check_route<B: Body>(
+        &mut self,
+        request: &Request<B>,
+        described: &Descriptor<'_>,
+        matched: &Match<'_>,
+    ) -> Result<(), Rejection> {
+        let route = &self.snapshot.policy.routes[matched.route];
+        let checked = checks::check_route(self.snapshot, route, self.target, request);
+        if let Err(rejection @ Rejection::TooBig) = &checked {
+            // Boxed, so that the future of other requests is small.
+            Box::pin(self.charge_refused(described, matched, rejection.status())).await?;
+        }
+        checked
     }
 
     /// Identifies the caller of a request whose route is `matched`, and draws from its limits.
@@ -137,7 +165,7 @@ impl<'s> Admission<'_, 's> {
         let mut who = Identified::default();
         // A refusal before the caller is identified contains no caller in its edits.
         *self.edits = policy.edits(&route.response_headers, matched, &who, described);
-        checks::check_route(snapshot, route, self.target, request)?;
+        self.check_route(request, described, matched).await?;
         let routed = Routed {
             matched,
             described,
