@@ -134,3 +134,34 @@ async fn postgres_full_buckets_are_swept_and_others_stay() {
 async fn mysql_full_buckets_are_swept_and_others_stay() {
     sweeps_full_buckets(StoreKind::Mysql).await;
 }
+
+async fn makes_its_tables_once(kind: StoreKind) {
+    let Some(server) = kind.start() else {
+        return;
+    };
+    let stores: Vec<_> = (0..6).map(|_| kind.open(&server.url(), |_| ())).collect();
+    for store in &stores {
+        assert!(store.ready(PATIENCE).await, "{:?}", store.health());
+        assert_eq!(store.health().last_error, "");
+    }
+    assert_eq!(
+        drain(&stores[0], &bucket("k", 0, 3, HOUR, 3), b"k").await,
+        3
+    );
+    assert!(
+        !draw(&stores[5], &bucket("k", 0, 3, HOUR, 3), b"k")
+            .await
+            .unwrap()
+    );
+}
+
+#[tokio::test]
+async fn postgres_gateways_started_together_on_an_empty_database_make_its_tables_without_an_error()
+{
+    makes_its_tables_once(StoreKind::Postgres).await;
+}
+
+#[tokio::test]
+async fn mysql_gateways_started_together_on_an_empty_database_make_its_tables_without_an_error() {
+    makes_its_tables_once(StoreKind::Mysql).await;
+}

@@ -26,6 +26,9 @@ use crate::sql::mark::Mark;
 use crate::sql::{CONNECT_WITHIN, FAREWELL, PAGE, idle_within};
 use crate::tls::{Connector, Tls};
 
+/// The advisory lock of a gateway that makes the table and functions: `tollgate` in ASCII.
+const MAKING: i64 = i64::from_be_bytes(*b"tollgate");
+
 pub(super) struct PostgresLink {
     config: Config,
     tls: Connector,
@@ -180,10 +183,13 @@ impl Database for PostgresLink {
         let mut facts = Facts::ask(&client).await.map_err(told)?;
         if self.base.options.create && !facts.complete() && !facts.standby {
             // In a writing transaction, whatever the defaults. If this fails the connection is
-            // given up, and the transaction with it.
+            // given up, and the transaction with it. One gateway after the other: IF NOT EXISTS
+            // does not see what another transaction makes. The lock is that of the transaction,
+            // because behind a pooler the session is not ours.
             let schema = super::schema_sql();
-            let create =
-                format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {schema}; COMMIT");
+            let create = format!(
+                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT pg_advisory_xact_lock({MAKING}); {schema}; COMMIT"
+            );
             let created = client.batch_execute(&create).await;
             let why = |error| {
                 Obstacle::lasting(format!(
