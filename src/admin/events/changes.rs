@@ -15,6 +15,9 @@ use tollgate_limit::{KeyBytes, Timestamp};
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     before: Option<Before>,
+    /// The last refusals, by key, of which it is known that they hold no more: their bucket was
+    /// filled, or an override admits the key.
+    over: HashMap<Bucket, Timestamp>,
 }
 
 #[derive(Debug, Default)]
@@ -58,9 +61,7 @@ impl Changes {
     pub(super) fn compare(&mut self, figures: &Figures, observed: &Observed, live: &Live) {
         let at = observed.at;
         let now = Before {
-            refused: by_bucket(&observed.refused, |busy| {
-                is_refused(busy, at) && !observed.admitted.contains(&bucket(busy))
-            }),
+            refused: self.refused(observed),
             near: by_bucket(&observed.near, |busy| is_recent(busy, at)),
             store_answers: figures.exact.store.as_ref().map(|store| store.answers),
             out: figures.exact.upstreams_out.iter().map(place).collect(),
@@ -83,6 +84,26 @@ impl Changes {
             upstreams(&before.out, &now.out, figures, &live.events);
         }
         self.before = Some(now);
+    }
+
+    /// The keys whose refusals go on. A refusal that was once found to hold no more begins nothing
+    /// again: later looks may not ask for its bucket, or get no answer in time.
+    fn refused(&mut self, observed: &Observed) -> HashMap<Bucket, Busy> {
+        let mut over = HashMap::new();
+        for busy in &observed.refused {
+            let bucket = bucket(busy);
+            let was_over = self
+                .over
+                .get(&bucket)
+                .is_some_and(|last| *last >= busy.last);
+            if was_over || observed.admitted.contains(&bucket) {
+                over.insert(bucket, busy.last);
+            }
+        }
+        self.over = over;
+        by_bucket(&observed.refused, |busy| {
+            is_refused(busy, observed.at) && !self.over.contains_key(&bucket(busy))
+        })
     }
 }
 
@@ -182,3 +203,69 @@ fn is_recent(busy: &Busy, now: Timestamp) -> bool {
 
 /// The most events of one kind at one look.
 const TOLD_MAX: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use tollgate_limit::fixtures::per_minute;
+
+    fn secs(seconds: u64) -> Timestamp {
+        Timestamp::from_micros(seconds * 1_000_000)
+    }
+
+    fn busy(last: u64, until: u64) -> Busy {
+        Busy {
+            limit: Arc::new(per_minute("api", 6, 3)),
+            key: KeyBytes::from_slice(b"acme"),
+            count: 5,
+            error: 0,
+            since: secs(last),
+            last: secs(last),
+            until: Some(secs(until)),
+            cost: 1,
+        }
+    }
+
+    /// Whether the key is refused at a look; `admitted`: its bucket was asked and admits.
+    fn look(changes: &mut Changes, at: u64, busy: Busy, admitted: bool) -> bool {
+        let admitted = admitted.then(|| bucket(&busy));
+        let observed = Observed {
+            at: secs(at),
+            refused: vec![busy],
+            near: Vec::new(),
+            admitted: admitted.into_iter().collect::<HashSet<_>>(),
+        };
+        !changes.refused(&observed).is_empty()
+    }
+
+    #[test]
+    fn events_refusals_that_ended_begin_again_only_with_a_new_refusal() {
+        let mut changes = Changes::default();
+        assert!(look(&mut changes, 100, busy(100, 110), false));
+        // An override admits the key.
+        assert!(!look(&mut changes, 102, busy(100, 110), true));
+        // The store does not respond in time; the wait is over, and the bucket is asked no more.
+        for at in [103, 109, 110, 115] {
+            assert!(!look(&mut changes, at, busy(100, 110), false), "{at}");
+        }
+        assert!(look(&mut changes, 116, busy(116, 120), false));
+        assert!(look(&mut changes, 121, busy(116, 120), false));
+        assert!(!look(&mut changes, 126, busy(116, 120), false));
+    }
+
+    #[test]
+    fn events_refusals_that_are_over_are_forgotten_with_their_key() {
+        let mut changes = Changes::default();
+        look(&mut changes, 102, busy(100, 110), true);
+        assert_eq!(changes.over.len(), 1);
+        changes.refused(&Observed {
+            at: secs(2_000),
+            refused: Vec::new(),
+            near: Vec::new(),
+            admitted: HashSet::new(),
+        });
+        assert_eq!(changes.over.len(), 0);
+    }
+}
