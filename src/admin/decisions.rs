@@ -77,14 +77,26 @@ pub struct Judged {
     pub enforced: bool,
     /// `deny`, `allow`, `shadow_deny`, or `unasked`: as in the access log.
     pub outcome: String,
-    /// How the bucket stood then; `null`: it was not asked.
+    /// How the bucket stood then; `null`: it was not asked, or a block or a penalty refused its key.
     pub then: Option<Level>,
+    /// The block or the penalty that refused its key then; `null`: none did.
+    #[serde(default)]
+    pub blocked: Option<Blocked>,
     /// How it stands now, for a request of the same cost; under the numbers of an override that has
     /// some.
     pub now: Now,
     /// The override in force now.
     #[serde(rename = "override")]
     pub overridden: Option<Overridden>,
+}
+
+/// What refuses a key without regard to its bucket.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Blocked {
+    /// `override`: an operator's; `penalty`: that of the limit.
+    pub by: String,
+    /// Until when it refuses a request like this one.
+    pub until: String,
 }
 
 impl Live {
@@ -109,6 +121,13 @@ impl Live {
                 then: one
                     .standing
                     .map(|standing| Level::new(limit, &standing, refusal.at)),
+                blocked: one.blocked.map(|left| Blocked {
+                    by: match refusal.by_penalty() {
+                        true => "penalty".to_owned(),
+                        false => "override".to_owned(),
+                    },
+                    until: moment(refusal.at.after(left)),
+                }),
                 now,
                 overridden,
             });

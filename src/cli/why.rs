@@ -75,9 +75,16 @@ fn judged(to: &mut String, limit: &Judged) -> std::fmt::Result {
         words::units(limit.cost, limit.currency.as_deref()),
         limit.key.words()
     )?;
-    match &limit.then {
-        None => writeln!(to, "           then: not asked")?,
-        Some(then) => {
+    match (&limit.then, &limit.blocked) {
+        (_, Some(block)) => {
+            let by = match &*block.by {
+                "penalty" => "a penalty",
+                _ => "an operator's block",
+            };
+            writeln!(to, "           then: refused by {by} until {}", block.until)?;
+        }
+        (None, None) => writeln!(to, "           then: not asked")?,
+        (Some(then), None) => {
             let wait = match then.admits_in_ms {
                 Some(wait) if !then.admits => format!(" for {}", span(wait)),
                 _ => String::new(),

@@ -8,6 +8,7 @@ use tollgate_testkit::servers::wait_until;
 use crate::events::Reader;
 use crate::harness::client::Answer;
 use crate::harness::{Connection, Gateway};
+use crate::operator_words::program;
 
 /// The SHA-256 of `test`.
 const OPERATORS: &str = "operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n";
@@ -278,4 +279,58 @@ fn penalty_is_said_and_played_by_check_and_said_by_explain() {
     );
     let explained = run(&["explain", "GET /", "-H", "x-api-key: k"]);
     assert!(explained.contains(words), "{explained}");
+}
+
+/// The decision of a refusal, and what `tollgate why` prints of it.
+fn explained(gateway: &Gateway, refused: &Answer) -> (Value, String) {
+    let id = refused.json()["decision_id"].clone();
+    let id = id.as_str().expect("an id");
+    let decision = gateway.admin_get(&format!("/api/v1/decisions/{id}")).json();
+    let admin = gateway.admin().to_string();
+    let (_, words, _) = program(&["why", id], &[("TOLLGATE_ADMIN", &admin)]);
+    (decision, words)
+}
+
+#[test]
+fn decision_of_a_request_that_a_block_refused_says_the_block_and_no_level() {
+    let gateway = start("");
+    let body = json!({ "reason": "r", "block": true, "for": "1h" });
+    assert_eq!(change(&gateway, "PUT", &body).status, 200);
+    let refused = ask_as(&gateway, "k");
+    assert_eq!(refused.status, 429);
+    let (decision, words) = explained(&gateway, &refused);
+    let limit = &decision["limits"][0];
+    assert_eq!(limit["then"], Value::Null, "{decision}");
+    assert_eq!(limit["outcome"], "deny", "{decision}");
+    let block = json!({ "by": "override", "until": decision["until"] });
+    assert_eq!(limit["blocked"], block, "{decision}");
+    assert!(
+        words.contains("then: refused by an operator's block until 20"),
+        "{words}"
+    );
+    assert!(!words.contains("then: 0 units"), "{words}");
+    assert_eq!(
+        change(&gateway, "DELETE", &json!({ "reason": "r" })).status,
+        200
+    );
+
+    let refused = [provoke(&gateway), ask_as(&gateway, "k")];
+    for refused in refused {
+        let (decision, words) = explained(&gateway, &refused);
+        let limit = &decision["limits"][0];
+        assert_eq!(limit["then"], Value::Null, "{decision}");
+        let block = json!({ "by": "penalty", "until": decision["until"] });
+        assert_eq!(limit["blocked"], block, "{decision}");
+        assert!(
+            words.contains("then: refused by a penalty until 20"),
+            "{words}"
+        );
+    }
+    // A bucket that refuses has its level.
+    gateway.request("GET", "/", &[("x-api-key", "other")]);
+    gateway.request("GET", "/", &[("x-api-key", "other")]);
+    let (decision, _) = explained(&gateway, &ask_as(&gateway, "other"));
+    let limit = &decision["limits"][0];
+    assert_eq!(limit["then"]["remaining"], 0, "{decision}");
+    assert_eq!(limit["blocked"], Value::Null, "{decision}");
 }

@@ -34,6 +34,8 @@ pub struct Denied {
     retry_after: Option<Micros>,
     /// Bit i: claim i was decided without its store.
     ungoverned: u16,
+    /// Bit i: a block or a penalty refused claim i, and its standing is none of a bucket.
+    blocks: u16,
     blocked: bool,
     penalty: bool,
 }
@@ -63,6 +65,7 @@ impl Denied {
             refused,
             retry_after: None,
             ungoverned: 0,
+            blocks: 0,
             blocked: false,
             penalty: false,
         };
@@ -112,9 +115,10 @@ impl Denied {
         }
     }
 
-    /// The same, by an override that blocks the key.
+    /// The same, by an override that blocks the key of each claim that refuses.
     pub(super) fn by_a_block(self) -> Self {
         Self {
+            blocks: self.refused,
             blocked: true,
             ..self
         }
@@ -136,7 +140,9 @@ impl Denied {
         }
         self.refused |= bit(place);
         self.unasked &= !bit(place);
-        *self = std::mem::take(self).waiting().by_a_penalty();
+        self.blocks |= bit(place);
+        (self.blocked, self.penalty) = (true, true);
+        *self = std::mem::take(self).waiting();
     }
 
     /// Forgets the last `count` claims, which are none of the request's.
@@ -147,6 +153,7 @@ impl Denied {
         self.refused &= places;
         self.unasked &= places;
         self.ungoverned &= places;
+        self.blocks &= places;
         *self = std::mem::take(self).waiting();
     }
 
@@ -165,6 +172,7 @@ impl Denied {
             unasked: overridden::spread_bits(self.unasked, left_out) | left_out,
             refused: overridden::spread_bits(self.refused, left_out),
             ungoverned: overridden::spread_bits(self.ungoverned, left_out),
+            blocks: overridden::spread_bits(self.blocks, left_out),
             ..self
         }
     }
@@ -177,6 +185,12 @@ impl Denied {
     /// Whether a penalty blocks a key of the request.
     pub fn is_penalty(&self) -> bool {
         self.penalty
+    }
+
+    /// Whether a block or a penalty refused the claim at `place`: its standing then says for how
+    /// long, and nothing of its bucket.
+    pub fn is_blocked_at(&self, place: usize) -> bool {
+        self.blocks & bit(place) != 0
     }
 
     /// The standing of each bucket, in the order of the claims.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use http::StatusCode;
 
 use super::{Asked, Decided, HOST_MAX, JudgedLimit, METHOD_MAX, PATH_MAX, Refusal};
-use tollgate_limit::{KeyBytes, Micros, Standing, Timestamp};
+use tollgate_limit::{KeyBytes, Micros, Standing, Timestamp, Verdict};
 use tollgate_limiter::outcome_word;
 use tollgate_policy::Policy;
 use tollgate_telemetry::TraceParent;
@@ -58,6 +58,8 @@ struct KeptLimit {
     key: u32,
     enforced: bool,
     refused: bool,
+    /// Whether the standing is that of a block, not of the bucket.
+    blocked: bool,
 }
 
 impl Chunk {
@@ -122,6 +124,7 @@ impl Chunk {
                 key: small(key.len()),
                 enforced: charge.enforced,
                 refused: denied.is_some_and(|denied| denied.is_refused_by(place)),
+                blocked: denied.is_some_and(|denied| denied.is_blocked_at(place)),
             });
         }
         self.records.push(Record {
@@ -201,7 +204,11 @@ impl Chunk {
             cost: one.cost,
             enforced: one.enforced,
             outcome: outcome_word(one.standing.as_ref(), one.enforced),
-            standing: one.standing,
+            standing: one.standing.filter(|_| !one.blocked),
+            blocked: one
+                .standing
+                .filter(|_| one.blocked)
+                .and_then(|standing| wait(&standing)),
         };
         Refusal {
             policy: Arc::clone(policy),
@@ -219,6 +226,14 @@ impl Chunk {
             limits: self.limits(place).iter().map(limit).collect(),
             retry_after: record.retry_after,
         }
+    }
+}
+
+/// For how long a bucket or a block refuses.
+pub(super) fn wait(standing: &Standing) -> Option<Micros> {
+    match standing.verdict {
+        Verdict::Deny { retry_after } => retry_after,
+        Verdict::Allow { .. } => None,
     }
 }
 

@@ -25,11 +25,11 @@ pub use busiest::{Busy, PAUSE, PERIOD};
 pub(crate) use chunk::shortened;
 pub use latest::{Example, Latest};
 use ring::{Reading, Ring};
-use tollgate_limit::{KeyBytes, Limit, Micros, Standing, Timestamp, Verdict};
+use tollgate_limit::{KeyBytes, Limit, Micros, Standing, Timestamp};
 use tollgate_limiter::Denied;
 use tollgate_policy::identity::Caller;
 use tollgate_policy::{Claims, Policy};
-use tollgate_response::DecisionId;
+use tollgate_response::{DecisionId, Refused};
 use tollgate_telemetry::TraceParent;
 
 /// The last refusals of all workers. Clones share them.
@@ -141,6 +141,16 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// Whether the blocks among its limits are penalties; otherwise an operator's override blocks.
+    pub fn by_penalty(&self) -> bool {
+        self.reason
+            == Refused {
+                by_penalty: true,
+                ..Refused::default()
+            }
+            .label()
+    }
+
     /// The upstream whose limits refused the request; `None`: its route has no other one.
     pub fn upstream(&self) -> Option<&Arc<str>> {
         let route = &self.policy.routes[self.route?];
@@ -166,8 +176,10 @@ pub struct JudgedLimit {
     pub enforced: bool,
     /// The word of the access log.
     pub outcome: &'static str,
-    /// How the bucket stood; `None`: it was not asked.
+    /// How the bucket stood; `None`: it was not asked, or a block or a penalty refused the key.
     pub standing: Option<Standing>,
+    /// For how long a block or a penalty refuses the key; `None`: none does.
+    pub blocked: Option<Micros>,
 }
 
 impl Refusals {
@@ -327,10 +339,7 @@ impl RefusalWriter {
         let Some(denied) = decided.denied else { return };
         for place in denied.refused() {
             let charge = &decided.claims.charges()[place];
-            let wait = match denied.standings()[place].verdict {
-                Verdict::Deny { retry_after } => retry_after,
-                Verdict::Allow { .. } => None,
-            };
+            let wait = chunk::wait(&denied.standings()[place]);
             let event = Event {
                 limit: &policy.limits[charge.limit],
                 key: decided.claims.key(charge),
