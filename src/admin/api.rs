@@ -6,18 +6,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Options;
+use super::callers::Hint;
 use super::decisions::Decision;
 use super::keys::Bucket;
 use super::limits::Query;
 use super::live::{Live, moment};
-use super::operators::{Peer, authorise};
+use super::operators::{Peer, authorise, shown};
 use super::overrides::{self, Wanted};
 use super::resets::By;
 use super::serve::{index, typed};
@@ -59,6 +60,7 @@ impl Problem {
 pub(super) async fn get(
     path: &str,
     query: &str,
+    (headers, peer): (&HeaderMap, &Peer),
     options: &Options,
 ) -> Result<Response<Full<Bytes>>, Problem> {
     let live = &options.live.within(STORE_TIME);
@@ -77,7 +79,15 @@ pub(super) async fn get(
             let keys = live.keys(name, query).await;
             document(&keys.ok_or_else(|| no_limit(name))?)
         }
-        ["keys", identity, ref values @ ..] => document(&live.caller(identity, values).await?),
+        ["keys", identity, ref values @ ..] => {
+            // A read needs no operator: what is no proof of one is no error.
+            let operators = (options.operators)();
+            let hint = match shown(&operators, headers, peer) {
+                Ok(Some(_)) => Hint::Given,
+                Ok(None) | Err(_) => Hint::None,
+            };
+            document(&live.caller(identity, values, hint).await?)
+        }
         ["buckets", limit, key] => document(&bucket(limit, key, query, live).await?),
         _ => index(StatusCode::NOT_FOUND),
     })

@@ -8,7 +8,7 @@ use tollgate_policy::{KnownBucket, LookupError, Policy, Sought};
 use tollgate_telemetry::access::KeyNames;
 
 /// Whether a caller that is not found is compared with the names of the listed ones. Readers need
-/// no token, and are told no names.
+/// no token; those who show none of an operator are told no names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hint {
     None,

@@ -73,10 +73,11 @@ impl Live {
         &self,
         identity: &str,
         values: &[&str],
+        hint: Hint,
     ) -> Result<CallerBuckets, Problem> {
         let snapshot = self.current.load_full();
         let policy = &snapshot.policy;
-        let (sought, notes) = self.sought(policy, identity, values, Hint::None)?;
+        let (sought, notes) = self.sought(policy, identity, values, hint)?;
         let (mut buckets, mut partly) = (Vec::new(), Vec::new());
         for rule in policy.rules.iter().filter(|rule| !rule.is_off()) {
             if sought.decides(rule) {

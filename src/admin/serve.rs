@@ -154,7 +154,7 @@ async fn respond_whole(
         "/-/reload" => reload(options, false).await,
         "/" if page::is_wanted(request.headers()) => page::response(),
         "/" => index(StatusCode::OK),
-        path => api::get(path, query, options).await?,
+        path => api::get(path, query, (request.headers(), peer), options).await?,
     })
 }
 

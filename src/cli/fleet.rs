@@ -71,6 +71,15 @@ impl Gateway {
         self.ask(|place| place.get(path, self.timeout))
     }
 
+    /// The same for an operator, with his token.
+    pub(super) fn read<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        token: Option<&str>,
+    ) -> Result<T, String> {
+        self.ask(|place| place.read(path, token, self.timeout))
+    }
+
     /// Asks for a change; an error says why it is not made, or not known to be made.
     pub(super) fn change<T: DeserializeOwned>(
         &self,

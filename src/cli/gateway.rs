@@ -89,6 +89,20 @@ impl Place {
             .map_err(|error| worded(error, patience, ""))
     }
 
+    /// The same, with the token of an operator.
+    ///
+    /// # Errors
+    /// If the gateway does not respond within `patience`.
+    pub(super) fn read(
+        &self,
+        path: &str,
+        token: Option<&str>,
+        patience: Duration,
+    ) -> io::Result<(u16, String)> {
+        let token = bearer(token);
+        self.send(&format!("GET {path} HTTP/1.1\r\n{token}"), "", patience)
+    }
+
     /// Sends `method path` with a JSON document; returns the status and the body.
     ///
     /// # Errors
@@ -102,9 +116,7 @@ impl Place {
         body: &str,
         patience: Duration,
     ) -> io::Result<(u16, String)> {
-        let token = token.map_or_else(String::new, |token| {
-            format!("Authorization: Bearer {token}\r\n")
-        });
+        let token = bearer(token);
         let length = body.len();
         let head = format!(
             "{method} {path} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{token}"
@@ -193,6 +205,13 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 
 /// The largest response.
 const RESPONSE_MAX: u64 = 16 << 20;
+
+/// The header that shows this token.
+fn bearer(token: Option<&str>) -> String {
+    token.map_or_else(String::new, |token| {
+        format!("Authorization: Bearer {token}\r\n")
+    })
+}
 
 #[cfg(test)]
 mod tests {

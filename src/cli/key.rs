@@ -26,7 +26,9 @@ pub(super) fn key(verb: &KeyVerb) -> (&'static str, Ended) {
 
 fn show(args: &KeyShow) -> Ended {
     let path = path(&args.caller);
-    let ask = |gateway: &Gateway| gateway.get::<CallerBuckets>(&path);
+    // A reader needs none; an operator is told the listed name that he probably meant.
+    let token = token(None).unwrap_or_default();
+    let ask = |gateway: &Gateway| gateway.read::<CallerBuckets>(&path, token.as_deref());
     fleet::ask_each("key show", "caller", &args.asked, ask, words)
 }
 

@@ -44,6 +44,15 @@ fn put(gateway: &Gateway, body: &Value) -> Answer {
     change(gateway, "PUT", "bolt/override", body)
 }
 
+/// What a reader with this token is told of a caller.
+fn shown(gateway: &Gateway, caller: &str, token: &str) -> Answer {
+    let mut connection = Connection::open(gateway.admin());
+    connection.send(format!(
+        "GET /api/v1/keys/customer/{caller} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n"
+    ));
+    connection.answer("GET")
+}
+
 /// The units that are left to bolt under a limit.
 fn left(gateway: &Gateway, limit: &str) -> u64 {
     let told = gateway.admin_get("/api/v1/keys/customer/bolt").json();
@@ -207,15 +216,23 @@ fn change_of_a_caller_that_is_not_listed_names_the_one_that_is_meant() {
             gateway.admin_get("/api/v1/overrides").json()["overrides"],
             json!([])
         );
-        // A reader needs no token, and is told no name of the list.
-        let read = gateway.admin_get("/api/v1/keys/customer/bollt");
+        // An operator who reads is told, too.
+        let read = shown(&gateway, "BOLLT", "test");
         assert_eq!(read.status, 404, "{}", read.text());
-        let (words, hint) = words.split_once(':').expect("a hint");
         assert!(read.text().contains(words), "{}", read.text());
-        assert!(!read.text().contains(hint), "{}", read.text());
         let (code, out, err) = tollgate(&gateway, &["key", "show", "customer", "bollt"]);
         assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
-        assert!(err.contains(words) && !err.contains(hint), "{err}");
+        assert!(err.contains(words), "{err}");
+        // A reader without a token, or with a wrong one, is told no name of the list.
+        let (words, hint) = words.split_once(':').expect("a hint");
+        for read in [
+            gateway.admin_get("/api/v1/keys/customer/bollt"),
+            shown(&gateway, "bollt", "wrong"),
+        ] {
+            assert_eq!(read.status, 404, "{}", read.text());
+            assert!(read.text().contains(words), "{}", read.text());
+            assert!(!read.text().contains(hint), "{}", read.text());
+        }
         // A long name is compared with none.
         let long = format!("{}/override", "bolt".repeat(50));
         let refused = change(&gateway, "PUT", &long, &block);
@@ -231,7 +248,6 @@ fn change_of_a_caller_that_is_not_listed_names_the_one_that_is_meant() {
     assert!(notes(&done).contains(words), "{}", done.text());
     let (code, out, err) = tollgate(&gateway, &["key", "show", "customer", "bollt"]);
     assert_eq!(code, Some(0), "{err}");
-    let (words, _) = words.split_once(':').expect("a hint");
     assert!(out.contains(&format!("note       {words}\n")), "{out}");
     assert_eq!(put(&gateway, &block).json()["notes"], json!([]));
 }
