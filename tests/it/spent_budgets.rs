@@ -82,9 +82,17 @@ fn spent_budget_refusal_says_the_budget_what_is_left_and_when_it_resets() {
     let told = error["error"]["message"].as_str().expect("a message");
     assert!(told.contains("0.00088 USD left"), "{error}");
     assert_eq!(error["error"]["data"]["budgets"][0]["policy"], "budget");
-    // More than the budget ever grants: no cost, which would only say the bound.
+    // More than the budget ever grants, which is not used up.
     let never = send(&gateway, json, &body(600)).json();
-    assert_eq!(never["budgets"][0].get("cost"), None, "{never}");
+    assert_eq!(never["budgets"][0]["cost"], "0.001251 USD", "{never}");
+    assert_eq!(
+        never["title"], "The budget does not cover the request",
+        "{never}"
+    );
+    assert_eq!(
+        never["detail"],
+        "This request costs more than the budget can ever grant. A retry will not help."
+    );
     let asked = json!({"requests": [{"limit": "budget", "key": "127.0.0.1", "cost": 950}], "together": true});
     let decided = post(&gateway, "/v1/decide", &asked).json();
     assert_eq!(

@@ -169,7 +169,10 @@ impl Denied {
             };
             let standing = &self.standings()[place];
             let in_words = |units| words::units(units, limit.currency.as_deref());
-            let never = matches!(standing.verdict, Verdict::Deny { retry_after: None });
+            // Under a ceiling, what a request states above the highest cost, or unreadably, counts
+            // as one unit more than the limit can ever grant: that is no cost of the request.
+            let beyond = limit.algorithm.greatest_cost().saturating_add(1);
+            let is_known = charge.cost < u64::MAX && !(rule.ceiling && charge.cost == beyond);
             budgets.push(SpentBudget {
                 limit: Arc::clone(&limit.name),
                 quota,
@@ -177,7 +180,7 @@ impl Denied {
                     .scope
                     .is_of_caller()
                     .then(|| in_words(standing.remaining)),
-                cost: (!never).then(|| in_words(charge.cost)),
+                cost: is_known.then(|| in_words(charge.cost)),
                 reset: standing.reset,
             });
         }

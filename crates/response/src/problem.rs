@@ -161,7 +161,7 @@ impl Problem {
     pub const BUDGET_EXHAUSTED: Self = Self {
         status: StatusCode::PAYMENT_REQUIRED,
         kind: "urn:problem-type:tollgate:budget-exhausted",
-        title: "The budget is used up",
+        title: "The budget does not cover the request",
         detail: "The budget is used up for now. A retry after the time given is admitted.",
         grpc: RESOURCE_EXHAUSTED,
     };

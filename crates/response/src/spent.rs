@@ -15,7 +15,8 @@ pub struct SpentBudget {
     pub quota: String,
     /// What is left of it; `None`: other callers draw from it too, and their use is not told.
     pub left: Option<String>,
-    /// What the request costs; `None`: more than the budget can ever grant.
+    /// What the request costs; `None`: it states a cost above the highest allowed one, or one that
+    /// cannot be read.
     pub cost: Option<String>,
     /// The time until the budget is whole again, or its window ends.
     pub reset: Micros,
