@@ -76,7 +76,7 @@ pub(super) fn suggest(args: &Suggest) -> Ended {
     let target =
         write(path, &name, &per, choice, &evidence).map_err(|what| format!("`{file}`: {what}"))?;
     tell!(
-        "tollgate suggest: `{file}` has limit `{target}` in shadow mode: it counts and never refuses"
+        "tollgate suggest: wrote `{file}`: its limit `{target}` is in shadow mode, where it counts and never refuses"
     );
     Ok(GOOD)
 }

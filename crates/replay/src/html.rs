@@ -128,11 +128,8 @@ impl Page {
             ("Newly refused", &against.newly_refused),
             ("Newly admitted", &against.newly_admitted),
         ] {
-            let (requests, keys) = (grouped(change.requests), grouped(change.keys));
-            let _ = write!(
-                self.body,
-                "<h2>{what}</h2><p>{requests} requests of {keys} keys</p>"
-            );
+            let of = change.words();
+            let _ = write!(self.body, "<h2>{what}</h2><p>{of}</p>");
             if change.examples.is_empty() {
                 continue;
             }

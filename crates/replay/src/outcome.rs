@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::classes::Class;
 use crate::peaks::Peaks;
 use crate::replay::{Judgement, Traffic};
+use crate::report::counted;
 use crate::subject::Subject;
 
 /// What came of a replay.
@@ -119,6 +120,14 @@ pub struct Change {
     pub requests: u64,
     /// The ten keys with most of them.
     pub examples: Vec<Example>,
+}
+
+impl Change {
+    /// How many there are, in words.
+    pub(crate) fn words(&self) -> String {
+        let (requests, keys) = (counted(self.requests, "request"), counted(self.keys, "key"));
+        format!("{requests} of {keys}")
+    }
 }
 
 /// A key of a limit.

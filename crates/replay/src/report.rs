@@ -151,7 +151,7 @@ fn text(survey: &Survey, outcome: &Outcome) -> String {
         let counts = &limit.counts;
         let _ = writeln!(
             text,
-            "  could pay {} of {} requests; {} of {} keys lost some",
+            "  would have admitted {} of {} requests; {} of {} keys lost some",
             grouped(counts.admitted),
             grouped(counts.admitted + counts.refused),
             grouped(counts.keys_refused),
@@ -193,8 +193,8 @@ pub fn against(outcome: &Outcome) -> String {
             ("newly refused", &against.newly_refused),
             ("newly admitted", &against.newly_admitted),
         ] {
-            let (requests, keys) = (grouped(change.requests), grouped(change.keys));
-            let _ = writeln!(text, "\n{what}: {requests} requests of {keys} keys");
+            let of = change.words();
+            let _ = writeln!(text, "\n{what}: {of}");
             for example in &change.examples {
                 let (key, requests) = (printable(&example.key), grouped(example.requests));
                 let _ = writeln!(text, "  {}: {key} {requests}", example.limit);
@@ -234,11 +234,9 @@ fn markdown(survey: &Survey, outcome: &Outcome) -> String {
     if let Some(against) = &outcome.against {
         let _ = writeln!(
             text,
-            "\nNewly refused: {} requests of {} keys. Newly admitted: {} requests of {} keys.",
-            against.newly_refused.requests,
-            against.newly_refused.keys,
-            against.newly_admitted.requests,
-            against.newly_admitted.keys
+            "\nNewly refused: {}. Newly admitted: {}.",
+            against.newly_refused.words(),
+            against.newly_admitted.words()
         );
     }
     for warning in &outcome.warnings {
@@ -269,6 +267,12 @@ fn cell(text: &str) -> String {
         escaped.push(c);
     }
     escaped
+}
+
+/// So many of something that has this name: `1 key`, `50,694 keys`.
+pub(crate) fn counted(number: u64, one: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{} {one}{ending}", grouped(number))
 }
 
 /// A number with its thousands apart.

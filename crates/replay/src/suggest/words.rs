@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Choice, Corner, Suggestion};
 use crate::floods;
 use crate::log::Survey;
-use crate::report::{grouped, head, moment, read_words};
+use crate::report::{counted, grouped, head, moment, read_words};
 use tollgate_limit::printable::printable;
 
 impl Choice {
@@ -21,18 +21,14 @@ impl Suggestion {
     /// What the numbers rest on, in words: a line each.
     pub fn evidence(&self, survey: &Survey) -> Vec<String> {
         let mut lines = vec![format!(
-            "From {} requests of {} keys, {} to {} ({} days); stamps are exact to {}.",
-            grouped(self.requests),
-            grouped(self.keys),
+            "From {} of {}, {} to {} ({} days); stamps are exact to {}.",
+            counted(self.requests, "request"),
+            counted(self.keys, "key"),
             moment(survey.from),
             moment(survey.to),
             self.days(),
             tollgate_limit::words::span(tollgate_limit::Micros(self.blur.max(1)))
         )];
-        let counted = |number: u64, one: &str| {
-            let ending = if number == 1 { "" } else { "s" };
-            format!("{} {one}{ending}", grouped(number))
-        };
         for (name, choice) in &self.choices {
             lines.push(format!(
                 "{name}: {} with burst {} refuses {} and {}",
