@@ -211,7 +211,12 @@ impl Rejection {
                     BodyError::ClientIdle | BodyError::ClientSlow | BodyError::ClientMalformed
                 ))
         );
+        let detail = match self {
+            Self::Unidentified { refusal, .. } => refusal.lacking.as_deref(),
+            _ => None,
+        };
         Refusal {
+            detail,
             retry_after: self.retry_after(),
             allow,
             closes,

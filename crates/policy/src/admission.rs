@@ -53,7 +53,7 @@ impl Policy {
         let Err(refusal) = self.plans[matched.route].identify(evidence, who) else {
             claims.add_route(self, (0, matched), who, headers, body);
             return match self.unpriced(claims) {
-                Some(refusal) => Claimed::Refused(refusal),
+                Some(refusal) => Claimed::Refused(self.lacking(refusal, matched, body)),
                 None => Claimed::Complete,
             };
         };
@@ -63,7 +63,7 @@ impl Policy {
             return Claimed::Unverified;
         }
         claims.retain_counting(self, refusal.status());
-        Claimed::Refused(refusal)
+        Claimed::Refused(self.lacking(refusal, matched, body))
     }
 
     /// Adds what a request draws from that is refused with `status` before it is identified: limits
@@ -97,15 +97,18 @@ impl Policy {
     ) -> Result<(), IdentityRefusal> {
         let mut verified = Identified::default();
         let evidence = self.evidence(matched, request, now);
+        let body = sent(request, length);
         if let Err(refusal) = self.plans[matched.route].identify(evidence, &mut verified) {
             claims.retain_counting(self, refusal.status());
-            return Err(refusal);
+            return Err(self.lacking(refusal, matched, body));
         }
         *who = verified;
         *claims = Claims::default();
-        let body = sent(request, length);
         claims.add_route(self, (0, matched), who, request.headers, body);
-        self.unpriced(claims).map_or(Ok(()), Err)
+        match self.unpriced(claims) {
+            Some(refusal) => Err(self.lacking(refusal, matched, body)),
+            None => Ok(()),
+        }
     }
 
     /// The refusal of a request for a model without a price; the claims are then those of limits
@@ -115,6 +118,7 @@ impl Policy {
         let refusal = IdentityRefusal {
             identity: Arc::clone(&rule.name),
             reason: IdentityReason::ModelUnknown,
+            lacking: None,
         };
         claims.retain_counting(self, refusal.status());
         Some(refusal)

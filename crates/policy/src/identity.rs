@@ -100,6 +100,8 @@ pub struct IdentityRefusal {
     pub identity: Arc<str>,
     /// Why.
     pub reason: IdentityReason,
+    /// What the body lacks, in a sentence; `None`: the reason says all.
+    pub lacking: Option<String>,
 }
 
 /// Why an identity refuses.

@@ -24,6 +24,7 @@ pub mod json;
 mod jwt_keys;
 pub mod keys;
 mod labels;
+mod lacking;
 mod lookalikes;
 mod lookup;
 pub mod method;

@@ -85,6 +85,8 @@ pub struct Refusal<'r> {
     pub label: &'static str,
     /// The reason, as far as it decides the form.
     pub reason: Reason<'r>,
+    /// The detail, where that of the problem says too little.
+    pub detail: Option<&'r str>,
     /// The wait after which a retry makes sense: exact for a limit, estimated otherwise.
     pub retry_after: Option<Micros>,
     /// The methods that are allowed instead.
@@ -140,6 +142,7 @@ impl<'r> Refusal<'r> {
             problem,
             label,
             reason,
+            detail: None,
             retry_after,
             allow: None,
             closes: false,
@@ -156,7 +159,7 @@ impl<'r> Refusal<'r> {
 
     /// The detail of the problem, and the budgets that refuse, in sentences.
     pub(super) fn detail(&self) -> String {
-        let mut detail = self.problem.detail.to_owned();
+        let mut detail = self.detail.unwrap_or(self.problem.detail).to_owned();
         for budget in self.budgets() {
             detail.push(' ');
             detail += &budget.words();

@@ -370,3 +370,87 @@ body = "20B"
     let seen = upstream.seen();
     assert!(seen.iter().all(|request| request.body == b"{}"), "{seen:?}");
 }
+
+#[test]
+fn body_that_lacks_what_the_route_needs_is_refused_by_the_name_of_the_cause() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nbody_facts = \"1KiB\"\ncompressed_bodies = \"skip\"\n\
+         [prices.models]\nsmall = {{ input = \"1\", output = \"2\" }}\n\
+         [limits.tool]\nrate = \"10/day\"\nper = \"json:params.name\"\nwhen_missing = \"refuse\"\n\
+         [limits.budget]\nrate = \"1 USD/day\"\nalgorithm = \"fixed_window\"\nper = \"address\"\nprices = \"json:model\"\n\
+         cost = {{ usage = \"openai\", default = 1, max = 10 }}\nsettle = {{ usage = \"openai\" }}\n\
+         [[routes]]\nmatch = \"/tool\"\nupstream = \"{0}\"\nlimits = [\"tool\"]\n\
+         [[routes]]\nmatch = \"/ask\"\nupstream = \"{0}\"\nlimits = [\"budget\"]\n",
+        upstream.url()
+    ));
+    let mut connection = gateway.connect();
+    let json = "Content-Type: application/json\r\n";
+    let gzip = "Content-Type: application/json\r\nContent-Encoding: gzip\r\n";
+    let long = format!(r#"{{"model":"small","pad":"{}"}}"#, "x".repeat(2_000));
+    for (path, fields, body, detail) in [
+        (
+            "/tool",
+            json,
+            "{}",
+            "The body lacks a value of `json:params.name`.",
+        ),
+        (
+            "/tool",
+            json,
+            r#"{"params":{"name":null}}"#,
+            "The body lacks a value of `json:params.name`.",
+        ),
+        (
+            "/tool",
+            json,
+            &long,
+            "The body has 2026 bytes; `json:params.name` is read from a body of at most 1024 bytes.",
+        ),
+        (
+            "/tool",
+            gzip,
+            "{}",
+            "The body is compressed, so that `json:params.name` is not read from it.",
+        ),
+        (
+            "/tool",
+            "",
+            "",
+            "The body lacks a value of `json:params.name`.",
+        ),
+        (
+            "/ask",
+            json,
+            "{}",
+            "The body lacks a value of `json:model`.",
+        ),
+        (
+            "/ask",
+            json,
+            &long,
+            "The body has 2026 bytes; `json:model` is read from a body of at most 1024 bytes.",
+        ),
+        (
+            "/ask",
+            json,
+            r#"{"model":"se\"cret"}"#,
+            "The model that `json:model` names has no price here.",
+        ),
+    ] {
+        let refused = post(&mut connection, path, fields, body);
+        assert_eq!(refused.status, 400, "{path} {body}");
+        let told = refused.json();
+        assert_eq!(told["detail"], detail, "{path} {body}");
+        assert_eq!(told["type"], "urn:problem-type:tollgate:malformed-request");
+    }
+    // A client of gRPC is told the same.
+    let call = post(
+        &mut connection,
+        "/tool",
+        "Content-Type: application/grpc\r\nTE: trailers\r\n",
+        "",
+    );
+    let message = call.header("grpc-message").expect("a message");
+    assert_eq!(message, "The body lacks a value of `json:params.name`.");
+}

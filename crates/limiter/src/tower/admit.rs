@@ -283,7 +283,10 @@ fn unidentified(passage: Box<Passage>, refusal: &IdentityRefusal) -> Next {
         .filter(|_| !refusal.reason.is_malformed())
         .and_then(challenge);
     let reason = Reason::Unidentified(challenge.as_ref());
-    let refusal = Refusal::new(problem, refusal.reason.label(), reason);
+    let refusal = Refusal {
+        detail: refusal.lacking.as_deref(),
+        ..Refusal::new(problem, refusal.reason.label(), reason)
+    };
     Next::Refuse(refuse(&passage, &refusal))
 }
 

@@ -72,6 +72,11 @@ impl BodyFacts {
         matches!(self.state, ReadState::Elsewhere(_))
     }
 
+    /// Whether it was not read: it is too long, or compressed.
+    pub(crate) const fn is_skipped(&self) -> bool {
+        matches!(self.state, ReadState::Skipped)
+    }
+
     /// The bytes that a body of unknown length is taken to have; `None`: it may have any number.
     pub(crate) const fn assumed_length(&self) -> Option<u64> {
         match self.state {

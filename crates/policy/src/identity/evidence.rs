@@ -68,6 +68,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 Err(IdentityRefusal {
                     identity: Arc::clone(&identity.name),
                     reason,
+                    lacking: None,
                 })
             };
             let assumed = self

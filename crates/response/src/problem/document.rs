@@ -9,6 +9,13 @@ impl Problem {
     /// Writes the members of the document that are the same for every request, without the closing
     /// brace. They contain nothing to escape.
     pub fn write_members(&self, out: &mut String) {
+        self.write_head(out);
+        out.push_str(self.detail);
+        out.push('"');
+    }
+
+    /// Writes them up to the text of the detail.
+    pub(crate) fn write_head(&self, out: &mut String) {
         for piece in [
             "{\"type\":\"",
             self.kind,
@@ -17,8 +24,6 @@ impl Problem {
             "\",\"status\":",
             self.status.as_str(),
             ",\"detail\":\"",
-            self.detail,
-            "\"",
         ] {
             out.push_str(piece);
         }

@@ -14,7 +14,7 @@ impl Refusal<'_> {
         let wait = self
             .retry_after
             .filter(|_| matches!(self.reason, Reason::Denied(_)));
-        let mut members = constant_part(&self.problem, self.limits());
+        let mut members = constant_part(&self.problem, self.detail, self.limits());
         if !self.budgets().is_empty() {
             members.push_str(BUDGETS);
             SpentBudget::write_list(self.budgets(), &mut members);
@@ -35,7 +35,7 @@ impl Denial {
             budget,
             ..Refused::default()
         };
-        let part = constant_part(&refused.problem(), &[limit]);
+        let part = constant_part(&refused.problem(), None, &[limit]);
         Self(part.into_bytes().into())
     }
 
@@ -45,10 +45,18 @@ impl Denial {
     }
 }
 
-/// The beginning of a document: the members of `problem`, and the names of the limits that refused.
-fn constant_part<N: AsRef<str>>(problem: &Problem, violated: &[N]) -> String {
+/// The beginning of a document: the members of `problem`, with another detail if there is one, and
+/// the names of the limits that refused.
+fn constant_part<N: AsRef<str>>(problem: &Problem, detail: Option<&str>, violated: &[N]) -> String {
     let mut out = String::with_capacity(384);
-    problem.write_members(&mut out);
+    match detail {
+        Some(detail) => {
+            problem.write_head(&mut out);
+            escape_json(&mut out, detail);
+            out.push('"');
+        }
+        None => problem.write_members(&mut out),
+    }
     for (place, name) in violated.iter().enumerate() {
         out.push_str(if place == 0 { VIOLATED } else { "\",\"" });
         escape_json(&mut out, name.as_ref());

@@ -67,6 +67,7 @@ fn a_browser_may_read_a_refusal() {
     let refusal = IdentityRefusal {
         identity: "user".into(),
         reason: IdentityReason::Missing,
+        lacking: None,
     };
     let unknown = Rejection::Unidentified {
         refusal,
