@@ -84,9 +84,7 @@ impl Place {
     /// # Errors
     /// If the gateway does not respond within `patience`.
     pub(super) fn get(&self, path: &str, patience: Duration) -> io::Result<(u16, String)> {
-        let (stream, host) = self.connect(patience)?;
-        exchange(stream, &host, &format!("GET {path} HTTP/1.1\r\n"), "")
-            .map_err(|error| worded(error, patience, ""))
+        self.read(path, None, patience)
     }
 
     /// The same, with the token of an operator.
@@ -100,7 +98,14 @@ impl Place {
         patience: Duration,
     ) -> io::Result<(u16, String)> {
         let token = bearer(token);
-        self.send(&format!("GET {path} HTTP/1.1\r\n{token}"), "", patience)
+        let (stream, host) = self.connect(patience)?;
+        exchange(
+            stream,
+            &host,
+            &format!("GET {path} HTTP/1.1\r\n{token}"),
+            "",
+        )
+        .map_err(|error| worded(error, patience, ""))
     }
 
     /// Sends `method path` with a JSON document; returns the status and the body.
