@@ -7,8 +7,8 @@ use super::live::Live;
 use tollgate_policy::{KnownBucket, LookupError, Policy, Sought};
 use tollgate_telemetry::access::KeyNames;
 
-/// Whether a caller that is not found is compared with the names of the listed ones. Readers need
-/// no token; those who show none of an operator are told no names.
+/// Whether a caller that is not found is compared with the names of the listed ones. A request may
+/// read without a token, but only an operator's request gets names in its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hint {
     None,

@@ -46,7 +46,8 @@ pub(super) fn authorise<'o>(
     Ok(operator)
 }
 
-/// The operator whom a request shows, whatever his level; `None`: it shows none.
+/// The operator that the token or the Unix user of a request belongs to, at any level. `None`: the
+/// request has neither.
 ///
 /// # Errors
 /// 401 if its token cannot be read.

@@ -44,7 +44,7 @@ fn put(gateway: &Gateway, body: &Value) -> Answer {
     change(gateway, "PUT", "bolt/override", body)
 }
 
-/// What a reader with this token is told of a caller.
+/// Asks for the buckets of a caller with an operator's token.
 fn shown(gateway: &Gateway, caller: &str, token: &str) -> Answer {
     let mut connection = Connection::open(gateway.admin());
     connection.send(format!(

@@ -32,7 +32,7 @@ impl Peer {
                     false => wire.receive().ok().flatten(),
                 };
                 gone = response.is_none();
-                // Who asked may have left.
+                // The task that asked may have ended.
                 let _ = reply.send(response);
             }
         };

@@ -34,7 +34,7 @@ pub(super) struct Outgoing {
     pub(super) total: Option<Deadline>,
     /// Whether the client set that deadline, and not the file.
     pub(super) total_is_clients: bool,
-    /// The deadline that the request states, whoever keeps it.
+    /// The deadline that the request states. The gateway or the upstream may enforce it.
     pub(super) callers_deadline: Option<CallersDeadline>,
     /// The client's address.
     pub(super) client: Option<SocketAddr>,

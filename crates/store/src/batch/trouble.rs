@@ -40,7 +40,7 @@ impl Trouble {
 }
 
 impl From<&Trouble> for StoreError {
-    /// What a request of the call is told.
+    /// The error that each request of the call gets.
     fn from(trouble: &Trouble) -> Self {
         match trouble {
             Trouble::Late => Self::Timeout,
