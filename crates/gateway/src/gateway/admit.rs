@@ -70,7 +70,12 @@ impl<'s> Admission<'_, 's> {
         } else {
             if let Some(matched) = &found.matched {
                 self.context.set_route(matched.route);
-                self.check_route(request, &described, matched).await?;
+                let route = &policy.routes[matched.route];
+                if let Err(rejection) =
+                    checks::check_route(self.snapshot, route, self.target, request)
+                {
+                    return Err(Box::pin(self.not_accepted(rejection, &described, matched)).await);
+                }
             }
             drop(found);
             // Boxed, so that the future of a request without a body is small.
@@ -134,21 +139,19 @@ impl<'s> Admission<'_, 's> {
         self.gateway.judge(self.snapshot, self.context).await
     }
 
-    /// Refuses a request that its route does not accept from any caller. One that is refused for
-    /// its body is charged.
-    async fn check_route<B: Body>(
+    /// The refusal of a request that its route does not accept from any caller. One that is refused
+    /// for its body is charged first.
+    async fn not_accepted(
         &mut self,
-        request: &Request<B>,
+        rejection: Rejection,
         described: &Descriptor<'_>,
         matched: &Match<'_>,
-    ) -> Result<(), Rejection> {
-        let route = &self.snapshot.policy.routes[matched.route];
-        let checked = checks::check_route(self.snapshot, route, self.target, request);
-        if let Err(rejection @ Rejection::TooBig) = &checked {
-            // Boxed, so that the future of other requests is small.
-            Box::pin(self.charge_refused(described, matched, rejection.status())).await?;
-        }
-        checked
+    ) -> Rejection {
+        let Rejection::TooBig = rejection else {
+            return rejection;
+        };
+        let charged = self.charge_refused(described, matched, rejection.status());
+        charged.await.err().unwrap_or(rejection)
     }
 
     /// Identifies the caller of a request whose route is `matched`, and draws from its limits.
@@ -165,7 +168,10 @@ impl<'s> Admission<'_, 's> {
         let mut who = Identified::default();
         // A refusal before the caller is identified contains no caller in its edits.
         *self.edits = policy.edits(&route.response_headers, matched, &who, described);
-        self.check_route(request, described, matched).await?;
+        if let Err(rejection) = checks::check_route(snapshot, route, self.target, request) {
+            // Boxed, so that the future of other requests is small.
+            return Err(Box::pin(self.not_accepted(rejection, described, matched)).await);
+        }
         let routed = Routed {
             matched,
             described,

@@ -46,11 +46,10 @@ impl Plan {
         let known = || resolved.iter().filter_map(|one| one.caller.as_ref());
         let with_tier = known().find(|caller| caller.tier.is_some());
         identified.caller = with_tier.or_else(|| known().next()).cloned();
-        let keys = self
-            .scopes
-            .iter()
-            .map(|scope| scope.key(evidence, resolved));
-        identified.keys.extend(keys);
+        // Pushed one by one: there are few, and `extend` checks for capacity at every step.
+        for scope in &self.scopes {
+            identified.keys.push(scope.key(evidence, resolved));
+        }
     }
 
     /// The key of a rule's bucket; `None` when one of its identities is skipped, or the rule is
