@@ -104,9 +104,9 @@ pub struct BodyReading {
 
 #[derive(Debug)]
 enum Json {
-    /// Only blanks have come.
-    Nothing(Reader),
-    Reading(Reader),
+    /// Only blanks have come. Boxed: the reader is large, and the state is moved several times.
+    Nothing(Box<Reader>),
+    Reading(Box<Reader>),
     /// The body is no JSON.
     Other,
 }
@@ -135,14 +135,17 @@ impl BodyReading {
             };
         }
         let kind = kind(headers)?;
-        let mut reader = Reader::request(&wanted.paths, asked.json, asked.same);
-        if asked.calls {
+        let reader = || {
+            let reader = Reader::request(&wanted.paths, asked.json, asked.same);
+            if !asked.calls {
+                return Box::new(reader);
+            }
             let [id, method] = RPC.map(|name| {
                 let place = wanted.paths.place(&[name.to_owned()]);
                 place.map_or(0, |place| 1 << place)
             });
-            reader = reader.with_calls(id, method);
-        }
+            Box::new(reader.with_calls(id, method))
+        };
         Ok(Some(Self {
             wanted: Arc::clone(wanted),
             asked,
@@ -151,7 +154,7 @@ impl BodyReading {
             json: if asked.json == 0 {
                 Json::Other
             } else {
-                Json::Nothing(reader)
+                Json::Nothing(reader())
             },
             // Some servers take a body without a type for a form.
             form: ((kind == Kind::Form || !headers.contains_key(CONTENT_TYPE)) && asked.forms != 0)

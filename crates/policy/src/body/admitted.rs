@@ -23,15 +23,11 @@ pub struct UnreadBody<'h> {
 
 /// How a body is admitted.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is taken apart where it is made"
-)]
 pub enum BodyAdmission {
     /// Without reading it.
     Known(BodyFacts),
     /// Once it has been read, up to its end or its bound.
-    Reading(Box<BoundedReading>),
+    Reading(BoundedReading),
 }
 
 /// A body that is read up to the bound of the file.
@@ -86,11 +82,11 @@ impl Policy {
         }
         let reading = BodyReading::new(&self.wanted, asked, self.body, body.headers)?;
         Ok(match reading {
-            Some(reading) => BodyAdmission::Reading(Box::new(BoundedReading {
+            Some(reading) => BodyAdmission::Reading(BoundedReading {
                 reading,
                 announced: body.announced,
                 most: self.body.most as u64,
-            })),
+            }),
             None => BodyAdmission::Known(BodyFacts::unread(&self.wanted, body.announced)),
         })
     }

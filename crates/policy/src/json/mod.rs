@@ -191,10 +191,14 @@ impl Reader {
         if self.flaw.is_some() {
             return;
         }
-        if self.is_strict() && !self.utf8.feed(piece) {
-            return self.fail(BodyFlaw::Malformed);
+        if self.is_strict() {
+            // Most pieces are found to be valid and printable in one pass.
+            let plain = self.utf8.is_whole() && tokens::is_printable_ascii(piece);
+            if !plain && !self.utf8.feed(piece) {
+                return self.fail(BodyFlaw::Malformed);
+            }
+            self.is_printable = plain || !tokens::has_control(piece);
         }
-        self.is_printable = self.is_strict() && !tokens::has_control(piece);
         let mut rest = piece;
         while let Some((&byte, after)) = rest.split_first() {
             rest = match self.token {

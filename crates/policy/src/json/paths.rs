@@ -109,6 +109,9 @@ pub(crate) fn places(mut set: PathSet) -> impl Iterator<Item = usize> {
 /// Whether a server that ignores the case of member names (Go's, ASP.NET's) reads `name` as
 /// `wanted`. Go folds two letters beyond ASCII to ASCII ones, too.
 fn folds_to(name: &[u8], wanted: &str) -> bool {
+    if name.is_ascii() && wanted.is_ascii() {
+        return name.eq_ignore_ascii_case(wanted.as_bytes());
+    }
     let Ok(name) = std::str::from_utf8(name) else {
         return false;
     };

@@ -182,3 +182,11 @@ pub(super) fn has_control(run: &[u8]) -> bool {
     // Without an early end the compiler compares many bytes at once.
     run.iter().fold(false, |found, byte| found | (*byte < 0x20))
 }
+
+/// Whether it consists of ASCII characters that are no control characters (DEL counts as printable,
+/// because a string of JSON may contain it).
+pub(super) fn is_printable_ascii(run: &[u8]) -> bool {
+    // As signed numbers, bytes beyond ASCII are below the blank, too: one comparison is enough.
+    !run.iter()
+        .fold(false, |found, byte| found | (byte.cast_signed() < 0x20))
+}
