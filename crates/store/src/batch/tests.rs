@@ -1,11 +1,14 @@
 //! The queue and its calls on a server that is made up.
 
+mod failing;
 mod gather;
 mod heartbeats;
 mod leased;
 mod made;
 mod owed;
 mod receipts;
+mod told;
+mod unanswered;
 mod undone;
 
 use std::cell::Cell;

@@ -279,7 +279,7 @@ async fn leased_units_beside_a_call_that_may_have_charged_are_spent_and_others_c
         let mut drawn = pin!(servers.draw(names.wants(&claims), &deadline));
         assert!(drawn.as_mut().poll(&mut context).is_pending());
         let work = shared.take().expect("the other limit");
-        let (_, outcome) = flush(&shared, &super::owed::Failing(trouble), &(), work).await;
+        let (_, outcome) = flush(&shared, &super::failing::Failing(trouble), &(), work).await;
         assert!(outcome.is_err() && drawn.await.is_err());
         let alone = || {
             let mut drawn = pin!(servers.draw(names.wants(&claims[..1]), &deadline));

@@ -1,6 +1,7 @@
 //! Calls that did nothing, or nothing in time: what becomes of their corrections, and of the connection.
 
-use super::owed::{Failing, owing};
+use super::failing::Failing;
+use super::owed::owing;
 use super::*;
 use crate::batch::shared::Work;
 
@@ -12,6 +13,67 @@ fn refund_of(shared: &Shared, key: &[u8]) {
     let (names, limit) = (Names::new(b"secret"), bucket(10));
     let refund = Change::Refund { units: 1 };
     shared.settle(names.name(&limit, key), names.shape(&limit), refund);
+}
+
+#[tokio::test]
+async fn corrections_that_a_call_did_not_make_wait_for_the_next_connection_or_are_counted() {
+    type Fails = fn(String) -> Trouble;
+    let troubles: [(Fails, usize, u64); 4] = [
+        (Trouble::Unfit, 2, 0),
+        (Trouble::Refused, 0, 2),
+        (Trouble::Moved, 2, 0),
+        // They may have been made.
+        (Trouble::Lost, 0, 0),
+    ];
+    for (trouble, queued, dropped) in troubles {
+        let shared = shared_of(Micros::from_secs(60));
+        for key in [b"a", b"b"] {
+            refund_of(&shared, key);
+        }
+        let work = shared.take().expect("two corrections");
+        let (_, outcome) = flush(&shared, &Failing(trouble), &(), work).await;
+        assert_eq!(shared.corrections_queued(), queued, "{:?}", outcome.is_ok());
+        let counted = shared.counters.corrections_dropped.load(Ordering::Relaxed);
+        assert_eq!(counted, dropped);
+    }
+}
+
+#[tokio::test]
+async fn corrections_that_a_server_redirects_wait_for_a_heartbeat_or_another_server() {
+    let shared = shared_of(Micros::from_secs(60));
+    refund_of(&shared, b"a");
+    let work = shared.take().expect("a correction");
+    let _ = flush(&shared, &Failing(Trouble::Moved), &(), work).await;
+    assert!(shared.take().is_none(), "it would be redirected again");
+    shared.heartbeat();
+    let work = shared.take().expect("the correction");
+    let _ = flush(&shared, &Failing(Trouble::Moved), &(), work).await;
+    // The bucket is on another server now.
+    let part = super::super::shared::ServerPart {
+        server: "old".to_owned(),
+        has: Box::new(|_| false),
+    };
+    let old = shared.of_server(part);
+    let correction = shared.take_moved();
+    assert!(correction.1.is_empty(), "it is here");
+    let work = shared.take().expect("the correction");
+    let _ = flush(&old, &Failing(Trouble::Moved), &(), work).await;
+    assert_eq!(old.take_moved().1.len(), 1);
+}
+
+#[tokio::test]
+async fn corrections_that_were_not_made_are_put_back_as_far_as_there_is_room() {
+    let shared = shared_of(Micros::from_secs(60));
+    refund_of(&shared, b"a");
+    let work = shared.take().expect("a correction");
+    while shared.room_for_corrections() > 0 {
+        refund_of(&shared, b"b");
+    }
+    let full = shared.corrections_queued();
+    let _ = flush(&shared, &Failing(Trouble::Unfit), &(), work).await;
+    assert_eq!(shared.corrections_queued(), full);
+    let counted = shared.counters.corrections_dropped.load(Ordering::Relaxed);
+    assert_eq!(counted, 1);
 }
 
 #[tokio::test]

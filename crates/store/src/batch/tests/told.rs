@@ -1,0 +1,53 @@
+//! How many gateways there are, as what grants in the server's place is told.
+
+use std::sync::Weak;
+
+use super::*;
+use crate::{Owed, StandIn};
+use parking_lot::Mutex;
+
+/// Receives the number of gateways; during its first call a heartbeat reports four of them.
+struct Told {
+    shared: Arc<Shared>,
+    last: AtomicU64,
+    heartbeat: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+impl StandIn for Told {
+    fn shared_by(&self, replicas: u32) {
+        self.last.store(u64::from(replicas), Ordering::SeqCst);
+        let mut heartbeat = self.heartbeat.lock();
+        if replicas == 4 || heartbeat.is_some() {
+            return;
+        }
+        let shared = self.shared.clone();
+        *heartbeat = Some(std::thread::spawn(move || shared.shared_by(4)));
+        while self.shared.replicas.most() != 4 {
+            std::thread::yield_now();
+        }
+    }
+
+    fn owed(&self) -> Vec<Owed> {
+        Vec::new()
+    }
+
+    fn owe_again(&self, owed: Vec<Owed>) -> Vec<Owed> {
+        owed
+    }
+}
+
+#[test]
+fn substitute_named_while_a_heartbeat_counts_gets_the_new_count() {
+    let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
+    shared.shared_by(2);
+    let told = Arc::new(Told {
+        shared: shared.clone(),
+        last: AtomicU64::new(0),
+        heartbeat: Mutex::default(),
+    });
+    let stand_in: Weak<dyn StandIn> = Arc::downgrade(&(told.clone() as Arc<dyn StandIn>));
+    shared.substitute(Arc::new(Names::new(b"secret")), stand_in, true);
+    let heartbeat = told.heartbeat.lock().take().expect("it was told of two");
+    heartbeat.join().expect("no panic");
+    assert_eq!(told.last.load(Ordering::SeqCst), 4);
+}
