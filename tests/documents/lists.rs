@@ -9,7 +9,7 @@ use crate::{BOOK, EXAMPLES, README};
 #[test]
 fn documents_problem_types_are_those_of_the_code() {
     let page = read("docs/src/reference/problems.md");
-    let code = read("crates/response/src/problem.rs");
+    let code = problems();
     for start in [
         "urn:problem-type:tollgate:",
         "https://iana.org/assignments/http-problem-types#",
@@ -111,6 +111,16 @@ fn documents_metrics_that_are_named_exist() {
         }
     }
     assert!(named > 30, "the book names metrics: {named}");
+}
+
+/// The files with the constants of all problems.
+fn problems() -> String {
+    let folder = root().join("crates/response/src/problem");
+    let files = std::fs::read_dir(&folder).expect("the files of the constants");
+    files
+        .map(|file| file.expect("a file").path())
+        .map(|path| std::fs::read_to_string(path).expect("readable"))
+        .collect()
 }
 
 /// The words that follow `start` wherever it stands.
