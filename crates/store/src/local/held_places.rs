@@ -8,7 +8,8 @@ use tollgate_limit::bucket::State;
 use tollgate_limit::{Change, Limit};
 
 use super::bucket::Whose;
-use super::{Bound, LocalStore, family, lock_all};
+use super::locks::{Bound, lock_all};
+use super::{LocalStore, family};
 
 /// The places that are held in one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,10 +8,12 @@
 mod beside;
 mod bucket;
 mod carry;
+mod draw;
 mod family;
 mod hash;
 mod held_places;
 mod learnt;
+mod locks;
 mod memory;
 mod packed;
 mod penalized;
@@ -30,9 +32,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::clock::Clock;
-use tollgate_limit::{
-    Claim, Conditions, Draw, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict,
-};
+use tollgate_limit::{Claim, Draw, Limit, Micros, Placement, Settlement, Standing, Timestamp};
 
 use super::{Deadline, Store, StoreError};
 pub use carry::same_bucket;
@@ -45,7 +45,7 @@ pub use snapshot::{Remembered, SnapshotError};
 use beside::Beside;
 use bucket::{Bucket, Moving, Whose};
 use hash::Seed;
-use packed::{PackedTable, View};
+use locks::lock_all;
 use table::{Slot, Table};
 
 /// Buckets in the process, for the limits of one compiled policy.
@@ -121,86 +121,6 @@ impl LocalStore {
         }
     }
 
-    /// Draws every claim or none, at `now`.
-    // Each path is a separate function, so that the shortest can be inlined: a locked instruction
-    // waits for everything a call writes to memory (claims, saved registers, a result to be
-    // copied).
-    #[inline(always)]
-    pub fn draw_at(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
-        if !self.beside.is_empty() {
-            return self.draw_beside(claims, now);
-        }
-        self.draw_tables(claims, now)
-    }
-
-    #[inline(always)]
-    fn draw_tables(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
-        match claims {
-            [claim] => self.draw_alone(claim, now),
-            [] => self.draw_any(claims, now),
-            [first, ..] => self.draw_several(self.seed.tag(first.key), claims, now),
-        }
-    }
-
-    #[inline(always)]
-    fn draw_alone(&self, claim: &Claim<'_>, now: Timestamp) -> Draw {
-        let tag = self.seed.tag(claim.key);
-        match self.tables[claim.limit.index].draw_known(tag, claim.cost, now) {
-            Some(standing) => alone(claim.enforced, standing),
-            None => self.draw_one(claim, now),
-        }
-    }
-
-    #[inline(never)]
-    fn draw_one(&self, claim: &Claim<'_>, now: Timestamp) -> Draw {
-        match self.tables[claim.limit.index].draw(self.seed.tag(claim.key), claim, now) {
-            Some(standing) => alone(claim.enforced, standing),
-            None => self.draw_any(std::slice::from_ref(claim), now),
-        }
-    }
-
-    /// Draws from several buckets; `tag` is that of the first one's key.
-    #[inline(never)]
-    fn draw_several(&self, tag: u64, claims: &[Claim<'_>], now: Timestamp) -> Draw {
-        if let Ok(three) = <&[Claim<'_>; 3]>::try_from(claims) {
-            self.draw_together(tag, three, now)
-        } else if let Ok(two) = <&[Claim<'_>; 2]>::try_from(claims) {
-            self.draw_together(tag, two, now)
-        } else if let Ok(four) = <&[Claim<'_>; 4]>::try_from(claims) {
-            self.draw_together(tag, four, now)
-        } else {
-            self.draw_any(claims, now)
-        }
-    }
-
-    /// Draws from buckets without known state.
-    #[inline(never)]
-    fn draw_any(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
-        if let Some(refusal) = self.refused(claims, now) {
-            return refusal;
-        }
-        let mut bound = self.bind(claims);
-        draw_locked(&mut bound, claims, now)
-    }
-
-    /// The refusal, if the result is a refusal and can be determined without a lock: for packed
-    /// buckets.
-    fn refused(&self, claims: &[Claim<'_>], now: Timestamp) -> Option<Draw> {
-        let mut views: SmallVec<[(&PackedTable, View); 4]> = SmallVec::with_capacity(claims.len());
-        let mut granted = true;
-        for claim in claims {
-            let table = self.plain(claim)?;
-            let view = table.view(self.seed.tag(claim.key), claim.cost, now)?;
-            granted &= !claim.enforced || view.verdict.is_allow();
-            views.push((table, view));
-        }
-        let refuse = |(table, view): &(&PackedTable, View)| table.refuse(view);
-        (!granted).then(|| Draw {
-            granted,
-            standings: views.iter().map(refuse).collect(),
-        })
-    }
-
     /// Corrects earlier grants, at `now`.
     pub fn settle_at(&self, settlements: &[Settlement<'_>], now: Timestamp) {
         for settlement in settlements {
@@ -265,25 +185,6 @@ impl LocalStore {
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
-
-    fn bind<'a>(&'a self, claims: &'a [Claim<'a>]) -> SmallVec<[Bound<'a>; 4]> {
-        let bind = |claim: &'a Claim<'a>| self.bound(claim.limit, claim.key, claim.conditions);
-        claims.iter().map(bind).collect()
-    }
-
-    fn bound<'a>(
-        &'a self,
-        limit: &'a Limit,
-        key: &[u8],
-        conditions: Option<&'a Conditions>,
-    ) -> Bound<'a> {
-        Bound {
-            table: &self.tables[limit.index],
-            tag: self.seed.tag(key),
-            tier: limit.tier.as_deref(),
-            conditions,
-        }
-    }
 }
 
 impl Store for LocalStore {
@@ -306,83 +207,6 @@ impl Store for LocalStore {
     ) -> Result<Vec<Standing>, StoreError> {
         Ok(self.peek_at(claims, self.clock.now()))
     }
-}
-
-/// A claim's position: its table, or the successor of that table, and its tag there.
-#[derive(Clone, Copy)]
-struct Bound<'s> {
-    table: &'s Table,
-    tag: u64,
-    tier: Option<&'s str>,
-    conditions: Option<&'s Conditions>,
-}
-
-fn draw_locked(bound: &mut [Bound<'_>], claims: &[Claim<'_>], now: Timestamp) -> Draw {
-    let mut slots = lock_all(bound, now);
-    let mut granted = true;
-    let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::with_capacity(claims.len());
-    for (claim, slot) in claims.iter().zip(&mut slots) {
-        let verdict = slot.judge(claim.cost, now);
-        granted &= !claim.enforced || verdict.is_allow();
-        verdicts.push(verdict);
-    }
-    let answer = |(slot, verdict): (&mut Slot<'_>, Verdict)| {
-        if granted {
-            slot.commit(now);
-        }
-        Standing::new(verdict, slot.report(now))
-    };
-    Draw {
-        granted,
-        standings: slots.iter_mut().zip(verdicts).map(answer).collect(),
-    }
-}
-
-/// Locks every bucket in the order of the tables and follows those that have moved; returns the
-/// slots in the claims' order.
-fn lock_all<'s>(bound: &mut [Bound<'s>], now: Timestamp) -> SmallVec<[Slot<'s>; 4]> {
-    loop {
-        match try_lock_all(bound, now) {
-            Ok(slots) => return slots,
-            // The successor has another position in the lock order: all locks were released, so
-            // start again.
-            Err((place, successor)) => bound[place].table = successor,
-        }
-    }
-}
-
-fn try_lock_all<'s>(
-    bound: &[Bound<'s>],
-    now: Timestamp,
-) -> Result<SmallVec<[Slot<'s>; 4]>, (usize, &'s Table)> {
-    let lock = |place: usize| {
-        let Bound {
-            table,
-            tag,
-            tier,
-            conditions,
-        } = bound[place];
-        let moved = || {
-            (
-                place,
-                &**table
-                    .successor()
-                    .expect("a table names its successor before a bucket moves"),
-            )
-        };
-        table.lock(tag, tier, conditions, now).ok_or_else(moved)
-    };
-    if bound.is_sorted_by_key(|bound| bound.table.order) {
-        return (0..bound.len()).map(lock).collect();
-    }
-    let mut order: SmallVec<[usize; 8]> = (0..bound.len()).collect();
-    order.sort_unstable_by_key(|place| bound[*place].table.order);
-    let mut slots: SmallVec<[(usize, Slot<'s>); 4]> = SmallVec::with_capacity(bound.len());
-    for place in order {
-        slots.push((place, lock(place)?));
-    }
-    slots.sort_unstable_by_key(|(place, _)| *place);
-    Ok(slots.into_iter().map(|(_, slot)| slot).collect())
 }
 
 /// The start of packed time: two years before the process, because a bucket may have been full
@@ -409,14 +233,4 @@ fn keep_floors(variants: &[&Limit], limits: &[Arc<Limit>]) -> bool {
     let is_corrected = |limit: &&Limit| limit.refundable || limit.resettable;
     let is_shared = |other: &Arc<Limit>| other.placement == Placement::Shared;
     variants.iter().any(is_corrected) || limits.iter().any(is_shared)
-}
-
-/// The result of a single claim, written directly to its destination: a copy would read it before
-/// the writes have completed.
-#[inline(always)]
-fn alone(enforced: bool, standing: Standing) -> Draw {
-    let granted = !enforced || standing.verdict.is_allow();
-    let mut standings = SmallVec::new();
-    standings.push(standing);
-    Draw { granted, standings }
 }

@@ -9,7 +9,8 @@ use tollgate_limit::{
 };
 
 use super::{Aside, Entries};
-use crate::local::{Bound, LocalStore, lock_all};
+use crate::local::LocalStore;
+use crate::local::locks::{Bound, lock_all};
 
 /// A bucket beside the tables, locked for a draw and seen in the numbers of the claim.
 struct Held<'e> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::fixtures::{START, bucket, claim, limit, store, terms};
-use crate::local::draw_locked;
+use crate::local::draw::draw_locked;
 use tollgate_limit::{Claim, Kind, Limit, Micros, Timestamp, Verdict};
 
 #[test]
