@@ -1,0 +1,203 @@
+//! Sends one request and receives its response on a stream of one HTTP/2 connection, or on another
+//! connection if the first closes.
+
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use http::{Request, Response};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+
+use super::http1::http1;
+use super::unaddressed;
+use crate::body::{BodyError, ResponseBody};
+use crate::forward::http2_pool::{Place, Placed};
+use crate::forward::request::Outgoing;
+use crate::forward::request_body::RequestBody;
+use crate::forward::response::{Bounds, UpstreamHttp2, sanitise};
+use crate::forward::response_timeout::ResponseTimeout;
+use crate::forward::retry::{self, Again};
+use crate::forward::server::ServerState;
+use crate::forward::upstreams::UpstreamState;
+use crate::forward::{ForwardError, Forwarded, SWITCHING, outgoing};
+use crate::pool::Slot;
+
+/// The reason why an exchange over HTTP/2 failed, and whether the request may be sent again.
+enum Http2Failure {
+    /// The connection accepted no more streams and nothing was sent; the request is returned.
+    Unsent(Box<Request<RequestBody>>),
+    /// The failure is final.
+    Final(ForwardError),
+}
+
+/// Sends a request again on another connection if the server promised, by closing the connection
+/// without an error, not to have processed it. This is allowed for every request, does not count as an attempt, and
+/// is no failure of the server.
+pub(super) async fn http2(
+    upstream: &UpstreamState,
+    server: &Rc<ServerState>,
+    outgoing: &mut Outgoing,
+    slot: Slot,
+) -> Result<Forwarded, ForwardError> {
+    let mut placed = server.lanes.place(&server.connector).await?;
+    let mut moves = 0;
+    let (response, place) = loop {
+        let place = match placed {
+            Placed::Stream(place) => place,
+            Placed::Http1(connection) => {
+                return http1(upstream, server, outgoing, slot, connection).await;
+            }
+        };
+        let request = outgoing.request.take().ok_or(ForwardError::Closed)?;
+        let fields = request.headers().len();
+        let request = addressed(server, request)?;
+        // One header fewer: the Host became the authority.
+        let named = request.headers().len() < fields;
+        match converse_http2(&place, request, outgoing).await {
+            Ok(response) => break (response, place),
+            Err(Http2Failure::Unsent(request)) => {
+                outgoing.request = unaddressed(server, *request, named)
+            }
+            Err(Http2Failure::Final(ForwardError::GoingAway))
+                if retry::decide(&retry::Outcome::Unprocessed, upstream, outgoing) != Again::No =>
+            {
+                outgoing.restore()
+            }
+            Err(Http2Failure::Final(error)) => {
+                // Do not put another request on a connection that is silent or about to close.
+                // Silence during the short time that a client allowed says nothing about the
+                // connection.
+                let stuck = matches!(error, ForwardError::ResponseTimeout) && place.is_silent();
+                let ended = ends_connection(&error);
+                let known = place.is_retired();
+                if stuck || ended {
+                    place.retire();
+                }
+                return Err(match error {
+                    ForwardError::Response(error) if ended && known => ForwardError::Aborted(error),
+                    error => error,
+                });
+            }
+        }
+        place.retire();
+        moves += 1;
+        placed = match moves {
+            1..MOVES_SHARED => server.lanes.place(&server.connector).await?,
+            // Other requests would take the few streams that such a server allows per connection,
+            // so open a connection whose first stream is for this request.
+            MOVES_SHARED..MOVES_MOST => server.lanes.fresh(&server.connector).await?,
+            _ => return Err(ForwardError::GoingAway),
+        };
+    };
+    outgoing.response_began();
+    let (mut head, incoming) = response.into_parts();
+    if head.status == SWITCHING {
+        return Err(ForwardError::Upgrade);
+    }
+    sanitise(&mut head)?;
+    let body = if incoming.is_end_stream() {
+        ResponseBody::Empty
+    } else {
+        ResponseBody::Http2(Box::new(UpstreamHttp2::new(
+            incoming,
+            Bounds::take(outgoing),
+            slot,
+            place,
+        )))
+    };
+    Ok(Forwarded {
+        cause: outgoing.cause_of_response(&head),
+        response: Response::from_parts(head, body),
+        verbatim: None,
+        tunnel: None,
+    })
+}
+
+async fn converse_http2(
+    place: &Place,
+    request: Request<RequestBody>,
+    outgoing: &mut Outgoing,
+) -> Result<Response<Incoming>, Http2Failure> {
+    let mut sender = place.sender();
+    let mut response = pin!(sender.try_send_request(request));
+    let mut timeout = ResponseTimeout::new(outgoing);
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(outcome) = response.as_mut().poll(cx) {
+            return Poll::Ready(outcome.map_err(failure));
+        }
+        timeout
+            .poll(cx)
+            .map(|error| Err(Http2Failure::Final(error)))
+    })
+    .await
+}
+
+fn failure(error: TrySendError<Request<RequestBody>>) -> Http2Failure {
+    let mut error = error;
+    match error.take_message() {
+        Some(request) => Http2Failure::Unsent(Box::new(request)),
+        None => classify(error.into_error()),
+    }
+}
+
+fn classify(error: hyper::Error) -> Http2Failure {
+    if let Some(broken) = body_error(&error) {
+        return Http2Failure::Final(ForwardError::Body(broken));
+    }
+    let reason = std::error::Error::source(&error)
+        .and_then(|source| source.downcast_ref::<h2::Error>())
+        .filter(|error| error.is_remote())
+        .and_then(|error| error.reason().map(|reason| (error.is_go_away(), reason)));
+    // A GOAWAY and REFUSED_STREAM promise that the request was not processed (RFC 9113 8.7). A
+    // GOAWAY reaches only streams above the last one that the server processed. One with an error
+    // promises the same, but the request may be the reason: it would end every connection that it
+    // is sent on.
+    Http2Failure::Final(match reason {
+        Some((true, h2::Reason::NO_ERROR)) => ForwardError::GoingAway,
+        Some((true, _)) => ForwardError::Aborted(error),
+        Some((false, h2::Reason::REFUSED_STREAM)) => ForwardError::RefusedStream,
+        _ => ForwardError::Response(error),
+    })
+}
+
+/// Whether the connection ends with the stream that failed for this reason.
+fn ends_connection(error: &ForwardError) -> bool {
+    match error {
+        ForwardError::GoingAway | ForwardError::Aborted(_) => true,
+        ForwardError::Response(error) => !std::error::Error::source(error)
+            .and_then(|source| source.downcast_ref::<h2::Error>())
+            .is_some_and(h2::Error::is_reset),
+        _ => false,
+    }
+}
+
+/// The error of our own request body, if that is what ended the connection.
+fn body_error(error: &hyper::Error) -> Option<BodyError> {
+    let source = std::error::Error::source(error)?.downcast_ref::<BodyError>()?;
+    Some(source.of_request())
+}
+
+/// Points `request` at `server`.
+fn addressed(
+    server: &ServerState,
+    request: Request<RequestBody>,
+) -> Result<Request<RequestBody>, ForwardError> {
+    let mut request = request;
+    let uri = std::mem::take(request.uri_mut());
+    *request.uri_mut() = outgoing::address(
+        uri,
+        request.headers_mut(),
+        &server.host,
+        &server.server,
+        true,
+    )?;
+    Ok(request)
+}
+
+/// How often a request moves to another shared connection, and how often it moves at all, because
+/// its connection closes.
+const MOVES_SHARED: u32 = 3;
+const MOVES_MOST: u32 = 6;
