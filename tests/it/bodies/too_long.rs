@@ -1,0 +1,133 @@
+//! Bodies that are longer than a route admits or than is read of them.
+
+use super::*;
+
+#[test]
+fn body_longer_than_its_bound_is_refused_where_the_route_depends_on_it() {
+    let (upstream, searches) = (Upstream::hello(), Upstream::hello());
+    let gateway = Gateway::start(&tools(&upstream, &searches));
+    let long = format!("{}{}", call("search"), " ".repeat(64 << 10));
+    let answer = post(&mut gateway.connect(), "/mcp", "", &long);
+    assert_eq!(answer.status, 413, "{}", answer.text());
+    assert_eq!(post_chunked(&gateway, "/mcp", &long), 413);
+    assert!(searches.seen().is_empty());
+}
+
+#[test]
+fn body_longer_than_its_bound_or_compressed_is_a_body_without_the_key() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        r#"
+[server]
+body_facts = "1KiB"
+compressed_bodies = "skip"
+
+{1}
+[limits.units]
+rate = "100/day"
+per = "everyone"
+cost = {{ json = "max_tokens", times = "n", default = 3, max = 40, plus = "body_bytes / 100" }}
+
+[[routes]]
+match = "/units"
+upstream = "{0}"
+limits = ["units"]
+
+[[routes]]
+match = "/model"
+upstream = "{0}"
+limits = ["model"]
+"#,
+        upstream.url(),
+        of_model("rate = \"100/day\"")
+    ));
+    let mut connection = gateway.connect();
+    let model = |connection: &mut Connection, fields: &str, body: &str| {
+        post(connection, "/model", fields, body).status
+    };
+    assert_eq!(model(&mut connection, "", r#"{"model":"a"}"#), 200);
+    let long = format!(r#"{{"model":"a","x":"{}"}}"#, "x".repeat(2000));
+    assert_eq!(model(&mut connection, "", &long), 400);
+    assert_eq!(
+        model(&mut gateway.connect(), "Content-Encoding: gzip\r\n", "xx"),
+        400
+    );
+    // The number of its calls would decide, and a caller would choose that it is not read.
+    let batch = format!(r#"{}[{{"model":"a"}},{{"model":"a"}}]"#, " ".repeat(2000));
+    assert_eq!(model(&mut gateway.connect(), "", &batch), 413);
+
+    let mut connection = gateway.connect();
+    let mut units = |fields: &str, body: &str| {
+        let answer = post(&mut connection, "/units", fields, body);
+        answer.left_of("units").expect("it is told")
+    };
+    assert_eq!(units("", r#"{"max_tokens":6,"n":2}"#), 100 - 13);
+    assert_eq!(units("", "{}"), 87 - 4);
+    assert_eq!(
+        units("", r#"[{"max_tokens":5},{}]"#),
+        83 - 9,
+        "a sum, of 5 and the default"
+    );
+    assert_eq!(
+        units("", r#"{"max_tokens":"5"}"#),
+        74 - 40,
+        "what is no number costs the most"
+    );
+    let before = 34;
+    assert_eq!(units("", r#"{"max_tokens":null}"#), before - 4);
+    connection = gateway.connect();
+    let answer = post(&mut connection, "/units", "", &long);
+    assert_eq!(answer.status, 429, "the most: {}", answer.text());
+}
+
+#[test]
+fn body_longer_than_its_route_admits_is_charged_for_everyone() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        r#"
+{1}
+[limits.served]
+rate = "100/day"
+per = "address"
+count = ["2xx"]
+
+[[routes]]
+match = "POST /plain"
+upstream = "{0}"
+limits = ["total", "served"]
+body = "20B"
+
+[[routes]]
+match = "POST /read"
+upstream = "{0}"
+limits = ["tool", "total", "served"]
+body = "20B"
+
+[[routes]]
+match = {{ methods = "POST", path = "/of_body", body = {{ "json:tool" = "a" }} }}
+upstream = "{0}"
+limits = ["tool", "total", "served"]
+body = "20B"
+"#,
+        upstream.url(),
+        of_tool("tool")
+    ));
+    let long = format!("{{\"tool\":\"a\"}}{}", " ".repeat(20));
+    let announced = |path: &str| post(&mut gateway.connect(), path, "", &long).status;
+    let left = || {
+        let answer = post(&mut gateway.connect(), "/plain", "", "{}");
+        (answer.left_of("total"), answer.left_of("served"))
+    };
+    assert_eq!(left(), (Some(99), Some(99)));
+    for path in ["/plain", "/read", "/of_body"] {
+        assert_eq!(announced(path), 413, "{path}");
+    }
+    assert_eq!(left(), (Some(95), Some(98)), "each is charged once");
+    for path in ["/read", "/of_body"] {
+        assert_eq!(post_chunked(&gateway, path, &long), 413, "{path}");
+    }
+    // hyper's server ends such a response before `count` has seen all of it.
+    assert_eq!(left().0, Some(92), "each is charged once");
+    let seen = upstream.seen();
+    assert!(seen.iter().all(|request| request.body == b"{}"), "{seen:?}");
+}
