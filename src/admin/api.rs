@@ -14,13 +14,13 @@ use serde::de::DeserializeOwned;
 
 use super::Options;
 use super::callers::Hint;
+use super::changes::By;
 use super::decisions::Decision;
 use super::keys::Bucket;
 use super::limits::Query;
 use super::live::{Live, moment};
 use super::operators::{Peer, authorise, shown};
 use super::overrides::{self, Wanted};
-use super::resets::By;
 use super::serve::{index, typed};
 use tollgate_limit::hex;
 

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::api::Problem;
+use super::changes::{By, reason, unrecorded};
 use super::live::moment;
-use super::resets::{By, reason, unrecorded};
 use tollgate_config::settings::{LogLevel, Word as _};
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_store::clock::Clock;

@@ -16,6 +16,7 @@
 mod api;
 pub mod audit;
 mod callers;
+mod changes;
 pub mod decisions;
 pub mod events;
 pub mod figures;

@@ -5,21 +5,20 @@ mod checks;
 mod documents;
 mod named;
 mod numbers;
+mod recorded;
 
 use http::StatusCode;
 
 use super::api::Problem;
-use super::audit::{Audit, Entry, Outcome, Prepared};
+use super::audit::{Audit, Outcome};
 use super::callers::Hint;
-use super::live::{Key, Live, Now};
-use super::notes::Renumbering;
+use super::changes::{By, chosen};
+use super::live::{Key, Live};
 use super::once::made_before;
 use super::penalties::still_penalized;
-use super::resets::{By, chosen, unrecorded};
 use crate::overrides::{ChangeError, InForce, NewOverride, OVERRIDES_MAX};
 use tollgate_config::settings::Word as _;
 use tollgate_limit::Limit;
-use tollgate_limiter::Effect;
 use tollgate_policy::{Policy, Sought, keys};
 
 pub(super) use documents::{Asked, Wanted};
@@ -28,7 +27,6 @@ pub(super) use numbers::{numbers, told};
 
 use checks::{checked, in_unit, refuses};
 use documents::changed_limit;
-use numbers::under;
 
 impl Live {
     /// The overrides in force.
@@ -196,40 +194,6 @@ impl Live {
         })
     }
 
-    /// Writes the line of the audit about a change of a bucket that stood at `before`.
-    fn record(
-        &self,
-        audit: &mut Prepared<'_>,
-        by: &By<'_>,
-        (wanted, outcome): (&Wanted<'_>, Outcome),
-        (before, one): (Now, &ChangedLimit),
-        key: Key,
-    ) -> Result<(), Problem> {
-        let setting = |overridden: &Option<Overridden>| {
-            let overridden = overridden.as_ref();
-            overridden.map(|overridden| overridden.setting.clone())
-        };
-        let action = match wanted.set {
-            Some(_) => "override",
-            None => "lift",
-        };
-        let entry = Entry {
-            outcome,
-            reason: wanted.reason.to_owned(),
-            limit: one.limit.clone(),
-            tier: one.tier.clone(),
-            key,
-            store: one.store.clone(),
-            before,
-            after: one.now.clone(),
-            override_before: setting(&one.before),
-            override_after: setting(&one.after),
-            until: one.after.as_ref().map(|after| after.until.clone()),
-        };
-        let recorded = audit.record(&by.line(self.now(), action, entry));
-        recorded.map_err(|error| unrecorded("override", &error))
-    }
-
     /// The caller of this name, which is not listed any more, if an override of its buckets is in
     /// force.
     fn removed(&self, policy: &Policy, identity: &str, values: &[&str]) -> Option<Sought> {
@@ -240,35 +204,6 @@ impl Live {
             .map(|rule| &rule.live);
         let has_one = limits.any(|limit| self.overrides.find(limit, &removed.key).is_some());
         has_one.then_some(removed)
-    }
-
-    /// What the operator may not expect of the change of `limit` for a caller whose bucket stood at
-    /// `was`.
-    fn notes(
-        &self,
-        limit: &Limit,
-        wanted: &Wanted<'_>,
-        was: &Now,
-        is: Option<&Now>,
-    ) -> Vec<String> {
-        let Some((setting, effect @ Effect::Numbers { .. }, _)) = &wanted.set else {
-            return Vec::new();
-        };
-        let Some(Ok(under)) = under(limit, *effect) else {
-            return Vec::new();
-        };
-        let change = Renumbering {
-            limit,
-            under: &under,
-            only_rate: setting.rate.is_some() && setting.burst.is_none(),
-            was,
-            is,
-            at: self.now(),
-        };
-        let notes = change.notes().into_iter();
-        notes
-            .map(|note| format!("limit `{}`: {note}", limit.name))
-            .collect()
     }
 
     /// Sets an override, or lifts one with the penalty of the key; returns the override that was

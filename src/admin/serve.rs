@@ -16,9 +16,9 @@ use socket2::Socket;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use super::changes::{By, unrecorded};
 use super::listener::Listener;
 use super::operators::{Peer, authorise};
-use super::resets::{By, unrecorded};
 use super::{Options, Webhook, api, events, guard, page, penalties, routes};
 use tollgate_telemetry::metrics::Format;
 

@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::api::Problem;
+use super::super::changes::reason;
 use super::super::events::{Events, Kind};
 use super::super::live::{Key, Now, moment};
 use super::super::once::change_name;
-use super::super::resets::{self, reason};
+use super::super::resets;
 use super::checks::end;
 use super::numbers::numbers;
 use crate::overrides::{Event, InForce, NewOverride, Setting};

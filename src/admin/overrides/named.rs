@@ -4,9 +4,9 @@
 use super::{Changed, FORMAT, Wanted, changed_limit, problem, told};
 use crate::admin::api::Problem;
 use crate::admin::audit::Outcome;
+use crate::admin::changes::By;
 use crate::admin::live::{Key, Live, Now};
 use crate::admin::once::made_before;
-use crate::admin::resets::By;
 use crate::overrides::{ChangeError, InForce};
 
 impl Live {

@@ -1,0 +1,109 @@
+//! What every change by an operator needs: who asks and why, the limits that it is for, and its record.
+
+use http::StatusCode;
+
+use super::api::Problem;
+use super::audit::{Audit, Line, Prepared};
+use super::callers::similar;
+use super::live::moment;
+use super::operators::Peer;
+use tollgate_config::settings::Operator;
+use tollgate_limit::Timestamp;
+use tollgate_policy::Rule;
+
+/// Who asks for a change.
+pub(super) struct By<'b> {
+    pub(super) operator: &'b Operator,
+    pub(super) peer: &'b Peer,
+    /// Where it is recorded.
+    pub(super) audit: &'b Audit,
+}
+
+impl<'b> By<'b> {
+    /// The line of the audit about what was done at `at`.
+    pub(super) fn line<T>(&self, at: Timestamp, action: &'b str, details: T) -> Line<'b, T> {
+        Line {
+            at: moment(at),
+            operator: &self.operator.name,
+            from: &self.peer.from,
+            action,
+            details,
+        }
+    }
+
+    /// The audit, ready for a record. A change that cannot be recorded is not made.
+    pub(super) fn prepared(&self) -> Result<Prepared<'b>, Problem> {
+        if let Some(wait) = self.audit.full_for() {
+            let detail = format!(
+                "so many changes were made that the audit takes no more for now: the next one in {} s",
+                wait.0.div_ceil(1_000_000)
+            );
+            return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
+        }
+        self.audit.prepare().map_err(|error| {
+            let detail = format!("the audit cannot be written, so nothing is changed: {error}");
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        })
+    }
+}
+
+/// An operator's reason, for the audit.
+pub(super) fn reason(text: &str) -> Result<&str, Problem> {
+    let reason = text.trim();
+    if reason.is_empty() || reason.chars().count() > REASON_MAX {
+        let detail = format!("`reason` has 1 to {REASON_MAX} characters");
+        return Err(Problem::bad_request(detail));
+    }
+    if reason.chars().any(char::is_control) {
+        let detail = "`reason` has no control characters";
+        return Err(Problem::bad_request(detail));
+    }
+    Ok(reason)
+}
+
+/// A change of `what` was made whose record could not be written.
+pub(super) fn unrecorded(what: &str, error: &std::io::Error) -> Problem {
+    let detail = format!("the {what} is changed, but the audit cannot be written: {error}");
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+}
+
+/// The limits that a change is for: the one that it names, or all that the identity alone decides.
+/// `why_not` says why a limit cannot be changed so.
+pub(super) fn chosen<'r>(
+    rules: &'r [Rule],
+    name: Option<&str>,
+    decides: impl Fn(&Rule) -> bool,
+    why_not: impl Fn(&Rule) -> Option<&'static str>,
+) -> Result<Vec<&'r Rule>, Problem> {
+    let Some(name) = name else {
+        let all: Vec<&Rule> = rules
+            .iter()
+            .filter(|rule| decides(rule) && why_not(rule).is_none())
+            .collect();
+        return if all.is_empty() {
+            let detail = "no limit has buckets to change so that this identity alone decides";
+            Err(Problem::not_found(detail))
+        } else {
+            Ok(all)
+        };
+    };
+    let shown = name.escape_default();
+    let Some(rule) = rules.iter().find(|rule| &*rule.name == name) else {
+        let known: Vec<&str> = rules.iter().map(|rule| &*rule.name).collect();
+        let near = similar("limit", name, &known);
+        let detail = format!("no limit is called `{shown}`{near}");
+        return Err(Problem::not_found(detail));
+    };
+    if !decides(rule) {
+        let detail = format!("limit `{shown}` is not by this identity alone");
+        return Err(Problem::not_found(detail));
+    }
+    if let Some(why) = why_not(rule) {
+        let detail = format!("limit `{shown}` {why}");
+        return Err(Problem::new(StatusCode::CONFLICT, detail));
+    }
+    Ok(vec![rule])
+}
+
+/// The longest reason, in characters.
+const REASON_MAX: usize = 200;

@@ -1,0 +1,76 @@
+//! What is said about a changed override: the line of the audit, and notes for the operator.
+
+use super::documents::{ChangedLimit, Overridden, Wanted};
+use super::numbers::under;
+use crate::admin::api::Problem;
+use crate::admin::audit::{Entry, Outcome, Prepared};
+use crate::admin::changes::{By, unrecorded};
+use crate::admin::live::{Key, Live, Now};
+use crate::admin::notes::Renumbering;
+use tollgate_limit::Limit;
+use tollgate_limiter::Effect;
+
+impl Live {
+    /// Writes the line of the audit about a change of a bucket that stood at `before`.
+    pub(super) fn record(
+        &self,
+        audit: &mut Prepared<'_>,
+        by: &By<'_>,
+        (wanted, outcome): (&Wanted<'_>, Outcome),
+        (before, one): (Now, &ChangedLimit),
+        key: Key,
+    ) -> Result<(), Problem> {
+        let setting = |overridden: &Option<Overridden>| {
+            let overridden = overridden.as_ref();
+            overridden.map(|overridden| overridden.setting.clone())
+        };
+        let action = match wanted.set {
+            Some(_) => "override",
+            None => "lift",
+        };
+        let entry = Entry {
+            outcome,
+            reason: wanted.reason.to_owned(),
+            limit: one.limit.clone(),
+            tier: one.tier.clone(),
+            key,
+            store: one.store.clone(),
+            before,
+            after: one.now.clone(),
+            override_before: setting(&one.before),
+            override_after: setting(&one.after),
+            until: one.after.as_ref().map(|after| after.until.clone()),
+        };
+        let recorded = audit.record(&by.line(self.now(), action, entry));
+        recorded.map_err(|error| unrecorded("override", &error))
+    }
+
+    /// What the operator may not expect of the change of `limit` for a caller whose bucket stood at
+    /// `was`.
+    pub(super) fn notes(
+        &self,
+        limit: &Limit,
+        wanted: &Wanted<'_>,
+        was: &Now,
+        is: Option<&Now>,
+    ) -> Vec<String> {
+        let Some((setting, effect @ Effect::Numbers { .. }, _)) = &wanted.set else {
+            return Vec::new();
+        };
+        let Some(Ok(under)) = under(limit, *effect) else {
+            return Vec::new();
+        };
+        let change = Renumbering {
+            limit,
+            under: &under,
+            only_rate: setting.rate.is_some() && setting.burst.is_none(),
+            was,
+            is,
+            at: self.now(),
+        };
+        let notes = change.notes().into_iter();
+        notes
+            .map(|note| format!("limit `{}`: {note}", limit.name))
+            .collect()
+    }
+}
