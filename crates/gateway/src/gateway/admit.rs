@@ -102,7 +102,8 @@ impl<'s> Admission<'_, 's> {
                 Ok(facts)
             }
             Err(rejection) => {
-                self.charge_unread(request, rejection.status()).await?;
+                // Boxed, so that the future of a request whose body is read is small.
+                Box::pin(self.charge_unread(request, rejection.status())).await?;
                 Err(rejection)
             }
         }
