@@ -1,6 +1,7 @@
 //! The sources of one part of a key in a request, as the file writes them. Does not decide what a
 //! missing key means.
 
+mod authorization;
 pub(crate) mod blanks;
 mod credentials;
 mod reading;
@@ -13,7 +14,8 @@ use http::HeaderName;
 use http::header::AUTHORIZATION;
 
 use super::pattern::ParseError;
-pub(crate) use credentials::{authorization, basic_user, bearer};
+pub(crate) use authorization::authorization;
+pub(crate) use credentials::{basic_user, bearer};
 pub(crate) use reading::{cookie, header, one_spelling, parameter, query};
 
 /// The source of one part of a key in a request.
@@ -132,7 +134,7 @@ impl Source {
     pub(super) fn spelling<'v>(&self, value: &'v str) -> Result<Option<Cow<'v, [u8]>>, Ambiguous> {
         one_spelling(match self {
             Self::Cookie(_) => reading::cookie_value(value.trim_ascii().as_bytes())?,
-            Self::Header(AUTHORIZATION) => credentials::whole(Cow::Borrowed(value.as_bytes()))?,
+            Self::Header(AUTHORIZATION) => authorization::whole(Cow::Borrowed(value.as_bytes()))?,
             Self::Bearer => Cow::Borrowed(credentials::token(value.trim_ascii().as_bytes())?),
             _ => Cow::Borrowed(value.as_bytes()),
         })

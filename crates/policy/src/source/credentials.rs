@@ -31,12 +31,16 @@ fn under<'v>(value: &'v [u8], scheme: &str) -> Result<Option<&'v [u8]>, Ambiguou
     if let Some(rest) = after_scheme(value, scheme) {
         return Ok(Some(rest.trim_ascii()).filter(|rest| !rest.is_empty()));
     }
-    let is_within = (1..value.len()).any(|at| after_scheme(&value[at..], scheme).is_some());
-    if is_within {
+    if is_within(value, scheme) {
         Err(Ambiguous::Unclear)
     } else {
         Ok(None)
     }
+}
+
+/// Whether a server that looks for the scheme anywhere finds it behind something else.
+pub(super) fn is_within(value: &[u8], scheme: &str) -> bool {
+    (1..value.len()).any(|at| after_scheme(&value[at..], scheme).is_some())
 }
 
 /// What follows a scheme and a blank.
@@ -62,21 +66,6 @@ pub(super) fn token(text: &[u8]) -> Result<&[u8], Ambiguous> {
     }
 }
 
-/// `Authorization` as a key: a bearer token has one form, however its scheme is written.
-pub(super) fn whole(value: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Ambiguous> {
-    Ok(match under(value.trim_ascii(), "bearer")?.map(token) {
-        Some(token) => Cow::Owned([b"Bearer ", token?].concat()),
-        None => value,
-    })
-}
-
-/// `Authorization` as a key.
-pub(crate) fn authorization<'r>(
-    request: &Descriptor<'r>,
-) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
-    header(request, &AUTHORIZATION)?.map(whole).transpose()
-}
-
 /// The user of `Authorization: Basic` (RFC 7617): bytes before the first colon.
 pub(crate) fn basic_user(request: &Descriptor<'_>) -> Result<Option<Vec<u8>>, Ambiguous> {
     let Some(encoded) = credentials(request, "basic")? else {
@@ -91,8 +80,8 @@ pub(crate) fn basic_user(request: &Descriptor<'_>) -> Result<Option<Vec<u8>>, Am
     Ok((!decoded.is_empty()).then_some(decoded))
 }
 
-/// With or without padding: both encode the same user.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
+/// With or without padding: both encode the same.
+pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );

@@ -1,0 +1,274 @@
+//! `Authorization` as a key: one form for each credential, however its scheme and the blanks around
+//! it are written.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use http::header::AUTHORIZATION;
+
+use super::credentials::{BASE64, is_within, token};
+use super::reading::header;
+use super::{Ambiguous, blanks};
+use crate::descriptor::Descriptor;
+
+/// The key of a request.
+pub(crate) fn authorization<'r>(
+    request: &Descriptor<'r>,
+) -> Result<Option<Cow<'r, [u8]>>, Ambiguous> {
+    header(request, &AUTHORIZATION)?.map(whole).transpose()
+}
+
+/// The key that a value makes: the scheme in its usual case, one blank, and the credentials. What
+/// has no scheme stays as it is, and so do parameters, whose order and blanks mean nothing.
+pub(super) fn whole(value: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Ambiguous> {
+    let text = value.trim_ascii();
+    let is_odd = blanks::are_in(text) || SOUGHT.iter().any(|scheme| is_within(text, scheme));
+    if is_odd {
+        return Err(Ambiguous::Unclear);
+    }
+    let end = text.iter().position(is_blank).unwrap_or(text.len());
+    let (scheme, rest) = text.split_at(end);
+    if rest.is_empty() || !scheme.iter().all(is_of_token) {
+        return Ok(value);
+    }
+    let scheme = usual_case(scheme);
+    let rest = one_form(&scheme, rest.trim_ascii_start())?;
+    Ok(Cow::Owned([&scheme, &b" "[..], &rest].concat()))
+}
+
+/// Schemes that servers look for anywhere.
+const SOUGHT: [&str; 2] = ["bearer", "basic"];
+
+/// The one form of the credentials under a scheme.
+fn one_form<'v>(scheme: &[u8], rest: &'v [u8]) -> Result<Cow<'v, [u8]>, Ambiguous> {
+    Ok(match scheme {
+        b"Bearer" => Cow::Borrowed(token(rest)?),
+        b"Token" => Cow::Borrowed(token_of_rails(rest)?),
+        // With or without padding: both encode the same.
+        b"Basic" => {
+            let decoded = BASE64.decode(rest).map_err(|_| Ambiguous::Unclear)?;
+            Cow::Owned(BASE64.encode(decoded).into_bytes())
+        }
+        _ if rest.iter().any(is_blank) && !has_parameters(rest) => return Err(Ambiguous::Unclear),
+        _ => Cow::Borrowed(rest),
+    })
+}
+
+/// The token of the scheme `Token`, alone or as the first of some parameters. Rails ignores the others,
+/// so that each value of them would make another key.
+fn token_of_rails(rest: &[u8]) -> Result<&[u8], Ambiguous> {
+    const NAME: &[u8] = b"token=";
+    let Some(rest) = rest.strip_prefix(NAME) else {
+        return token(rest);
+    };
+    let mut parts = rest.split(|byte| matches!(byte, b',' | b';' | b'\t'));
+    let first = parts.next().unwrap_or_default().trim_ascii();
+    let is_another = |part: &[u8]| {
+        let name = part.split(|byte| *byte == b'=').next();
+        name.is_some_and(|name| name.trim_ascii().eq_ignore_ascii_case(b"token"))
+    };
+    if parts.any(is_another) {
+        return Err(Ambiguous::Twice);
+    }
+    let unquoted = match first {
+        [b'"', inside @ .., b'"'] => inside,
+        _ => first,
+    };
+    if unquoted.is_empty() {
+        return Err(Ambiguous::Unclear);
+    }
+    token(unquoted)
+}
+
+/// Whether credentials are parameters (RFC 9110, section 11.4): a name, `=` and a value, and more
+/// after a comma. What ends at its `=` is padded.
+fn has_parameters(rest: &[u8]) -> bool {
+    let end = rest.iter().position(|byte| !is_of_token(byte));
+    let (name, after) = rest.split_at(end.unwrap_or(rest.len()));
+    let value = after.trim_ascii_start().strip_prefix(b"=");
+    let begins = |value: &[u8]| {
+        let first = value.trim_ascii_start().first();
+        first.is_some_and(|byte| is_of_token(byte) || *byte == b'"')
+    };
+    !name.is_empty() && value.is_some_and(begins) && rest.contains(&b',')
+}
+
+const fn is_blank(byte: &u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+/// Whether a byte may be in a scheme or in the name of a parameter (RFC 9110, section 5.6.2).
+fn is_of_token(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte)
+}
+
+/// A scheme as its clients write it; one that is not listed, with one capital.
+fn usual_case(scheme: &[u8]) -> Vec<u8> {
+    let mut usual = USUAL.iter().map(|usual| usual.as_bytes());
+    match usual.find(|usual| usual.eq_ignore_ascii_case(scheme)) {
+        Some(usual) => usual.to_vec(),
+        None => {
+            let mut lower = scheme.to_ascii_lowercase();
+            lower[..1].make_ascii_uppercase();
+            lower
+        }
+    }
+}
+
+/// Schemes that are not usually written with one capital: those registered at IANA, and others that
+/// are in use.
+const USUAL: [&str; 24] = [
+    "ApiKey",
+    "API-Key",
+    "AWS",
+    "AWS4-ECDSA-P256-SHA256",
+    "AWS4-HMAC-SHA256",
+    "DeepL-Auth-Key",
+    "DPoP",
+    "EG1-HMAC-SHA256",
+    "GenieKey",
+    "GNAP",
+    "GoogleLogin",
+    "HMAC",
+    "HOBA",
+    "JWT",
+    "KakaoAK",
+    "Klaviyo-API-Key",
+    "MAC",
+    "NTLM",
+    "OAuth",
+    "PrivateToken",
+    "SharedKey",
+    "SharedKeyLite",
+    "SSWS",
+    "vapid",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Source;
+
+    /// The key of a value.
+    fn form(value: &str) -> String {
+        match whole(Cow::Borrowed(value.as_bytes())) {
+            Ok(key) => String::from_utf8_lossy(&key).into_owned(),
+            Err(_) => "(ambiguous)".into(),
+        }
+    }
+
+    #[test]
+    fn authorization_of_one_credential_is_one_key() {
+        for (spellings, key) in [
+            (
+                &["Bearer tok", "bearer tok", "BEARER \t tok "][..],
+                "Bearer tok",
+            ),
+            (
+                &["Basic dTpw", "basic dTpw", "Basic  dTpw", "bASIC\tdTpw "],
+                "Basic dTpw",
+            ),
+            (
+                &["Basic YTpiYw==", "Basic YTpiYw", "basic YTpiYw="],
+                "Basic YTpiYw==",
+            ),
+            (
+                &[
+                    "Token abc",
+                    "token abc",
+                    "Token  abc",
+                    "Token token=\"abc\"",
+                    "token token=abc",
+                    "Token token=\"abc\", email=\"x\"",
+                    "Token token=abc;nonce=1",
+                ],
+                "Token abc",
+            ),
+            (
+                &["Negotiate YIIB==", "negotiate \t YIIB=="],
+                "Negotiate YIIB==",
+            ),
+            (&["NTLM TlRM", "ntlm TlRM", "Ntlm  TlRM"], "NTLM TlRM"),
+            (&["ApiKey k", "apikey k", "APIKEY k"], "ApiKey k"),
+            (&["DPoP k", "dpop  k"], "DPoP k"),
+            (&["Made-up k", "MADE-UP  k", "made-up k"], "Made-up k"),
+            (
+                &["GoogleLogin auth=x", "googlelogin  auth=x"],
+                "GoogleLogin auth=x",
+            ),
+        ] {
+            for spelling in spellings {
+                assert_eq!(form(spelling), key, "{spelling}");
+            }
+        }
+    }
+
+    #[test]
+    fn authorization_with_parameters_keeps_them() {
+        for (value, key) in [
+            ("Signature a=b, c=d", "Signature a=b, c=d"),
+            (
+                "digest  username=\"u\", realm=\"a b\"",
+                "Digest username=\"u\", realm=\"a b\"",
+            ),
+            (
+                "AWS4-HMAC-SHA256 Credential=K/1/x, SignedHeaders=host, Signature=0",
+                "AWS4-HMAC-SHA256 Credential=K/1/x, SignedHeaders=host, Signature=0",
+            ),
+            (
+                "aws4-hmac-sha256\tCredential=K, Signature=0",
+                "AWS4-HMAC-SHA256 Credential=K, Signature=0",
+            ),
+        ] {
+            assert_eq!(form(value), key, "{value}");
+        }
+    }
+
+    #[test]
+    fn authorization_without_a_scheme_stays_as_it_is() {
+        for value in ["sk_LIVE", "Basic", "BEARER", "key=K", "key=K, x=1", "a:B c"] {
+            assert_eq!(form(value), value, "{value}");
+        }
+    }
+
+    #[test]
+    fn authorization_that_servers_cut_in_different_places_is_ambiguous() {
+        for value in [
+            "Bearer tok 1",
+            "Bearer tok,1",
+            "Bearer\u{a0}tok",
+            "Basic dTpw 1",
+            "Basic dT.pw",
+            "Basic dTpw,1",
+            "Basic\u{a0}dTpw",
+            "x Basic dTpw",
+            "Digest a=1, Basic dTpw",
+            "Token abc 1",
+            "Token abc,1",
+            "Token abc;a=1",
+            "Token a=1, token=abc",
+            "Token token=abc, token=def",
+            "Token token=\"abc\" 1",
+            "Token token = abc",
+            "Token token=",
+            "Negotiate YIIB 1",
+            "Negotiate YIIB= 1",
+            "Negotiate YIIB=,a 1",
+            "ApiKey k\t1",
+            "Made-up k 1",
+        ] {
+            assert_eq!(form(value), "(ambiguous)", "{value}");
+        }
+    }
+
+    #[test]
+    fn authorization_that_a_person_writes_follows_the_same_rule() {
+        let named = |value: &'static str| {
+            let source = Source::Header(AUTHORIZATION);
+            source.spelling(value).map(|key| key.map(Cow::into_owned))
+        };
+        assert_eq!(named(" bearer  tok"), Ok(Some(b"Bearer tok".to_vec())));
+        assert_eq!(named("basic  dTpw "), Ok(Some(b"Basic dTpw".to_vec())));
+        assert_eq!(named("Bearer tok,1"), Err(Ambiguous::Unclear));
+    }
+}
