@@ -5,6 +5,7 @@
 //! served by another. So a body that two servers could read differently is refused.
 
 mod admitted;
+mod document;
 mod facts;
 mod form;
 mod graphql;
@@ -21,7 +22,7 @@ use super::json::Reader;
 use super::source;
 use facts::ReadState;
 use kind::{Kind, is_encoded_otherwise, kind};
-use wanted::{GRAPHQL, RPC};
+use wanted::RPC;
 
 pub use admitted::{BodyAdmission, BodyRefusal, BoundedReading, UnreadBody};
 pub use facts::BodyFacts;
@@ -239,9 +240,6 @@ impl BodyReading {
     }
 }
 
-/// Parameters by which a target names a GraphQL operation or its document.
-const GRAPHQL_PARAMETERS: [&str; 4] = [GRAPHQL[0], GRAPHQL[1], "extensions", "documentId"];
-
 /// Refuses a GraphQL request whose target names an operation too: many servers prefer it to the
 /// body's.
 ///
@@ -251,7 +249,7 @@ pub(super) fn check_query(asked: Asked, query: Option<&str>) -> Result<(), BodyF
     let is_said = |name: &str| {
         query.is_some_and(|query| !matches!(source::parameter(query.as_bytes(), name), Ok(None)))
     };
-    if asked.graphql && GRAPHQL_PARAMETERS.into_iter().any(is_said) {
+    if asked.graphql && document::names().any(is_said) {
         return Err(BodyFlaw::Ambiguous);
     }
     Ok(())

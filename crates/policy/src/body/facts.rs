@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::wanted::{Asked, GRAPHQL, Wanted};
+use super::document::{self, GRAPHQL, HASH};
+use super::wanted::{Asked, Wanted};
 use super::{BodyFlaw, graphql};
 use crate::json::{self, Calls, Member, Members, PathSet, Value};
 use crate::source::{self, Source};
@@ -127,7 +128,10 @@ impl BodyFacts {
     }
 
     /// The member at `path`.
-    pub fn member(&self, path: &[String]) -> Option<&Member> {
+    pub fn member<Name>(&self, path: &[Name]) -> Option<&Member>
+    where
+        String: PartialEq<Name>,
+    {
         self.members.as_ref()?.get(self.wanted.paths.place(path)?)
     }
 
@@ -149,7 +153,16 @@ impl BodyFacts {
 
     /// The member that has a GraphQL document, which has lines and is no value that routes compare.
     fn documents(&self, asked: Asked) -> PathSet {
-        let place = self.wanted.paths.place(&[GRAPHQL[0].to_owned()]);
+        self.of_graphql(asked, &GRAPHQL[..1])
+    }
+
+    /// The members of a GraphQL request that are objects, and no values.
+    fn objects(&self, asked: Asked) -> PathSet {
+        self.of_graphql(asked, &HASH[..1]) | self.of_graphql(asked, &HASH[..2])
+    }
+
+    fn of_graphql(&self, asked: Asked, path: &[&str]) -> PathSet {
+        let place = self.wanted.paths.place(path);
         place
             .filter(|_| asked.graphql)
             .map_or(0, |place| 1 << place)
@@ -159,7 +172,7 @@ impl BodyFacts {
         let Some(members) = &self.members else {
             return Ok(());
         };
-        for place in json::places(asked.same) {
+        for place in json::places(asked.same & !self.objects(asked)) {
             let value = members.get(place).and_then(|member| member.value.as_ref());
             if value.is_some_and(|value| words(value).is_none()) {
                 return Err(BodyFlaw::Ambiguous);
@@ -168,6 +181,12 @@ impl BodyFacts {
         if asked.graphql {
             let text = |name: &str| self.value(&Source::Json(vec![name.to_owned()]));
             let [query, operation] = GRAPHQL.map(text);
+            if query
+                .as_deref()
+                .is_some_and(|query| !document::is_only(query, self))
+            {
+                return Err(BodyFlaw::Ambiguous);
+            }
             let named = graphql::operation(query.as_deref(), operation.as_deref())
                 .map_err(|graphql::Unclear| BodyFlaw::Ambiguous)?
                 .map(<[u8]>::to_vec);

@@ -1,3 +1,5 @@
+mod graphql;
+
 use http::{HeaderMap, HeaderValue};
 
 use super::*;
@@ -171,67 +173,6 @@ fn body_form_parameters_are_decoded_and_must_be_unambiguous() {
     }
     let both = says(&["form:user", "json:user"], FORM, b"user=a");
     assert_eq!(both, Ok(vec![Some("a".into()), None]));
-}
-
-#[test]
-fn body_graphql_operation_is_named_by_the_document() {
-    let operation = |body: &str| one("graphql:operation", "application/json", body);
-    assert_eq!(
-        operation(r#"{"query":"query Top { a }","variables":{"query":1}}"#),
-        Ok(Some("Top".into()))
-    );
-    assert_eq!(operation(r#"{"query":"{ a }"}"#), Ok(None));
-    assert_eq!(
-        operation(r#"{"query":"query Top { a }","operationName":"Cheap"}"#),
-        Err(BodyFlaw::Ambiguous)
-    );
-    assert_eq!(
-        operation(r#"{"operationName":"Saved"}"#),
-        Ok(Some("Saved".into()))
-    );
-    assert_eq!(operation(r#"{"query":["x"]}"#), Err(BodyFlaw::Ambiguous));
-}
-
-#[test]
-fn body_graphql_that_is_no_json_is_refused() {
-    for (kind, body) in [
-        ("application/graphql", "query Dear { a }"),
-        ("application/graphql", "{ a }"),
-        ("application/graphql", "  "),
-        ("application/graphql", "#x\nquery Dear { a }"),
-        (FORM, "query=query+Dear%7Ba%7D"),
-        (FORM, "operationName=Dear"),
-        ("text/plain", "query Dear { a }"),
-        ("multipart/form-data; boundary=x", "--x\r\n"),
-        ("application/json", "\"query Dear { a }\""),
-    ] {
-        let read = one("graphql:operation", kind, body);
-        assert_eq!(read, Err(BodyFlaw::Malformed), "{kind}: {body}");
-    }
-}
-
-#[test]
-fn body_graphql_without_query_and_operation_name_is_ambiguous() {
-    for body in [
-        r#"{"extensions":{"persistedQuery":{"version":1,"sha256Hash":"00"}}}"#,
-        r#"{"documentId":"00"}"#,
-        r#"{"query":"","operationName":null}"#,
-        "{}",
-    ] {
-        let read = one("graphql:operation", "application/json", body);
-        assert_eq!(read, Err(BodyFlaw::Ambiguous), "{body}");
-    }
-}
-
-#[test]
-fn body_graphql_whose_target_names_a_document_is_ambiguous() {
-    let mut wanted = Wanted::default();
-    let asked = wanted.ask(&Source::GraphqlOperation).expect("room");
-    for name in ["query", "operationName", "extensions", "documentId"] {
-        let found = check_query(asked, Some(&format!("a=1&{name}=x")));
-        assert_eq!(found, Err(BodyFlaw::Ambiguous), "{name}");
-    }
-    assert_eq!(check_query(asked, Some("a=1")), Ok(()));
 }
 
 #[test]

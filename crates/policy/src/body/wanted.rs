@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::document::{self, HASH};
 use crate::json::{PathSet, Paths};
 use crate::source::Source;
 
@@ -78,9 +79,11 @@ impl Wanted {
                 asked.forms = 1_u64.checked_shl(u32::try_from(place).ok()?)?;
             }
             Source::GraphqlOperation => {
-                for name in GRAPHQL {
+                for name in document::names() {
                     asked.same |= self.path(&[name.to_owned()])?;
                 }
+                let hash = HASH.map(str::to_owned);
+                asked.same |= self.path(&hash[..2])? | self.path(&hash)?;
                 asked.graphql = true;
             }
             _ => {}
@@ -117,7 +120,5 @@ impl Wanted {
     }
 }
 
-/// The members of a GraphQL request that name its operation.
-pub(super) const GRAPHQL: [&str; 2] = ["query", "operationName"];
 /// The members of a JSON-RPC call by which it is refused: its id, and what makes it a call.
 pub(super) const RPC: [&str; 2] = ["id", "method"];

@@ -45,8 +45,11 @@ impl Paths {
     }
 
     /// The place of `path`.
-    pub fn place(&self, path: &[String]) -> Option<usize> {
-        self.list.iter().position(|known| known == path)
+    pub fn place<Name>(&self, path: &[Name]) -> Option<usize>
+    where
+        String: PartialEq<Name>,
+    {
+        self.list.iter().position(|known| known.as_slice() == path)
     }
 
     /// The number of paths.
