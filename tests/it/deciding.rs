@@ -1,5 +1,6 @@
 //! The listeners for decisions (`[decide]`): which peers may ask, and what a reload changes.
 
+use crate::harness::client::Answer;
 use crate::harness::{Connection, Gateway};
 use crate::neighbours::FORGED;
 
@@ -82,16 +83,7 @@ fn deciding_route_that_forbids_or_redirects_does_so_for_a_proxy_too() {
          [[routes]]\nmatch = \"/health\"\nrespond = { status = 200, body = \"ok\" }\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n",
     );
-    let check = |path: &str| {
-        let stated = [
-            ("x-forwarded-method", "GET"),
-            ("x-forwarded-uri", path),
-            ("x-forwarded-host", "api.example"),
-            ("x-forwarded-proto", "http"),
-            ("x-forwarded-for", "192.0.2.7"),
-        ];
-        Connection::open(gateway.deciding()).request("GET", "/check", &stated)
-    };
+    let check = |path: &str| check_target(&gateway, ("x-forwarded-uri", path));
     assert_eq!(check("/anything").status, 200);
     let forbidden = check("/admin/users");
     assert_eq!((forbidden.status, forbidden.text()), (403, "no".to_owned()));
@@ -113,4 +105,56 @@ fn deciding_route_that_forbids_or_redirects_does_so_for_a_proxy_too() {
     assert_eq!(each["decisions"][0]["allowed"], true, "{each}");
     assert_eq!(each["decisions"][1]["status"], 403, "{each}");
     assert_eq!(decide(true)["allowed"], false);
+}
+
+#[test]
+fn deciding_target_that_begins_with_two_slashes_is_refused() {
+    let gateway = Gateway::start(
+        "[decide]\nlisten = \"127.0.0.1:0\"\n\
+         [[routes]]\nmatch = \"/login\"\nrespond = { status = 403, body = \"no\" }\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n",
+    );
+    let decide = |path: &str| {
+        let body = format!(
+            "{{\"requests\":[{{\"method\":\"GET\",\"path\":\"{path}\",\"client\":\"192.0.2.7\"}}]}}"
+        );
+        let json = [("Content-Type", "application/json")];
+        crate::permits::send(&gateway, "/v1/decide", &json, &body)
+    };
+    // Many servers take `a` for a host, and serve `/login`.
+    for path in ["//a/login", "//a/login?b=c", "///login", "//"] {
+        let url = format!("http://api.example{path}");
+        for stated in [
+            ("x-forwarded-uri", path),
+            ("x-original-uri", path),
+            ("x-original-url", url.as_str()),
+        ] {
+            let answer = check_target(&gateway, stated);
+            assert_eq!(answer.status, 400, "{stated:?}");
+            let told = answer.json()["detail"].to_string();
+            assert!(told.contains("one slash"), "{told}");
+        }
+        let answer = decide(path);
+        assert_eq!(answer.status, 400, "{path}");
+        assert!(answer.text().contains("one slash"), "{}", answer.text());
+    }
+    // Elsewhere in the path they are one.
+    assert_eq!(
+        check_target(&gateway, ("x-forwarded-uri", "/b//c")).status,
+        200
+    );
+    let decided = decide("/.//login").json();
+    assert_eq!(decided["decisions"][0]["status"], 403, "{decided}");
+}
+
+/// Asks about a request whose target is `stated` by a header.
+fn check_target(gateway: &Gateway, stated: (&str, &str)) -> Answer {
+    let stated = [
+        ("x-forwarded-method", "GET"),
+        stated,
+        ("x-forwarded-host", "api.example"),
+        ("x-forwarded-proto", "http"),
+        ("x-forwarded-for", "192.0.2.7"),
+    ];
+    Connection::open(gateway.deciding()).request("GET", "/check", &stated)
 }

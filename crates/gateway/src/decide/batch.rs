@@ -133,7 +133,7 @@ impl Written {
                 let facts = Facts {
                     method: method.ok_or("`method` is not a method of HTTP")?,
                     target: origin_form(path.as_bytes())
-                        .map_err(|_| "`path` must be a path with an optional query")?,
+                        .map_err(|_| "`path` must begin with one slash; a query may follow")?,
                     host: host.map_err(|_| "`host` is not a host")?,
                     https,
                     client: self.client,

@@ -197,10 +197,11 @@ fn target(headers: &HeaderMap, url: Option<&Uri>) -> Result<Uri, Problem> {
     agreed(stated, PROBLEM)?.ok_or(PROBLEM)
 }
 
-/// A target in origin form, or `*`.
+/// A target in origin form whose path begins with one slash, or `*`.
 pub(super) fn origin_form(text: &[u8]) -> Result<Uri, Problem> {
+    // The proxy forwards the target itself, and to many servers `//a/login` is `/login` on a host `a`.
+    let has_form = text.starts_with(b"/") && !text.starts_with(b"//") || text == b"*";
     // Parsing would remove a fragment, which belongs in no request.
-    let has_form = text.starts_with(b"/") || text == b"*";
     if !has_form || text.contains(&b'#') {
         return Err(Problem::ASKED_TARGET);
     }

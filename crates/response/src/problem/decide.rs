@@ -11,7 +11,7 @@ impl Problem {
     );
     /// /check: the target of the original request is not stated once.
     pub const ASKED_TARGET: Self = Self::MALFORMED.saying(
-        "The target of the original request must be stated once: a path by X-Original-URI or X-Forwarded-Uri, or an http URL by X-Original-URL.",
+        "The target of the original request must be stated once: by X-Original-URI or X-Forwarded-Uri, or by an http URL in X-Original-URL. Its path begins with one slash.",
     );
     /// /check: the host of the original request is stated differently, or is none.
     pub const ASKED_HOST: Self = Self::MALFORMED.saying(
