@@ -1,10 +1,12 @@
 //! Checks between tables: routes against routes, limits against the store, names against their use.
 //!
 //! This module reports legal but probably unintended settings. `conflicts` reports what a policy
-//! finds wrong with its parts, `cluster` what a Redis Cluster cannot decide together, `penalties`
-//! which penalties hit other clients, `unused` settings without effect.
+//! finds wrong with its parts, `choices` routes between which clients choose, `cluster` what a Redis
+//! Cluster cannot decide together, `penalties` which penalties hit other clients, `unused` settings
+//! without effect.
 
 mod ceilings;
+mod choices;
 mod cluster;
 mod conflicts;
 mod penalties;
@@ -41,6 +43,7 @@ pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
     unnamed_hosts(raw, policy, context);
     ceilings::warn(raw, policy, server, context);
     penalties::of_others(raw, policy, context);
+    choices::of_operations(raw, policy, context);
 }
 
 /// Routes for more than one host, under limits that are split by host.

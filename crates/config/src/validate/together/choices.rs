@@ -1,0 +1,75 @@
+//! Warns of routes between which a client chooses by the name that it gives its GraphQL operation.
+
+use super::super::list_of;
+use crate::context::Context;
+use crate::raw::RawFile;
+use tollgate_policy::Policy;
+use tollgate_policy::identity::Source;
+use tollgate_policy::route::{HostPattern, Pattern, Route, RouteLimit, Segment};
+
+/// Conditions on the operation beside a route that takes the other operations of the same path, with
+/// other limits.
+pub(super) fn of_operations(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
+    for (route, written) in policy.routes.iter().zip(list_of(&raw.routes)) {
+        let mut conditions = route.pattern.body.iter();
+        if !conditions.any(|(source, _)| *source == Source::GraphqlOperation) {
+            continue;
+        }
+        let is_beside = |other: &&Route| {
+            !std::ptr::eq(*other, route)
+                && covers(&other.pattern, &route.pattern)
+                && !is_hidden(other, route, &policy.routes)
+                && !other.target.turns_away()
+                && (route.target.turns_away() || !have_same_limits(route, other))
+        };
+        if let Some(other) = policy.routes.iter().find(is_beside) {
+            let title = format!(
+                "a client chooses between the routes `{}` and `{}`: it names its operations itself",
+                route.name, other.name
+            );
+            let place = written.r#match.place().unwrap_or(written.place);
+            context
+                .warning(title, place, "it may give this operation another name, or this name to another one")
+                .help("give both routes the same limits, and split a limit with per = \"graphql:operation\" and listed `callers`");
+        }
+    }
+}
+
+/// Whether a route takes all requests of the path of `route` before they come to `other`.
+fn is_hidden(other: &Route, route: &Route, routes: &[Route]) -> bool {
+    routes.iter().map(|nearer| &nearer.pattern).any(|nearer| {
+        let takes_all =
+            nearer.methods.is_empty() && nearer.headers.is_empty() && nearer.body.is_empty();
+        takes_all
+            && covers(nearer, &route.pattern)
+            && covers(&other.pattern, nearer)
+            && !covers(nearer, &other.pattern)
+    })
+}
+
+/// Whether `one` has the host and the path of every request that `other` takes.
+fn covers(one: &Pattern, other: &Pattern) -> bool {
+    let host = match (&one.host, &other.host) {
+        (host, HostPattern::Exact(name)) => host.matches(name),
+        (host, other) => *host == HostPattern::Any || host == other,
+    };
+    host && covers_path(&one.path, &other.path)
+}
+
+fn covers_path(one: &[Segment], other: &[Segment]) -> bool {
+    match (one, other) {
+        ([Segment::Rest], _) | ([], []) => true,
+        (
+            [Segment::Capture(_), one @ ..],
+            [Segment::Capture(_) | Segment::Literal(_), other @ ..],
+        ) => covers_path(one, other),
+        ([first, one @ ..], [second, other @ ..]) => first == second && covers_path(one, other),
+        _ => false,
+    }
+}
+
+fn have_same_limits(one: &Route, other: &Route) -> bool {
+    let has = |route: &Route, limit: &RouteLimit| route.all_limits().any(|its| its == limit);
+    one.all_limits().all(|limit| has(other, limit))
+        && other.all_limits().all(|limit| has(one, limit))
+}
