@@ -100,13 +100,13 @@ pub(super) fn explain(args: &Explain) -> Ended {
     };
     let Request { method, uri, .. } = &request;
     let described = policy.describe(None, method, uri, &request.headers, peer, None);
-    let mut described = described.map_err(|malformed| format!("answered 400: {malformed}"))?;
+    let described = described.map_err(|malformed| format!("answered 400: {malformed}"))?;
     let body = args.body.as_deref().map(str::as_bytes);
     let facts = body.map(|body| policy.read_body(&described, body));
     let facts = facts
         .transpose()
         .map_err(|flaw| format!("answered {}: {flaw}", flaw.status()))?;
-    described.body = facts.as_ref();
+    described.body.set(facts.as_ref());
     let known = Known {
         gateway: asked(args)?,
         names: app::key_names::known(&config),

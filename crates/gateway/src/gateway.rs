@@ -131,26 +131,28 @@ impl Handler for Gateway {
     async fn handle(
         &self,
         connection: &Rc<ConnInfo>,
-        mut request: Request<Inbound>,
+        request: Request<Inbound>,
     ) -> Response<Self::Body> {
         let snapshot = self.snapshot();
-        let mut headers = RequestHeaders::of(request.headers());
-        let takes_lines = request.body().takes_lines();
-        let asked = Asked::of(&request, headers.present.decides_form(), takes_lines);
+        // Apart, because the head decides while the body is read.
+        let (parts, mut body) = request.into_parts();
+        let mut head = Request::from_parts(parts, ());
+        let mut headers = RequestHeaders::of(head.headers());
+        let takes_lines = body.takes_lines();
+        let asked = Asked::of(&head, headers.present.decides_form(), takes_lines);
         // Until the headers of a trusted proxy have been read.
         let client = connection.peer.map(|peer| peer.ip());
-        let mut context =
-            RequestContext::open(&self.side, &snapshot, &request, &mut headers, client);
+        let mut context = RequestContext::open(&self.side, &snapshot, &head, &mut headers, client);
         let mut edits = FilledEdits::default();
-        let arrived = (&mut request, &headers);
+        let arrived = (&mut head, &mut body, &headers);
         let admitted = self
             .admit(&snapshot, connection, arrived, &mut context, &mut edits)
             .await;
         let (target, admitted) = match admitted {
             Ok(admitted) => admitted,
             Err(rejection) => {
-                context.keep_refusal(&rejection, &request);
-                let spare = std::mem::take(request.headers_mut());
+                context.keep_refusal(&rejection, &head);
+                let spare = std::mem::take(head.headers_mut());
                 return respond::refuse(context, &rejection, &asked, edits, spare);
             }
         };
@@ -159,11 +161,11 @@ impl Handler for Gateway {
                 let response = own::head_alone(response, asked.is_head());
                 Ok(Forwarded::own(response, cause))
             }
-            Next::Echo => Ok(admitted.echo(&snapshot, request, &mut context)),
+            Next::Echo => Ok(admitted.echo(&snapshot, (head, body), &mut context)),
             Next::Forward(upstream) => {
                 let verbatim = takes_lines && edits.is_empty() && context.reads_nothing();
                 let forwarding = admitted.forward_context(&snapshot, connection, target, verbatim);
-                self.forward(&snapshot, upstream, forwarding, request, &mut context)
+                self.forward(&snapshot, upstream, forwarding, (head, body), &mut context)
                     .await
             }
         };

@@ -142,8 +142,8 @@ impl Policy {
 /// The body of a request: what was read of it, or its announced length.
 pub fn sent<'r>(request: &Descriptor<'r>, length: Option<u64>) -> SentBody<'r> {
     SentBody {
-        length: request.body.map_or(length, BodyFacts::length),
-        facts: request.body,
+        length: request.body.get().map_or(length, BodyFacts::length),
+        facts: request.body.get(),
     }
 }
 

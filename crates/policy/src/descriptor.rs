@@ -2,6 +2,7 @@
 //! here.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::net::IpAddr;
 
 use http::header::{
@@ -73,8 +74,9 @@ pub struct Descriptor<'r> {
     pub client: Option<IpAddr>,
     /// The subject of the verified client certificate, if there is one.
     pub client_certificate: Option<&'r str>,
-    /// What its body says, if that was read.
-    pub body: Option<&'r BodyFacts>,
+    /// What its body says, if that was read. A cell, because the route that asks for the body is found by
+    /// the other facts.
+    pub body: Cell<Option<&'r BodyFacts>>,
     /// Whether another program has its body: a proxy that asks about its request.
     pub is_body_elsewhere: bool,
 }
@@ -112,7 +114,7 @@ impl<'r> Descriptor<'r> {
             peer,
             client: peer.client(address, headers)?,
             client_certificate,
-            body: None,
+            body: Cell::new(None),
             is_body_elsewhere: false,
         })
     }

@@ -339,6 +339,7 @@ fn fate(pattern: &Pattern, request: &Descriptor<'_>) -> Option<RouteFate> {
     let holds = |(source, wanted): &&(Source, Option<String>)| {
         request
             .body
+            .get()
             .is_some_and(|body| body_matches(body, source, wanted.as_deref()))
     };
     let unmet = pattern.body.iter().find(|condition| !holds(condition));

@@ -151,7 +151,7 @@ impl Policy {
         let (host, path) = (&request.host, &request.path);
         let find = |method| {
             self.router
-                .look_up(method, host, path, request.headers, request.body)
+                .look_up(method, host, path, request.headers, request.body.get())
         };
         let Some(asked) = self.preflight(request) else {
             return find(request.method);

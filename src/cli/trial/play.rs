@@ -59,8 +59,7 @@ fn one(
         tls: false,
         unnamed: false,
     };
-    let Ok(mut described) = policy.describe(None, &sent.method, &sent.uri, &headers, peer, None)
-    else {
+    let Ok(described) = policy.describe(None, &sent.method, &sent.uri, &headers, peer, None) else {
         tally.turn_away(400);
         return Ok(());
     };
@@ -75,7 +74,7 @@ fn one(
         // A length stands for a body of which nothing is known.
         None => (body_length(&headers) == Some(0)).then(|| BodyFacts::none(&policy.wanted)),
     };
-    described.body = facts.as_ref();
+    described.body.set(facts.as_ref());
     let body = sent_body(&described, body_length(&headers));
     let Some(matched) = policy.route(&described) else {
         let other_methods = !policy.other_methods(&described).is_empty();

@@ -30,7 +30,8 @@ const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 /// A request that another program received.
 pub(crate) struct Original {
-    pub(crate) request: Request<Unread>,
+    /// Without its body, which is [`Unread`].
+    pub(crate) request: Request<()>,
     /// A connection with the client's address as its peer.
     pub(crate) connection: ConnInfo,
 }
@@ -62,7 +63,7 @@ impl Original {
         if let Some(host) = facts.host {
             headers.insert(HOST, host);
         }
-        let mut request = Request::new(Unread);
+        let mut request = Request::new(());
         *request.method_mut() = facts.method;
         *request.uri_mut() = facts.target;
         *request.version_mut() = version;

@@ -12,7 +12,7 @@ use crate::headers::RequestHeaders;
 use crate::recent::Drawing;
 use crate::rejection::Rejection;
 use tollgate_net::server::ConnInfo;
-use tollgate_policy::route::Match;
+use tollgate_policy::route::{Match, Route};
 use tollgate_policy::{
     Asked, BodyFacts, Claims, Descriptor, FilledEdits, Identified, Policy, sent,
 };
@@ -24,20 +24,21 @@ impl Gateway {
         &self,
         snapshot: &'s Snapshot,
         connection: &ConnInfo,
-        (request, headers): (&mut Request<B>, &RequestHeaders),
+        (head, body, headers): (&mut Request<()>, &mut B, &RequestHeaders),
         context: &mut RequestContext,
         edits: &mut FilledEdits<'s>,
     ) -> Result<(RequestTarget, Admitted<'s>), Rejection> {
-        let target = checks::normalise(snapshot, request, headers, context)?;
+        let target = checks::normalise(snapshot, head, headers, context)?;
         let mut admission = Admission {
             gateway: self,
             snapshot,
             connection,
             target: &target,
+            head,
             context,
             edits,
         };
-        let admitted = admission.find_route(request).await?;
+        let admitted = admission.find_route(body).await?;
         Ok((target, admitted))
     }
 }
@@ -48,6 +49,7 @@ struct Admission<'a, 's> {
     snapshot: &'s Snapshot,
     connection: &'a ConnInfo,
     target: &'a RequestTarget,
+    head: &'a Request<()>,
     context: &'a mut RequestContext,
     edits: &'a mut FilledEdits<'s>,
 }
@@ -55,74 +57,68 @@ struct Admission<'a, 's> {
 impl<'s> Admission<'_, 's> {
     /// Finds the route of the request and admits the request to it. The body is read first, but
     /// only where the route or its limits may depend on it.
-    async fn find_route<B: ReadAhead>(
-        &mut self,
-        request: &mut Request<B>,
-    ) -> Result<Admitted<'s>, Rejection> {
+    async fn find_route<B: ReadAhead>(&mut self, body: &mut B) -> Result<Admitted<'s>, Rejection> {
         let (policy, connection) = (&self.snapshot.policy, self.connection);
         let facts;
-        let mut described = describe(policy, connection, self.target, request)?;
+        let described = describe::<B>(policy, connection, self.target, self.head)?;
         self.context.set_client(described.client);
         let found = policy.find_route(&described);
         let asked = policy.asked(&found);
-        let matched = if asked.is_empty() {
-            found.matched
-        } else {
-            if let Some(matched) = &found.matched {
+        let mut matched = found.matched;
+        if !asked.is_empty() {
+            if let Some(matched) = &matched {
                 self.context.set_route(matched.route);
                 let route = &policy.routes[matched.route];
-                if let Err(rejection) =
-                    checks::check_route(self.snapshot, route, self.target, request)
-                {
+                if let Err(rejection) = self.check_route(route, body) {
                     return Err(Box::pin(self.not_accepted(rejection, &described, matched)).await);
                 }
             }
-            drop(found);
             // Boxed, so that the future of a request without a body is small.
-            facts = Box::pin(self.read_facts(asked, request)).await?;
-            described = describe(policy, connection, self.target, request)?;
-            described.body = Some(&facts);
-            policy.route(&described)
-        };
-        self.admit_to_route(request, &described, matched).await
+            facts = Box::pin(self.read_facts(asked, (&described, &matched), body)).await?;
+            described.body.set(Some(&facts));
+            if asked.routes() {
+                matched = policy.route(&described);
+            }
+        }
+        self.admit_to_route(&described, matched, body).await
+    }
+
+    /// Refuses a request that the route does not accept from any caller.
+    fn check_route<B: ReadAhead>(&self, route: &Route, body: &B) -> Result<(), Rejection> {
+        checks::check_route(
+            self.snapshot,
+            route,
+            self.target,
+            (self.head.method(), body),
+        )
     }
 
     /// Reads what the body of the request says. A request whose body cannot be read is refused here.
+    /// `matched`: the route that the request would have without its body.
     async fn read_facts<B: ReadAhead>(
         &mut self,
         asked: Asked,
-        request: &mut Request<B>,
+        (described, matched): (&Descriptor<'_>, &Option<Match<'_>>),
+        body: &mut B,
     ) -> Result<BodyFacts, Rejection> {
         let read = self
             .gateway
-            .read_body(self.snapshot, self.connection, asked, request);
+            .read_body(self.snapshot, self.connection, asked, (self.head, body));
         match read.await {
             Ok(mut facts) => {
                 self.context.set_calls(facts.take_calls());
                 Ok(facts)
             }
             Err(rejection) => {
-                // Boxed, so that the future of a request whose body is read is small.
-                Box::pin(self.charge_unread(request, rejection.status())).await?;
+                if let Some(matched) = matched {
+                    // A client that sends such requests is limited too. Boxed, so that the future of a request
+                    // whose body is read is small.
+                    let status = rejection.status();
+                    Box::pin(self.charge_refused(described, matched, status)).await?;
+                }
                 Err(rejection)
             }
         }
-    }
-
-    /// Charges a request that is refused with `status` for its body to the limits by address and for
-    /// everyone of the route that it would have without its body, so that a client that sends such
-    /// requests is limited too.
-    async fn charge_unread<B: ReadAhead>(
-        &mut self,
-        request: &Request<B>,
-        status: StatusCode,
-    ) -> Result<(), Rejection> {
-        let policy = &self.snapshot.policy;
-        let described = describe(policy, self.connection, self.target, request)?;
-        let Some(matched) = policy.find_route(&described).matched else {
-            return Ok(());
-        };
-        self.charge_refused(&described, &matched, status).await
     }
 
     /// Charges a request that is refused with `status` before it is identified to the limits by
@@ -158,9 +154,9 @@ impl<'s> Admission<'_, 's> {
     /// Identifies the caller of a request whose route is `matched`, and draws from its limits.
     async fn admit_to_route<B: ReadAhead>(
         &mut self,
-        request: &Request<B>,
         described: &Descriptor<'_>,
         matched: Option<Match<'_>>,
+        body: &B,
     ) -> Result<Admitted<'s>, Rejection> {
         let (snapshot, policy) = (self.snapshot, &self.snapshot.policy);
         let matched = &matched.ok_or_else(|| checks::unrouted(policy, described))?;
@@ -169,14 +165,14 @@ impl<'s> Admission<'_, 's> {
         let mut who = Identified::default();
         // A refusal before the caller is identified contains no caller in its edits.
         *self.edits = policy.edits(&route.response_headers, matched, &who, described);
-        if let Err(rejection) = checks::check_route(snapshot, route, self.target, request) {
+        if let Err(rejection) = self.check_route(route, body) {
             // Boxed, so that the future of other requests is small.
             return Err(Box::pin(self.not_accepted(rejection, described, matched)).await);
         }
         let routed = Routed {
             matched,
             described,
-            length: body_length(request.body()),
+            length: body_length(body),
             passes_on: B::READABLE,
         };
         let refusal = self
@@ -188,7 +184,7 @@ impl<'s> Admission<'_, 's> {
         self.draw(routed, &who, refusal).await?;
         let limits = route.limits_of(self.context.target()).iter();
         self.context.owes(limits.map(|limit| limit.rule));
-        Ok(self.admitted(request, routed, &who))
+        Ok(self.admitted(routed, &who))
     }
 
     /// Draws from the limits of the request. An unidentified request is charged too, before it is
@@ -232,12 +228,7 @@ impl<'s> Admission<'_, 's> {
     }
 
     /// The next step of a request that its limits admit.
-    fn admitted<B: Body>(
-        &self,
-        request: &Request<B>,
-        routed: Routed<'_, '_, '_>,
-        who: &Identified,
-    ) -> Admitted<'s> {
+    fn admitted(&self, routed: Routed<'_, '_, '_>, who: &Identified) -> Admitted<'s> {
         let policy = &self.snapshot.policy;
         let Routed {
             matched, described, ..
@@ -251,7 +242,7 @@ impl<'s> Admission<'_, 's> {
             request_edits: policy.edits(&route.request_headers, matched, who, described),
             next: match over_limit {
                 Some(upstream) if !self.target.last_hop => Next::Forward(upstream),
-                _ => Next::of_route(policy, routed, who, self.target, request),
+                _ => Next::of_route(policy, routed, who, self.target, self.head),
             },
             caller: balance_hash(policy, upstream, who, described),
         }
@@ -287,12 +278,12 @@ fn body_length<B: Body>(body: &B) -> Option<u64> {
     }
 }
 
-/// The properties of a request by which routes and keys are found.
+/// The properties of a request, with a body of this type, by which routes and keys are found.
 pub(super) fn describe<'r, B: ReadAhead>(
     policy: &Policy,
     connection: &'r ConnInfo,
     target: &'r RequestTarget,
-    request: &'r Request<B>,
+    head: &'r Request<()>,
 ) -> Result<Descriptor<'r>, Rejection> {
     let subject = connection
         .tls
@@ -302,7 +293,7 @@ pub(super) fn describe<'r, B: ReadAhead>(
     let plain = target
         .plain_host
         .and_then(|length| target.host.as_ref()?.to_str().ok()?.get(..length));
-    let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+    let (method, uri, headers) = (head.method(), head.uri(), head.headers());
     let mut described = policy
         .describe(plain, method, uri, headers, connection.peer(), subject)
         .map_err(Rejection::Unmatchable)?;

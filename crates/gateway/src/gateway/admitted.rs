@@ -41,19 +41,19 @@ pub(super) enum Next {
 
 impl Next {
     /// The next step that the request's route configures.
-    pub(super) fn of_route<B>(
+    pub(super) fn of_route(
         policy: &Policy,
         routed: Routed<'_, '_, '_>,
         who: &Identified,
         target: &RequestTarget,
-        request: &Request<B>,
+        head: &Request<()>,
     ) -> Self {
         let route = &policy.routes[routed.matched.route];
         match &route.target {
             // The request does not reach an upstream, because the client limited its hops
             // (`Max-Forwards`).
             Target::Upstream(_) if target.last_hop => {
-                Self::Respond(own::last_recipient(request, route), Cause::Gateway)
+                Self::Respond(own::last_recipient(head, route), Cause::Gateway)
             }
             Target::Upstream(upstream) => Self::Forward(*upstream),
             Target::Redirect { status, location } => {
@@ -107,13 +107,18 @@ impl<'s> Admitted<'s> {
     pub(super) fn echo(
         self,
         snapshot: &Snapshot,
-        mut request: Request<Inbound>,
+        (mut head, body): (Request<()>, Inbound),
         context: &mut RequestContext,
     ) -> Forwarded {
-        let received = context.receiving(request.body());
-        self.request_edits.apply(request.headers_mut());
+        let received = context.receiving(&body);
+        self.request_edits.apply(head.headers_mut());
         let body_max = snapshot.body_max(self.route);
-        let response = echo::reflect(request, body_max, snapshot.conduct.body_idle, received);
+        let response = echo::reflect(
+            head.map(|()| body),
+            body_max,
+            snapshot.conduct.body_idle,
+            received,
+        );
         Forwarded::own(response, Cause::Upstream)
     }
 }
@@ -125,17 +130,18 @@ impl Gateway {
         snapshot: &Snapshot,
         upstream: usize,
         mut forwarding: ForwardContext<'f>,
-        mut request: Request<Inbound>,
+        (mut head, body): (Request<()>, Inbound),
         context: &'f mut RequestContext,
     ) -> impl Future<Output = Result<Forwarded, Rejection>> + use<'f> {
-        forwarding.received = context.receiving(request.body());
-        context.pass_trace_on(request.headers_mut());
-        context.keep_readable(&mut request);
+        forwarding.received = context.receiving(&body);
+        context.pass_trace_on(head.headers_mut());
+        context.keep_readable(&mut head);
         let permit = context
             .permit()
             .expect("`admit` returns only what the limiter permitted");
         let since = self.side.clock.now();
         let upstreams = &snapshot.policy.upstreams;
+        let request = head.map(|()| body);
         // Boxed, so that a refused request does not pay for the space of this future.
         let sent = self
             .forwarder

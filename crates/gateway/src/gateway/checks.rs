@@ -65,7 +65,7 @@ pub(super) fn check_route<B: Body>(
     snapshot: &Snapshot,
     route: &Route,
     target: &RequestTarget,
-    request: &Request<B>,
+    (method, body): (&Method, &B),
 ) -> Result<(), Rejection> {
     let policy = &snapshot.policy;
     if policy.egress && !is_listed(policy, route, target) {
@@ -74,10 +74,10 @@ pub(super) fn check_route<B: Body>(
     if target.bridged && !matches!(route.target, Target::Upstream(_)) {
         return Err(Malformed::Connect.into());
     }
-    if *request.method() == Method::TRACE {
-        check_trace(route, request.body().is_end_stream())?;
+    if *method == Method::TRACE {
+        check_trace(route, body.is_end_stream())?;
     }
-    let length = request.body().size_hint().exact();
+    let length = body.size_hint().exact();
     let too_big = |most| length.is_some_and(|length| length > most);
     if snapshot.body_max(route).is_some_and(too_big) {
         return Err(Rejection::TooBig);

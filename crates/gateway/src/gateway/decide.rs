@@ -9,7 +9,7 @@ use super::admitted::Next;
 use super::request_context::{Closing, RequestContext};
 use super::{Gateway, HeldSnapshot, Snapshot, checks, respond};
 use crate::body::{Guarded, ResponseBody};
-use crate::decide::{DECISION, NearCounter, Original, PERMIT, PermitId, Permits, Slot};
+use crate::decide::{DECISION, NearCounter, Original, PERMIT, PermitId, Permits, Slot, Unread};
 use crate::forward::Forwarded;
 use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
@@ -42,7 +42,7 @@ impl Gateway {
         let mut context =
             RequestContext::open(&self.side, &snapshot, &request, &mut headers, client);
         let mut edits = FilledEdits::default();
-        let arrived = (&mut request, &headers);
+        let arrived = (&mut request, &mut Unread, &headers);
         let admitted = self
             .admit(&snapshot, &connection, arrived, &mut context, &mut edits)
             .await
@@ -131,7 +131,7 @@ impl Gateway {
         let policy = &snapshot.policy;
         let headers = RequestHeaders::of(request.headers());
         let target = checks::normalise_target(policy, &mut request, &headers)?;
-        let mut described = describe(policy, &connection, &target, &request)?;
+        let described = describe::<Unread>(policy, &connection, &target, &request)?;
         let asked = policy.asked(&policy.find_route(&described));
         let facts = if asked.is_empty() {
             None
@@ -148,12 +148,12 @@ impl Gateway {
                 BodyAdmission::Reading(_) => None,
             }
         };
-        described.body = facts.as_ref();
+        described.body.set(facts.as_ref());
         let matched = policy
             .route(&described)
             .ok_or_else(|| checks::unrouted(policy, &described))?;
         let route = &policy.routes[matched.route];
-        checks::check_route(snapshot, route, &target, &request)?;
+        checks::check_route(snapshot, route, &target, (request.method(), &Unread))?;
         if route.target.turns_away() {
             return Err(Rejection::NoRoute);
         }

@@ -61,26 +61,26 @@ impl ReadAhead for Unread {
 }
 
 impl Gateway {
-    /// What the body of `request` says, as far as it is `asked`. The body is read to its end, or up
-    /// to the bound of the file; then `request` contains it from its beginning again.
+    /// What the `body` of a request says, as far as it is `asked`. The body is read to its end, or up
+    /// to the bound of the file; then it is read from its beginning again.
     pub(super) async fn read_body<B: ReadAhead>(
         &self,
         snapshot: &Snapshot,
         connection: &ConnInfo,
         asked: Asked,
-        request: &mut Request<B>,
+        (head, body): (&Request<()>, &mut B),
     ) -> Result<BodyFacts, Rejection> {
         let policy = &snapshot.policy;
         // What follows an extended CONNECT is a tunnel, which begins after the response.
-        let tunnel = request.extensions().get::<Bridged>().is_some();
-        let body = UnreadBody {
-            query: request.uri().query(),
-            headers: request.headers(),
-            is_empty: request.body().is_end_stream() || tunnel,
-            announced: request.body().size_hint().exact(),
+        let tunnel = head.extensions().get::<Bridged>().is_some();
+        let unread = UnreadBody {
+            query: head.uri().query(),
+            headers: head.headers(),
+            is_empty: body.is_end_stream() || tunnel,
+            announced: body.size_hint().exact(),
             is_elsewhere: !B::READABLE,
         };
-        let mut reading = match policy.admit_body(asked, body)? {
+        let mut reading = match policy.admit_body(asked, unread)? {
             BodyAdmission::Known(facts) => return Ok(facts),
             BodyAdmission::Reading(reading) => reading,
         };
@@ -93,7 +93,6 @@ impl Gateway {
         );
         let mut replay = Replay::default();
         let mut held = Held::new(&self.side.held_bodies);
-        let body = request.body_mut();
         while !reading.is_over() {
             let frame = poll_fn(|cx| match body.poll_ahead(cx) {
                 Poll::Ready(frame) => Poll::Ready(frame.transpose()),
@@ -112,7 +111,7 @@ impl Gateway {
             replay.push(frame);
         }
         replay.hold(held);
-        request.body_mut().replay(replay);
+        body.replay(replay);
         Ok(reading.finish()?)
     }
 }

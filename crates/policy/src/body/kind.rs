@@ -35,23 +35,33 @@ pub(super) fn kind(headers: &HeaderMap) -> Result<Kind, BodyFlaw> {
         return Ok(Kind::Json);
     };
     let text = given.to_str().map_err(|_| BodyFlaw::Ambiguous)?;
-    let mut parts = text.split(';').map(|part| part.trim().to_ascii_lowercase());
+    let mut parts = text.split(';').map(str::trim);
     let named = parts.next().unwrap_or_default();
     for part in parts {
         let charset = part
             .split_once('=')
-            .filter(|(parameter, _)| parameter.trim() == "charset")
+            .filter(|(parameter, _)| parameter.trim().eq_ignore_ascii_case("charset"))
             .map(|(_, name)| name.trim().trim_matches('"'));
-        if charset.is_some_and(|name| !matches!(name, "utf-8" | "utf8" | "us-ascii")) {
+        if charset.is_some_and(|name| !is_one_of(name, &["utf-8", "utf8", "us-ascii"])) {
             return Err(BodyFlaw::Charset);
         }
     }
     // Some servers end the type at a comma or a blank.
     let named = named.split([',', ' ', '\t']).next().unwrap_or_default();
-    Ok(match named {
-        "" | "application/json" | "text/json" => Kind::Json,
-        "application/x-www-form-urlencoded" => Kind::Form,
-        _ if named.ends_with("+json") => Kind::Json,
-        _ => Kind::Other,
-    })
+    let suffix = named.rsplit_once('+').map_or("", |(_, suffix)| suffix);
+    Ok(
+        if is_one_of(named, &["", "application/json", "text/json"]) || is_one_of(suffix, &["json"])
+        {
+            Kind::Json
+        } else if is_one_of(named, &["application/x-www-form-urlencoded"]) {
+            Kind::Form
+        } else {
+            Kind::Other
+        },
+    )
+}
+
+/// Whether a name, whatever its case, is one of these.
+fn is_one_of(name: &str, known: &[&str]) -> bool {
+    known.iter().any(|known| name.eq_ignore_ascii_case(known))
 }

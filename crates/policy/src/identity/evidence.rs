@@ -238,7 +238,7 @@ impl<'e, 'r: 'e> Evidence<'e, 'r> {
                 Ok(subject.map(|subject| Cow::Borrowed(subject.as_bytes())))
             }
             Source::Json(_) | Source::Form(_) | Source::GraphqlOperation => {
-                Ok(request.body.and_then(|body| body.value(source)))
+                Ok(request.body.get().and_then(|body| body.value(source)))
             }
         }
     }

@@ -27,21 +27,21 @@ fn said(pattern: &str, limits: &[usize], conditions: &[(&str, Option<&str>)]) ->
 /// The route that takes a request with this body, and the cost on its first limit.
 fn taken(policy: &Policy, line: &str, body: &str) -> Result<(usize, Option<u64>), BodyFlaw> {
     let sent = send(line, &[]);
-    let mut request = sent.describe(policy);
-    let asked = policy.asked(&policy.find_route(&request));
     let facts;
+    let request = sent.describe(policy);
+    let asked = policy.asked(&policy.find_route(&request));
     if !asked.is_empty() {
         let mut reading = BodyReading::new(&policy.wanted, asked, policy.body, &sent.headers)?
             .expect("not compressed");
         reading.feed(body.as_bytes())?;
         facts = reading.finish()?;
-        request.body = Some(&facts);
+        request.body.set(Some(&facts));
     }
     let matched = policy.route(&request).expect("a route");
     let who = policy.identify(&matched, &request, 0).expect("a key");
     let body = SentBody {
         length: Some(body.len() as u64),
-        facts: request.body,
+        facts: request.body.get(),
     };
     let claims = policy.claims(&matched, &who, &sent.headers, body);
     Ok((

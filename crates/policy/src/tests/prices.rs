@@ -85,8 +85,8 @@ fn claimed_of(policy: &Policy, facts: BodyFacts) -> (Claimed, Claims) {
 /// The same, of a request with this line.
 fn claimed_at(policy: &Policy, line: &str, facts: BodyFacts) -> (Claimed, Claims) {
     let sent = send(line, &[]);
-    let mut request = sent.describe(policy);
-    request.body = Some(&facts);
+    let request = sent.describe(policy);
+    request.body.set(Some(&facts));
     let matched = policy.route(&request).expect("a route");
     let (mut who, mut claims) = (Identified::default(), Claims::default());
     let into = (&mut who, &mut claims);
