@@ -3,6 +3,7 @@
 mod document;
 mod fault;
 mod functions;
+mod making;
 mod transaction;
 
 use std::cell::{Cell, OnceCell};
@@ -25,9 +26,6 @@ use crate::sql::database::{Base, Database, Swept};
 use crate::sql::mark::Mark;
 use crate::sql::{CONNECT_WITHIN, FAREWELL, PAGE, idle_within};
 use crate::tls::{Connector, Tls};
-
-/// The advisory lock of a gateway that makes the table and functions: `tollgate` in ASCII.
-const MAKING: i64 = i64::from_be_bytes(*b"tollgate");
 
 pub(super) struct PostgresLink {
     config: Config,
@@ -182,22 +180,7 @@ impl Database for PostgresLink {
         let client = Rc::new(client);
         let mut facts = Facts::ask(&client).await.map_err(told)?;
         if self.base.options.create && !facts.complete() && !facts.standby {
-            // In a writing transaction, whatever the defaults. If this fails the connection is
-            // given up, and the transaction with it. One gateway after the other: IF NOT EXISTS
-            // does not see what another transaction makes. The lock is that of the transaction,
-            // because behind a pooler the session is not ours.
-            let schema = super::schema_sql();
-            let create = format!(
-                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT pg_advisory_xact_lock({MAKING}); {schema}; COMMIT"
-            );
-            let created = client.batch_execute(&create).await;
-            let why = |error| {
-                Obstacle::lasting(format!(
-                    "the table and functions cannot be made: {}",
-                    words(&error)
-                ))
-            };
-            created.map_err(why)?;
+            making::make(&client).await?;
             facts = Facts::ask(&client).await.map_err(told)?;
         }
         let has_document = if facts.standby {
