@@ -76,6 +76,27 @@ pub fn words(key: &[u8], hidden: bool) -> String {
     text
 }
 
+/// Whether a key in [`words`] has a value that is not shown (`hidden`). Keys of one limit may then
+/// have the same words.
+///
+/// A value is a piece of its own, or follows the name of its identity or entry: `a key`, `anon a key`.
+/// A text that follows the kind of its piece is no value: `caller data key`. (A text that contains
+/// ` + a key` is taken for one.)
+pub fn hides(words: &str) -> bool {
+    let is_hidden = |piece: &str| {
+        let Some(before) = piece.strip_suffix(HIDDEN) else {
+            return false;
+        };
+        let has_kind = |kind: &&str| {
+            let text = before.strip_prefix(kind);
+            // (Of `caller a key` nothing is left: it is the value of an entry called `caller`.)
+            text.is_some_and(|text| text.starts_with(' ') && text != " ")
+        };
+        before.is_empty() || (before.ends_with(' ') && !KINDS.iter().any(has_kind))
+    };
+    words.split(JOINT).any(is_hidden)
+}
+
 /// Writes the first piece; returns the rest and its separator.
 fn piece_words<'k>(
     key: &'k [u8],
@@ -97,7 +118,7 @@ fn piece_words<'k>(
         HOST if bytes.is_empty() => write!(text, "any host"),
         HOST => write!(text, "host {}", String::from_utf8_lossy(bytes)),
         DOMAIN => write!(text, "domain {}", String::from_utf8_lossy(bytes)),
-        _ if hidden && tag & !HASHED == VALUE => write!(text, "a key"),
+        _ if hidden && tag & !HASHED == VALUE => write!(text, "{HIDDEN}"),
         VALUE => write!(text, "{:?}", String::from_utf8_lossy(bytes)),
         _ if tag & HASHED != 0 => {
             text.push_str("sha256:");
@@ -107,7 +128,7 @@ fn piece_words<'k>(
     }
     .ok()?;
     let is_name = matches!(tag & !HASHED, FALLBACK | ENTRY);
-    Some((rest, if is_name { " " } else { " + " }))
+    Some((rest, if is_name { " " } else { JOINT }))
 }
 
 /// Reverses [`push_part`].
@@ -119,6 +140,13 @@ fn split_part(key: &[u8]) -> Option<(&[u8], &[u8])> {
     })?;
     key[end + 1..].split_at_checked(length)
 }
+
+/// What [`words`] writes for a value that is not shown.
+const HIDDEN: &str = "a key";
+/// What [`words`] writes between two pieces.
+const JOINT: &str = " + ";
+/// What [`words`] writes before texts that are no values.
+const KINDS: [&str; 5] = ["caller", "route", "method", "host", "domain"];
 
 const ADDRESS: u8 = 0;
 /// One value of an identity.
@@ -190,6 +218,34 @@ mod tests {
         assert_eq!(words(&[], false), "everyone");
         assert_eq!(words(&[9, 9], false), "?");
         assert_eq!(words(&[0, 0], false), "no address");
+    }
+
+    #[test]
+    fn key_in_words_hides_a_value_only_where_a_whole_piece_says_so() {
+        let hidden = |tags: &[(u8, &str)]| {
+            let mut key = KeyBytes::new();
+            tags.iter()
+                .for_each(|(tag, text)| push(&mut key, *tag, text.as_bytes()));
+            hides(&words(&key, true))
+        };
+        for shown in [
+            (CALLER, "data key service"),
+            (CALLER, "data key"),
+            (CALLER, "take a key"),
+            (ROUTE, "/a key"),
+            (DOMAIN, "of a key"),
+        ] {
+            assert!(!hidden(&[shown]), "{shown:?}");
+            assert!(hidden(&[shown, (VALUE, "secret")]), "{shown:?}");
+        }
+        assert!(hidden(&[(FALLBACK, "anon"), (VALUE, "secret")]));
+        assert!(hidden(&[
+            (DOMAIN, "edge"),
+            (ENTRY, "user id"),
+            (VALUE, "k")
+        ]));
+        assert!(hidden(&[(DOMAIN, "edge"), (ENTRY, "caller"), (VALUE, "k")]));
+        assert!(!hides(r#"anon "a key""#) && !hides("everyone"));
     }
 
     #[test]

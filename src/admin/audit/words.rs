@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::Outcome;
 use crate::admin::live::{Key, Now};
 use crate::overrides::Setting;
+use tollgate_policy::keys;
 
 /// What an entry says was done: "ann blocked caller globex under api until 2030-01-31T18:00:00.000Z".
 /// It is made from the entry as JSON, as the program also reads entries of gateways that do not word them.
@@ -54,8 +55,8 @@ fn setting(entry: &Value, member: &str) -> Option<Setting> {
 /// The key and its limit.
 fn subject(entry: &Value) -> String {
     let key = match Key::deserialize(entry) {
-        // A key that is not shown is told from others by its name alone.
-        Ok(key) if key.key.contains("a key") => key.words(),
+        // Only its name distinguishes a key that is not shown.
+        Ok(key) if keys::hides(&key.key) => key.words(),
         Ok(key) => key.key,
         Err(_) => "?".to_owned(),
     };

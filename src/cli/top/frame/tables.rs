@@ -7,6 +7,7 @@ use super::super::Seen;
 use super::text::{Cell, Look, Table, instant, of_day, rate, span};
 use crate::admin::figures::{Figures, KeyNow, LimitFigures};
 use crate::admin::live::Key;
+use tollgate_policy::keys;
 use tollgate_replay::report::grouped;
 
 /// A key of one gateway, or of several that share its bucket.
@@ -53,7 +54,7 @@ pub(super) fn sorted<'s>(seen: &'s [Seen], keys: impl Fn(&'s Figures) -> &'s [Ke
         let Ok(figures) = &one.told else { continue };
         for key in keys(figures) {
             let tier = key.count.tier.as_deref();
-            let bucket = (key.limit.as_str(), tier, told_apart_by(&key.count.key));
+            let bucket = (key.limit.as_str(), tier, identifying_text(&key.count.key));
             let is_shared = figures.is_shared(&key.limit);
             if let (true, Some(place)) = (is_shared, shared.get(&bucket)) {
                 rows[*place].add(key);
@@ -75,10 +76,10 @@ pub(super) fn sorted<'s>(seen: &'s [Seen], keys: impl Fn(&'s Figures) -> &'s [Ke
     Rows { rows, repeated }
 }
 
-/// What tells a key from others of its limit: gateways may have different names for it in logs, but
-/// of a key that is not shown the name is all that is known.
-fn told_apart_by(key: &Key) -> &str {
-    match key.key.contains("a key") {
+/// The text that distinguishes a key from others of its limit: gateways may have different names for
+/// it in logs, but of a key that is not shown only the name is known.
+fn identifying_text(key: &Key) -> &str {
+    match keys::hides(&key.key) {
         true => &key.name,
         false => &key.key,
     }
