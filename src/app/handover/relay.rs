@@ -70,16 +70,16 @@ impl Successor for Remote {
                 })
             })
             .collect();
-        let drawn = asked.map(|asked| self.peer.ask(Message::Draw(asked)));
-        Box::pin(async move {
-            match drawn?.await? {
-                Message::Drawn(drawn) if drawn.standings.len() == claims.len() => Some(Draw {
-                    granted: drawn.granted,
-                    standings: drawn.standings.into_iter().map(Standing::from).collect(),
-                }),
-                _ => None,
-            }
-        })
+        let count = claims.len();
+        let read = move |response| match response {
+            Message::Drawn(drawn) if drawn.standings.len() == count => Some(Draw {
+                granted: drawn.granted,
+                standings: drawn.standings.into_iter().map(Standing::from).collect(),
+            }),
+            _ => None,
+        };
+        let drawn = asked.map(|asked| self.peer.ask(Message::Draw(asked), read));
+        Box::pin(async move { drawn?.await })
     }
 
     fn settle(&self, settlement: &Settlement<'_>) {

@@ -28,12 +28,9 @@ pub(super) fn serve(mut wire: Wire, permits: Arc<Permits>) -> io::Result<()> {
 
 impl Predecessor for Peer {
     fn report(&self, told: Told) -> Pin<Box<dyn Future<Output = Option<Outcome>> + Send + '_>> {
-        let response = self.ask(Message::Report(told));
-        Box::pin(async move {
-            match response.await? {
-                Message::Reported(outcome) => Some(outcome),
-                _ => None,
-            }
-        })
+        Box::pin(self.ask(Message::Report(told), |response| match response {
+            Message::Reported(outcome) => Some(outcome),
+            _ => None,
+        }))
     }
 }
