@@ -184,7 +184,11 @@ fn grant(shared: &Shared, ask: Ask, draw: Draw) {
     }
     let Ask { wants, reply, .. } = ask;
     shared.hold(&wants, &draw);
-    if reply.is_none_or(|reply| reply.send(Ok(draw.clone())).is_err()) {
+    let back = match reply {
+        Some(reply) => reply.send(Ok(draw)),
+        None => Err(Ok(draw)),
+    };
+    if let Err(Ok(draw)) = back {
         // The client is gone.
         shared.give_places_back(&wants, &draw);
     }
