@@ -44,7 +44,8 @@ WORKDIR /var/lib/tollgate
 EXPOSE 8080
 STOPSIGNAL SIGTERM
 # The binary probes itself: there is no shell and no curl here. Whether the process lives, not whether it is ready: what acts
-# on this restarts it, and that mends neither a store nor an upstream.
+# on this restarts it, and that mends neither a store nor an upstream. It gives up after 2 s by itself (--timeout) and says
+# why; the limit here is longer, so that its words are in the log of the check.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=5s --retries=3 CMD ["/usr/bin/tollgate", "health", "--live"]
 ENTRYPOINT ["/usr/bin/tollgate"]
 CMD ["run"]

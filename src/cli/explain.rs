@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use super::args::{AdminListeners, Explain, Format};
+use super::args::{Explain, Format};
 use super::document;
 use super::fleet;
 use super::request::Request;
@@ -77,11 +77,9 @@ fn asked(args: &Explain) -> Result<Option<fleet::Gateway>, Stop> {
             named.len()
         );
     }
-    let listeners = AdminListeners {
-        admin: named.first().cloned().into_iter().collect(),
-        ..args.listeners.clone()
-    };
-    fleet::asked(&listeners, &args.config).map(|gateways| gateways.into_iter().next())
+    let first = named.get(..1).unwrap_or_default();
+    let gateways = fleet::asked(first, args.patience.timeout, &args.config)?;
+    Ok(gateways.into_iter().next())
 }
 
 pub(super) fn explain(args: &Explain) -> Ended {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::args::{AdminListeners, ConfigFile, Format, Gateways, GatewaysAndFormat};
+use super::args::{ConfigFile, Format, Gateways, GatewaysAndFormat};
 use super::gateway::{Place, no_response};
 use super::stop::{Ended, Stop};
 use super::{BAD, GOOD, document, print_out};
@@ -20,12 +20,17 @@ pub(super) struct Gateway {
     timeout: Duration,
 }
 
-/// The gateways with these listeners, or the one that the configuration names.
+/// The gateways whose admin listeners have these names, or the one that the configuration names.
+/// Each may take `timeout` milliseconds for a response.
 ///
 /// # Errors
 /// Why one is not known.
-pub(super) fn asked(listeners: &AdminListeners, config: &ConfigFile) -> Result<Vec<Gateway>, Stop> {
-    let timeout = Duration::from_millis(listeners.timeout.max(1));
+pub(super) fn asked(
+    admin: &[String],
+    timeout: u64,
+    config: &ConfigFile,
+) -> Result<Vec<Gateway>, Stop> {
+    let timeout = Duration::from_millis(timeout.max(1));
     let find = |name: Option<&str>| -> Result<Gateway, Stop> {
         let places = Place::find(name, config).map_err(Stop::Misuse)?;
         let first = places.first().map(Place::to_string);
@@ -35,11 +40,10 @@ pub(super) fn asked(listeners: &AdminListeners, config: &ConfigFile) -> Result<V
             timeout,
         })
     };
-    if listeners.admin.is_empty() {
+    if admin.is_empty() {
         return Ok(vec![find(None)?]);
     }
-    let names = listeners.admin.iter();
-    names.map(|name| find(Some(name))).collect()
+    admin.iter().map(|name| find(Some(name))).collect()
 }
 
 /// The gateways that `args` name.
@@ -47,7 +51,8 @@ pub(super) fn asked(listeners: &AdminListeners, config: &ConfigFile) -> Result<V
 /// # Errors
 /// As [`asked`].
 pub(super) fn asked_by(args: &Gateways) -> Result<Vec<Gateway>, Stop> {
-    asked(&args.listeners, &ConfigFile::option(args.config.clone()))
+    let config = ConfigFile::option(args.config.clone());
+    asked(&args.listeners.admin, args.patience.timeout, &config)
 }
 
 impl Gateway {
@@ -71,7 +76,7 @@ impl Gateway {
         self.ask(|place| place.get(path, self.timeout))
     }
 
-    /// The same for an operator, with his token.
+    /// The same for an operator, with the operator's token.
     pub(super) fn read<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -80,7 +85,8 @@ impl Gateway {
         self.ask(|place| place.read(path, token, self.timeout))
     }
 
-    /// Asks for a change; an error says why it is not made, or not known to be made.
+    /// Asks for a change; an error says why it is not made, or not known to be made. Only the first
+    /// address that accepts a connection gets the token and the change.
     pub(super) fn change<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -88,22 +94,29 @@ impl Gateway {
         token: Option<&str>,
         body: &str,
     ) -> Result<T, String> {
-        self.ask(|place| place.change(method, path, token, body, self.timeout))
+        let mut last = NO_ADDRESS.to_owned();
+        for place in &self.places {
+            match place.connect(self.timeout) {
+                Ok(connection) => {
+                    let changed = connection.change(method, path, token, body);
+                    return changed
+                        .map_err(|error| no_response("", &error))
+                        .and_then(document_of);
+                }
+                Err(error) => last = no_response("", &error),
+            }
+        }
+        Err(last)
     }
 
     fn ask<T: DeserializeOwned>(
         &self,
         ask: impl Fn(&Place) -> io::Result<(u16, String)>,
     ) -> Result<T, String> {
-        let mut last = "no response: its name has no address".to_owned();
+        let mut last = NO_ADDRESS.to_owned();
         for place in &self.places {
             match ask(place) {
-                Ok((200, body)) => {
-                    return serde_json::from_str(&body).map_err(|error| {
-                        format!("its response cannot be read (is it of another version?): {error}")
-                    });
-                }
-                Ok((_, body)) => return Err(reason(&body)),
+                Ok(response) => return document_of(response),
                 Err(error) => last = no_response("", &error),
             }
         }
@@ -168,6 +181,19 @@ pub(super) fn ask_each<T: Serialize>(
 pub(super) fn encoded(part: &str) -> String {
     percent_encoded(part, |byte| {
         byte.is_ascii_alphanumeric() || b"-_~".contains(&byte)
+    })
+}
+
+/// Why a gateway whose name has no address does not respond.
+const NO_ADDRESS: &str = "no response: its name has no address";
+
+/// The document in a response, or why there is none.
+fn document_of<T: DeserializeOwned>((status, body): (u16, String)) -> Result<T, String> {
+    if status != 200 {
+        return Err(reason(&body));
+    }
+    serde_json::from_str(&body).map_err(|error| {
+        format!("its response cannot be read (is it of another version?): {error}")
     })
 }
 

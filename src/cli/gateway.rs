@@ -1,16 +1,20 @@
-//! Requests to the admin listener of a running gateway. They use no HTTP library: each connection
-//! carries one request and one response.
+//! The addresses of the admin listener of a running gateway, and requests to it.
 
-use std::io::{self, Read, Write};
+mod connection;
+
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use socket2::Socket;
+use tokio::time::Instant;
 
 use super::args::ConfigFile;
 use super::load;
+use connection::worded;
+pub(super) use connection::{Connection, no_response};
 use tollgate_config::settings::Listener;
 
 /// The address of an admin listener.
@@ -97,42 +101,15 @@ impl Place {
         token: Option<&str>,
         patience: Duration,
     ) -> io::Result<(u16, String)> {
-        let token = bearer(token);
-        let (stream, host) = self.connect(patience)?;
-        exchange(
-            stream,
-            &host,
-            &format!("GET {path} HTTP/1.1\r\n{token}"),
-            "",
-        )
-        .map_err(|error| worded(error, patience, ""))
+        self.connect(patience)?.get(path, token)
     }
 
-    /// Sends `method path` with a JSON document; returns the status and the body.
+    /// Connects for one request, which may take `patience` from now on.
     ///
     /// # Errors
-    /// If the gateway does not answer within `patience`. If it was reached, the change may have been
-    /// made.
-    pub(super) fn change(
-        &self,
-        method: &str,
-        path: &str,
-        token: Option<&str>,
-        body: &str,
-        patience: Duration,
-    ) -> io::Result<(u16, String)> {
-        let token = bearer(token);
-        let length = body.len();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{token}"
-        );
-        let (stream, host) = self.connect(patience)?;
-        exchange(stream, &host, &head, body)
-            .map_err(|error| worded(error, patience, "; the change may have been made"))
-    }
-
-    /// A connection, and the host for its requests.
-    fn connect(&self, patience: Duration) -> io::Result<(Socket, String)> {
+    /// If the gateway does not accept the connection in time.
+    pub(super) fn connect(&self, patience: Duration) -> io::Result<Connection> {
+        let until = Instant::now() + patience;
         let (stream, host): (Socket, String) = match self {
             Self::Tcp(address) => {
                 let stream = TcpStream::connect_timeout(address, patience)
@@ -141,60 +118,8 @@ impl Place {
             }
             Self::Unix(socket) => (UnixStream::connect(socket)?.into(), "localhost".to_owned()),
         };
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
-        Ok((stream, host))
+        Ok(Connection::new(stream, host, patience, until))
     }
-}
-
-/// The error as it follows the words "no response": of a time-out the system tells nothing useful.
-fn worded(error: io::Error, patience: Duration, also: &str) -> io::Error {
-    let is_late = matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-    );
-    let words = match (is_late, patience.subsec_millis()) {
-        (true, 0) => format!("within {} s", patience.as_secs()),
-        (true, _) => format!("within {} ms", patience.as_millis()),
-        (false, _) => error.to_string(),
-    };
-    let kind = match is_late {
-        true => io::ErrorKind::TimedOut,
-        false => error.kind(),
-    };
-    io::Error::new(kind, format!("{words}{also}"))
-}
-
-/// That there is no response from `place` (`""`: it is known from where), and why.
-pub(super) fn no_response(place: &str, error: &io::Error) -> String {
-    let colon = match error.kind() {
-        io::ErrorKind::TimedOut => "",
-        _ => ":",
-    };
-    format!("no response{place}{colon} {error}")
-}
-
-/// `head`: the first line and headers that depend on the request.
-fn exchange(
-    mut stream: impl Read + Write,
-    host: &str,
-    head: &str,
-    body: &str,
-) -> io::Result<(u16, String)> {
-    let request = format!("{head}Host: {host}\r\nConnection: close\r\n\r\n{body}");
-    stream.write_all(request.as_bytes())?;
-    let mut response = Vec::new();
-    stream.take(RESPONSE_MAX).read_to_end(&mut response)?;
-    let response = String::from_utf8_lossy(&response);
-    let status = response
-        .strip_prefix("HTTP/1.1 ")
-        .and_then(|rest| rest.get(..3))
-        .and_then(|digits| digits.parse().ok())
-        .ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "this is not an HTTP response")
-        })?;
-    let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    Ok((status, body.to_owned()))
 }
 
 /// A listener on all addresses is queried on the loopback address.
@@ -208,72 +133,9 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// The largest response.
-const RESPONSE_MAX: u64 = 16 << 20;
-
-/// The header that shows this token.
-fn bearer(token: Option<&str>) -> String {
-    token.map_or_else(String::new, |token| {
-        format!("Authorization: Bearer {token}\r\n")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_response_is_read_to_its_status_and_body() {
-        struct Script(&'static [u8]);
-        impl Read for Script {
-            fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-                self.0.read(into)
-            }
-        }
-        impl Write for Script {
-            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                Ok(bytes.len())
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-        let good = exchange(
-            Script(b"HTTP/1.1 503 x\r\na: b\r\n\r\n[-] draining\n"),
-            "localhost",
-            "GET /",
-            "",
-        )
-        .expect("a response");
-        assert_eq!(good, (503, "[-] draining\n".to_owned()));
-        for bad in [&b""[..], b"HTTP/1.1 ", b"SSH-2.0", b"HTTP/1.1 \xff\xff\xff"] {
-            assert!(exchange(Script(bad), "localhost", "GET /", "").is_err());
-        }
-    }
-
-    /// A listener whose backlog takes the connection and that never responds.
-    #[test]
-    fn gateway_that_is_silent_is_told_in_words_and_of_a_change_that_it_may_have_been_made() {
-        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let place = Place::Tcp(silent.local_addr().expect("its address"));
-        let patience = Duration::from_millis(20);
-        let told = |error: &io::Error| no_response("", error);
-        let read = place.get("/readyz", patience).expect_err("silence");
-        assert_eq!(told(&read), "no response within 20 ms");
-        let change = place.change("PUT", "/", None, "{}", patience);
-        assert_eq!(
-            told(&change.expect_err("silence")),
-            "no response within 20 ms; the change may have been made"
-        );
-        let late = io::Error::from(io::ErrorKind::WouldBlock);
-        let late = worded(late, Duration::from_secs(5), "");
-        assert_eq!(told(&late), "no response within 5 s");
-        drop(silent);
-        let gone = place.change("PUT", "/", None, "{}", patience);
-        let gone = told(&gone.expect_err("nobody listens"));
-        assert!(gone.starts_with("no response: "), "{gone}");
-        assert!(!gone.contains("may have been made"), "{gone}");
-    }
 
     #[test]
     fn a_listener_on_every_address_is_asked_on_the_loopback() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{AdminListeners, ConfigFile, Format};
+use super::{AdminListeners, ConfigFile, Format, Patience};
 use tollgate_import::Peer;
 
 #[derive(Debug, Args)]
@@ -54,6 +54,8 @@ pub(in crate::cli) struct Explain {
     pub(in crate::cli) live: bool,
     #[command(flatten)]
     pub(in crate::cli) listeners: AdminListeners,
+    #[command(flatten)]
+    pub(in crate::cli) patience: Patience,
     /// The output format
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(in crate::cli) format: Format,

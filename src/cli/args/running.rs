@@ -17,7 +17,12 @@ pub(in crate::cli) struct AdminListeners {
         value_delimiter = ','
     )]
     pub(in crate::cli) admin: Vec<String>,
-    /// The time limit for one gateway, in milliseconds; a gateway itself waits up to two seconds for its store
+}
+
+/// How long a verb waits for a gateway that may ask its store first.
+#[derive(Clone, Copy, Debug, Args)]
+pub(in crate::cli) struct Patience {
+    /// The time limit for one gateway, in milliseconds; a gateway itself waits up to two seconds for its store, and up to four for a change
     #[arg(long, value_name = "MS", default_value_t = 5_000)]
     pub(in crate::cli) timeout: u64,
 }
@@ -27,6 +32,8 @@ pub(in crate::cli) struct AdminListeners {
 pub(in crate::cli) struct Gateways {
     #[command(flatten)]
     pub(in crate::cli) listeners: AdminListeners,
+    #[command(flatten)]
+    pub(in crate::cli) patience: Patience,
     /// The configuration that names the admin listener [env: TOLLGATE_CONFIG] [default: gateway.toml]
     #[arg(short, long, value_name = "FILE")]
     pub(in crate::cli) config: Option<PathBuf>,
@@ -111,9 +118,16 @@ pub(in crate::cli) struct LogLevel {
 pub(in crate::cli) struct Health {
     #[command(flatten)]
     pub(in crate::cli) listeners: AdminListeners,
+    /// The time limit for one gateway, in milliseconds; it responds without asking its store. The default is below the 3 s that the image's health check allows
+    #[arg(long, value_name = "MS", default_value_t = HEALTH_WITHIN_MS)]
+    pub(in crate::cli) timeout: u64,
     #[command(flatten)]
     pub(in crate::cli) config: ConfigFile,
     /// Ask whether the process is alive, not whether it is ready
     #[arg(long)]
     pub(in crate::cli) live: bool,
 }
+
+/// The default of [`Health::timeout`]. It is below the limit of the image's health check, so that the
+/// command says why there is no response before it is killed.
+pub(in crate::cli) const HEALTH_WITHIN_MS: u64 = 2_000;
