@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use super::args::{ConfigFile, Format, Gateways, GatewaysAndFormat};
 use super::gateway::{Place, no_response};
 use super::stop::{Ended, Stop};
+use super::token::{NOT_SENT, Token};
 use super::{BAD, GOOD, document, print_out};
 use tollgate_limit::printable::percent_encoded;
 
@@ -76,13 +77,16 @@ impl Gateway {
         self.ask(|place| place.get(path, self.timeout))
     }
 
-    /// The same for an operator, with the operator's token.
+    /// The same with the token of an operator, at the addresses that it is sent to.
     pub(super) fn read<T: DeserializeOwned>(
         &self,
         path: &str,
-        token: Option<&str>,
+        token: Option<&Token>,
     ) -> Result<T, String> {
-        self.ask(|place| place.read(path, token, self.timeout))
+        self.ask(|place| {
+            let token = token.and_then(|token| token.for_place(place));
+            place.read(path, token, self.timeout)
+        })
     }
 
     /// Asks for a change; an error says why it is not made, or not known to be made. Only the first
@@ -91,14 +95,19 @@ impl Gateway {
         &self,
         method: &str,
         path: &str,
-        token: Option<&str>,
+        token: Option<&Token>,
         body: &str,
     ) -> Result<T, String> {
         let mut last = NO_ADDRESS.to_owned();
         for place in &self.places {
+            let sent = token.and_then(|token| token.for_place(place));
+            if sent.is_none() && token.is_some() {
+                last = NOT_SENT.to_owned();
+                continue;
+            }
             match place.connect(self.timeout) {
                 Ok(connection) => {
-                    let changed = connection.change(method, path, token, body);
+                    let changed = connection.change(method, path, sent, body);
                     return changed
                         .map_err(|error| no_response("", &error))
                         .and_then(document_of);

@@ -104,6 +104,14 @@ impl Place {
         self.connect(patience)?.get(path, token)
     }
 
+    /// Whether no other machine can read what is sent there.
+    pub(super) fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Self::Unix(_) => true,
+        }
+    }
+
     /// Connects for one request, which may take `patience` from now on.
     ///
     /// # Errors

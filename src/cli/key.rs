@@ -1,7 +1,6 @@
 //! `tollgate key`: the levels of a caller's buckets on running gateways, and changes by an operator.
 
 use std::fmt::Write;
-use std::path::Path;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -9,7 +8,8 @@ use serde::de::DeserializeOwned;
 use super::args::{Caller, Change, ChangedKey, KeyChange, KeyShow, KeyVerb};
 use super::fleet::{self, Gateway};
 use super::stop::{Ended, Stop};
-use super::{load, overrides, why};
+use super::token::Token;
+use super::{overrides, why};
 use crate::admin::keys::CallerBuckets;
 use crate::admin::resets::Reset;
 
@@ -26,9 +26,17 @@ pub(super) fn key(verb: &KeyVerb) -> (&'static str, Ended) {
 
 fn show(args: &KeyShow) -> Ended {
     let path = path(&args.caller);
-    // A reader needs none; an operator is told the listed name that he probably meant.
-    let token = token(None).unwrap_or_default();
-    let ask = |gateway: &Gateway| gateway.read::<CallerBuckets>(&path, token.as_deref());
+    // A read needs no token, so that one of the environment which cannot be sent is no error. To an
+    // operator who shows one the gateway names the listed caller that was probably meant.
+    let token = match Token::find(args.token_file.as_deref()) {
+        Ok(token) => token,
+        Err(why) if args.token_file.is_some() => return Err(Stop::Misuse(why)),
+        Err(why) => {
+            tell!("tollgate key show: no token is sent: {why}");
+            None
+        }
+    };
+    let ask = |gateway: &Gateway| gateway.read::<CallerBuckets>(&path, token.as_ref());
     fleet::ask_each("key show", "caller", &args.asked, ask, words)
 }
 
@@ -90,7 +98,7 @@ impl ChangeRequest<'_> {
         change: &Change,
         words: impl Fn(&mut String, &str, &T) -> std::fmt::Result,
     ) -> Ended {
-        let token = token(change.token_file.as_deref()).map_err(Stop::Misuse)?;
+        let token = Token::find(change.token_file.as_deref()).map_err(Stop::Misuse)?;
         if let Some(limit) = &self.key.limit {
             self.body["limit"] = limit.as_str().into();
         }
@@ -100,7 +108,7 @@ impl ChangeRequest<'_> {
         }
         let path = format!("{}/{}", path(&self.key.caller), self.action);
         let body = self.body.to_string();
-        let ask = |gateway: &Gateway| gateway.change(self.method, &path, token.as_deref(), &body);
+        let ask = |gateway: &Gateway| gateway.change(self.method, &path, token.as_ref(), &body);
         fleet::ask_each(self.verb, self.member, &change.asked, ask, words)
     }
 }
@@ -127,29 +135,6 @@ pub(super) fn notes(to: &mut String, notes: &[String]) -> std::fmt::Result {
     notes
         .iter()
         .try_for_each(|note| writeln!(to, "note       {note}"))
-}
-
-/// The operator's token: from a file, or from the environment.
-///
-/// # Errors
-/// Why it cannot be read or sent.
-pub(super) fn token(file: Option<&Path>) -> Result<Option<String>, String> {
-    let token = match file {
-        Some(file) => {
-            let unread = |error| format!("--token-file {}: {error}", file.display());
-            Some(std::fs::read_to_string(file).map_err(unread)?)
-        }
-        None => load::environment("TOLLGATE_TOKEN"),
-    };
-    let token = token.map(|token| token.trim().to_owned());
-    let is_sent =
-        |token: &String| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
-    if !token.as_ref().is_none_or(is_sent) {
-        return Err(
-            "the token is empty, or has characters that a header cannot contain".to_owned(),
-        );
-    }
-    Ok(token)
 }
 
 fn words(to: &mut String, gateway: &str, told: &CallerBuckets) -> std::fmt::Result {

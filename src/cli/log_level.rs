@@ -4,12 +4,16 @@ use std::fmt::Write;
 
 use super::args::LogLevel;
 use super::fleet::{self, Gateway};
-use super::key;
 use super::stop::{Ended, Stop};
+use super::token::Token;
 use crate::admin::log_level::Level;
 
 pub(super) fn log_level(args: &LogLevel) -> Ended {
-    let token = key::token(args.token_file.as_deref()).map_err(Stop::Misuse)?;
+    // A read needs no token.
+    let token = match args.level {
+        Some(_) => Token::find(args.token_file.as_deref()).map_err(Stop::Misuse)?,
+        None => None,
+    };
     let change = args.level.as_ref().map(|level| {
         let mut body = serde_json::json!({
             "level": level,
@@ -23,7 +27,7 @@ pub(super) fn log_level(args: &LogLevel) -> Ended {
     });
     let ask = |gateway: &Gateway| match &change {
         None => gateway.get::<Level>(PATH),
-        Some(body) => gateway.change("PUT", PATH, token.as_deref(), body),
+        Some(body) => gateway.change("PUT", PATH, token.as_ref(), body),
     };
     let words = |to: &mut String, gateway: &str, level: &Level| {
         to.write_str(&words(gateway, level, args.dry_run))

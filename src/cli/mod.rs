@@ -34,6 +34,7 @@ mod request;
 mod run;
 mod stop;
 mod suggest;
+mod token;
 mod top;
 mod trial;
 mod why;

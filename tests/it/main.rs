@@ -47,6 +47,7 @@ mod money;
 mod neighbours;
 mod openapi;
 mod openapi_decide;
+mod operator_token;
 mod operator_words;
 mod operators;
 #[cfg(feature = "otlp")]

@@ -36,7 +36,7 @@ pub(in crate::cli) struct Change {
     /// Why, for the audit
     #[arg(long, value_name = "TEXT")]
     pub(in crate::cli) reason: String,
-    /// A file with the operator's bearer token [default: the environment variable TOLLGATE_TOKEN; none over a Unix socket]
+    /// A file with the operator's bearer token, which is sent in clear to every gateway that is changed [default: the environment variable TOLLGATE_TOKEN, which is sent only over a Unix socket or to a loopback address; a Unix socket may need none]
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) token_file: Option<PathBuf>,
     /// Only say what would be changed
@@ -141,6 +141,9 @@ pub(in crate::cli) struct KeyChange {
 pub(in crate::cli) struct KeyShow {
     #[command(flatten)]
     pub(in crate::cli) caller: Caller,
+    /// A file with an operator's bearer token, which is sent in clear to every gateway. Where no caller has the name, the gateway names to an operator the listed caller that was probably meant [default: the environment variable TOLLGATE_TOKEN, which is sent only over a Unix socket or to a loopback address]
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) token_file: Option<PathBuf>,
     #[command(flatten)]
     pub(in crate::cli) asked: GatewaysAndFormat,
 }

@@ -100,7 +100,7 @@ pub(in crate::cli) struct LogLevel {
     /// Why, for the audit
     #[arg(long, value_name = "TEXT", requires = "level")]
     pub(in crate::cli) reason: Option<String>,
-    /// A file with the operator's bearer token [default: the environment variable TOLLGATE_TOKEN; none over a Unix socket]
+    /// A file with the operator's bearer token, which is sent in clear to every gateway that is changed [default: the environment variable TOLLGATE_TOKEN, which is sent only over a Unix socket or to a loopback address; a Unix socket may need none]
     #[arg(long, value_name = "FILE", requires = "level")]
     pub(in crate::cli) token_file: Option<PathBuf>,
     /// Only say what would be changed
