@@ -63,7 +63,7 @@ pub(super) async fn get(
     (headers, peer): (&HeaderMap, &Peer),
     options: &Options,
 ) -> Result<Response<Full<Bytes>>, Problem> {
-    let live = &options.live.within(STORE_TIME);
+    let live = &options.live.for_read();
     let parts = segments(path)?;
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     Ok(match *parts.as_slice() {
@@ -93,10 +93,6 @@ pub(super) async fn get(
     })
 }
 
-/// How long the store is asked for one response, however many buckets it has: a silent store would
-/// be waited for once for each.
-const STORE_TIME: Duration = Duration::from_secs(2);
-
 /// Responds to a request that changes something.
 ///
 /// # Errors
@@ -118,7 +114,7 @@ pub(super) async fn change(
         };
         let parts = segments(head.uri.path())?;
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-        let live = &options.live;
+        let live = &options.live.for_change();
         Ok(match (head.method.as_str(), parts.as_slice()) {
             ("PUT", ["log-level"]) => document(&options.log_levels.change(&asked(&body)?, &by)?),
             ("POST", ["keys", identity, values @ .., "reset"]) => {

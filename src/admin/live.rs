@@ -1,7 +1,6 @@
 //! What the documents about limits, keys and decisions are made from.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
@@ -9,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::events::Events;
 use super::overrides::{Overridden, numbers};
 use super::penalties::Penalties;
+use super::waits::{TOO_SLOW, Waits};
 use crate::overrides::{InForce, Overrides};
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_gateway::refusals::Refusals;
@@ -39,8 +39,8 @@ pub struct Live {
     pub overrides: Overrides,
     /// The penalties in force whose beginning was published.
     pub penalties: Penalties,
-    /// When the store is asked no more for the response that is being made.
-    pub asks_until: Option<tokio::time::Instant>,
+    /// How long the response that is being made waits for the store.
+    pub waits: Waits,
 }
 
 /// The key of a bucket.
@@ -168,26 +168,7 @@ impl Now {
     }
 }
 
-/// Why the store is asked no more for a response.
-pub(super) const TOO_SLOW: &str = "the store has taken too long for the other buckets";
-
 impl Live {
-    /// The same for one response, which waits for the store this long in all.
-    pub(super) fn within(&self, span: Duration) -> Self {
-        Self {
-            asks_until: Some(tokio::time::Instant::now() + span),
-            ..self.clone()
-        }
-    }
-
-    /// What the store says; `None`: the time of this response is up.
-    pub(super) async fn in_time<T>(&self, asked: impl Future<Output = T>) -> Option<T> {
-        match self.asks_until {
-            Some(until) => tokio::time::timeout_at(until, asked).await.ok(),
-            None => Some(asked.await),
-        }
-    }
-
     /// The moment now.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()

@@ -38,6 +38,7 @@ pub mod routes;
 mod samples;
 mod serve;
 pub mod status;
+pub mod waits;
 mod webhook;
 #[cfg(test)]
 mod tests;
@@ -62,6 +63,7 @@ pub use readiness::{Phase, Readiness, Report, Standing};
 pub use samples::samples as limit_samples;
 pub use status::Status;
 pub use tollgate_config::settings::Listener as Listen;
+pub use waits::Waits;
 pub use webhook::Webhook;
 
 /// The settings and data sources of the admin listener.

@@ -219,12 +219,13 @@ impl Live {
         let has_override = self.overrides.find(limit, key).is_some();
         let mut replaced = None;
         if new.is_some() || has_override {
-            replaced = self.overrides.change(limit, key, new, change).await?;
-        } else if let Some(change) = change
-            && let Err(error @ ChangeError::MadeBefore) =
-                self.overrides.take_on(limit, change).await
-        {
-            return Err(error);
+            let made = self.overrides.change(limit, key, new, change);
+            replaced = self.change_in_time(made).await?;
+        } else if let Some(change) = change {
+            let taken = self.change_in_time(self.overrides.take_on(limit, change));
+            if let Err(error @ ChangeError::MadeBefore) = taken.await {
+                return Err(error);
+            }
         }
         if new.is_none() && limit.penalty.is_some() {
             let lifted = self.lift_penalty(limit, key, audit).await;

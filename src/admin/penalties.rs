@@ -15,8 +15,9 @@ use tollgate_policy::keys;
 
 use super::Options;
 use super::audit::{Audit, Entry, Line, Prepared};
-use super::live::{Key, Live, Now, TOO_SLOW, moment};
+use super::live::{Key, Live, Now, moment};
 use super::overrides::{Overridden, emit, told};
+use super::waits::TOO_SLOW;
 use crate::overrides::{Event, InForce, Setting};
 
 /// The penalties that were told and have not ended. Clones share them.
@@ -181,7 +182,7 @@ impl Live {
             !is_it
         });
         // Gateways without this notice ask the store again within a second.
-        let _ = self.overrides.was_reset(limit).await;
+        let _ = self.change_in_time(self.overrides.was_reset(limit)).await;
         let mut unconfirmed = String::new();
         let looks = async {
             loop {
@@ -193,7 +194,8 @@ impl Live {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         };
-        let confirmed = tokio::time::timeout(CONFIRMED_WITHIN, looks).await;
+        let until = self.change_ends_within(CONFIRMED_WITHIN);
+        let confirmed = tokio::time::timeout_at(until, looks).await;
         confirmed.map_err(|_| match unconfirmed.is_empty() {
             true => "its store does not respond".to_owned(),
             false => unconfirmed,

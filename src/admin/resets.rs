@@ -18,7 +18,7 @@ use tollgate_config::settings::Word as _;
 use tollgate_limit::Limit;
 use tollgate_policy::Rule;
 
-/// What an operator asks for who fills buckets or lifts overrides.
+/// An operator's request to fill buckets or to lift overrides.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
@@ -104,11 +104,12 @@ impl Live {
         for rule in limits {
             let limit = rule.variant(sought.numbers(rule));
             let (before, _) = self.stands(limit, &sought.key, 1).await;
-            if let (Some(change), false) = (wanted.change, wanted.dry_run)
-                && let Err(ChangeError::MadeBefore) = self.overrides.take_on(limit, change).await
-            {
-                notes.push(made_before(limit));
-                continue;
+            if let (Some(change), false) = (wanted.change, wanted.dry_run) {
+                let taken = self.change_in_time(self.overrides.take_on(limit, change));
+                if let Err(ChangeError::MadeBefore) = taken.await {
+                    notes.push(made_before(limit));
+                    continue;
+                }
             }
             let (after, failed) = if wanted.dry_run {
                 (before.clone(), None)
@@ -189,7 +190,9 @@ impl Live {
         limiter.reset(in_force, key);
         // The refund is on its way whether or not the other gateways are told, and their bounds of
         // exhausted buckets end by themselves.
-        let _ = self.overrides.was_reset(in_force).await;
+        let _ = self
+            .change_in_time(self.overrides.was_reset(in_force))
+            .await;
         let full = limit.algorithm.capacity();
         for _ in 0..LOOKS {
             let (after, _) = self.stands(limit, key, 1).await;

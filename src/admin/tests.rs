@@ -290,7 +290,7 @@ fn live() -> Live {
         refusals: None,
         names: KeyNames::new([7; 16]),
         plain_keys: false,
-        asks_until: None,
+        waits: Waits::default(),
         penalties: Default::default(),
     }
 }

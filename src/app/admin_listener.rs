@@ -50,7 +50,7 @@ impl Core {
                 refusals: self.gateway.refusals.clone(),
                 names: self.names,
                 plain_keys: in_force.log.keys == LogKeys::Plain,
-                asks_until: None,
+                waits: admin::Waits::default(),
                 overrides: self.overrides.clone(),
                 penalties: admin::Penalties::default(),
             },

@@ -1,4 +1,4 @@
-//! Changes that the store does not confirm: what operators are told of them then, and later by the audit.
+//! Changes that the store does not confirm: what the command says of them, and later the audit.
 
 use crate::servers::{self, Redis};
 use serde_json::{Value, json};
@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 use crate::harness::Gateway;
 use crate::operator_words::program;
 
-fn start(redis: &Redis) -> Gateway {
+fn start(redis: &Redis, store: &str, limit: &str) -> Gateway {
     let folder = tempfile::tempdir().expect("a folder");
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "a secret that gateways share").expect("written");
     let gateway = Gateway::start_in_real_time(&format!(
         "[admin]\nlisten = \"127.0.0.1:0\"\n\
          operators = [{{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }}]\n\
-         [store]\nkind = \"redis\"\nurl = \"{}\"\nwhen_down = \"allow\"\nkey_secret_file = '{}'\n\
-         [limits.api]\nrate = \"9/hour\"\nper = \"address\"\n\
+         [store]\nkind = \"redis\"\nurl = \"{}\"\nwhen_down = \"allow\"\nkey_secret_file = '{}'\n{store}\
+         [limits.api]\nrate = \"9/hour\"\nper = \"address\"\n{limit}\
          [[routes]]\nmatch = \"/\"\nupstream = \"builtin:echo\"\nlimits = [\"api\"]\n",
         redis.url(),
         secret.display(),
@@ -45,7 +45,7 @@ fn newest(gateway: &Gateway) -> Value {
     gateway.admin_get("/api/v1/audit").json()["entries"][0].clone()
 }
 
-/// The operator is told within the time of the program that the change may have been made, and the audit does not show it
+/// The gateway says within the program's time limit that the change may have been made, and the audit does not show it
 /// as one that was made. What was made before stays so.
 fn is_unconfirmed(gateway: &Gateway) {
     let raise = [
@@ -80,7 +80,7 @@ fn change_with_a_store_that_hangs_is_told_and_audited_as_unconfirmed() {
         return;
     }
     let redis = Redis::start();
-    let gateway = start(&redis);
+    let gateway = start(&redis, "", "");
     assert_eq!(newest(&gateway)["outcome"], json!("made"));
     redis.process().signal("-STOP");
     is_unconfirmed(&gateway);
@@ -93,7 +93,30 @@ fn change_with_a_store_that_is_dead_is_told_and_audited_as_unconfirmed() {
         return;
     }
     let mut redis = Redis::start();
-    let gateway = start(&redis);
+    let gateway = start(&redis, "", "");
     redis.kill();
     is_unconfirmed(&gateway);
+}
+
+/// All steps of a change together may wait for the store longer than the program waits for the gateway.
+#[test]
+fn change_with_a_store_that_may_take_its_time_is_told_by_the_gateway_before_the_program_gives_up() {
+    if !servers::available("redis-server") {
+        return;
+    }
+    let redis = Redis::start();
+    let penalty = "penalty = { after = \"20 refusals in 1m\", block = \"10m\" }\n";
+    let gateway = start(&redis, "answer_within = \"1s\"\n", penalty);
+    redis.process().signal("-STOP");
+    for change in [
+        &["key", "block", "address", "192.0.2.7", "--for", "1h"][..],
+        &["key", "lift", "address", "192.0.2.9"],
+        &["key", "reset", "address", "192.0.2.9"],
+    ] {
+        let (code, told) = tollgate(&gateway, change);
+        assert_eq!(code, Some(1), "{told}");
+        assert!(!told.contains("no response within"), "{told}");
+        assert!(told.contains("limit `api`: "), "{told}");
+    }
+    redis.process().signal("-CONT");
 }

@@ -1,0 +1,89 @@
+//! How long one response waits for the store: a store that is silent, or slow, would otherwise be
+//! waited for once for each bucket.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::live::Live;
+use crate::overrides::ChangeError;
+
+/// Until when a response waits for the store; the default is without an end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Waits {
+    /// When it stops to ask how buckets stand.
+    reads: Option<Instant>,
+    /// When it stops to wait for changes.
+    changes: Option<Instant>,
+}
+
+impl Live {
+    /// The same for the response to a read.
+    pub(super) fn for_read(&self) -> Self {
+        self.waiting(Waits {
+            reads: Some(Instant::now() + READ_WITHIN),
+            changes: None,
+        })
+    }
+
+    /// The same for the response to a change. What reads leave of its time is for the change.
+    pub(super) fn for_change(&self) -> Self {
+        let now = Instant::now();
+        self.waiting(Waits {
+            reads: Some(now + READ_WITHIN),
+            changes: Some(now + CHANGE_WITHIN),
+        })
+    }
+
+    fn waiting(&self, waits: Waits) -> Self {
+        Self {
+            waits,
+            ..self.clone()
+        }
+    }
+
+    /// What the store says of a bucket; `None`: the time of this response is up.
+    pub(super) async fn in_time<T>(&self, asked: impl Future<Output = T>) -> Option<T> {
+        match self.waits.reads {
+            Some(until) => timeout_at(until, asked).await.ok(),
+            None => Some(asked.await),
+        }
+    }
+
+    /// The outcome of a change.
+    ///
+    /// # Errors
+    /// The change's own, or that the time of this response is up: before the change, or while it is
+    /// made.
+    pub(super) async fn change_in_time<T>(
+        &self,
+        change: impl Future<Output = Result<T, ChangeError>>,
+    ) -> Result<T, ChangeError> {
+        let Some(until) = self.waits.changes else {
+            return change.await;
+        };
+        if until <= Instant::now() {
+            return Err(ChangeError::Unavailable(TOO_SLOW.to_owned()));
+        }
+        timeout_at(until, change).await.unwrap_or_else(|_| {
+            let words = "the store is too slow; the change may have been made";
+            Err(ChangeError::Unsure(words.to_owned()))
+        })
+    }
+
+    /// The end of something that this response waits for, at most `span` from now.
+    pub(super) fn change_ends_within(&self, span: Duration) -> Instant {
+        let end = Instant::now() + span;
+        self.waits.changes.map_or(end, |until| until.min(end))
+    }
+}
+
+/// Why the store is asked no more for a response.
+pub(super) const TOO_SLOW: &str = "the store has taken too long for the other buckets";
+
+/// How long the store is asked for one response.
+const READ_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long one response waits for changes and what is read for them. `tollgate` gives a gateway a
+/// second more by default, so that the gateway's own words reach the operator.
+const CHANGE_WITHIN: Duration = Duration::from_secs(4);
