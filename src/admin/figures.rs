@@ -34,10 +34,13 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Whether the buckets of this limit are in the store, which other gateways may share.
-    pub(crate) fn is_shared(&self, limit: &str) -> bool {
+    /// The name of the store that has the buckets of this limit; `None`: the process has them, or
+    /// the name is not known.
+    pub(crate) fn store_of(&self, limit: &str) -> Option<&str> {
         let mut limits = self.limits.iter().map(|one| &one.counts);
-        limits.any(|one| one.limit == limit && one.store == "shared")
+        let is_shared = limits.any(|one| one.limit == limit && one.store == "shared");
+        let store = self.exact.store.as_ref().filter(|_| is_shared)?;
+        store.name.as_deref()
     }
 }
 
@@ -116,6 +119,9 @@ pub struct StoreNow {
     pub why_not: Option<String>,
     /// The number of gateways that share it, as estimated by this one.
     pub replicas: u32,
+    /// Its name: gateways with the same one share its buckets. `null`: not known.
+    #[serde(default)]
+    pub name: Option<String>,
 }
 
 /// A server that gets no requests.

@@ -94,6 +94,7 @@ pub(super) fn status(
             when_down: why_not.is_some().then(|| without_store(limits)),
             why_not: why_not.or_else(|| why_not_all(store)),
             replicas: store.replicas(),
+            name: store.name().map(|name| format!("{name:016x}")),
         },
         audit: store.findings().into_iter().map(finding).collect(),
     }

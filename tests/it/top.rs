@@ -176,6 +176,32 @@ fn top_in_a_terminal_shows_frames_and_leaves_it_as_it_was() {
     }
 }
 
+/// Gateways on these stores, with one secret and one limit, of which each has refused the same caller. Returns a frame.
+fn frame_of_gateways_on(stores: &[&servers::Redis]) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "a secret that gateways share").expect("written");
+    let start = |redis: &&servers::Redis| {
+        Gateway::start_in_real_time(&format!(
+            "[log]\naccess = \"off\"\n[store]\nkind = \"redis\"\nurl = \"{}\"\nwhen_down = \"allow\"\nkey_secret_file = '{}'\n\
+             [limits.api]\nrate = \"3/hour\"\nper = \"address\"\n\
+             [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"api\"]\n",
+            redis.url(),
+            secret.display()
+        ))
+    };
+    let gateways: Vec<Gateway> = stores.iter().map(start).collect();
+    for gateway in &gateways {
+        servers::wait_until("the store decides", || gateway.get("/").status == 429);
+        servers::wait_until("the store is named", || {
+            gateway.admin_get("/api/v1/status").json()["store"]["name"].is_string()
+        });
+    }
+    let fleet: Vec<String> = gateways.iter().map(|one| one.admin().to_string()).collect();
+    let output = top(&["--once", "--admin", &fleet.join(",")]).output();
+    String::from_utf8(output.expect("it runs").stdout).expect("text")
+}
+
 /// Two gateways on one store refuse the same caller: it is one key, with the requests that it lost on both.
 #[test]
 fn top_of_gateways_on_one_store_shows_a_shared_key_once() {
@@ -183,27 +209,24 @@ fn top_of_gateways_on_one_store_shows_a_shared_key_once() {
         return;
     }
     let redis = servers::Redis::start();
-    let folder = tempfile::tempdir().expect("a folder");
-    let secret = folder.path().join("secret");
-    std::fs::write(&secret, "a secret that gateways share").expect("written");
-    let config = format!(
-        "[log]\naccess = \"off\"\n[store]\nkind = \"redis\"\nurl = \"{}\"\nwhen_down = \"allow\"\nkey_secret_file = '{}'\n\
-         [limits.api]\nrate = \"3/hour\"\nper = \"address\"\n\
-         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"api\"]\n",
-        redis.url(),
-        secret.display()
-    );
-    let gateways = [(); 2].map(|()| Gateway::start_in_real_time(&config));
-    for gateway in &gateways {
-        servers::wait_until("the store decides", || gateway.get("/").status == 429);
-    }
-    let fleet = format!("{},{}", gateways[0].admin(), gateways[1].admin());
-    let output = top(&["--once", "--admin", &fleet]).output();
-    let text = String::from_utf8(output.expect("it runs").stdout).expect("text");
+    let text = frame_of_gateways_on(&[&redis, &redis]);
     assert!(text.contains("REFUSED NOW  1 key\n"), "{text}");
     assert_eq!(text.matches("address 127.0.0.1").count(), 1, "{text}");
     let row = text.lines().find(|line| line.contains("address 127.0.0.1"));
     let row: Vec<&str> = row.expect("its row").split_whitespace().collect();
     assert_eq!(row[..2], ["2", "gateways"], "{text}");
     assert!(row.contains(&"2"), "both refusals are counted: {text}");
+}
+
+/// The caller has a bucket in each store, under a limit of the same name.
+#[test]
+fn top_of_gateways_on_two_stores_shows_a_key_for_each() {
+    if !servers::available("redis-server") {
+        return;
+    }
+    let stores = [servers::Redis::start(), servers::Redis::start()];
+    let text = frame_of_gateways_on(&[&stores[0], &stores[1]]);
+    assert!(text.contains("REFUSED NOW  2 keys\n"), "{text}");
+    assert_eq!(text.matches("address 127.0.0.1").count(), 2, "{text}");
+    assert!(!text.contains("2 gateways "), "{text}");
 }

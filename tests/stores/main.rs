@@ -30,6 +30,7 @@ mod mysql_faults;
 mod mysql_kills;
 mod mysql_losses;
 mod mysql_setup;
+mod names;
 mod outages;
 mod overrides;
 mod parity;

@@ -10,6 +10,7 @@ use tollgate_store::{RemoteStore, Store};
 use crate::faults::{PATIENCE, draw};
 use crate::kinds::StoreKind;
 use crate::limits::bucket;
+use crate::names::name;
 use crate::servers::{Redis, available, eventually, wait_until};
 
 const HOUR: Micros = Micros::from_secs(3600);
@@ -360,6 +361,16 @@ async fn cluster_that_requires_full_coverage_refuses_all_while_a_slot_is_lost_an
         })
         .await;
     }
+}
+
+#[tokio::test]
+async fn cluster_has_one_name_for_all_its_gateways() {
+    if !available("redis-server") {
+        return;
+    }
+    let cluster = Cluster::start("no", "5000", false);
+    let (one, two) = (cluster.connect().await, cluster.connect().await);
+    assert_eq!(name(&one).await, name(&two).await);
 }
 
 #[tokio::test]

@@ -47,7 +47,7 @@ use tokio::sync::oneshot;
 
 pub use self::counters::{Counters, Health};
 pub(crate) use self::deliver::decide;
-pub(crate) use self::documents::{NewDocument, ToldDocument};
+pub(crate) use self::documents::{NewDocument, Origin, ToldDocument};
 pub(crate) use self::flight::fly_alone;
 pub(crate) use self::lane::{lane, start};
 pub(crate) use self::outages::Outages;

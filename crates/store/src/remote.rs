@@ -147,6 +147,16 @@ impl RemoteStore {
         self.servers.common.documents.replace(new).await
     }
 
+    /// The name of the store. Gateways have the same one if they share the buckets there: it is made
+    /// from the server's data, the database and the secret of keys. `None`: not known, because the
+    /// store has not responded yet, has no place for documents, or does not identify its data.
+    ///
+    /// Another server or other data has another name, also after a fail-over or a restart.
+    pub fn name(&self) -> Option<u64> {
+        let origin = self.servers.common.documents.origin()?;
+        Some(self.names.store(origin))
+    }
+
     /// The name of a bucket, as documents refer to it.
     pub fn bucket_hash(&self, limit: &Limit, key: &[u8]) -> u128 {
         self.names.name(limit, key).hash

@@ -28,6 +28,9 @@ const DRIFT: u64 = 20_000;
 /// Documents that wait to be written. There are few operators.
 const WAITING_MAX: usize = 16;
 
+/// Where a document is kept: the print of the server's data, and the number of the database there.
+pub(crate) type Origin = (i64, i64);
+
 /// The document that this gateway read last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Document {
@@ -39,6 +42,8 @@ pub struct Document {
     pub ahead: i64,
     /// Whether the store has responded yet.
     pub heard: bool,
+    /// Where it is kept; `None`: not known.
+    pub(crate) origin: Option<Origin>,
 }
 
 /// A document to be written.
@@ -62,9 +67,10 @@ pub(crate) struct ToldDocument {
     pub(crate) written: bool,
     /// The text, unless its epoch is the one that is known.
     pub(crate) text: Option<String>,
+    pub(crate) origin: Option<Origin>,
 }
 
-/// A document that waits to be written, and the one who waits for that.
+/// A document that waits to be written, and the channel of the writer that waits for the result.
 type Waiting = (NewDocument, oneshot::Sender<Result<bool, StoreError>>);
 
 /// What the lanes of a store and the users of its document share.
@@ -88,6 +94,11 @@ impl Default for Documents {
 impl Documents {
     pub(crate) fn subscribe(&self) -> watch::Receiver<Document> {
         self.latest.subscribe()
+    }
+
+    /// Where the document is kept that was read last.
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        self.latest.borrow().origin
     }
 
     /// Writes a document, if the one it replaces is the present one; returns whether it was.
@@ -128,10 +139,12 @@ impl Documents {
         let ahead = i64::try_from(i128::from(told.now.as_micros()) - ours).unwrap_or(0);
         self.latest.send_if_modified(|document| {
             let drifted = document.ahead.abs_diff(ahead) > DRIFT;
-            if document.heard && document.epoch == told.epoch && !drifted {
+            let moved = document.origin != told.origin;
+            if document.heard && document.epoch == told.epoch && !drifted && !moved {
                 return false;
             }
             document.heard = true;
+            document.origin = told.origin;
             document.ahead = ahead;
             if let Some(text) = told.text {
                 document.epoch = told.epoch;

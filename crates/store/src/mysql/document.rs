@@ -5,7 +5,8 @@ use mysql_async::Row;
 use super::client::{Client, Failed};
 use super::fault::Fault;
 use super::link::{MysqlLink, Session, number, statements};
-use crate::batch::{NewDocument, ToldDocument};
+use crate::batch::{NewDocument, Origin, ToldDocument};
+use crate::sql::mark::origin;
 use crate::wire_form::{moment, signed};
 use tollgate_limit::hex;
 
@@ -78,18 +79,20 @@ impl MysqlLink {
         );
         let sets = self.chore(session, read).await?;
         let row = sets.first().and_then(|rows| rows.first());
-        told(row.ok_or(UNREADABLE)?, written).ok_or(UNREADABLE)
+        let origin = origin(session.print.get());
+        told(row.ok_or(UNREADABLE)?, written, origin).ok_or(UNREADABLE)
     }
 }
 
 const UNREADABLE: Fault = Fault::Corrupt("not a response about the document");
 
-fn told(row: &Row, written: bool) -> Option<ToldDocument> {
+fn told(row: &Row, written: bool, origin: Option<Origin>) -> Option<ToldDocument> {
     let integer = |column| number(row, column).ok().flatten();
     Some(ToldDocument {
         epoch: u64::try_from(integer(0)?).unwrap_or(0),
         now: moment(integer(1)?)?,
         written,
         text: row.get_opt::<Option<String>, _>(2)?.ok()?,
+        origin,
     })
 }

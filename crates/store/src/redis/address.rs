@@ -107,6 +107,16 @@ impl Address {
         }
     }
 
+    /// The number of the database on the server.
+    pub(super) fn database(&self) -> i64 {
+        match self {
+            Self::Single(server) | Self::Sentinel { master: server, .. } => {
+                server.redis_settings().db()
+            }
+            Self::Cluster { .. } => 0,
+        }
+    }
+
     /// The same address, with these authorities and this certificate.
     ///
     /// # Errors

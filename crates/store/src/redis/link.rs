@@ -17,6 +17,7 @@ use redis::{ErrorKind, RedisError, Script};
 pub(super) use self::command::tag_of;
 use self::command::{Call, trouble};
 use self::general::{FAR, asks_for_more, read};
+use self::greeting::Greeting;
 use self::sentinel::Masters;
 use self::wire::CONNECT_WITHIN;
 pub(super) use self::wire::open;
@@ -77,6 +78,8 @@ pub(super) struct Connection {
     /// Identifies the server process and its data's history: a restart or promotion changes it.
     /// Zero: not known.
     fingerprint: i64,
+    /// The same for every server, also a master of a cluster; `None`: the server does not say it.
+    print: Option<i64>,
     /// The key of the mark: the time, by the server's clock, since which the data of this
     /// fingerprint is complete. It is stored with the buckets and read with them, so that an event
     /// that removes them removes it too.
@@ -194,12 +197,13 @@ impl Link for RedisLink {
     async fn connect(&self) -> Result<Connection, Obstacle> {
         let attempt = async {
             let mut wire = self.wire().await.map_err(obstacle)?;
-            let fingerprint = self.greet(&mut wire).await?;
+            let Greeting { fingerprint, print } = self.greet(&mut wire).await?;
             let mark = format!("tollgate:epoch:{fingerprint:013x}");
             let connection = Connection {
                 wire,
                 node: self.node.clone(),
                 fingerprint,
+                print,
                 mark,
                 epoch: AtomicI64::new(0),
             };
@@ -305,6 +309,9 @@ impl Link for RedisLink {
             now: Timestamp::from_micros(now),
             written: written == 1,
             text,
+            origin: connection
+                .print
+                .map(|print| (print, self.address.database())),
         })
     }
 

@@ -2,6 +2,7 @@
 //! complete. It shares their fate, so an event that loses buckets loses it too; each database has
 //! its own signs of such an event.
 
+use crate::batch::Origin;
 use tollgate_limit::Timestamp;
 
 /// The key of the mark; the names of buckets are 16 bytes.
@@ -29,6 +30,12 @@ impl Mark {
     pub(crate) fn new_print() -> i64 {
         crate::wire_form::signed(fastrand::u64(1..1 << 52))
     }
+}
+
+/// The origin of what is read from tables whose mark has this print; `None`: the print is not known
+/// yet. Every database and schema has tables of its own.
+pub(crate) fn origin(print: i64) -> Option<Origin> {
+    (print != 0).then_some((print, 0))
 }
 
 /// Logs that a gateway has made a new mark.

@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 use smallvec::SmallVec;
 
 use super::WireForm;
-use crate::batch::{Wanted, Wants};
+use crate::batch::{Origin, Wanted, Wants};
 use crate::bucket_hash::HashKey;
 use tollgate_limit::{Claim, Limit};
 
@@ -77,6 +77,15 @@ impl Names {
             tag,
             hash: self.secret.bucket(limit, identity),
         }
+    }
+
+    /// The name of a store that keeps its data there. With another secret it has other buckets.
+    pub(crate) fn store(&self, (print, database): Origin) -> u64 {
+        let place = [print.to_le_bytes(), database.to_le_bytes()].concat();
+        let hash = self.secret.bytes(&[b"store ", &place[..]].concat());
+        #[expect(clippy::cast_possible_truncation, reason = "64 bits of a hash")]
+        let name = hash as u64;
+        name
     }
 
     /// The claims of a request in the shared store's form.

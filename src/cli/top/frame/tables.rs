@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::super::Seen;
 use super::text::{Cell, Look, Table, instant, of_day, rate, span};
@@ -48,21 +49,23 @@ impl Row<'_> {
 pub(super) fn sorted<'s>(seen: &'s [Seen], keys: impl Fn(&'s Figures) -> &'s [KeyNow]) -> Rows<'s> {
     let mut rows: Vec<Row<'s>> = Vec::new();
     let mut repeated = 0;
-    // Where the row of a shared bucket is.
-    let mut shared: BTreeMap<(&str, Option<&str>, &str), usize> = BTreeMap::new();
+    // Where the row of a shared bucket is. Gateways of different stores may have limits and callers
+    // of the same names.
+    let mut shared: BTreeMap<(&str, &str, Option<&str>, &str), usize> = BTreeMap::new();
     for one in seen {
         let Ok(figures) = &one.told else { continue };
         for key in keys(figures) {
             let tier = key.count.tier.as_deref();
-            let bucket = (key.limit.as_str(), tier, identifying_text(&key.count.key));
-            let is_shared = figures.is_shared(&key.limit);
-            if let (true, Some(place)) = (is_shared, shared.get(&bucket)) {
-                rows[*place].add(key);
-                repeated += 1;
-                continue;
-            }
-            if is_shared {
-                shared.insert(bucket, rows.len());
+            if let Some(store) = figures.store_of(&key.limit) {
+                let name = identifying_text(&key.count.key);
+                match shared.entry((store, &key.limit, tier, name)) {
+                    Entry::Occupied(place) => {
+                        rows[*place.get()].add(key);
+                        repeated += 1;
+                        continue;
+                    }
+                    Entry::Vacant(place) => place.insert(rows.len()),
+                };
             }
             rows.push(Row {
                 gateway: Cow::Borrowed(&one.name),

@@ -7,6 +7,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::fault::Fault;
 use super::{PostgresLink, Session};
 use crate::batch::{NewDocument, ToldDocument};
+use crate::sql::mark::origin;
 use crate::wire_form::{moment, signed};
 
 /// Whether this user can read and write it.
@@ -90,6 +91,7 @@ impl PostgresLink {
             now,
             written,
             text: row.try_get(2)?,
+            origin: origin(session.print.get()),
         })
     }
 }

@@ -8,6 +8,14 @@ use crate::audit::Finding;
 use crate::redis::audit::{audit, blind, fields};
 use crate::wire_form::signed;
 
+/// What a server says of itself.
+pub(super) struct Greeting {
+    /// As [`super::Connection::fingerprint`].
+    pub(super) fingerprint: i64,
+    /// As [`super::Connection::print`].
+    pub(super) print: Option<i64>,
+}
+
 impl RedisLink {
     /// Audits the server; returns its INFO, if the user may read it.
     pub(super) async fn look(
@@ -47,9 +55,12 @@ impl RedisLink {
     }
 
     /// The server's fingerprint, whether it may be written to, and the audit's findings.
-    pub(super) async fn greet(&self, wire: &mut MultiplexedConnection) -> Result<i64, String> {
+    pub(super) async fn greet(&self, wire: &mut MultiplexedConnection) -> Result<Greeting, String> {
         let Some(info) = self.look(wire).await.map_err(|error| error.to_string())? else {
-            return Ok(0);
+            return Ok(Greeting {
+                fingerprint: 0,
+                print: None,
+            });
         };
         let fields = fields(&info);
         if fields.get("role").is_some_and(|role| *role != "master") {
@@ -58,15 +69,14 @@ impl RedisLink {
         if fields.get("loading").is_some_and(|loading| *loading != "0") {
             return Err("it is loading its data".into());
         }
-        // Fail-over rules by fingerprint need a single server: slots move between the servers of a
-        // cluster.
-        if self.node.is_some() {
-            return Ok(0);
-        }
-        Ok(fingerprint(
-            fields.get("run_id"),
-            fields.get("master_replid"),
-        ))
+        let (run_id, replid) = (fields.get("run_id"), fields.get("master_replid"));
+        let print = fingerprint(run_id, replid);
+        Ok(Greeting {
+            // Fail-over rules by fingerprint need a single server: slots move between the servers of
+            // a cluster.
+            fingerprint: if self.node.is_some() { 0 } else { print },
+            print: run_id.or(replid).map(|_| print),
+        })
     }
 }
 
