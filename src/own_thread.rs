@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::watch;
 
-/// A thread with a runtime of its own; it is told to stop, and awaited, when this is dropped.
+/// A thread with a runtime of its own. When this is dropped, the thread stops and is awaited.
 #[derive(Debug)]
 pub(crate) struct OwnThread {
     stop: watch::Sender<bool>,

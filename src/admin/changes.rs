@@ -1,4 +1,4 @@
-//! What every change by an operator needs: who asks and why, the limits that it is for, and its record.
+//! What every change by an operator needs: the operator, the reason, the limits and the record.
 
 use http::StatusCode;
 
@@ -11,7 +11,7 @@ use tollgate_config::settings::Operator;
 use tollgate_limit::Timestamp;
 use tollgate_policy::Rule;
 
-/// Who asks for a change.
+/// The operator who asks for a change, and the connection of the request.
 pub(super) struct By<'b> {
     pub(super) operator: &'b Operator,
     pub(super) peer: &'b Peer,

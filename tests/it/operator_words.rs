@@ -216,14 +216,14 @@ fn change_of_a_caller_that_is_not_listed_names_the_one_that_is_meant() {
             gateway.admin_get("/api/v1/overrides").json()["overrides"],
             json!([])
         );
-        // An operator who reads is told, too.
+        // An operator who reads learns the name, too.
         let read = shown(&gateway, "BOLLT", "test");
         assert_eq!(read.status, 404, "{}", read.text());
         assert!(read.text().contains(words), "{}", read.text());
         let (code, out, err) = tollgate(&gateway, &["key", "show", "customer", "bollt"]);
         assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
         assert!(err.contains(words), "{err}");
-        // A reader without a token, or with a wrong one, is told no name of the list.
+        // A reader without a token, or with a wrong one, learns no name of the list.
         let (words, hint) = words.split_once(':').expect("a hint");
         for read in [
             gateway.admin_get("/api/v1/keys/customer/bollt"),

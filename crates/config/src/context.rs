@@ -21,7 +21,7 @@ pub(crate) struct Context<'e> {
     /// Files that the configuration depends on.
     pub(crate) files: Vec<PathBuf>,
     pub(crate) env: Env<'e>,
-    /// Who reads the file.
+    /// The program that reads the file.
     pub(crate) reader: Reader,
     /// The listener in place of the file's (`tollgate run --listen`).
     pub(crate) listen: Option<Listener>,

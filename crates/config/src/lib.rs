@@ -241,8 +241,8 @@ pub(crate) fn folder(path: &Path) -> PathBuf {
     path.parent().map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
-/// How a file is read: the environment, how unset variables are treated, for whom, and the listener
-/// in place of the file's.
+/// How a file is read: the environment, the treatment of unset variables, the program that reads the
+/// file, and the listener in place of the file's.
 pub(crate) type Reading<'e> = (Env<'e>, Unset, Reader, Option<&'e Listener>);
 
 /// The program that reads a file.

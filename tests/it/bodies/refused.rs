@@ -163,7 +163,7 @@ fn body_that_lacks_what_the_route_needs_is_refused_by_the_name_of_the_cause() {
         assert_eq!(told["detail"], detail, "{path} {body}");
         assert_eq!(told["type"], "urn:problem-type:tollgate:malformed-request");
     }
-    // A client of gRPC is told the same.
+    // A client of gRPC gets the same words.
     let call = post(
         &mut connection,
         "/tool",

@@ -262,7 +262,7 @@ fn client(policy: &AddressPolicy, headers: &HeaderMap) -> Result<IpAddr, Problem
     agreed([told, real], PROBLEM)?.ok_or(PROBLEM)
 }
 
-/// The body of a request that another program has, and that is not seen here. Whatever the method is,
+/// The body of a request that another program handles. The gateway does not see it: with every method
 /// there may be one, of any length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unread;

@@ -157,18 +157,19 @@ impl Gateway {
         if route.target.turns_away() {
             return Err(Rejection::NoRoute);
         }
-        let length = None;
+        // The body is with the program that asks: its length is not known here.
+        let body_length = None;
         let seconds = self.now().as_micros() / 1_000_000;
         let (mut who, mut claims) = (Identified::default(), Claims::default());
         let into = (&mut who, &mut claims);
-        let claimed = policy.claim(into, &matched, &described, length, seconds);
+        let claimed = policy.claim(into, &matched, &described, body_length, seconds);
         let refused = match claimed {
             Claimed::Complete => None,
             Claimed::Refused(refusal) => Some(refusal),
             Claimed::Unverified => {
                 let into = (&mut who, &mut claims);
                 policy
-                    .claim_verified(into, &matched, &described, length, seconds)
+                    .claim_verified(into, &matched, &described, body_length, seconds)
                     .err()
             }
         };

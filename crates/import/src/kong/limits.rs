@@ -5,7 +5,7 @@ use super::entities::{Plugin, Scope};
 use crate::draft::{Counting, Difference, Draft, Limit, either};
 use crate::tree::{Node, Placed as _};
 
-/// Who the callers of a plugin's routes are.
+/// The callers of a plugin's routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Callers {
     /// `key-auth` holds on all of them.

@@ -68,7 +68,7 @@ impl Walk {
             hosts = vec![String::new()];
         } else if hosts.is_empty() {
             draft.note(format!(
-                "{place}: a server without a name is told apart by its port only; it is left out"
+                "{place}: a server without a name is chosen by its port only; it is left out"
             ));
         }
         let context = self.context(server, around, draft);

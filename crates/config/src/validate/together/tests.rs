@@ -1,7 +1,7 @@
 use crate::{Config, load_at, parse};
 use tollgate_limit::Timestamp;
 
-/// The file has one listener, and `--listen` another: what is told is about the one in force.
+/// The file has one listener, and `--listen` another: the warnings are about the one in force.
 #[test]
 fn listener_in_place_of_the_files_is_the_one_that_is_warned_of() {
     let folder = tempfile::tempdir().expect("a folder");

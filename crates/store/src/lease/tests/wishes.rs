@@ -1,4 +1,4 @@
-//! Requests for a lease: when one is made, how large it is, and what those who wait for it learn.
+//! Requests for a lease: when one is made, how large it is, and what the waiting requests learn.
 
 use super::*;
 
@@ -90,7 +90,7 @@ fn lease_request_without_a_response_releases_the_next_and_wakes_waiters() {
         .errands(10)
         .into_iter()
         .filter(|errand| matches!(errand, Errand::Wish(_)));
-    assert_eq!(wishes.count(), 1, "for who came later");
+    assert_eq!(wishes.count(), 1, "for the request that came later");
     assert!(
         waits
             .try_recv()

@@ -86,7 +86,7 @@ impl<W: LockWord> Locked<'_, W> {
         smallest
     }
 
-    /// Returns `own` or the slot of the other line, whichever has the smaller arrival time.
+    /// Returns the one of `own` and the slot of the other line that has the smaller arrival time.
     #[inline]
     fn lesser(&self, own: (usize, u64)) -> (usize, u64) {
         let other = self.smallest_in(1 - self.home);

@@ -61,7 +61,7 @@ fn shrinking_debts_forgotten_key_owes_its_own_or_the_inherited() {
     });
 }
 
-/// A new caller that is refused without a lock is refused by no more debt than it would inherit, whichever callers draw meanwhile.
+/// A new caller that is refused without a lock is refused by no more debt than it would inherit, also while other callers draw.
 #[test]
 fn a_newcomer_that_looks_without_the_lock_sees_no_more_debt_than_it_would_inherit() {
     for start in FULL {
