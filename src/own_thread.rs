@@ -39,7 +39,7 @@ impl OwnThread {
         })
     }
 
-    /// Tells it to end, without waiting.
+    /// Asks it to end, without waiting.
     pub(crate) fn stop(&self) {
         self.stop.send_replace(true);
     }

@@ -55,14 +55,14 @@ pub(super) enum Verb {
     /// List the overrides in force on running gateways
     #[command(
         after_help = "Examples:\n  tollgate overrides\n  tollgate overrides --admin 10.0.0.1:9180,10.0.0.2:9180 --format json\n\n\
-    Exit code: 0 every gateway has told, 1 one has not, 2 wrong use."
+    Exit code: 0 every gateway has listed them, 1 one has not, 2 wrong use."
     )]
     Overrides(GatewaysAndFormat),
     /// List the changes that operators and penalties have made on running gateways
     #[command(
         after_help = "Examples:\n  tollgate audit\n  tollgate audit --admin 10.0.0.1:9180,10.0.0.2:9180 --format json\n\n\
     A gateway keeps the last thousand changes since its start; all are in the file that `audit` of [admin] names.\n\n\
-    Exit code: 0 every gateway has told, 1 one has not, 2 wrong use."
+    Exit code: 0 every gateway has listed them, 1 one has not, 2 wrong use."
     )]
     Audit(GatewaysAndFormat),
     /// Show how much the operations log of running gateways says, or change it for a while

@@ -74,7 +74,7 @@ pub(super) struct ChangeRequest<'c> {
     pub(super) body: serde_json::Value,
 }
 
-/// A member of a change; `None`: the gateway is not told, as another version may not know it.
+/// A member of a change; `None`: it is left out, because another version may not know it.
 pub(super) type Member = (&'static str, Option<serde_json::Value>);
 
 /// The members that every change has, and `more`.

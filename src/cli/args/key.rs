@@ -136,7 +136,7 @@ pub(in crate::cli) struct KeyChange {
     tollgate key show 9f86d081884c7d65                 # by its name in logs, as `tollgate top` and `why` print it\n  \
     tollgate key show descriptor edge remote_address=192.0.2.7 path=/login\n  \
     tollgate key show everyone --admin 10.0.0.1:9180,10.0.0.2:9180\n\n\
-    Exit code: 0 every gateway has told, 1 one has not, 2 wrong use."
+    Exit code: 0 every gateway has shown them, 1 one has not, 2 wrong use."
 )]
 pub(in crate::cli) struct KeyShow {
     #[command(flatten)]

@@ -89,7 +89,7 @@ pub(in crate::cli) struct Top {
 #[command(after_help = "Examples:\n  tollgate log-level\n  \
     tollgate log-level debug --for 10m --reason 'handshakes fail' --token-file token.txt\n\n\
     Without --for the level stays until the next change or start.\n\n\
-    Exit code: 0 every gateway has told or done it, 1 one has not, 2 wrong use.")]
+    Exit code: 0 every gateway has shown or changed it, 1 one has not, 2 wrong use.")]
 pub(in crate::cli) struct LogLevel {
     /// The least serious message that is logged: error, warn, info, debug, trace [default: only show the level]
     #[arg(requires = "reason")]

@@ -90,7 +90,8 @@ impl Write for Timed {
     }
 }
 
-/// The error as it follows the words "no response": of a time-out the system tells nothing useful.
+/// The error as it follows the words "no response". The system's own words for a time-out do not
+/// name it.
 pub(super) fn worded(error: io::Error, patience: Duration, also: &str) -> io::Error {
     let is_late = matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! How many gateways there are, as what grants in the server's place is told.
+//! The number of gateways, as the stand-in for the server learns it.
 
 use std::sync::Weak;
 

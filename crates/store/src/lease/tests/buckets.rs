@@ -1,4 +1,4 @@
-//! The table of buckets with leases: what a bucket tells of its units, and when the table is full.
+//! The table of buckets with leases: what is known of the units of a bucket, and when the table is full.
 
 use super::*;
 
