@@ -147,7 +147,7 @@ fn claim<B: Body>(
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
     let subject = (shared.subject)(extensions);
     let unread;
-    let mut described = match policy.describe(None, method, uri, headers, peer, subject) {
+    let described = match policy.describe(None, method, uri, headers, peer, subject) {
         Ok(described) => described,
         Err(why) => return (0, Found::Unreadable(Problem::unmatchable(why))),
     };
@@ -159,18 +159,15 @@ fn claim<B: Body>(
     };
     let found = policy.find_route(&described);
     let asked = policy.asked(&found);
-    let matched = if asked.is_empty() || body.is_end_stream() {
-        found.matched
-    } else if asked.routes() {
-        return (0, Found::Unreadable(Problem::PATH));
-    } else {
+    if !asked.is_empty() && !body.is_end_stream() {
+        if asked.routes() {
+            return (0, Found::Unreadable(Problem::PATH));
+        }
         // The body belongs to the service: what it says is not known here, and costs the most.
-        drop(found);
         unread = policy.body_of_service(length);
-        described.body = Some(&unread);
-        policy.route(&described)
-    };
-    let Some(matched) = matched else {
+        described.body.set(Some(&unread));
+    }
+    let Some(matched) = found.matched else {
         return (0, Found::NoRoute);
     };
     let mut who = Identified::default();
