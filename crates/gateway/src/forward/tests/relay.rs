@@ -174,6 +174,18 @@ pub(in crate::forward) fn server(address: SocketAddr) -> Server {
     }
 }
 
+/// `upstream` with one more server at `address`, in turn; one failure leaves a server out for a minute.
+pub(super) fn in_turn(upstream: Upstream, address: SocketAddr) -> Upstream {
+    let mut both = upstream;
+    both.servers.push(server(address));
+    both.balance = Balance::RoundRobin;
+    both.eject = Eject {
+        failures: 1,
+        wait: Micros::from_secs(60),
+    };
+    both
+}
+
 pub(in crate::forward) fn route() -> Route {
     Route {
         name: "/**".into(),

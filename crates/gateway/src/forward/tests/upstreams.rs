@@ -7,13 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::origin::{OK, Origin};
-use super::relay::{conduct, gateway, gateway_of, route, server, upstream};
+use super::relay::{conduct, gateway, gateway_of, in_turn, route, server, upstream};
 use super::wire::{read_head, read_response, wait_until};
 use crate::forward::{ServerHealth, UpstreamHealth};
 use tollgate_limit::Micros;
-use tollgate_policy::upstream::{
-    Balance, Eject, Health, PemFile, ProxyProtocol, ServerAddress, TlsFiles,
-};
+use tollgate_policy::upstream::{Balance, Health, PemFile, ProxyProtocol, ServerAddress, TlsFiles};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
@@ -66,14 +64,7 @@ fn a_callers_own_deadline_speaks_against_no_server() {
         }
     });
     let well = Origin::responding(OK);
-    let mut two = upstream(slow.address);
-    two.servers.push(server(well.address));
-    two.balance = Balance::RoundRobin;
-    two.eject = Eject {
-        failures: 1,
-        wait: Micros::from_secs(60),
-    };
-    let gateway = gateway(two);
+    let gateway = gateway(in_turn(upstream(slow.address), well.address));
     let hasty = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/grpc\r\ngrpc-timeout: 200m\r\n\
                  Content-Length: 0\r\n\r\n";
     let told: Vec<_> = (0..4)

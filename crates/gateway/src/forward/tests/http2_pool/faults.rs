@@ -1,9 +1,8 @@
 //! HTTP/2 upstreams that end a stream or a connection because of a request: a caller can write such a
 //! request.
 
+use super::super::relay::in_turn;
 use super::*;
-use tollgate_limiter::Cause;
-use tollgate_policy::upstream::Eject;
 
 const RST_STREAM: u8 = 3;
 const NO_ERROR: u32 = 0;
@@ -88,14 +87,7 @@ fn http2_request_that_its_server_refuses_ejects_no_server() {
                 write(conn, &answer(stream))?;
             }
         });
-        let mut two = http2(&refusing);
-        two.servers.push(server(well.address));
-        two.balance = Balance::RoundRobin;
-        two.eject = Eject {
-            failures: 1,
-            wait: Micros::from_secs(60),
-        };
-        let gateway = gateway(two);
+        let gateway = gateway(in_turn(http2(&refusing), well.address));
         for _ in 0..6 {
             gateway.ask(POST);
         }
@@ -122,14 +114,7 @@ fn http2_connection_that_ends_for_one_request_is_not_counted_for_the_others() {
         write(conn, &frame(GOAWAY, 0, 0, &goaway))?;
         conn.stream.shutdown(std::net::Shutdown::Both)
     });
-    let mut two = http2(&refusing);
-    two.servers.push(server(well.address));
-    two.balance = Balance::RoundRobin;
-    two.eject = Eject {
-        failures: 1,
-        wait: Micros::from_secs(60),
-    };
-    let gateway = gateway(two);
+    let gateway = gateway(in_turn(http2(&refusing), well.address));
     let gateway: &Gateway = &gateway;
     let mut statuses: Vec<u16> = std::thread::scope(|scope| {
         let asks: Vec<_> = (0..4)
