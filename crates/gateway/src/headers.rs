@@ -3,6 +3,7 @@
 //!
 //! The functions are pure and edit in place; values are moved, not copied.
 
+mod deadlines;
 mod forwarding;
 mod trailers;
 
@@ -17,6 +18,7 @@ use tollgate_http1::tokens;
 use tollgate_policy::is_unusual;
 use tollgate_telemetry::TraceParent;
 
+pub use self::deadlines::{DEADLINES, GRPC_TIMEOUT, ReadDeadline, grpc_timeout, reads_deadline};
 pub use self::forwarding::{Origin, drop_forwarding, set_forwarding};
 pub use self::trailers::{PseudoTrailer, clean_request_trailers, clean_trailers};
 
@@ -142,7 +144,11 @@ impl HeaderSet {
             (17, [b't', ..]) => (b"transfer-encoding", Self::TRANSFER_ENCODING),
             (17, [b'x', ..]) => (b"x-forwarded-proto", Self::X_FORWARDED_PROTO),
             (18, [b'c', ..]) => (b"connect-timeout-ms", Self::TIMEOUT_MS),
-            (30, _) => (b"x-envoy-upstream-rq-timeout-ms", Self::TIMEOUT_MS),
+            (30, [_, _, _, _, _, _, _, _, b'u', ..]) => {
+                (b"x-envoy-upstream-rq-timeout-ms", Self::TIMEOUT_MS)
+            }
+            (30, _) => (b"x-envoy-expected-rq-timeout-ms", Self::TIMEOUT_MS),
+            (35, _) => (b"x-envoy-upstream-stream-duration-ms", Self::TIMEOUT_MS),
             (38, _) => (b"x-envoy-upstream-rq-per-try-timeout-ms", Self::TIMEOUT_MS),
             _ => return Self(0),
         };
@@ -327,14 +333,6 @@ pub fn join_cookies(headers: &mut HeaderMap) {
         .expect("joined field values are a field value");
     headers.insert(COOKIE, value);
 }
-
-/// The headers in which a request states a deadline: gRPC's, Connect's, Envoy's.
-pub const DEADLINES: [&str; 4] = [
-    "grpc-timeout",
-    "connect-timeout-ms",
-    "x-envoy-upstream-rq-timeout-ms",
-    "x-envoy-upstream-rq-per-try-timeout-ms",
-];
 
 #[cfg(test)]
 mod tests;

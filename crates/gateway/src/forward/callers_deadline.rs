@@ -1,18 +1,14 @@
 //! The deadline that a request states itself. Its upstream may keep it, and respond with an error
 //! when it has passed: the caller chose that response.
 
-use std::time::Duration;
-
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 
-use super::grpc;
-use crate::headers::{DEADLINES, HeaderSet};
-use tollgate_policy::looks_like;
+use crate::headers::{HeaderSet, reads_deadline};
 
-/// The earliest deadline that a request states. The gateway keeps only that of a gRPC call; which
-/// ones the upstream keeps is not known.
+/// The earliest deadline that the caller states for a request. The gateway keeps only that of a gRPC
+/// call; which ones the upstream keeps is not known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallersDeadline {
     /// `None`: too far away to be told.
@@ -29,15 +25,7 @@ impl CallersDeadline {
             return None;
         }
         let stated = headers.iter().filter_map(|(name, value)| {
-            // Some servers read underscores as hyphens.
-            let mut known = DEADLINES.iter();
-            let place = known.position(|known| looks_like(known, name.as_str()))?;
-            // The first is gRPC's.
-            let read = if place == 0 {
-                grpc::duration
-            } else {
-                milliseconds
-            };
+            let read = reads_deadline(name.as_str())?;
             // One that cannot be read may have passed for the upstream.
             Some(read(value.as_bytes()).unwrap_or_default())
         });
@@ -59,12 +47,6 @@ impl CallersDeadline {
             || head.headers.get_all(GRPC_STATUS).iter().any(says)
             || self.has_passed()
     }
-}
-
-/// At most ten digits (Connect protocol).
-fn milliseconds(value: &[u8]) -> Option<Duration> {
-    let plain = (1..=10).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
-    plain.then(|| Duration::from_millis(grpc::number(value)))
 }
 
 /// CANCELLED is 1, DEADLINE_EXCEEDED is 4.

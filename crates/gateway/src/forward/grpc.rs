@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use http::HeaderMap;
-use http::header::{CONTENT_TYPE, HeaderName};
+use http::header::CONTENT_TYPE;
+
+use crate::headers::{GRPC_TIMEOUT, grpc_timeout};
 
 /// How long the client of a gRPC call waits for the complete response; `None` if it is no gRPC
 /// call, or if the value cannot be parsed (gRPC over HTTP/2: `grpc-timeout` is one to eight digits
@@ -17,35 +19,8 @@ pub(super) fn timeout(headers: &HeaderMap) -> Option<Duration> {
     {
         return None;
     }
-    duration(value)
+    grpc_timeout(value)
 }
-
-/// The value of `grpc-timeout`: one to eight digits and a unit.
-pub(super) fn duration(value: &[u8]) -> Option<Duration> {
-    let (unit, digits) = value.split_last()?;
-    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let count = number(digits);
-    Some(match unit {
-        b'H' => Duration::from_secs(count * 3600),
-        b'M' => Duration::from_secs(count * 60),
-        b'S' => Duration::from_secs(count),
-        b'm' => Duration::from_millis(count),
-        b'u' => Duration::from_micros(count),
-        b'n' => Duration::from_nanos(count),
-        _ => return None,
-    })
-}
-
-/// The number that these digits say; at most 19 of them.
-pub(super) fn number(digits: &[u8]) -> u64 {
-    digits
-        .iter()
-        .fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'))
-}
-
-const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 #[cfg(test)]
 mod tests {

@@ -9,8 +9,8 @@ use http::header::{
 use http::{HeaderMap, HeaderName};
 
 use super::{
-    DEADLINES, KEEP_ALIVE, PROXY_CONNECTION, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT,
-    X_FORWARDED_PROTO, X_REAL_IP,
+    KEEP_ALIVE, PROXY_CONNECTION, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PORT,
+    X_FORWARDED_PROTO, X_REAL_IP, reads_deadline,
 };
 use tollgate_policy::method::is_override;
 use tollgate_policy::{Guarded, looks_like};
@@ -48,10 +48,7 @@ pub fn clean_request_trailers(
     guarded: &Guarded,
 ) -> Result<(), PseudoTrailer> {
     clean_trailers(trailers)?;
-    let is_deadline = |name: &HeaderName| {
-        let mut known = DEADLINES.iter();
-        known.any(|known| looks_like(known, name.as_str()))
-    };
+    let is_deadline = |name: &HeaderName| reads_deadline(name.as_str()).is_some();
     drop_all(trailers, |name| {
         guarded.covers(name) || is_override(name) || is_deadline(name)
     });

@@ -1,10 +1,9 @@
 //! Requests that state a deadline of their own, which their upstream keeps.
 
 use super::origin::{OK, Origin};
-use super::relay::{gateway, server, upstream};
-use tollgate_limit::Micros;
+use super::relay::{gateway, in_turn, upstream};
+use crate::headers::DEADLINES;
 use tollgate_limiter::Cause;
-use tollgate_policy::upstream::{Balance, Eject};
 
 /// The cause of the response with this first line and these lines to a request with these lines.
 fn cause(request: &str, response: &str) -> Cause {
@@ -20,13 +19,16 @@ fn cause(request: &str, response: &str) -> Cause {
     gateway.causes()[0]
 }
 
-const FAR: [&str; 7] = [
+const FAR: [&str; 10] = [
     "Grpc-Timeout: 1H\r\n",
     "Content-Type: application/json\r\nGrpc-Timeout: 1H\r\n",
     "Content-Type: application/grpc-web+proto\r\nGrpc-Timeout: 1H\r\n",
     "Content-Type: application/grpc\r\nGrpc-Timeout: 2H\r\nGrpc-Timeout: 1H\r\n",
     "Connect-Timeout-Ms: 3600000\r\n",
     "X-Envoy-Upstream-Rq-Timeout-Ms: 3600000\r\n",
+    "X-Envoy-Upstream-Rq-Per-Try-Timeout-Ms: 3600000\r\n",
+    "X-Envoy-Expected-Rq-Timeout-Ms: 3600000\r\n",
+    "X-Envoy-Upstream-Stream-Duration-Ms: 3600000\r\n",
     "Connect_Timeout_Ms: 3600000\r\n",
 ];
 
@@ -71,17 +73,23 @@ fn deadline_of_a_caller_that_has_passed_earns_no_credit_for_any_response() {
 }
 
 #[test]
+fn deadline_headers_each_state_a_deadline_of_the_caller() {
+    for (name, _) in DEADLINES {
+        let far = match name {
+            "grpc-timeout" => "1H",
+            _ => "3600000",
+        };
+        let stated = format!("{name}: {far}\r\n");
+        assert_eq!(cause(&stated, "504 Late"), Cause::Early, "{name}");
+        assert_eq!(cause(&stated, "200 OK"), Cause::Upstream, "{name} is read");
+    }
+}
+
+#[test]
 fn deadline_of_a_caller_that_its_upstream_keeps_ejects_no_server() {
     let late = Origin::responding("HTTP/1.1 504 Late\r\nContent-Length: 0\r\n\r\n");
     let well = Origin::responding(OK);
-    let mut two = upstream(late.address);
-    two.servers.push(server(well.address));
-    two.balance = Balance::RoundRobin;
-    two.eject = Eject {
-        failures: 1,
-        wait: Micros::from_secs(60),
-    };
-    let gateway = gateway(two);
+    let gateway = gateway(in_turn(upstream(late.address), well.address));
     let hasty = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nConnect-Timeout-Ms: 1\r\nContent-Length: 0\r\n\r\n";
     let statuses: Vec<u16> = (0..6).map(|_| gateway.ask(hasty).status).collect();
     let late = statuses.iter().filter(|status| **status == 504).count();
