@@ -161,4 +161,10 @@ impl HeaderEdits {
     pub const fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.set.is_empty()
     }
+
+    /// Whether they set this header to a text that no request changes.
+    pub fn fixes(&self, name: &HeaderName) -> bool {
+        let last = self.set.iter().rfind(|(own, _)| own == name);
+        last.is_some_and(|(_, template)| template.placeholders().next().is_none())
+    }
 }

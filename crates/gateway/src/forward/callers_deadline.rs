@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 
 use crate::headers::{HeaderSet, reads_deadline};
+use tollgate_policy::route::HeaderEdits;
 
 /// The earliest deadline that the caller states for a request. The gateway keeps only that of a gRPC
 /// call; which ones the upstream keeps is not known.
@@ -16,8 +17,10 @@ pub(super) struct CallersDeadline {
 }
 
 impl CallersDeadline {
-    /// The deadline in `headers`, which contain those in `present`.
-    pub(super) fn of(headers: &HeaderMap, present: HeaderSet) -> Option<Self> {
+    /// The caller's deadline in `headers`, which contain those in `present`, after the route's
+    /// `edits`: a header that the route sets is not the caller's, and one that it removes does not
+    /// reach the upstream.
+    pub(super) fn of(headers: &HeaderMap, present: HeaderSet, edits: &HeaderEdits) -> Option<Self> {
         let names = HeaderSet::GRPC_TIMEOUT
             .and(HeaderSet::TIMEOUT_MS)
             .and(HeaderSet::UNUSUAL);
@@ -27,7 +30,7 @@ impl CallersDeadline {
         let stated = headers.iter().filter_map(|(name, value)| {
             let read = reads_deadline(name.as_str())?;
             // One that cannot be read may have passed for the upstream.
-            Some(read(value.as_bytes()).unwrap_or_default())
+            (!edits.fixes(name)).then(|| read(value.as_bytes()).unwrap_or_default())
         });
         stated.min().map(|after| Self {
             at: Instant::now().checked_add(after),

@@ -171,6 +171,7 @@ pub(super) fn prepare(
     let mut outgoing = Box::new(Outgoing::new(
         request, present, progress, gate, upgrade, upstream, client,
     ));
+    outgoing.start(present, &forwarding.route.request_headers);
     outgoing.origin = origin;
     // Whether a deadline of the client causes the response is read from its headers.
     outgoing.verbatim = forwarding.verbatim && outgoing.callers_deadline.is_none();

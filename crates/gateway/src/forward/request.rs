@@ -14,11 +14,12 @@ use super::kept_body::KeptBody;
 use super::request_body::{Gate, Progress, RequestBody};
 use super::stall::Stall;
 use super::{Upgrade, grpc};
-use crate::headers::{HeaderSet, Origin};
+use crate::headers::{GRPC_TIMEOUT, HeaderSet, Origin};
 use tollgate_limiter::Cause;
 use tollgate_net::server::Interim;
 use tollgate_net::timers::Deadline;
 use tollgate_policy::UpstreamTimeouts;
+use tollgate_policy::route::HeaderEdits;
 use tollgate_policy::upstream::Upstream;
 
 /// A prepared request.
@@ -32,9 +33,9 @@ pub(super) struct Outgoing {
     pub(super) timeouts: UpstreamTimeouts,
     /// The deadline for the end of the response.
     pub(super) total: Option<Deadline>,
-    /// Whether the client set that deadline, and not the file.
+    /// Whether the client set that deadline, and not the file or its route.
     pub(super) total_is_clients: bool,
-    /// The deadline that the request states. The gateway or the upstream may enforce it.
+    /// The deadline that the caller states. The gateway or the upstream may enforce it.
     pub(super) callers_deadline: Option<CallersDeadline>,
     /// The client's address.
     pub(super) client: Option<SocketAddr>,
@@ -68,23 +69,18 @@ impl Outgoing {
         upstream: &Upstream,
         client: Option<SocketAddr>,
     ) -> Self {
-        // A gRPC client sends its own deadline.
-        let said = present
-            .has(HeaderSet::GRPC_TIMEOUT)
-            .then(|| grpc::timeout(request.headers()));
-        let (own, callers) = (upstream.timeouts.total.map(Duration::from), said.flatten());
         Self {
             idempotent: request.method().is_idempotent(),
             attempts: upstream.attempts.max(1),
-            callers_deadline: CallersDeadline::of(request.headers(), present),
+            callers_deadline: None,
             counted: false,
             request: Some(request),
             progress,
             gate,
             upgrade,
             timeouts: upstream.timeouts,
-            total: earliest(own, callers).map(Deadline::after),
-            total_is_clients: callers.is_some_and(|callers| own.is_none_or(|own| callers < own)),
+            total: None,
+            total_is_clients: false,
             client,
             interim: None,
             origin: None,
@@ -93,6 +89,23 @@ impl Outgoing {
             copy: None,
             kept: None,
         }
+    }
+
+    /// Starts the time of the request: its headers, which contain those in `present`, may state a
+    /// deadline after the route's `edits`.
+    pub(super) fn start(&mut self, present: HeaderSet, edits: &HeaderEdits) {
+        let own = self.timeouts.total.map(Duration::from);
+        let Some(request) = &self.request else { return };
+        let headers = request.headers();
+        self.callers_deadline = CallersDeadline::of(headers, present, edits);
+        // A gRPC client, or the route in its place, sends a deadline that the gateway keeps, too.
+        let said = present
+            .has(HeaderSet::GRPC_TIMEOUT)
+            .then(|| grpc::timeout(headers))
+            .flatten();
+        let is_first = said.is_some_and(|said| own.is_none_or(|own| said < own));
+        self.total = earliest(own, said).map(Deadline::after);
+        self.total_is_clients = is_first && !edits.fixes(&GRPC_TIMEOUT);
     }
 
     /// Keeps a copy of the request and of its body.

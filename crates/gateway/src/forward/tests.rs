@@ -3,6 +3,7 @@
 mod bodies;
 mod connections;
 mod deadlines;
+mod edits;
 mod framing;
 mod http2;
 mod http2_pool;

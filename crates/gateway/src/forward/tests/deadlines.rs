@@ -1,20 +1,28 @@
 //! Requests that state a deadline of their own, which their upstream keeps.
 
 use super::origin::{OK, Origin};
-use super::relay::{gateway, in_turn, upstream};
+use super::relay::{gateway, gateway_on, in_turn, route, upstream};
 use crate::headers::DEADLINES;
+use http::HeaderName;
 use tollgate_limiter::Cause;
+use tollgate_policy::route::Route;
+use tollgate_policy::template::Template;
 
 /// The cause of the response with this first line and these lines to a request with these lines.
 fn cause(request: &str, response: &str) -> Cause {
+    cause_by(route(), request, response)
+}
+
+/// The same by this route.
+fn cause_by(route: Route, request: &str, response: &str) -> Cause {
     let response = format!("HTTP/1.1 {response}\r\nContent-Length: 0\r\n\r\n");
     let origin = Origin::start(move |conn| {
         conn.request()?;
         conn.send(&response)
     });
-    let gateway = gateway(upstream(origin.address));
+    let gateway = gateway_on(upstream(origin.address), route);
     gateway.ask(&format!(
-        "POST /svc/M HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{request}Content-Length: 0\r\n\r\n"
+        "POST /svc/M?3000 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{request}Content-Length: 0\r\n\r\n"
     ));
     gateway.causes()[0]
 }
@@ -82,6 +90,65 @@ fn deadline_headers_each_state_a_deadline_of_the_caller() {
         let stated = format!("{name}: {far}\r\n");
         assert_eq!(cause(&stated, "504 Late"), Cause::Early, "{name}");
         assert_eq!(cause(&stated, "200 OK"), Cause::Upstream, "{name} is read");
+    }
+}
+
+const ENVOYS: &str = "X-Envoy-Upstream-Rq-Timeout-Ms: 1\r\n";
+
+/// The route that sets the header that Envoy reads.
+fn setting(value: &str) -> Route {
+    let name = HeaderName::from_static("x-envoy-upstream-rq-timeout-ms");
+    let value = Template::parse(value, |_| None).expect("a template");
+    let mut route = route();
+    route.request_headers.set = vec![(name, value)];
+    route
+}
+
+#[test]
+fn deadline_that_a_route_sets_is_not_that_of_the_caller() {
+    let spelt = ENVOYS.replace('-', "_");
+    for request in ["", ENVOYS, &spelt] {
+        let by_route = cause_by(setting("3000"), request, "504 Late");
+        assert_eq!(by_route, Cause::Upstream, "{request}");
+    }
+    let another = cause_by(setting("3000"), "Connect-Timeout-Ms: 3000\r\n", "504 Late");
+    assert_eq!(another, Cause::Early, "one that the route leaves");
+    let filled = cause_by(setting("{query}"), "", "504 Late");
+    assert_eq!(filled, Cause::Early, "the caller chooses the query");
+}
+
+#[test]
+fn deadline_that_a_route_removes_is_not_that_of_the_caller() {
+    let spelt = ENVOYS.replace('-', "_");
+    for request in [ENVOYS, &spelt] {
+        let mut removing = route();
+        removing.request_headers.remove =
+            vec![HeaderName::from_static("x-envoy-upstream-rq-timeout-ms")];
+        let cause = cause_by(removing, request, "504 Late");
+        assert_eq!(cause, Cause::Upstream, "{request}");
+    }
+}
+
+#[test]
+fn deadline_of_a_grpc_call_that_its_route_sets_is_a_timeout_of_the_upstream() {
+    let hung = Origin::start(|conn| {
+        conn.request()?;
+        conn.request().map(|_| ())
+    });
+    for (by_route, own, expected) in [
+        (Some("50m"), "", Cause::Upstream),
+        (Some("50m"), "Grpc-Timeout: 1m\r\n", Cause::Upstream),
+        (None, "Grpc-Timeout: 50m\r\n", Cause::Client),
+    ] {
+        let mut route = route();
+        let set = by_route.map(|value| Template::parse(value, |_| None).expect("a template"));
+        let name = HeaderName::from_static("grpc-timeout");
+        route.request_headers.set = set.map(|value| (name, value)).into_iter().collect();
+        let gateway = gateway_on(upstream(hung.address), route);
+        gateway.ask(&format!(
+            "POST /svc/M HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/grpc\r\n{own}Content-Length: 0\r\n\r\n"
+        ));
+        assert_eq!(gateway.causes(), [expected], "{by_route:?} {own}");
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use http::{Request, Response};
 
+use super::edits;
 use super::wire::{DEADLINE, RawResponse, dial, read_response};
 use crate::body::{Ended, Guard, Guarded, Received, ResponseBody};
 use crate::forward::{ForwardContext, Forwarder, UpstreamHealth};
@@ -23,7 +24,7 @@ use tollgate_policy::route::{HeaderEdits, HostPattern, Pattern, Route, Target};
 use tollgate_policy::upstream::{
     Balance, Eject, HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, TlsFiles, Upstream,
 };
-use tollgate_policy::{FilledEdits, UpstreamTimeouts};
+use tollgate_policy::{Policy, UpstreamTimeouts};
 use tollgate_response::Asked;
 use tollgate_store::Backend;
 use tollgate_store::clock::Clock;
@@ -35,7 +36,7 @@ struct Relay {
     limiter: Limiter,
     clock: Clock,
     upstream: Arc<Upstream>,
-    route: Arc<Route>,
+    policy: Arc<Policy>,
     conduct: Arc<ProxyDefaults>,
     causes: Arc<Mutex<Vec<Cause>>>,
 }
@@ -52,15 +53,16 @@ impl Relay {
         let Some(Decision::Allow(permit)) = self.limiter.try_check(&[], self.clock.now()) else {
             return Err(Rejection::Internal);
         };
+        let route = &self.policy.routes[0];
         let forwarding = ForwardContext {
             peer: connection.peer(),
             trusted: false,
             present: form.present,
             host: form.host,
-            route: &self.route,
-            request_edits: FilledEdits::default(),
+            route,
+            request_edits: edits::filled(&self.policy, &request, connection.peer()),
             caller: 0,
-            body_max: self.route.body_max,
+            body_max: route.body_max,
             conduct: &self.conduct,
             interim: connection.interim.as_ref(),
             window: connection.window.as_ref(),
@@ -248,7 +250,8 @@ pub(super) fn gateway_of(
     let Address::Tcp(address) = bound[0].address else {
         panic!("bound to TCP")
     };
-    let (upstream, route, conduct) = (Arc::new(upstream), Arc::new(route), Arc::new(conduct));
+    let (upstream, conduct) = (Arc::new(upstream), Arc::new(conduct));
+    let policy = Arc::new(edits::policy(&upstream, route));
     let causes = Arc::<Mutex<Vec<Cause>>>::default();
     let recorded = Arc::clone(&causes);
     let workers = serve(
@@ -265,7 +268,7 @@ pub(super) fn gateway_of(
             ),
             clock: Clock::system(),
             upstream: Arc::clone(&upstream),
-            route: Arc::clone(&route),
+            policy: Arc::clone(&policy),
             conduct: Arc::clone(&conduct),
             causes: Arc::clone(&recorded),
         },
