@@ -25,9 +25,10 @@ pub enum ForwardError {
     /// There is no server.
     #[error("the upstream has no server")]
     NoServer,
-    /// The response's head did not arrive in time.
+    /// The response's head did not arrive in time, and who may have caused it: the client, if a
+    /// deadline that it states had passed.
     #[error("no response in time")]
-    ResponseTimeout,
+    ResponseTimeout(Cause),
     /// The upstream accepted nothing of the request's body for too long.
     #[error("the upstream did not accept the request's body in time")]
     UploadTimeout,
@@ -84,9 +85,9 @@ tollgate_policy::labels! {
         Self::Tls(_) => "tls",
         Self::Overloaded => "overloaded",
         Self::NoServer => "no_server",
-        Self::ResponseTimeout => "response_timeout",
+        Self::ResponseTimeout(Cause::Client) | Self::ClientDeadline => "client_deadline",
+        Self::ResponseTimeout(_) => "response_timeout",
         Self::UploadTimeout => "upload_timeout",
-        Self::ClientDeadline => "client_deadline",
         Self::SlowUpload => "slow_upload",
         Self::Response(_) | Self::Aborted(_) | Self::Broken(_) | Self::Malformed(_) => "answer",
         Self::Closed => "closed",
@@ -122,15 +123,22 @@ impl ForwardError {
         )
     }
 
+    /// The word for it as a failure of the server.
+    pub(super) const fn kind(&self) -> &'static str {
+        match self {
+            Self::ResponseTimeout(_) => Self::ResponseTimeout(Cause::Upstream).label(),
+            other => other.label(),
+        }
+    }
+
     /// The party that caused it. Every error that a request can be crafted to cause is the
     /// client's.
     pub const fn cause(&self) -> Cause {
         match self {
-            Self::Connect(_)
-            | Self::ConnectTimeout
-            | Self::Tls(_)
-            | Self::NoServer
-            | Self::ResponseTimeout => Cause::Upstream,
+            Self::Connect(_) | Self::ConnectTimeout | Self::Tls(_) | Self::NoServer => {
+                Cause::Upstream
+            }
+            Self::ResponseTimeout(cause) => *cause,
             Self::Overloaded | Self::Bridge | Self::Rewrite => Cause::Gateway,
             Self::ClientDeadline
             | Self::SlowUpload

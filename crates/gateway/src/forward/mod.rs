@@ -211,7 +211,7 @@ impl Forwarder {
             let index = picked.ok_or(ForwardError::NoServer)?;
             let server = &roster.servers[index];
             let result = exchange::exchange(state, server, outgoing).await;
-            server.observe(&result);
+            server.observe(&result, outgoing.excuses_server());
             let outcome = match &result {
                 Ok(forwarded) => retry::Outcome::Status(forwarded.response.status().as_u16()),
                 Err(error) => retry::Outcome::Error(error),

@@ -149,6 +149,16 @@ impl Outgoing {
         }
     }
 
+    /// Whether the client may have caused a 504 that begins now: by its upload, or by a deadline that
+    /// has passed. A deadline that is still to come excuses no server.
+    pub(super) fn excuses_server(&self) -> bool {
+        let unarrived = |progress: &Rc<Progress>| !progress.has_arrived();
+        self.progress.as_ref().is_some_and(unarrived)
+            || self
+                .callers_deadline
+                .is_some_and(CallersDeadline::has_passed)
+    }
+
     /// The timeout for an upload that the upstream does not accept; `None` if there is no body.
     pub(super) fn stall(&self) -> Option<Stall> {
         self.progress

@@ -9,6 +9,7 @@ use super::callers_deadline::CallersDeadline;
 use super::request::Outgoing;
 use super::request_body::{Gate, Progress};
 use super::stall::Stall;
+use tollgate_limiter::Cause;
 use tollgate_net::timers::{Deadline, Expiry};
 
 /// The timeouts for the head of a response: its own, counted from the end of the request; that of
@@ -73,18 +74,19 @@ impl<'o> ResponseTimeout<'o> {
     }
 
     /// The error for a response that did not begin in time: the upstream's only if the request had
-    /// arrived completely, and the upstream had no deadline of the client to keep before.
+    /// arrived completely. A deadline of the caller that has passed earns him nothing, because the
+    /// upstream may have given up on the request; the server is judged as without it.
     fn no_response(&self) -> ForwardError {
-        if self
-            .callers_deadline
-            .is_some_and(CallersDeadline::has_passed)
-        {
-            ForwardError::ClientDeadline
-        } else if self.progress.is_none_or(Progress::has_arrived) {
-            ForwardError::ResponseTimeout
-        } else {
-            ForwardError::SlowUpload
+        if !self.progress.is_none_or(Progress::has_arrived) {
+            return ForwardError::SlowUpload;
         }
+        let has_passed = self
+            .callers_deadline
+            .is_some_and(CallersDeadline::has_passed);
+        ForwardError::ResponseTimeout(match has_passed {
+            true => Cause::Client,
+            false => Cause::Upstream,
+        })
     }
 }
 

@@ -11,7 +11,6 @@ use super::http2_pool::Http2Pool;
 use super::upstream_health;
 use super::{ForwardError, Forwarded, balance, incidents};
 use crate::pool::{Bounds, Pool};
-use tollgate_limiter::Cause;
 use tollgate_policy::upstream::{HostPolicy, ProxyProtocol, Server, Upstream};
 
 /// One server of an upstream.
@@ -72,19 +71,19 @@ impl ServerState {
         })
     }
 
-    /// Records the result of a request, for the health of the server.
-    pub(super) fn observe(&self, result: &Result<Forwarded, ForwardError>) {
+    /// Records the result of a request, for the health of the server. `excused`: the client may have
+    /// caused a late response, by a slow upload or by its own deadline.
+    pub(super) fn observe(&self, result: &Result<Forwarded, ForwardError>, excused: bool) {
         let (kind, cause, failed) = match result {
             Ok(forwarded) => match forwarded.response.status().as_u16() {
-                // A slow upload or a deadline of the client's own can cause it.
-                504 if forwarded.cause == Cause::Early => return,
+                504 if excused => return,
                 status @ 502..=504 => ("status", format!("it responded with {status}"), true),
                 _ => return self.record.succeeded(),
             },
             // Do not count failures that clients cause.
             Err(error) if !error.tells_of_load() => return,
             Err(error) => (
-                error.label(),
+                error.kind(),
                 incidents::causes(error),
                 error.is_the_upstreams(),
             ),

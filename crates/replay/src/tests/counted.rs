@@ -155,11 +155,12 @@ fn reasons_of_the_log_that_a_client_brings_about_are_those_of_the_gateway() {
         ForwardError::Tls(String::new()),
         ForwardError::Overloaded,
         ForwardError::NoServer,
-        ForwardError::ResponseTimeout,
+        // With a deadline of the client it is logged as `ClientDeadline`.
+        ForwardError::ResponseTimeout(tollgate_limiter::Cause::Upstream),
         ForwardError::UploadTimeout,
         ForwardError::ClientDeadline,
         ForwardError::SlowUpload,
-        // `Answer` and `Malformed` are logged by the same word.
+        // `Response` and `Malformed` are logged by the same word.
         ForwardError::Broken(io()),
         ForwardError::Closed,
         ForwardError::ResponseCoding,

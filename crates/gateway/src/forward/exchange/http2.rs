@@ -70,7 +70,7 @@ pub(super) async fn http2(
                 // Do not put another request on a connection that is silent or about to close.
                 // Silence during the short time that a client allowed says nothing about the
                 // connection.
-                let stuck = matches!(error, ForwardError::ResponseTimeout) && place.is_silent();
+                let stuck = matches!(error, ForwardError::ResponseTimeout(_)) && place.is_silent();
                 let ended = ends_connection(&error);
                 let known = place.is_retired();
                 if stuck || ended {

@@ -4,6 +4,7 @@ use super::origin::{OK, Origin};
 use super::relay::{gateway, gateway_on, in_turn, route, upstream};
 use crate::headers::DEADLINES;
 use http::HeaderName;
+use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
 use tollgate_policy::route::Route;
 use tollgate_policy::template::Template;
@@ -152,13 +153,60 @@ fn deadline_of_a_grpc_call_that_its_route_sets_is_a_timeout_of_the_upstream() {
     }
 }
 
-#[test]
-fn deadline_of_a_caller_that_its_upstream_keeps_ejects_no_server() {
+/// How many of six requests with these lines, in turn to two servers of which one responds with 504,
+/// get that.
+fn late_of_six(request: &str) -> usize {
     let late = Origin::responding("HTTP/1.1 504 Late\r\nContent-Length: 0\r\n\r\n");
     let well = Origin::responding(OK);
     let gateway = gateway(in_turn(upstream(late.address), well.address));
-    let hasty = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nConnect-Timeout-Ms: 1\r\nContent-Length: 0\r\n\r\n";
-    let statuses: Vec<u16> = (0..6).map(|_| gateway.ask(hasty).status).collect();
-    let late = statuses.iter().filter(|status| **status == 504).count();
-    assert_eq!(late, 3, "{statuses:?}");
+    let request = format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{request}Content-Length: 0\r\n\r\n"
+    );
+    let statuses = (0..6).map(|_| gateway.ask(&request).status);
+    statuses.filter(|status| *status == 504).count()
+}
+
+#[test]
+fn deadline_of_a_caller_that_its_upstream_keeps_ejects_no_server() {
+    for request in [
+        "Connect-Timeout-Ms: 0\r\n",
+        "Connect-Timeout-Ms: x\r\n",
+        "Grpc-Timeout: 1n\r\n",
+    ] {
+        assert_eq!(late_of_six(request), 3, "{request}");
+    }
+}
+
+#[test]
+fn deadline_of_a_caller_that_is_far_shields_no_server_that_responds_with_504() {
+    for request in FAR {
+        assert_eq!(late_of_six(request), 1, "{request}");
+    }
+}
+
+#[test]
+fn deadline_of_a_caller_shields_no_hung_server() {
+    for (deadline, expected) in [
+        ("x", Cause::Client),
+        ("1", Cause::Client),
+        ("3600000", Cause::Upstream),
+    ] {
+        let hung = Origin::start(|conn| {
+            conn.request()?;
+            conn.request().map(|_| ())
+        });
+        let well = Origin::responding(OK);
+        let mut two = in_turn(upstream(hung.address), well.address);
+        two.timeouts.response = Micros(200_000);
+        let gateway = gateway(two);
+        let request = format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nConnect-Timeout-Ms: {deadline}\r\nContent-Length: 0\r\n\r\n"
+        );
+        let statuses: Vec<u16> = (0..4).map(|_| gateway.ask(&request).status).collect();
+        let causes = gateway.causes();
+        let late: Vec<Cause> = (statuses.iter().zip(causes))
+            .filter_map(|(status, cause)| (*status == 504).then_some(cause))
+            .collect();
+        assert_eq!(late, [expected], "{deadline}: {statuses:?}");
+    }
 }

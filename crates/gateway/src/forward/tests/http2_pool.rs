@@ -12,6 +12,7 @@ use super::origin::{Conn, Origin};
 use super::relay::{Gateway, gateway, server, upstream};
 use super::wire::{DEADLINE, read_head, read_response};
 use tollgate_limit::Micros;
+use tollgate_limiter::Cause;
 use tollgate_policy::upstream::{Balance, Upstream};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
@@ -104,6 +105,23 @@ fn a_stuck_connection_gets_no_more_requests() {
         matches!(statuses[..], [504, 200 | 504, 200]),
         "{statuses:?}"
     );
+}
+
+#[test]
+fn http2_stuck_connection_whose_requests_state_a_deadline_gets_no_more_requests() {
+    let origin = half_dead();
+    let mut upstream = http2(&origin);
+    upstream.timeouts.response = Micros(300_000);
+    let gateway = gateway(upstream);
+    let hasty = GET.replace("Host: a\r\n", "Host: a\r\nConnect-Timeout-Ms: x\r\n");
+    let statuses: Vec<u16> = (0..3).map(|_| gateway.ask(&hasty).status).collect();
+    assert!(
+        matches!(statuses[..], [504, 200 | 504, 200]),
+        "{statuses:?}"
+    );
+    let late = statuses.iter().filter(|status| **status == 504).count();
+    let causes = gateway.causes();
+    assert!(causes[..late].iter().all(|cause| *cause == Cause::Client));
 }
 
 #[test]
