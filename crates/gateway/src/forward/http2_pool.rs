@@ -63,6 +63,8 @@ struct Http2Connection {
     ear: Rc<Ear>,
     /// Whether it accepts no more streams.
     retired: Cell<bool>,
+    /// Whether a stream has reported that it broke.
+    broken: Cell<bool>,
     /// The number of the sweep since which it has had no stream.
     since: Cell<u64>,
 }
@@ -190,6 +192,7 @@ impl Http2Pool {
             streams: Cell::new(0),
             ear,
             retired: Cell::new(false),
+            broken: Cell::new(false),
             since: Cell::new(self.turn.get()),
         });
         self.open.borrow_mut().push(Rc::clone(&lane));
@@ -273,9 +276,10 @@ impl Place {
         self.lane.ear.heard.get() == self.heard
     }
 
-    /// Whether the connection accepts no more streams.
-    pub(super) fn is_retired(&self) -> bool {
-        self.lane.retired.get()
+    /// Records that the connection broke; returns whether this is the first report. Each of its
+    /// streams sends one, and they are one failure of the server.
+    pub(super) fn report_break(&self) -> bool {
+        !self.lane.broken.replace(true)
     }
 
     /// Makes the connection accept no more streams; its open streams continue.

@@ -71,13 +71,14 @@ pub(super) async fn http2(
                 // Silence during the short time that a client allowed says nothing about the
                 // connection.
                 let stuck = matches!(error, ForwardError::ResponseTimeout(_)) && place.is_silent();
-                let ended = ends_connection(&error);
-                let known = place.is_retired();
-                if stuck || ended {
+                let breaks = breaks_connection(&error);
+                if stuck || breaks || matches!(error, ForwardError::GoingAway) {
                     place.retire();
                 }
+                // All streams of the connection report that it broke; the server failed once.
+                let is_known = breaks && !place.report_break();
                 return Err(match error {
-                    ForwardError::Response(error) if ended && known => ForwardError::Aborted(error),
+                    ForwardError::Response(error) if is_known => ForwardError::Aborted(error),
                     error => error,
                 });
             }
@@ -163,10 +164,11 @@ fn classify(error: hyper::Error) -> Http2Failure {
     })
 }
 
-/// Whether the connection ends with the stream that failed for this reason.
-fn ends_connection(error: &ForwardError) -> bool {
+/// Whether the connection broke with the stream that failed for this reason. A server that leaves in
+/// order breaks nothing: the streams that it still serves may break later.
+fn breaks_connection(error: &ForwardError) -> bool {
     match error {
-        ForwardError::GoingAway | ForwardError::Aborted(_) => true,
+        ForwardError::Aborted(_) => true,
         ForwardError::Response(error) => !std::error::Error::source(error)
             .and_then(|source| source.downcast_ref::<h2::Error>())
             .is_some_and(h2::Error::is_reset),

@@ -131,3 +131,49 @@ fn http2_connection_that_ends_for_one_request_is_not_counted_for_the_others() {
     }
     assert_eq!(refusing.records().len(), 2, "the server stays in");
 }
+
+#[test]
+fn http2_connection_that_breaks_after_its_server_left_it_in_order_is_a_failure() {
+    let well = Origin::start(|conn| {
+        greet(conn, b"")?;
+        respond_to_all(conn)
+    });
+    let (meeting, came) = (Arc::new(Barrier::new(2)), Arc::new(AtomicUsize::new(0)));
+    let (met, counted) = (Arc::clone(&meeting), Arc::clone(&came));
+    let leaving = Origin::start(move |conn| {
+        greet(conn, b"")?;
+        if conn.index > 0 {
+            loop {
+                let stream = request(conn)?;
+                if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+                    met.wait();
+                }
+                ok(conn, stream)?;
+            }
+        }
+        let first = request(conn)?.to_be_bytes();
+        request(conn)?;
+        // The second stream goes to another connection; the first is to end here.
+        let goaway = [first, NO_ERROR.to_be_bytes()].concat();
+        write(conn, &frame(GOAWAY, 0, 0, &goaway))?;
+        met.wait();
+        conn.stream.shutdown(std::net::Shutdown::Both)
+    });
+    let gateway = gateway(in_turn(http2(&leaving), well.address));
+    let gateway: &Gateway = &gateway;
+    let mut statuses: Vec<u16> = std::thread::scope(|scope| {
+        let asks: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| gateway.ask(POST).status))
+            .collect();
+        asks.into_iter()
+            .map(|ask| ask.join().expect("no panic"))
+            .collect()
+    });
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 200, 200, 502]);
+    for _ in 0..4 {
+        assert_eq!(gateway.ask(POST).status, 200);
+    }
+    let came = came.load(Ordering::SeqCst);
+    assert_eq!(came, 1, "the server is left out");
+}
