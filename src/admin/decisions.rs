@@ -122,7 +122,7 @@ impl Live {
                     .standing
                     .map(|standing| Level::new(limit, &standing, refusal.at)),
                 blocked: one.blocked.map(|left| Blocked {
-                    by: match refusal.by_penalty() {
+                    by: match one.by_penalty {
                         true => "penalty".to_owned(),
                         false => "override".to_owned(),
                     },

@@ -37,7 +37,8 @@ pub struct Denied {
     /// Bit i: a block or a penalty refused claim i, and its standing is none of a bucket.
     blocks: u16,
     blocked: bool,
-    penalty: bool,
+    /// Bit i: it is a penalty that refused claim i.
+    penalties: u16,
 }
 
 /// A refusal because a store did not respond and its limit says `when_down = "refuse"`; nothing was
@@ -67,7 +68,7 @@ impl Denied {
             ungoverned: 0,
             blocks: 0,
             blocked: false,
-            penalty: false,
+            penalties: 0,
         };
         denied.waiting()
     }
@@ -127,7 +128,7 @@ impl Denied {
     /// The same, by a penalty.
     pub(super) fn by_a_penalty(self) -> Self {
         Self {
-            penalty: true,
+            penalties: self.refused,
             ..self.by_a_block()
         }
     }
@@ -141,7 +142,8 @@ impl Denied {
         self.refused |= bit(place);
         self.unasked &= !bit(place);
         self.blocks |= bit(place);
-        (self.blocked, self.penalty) = (true, true);
+        self.penalties |= bit(place);
+        self.blocked = true;
         *self = std::mem::take(self).waiting();
     }
 
@@ -154,6 +156,7 @@ impl Denied {
         self.unasked &= places;
         self.ungoverned &= places;
         self.blocks &= places;
+        self.penalties &= places;
         *self = std::mem::take(self).waiting();
     }
 
@@ -173,6 +176,7 @@ impl Denied {
             refused: overridden::spread_bits(self.refused, left_out),
             ungoverned: overridden::spread_bits(self.ungoverned, left_out),
             blocks: overridden::spread_bits(self.blocks, left_out),
+            penalties: overridden::spread_bits(self.penalties, left_out),
             ..self
         }
     }
@@ -184,7 +188,12 @@ impl Denied {
 
     /// Whether a penalty blocks a key of the request.
     pub fn is_penalty(&self) -> bool {
-        self.penalty
+        self.penalties != 0
+    }
+
+    /// Whether a penalty refused the claim at `place`.
+    pub fn is_penalty_at(&self, place: usize) -> bool {
+        self.penalties & bit(place) != 0
     }
 
     /// Whether a block or a penalty refused the claim at `place`: its standing then says for how
@@ -227,4 +236,44 @@ impl Denied {
 /// The bit of the claim at `place`; there are at most [`tollgate_limit::CLAIMS_MAX`].
 pub(super) const fn bit(place: usize) -> u16 {
     if place < 16 { 1 << place } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_limit::{Kind, fixtures};
+
+    #[test]
+    fn denied_by_a_block_and_a_penalty_says_which_claim_each_of_them_refused() {
+        let terms = fixtures::terms(Kind::TokenBucket, 1, Micros::from_secs(60));
+        let limits = ["blocked", "penalized", "open"].map(|name| fixtures::limit(name, &terms));
+        let claims = limits.each_ref().map(|limit| Claim::new(limit, b"k", 1));
+        let refused = overridden::standing(Micros::from_secs(5));
+        let open = Standing {
+            verdict: Verdict::Allow { wait: Micros::ZERO },
+            ..refused
+        };
+        let standings = Standings::from_slice(&[refused, open, open]);
+        let mut denied = Denied::new(&claims, standings, 0).by_a_block();
+        assert!(!denied.is_penalty());
+        denied.penalize(1, Micros::from_secs(9));
+        let places = [0, 1, 2];
+        assert!(denied.is_penalty());
+        assert_eq!(
+            places.map(|at| denied.is_penalty_at(at)),
+            [false, true, false]
+        );
+        assert_eq!(
+            places.map(|at| denied.is_blocked_at(at)),
+            [true, true, false]
+        );
+
+        let spread = denied.clone().spread(0b1);
+        assert_eq!(
+            places.map(|at| spread.is_penalty_at(at)),
+            [false, false, true]
+        );
+        denied.remove_last(2);
+        assert!(!denied.is_penalty(), "its claim is none of the request's");
+    }
 }

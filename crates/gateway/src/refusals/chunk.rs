@@ -60,6 +60,8 @@ struct KeptLimit {
     refused: bool,
     /// Whether the standing is that of a block, not of the bucket.
     blocked: bool,
+    /// Whether that block is a penalty.
+    penalty: bool,
 }
 
 impl Chunk {
@@ -125,6 +127,7 @@ impl Chunk {
                 enforced: charge.enforced,
                 refused: denied.is_some_and(|denied| denied.is_refused_by(place)),
                 blocked: denied.is_some_and(|denied| denied.is_blocked_at(place)),
+                penalty: denied.is_some_and(|denied| denied.is_penalty_at(place)),
             });
         }
         self.records.push(Record {
@@ -209,6 +212,7 @@ impl Chunk {
                 .standing
                 .filter(|_| one.blocked)
                 .and_then(|standing| wait(&standing)),
+            by_penalty: one.penalty,
         };
         Refusal {
             policy: Arc::clone(policy),

@@ -29,7 +29,7 @@ use tollgate_limit::{KeyBytes, Limit, Micros, Standing, Timestamp};
 use tollgate_limiter::Denied;
 use tollgate_policy::identity::Caller;
 use tollgate_policy::{Claims, Policy};
-use tollgate_response::{DecisionId, Refused};
+use tollgate_response::DecisionId;
 use tollgate_telemetry::TraceParent;
 
 /// The last refusals of all workers. Clones share them.
@@ -141,16 +141,6 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Whether the blocks among its limits are penalties; otherwise an operator's override blocks.
-    pub fn by_penalty(&self) -> bool {
-        self.reason
-            == Refused {
-                by_penalty: true,
-                ..Refused::default()
-            }
-            .label()
-    }
-
     /// The upstream whose limits refused the request; `None`: its route has no other one.
     pub fn upstream(&self) -> Option<&Arc<str>> {
         let route = &self.policy.routes[self.route?];
@@ -180,6 +170,8 @@ pub struct JudgedLimit {
     pub standing: Option<Standing>,
     /// For how long a block or a penalty refuses the key; `None`: none does.
     pub blocked: Option<Micros>,
+    /// Whether that is a penalty; otherwise an operator's override blocks the key.
+    pub by_penalty: bool,
 }
 
 impl Refusals {
