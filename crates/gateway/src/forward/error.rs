@@ -174,3 +174,29 @@ impl From<Failure<BodyError>> for ForwardError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn response_timeout_after_the_callers_deadline_counts_for_the_server_and_earns_nothing() {
+        let late = ForwardError::ResponseTimeout(Cause::Client);
+        assert!(late.is_the_upstreams() && late.tells_of_load());
+        assert_eq!(late.cause(), Cause::Client);
+        assert_eq!(
+            (late.label(), late.kind()),
+            ("client_deadline", "response_timeout")
+        );
+        let hasty = ForwardError::ClientDeadline;
+        assert!(!hasty.is_the_upstreams() && !hasty.tells_of_load());
+    }
+
+    #[test]
+    fn refused_stream_tells_of_load_and_is_no_failure_of_the_server() {
+        let refused = ForwardError::RefusedStream;
+        assert!(refused.tells_of_load() && !refused.is_the_upstreams());
+        let leaving = ForwardError::GoingAway;
+        assert!(!leaving.tells_of_load() && !leaving.is_the_upstreams());
+    }
+}

@@ -1,6 +1,7 @@
 //! The forwarder between real sockets: a raw client, the server in front, an upstream that records the very bytes.
 
 mod bodies;
+mod causes;
 mod connections;
 mod deadlines;
 mod edits;

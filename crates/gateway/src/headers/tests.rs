@@ -283,6 +283,8 @@ fn trailers_that_modify_a_request_are_dropped() {
         ("if-none-match", "*"),
         ("if_none_match", "*"),
         ("if-modified-since", "x"),
+        ("if-match", "*"),
+        ("if-unmodified-since", "x"),
         ("grpc-timeout", "1n"),
         ("connect_timeout_ms", "1"),
         ("x-sum", "1"),

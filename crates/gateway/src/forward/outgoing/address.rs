@@ -255,7 +255,12 @@ mod tests {
             strip_prefix: Some("/".into()),
             ..route()
         };
+        let added = Route {
+            add_prefix: Some("/v1".into()),
+            ..route()
+        };
         for (route, path, expected) in [
+            (&added, "//x/login", "/v1//x/login"),
             (&plain, "//x/login", "/x/login"),
             (&plain, "///x//login?a=//b", "/x//login?a=//b"),
             (&plain, "//", "/"),

@@ -153,6 +153,21 @@ fn deadline_of_a_grpc_call_that_its_route_sets_is_a_timeout_of_the_upstream() {
     }
 }
 
+#[test]
+fn deadline_of_a_grpc_call_after_the_total_time_of_its_upstream_takes_no_credit() {
+    let hung = Origin::start(|conn| {
+        conn.request()?;
+        conn.request().map(|_| ())
+    });
+    let mut short = upstream(hung.address);
+    short.timeouts.total = Some(Micros(50_000));
+    let gateway = gateway(short);
+    gateway.ask(
+        "POST /svc/M HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/grpc\r\nGrpc-Timeout: 1H\r\nContent-Length: 0\r\n\r\n",
+    );
+    assert_eq!(gateway.causes(), [Cause::Upstream]);
+}
+
 /// How many of six requests with these lines, in turn to two servers of which one responds with 504,
 /// get that.
 fn late_of_six(request: &str) -> usize {

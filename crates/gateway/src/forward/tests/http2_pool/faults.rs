@@ -177,3 +177,90 @@ fn http2_connection_that_breaks_after_its_server_left_it_in_order_is_a_failure()
     let came = came.load(Ordering::SeqCst);
     assert_eq!(came, 1, "the server is left out");
 }
+
+#[test]
+fn http2_server_that_leaves_every_connection_in_order_is_not_ejected() {
+    let well = Origin::start(|conn| {
+        greet(conn, b"")?;
+        respond_to_all(conn)
+    });
+    let leaving = leaving_with(NO_ERROR);
+    let gateway = gateway(in_turn(http2(&leaving), well.address));
+    let statuses: Vec<u16> = (0..6).map(|_| gateway.ask(POST).status).collect();
+    let failed = statuses.iter().filter(|status| **status == 502).count();
+    assert_eq!(failed, 3, "{statuses:?}");
+}
+
+#[test]
+fn http2_request_whose_connections_all_end_in_order_goes_to_another_server() {
+    let well = Origin::start(|conn| {
+        greet(conn, b"")?;
+        respond_to_all(conn)
+    });
+    let leaving = leaving_with(NO_ERROR);
+    let mut two = in_turn(http2(&leaving), well.address);
+    two.attempts = 2;
+    let gateway = gateway(two);
+    assert_eq!(
+        [POST, POST].map(|post| gateway.ask(post).status),
+        [200, 200]
+    );
+    assert!(!leaving.records().is_empty(), "one of them was tried there");
+}
+
+#[test]
+fn http2_stream_that_its_server_resets_ends_no_connection() {
+    const INTERNAL_ERROR: u32 = 2;
+    let origin = Origin::start(|conn| {
+        greet(conn, b"")?;
+        let stream = request(conn)?;
+        let reset = INTERNAL_ERROR.to_be_bytes();
+        write(conn, &frame(RST_STREAM, 0, stream, &reset))?;
+        respond_to_all(conn)
+    });
+    let gateway = gateway(http2(&origin));
+    assert_eq!(
+        [POST, POST].map(|post| gateway.ask(post).status),
+        [502, 200]
+    );
+    assert_eq!(origin.records().len(), 1, "the connection stays in use");
+}
+
+#[test]
+fn http2_response_after_the_deadline_of_the_caller_earns_no_credit() {
+    let origin = Origin::start(|conn| {
+        greet(conn, b"")?;
+        respond_to_all(conn)
+    });
+    let gateway = gateway(http2(&origin));
+    for deadline in ["0", "3600000"] {
+        gateway.ask(&POST.replace(
+            "Host: a",
+            &format!("Host: a\r\nConnect-Timeout-Ms: {deadline}"),
+        ));
+    }
+    assert_eq!(gateway.causes(), [Cause::Early, Cause::Upstream]);
+}
+
+#[test]
+fn http2_connection_that_carries_other_responses_survives_a_late_one() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let origin = Origin::start(move |conn| {
+        greet(conn, b"")?;
+        request(conn)?;
+        let _ = tell.send(());
+        respond_to_all(conn)
+    });
+    let mut upstream = http2(&origin);
+    upstream.timeouts.response = Micros(500_000);
+    let gateway = gateway(upstream);
+    let gateway: &Gateway = &gateway;
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| gateway.ask(POST).status);
+        told.recv_timeout(DEADLINE).expect("it comes");
+        assert_eq!(gateway.ask(POST).status, 200);
+        assert_eq!(late.join().expect("no panic"), 504);
+    });
+    assert_eq!(gateway.ask(POST).status, 200);
+    assert_eq!(origin.records().len(), 1, "the connection is not stuck");
+}
