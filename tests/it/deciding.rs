@@ -158,3 +158,38 @@ fn check_target(gateway: &Gateway, stated: (&str, &str)) -> Answer {
     ];
     Connection::open(gateway.deciding()).request("GET", "/check", &stated)
 }
+
+#[test]
+fn deciding_body_that_another_program_has_costs_the_most_and_decides_about_no_route() {
+    let limit = |name: &str, cost: &str| {
+        format!(
+            "[limits.{name}]\nrate = \"1000/hour\"\nburst = 1000\nper = \"everyone\"\ncost = {{ {cost}, max = 400 }}\n\
+             [[routes]]\nmatch = \"/{name}\"\nupstream = \"builtin:echo\"\nlimits = [\"{name}\"]\n"
+        )
+    };
+    let bytes = limit("bytes", "content_length = true, per = \"1KiB\"");
+    let tokens = limit("tokens", "json = \"max_tokens\", default = 1");
+    let gateway = Gateway::start(&format!(
+        "[decide]\nlisten = \"127.0.0.1:0\"\n{bytes}{tokens}\
+         [[routes]]\nmatch = {{ path = \"/of_body\", body = {{ \"json:tool\" = \"a\" }} }}\nupstream = \"builtin:echo\"\n"
+    ));
+    let decide = |together: bool, path: &str, count: usize| {
+        let one = format!("{{\"method\":\"GET\",\"path\":\"{path}\",\"client\":\"192.0.2.7\"}}");
+        let requests = vec![one; count].join(",");
+        let body = format!("{{\"together\":{together},\"requests\":[{requests}]}}");
+        let json = [("Content-Type", "application/json")];
+        crate::permits::send(&gateway, "/v1/decide", &json, &body).json()
+    };
+    for path in ["/bytes", "/tokens"] {
+        let three = decide(true, path, 3);
+        assert_eq!(three["allowed"], false, "{path}: {three}");
+        let two = decide(true, path, 2);
+        assert_eq!(two["allowed"], true, "{path}: {two}");
+        let third = decide(false, path, 1);
+        assert_eq!(third["decisions"][0]["status"], 429, "{path}: {third}");
+    }
+    let alone = decide(false, "/of_body", 1);
+    assert_eq!(alone["decisions"][0]["status"], 413, "{alone}");
+    let together = decide(true, "/of_body", 1);
+    assert_eq!(together["together"]["status"], 413, "{together}");
+}

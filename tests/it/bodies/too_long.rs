@@ -137,3 +137,19 @@ body = "20B"
     let seen = upstream.seen();
     assert!(seen.iter().all(|request| request.body == b"{}"), "{seen:?}");
 }
+
+#[test]
+fn body_longer_than_its_route_admits_is_429_where_no_units_are_left() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        "[limits.two]\nrate = \"2/day\"\nper = \"everyone\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"{}\"\nlimits = [\"two\"]\nbody = \"20B\"\n",
+        upstream.url()
+    ));
+    let traced = gateway.connect().request("TRACE", "/", &[]);
+    assert_eq!(traced.status, 405, "it is not charged");
+    let long = " ".repeat(21);
+    let statuses = [(); 3].map(|()| post(&mut gateway.connect(), "/", "", &long).status);
+    assert_eq!(statuses, [413, 413, 429]);
+    assert!(upstream.seen().is_empty());
+}
