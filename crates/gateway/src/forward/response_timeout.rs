@@ -74,8 +74,8 @@ impl<'o> ResponseTimeout<'o> {
     }
 
     /// The error for a response that did not begin in time: the upstream's only if the request had
-    /// arrived completely. A deadline of the caller that has passed earns him nothing, because the
-    /// upstream may have given up on the request; the server is judged as without it.
+    /// arrived completely. After a deadline of the caller it earns no credit, because the upstream may
+    /// have given up on the request; the server is judged as without that deadline.
     fn no_response(&self) -> ForwardError {
         if !self.progress.is_none_or(Progress::has_arrived) {
             return ForwardError::SlowUpload;
