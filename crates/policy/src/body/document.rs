@@ -10,7 +10,9 @@ use tollgate_limit::hex;
 /// The members of a request that name its operation.
 pub(super) const GRAPHQL: [&str; 2] = ["query", "operationName"];
 /// The members that name a document that the server has.
-pub(super) const STORED: [&str; 3] = ["documentId", "id", "doc_id"];
+pub(super) const STORED: [&str; 4] = ["documentId", "id", "doc_id", "operationId"];
+/// The member that names such a document too, as clients of graphql-ruby's `OperationStore` send it.
+pub(super) const STORED_WITHIN: [&str; 2] = [HASH[0], STORED[3]];
 /// The member that has the hash of a document, as Apollo's clients send it.
 pub(super) const HASH: [&str; 3] = ["extensions", "persistedQuery", "sha256Hash"];
 
@@ -22,7 +24,8 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 /// Whether no server finds another document in the body than `query`.
 pub(super) fn is_only(query: &[u8], facts: &BodyFacts) -> bool {
     let value = |path: &[&str]| facts.member(path)?.value.as_ref();
-    if STORED.into_iter().any(|name| value(&[name]).is_some()) {
+    let is_stored = STORED.into_iter().any(|name| value(&[name]).is_some());
+    if is_stored || value(&STORED_WITHIN).is_some() {
         return false;
     }
     match (value(&HASH[..1]), value(&HASH[..2]), value(&HASH)) {

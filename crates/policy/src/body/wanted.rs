@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::document::{self, HASH};
+use super::document::{self, HASH, STORED_WITHIN};
 use crate::json::{PathSet, Paths};
 use crate::source::Source;
 
@@ -84,6 +84,7 @@ impl Wanted {
                 }
                 let hash = HASH.map(str::to_owned);
                 asked.same |= self.path(&hash[..2])? | self.path(&hash)?;
+                asked.same |= self.path(&STORED_WITHIN.map(str::to_owned))?;
                 asked.graphql = true;
             }
             _ => {}

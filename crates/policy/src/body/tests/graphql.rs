@@ -65,6 +65,7 @@ fn body_graphql_whose_target_names_a_document_is_ambiguous() {
         "documentId",
         "id",
         "doc_id",
+        "operationId",
     ] {
         let found = check_query(asked, Some(&format!("a=1&{name}=x")));
         assert_eq!(found, Err(BodyFlaw::Ambiguous), "{name}");
@@ -85,6 +86,12 @@ fn body_graphql_that_names_another_document_than_its_query_is_ambiguous() {
         r#""id":7"#,
         r#""doc_id":"00""#,
         r#""Doc_Id":"00""#,
+        r#""operationId":"client/00""#,
+        r#""operationId":7"#,
+        r#""extensions":{"operationId":"client/00"}"#,
+        r#""extensions":{"operationId":7}"#,
+        r#""extensions":{"operationId":["client/00"]}"#,
+        r#""extensions":{"OperationID":"client/00"}"#,
         r#""extensions":{"persistedQuery":{"version":1,"sha256Hash":"00"}}"#,
         r#""extensions":{"persistedQuery":{"version":1}}"#,
         r#""extensions":{"persistedQuery":{"version":1,"sha256Hash":["00"]}}"#,
@@ -100,6 +107,7 @@ fn body_graphql_that_names_another_document_than_its_query_is_ambiguous() {
         r#""variables":{"id":7},"extensions":{"trace":{"id":"00"}}"#,
         r#""extensions":null"#,
         r#""extensions":{"persistedQuery":null}"#,
+        r#""operationId":null,"extensions":{"operationId":null}"#,
     ] {
         assert_eq!(read(others), Ok(Some("Top".into())), "{others}");
     }
@@ -132,6 +140,9 @@ fn body_graphql_with_the_hash_of_its_query_is_read() {
         Err(BodyFlaw::Mixed),
         "all of a batch"
     );
+    let stored = extensions(hash).replace("{\"p", "{\"operationId\":\"client/00\",\"p");
+    let both = format!(r#"{{"query":"query Top {{ a }}",{stored}}}"#);
+    assert_eq!(read(&both), Err(BodyFlaw::Ambiguous));
     // Without `query` only the name counts, as it does without a hash.
     let named = format!(r#"{{"operationName":"Top",{other}}}"#);
     assert_eq!(read(&named), Ok(Some("Top".into())));
