@@ -36,7 +36,7 @@ pub(super) fn whole(value: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Ambiguous> {
     Ok(Cow::Owned([&scheme, &b" "[..], &rest].concat()))
 }
 
-/// Schemes that servers look for anywhere.
+/// Schemes that servers look for behind other words.
 const SOUGHT: [&str; 2] = ["bearer", "basic"];
 
 /// The one form of the credentials under a scheme.
@@ -196,6 +196,7 @@ mod tests {
                 &["GoogleLogin auth=x", "googlelogin  auth=x"],
                 "GoogleLogin auth=x",
             ),
+            (&["Xbasic k", "XBasic  k"], "Xbasic k"),
         ] {
             for spelling in spellings {
                 assert_eq!(form(spelling), key, "{spelling}");
@@ -218,6 +219,14 @@ mod tests {
             (
                 "aws4-hmac-sha256\tCredential=K, Signature=0",
                 "AWS4-HMAC-SHA256 Credential=K, Signature=0",
+            ),
+            (
+                "Digest username=\"u\", realm=\"Basic auth\"",
+                "Digest username=\"u\", realm=\"Basic auth\"",
+            ),
+            (
+                "Digest realm=\"a, Basic b\", uri=\"/\"",
+                "Digest realm=\"a, Basic b\", uri=\"/\"",
             ),
         ] {
             assert_eq!(form(value), key, "{value}");
@@ -243,6 +252,12 @@ mod tests {
             "Basic\u{a0}dTpw",
             "x Basic dTpw",
             "Digest a=1, Basic dTpw",
+            "Digest realm=\"a\", Basic dTpw",
+            "Digest realm=\"a\",Basic dTpw",
+            "Digest a=\", Basic dTpw",
+            "Digest a=\"\\\"\", Basic dTpw, b=\"\\\"\"",
+            "Digest a=\"Bearer tok\", b=1",
+            "XBearer k",
             "Token abc 1",
             "Token abc,1",
             "Token abc;a=1",
