@@ -28,8 +28,16 @@ pub(super) fn whole(value: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Ambiguous> {
     }
     let end = text.iter().position(is_blank).unwrap_or(text.len());
     let (scheme, rest) = text.split_at(end);
-    if rest.is_empty() || !scheme.iter().all(is_of_token) {
+    if rest.is_empty() {
         return Ok(value);
+    }
+    if !scheme.iter().all(is_of_token) {
+        // Servers that split at blanks read one credential, however many blanks there are.
+        return if has_parameters(text) {
+            Ok(value)
+        } else {
+            Err(Ambiguous::Unclear)
+        };
     }
     let scheme = usual_case(scheme);
     let rest = one_form(&scheme, rest.trim_ascii_start())?;
@@ -235,7 +243,7 @@ mod tests {
 
     #[test]
     fn authorization_without_a_scheme_stays_as_it_is() {
-        for value in ["sk_LIVE", "Basic", "BEARER", "key=K", "key=K, x=1", "a:B c"] {
+        for value in ["sk_LIVE", "Basic", "BEARER", "key=K", "key=K, x=1", "a:B"] {
             assert_eq!(form(value), value, "{value}");
         }
     }
@@ -270,6 +278,11 @@ mod tests {
             "Negotiate YIIB= 1",
             "Negotiate YIIB=,a 1",
             "ApiKey k\t1",
+            "a:B c",
+            "Bearer: tok",
+            "Bearer:  tok",
+            "key:x  tok",
+            "\"sk\" 1",
             "Made-up k 1",
         ] {
             assert_eq!(form(value), "(ambiguous)", "{value}");
