@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use base64::Engine;
 use http::header::AUTHORIZATION;
 
-use super::credentials::{BASE64, is_within, token};
+use super::credentials::{BASE64, is_within, token, uncut};
 use super::reading::header;
 use super::{Ambiguous, blanks};
 use crate::descriptor::Descriptor;
@@ -57,8 +57,9 @@ fn one_form<'v>(scheme: &[u8], rest: &'v [u8]) -> Result<Cow<'v, [u8]>, Ambiguou
             let decoded = BASE64.decode(rest).map_err(|_| Ambiguous::Unclear)?;
             Cow::Owned(BASE64.encode(decoded).into_bytes())
         }
-        _ if rest.iter().any(is_blank) && !has_parameters(rest) => return Err(Ambiguous::Unclear),
-        _ => Cow::Borrowed(rest),
+        _ if has_parameters(rest) => Cow::Borrowed(rest),
+        // Not `token`: only Rails takes `token=` off, and not under these schemes.
+        _ => Cow::Borrowed(uncut(rest)?),
     })
 }
 
@@ -89,7 +90,8 @@ fn token_of_rails(rest: &[u8]) -> Result<&[u8], Ambiguous> {
 }
 
 /// Whether credentials are parameters (RFC 9110, section 11.4): a name, `=` and a value, and more
-/// after a comma. What ends at its `=` is padded.
+/// after a comma or, as Akamai's clients write it, a `;`. A single one is known by its quoted value:
+/// a token may have `=` in it. What ends at its `=` is padded.
 fn has_parameters(rest: &[u8]) -> bool {
     let end = rest.iter().position(|byte| !is_of_token(byte));
     let (name, after) = rest.split_at(end.unwrap_or(rest.len()));
@@ -98,7 +100,12 @@ fn has_parameters(rest: &[u8]) -> bool {
         let first = value.trim_ascii_start().first();
         first.is_some_and(|byte| is_of_token(byte) || *byte == b'"')
     };
-    !name.is_empty() && value.is_some_and(begins) && rest.contains(&b',')
+    let is_single = |value: &[u8]| match value.trim_ascii() {
+        [b'"', inside @ .., b'"'] => !inside.contains(&b'"'),
+        _ => false,
+    };
+    let has_more = rest.iter().any(|byte| matches!(byte, b',' | b';'));
+    !name.is_empty() && value.is_some_and(|value| begins(value) && (has_more || is_single(value)))
 }
 
 const fn is_blank(byte: &u8) -> bool {
@@ -204,6 +211,8 @@ mod tests {
                 &["GoogleLogin auth=x", "googlelogin  auth=x"],
                 "GoogleLogin auth=x",
             ),
+            (&["Made-up token=k", "made-up  token=k"], "Made-up token=k"),
+            (&["Ntlm Tl+M/a==", "NTLM  Tl+M/a== "], "NTLM Tl+M/a=="),
             (&["Xbasic k", "XBasic  k"], "Xbasic k"),
         ] {
             for spelling in spellings {
@@ -236,6 +245,12 @@ mod tests {
                 "Digest realm=\"a, Basic b\", uri=\"/\"",
                 "Digest realm=\"a, Basic b\", uri=\"/\"",
             ),
+            (
+                "EG1-HMAC-SHA256 client_token=a;access_token=b",
+                "EG1-HMAC-SHA256 client_token=a;access_token=b",
+            ),
+            ("PrivateToken token=\"k==\"", "PrivateToken token=\"k==\""),
+            ("HOBA result=\"a.b\"", "HOBA result=\"a.b\""),
         ] {
             assert_eq!(form(value), key, "{value}");
         }
@@ -278,6 +293,13 @@ mod tests {
             "Negotiate YIIB= 1",
             "Negotiate YIIB=,a 1",
             "ApiKey k\t1",
+            "ApiKey k,1",
+            "ApiKey k;x",
+            "ApiKey \"k\"",
+            "ApiKey k\u{e9}",
+            "ApiKey k==,1",
+            "HOBA result=\"a\" b",
+            "HOBA result=\"",
             "a:B c",
             "Bearer: tok",
             "Bearer:  tok",

@@ -67,11 +67,18 @@ pub(crate) fn bearer<'r>(request: &Descriptor<'r>) -> Result<Option<&'r [u8]>, A
     credentials(request, "bearer")?.map(token).transpose()
 }
 
-/// A token that all servers read alike: visible ASCII, of which none is a place where some of them
-/// cut it, and not a parameter, as Rails reads it.
+/// A token that all servers read alike: it is not cut, and not a parameter, as Rails reads it.
 pub(super) fn token(text: &[u8]) -> Result<&[u8], Ambiguous> {
+    if text.starts_with(b"token=") {
+        return Err(Ambiguous::Unclear);
+    }
+    uncut(text)
+}
+
+/// Credentials that no server cuts: visible ASCII, without the characters at which some of them do.
+pub(super) fn uncut(text: &[u8]) -> Result<&[u8], Ambiguous> {
     let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b',' | b';' | b'"');
-    if text.iter().all(is_plain) && !text.starts_with(b"token=") {
+    if text.iter().all(is_plain) {
         Ok(text)
     } else {
         Err(Ambiguous::Unclear)
