@@ -1,5 +1,5 @@
-//! `Authorization` as a key: one form for each credential, however its scheme and the blanks around
-//! it are written.
+//! `Authorization` as a key: one form for each credential that is not made of parameters, however a
+//! client writes the scheme and the blanks around it.
 
 use std::borrow::Cow;
 
@@ -18,8 +18,9 @@ pub(crate) fn authorization<'r>(
     header(request, &AUTHORIZATION)?.map(whole).transpose()
 }
 
-/// The key that a value makes: the scheme in its usual case, one blank, and the credentials. What
-/// has no scheme stays as it is, and so do parameters, whose order and blanks mean nothing.
+/// The key that a value makes: the scheme in its usual case, one blank, and the credentials. A value
+/// without a scheme stays as it is. Parameters stay as well: the order of them and the blanks between
+/// them mean nothing to servers, so a client can write one credential with many keys.
 pub(super) fn whole(value: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Ambiguous> {
     let text = value.trim_ascii();
     let is_odd = blanks::are_in(text) || SOUGHT.iter().any(|scheme| is_within(text, scheme));
