@@ -12,6 +12,7 @@ use super::admission::sent;
 use super::claims::{Identified, SentBody, is_enforced};
 use super::descriptor::Descriptor;
 use super::identity::{How, IdentityReason, IdentityRefusal, WhenMissing, WhenUnknown};
+use super::pattern::overlap::takes_method;
 use super::pattern::{Pattern, Segment};
 use super::router::{Match, body_matches, header_matches};
 use super::source::Source;
@@ -324,9 +325,7 @@ fn fate(pattern: &Pattern, request: &Descriptor<'_>) -> Option<RouteFate> {
     if !path_meets(&pattern.path, &request.path) {
         return Some(RouteFate::Path);
     }
-    let implied =
-        request.method == http::Method::HEAD && pattern.methods.contains(&http::Method::GET);
-    if !pattern.methods.is_empty() && !pattern.methods.contains(request.method) && !implied {
+    if !takes_method(&pattern.methods, request.method) {
         return Some(RouteFate::Method);
     }
     let unmet = pattern

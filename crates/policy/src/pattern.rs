@@ -1,6 +1,8 @@
 //! The pattern of a route: `[METHOD[|METHOD]] [HOST]/PATH`, parsed with the position of every
 //! mistake. Matching is in the router.
 
+pub mod overlap;
+
 use std::fmt;
 
 use http::{HeaderName, HeaderValue, Method};

@@ -6,6 +6,7 @@ use super::tree::Search;
 use crate::BuildError;
 use crate::body::BodyFacts;
 use crate::pattern::Pattern;
+use crate::pattern::overlap::{are_alternatives, takes_methods};
 use crate::source::Source;
 
 /// The routes with one host and path, most specific first.
@@ -123,27 +124,10 @@ impl Candidate {
 
     /// Whether it matches every request that `other` matches, apart from host and path.
     pub(super) fn covers(&self, other: &Self) -> bool {
-        let takes = |method: &Method| {
-            self.methods.contains(method)
-                || (method == Method::HEAD && self.methods.contains(&Method::GET))
-        };
-        let methods = self.methods.is_empty()
-            || (!other.methods.is_empty() && other.methods.iter().all(takes));
-        methods && are_met(&self.headers, &other.headers) && are_met(&self.body, &other.body)
+        takes_methods(&self.methods, &other.methods)
+            && are_met(&self.headers, &other.headers)
+            && are_met(&self.body, &other.body)
     }
-}
-
-/// Whether two conditions want other values of the same thing. A header may appear twice in a
-/// request, but two values of one header are meant as alternatives.
-fn are_alternatives<N: PartialEq, V: PartialEq>(
-    one: &[(N, Option<V>)],
-    other: &[(N, Option<V>)],
-) -> bool {
-    let differ = |(name, value): &(N, Option<V>)| {
-        let mut others = other.iter().filter(|(other, _)| other == name);
-        value.is_some() && others.any(|(_, wanted)| wanted.is_some() && wanted != value)
-    };
-    one.iter().any(differ)
 }
 
 /// Whether what meets all of `stricter` meets all of `conditions`.

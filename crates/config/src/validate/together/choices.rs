@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::raw::RawFile;
 use tollgate_policy::Policy;
 use tollgate_policy::identity::Source;
+use tollgate_policy::pattern::overlap::{are_alternatives, shares_methods, takes_methods};
 use tollgate_policy::route::{HostPattern, Pattern, Route, RouteLimit, Segment};
 
 /// Conditions on the operation beside a route that takes the other operations of the same path, with
@@ -18,6 +19,7 @@ pub(super) fn of_operations(raw: &RawFile, policy: &Policy, context: &mut Contex
         let is_beside = |other: &&Route| {
             !std::ptr::eq(*other, route)
                 && covers(&other.pattern, &route.pattern)
+                && is_met_beside(&other.pattern, &route.pattern)
                 && !is_hidden(other, route, &policy.routes)
                 && !other.target.turns_away()
                 && (route.target.turns_away() || !have_same_limits(route, other))
@@ -35,11 +37,25 @@ pub(super) fn of_operations(raw: &RawFile, policy: &Policy, context: &mut Contex
     }
 }
 
+/// Whether one request may meet the conditions of both, except those on the operation, which the
+/// client names for the one or for the other.
+fn is_met_beside(one: &Pattern, other: &Pattern) -> bool {
+    let [of_one, of_other] = [one, other].map(|pattern| {
+        let of_client = |source: &Source| *source == Source::GraphqlOperation;
+        let body = pattern.body.iter().filter(|(source, _)| !of_client(source));
+        body.cloned().collect::<Vec<_>>()
+    });
+    shares_methods(&one.methods, &other.methods)
+        && !are_alternatives(&one.headers, &other.headers)
+        && !are_alternatives(&of_one, &of_other)
+}
+
 /// Whether a route takes all requests of the path of `route` before they come to `other`.
 fn is_hidden(other: &Route, route: &Route, routes: &[Route]) -> bool {
     routes.iter().map(|nearer| &nearer.pattern).any(|nearer| {
-        let takes_all =
-            nearer.methods.is_empty() && nearer.headers.is_empty() && nearer.body.is_empty();
+        let takes_all = takes_methods(&nearer.methods, &route.pattern.methods)
+            && nearer.headers.is_empty()
+            && nearer.body.is_empty();
         takes_all
             && covers(nearer, &route.pattern)
             && covers(&other.pattern, nearer)
