@@ -1,0 +1,166 @@
+//! Keys of `Authorization`.
+
+use super::*;
+use crate::source::Source;
+
+/// The key of a value.
+fn form(value: &str) -> String {
+    match whole(Cow::Borrowed(value.as_bytes())) {
+        Ok(key) => String::from_utf8_lossy(&key).into_owned(),
+        Err(_) => "(ambiguous)".into(),
+    }
+}
+
+#[test]
+fn authorization_of_one_credential_is_one_key() {
+    for (spellings, key) in [
+        (
+            &["Bearer tok", "bearer tok", "BEARER \t tok "][..],
+            "Bearer tok",
+        ),
+        (
+            &["Basic dTpw", "basic dTpw", "Basic  dTpw", "bASIC\tdTpw "],
+            "Basic dTpw",
+        ),
+        (
+            &["Basic YTpiYw==", "Basic YTpiYw", "basic YTpiYw="],
+            "Basic YTpiYw==",
+        ),
+        (
+            &[
+                "Token abc",
+                "token abc",
+                "Token  abc",
+                "Token token=\"abc\"",
+                "token token=abc",
+                "Token token=\"abc\", email=\"x\"",
+                "Token token=abc;nonce=1",
+            ],
+            "Token abc",
+        ),
+        (
+            &["Negotiate YIIB==", "negotiate \t YIIB=="],
+            "Negotiate YIIB==",
+        ),
+        (&["NTLM TlRM", "ntlm TlRM", "Ntlm  TlRM"], "NTLM TlRM"),
+        (&["ApiKey k", "apikey k", "APIKEY k"], "ApiKey k"),
+        (&["scram-sha-1 k", "SCRAM-SHA-1 k"], "SCRAM-SHA-1 k"),
+        (&["Scram-Sha-256 k"], "SCRAM-SHA-256 k"),
+        (&["goog4-hmac-sha256 k"], "GOOG4-HMAC-SHA256 k"),
+        (&["tc3-hmac-sha256 k"], "TC3-HMAC-SHA256 k"),
+        (&["DPoP k", "dpop  k"], "DPoP k"),
+        (&["Made-up k", "MADE-UP  k", "made-up k"], "Made-up k"),
+        (
+            &["GoogleLogin auth=x", "googlelogin  auth=x"],
+            "GoogleLogin auth=x",
+        ),
+        (&["Made-up token=k", "made-up  token=k"], "Made-up token=k"),
+        (&["Ntlm Tl+M/a==", "NTLM  Tl+M/a== "], "NTLM Tl+M/a=="),
+        (&["Xbasic k", "XBasic  k"], "Xbasic k"),
+    ] {
+        for spelling in spellings {
+            assert_eq!(form(spelling), key, "{spelling}");
+        }
+    }
+}
+
+#[test]
+fn authorization_with_parameters_keeps_them() {
+    for (value, key) in [
+        ("Signature a=b, c=d", "Signature a=b, c=d"),
+        (
+            "digest  username=\"u\", realm=\"a b\"",
+            "Digest username=\"u\", realm=\"a b\"",
+        ),
+        (
+            "AWS4-HMAC-SHA256 Credential=K/1/x, SignedHeaders=host, Signature=0",
+            "AWS4-HMAC-SHA256 Credential=K/1/x, SignedHeaders=host, Signature=0",
+        ),
+        (
+            "aws4-hmac-sha256\tCredential=K, Signature=0",
+            "AWS4-HMAC-SHA256 Credential=K, Signature=0",
+        ),
+        (
+            "Digest username=\"u\", realm=\"Basic auth\"",
+            "Digest username=\"u\", realm=\"Basic auth\"",
+        ),
+        (
+            "Digest realm=\"a, Basic b\", uri=\"/\"",
+            "Digest realm=\"a, Basic b\", uri=\"/\"",
+        ),
+        (
+            "EG1-HMAC-SHA256 client_token=a;access_token=b",
+            "EG1-HMAC-SHA256 client_token=a;access_token=b",
+        ),
+        ("PrivateToken token=\"k==\"", "PrivateToken token=\"k==\""),
+        ("HOBA result=\"a.b\"", "HOBA result=\"a.b\""),
+    ] {
+        assert_eq!(form(value), key, "{value}");
+    }
+}
+
+#[test]
+fn authorization_without_a_scheme_stays_as_it_is() {
+    for value in ["sk_LIVE", "Basic", "BEARER", "key=K", "key=K, x=1", "a:B"] {
+        assert_eq!(form(value), value, "{value}");
+    }
+}
+
+#[test]
+fn authorization_that_servers_cut_in_different_places_is_ambiguous() {
+    for value in [
+        "Bearer tok 1",
+        "Bearer tok,1",
+        "Bearer\u{a0}tok",
+        "Basic dTpw 1",
+        "Basic dT.pw",
+        "Basic dTpw,1",
+        "Basic\u{a0}dTpw",
+        "x Basic dTpw",
+        "Digest a=1, Basic dTpw",
+        "Digest realm=\"a\", Basic dTpw",
+        "Digest realm=\"a\",Basic dTpw",
+        "Digest a=\", Basic dTpw",
+        "Digest a=\"\\\"\", Basic dTpw, b=\"\\\"\"",
+        "Digest a=\"Bearer tok\", b=1",
+        "XBearer k",
+        "Token abc 1",
+        "Token abc,1",
+        "Token abc;a=1",
+        "Token a=1, token=abc",
+        "Token token=abc, token=def",
+        "Token token=\"abc\" 1",
+        "Token token = abc",
+        "Token token=",
+        "Negotiate YIIB 1",
+        "Negotiate YIIB= 1",
+        "Negotiate YIIB=,a 1",
+        "ApiKey k\t1",
+        "ApiKey k,1",
+        "ApiKey k;x",
+        "ApiKey \"k\"",
+        "ApiKey k\u{e9}",
+        "ApiKey k==,1",
+        "HOBA result=\"a\" b",
+        "HOBA result=\"",
+        "a:B c",
+        "Bearer: tok",
+        "Bearer:  tok",
+        "key:x  tok",
+        "\"sk\" 1",
+        "Made-up k 1",
+    ] {
+        assert_eq!(form(value), "(ambiguous)", "{value}");
+    }
+}
+
+#[test]
+fn authorization_that_a_person_writes_follows_the_same_rule() {
+    let named = |value: &'static str| {
+        let source = Source::Header(AUTHORIZATION);
+        source.spelling(value).map(|key| key.map(Cow::into_owned))
+    };
+    assert_eq!(named(" bearer  tok"), Ok(Some(b"Bearer tok".to_vec())));
+    assert_eq!(named("basic  dTpw "), Ok(Some(b"Basic dTpw".to_vec())));
+    assert_eq!(named("Bearer tok,1"), Err(Ambiguous::Unclear));
+}
