@@ -220,10 +220,11 @@ impl Live {
         let mut replaced = None;
         if new.is_some() || has_override {
             let made = self.overrides.change(limit, key, new, change);
-            replaced = self.change_in_time(made).await?;
+            replaced = self.change_in_time(limit, made).await?;
         } else if let Some(change) = change {
-            let taken = self.change_in_time(self.overrides.take_on(limit, change));
-            if let Err(error @ ChangeError::MadeBefore) = taken.await {
+            let taken = self.overrides.take_on(limit, change);
+            let taken = self.change_in_time(limit, taken).await;
+            if let Err(error @ ChangeError::MadeBefore) = taken {
                 return Err(error);
             }
         }

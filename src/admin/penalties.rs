@@ -182,7 +182,8 @@ impl Live {
             !is_it
         });
         // Gateways without this notice ask the store again within a second.
-        let _ = self.change_in_time(self.overrides.was_reset(limit)).await;
+        let noticed = self.overrides.was_reset(limit);
+        let _ = self.change_in_time(limit, noticed).await;
         let mut unconfirmed = String::new();
         let looks = async {
             loop {

@@ -10,7 +10,7 @@ use super::audit::{Entry, Outcome};
 use super::callers::Hint;
 use super::changes::{By, chosen, unrecorded};
 use super::events::Kind;
-use super::live::{Key, Live, Now, in_force};
+use super::live::{Key, Level, Live, Now, in_force};
 use super::once::made_before;
 use super::overrides::Wanted;
 use crate::overrides::ChangeError;
@@ -104,17 +104,20 @@ impl Live {
         for rule in limits {
             let limit = rule.variant(sought.numbers(rule));
             let (before, _) = self.stands(limit, &sought.key, 1).await;
-            if let (Some(change), false) = (wanted.change, wanted.dry_run) {
-                let taken = self.change_in_time(self.overrides.take_on(limit, change));
-                if let Err(ChangeError::MadeBefore) = taken.await {
-                    notes.push(made_before(limit));
-                    continue;
-                }
-            }
             let (after, failed) = if wanted.dry_run {
                 (before.clone(), None)
             } else {
-                self.fill(limit, &sought.key, &before).await?
+                // No other gateway makes a change that this one has taken on.
+                let was = self.can_fill(limit, &before)?;
+                if let Some(change) = wanted.change {
+                    let taken = self.overrides.take_on(limit, change);
+                    let taken = self.change_in_time(limit, taken).await;
+                    if let Err(ChangeError::MadeBefore) = taken {
+                        notes.push(made_before(limit));
+                        continue;
+                    }
+                }
+                self.fill(limit, &sought.key, was).await
             };
             let bucket = ResetBucket {
                 limit: limit.name.to_string(),
@@ -164,50 +167,60 @@ impl Live {
         })
     }
 
-    /// Fills one bucket; returns how it stands then, and the problem to report if that is not confirmed: the bucket may be
-    /// filled later, so the audit records it.
+    /// The level of a bucket that can be filled.
     ///
     /// # Errors
-    /// Why nothing was changed.
-    async fn fill(
-        &self,
-        limit: &Limit,
-        key: &[u8],
-        before: &Now,
-    ) -> Result<(Now, Option<Problem>), Problem> {
-        let unavailable = |why: &str| {
-            let detail = format!("limit `{}`: {why}", limit.name);
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
-        };
+    /// Why it cannot be, so that nothing is changed.
+    fn can_fill<'n>(&self, limit: &Limit, before: &'n Now) -> Result<&'n Level, Problem> {
         let Some(was) = &before.level else {
             let why = before.why_not.as_deref().unwrap_or("not known");
-            return Err(unavailable(why));
+            return Err(unavailable(limit, why));
         };
+        match in_force(&self.current.load().limiter, limit) {
+            Some(_) => Ok(was),
+            None => Err(unavailable(limit, "it is no longer in force")),
+        }
+    }
+
+    /// Fills one bucket; returns how it stands then, and the problem to report if that is not confirmed: the bucket may be
+    /// filled later, so the audit records it.
+    async fn fill(&self, limit: &Limit, key: &[u8], was: &Level) -> (Now, Option<Problem>) {
         let limiter = self.current.load().limiter.clone();
-        let Some(in_force) = in_force(&limiter, limit) else {
-            return Err(unavailable("it is no longer in force"));
-        };
-        limiter.reset(in_force, key);
+        // (One that a reload has just removed is not confirmed to be full.)
+        if let Some(in_force) = in_force(&limiter, limit) {
+            limiter.reset(in_force, key);
+        }
         // The refund is on its way whether or not the other gateways are told, and their bounds of
         // exhausted buckets end by themselves.
-        let _ = self
-            .change_in_time(self.overrides.was_reset(in_force))
-            .await;
+        let noticed = self.overrides.was_reset(limit);
+        let _ = self.change_in_time(limit, noticed).await;
         let full = limit.algorithm.capacity();
-        for _ in 0..LOOKS {
-            let (after, _) = self.stands(limit, key, 1).await;
-            let level = after.level.as_ref();
-            if level.is_some_and(|now| now.remaining > was.remaining || now.remaining >= full) {
-                return Ok((after, None));
+        let looking = self.for_confirmation();
+        let looks = async {
+            loop {
+                let (after, _) = looking.stands(limit, key, 1).await;
+                let level = after.level.as_ref();
+                if level.is_some_and(|now| now.remaining > was.remaining || now.remaining >= full) {
+                    return after;
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+        };
+        if let Some(after) = self.confirmed(looks).await {
+            return (after, None);
         }
         let after = Now::unknown("the reset was sent and is not confirmed");
         let problem = unavailable(
+            limit,
             "the bucket is not confirmed to be full: its store does not respond, or requests wait for its units (max_wait); it may be filled later, and the audit records it",
         );
-        Ok((after, Some(problem)))
+        (after, Some(problem))
     }
+}
+
+fn unavailable(limit: &Limit, why: &str) -> Problem {
+    let detail = format!("limit `{}`: {why}", limit.name);
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }
 
 /// Why a limit's buckets cannot be filled.
@@ -221,7 +234,6 @@ fn fills(rule: &Rule) -> Option<&'static str> {
 /// [`Reset::format`] of this version.
 const FORMAT: u32 = 1;
 
-/// How often, and at what interval, a gateway checks whether a bucket is full: corrections of a
-/// shared bucket are sent with the next call.
-const LOOKS: u32 = 20;
+/// The interval at which a gateway checks whether a bucket is full: corrections of a shared bucket
+/// are sent with the next call.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);

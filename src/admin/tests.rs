@@ -267,7 +267,7 @@ fn start_with_events() -> (Admin, Readiness, Arc<AtomicUsize>, Events) {
 }
 
 /// Of a gateway without limits.
-fn live() -> Live {
+pub(super) fn live() -> Live {
     let clock = Clock::system();
     let file = "[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n";
     let config = tollgate_config::parse(file, "test.toml", &|_| None, clock.now());

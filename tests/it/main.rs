@@ -75,6 +75,7 @@ mod settling;
 mod shaping;
 mod short_forms;
 mod shutdown;
+mod slow_resets;
 mod smuggling;
 mod spellings;
 mod spending;

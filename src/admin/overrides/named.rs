@@ -48,7 +48,7 @@ impl Live {
                 let lifted = self
                     .overrides
                     .change_bucket(limit, bucket, None, wanted.change);
-                match self.change_in_time(lifted).await {
+                match self.change_in_time(limit, lifted).await {
                     Ok(replaced) => before = replaced.map(|one| told(&one, &snapshot)),
                     Err(ChangeError::MadeBefore) => {
                         notes.push(made_before(limit));
