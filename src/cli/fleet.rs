@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use super::args::{ConfigFile, Format, Gateways, GatewaysAndFormat};
-use super::gateway::{Place, no_response};
+use super::gateway::{Attempt, Place, no_response};
 use super::stop::{Ended, Stop};
 use super::token::{NOT_SENT, Token};
 use super::{BAD, GOOD, document, print_out};
@@ -59,9 +60,9 @@ pub(super) fn asked_by(args: &Gateways) -> Result<Vec<Gateway>, Stop> {
 impl Gateway {
     /// The status and the text at `path`; an address that gives none is named on standard error.
     pub(super) fn text(&self, verb: &str, path: &str) -> Option<(u16, String)> {
-        self.places.iter().find_map(|place| {
+        self.attempts().find_map(|(place, attempt)| {
             place
-                .get(path, self.timeout)
+                .get(path, &attempt)
                 .inspect_err(|error| {
                     tell!(
                         "tollgate {verb}: {}",
@@ -74,7 +75,7 @@ impl Gateway {
 
     /// Asks for the document at `path`; an error says why the gateway gives none.
     pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
-        self.ask(|place| place.get(path, self.timeout))
+        self.ask(|place, attempt| place.get(path, attempt))
     }
 
     /// The same with the token of an operator, at the addresses that it is sent to.
@@ -83,9 +84,9 @@ impl Gateway {
         path: &str,
         token: Option<&Token>,
     ) -> Result<T, String> {
-        self.ask(|place| {
+        self.ask(|place, attempt| {
             let token = token.and_then(|token| token.for_place(place));
-            place.read(path, token, self.timeout)
+            place.read(path, token, attempt)
         })
     }
 
@@ -99,13 +100,13 @@ impl Gateway {
         body: &str,
     ) -> Result<T, String> {
         let mut last = NO_ADDRESS.to_owned();
-        for place in &self.places {
+        for (place, attempt) in self.attempts() {
             let sent = token.and_then(|token| token.for_place(place));
             if sent.is_none() && token.is_some() {
                 last = NOT_SENT.to_owned();
                 continue;
             }
-            match place.connect(self.timeout) {
+            match place.connect(&attempt) {
                 Ok(connection) => {
                     let changed = connection.change(method, path, sent, body);
                     return changed
@@ -120,16 +121,28 @@ impl Gateway {
 
     fn ask<T: DeserializeOwned>(
         &self,
-        ask: impl Fn(&Place) -> io::Result<(u16, String)>,
+        ask: impl Fn(&Place, &Attempt) -> io::Result<(u16, String)>,
     ) -> Result<T, String> {
         let mut last = NO_ADDRESS.to_owned();
-        for place in &self.places {
-            match ask(place) {
+        for (place, attempt) in self.attempts() {
+            match ask(place, &attempt) {
                 Ok(response) => return document_of(response),
                 Err(error) => last = no_response("", &error),
             }
         }
         Err(last)
+    }
+
+    /// The addresses, one after the other, as long as there is time: all together have the time of
+    /// one gateway.
+    fn attempts(&self) -> impl Iterator<Item = (&Place, Attempt)> {
+        let until = Instant::now() + self.timeout;
+        let places = self.places.iter().enumerate();
+        places.map_while(move |(index, place)| {
+            let left = self.places.len() - index;
+            let left = u32::try_from(left).unwrap_or(u32::MAX);
+            Some((place, Attempt::new(self.timeout, until, left)?))
+        })
     }
 }
 
@@ -213,3 +226,6 @@ fn reason(body: &str) -> String {
         .and_then(|problem| problem.get("detail")?.as_str().map(str::to_owned))
         .unwrap_or_else(|| body.trim().to_owned())
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,11 +4,10 @@ mod connection;
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use socket2::Socket;
+use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::time::Instant;
 
 use super::args::ConfigFile;
@@ -16,6 +15,39 @@ use super::load;
 use connection::worded;
 pub(super) use connection::{Connection, no_response};
 use tollgate_config::settings::Listener;
+
+/// How long a gateway is asked at one of its addresses.
+pub(super) struct Attempt {
+    /// The time limit of the gateway.
+    patience: Duration,
+    /// The end of that time.
+    until: Instant,
+    /// How many addresses are left, with this one.
+    addresses: u32,
+}
+
+impl Attempt {
+    /// `None`: the time of the gateway is up.
+    pub(super) fn new(patience: Duration, until: Instant, addresses: u32) -> Option<Self> {
+        (Instant::now() < until).then_some(Self {
+            patience,
+            until,
+            addresses,
+        })
+    }
+
+    /// How long it may take to connect: an address that drops packets leaves time for the next ones.
+    fn connect_within(&self) -> Duration {
+        let left = self.until.saturating_duration_since(Instant::now());
+        // A socket takes zero for no limit.
+        (left / self.addresses).max(Duration::from_millis(1))
+    }
+
+    /// The error of a connection, in words.
+    fn worded(&self, error: io::Error) -> io::Error {
+        worded(error, self.patience / self.addresses, "")
+    }
+}
 
 /// The address of an admin listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,22 +118,22 @@ impl Place {
     /// Sends `GET path`; returns the status and the body.
     ///
     /// # Errors
-    /// If the gateway does not respond within `patience`.
-    pub(super) fn get(&self, path: &str, patience: Duration) -> io::Result<(u16, String)> {
-        self.read(path, None, patience)
+    /// If the gateway does not respond in time.
+    pub(super) fn get(&self, path: &str, attempt: &Attempt) -> io::Result<(u16, String)> {
+        self.read(path, None, attempt)
     }
 
     /// The same, with the token of an operator.
     ///
     /// # Errors
-    /// If the gateway does not respond within `patience`.
+    /// If the gateway does not respond in time.
     pub(super) fn read(
         &self,
         path: &str,
         token: Option<&str>,
-        patience: Duration,
+        attempt: &Attempt,
     ) -> io::Result<(u16, String)> {
-        self.connect(patience)?.get(path, token)
+        self.connect(attempt)?.get(path, token)
     }
 
     /// Whether no other machine can read what is sent there.
@@ -112,22 +144,32 @@ impl Place {
         }
     }
 
-    /// Connects for one request, which may take `patience` from now on.
+    /// Connects for one request, which may take the time that is left of the gateway's.
     ///
     /// # Errors
     /// If the gateway does not accept the connection in time.
-    pub(super) fn connect(&self, patience: Duration) -> io::Result<Connection> {
-        let until = Instant::now() + patience;
-        let (stream, host): (Socket, String) = match self {
+    pub(super) fn connect(&self, attempt: &Attempt) -> io::Result<Connection> {
+        let within = attempt.connect_within();
+        let (stream, host) = match self {
             Self::Tcp(address) => {
-                let stream = TcpStream::connect_timeout(address, patience)
-                    .map_err(|error| worded(error, patience, ""))?;
-                (stream.into(), address.to_string())
+                let stream = TcpStream::connect_timeout(address, within);
+                (stream.map(Socket::from), address.to_string())
             }
-            Self::Unix(socket) => (UnixStream::connect(socket)?.into(), "localhost".to_owned()),
+            Self::Unix(path) => (connect_unix(path, within), "localhost".to_owned()),
         };
+        let stream = stream.map_err(|error| attempt.worded(error))?;
+        let (patience, until) = (attempt.patience, attempt.until);
         Ok(Connection::new(stream, host, patience, until))
     }
+}
+
+/// Connects to a Unix socket. While its backlog is full, Linux waits as long as for a write;
+/// [`Socket::connect_timeout`] would fail at once, because such a connection is never in progress.
+fn connect_unix(path: &Path, within: Duration) -> io::Result<Socket> {
+    let stream = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    stream.set_write_timeout(Some(within))?;
+    stream.connect(&SockAddr::unix(path)?)?;
+    Ok(stream)
 }
 
 /// A listener on all addresses is queried on the loopback address.

@@ -153,7 +153,7 @@ fn bearer(token: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Place;
+    use super::super::{Attempt, Place};
     use super::*;
 
     #[test]
@@ -185,6 +185,11 @@ mod tests {
         }
     }
 
+    /// An attempt at the only address of a gateway.
+    fn attempt(patience: Duration) -> Attempt {
+        Attempt::new(patience, Instant::now() + patience, 1).expect("time is left")
+    }
+
     /// A listener whose backlog takes the connection and that never responds.
     #[test]
     fn gateway_that_is_silent_is_told_in_words_and_of_a_change_that_it_may_have_been_made() {
@@ -192,9 +197,11 @@ mod tests {
         let place = Place::Tcp(silent.local_addr().expect("its address"));
         let patience = Duration::from_millis(20);
         let told = |error: &io::Error| no_response("", error);
-        let read = place.get("/readyz", patience).expect_err("silence");
+        let read = place
+            .get("/readyz", &attempt(patience))
+            .expect_err("silence");
         assert_eq!(told(&read), "no response within 20 ms");
-        let change = place.connect(patience).expect("a backlog");
+        let change = place.connect(&attempt(patience)).expect("a backlog");
         let change = change.change("PUT", "/", None, "{}");
         assert_eq!(
             told(&change.expect_err("silence")),
@@ -204,7 +211,7 @@ mod tests {
         let late = worded(late, Duration::from_secs(5), "");
         assert_eq!(told(&late), "no response within 5 s");
         drop(silent);
-        let gone = place.connect(patience).map(drop);
+        let gone = place.connect(&attempt(patience)).map(drop);
         let gone = told(&gone.expect_err("the listener is closed"));
         assert!(gone.starts_with("no response: "), "{gone}");
         assert!(!gone.contains("may have been made"), "{gone}");
@@ -224,7 +231,7 @@ mod tests {
             });
             sent.count()
         });
-        let late = place.get("/readyz", Duration::from_millis(100));
+        let late = place.get("/readyz", &attempt(Duration::from_millis(100)));
         let late = late.expect_err("no whole response");
         assert_eq!(no_response("", &late), "no response within 100 ms");
         assert!(slow.join().expect("no panic") < 200);

@@ -1,0 +1,85 @@
+//! Gateways with several addresses.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc;
+
+use serde_json::Value;
+use socket2::{SockAddr, Socket, Type};
+
+use super::*;
+
+fn gateway(places: Vec<Place>, timeout: u64) -> Gateway {
+    Gateway {
+        name: "it".to_owned(),
+        places,
+        timeout: Duration::from_millis(timeout),
+    }
+}
+
+/// A listener whose backlog takes connections and that never responds.
+fn silent() -> (TcpListener, Place) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.set_nonblocking(true).expect("a socket");
+    let place = Place::Tcp(listener.local_addr().expect("its address"));
+    (listener, place)
+}
+
+/// A listener whose backlog is full, with the connections in it.
+fn full(address: &SockAddr) -> (Socket, Vec<Socket>) {
+    let socket = || Socket::new(address.domain(), Type::STREAM, None).expect("a socket");
+    let listener = socket();
+    listener.bind(address).expect("a free address");
+    listener.listen(0).expect("a listener");
+    let address = listener.local_addr().expect("its address");
+    let waiting = (0..8).map(|_| {
+        let client = socket();
+        client.set_nonblocking(true).expect("a socket");
+        // The backlog takes one or two of them.
+        let _ = client.connect(&address);
+        client
+    });
+    let waiting = waiting.collect();
+    (listener, waiting)
+}
+
+#[test]
+fn gateway_that_is_silent_at_one_address_is_asked_at_no_other_after_its_time() {
+    let (first, one) = silent();
+    let (second, other) = silent();
+    let gateway = gateway(vec![one, other], 50);
+    assert_eq!(gateway.text("health", "/readyz"), None);
+    let read = gateway.get::<Value>("/readyz");
+    assert_eq!(read, Err("no response within 50 ms".to_owned()));
+    assert!(first.accept().is_ok() && first.accept().is_ok());
+    let accepted = second.accept().map(drop);
+    let none = accepted.expect_err("its time was over").kind();
+    assert_eq!(none, io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn gateway_whose_first_address_takes_no_connection_is_asked_at_the_next_one() {
+    let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    let (listener, _waiting) = full(&any.into());
+    let lost = listener.local_addr().expect("its address");
+    let lost = Place::Tcp(lost.as_socket().expect("of TCP"));
+    let (second, other) = silent();
+    let gateway = gateway(vec![lost, other], 200);
+    let read = gateway.get::<Value>("/readyz");
+    assert!(read.is_err_and(|why| why.contains("no response within")));
+    assert!(second.accept().is_ok());
+}
+
+#[test]
+fn gateway_whose_unix_socket_takes_no_connection_is_given_up_after_its_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("admin.sock");
+    let (_listener, _waiting) = full(&SockAddr::unix(&path).expect("a path"));
+    let (send, read) = mpsc::channel();
+    let gateway = gateway(vec![Place::Unix(path)], 50);
+    // Without a time limit the thread waits as long as the listener is there.
+    std::thread::spawn(move || send.send(gateway.get::<Value>("/readyz")));
+    let read = read.recv_timeout(Duration::from_secs(10));
+    let read = read.expect("the connection has a time limit");
+    assert_eq!(read, Err("no response within 50 ms".to_owned()));
+}
