@@ -99,11 +99,11 @@ impl Gateway {
         token: Option<&Token>,
         body: &str,
     ) -> Result<T, String> {
-        let mut last = NO_ADDRESS.to_owned();
+        let mut reasons = Reasons::default();
         for (place, attempt) in self.attempts() {
             let sent = token.and_then(|token| token.for_place(place));
             if sent.is_none() && token.is_some() {
-                last = NOT_SENT.to_owned();
+                reasons.add(place, NOT_SENT.to_owned());
                 continue;
             }
             match place.connect(&attempt) {
@@ -113,24 +113,24 @@ impl Gateway {
                         .map_err(|error| no_response("", &error))
                         .and_then(document_of);
                 }
-                Err(error) => last = no_response("", &error),
+                Err(error) => reasons.add(place, no_response("", &error)),
             }
         }
-        Err(last)
+        Err(reasons.words())
     }
 
     fn ask<T: DeserializeOwned>(
         &self,
         ask: impl Fn(&Place, &Attempt) -> io::Result<(u16, String)>,
     ) -> Result<T, String> {
-        let mut last = NO_ADDRESS.to_owned();
+        let mut reasons = Reasons::default();
         for (place, attempt) in self.attempts() {
             match ask(place, &attempt) {
                 Ok(response) => return document_of(response),
-                Err(error) => last = no_response("", &error),
+                Err(error) => reasons.add(place, no_response("", &error)),
             }
         }
-        Err(last)
+        Err(reasons.words())
     }
 
     /// The addresses, one after the other, as long as there is time: all together have the time of
@@ -143,6 +143,29 @@ impl Gateway {
             let left = u32::try_from(left).unwrap_or(u32::MAX);
             Some((place, Attempt::new(self.timeout, until, left)?))
         })
+    }
+}
+
+/// Why the addresses of a gateway give no response.
+#[derive(Default)]
+struct Reasons(Vec<(String, String)>);
+
+impl Reasons {
+    fn add(&mut self, place: &Place, why: String) {
+        self.0.push((place.to_string(), why));
+    }
+
+    /// The reason of each address, or the one that they all have.
+    fn words(self) -> String {
+        let Some((_, first)) = self.0.first() else {
+            return NO_ADDRESS.to_owned();
+        };
+        if self.0.iter().all(|(_, why)| why == first) {
+            return first.clone();
+        }
+        let each = self.0.iter();
+        let each: Vec<String> = each.map(|(place, why)| format!("{place}: {why}")).collect();
+        each.join("; ")
     }
 }
 

@@ -52,6 +52,15 @@ impl Token {
         }))
     }
 
+    /// A token of the environment.
+    #[cfg(test)]
+    pub(super) fn of_the_environment(text: &str) -> Self {
+        Self {
+            text: text.to_owned(),
+            everywhere: false,
+        }
+    }
+
     /// The token for a request to `place`; `None`: it is not sent there.
     pub(super) fn for_place(&self, place: &Place) -> Option<&str> {
         (self.everywhere || place.is_local()).then_some(&self.text)

@@ -25,6 +25,11 @@ fn silent() -> (TcpListener, Place) {
     (listener, place)
 }
 
+/// An address at which nothing listens.
+fn closed() -> Place {
+    silent().1
+}
+
 /// A listener whose backlog is full, with the connections in it.
 fn full(address: &SockAddr) -> (Socket, Vec<Socket>) {
     let socket = || Socket::new(address.domain(), Type::STREAM, None).expect("a socket");
@@ -82,4 +87,23 @@ fn gateway_whose_unix_socket_takes_no_connection_is_given_up_after_its_time() {
     let read = read.recv_timeout(Duration::from_secs(10));
     let read = read.expect("the connection has a time limit");
     assert_eq!(read, Err("no response within 50 ms".to_owned()));
+}
+
+#[test]
+fn change_that_no_address_takes_has_the_reason_of_each() {
+    let far = Place::Tcp("192.0.2.5:9180".parse().expect("an address"));
+    let near = closed();
+    let token = Token::of_the_environment("secret");
+    let places = vec![near.clone(), far];
+    let changed = gateway(places, 1_000).change::<Value>("PUT", "/", Some(&token), "{}");
+    let why = changed.expect_err("no address takes it");
+    assert!(why.contains(&format!("{near}: no response: ")), "{why}");
+    assert!(
+        why.contains("; 192.0.2.5:9180: nothing was sent: "),
+        "{why}"
+    );
+    let twice = vec![near.clone(), near];
+    let changed = gateway(twice, 1_000).change::<Value>("PUT", "/", Some(&token), "{}");
+    let why = changed.expect_err("no address takes it");
+    assert_eq!(why.matches("no response").count(), 1, "{why}");
 }
