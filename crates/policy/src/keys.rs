@@ -54,7 +54,8 @@ pub(super) fn push(key: &mut KeyBytes, tag: u8, text: &[u8]) {
 }
 
 /// A readable form of a key: `address 192.0.2.7`, `caller acme`, `"k-123"`; pieces joined by ` + `.
-/// `everyone` when empty. `hidden`: values that a client sent, which may be secrets, are `a key`.
+/// `everyone` when empty. `hidden`: values that a client sent, which may be secrets, are `a key`. A name
+/// that could be read as such a value is in quotes: `caller "a key"`.
 pub fn words(key: &[u8], hidden: bool) -> String {
     if key.is_empty() {
         return "everyone".into();
@@ -80,21 +81,25 @@ pub fn words(key: &[u8], hidden: bool) -> String {
 /// have the same words.
 ///
 /// A value is a piece of its own, or follows the name of its identity or entry: `a key`, `anon a key`.
-/// A text that follows the kind of its piece is no value: `caller data key`. (A text that contains
-/// ` + a key` is taken for one.)
+/// [`words`] writes a name that ends like one in quotes. Two texts are still taken for a value: ` + a
+/// key + ` within quotes, and such a name as an older version wrote it, without quotes.
 pub fn hides(words: &str) -> bool {
-    let is_hidden = |piece: &str| {
-        let Some(before) = piece.strip_suffix(HIDDEN) else {
-            return false;
-        };
-        let has_kind = |kind: &&str| {
-            let text = before.strip_prefix(kind);
-            // (Of `caller a key` nothing is left: it is the value of an entry called `caller`.)
-            text.is_some_and(|text| text.starts_with(' ') && text != " ")
-        };
-        before.is_empty() || (before.ends_with(' ') && !KINDS.iter().any(has_kind))
-    };
-    words.split(JOINT).any(is_hidden)
+    words.split(JOINT).any(ends_hidden)
+}
+
+/// Whether a piece is a value that is not shown, or ends with one.
+fn ends_hidden(piece: &str) -> bool {
+    let before = piece.strip_suffix(HIDDEN);
+    before.is_some_and(|before| before.is_empty() || before.ends_with(' '))
+}
+
+/// Writes a name as it is, or in quotes where [`hides`] would read it as a value.
+fn write_name(text: &mut String, name: &[u8]) -> std::fmt::Result {
+    let name = String::from_utf8_lossy(name);
+    match ends_hidden(&name) || name.contains(JOINT) {
+        true => write!(text, "{name:?}"),
+        false => write!(text, "{name}"),
+    }
 }
 
 /// Writes the first piece; returns the rest and its separator.
@@ -105,19 +110,23 @@ fn piece_words<'k>(
 ) -> Option<(&'k [u8], &'static str)> {
     let (&tag, rest) = key.split_first()?;
     let (bytes, rest) = split_part(rest)?;
+    let mut named = |kind: &str| {
+        text.push_str(kind);
+        write_name(text, bytes)
+    };
     match tag {
         ADDRESS => match (<[u8; 4]>::try_from(bytes), <[u8; 16]>::try_from(bytes)) {
             (Ok(v4), _) => write!(text, "address {}", std::net::Ipv4Addr::from(v4)),
             (_, Ok(v6)) => write!(text, "address {}", std::net::Ipv6Addr::from(v6)),
             _ => write!(text, "no address"),
         },
-        CALLER => write!(text, "caller {}", String::from_utf8_lossy(bytes)),
-        FALLBACK | ENTRY => write!(text, "{}", String::from_utf8_lossy(bytes)),
-        ROUTE => write!(text, "route {}", String::from_utf8_lossy(bytes)),
-        METHOD => write!(text, "method {}", String::from_utf8_lossy(bytes)),
         HOST if bytes.is_empty() => write!(text, "any host"),
-        HOST => write!(text, "host {}", String::from_utf8_lossy(bytes)),
-        DOMAIN => write!(text, "domain {}", String::from_utf8_lossy(bytes)),
+        CALLER => named("caller "),
+        ROUTE => named("route "),
+        METHOD => named("method "),
+        HOST => named("host "),
+        DOMAIN => named("domain "),
+        FALLBACK | ENTRY => named(""),
         _ if hidden && tag & !HASHED == VALUE => write!(text, "{HIDDEN}"),
         VALUE => write!(text, "{:?}", String::from_utf8_lossy(bytes)),
         _ if tag & HASHED != 0 => {
@@ -145,8 +154,6 @@ fn split_part(key: &[u8]) -> Option<(&[u8], &[u8])> {
 const HIDDEN: &str = "a key";
 /// What [`words`] writes between two pieces.
 const JOINT: &str = " + ";
-/// What [`words`] writes before texts that are no values.
-const KINDS: [&str; 5] = ["caller", "route", "method", "host", "domain"];
 
 const ADDRESS: u8 = 0;
 /// One value of an identity.
@@ -234,6 +241,10 @@ mod tests {
             (CALLER, "take a key"),
             (ROUTE, "/a key"),
             (DOMAIN, "of a key"),
+            (CALLER, "a key"),
+            (CALLER, "x + a key"),
+            (CALLER, "x + y"),
+            (ROUTE, "a key"),
         ] {
             assert!(!hidden(&[shown]), "{shown:?}");
             assert!(hidden(&[shown, (VALUE, "secret")]), "{shown:?}");
@@ -245,7 +256,13 @@ mod tests {
             (VALUE, "k")
         ]));
         assert!(hidden(&[(DOMAIN, "edge"), (ENTRY, "caller"), (VALUE, "k")]));
+        assert!(hidden(&[(ENTRY, "x + y"), (VALUE, "k")]));
+        assert!(hidden(&[(FALLBACK, "caller"), (VALUE, "k")]));
         assert!(!hides(r#"anon "a key""#) && !hides("everyone"));
+        let mut key = KeyBytes::new();
+        push(&mut key, CALLER, b"a key");
+        push(&mut key, ROUTE, b"data key");
+        assert_eq!(words(&key, true), r#"caller "a key" + route data key"#);
     }
 
     #[test]
