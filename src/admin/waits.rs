@@ -9,7 +9,7 @@ use super::live::Live;
 use crate::overrides::ChangeError;
 use tollgate_limit::{Limit, Placement};
 
-/// Until when a response waits for the store; the default is without an end.
+/// Until when a response waits for the store; by default it never stops.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Waits {
     /// When it stops to ask how buckets stand.
@@ -19,7 +19,7 @@ pub struct Waits {
 }
 
 impl Live {
-    /// The same for the response to a read.
+    /// A copy for the response to a read, which stops asking the store after 2 s.
     pub(super) fn for_read(&self) -> Self {
         self.waiting(Waits {
             reads: Some(Instant::now() + READ_WITHIN),

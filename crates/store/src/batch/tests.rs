@@ -7,7 +7,7 @@ mod leased;
 mod made;
 mod owed;
 mod receipts;
-mod told;
+mod replicas;
 mod unanswered;
 mod undone;
 

@@ -1,4 +1,4 @@
-//! The number of gateways, as the stand-in for the server learns it.
+//! The number of gateways, as the stand-in for the server gets it.
 
 use std::sync::Weak;
 
@@ -7,13 +7,13 @@ use crate::{Owed, StandIn};
 use parking_lot::Mutex;
 
 /// Receives the number of gateways; during its first call a heartbeat reports four of them.
-struct Told {
+struct CountReceiver {
     shared: Arc<Shared>,
     last: AtomicU64,
     heartbeat: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
-impl StandIn for Told {
+impl StandIn for CountReceiver {
     fn shared_by(&self, replicas: u32) {
         self.last.store(u64::from(replicas), Ordering::SeqCst);
         let mut heartbeat = self.heartbeat.lock();
@@ -40,14 +40,18 @@ impl StandIn for Told {
 fn substitute_named_while_a_heartbeat_counts_gets_the_new_count() {
     let shared = Arc::new(Shared::new(Clock::system(), Micros::from_secs(60), true));
     shared.shared_by(2);
-    let told = Arc::new(Told {
+    let receiver = Arc::new(CountReceiver {
         shared: shared.clone(),
         last: AtomicU64::new(0),
         heartbeat: Mutex::default(),
     });
-    let stand_in: Weak<dyn StandIn> = Arc::downgrade(&(told.clone() as Arc<dyn StandIn>));
+    let stand_in: Weak<dyn StandIn> = Arc::downgrade(&(receiver.clone() as Arc<dyn StandIn>));
     shared.substitute(Arc::new(Names::new(b"secret")), stand_in, true);
-    let heartbeat = told.heartbeat.lock().take().expect("it was told of two");
+    let heartbeat = receiver
+        .heartbeat
+        .lock()
+        .take()
+        .expect("it was called for two gateways");
     heartbeat.join().expect("no panic");
-    assert_eq!(told.last.load(Ordering::SeqCst), 4);
+    assert_eq!(receiver.last.load(Ordering::SeqCst), 4);
 }
