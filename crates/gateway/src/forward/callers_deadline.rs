@@ -1,5 +1,7 @@
 //! The deadline that a request states itself. Its upstream may keep it, and respond with an error
-//! when it has passed: the caller chose that response.
+//! when it has passed or too little time is left: the caller chose that response.
+
+use std::time::Duration;
 
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -12,8 +14,10 @@ use tollgate_policy::route::HeaderEdits;
 /// call; which ones the upstream keeps is not known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallersDeadline {
-    /// `None`: too far away to be told.
-    at: Option<Instant>,
+    /// How long the caller waits.
+    stated: Duration,
+    /// When the gateway read that.
+    since: Instant,
 }
 
 impl CallersDeadline {
@@ -32,14 +36,20 @@ impl CallersDeadline {
             // One that cannot be read may have passed for the upstream.
             (!edits.fixes(name)).then(|| read(value.as_bytes()).unwrap_or_default())
         });
-        stated.min().map(|after| Self {
-            at: Instant::now().checked_add(after),
+        stated.min().map(|stated| Self {
+            stated,
+            since: Instant::now(),
         })
+    }
+
+    /// Whether the caller waits for a shorter time than `time`.
+    pub(super) fn is_shorter_than(self, time: Duration) -> bool {
+        self.stated < time
     }
 
     /// Whether it has passed.
     pub(super) fn has_passed(self) -> bool {
-        self.at.is_some_and(|at| at <= Instant::now())
+        self.since.elapsed() >= self.stated
     }
 
     /// Whether it may have caused the response that begins with `head` now: the response says so, or

@@ -149,14 +149,16 @@ impl Outgoing {
         }
     }
 
-    /// Whether the client may have caused a 504 that begins now: by its upload, or by a deadline that
-    /// has passed. A deadline that is still to come excuses no server.
+    /// Whether the client may have caused a 504 that begins now: by its upload, or by its deadline. An
+    /// upstream may give up before that deadline, so a deadline shorter than the response timeout
+    /// excuses the server at any time: otherwise one client could eject every server with short
+    /// deadlines. A longer one excuses the server only once it has passed.
     pub(super) fn excuses_server(&self) -> bool {
         let unarrived = |progress: &Rc<Progress>| !progress.has_arrived();
-        self.progress.as_ref().is_some_and(unarrived)
-            || self
-                .callers_deadline
-                .is_some_and(CallersDeadline::has_passed)
+        let hurries = |deadline: CallersDeadline| {
+            deadline.is_shorter_than(self.timeouts.response.into()) || deadline.has_passed()
+        };
+        self.progress.as_ref().is_some_and(unarrived) || self.callers_deadline.is_some_and(hurries)
     }
 
     /// The timeout for an upload that the upstream does not accept; `None` if there is no body.

@@ -72,7 +72,7 @@ impl ServerState {
     }
 
     /// Records the result of a request, for the health of the server. `excused`: the client may have
-    /// caused a late response, by a slow upload or by its own deadline.
+    /// caused a 504, by a slow upload or by its own deadline.
     pub(super) fn observe(&self, result: &Result<Forwarded, ForwardError>, excused: bool) {
         let (kind, cause, failed) = match result {
             Ok(forwarded) => match forwarded.response.status().as_u16() {

@@ -1,7 +1,11 @@
 //! Requests that state a deadline of their own, which their upstream keeps.
 
+use std::io::Write;
+use std::time::Duration;
+
 use super::origin::{OK, Origin};
 use super::relay::{gateway, gateway_on, in_turn, route, upstream};
+use super::wire::read_response;
 use crate::headers::DEADLINES;
 use http::HeaderName;
 use tollgate_limit::Micros;
@@ -168,17 +172,24 @@ fn deadline_of_a_grpc_call_after_the_total_time_of_its_upstream_takes_no_credit(
     assert_eq!(gateway.causes(), [Cause::Upstream]);
 }
 
+const LATE: &str = "HTTP/1.1 504 Late\r\nContent-Length: 0\r\n\r\n";
+
 /// How many of six requests with these lines, in turn to two servers of which one responds with 504,
 /// get that.
 fn late_of_six(request: &str) -> usize {
-    let late = Origin::responding("HTTP/1.1 504 Late\r\nContent-Length: 0\r\n\r\n");
+    failed_of_six(request, LATE)
+}
+
+/// The same for a server with this response.
+fn failed_of_six(request: &str, response: &'static str) -> usize {
+    let failing = Origin::responding(response);
     let well = Origin::responding(OK);
-    let gateway = gateway(in_turn(upstream(late.address), well.address));
+    let gateway = gateway(in_turn(upstream(failing.address), well.address));
     let request = format!(
         "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{request}Content-Length: 0\r\n\r\n"
     );
     let statuses = (0..6).map(|_| gateway.ask(&request).status);
-    statuses.filter(|status| *status == 504).count()
+    statuses.filter(|status| *status != 200).count()
 }
 
 #[test]
@@ -189,6 +200,56 @@ fn deadline_of_a_caller_that_its_upstream_keeps_ejects_no_server() {
         "Grpc-Timeout: 1n\r\n",
     ] {
         assert_eq!(late_of_six(request), 3, "{request}");
+    }
+}
+
+#[test]
+fn deadline_of_a_caller_before_the_response_timeout_ejects_no_server_that_gives_up_early() {
+    for (name, _) in DEADLINES {
+        // `timeouts.response` is five seconds.
+        let (before, at) = match name {
+            "grpc-timeout" => ("4999m", "5S"),
+            _ => ("4999", "5000"),
+        };
+        let excused = late_of_six(&format!("{name}: {before}\r\n"));
+        assert_eq!(excused, 3, "{name}: {before}");
+        let failed = late_of_six(&format!("{name}: {at}\r\n"));
+        assert_eq!(failed, 1, "{name}: {at}");
+    }
+    let earliest = "Connect-Timeout-Ms: 3600000\r\nGrpc-Timeout: 10m\r\n";
+    assert_eq!(late_of_six(earliest), 3, "{earliest}");
+}
+
+#[test]
+fn deadline_of_a_caller_that_passes_during_its_upload_ejects_no_server() {
+    let late = Origin::responding(LATE);
+    let well = Origin::responding(OK);
+    let mut two = in_turn(upstream(late.address), well.address);
+    two.timeouts.response = Micros(500_000);
+    let gateway = gateway(two);
+    for _ in 0..2 {
+        let mut stream = gateway.connect();
+        let head =
+            "POST / HTTP/1.1\r\nHost: a\r\nConnect-Timeout-Ms: 500\r\nContent-Length: 5\r\n\r\n";
+        stream.write_all(head.as_bytes()).expect("sent");
+        // The caller waits until its deadline has passed.
+        std::thread::sleep(Duration::from_millis(501));
+        stream.write_all(b"hello").expect("sent");
+        read_response(&mut stream);
+    }
+    let plain = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let statuses: Vec<u16> = (0..2).map(|_| gateway.ask(plain).status).collect();
+    assert!(statuses.contains(&504), "{statuses:?}");
+}
+
+#[test]
+fn deadline_of_a_caller_before_the_response_timeout_excuses_no_other_failure() {
+    for response in [
+        "HTTP/1.1 502 Ill\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n",
+    ] {
+        let failed = failed_of_six("Connect-Timeout-Ms: 10\r\n", response);
+        assert_eq!(failed, 1, "{response}");
     }
 }
 
