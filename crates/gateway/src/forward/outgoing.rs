@@ -168,10 +168,11 @@ pub(super) fn prepare(
     };
     // Boxed, because it is passed through many functions.
     let request = Request::from_parts(head, body);
+    let edits = &forwarding.route.request_headers;
     let mut outgoing = Box::new(Outgoing::new(
-        request, present, progress, gate, upgrade, upstream, client,
+        request, present, edits, progress, gate, upstream, client,
     ));
-    outgoing.start(present, &forwarding.route.request_headers);
+    outgoing.upgrade = upgrade;
     outgoing.origin = origin;
     // Whether a deadline of the client causes the response is read from its headers.
     outgoing.verbatim = forwarding.verbatim && outgoing.callers_deadline.is_none();

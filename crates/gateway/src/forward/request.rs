@@ -59,28 +59,37 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// `request` has the headers in `present`; its body reports to `progress` and waits for `gate`.
+    /// Starts the time of `request`, which was changed by the route's `edits` and has the headers in
+    /// `present`. Its body reports to `progress` and waits for `gate`. An upgrade, an origin and the
+    /// receiver of interim responses are set later for the requests that have them.
     pub(super) fn new(
         request: Request<RequestBody>,
         present: HeaderSet,
+        edits: &HeaderEdits,
         progress: Option<Rc<Progress>>,
         gate: Option<Arc<Gate>>,
-        upgrade: Option<Upgrade>,
         upstream: &Upstream,
         client: Option<SocketAddr>,
     ) -> Self {
+        let own = upstream.timeouts.total.map(Duration::from);
+        // A gRPC client, or the route in its place, sends a deadline that the gateway keeps, too.
+        let said = present
+            .has(HeaderSet::GRPC_TIMEOUT)
+            .then(|| grpc::timeout(request.headers()))
+            .flatten();
+        let is_first = said.is_some_and(|said| own.is_none_or(|own| said < own));
         Self {
             idempotent: request.method().is_idempotent(),
             attempts: upstream.attempts.max(1),
-            callers_deadline: None,
+            callers_deadline: CallersDeadline::of(request.headers(), present, edits),
             counted: false,
             request: Some(request),
             progress,
             gate,
-            upgrade,
+            upgrade: None,
             timeouts: upstream.timeouts,
-            total: None,
-            total_is_clients: false,
+            total: earliest(own, said).map(Deadline::after),
+            total_is_clients: is_first && !edits.fixes(&GRPC_TIMEOUT),
             client,
             interim: None,
             origin: None,
@@ -89,23 +98,6 @@ impl Outgoing {
             copy: None,
             kept: None,
         }
-    }
-
-    /// Starts the time of the request: its headers, which contain those in `present`, may state a
-    /// deadline after the route's `edits`.
-    pub(super) fn start(&mut self, present: HeaderSet, edits: &HeaderEdits) {
-        let own = self.timeouts.total.map(Duration::from);
-        let Some(request) = &self.request else { return };
-        let headers = request.headers();
-        self.callers_deadline = CallersDeadline::of(headers, present, edits);
-        // A gRPC client, or the route in its place, sends a deadline that the gateway keeps, too.
-        let said = present
-            .has(HeaderSet::GRPC_TIMEOUT)
-            .then(|| grpc::timeout(headers))
-            .flatten();
-        let is_first = said.is_some_and(|said| own.is_none_or(|own| said < own));
-        self.total = earliest(own, said).map(Deadline::after);
-        self.total_is_clients = is_first && !edits.fixes(&GRPC_TIMEOUT);
     }
 
     /// Keeps a copy of the request and of its body.
