@@ -283,7 +283,7 @@ const fn upstream(error: &ForwardError) -> Problem {
         | ForwardError::Tls(_)
         | ForwardError::NoServer => Problem::UPSTREAM_UNREACHABLE,
         ForwardError::Overloaded => Problem::OVERLOADED,
-        ForwardError::ResponseTimeout(_)
+        ForwardError::ResponseTimeout { .. }
         | ForwardError::UploadTimeout
         | ForwardError::ClientDeadline
         | ForwardError::SlowUpload => Problem::UPSTREAM_TIMEOUT,

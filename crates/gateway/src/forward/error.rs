@@ -25,10 +25,13 @@ pub enum ForwardError {
     /// There is no server.
     #[error("the upstream has no server")]
     NoServer,
-    /// The response's head did not arrive in time, and who may have caused it: the client, if a
-    /// deadline that it states had passed.
+    /// The response's head did not arrive in time.
     #[error("no response in time")]
-    ResponseTimeout(Cause),
+    ResponseTimeout {
+        /// Whether a deadline that the caller stated had passed by then. The upstream may have given
+        /// up on the request at that deadline, so the caller may have caused the timeout.
+        after_callers_deadline: bool,
+    },
     /// The upstream accepted nothing of the request's body for too long.
     #[error("the upstream did not accept the request's body in time")]
     UploadTimeout,
@@ -85,8 +88,8 @@ tollgate_policy::labels! {
         Self::Tls(_) => "tls",
         Self::Overloaded => "overloaded",
         Self::NoServer => "no_server",
-        Self::ResponseTimeout(Cause::Client) | Self::ClientDeadline => "client_deadline",
-        Self::ResponseTimeout(_) => "response_timeout",
+        Self::ResponseTimeout { after_callers_deadline: false } => "response_timeout",
+        Self::ResponseTimeout { after_callers_deadline: true } | Self::ClientDeadline => "client_deadline",
         Self::UploadTimeout => "upload_timeout",
         Self::SlowUpload => "slow_upload",
         Self::Response(_) | Self::Aborted(_) | Self::Broken(_) | Self::Malformed(_) => "answer",
@@ -126,7 +129,12 @@ impl ForwardError {
     /// The word for it as a failure of the server.
     pub(super) const fn kind(&self) -> &'static str {
         match self {
-            Self::ResponseTimeout(_) => Self::ResponseTimeout(Cause::Upstream).label(),
+            Self::ResponseTimeout { .. } => {
+                let by_server = Self::ResponseTimeout {
+                    after_callers_deadline: false,
+                };
+                by_server.label()
+            }
             other => other.label(),
         }
     }
@@ -135,12 +143,18 @@ impl ForwardError {
     /// client's.
     pub const fn cause(&self) -> Cause {
         match self {
-            Self::Connect(_) | Self::ConnectTimeout | Self::Tls(_) | Self::NoServer => {
-                Cause::Upstream
-            }
-            Self::ResponseTimeout(cause) => *cause,
+            Self::Connect(_)
+            | Self::ConnectTimeout
+            | Self::Tls(_)
+            | Self::NoServer
+            | Self::ResponseTimeout {
+                after_callers_deadline: false,
+            } => Cause::Upstream,
             Self::Overloaded | Self::Bridge | Self::Rewrite => Cause::Gateway,
-            Self::ClientDeadline
+            Self::ResponseTimeout {
+                after_callers_deadline: true,
+            }
+            | Self::ClientDeadline
             | Self::SlowUpload
             | Self::UploadTimeout
             | Self::Response(_)
@@ -181,7 +195,9 @@ mod tests {
 
     #[test]
     fn response_timeout_after_the_callers_deadline_counts_for_the_server_and_earns_nothing() {
-        let late = ForwardError::ResponseTimeout(Cause::Client);
+        let late = ForwardError::ResponseTimeout {
+            after_callers_deadline: true,
+        };
         assert!(late.is_the_upstreams() && late.tells_of_load());
         assert_eq!(late.cause(), Cause::Client);
         assert_eq!(

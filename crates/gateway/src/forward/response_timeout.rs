@@ -9,7 +9,6 @@ use super::callers_deadline::CallersDeadline;
 use super::request::Outgoing;
 use super::request_body::{Gate, Progress};
 use super::stall::Stall;
-use tollgate_limiter::Cause;
 use tollgate_net::timers::{Deadline, Expiry};
 
 /// The timeouts for the head of a response: its own, counted from the end of the request; that of
@@ -80,13 +79,11 @@ impl<'o> ResponseTimeout<'o> {
         if !self.progress.is_none_or(Progress::has_arrived) {
             return ForwardError::SlowUpload;
         }
-        let has_passed = self
-            .callers_deadline
-            .is_some_and(CallersDeadline::has_passed);
-        ForwardError::ResponseTimeout(match has_passed {
-            true => Cause::Client,
-            false => Cause::Upstream,
-        })
+        ForwardError::ResponseTimeout {
+            after_callers_deadline: self
+                .callers_deadline
+                .is_some_and(CallersDeadline::has_passed),
+        }
     }
 }
 

@@ -75,9 +75,9 @@ async fn every_problem_is_json() {
         },
         Rejection::Overloaded,
         Rejection::Upstream(ForwardError::Closed),
-        Rejection::Upstream(ForwardError::ResponseTimeout(
-            tollgate_limiter::Cause::Upstream,
-        )),
+        Rejection::Upstream(ForwardError::ResponseTimeout {
+            after_callers_deadline: false,
+        }),
         Rejection::Upstream(ForwardError::ClientDeadline),
         Rejection::Internal,
     ] {

@@ -156,7 +156,9 @@ fn reasons_of_the_log_that_a_client_brings_about_are_those_of_the_gateway() {
         ForwardError::Overloaded,
         ForwardError::NoServer,
         // With a deadline of the client it is logged as `ClientDeadline`.
-        ForwardError::ResponseTimeout(tollgate_limiter::Cause::Upstream),
+        ForwardError::ResponseTimeout {
+            after_callers_deadline: false,
+        },
         ForwardError::UploadTimeout,
         ForwardError::ClientDeadline,
         ForwardError::SlowUpload,

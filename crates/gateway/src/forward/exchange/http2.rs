@@ -70,7 +70,8 @@ pub(super) async fn http2(
                 // Do not put another request on a connection that is silent or about to close.
                 // Silence during the short time that a client allowed says nothing about the
                 // connection.
-                let stuck = matches!(error, ForwardError::ResponseTimeout(_)) && place.is_silent();
+                let stuck =
+                    matches!(error, ForwardError::ResponseTimeout { .. }) && place.is_silent();
                 let breaks = breaks_connection(&error);
                 if stuck || breaks || matches!(error, ForwardError::GoingAway) {
                     place.retire();
