@@ -126,7 +126,8 @@ impl ForwardError {
         )
     }
 
-    /// The word for it as a failure of the server.
+    /// The word by which the log names this failure of the server. It does not depend on the
+    /// caller's deadline, because the server is judged without it.
     pub(super) const fn kind(&self) -> &'static str {
         match self {
             Self::ResponseTimeout { .. } => {

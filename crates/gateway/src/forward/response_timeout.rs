@@ -72,9 +72,10 @@ impl<'o> ResponseTimeout<'o> {
         self.response.poll(cx).map(|()| self.no_response())
     }
 
-    /// The error for a response that did not begin in time: the upstream's only if the request had
-    /// arrived completely. After a deadline of the caller it earns no credit, because the upstream may
-    /// have given up on the request; the server is judged as without that deadline.
+    /// The error for a response that did not begin in time. The upstream can have caused it only if
+    /// the request had arrived completely. The caller gets nothing back if its deadline had passed,
+    /// because the upstream may have given up on the request; the server is judged as if the caller
+    /// had stated no deadline.
     fn no_response(&self) -> ForwardError {
         if !self.progress.is_none_or(Progress::has_arrived) {
             return ForwardError::SlowUpload;
