@@ -37,7 +37,7 @@ impl SlotView {
     }
 
     /// Whether it may be changed without the set's lock: not in a set that a mover skips
-    /// ([`Set::is_untouched`]).
+    /// ([`is_untouched`](super::Set::is_untouched)).
     #[inline(always)]
     fn is_open(self) -> bool {
         self.word & LOCK == 0 && self.word != 0
