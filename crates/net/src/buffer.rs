@@ -14,8 +14,7 @@ use tollgate_http1::output::SLICES;
 /// Bytes that were read and not yet taken.
 ///
 /// Bytes are taken as slices of the buffer; when those are dropped, their memory is used again. The
-/// size of a read adapts to the amount that arrives. A buffer has memory only while it holds bytes: those of one
-/// thread share the block that was read into last, which is still in the processor's cache.
+/// size of a read adapts to the amount that arrives.
 #[derive(Debug)]
 pub struct ReadBuffer {
     bytes: BytesMut,
@@ -23,6 +22,8 @@ pub struct ReadBuffer {
     room: usize,
     /// Whether the last read left most of its space empty.
     scant: bool,
+    /// Whether the memory returns to the thread while the buffer is empty.
+    shared: bool,
 }
 
 impl Default for ReadBuffer {
@@ -38,6 +39,16 @@ impl ReadBuffer {
             bytes: BytesMut::new(),
             room: LEAST_ROOM,
             scant: false,
+            shared: false,
+        }
+    }
+
+    /// Creates a buffer that has memory only while it holds bytes. Such buffers share the block
+    /// that was read into last, which is still in the processor's cache.
+    pub fn shared() -> Self {
+        Self {
+            shared: true,
+            ..Self::new()
         }
     }
 
@@ -65,7 +76,7 @@ impl ReadBuffer {
     where
         S: AsyncRead + Unpin,
     {
-        if self.bytes.capacity() == 0 {
+        if self.shared && self.bytes.capacity() == 0 {
             self.bytes = SPARE.take();
         }
         let known = usize::try_from(wanted).unwrap_or(MOST_ROOM).min(MOST_ROOM);
@@ -122,10 +133,10 @@ impl ReadBuffer {
         self.bytes.is_empty()
     }
 
-    /// Returns the memory of an empty buffer to the thread. Slices taken from it may still
+    /// Returns the memory of an empty shared buffer to the thread. Slices taken from it may still
     /// be in use; the next read detects that.
     pub fn lend(&mut self) {
-        if self.bytes.is_empty() && self.bytes.capacity() > 0 {
+        if self.shared && self.bytes.is_empty() && self.bytes.capacity() > 0 {
             let (mine, other) = (std::mem::take(&mut self.bytes), SPARE.take());
             SPARE.set(if other.capacity() > mine.capacity() {
                 other
@@ -138,14 +149,19 @@ impl ReadBuffer {
     /// Frees its memory, and the memory that it lent; the buffer must be empty.
     pub fn release(&mut self) {
         if self.bytes.is_empty() {
-            *self = Self::new();
-            SPARE.take();
+            *self = Self {
+                shared: self.shared,
+                ..Self::new()
+            };
+            if self.shared {
+                SPARE.take();
+            }
         }
     }
 }
 
 thread_local! {
-    /// The memory into which buffers read next. One block is enough, because it is taken and
+    /// The memory into which shared buffers read next. One block is enough, because it is taken and
     /// returned within one call.
     static SPARE: Cell<BytesMut> = Cell::default();
 }

@@ -70,7 +70,7 @@ where
     pub fn new(socket: S) -> Self {
         Self {
             socket,
-            read: ReadBuffer::new(),
+            read: ReadBuffer::shared(),
             responses: Responses::new(),
             write: Output::new(),
             sending: None,

@@ -107,7 +107,7 @@ fn output_kept_can_be_written_again() {
 #[test]
 fn buffer_shared_memory_is_never_overwritten_while_in_use() {
     let mut cx = Context::from_waker(Waker::noop());
-    let mut buffers = [ReadBuffer::new(), ReadBuffer::new()];
+    let mut buffers = [ReadBuffer::shared(), ReadBuffer::shared()];
     let mut kept = VecDeque::new();
     let mut dice = fastrand::Rng::with_seed(5);
     for round in 0..200 {
