@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use http::{Extensions, HeaderMap};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use smallvec::SmallVec;
 
 use super::http1::Core;
 use super::state::State;
@@ -31,7 +31,8 @@ pub struct Inbound {
 /// gathered, because each piece keeps the buffer alive that it was received into.
 #[derive(Debug, Default)]
 pub struct Replay {
-    pieces: VecDeque<Bytes>,
+    /// In the order in which they were read; the last one first, once they are read again. Most bodies are one.
+    pieces: SmallVec<[Bytes; 1]>,
     gathered: BytesMut,
     trailers: Option<HeaderMap>,
     /// Dropped when all of it has been read again.
@@ -50,7 +51,7 @@ impl Replay {
             Ok(piece) if piece.len() < SMALL => self.gathered.extend_from_slice(&piece),
             Ok(piece) => {
                 self.end();
-                self.pieces.push_back(piece);
+                self.pieces.push(piece);
             }
             Err(frame) => self.trailers = frame.into_trailers().ok(),
         }
@@ -59,7 +60,7 @@ impl Replay {
     fn end(&mut self) {
         if !self.gathered.is_empty() {
             let piece = std::mem::take(&mut self.gathered).freeze();
-            self.pieces.push_back(piece);
+            self.pieces.push(piece);
         }
     }
 
@@ -110,6 +111,7 @@ impl Inbound {
     /// Makes what was read the beginning of what is read next.
     pub fn replay(&mut self, mut replay: Replay) {
         replay.end();
+        replay.pieces.reverse();
         self.replay = Some(Box::new(replay)).filter(|replay| !replay.is_done());
     }
 
@@ -182,7 +184,7 @@ impl Body for Inbound {
     ) -> Poll<Option<Result<Frame<Bytes>, InboundError>>> {
         let this = self.get_mut();
         if let Some(replay) = &mut this.replay {
-            if let Some(piece) = replay.pieces.pop_front() {
+            if let Some(piece) = replay.pieces.pop() {
                 if replay.is_done() {
                     this.replay = None;
                 }

@@ -100,7 +100,7 @@ pub(super) fn passed(piece: &[u8]) -> usize {
         let mut length = BLOCK;
         while marks != 0 {
             let at = marks.trailing_zeros() as usize;
-            if !is_short(&piece[from + at..]) {
+            if !is_short(block[at], piece.get(from + at + 1)) {
                 return from + at;
             }
             marks &= !(0b11 << at);
@@ -109,17 +109,18 @@ pub(super) fn passed(piece: &[u8]) -> usize {
         from += length;
     }
     while let Some(mark) = memchr::memchr2(b'"', b'\\', &piece[from..]) {
-        if !is_short(&piece[from + mark..]) {
-            return from + mark;
+        let at = from + mark;
+        if !is_short(piece[at], piece.get(at + 1)) {
+            return at;
         }
         from += mark + 2;
     }
     piece.len()
 }
 
-/// Whether a piece begins with an escape of two characters.
-fn is_short(piece: &[u8]) -> bool {
-    matches!(piece, [b'\\', byte, ..] if SHORT[usize::from(*byte)])
+/// Whether these two bytes are an escape of two characters.
+fn is_short(first: u8, second: Option<&u8>) -> bool {
+    first == b'\\' && second.is_some_and(|byte| SHORT[usize::from(*byte)])
 }
 
 /// Which characters follow the backslash of an escape of two. A table, because the processor cannot foresee
