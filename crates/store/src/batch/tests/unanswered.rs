@@ -1,5 +1,7 @@
 //! Requests whose call fails, or that wait too long in the queue.
 
+use std::pin::Pin;
+
 use super::failing::Failing;
 use super::*;
 
@@ -18,12 +20,7 @@ async fn requests_that_did_not_fit_in_a_call_fail_by_their_own_deadline() {
         reply: Some(reply),
     };
     let mut asked = pin!(shared.ask(wants(&names, &limit), false));
-    assert!(
-        asked
-            .as_mut()
-            .poll(&mut Context::from_waker(Waker::noop()))
-            .is_pending()
-    );
+    begin(asked.as_mut());
     let work = shared.take().expect("a request");
     shared.put_back(vec![early]);
     let never = Made::new((), async |(), _: &Batch| std::future::pending().await);
@@ -51,16 +48,17 @@ async fn requests_of_a_failed_call_know_whether_they_may_have_been_charged() {
         shared.lanes_up.store(1, Ordering::Relaxed);
         let (names, limit) = (Names::new(b"secret"), bucket(10));
         let mut asked = pin!(shared.ask(wants(&names, &limit), false));
-        assert!(
-            asked
-                .as_mut()
-                .poll(&mut Context::from_waker(Waker::noop()))
-                .is_pending()
-        );
+        begin(asked.as_mut());
         let work = shared.take().expect("a request");
         let (landed, _) = flush(&shared, &Failing(trouble), &(), work).await;
         assert!(landed.is_empty());
         let error = asked.await.expect_err("no answer");
         assert_eq!(error.may_have_charged(), charged, "{error:?}");
     }
+}
+
+/// Polls a request once, which enters the queue then.
+fn begin(asked: Pin<&mut impl Future>) {
+    let polled = asked.poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_pending());
 }

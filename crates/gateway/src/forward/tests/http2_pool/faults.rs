@@ -73,10 +73,7 @@ fn http2_request_that_its_server_refuses_ejects_no_server() {
     let refusal = |stream| frame(RST_STREAM, 0, stream, &REFUSED_STREAM.to_be_bytes());
     let ways: [fn(u32) -> Vec<u8>; 2] = [error, refusal];
     for (index, answer) in ways.into_iter().enumerate() {
-        let well = Origin::start(|conn| {
-            greet(conn, b"")?;
-            respond_to_all(conn)
-        });
+        let well = well();
         let came = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&came);
         let refusing = Origin::start(move |conn| {
@@ -96,12 +93,31 @@ fn http2_request_that_its_server_refuses_ejects_no_server() {
     }
 }
 
-#[test]
-fn http2_connection_that_ends_for_one_request_is_not_counted_for_the_others() {
-    let well = Origin::start(|conn| {
+/// A server that responds to every request.
+fn well() -> Origin {
+    Origin::start(|conn| {
         greet(conn, b"")?;
         respond_to_all(conn)
+    })
+}
+
+/// The statuses of four requests that are sent at once, sorted.
+fn four_at_once(gateway: &Gateway) -> Vec<u16> {
+    let mut statuses: Vec<u16> = std::thread::scope(|scope| {
+        let asks: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| gateway.ask(POST).status))
+            .collect();
+        asks.into_iter()
+            .map(|ask| ask.join().expect("no panic"))
+            .collect()
     });
+    statuses.sort_unstable();
+    statuses
+}
+
+#[test]
+fn http2_connection_that_ends_for_one_request_is_not_counted_for_the_others() {
+    let well = well();
     let refusing = Origin::start(|conn| {
         greet(conn, b"")?;
         if conn.index > 0 {
@@ -115,17 +131,7 @@ fn http2_connection_that_ends_for_one_request_is_not_counted_for_the_others() {
         conn.stream.shutdown(std::net::Shutdown::Both)
     });
     let gateway = gateway(in_turn(http2(&refusing), well.address));
-    let gateway: &Gateway = &gateway;
-    let mut statuses: Vec<u16> = std::thread::scope(|scope| {
-        let asks: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| gateway.ask(POST).status))
-            .collect();
-        asks.into_iter()
-            .map(|ask| ask.join().expect("no panic"))
-            .collect()
-    });
-    statuses.sort_unstable();
-    assert_eq!(statuses, [200, 200, 502, 502]);
+    assert_eq!(four_at_once(&gateway), [200, 200, 502, 502]);
     for _ in 0..2 {
         assert_eq!(gateway.ask(POST).status, 200);
     }
@@ -134,10 +140,7 @@ fn http2_connection_that_ends_for_one_request_is_not_counted_for_the_others() {
 
 #[test]
 fn http2_connection_that_breaks_after_its_server_left_it_in_order_is_a_failure() {
-    let well = Origin::start(|conn| {
-        greet(conn, b"")?;
-        respond_to_all(conn)
-    });
+    let well = well();
     let (meeting, came) = (Arc::new(Barrier::new(2)), Arc::new(AtomicUsize::new(0)));
     let (met, counted) = (Arc::clone(&meeting), Arc::clone(&came));
     let leaving = Origin::start(move |conn| {
@@ -160,17 +163,7 @@ fn http2_connection_that_breaks_after_its_server_left_it_in_order_is_a_failure()
         conn.stream.shutdown(std::net::Shutdown::Both)
     });
     let gateway = gateway(in_turn(http2(&leaving), well.address));
-    let gateway: &Gateway = &gateway;
-    let mut statuses: Vec<u16> = std::thread::scope(|scope| {
-        let asks: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| gateway.ask(POST).status))
-            .collect();
-        asks.into_iter()
-            .map(|ask| ask.join().expect("no panic"))
-            .collect()
-    });
-    statuses.sort_unstable();
-    assert_eq!(statuses, [200, 200, 200, 502]);
+    assert_eq!(four_at_once(&gateway), [200, 200, 200, 502]);
     for _ in 0..4 {
         assert_eq!(gateway.ask(POST).status, 200);
     }
@@ -180,10 +173,7 @@ fn http2_connection_that_breaks_after_its_server_left_it_in_order_is_a_failure()
 
 #[test]
 fn http2_server_that_leaves_every_connection_in_order_is_not_ejected() {
-    let well = Origin::start(|conn| {
-        greet(conn, b"")?;
-        respond_to_all(conn)
-    });
+    let well = well();
     let leaving = leaving_with(NO_ERROR);
     let gateway = gateway(in_turn(http2(&leaving), well.address));
     let statuses: Vec<u16> = (0..6).map(|_| gateway.ask(POST).status).collect();
@@ -193,10 +183,7 @@ fn http2_server_that_leaves_every_connection_in_order_is_not_ejected() {
 
 #[test]
 fn http2_request_whose_connections_all_end_in_order_goes_to_another_server() {
-    let well = Origin::start(|conn| {
-        greet(conn, b"")?;
-        respond_to_all(conn)
-    });
+    let well = well();
     let leaving = leaving_with(NO_ERROR);
     let mut two = in_turn(http2(&leaving), well.address);
     two.attempts = 2;

@@ -1,0 +1,134 @@
+//! Writes a snapshot.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::hash::Hasher;
+use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
+
+use siphasher::sip::SipHasher13;
+use tollgate_limit::{Kept, Limit, Role, Timestamp};
+
+use super::heading::{Name, Numbers};
+use super::{MAGIC, Remembered, SnapshotError, Summed, VERSION};
+use crate::local::beside::Entry;
+use crate::local::bucket::{Bucket, Moving, Whose};
+use crate::local::state_bytes::{OWN, write_end, write_moving};
+use crate::local::{LocalStore, learnt, penalized};
+
+impl LocalStore {
+    /// Writes the limits that are kept, with their buckets.
+    pub(super) fn write(
+        &self,
+        writer: impl Write,
+        also: &Remembered,
+        is_kept: impl Fn(&Limit) -> bool,
+    ) -> Result<(), SnapshotError> {
+        let now = self.clock.now();
+        let mut out = Summed {
+            inner: BufWriter::new(writer),
+            sum: SipHasher13::new(),
+        };
+        out.write_all(MAGIC)?;
+        out.write_all(&VERSION.to_le_bytes())?;
+        for word in [self.seed.raw(), self.seed.tag(MAGIC), now.as_micros()] {
+            out.write_all(&word.to_le_bytes())?;
+        }
+        let kept = || {
+            self.limits
+                .iter()
+                .zip(&self.tables)
+                .filter(|(limit, _)| is_kept(limit))
+        };
+        write_count(kept().count(), &mut out)?;
+        for (limit, table) in kept() {
+            Name::write(limit, &mut out)?;
+            Numbers::of(&limit.algorithm).write(&mut out)?;
+            let table = table.latest();
+            let beside = self.kept_beside(limit, now);
+            let widest = beside
+                .iter()
+                .filter_map(|(_, kept)| widest(kept))
+                .fold(table.widest(), u64::max);
+            for word in [widest, table.geometry().unwrap_or(0) as u64] {
+                out.write_all(&word.to_le_bytes())?;
+            }
+            let tags: HashSet<u64> = beside.iter().map(|(entry, _)| entry.tag).collect();
+            let is_beside = |whose: &Whose| match whose {
+                Whose::Bucket { tag } => tags.contains(tag),
+                Whose::Floor { .. } | Whose::Birth => false,
+            };
+            let cell = RefCell::new((&mut out, Ok(())));
+            let by = table.place_of(limit.tier.as_deref());
+            table.visit(now, &|moving| {
+                let (out, result) = &mut *cell.borrow_mut();
+                if result.is_ok()
+                    && moving.bucket.by == by
+                    && !is_beside(&moving.whose)
+                    // (A held place never expires.)
+                    && moving
+                        .bucket
+                        .expiry(&limit.algorithm)
+                        .is_none_or(|expiry| expiry > now)
+                {
+                    let own = moving.bucket.own.as_deref().map(Numbers::of);
+                    let numbers = own.map_or(Ok(()), |own| {
+                        out.write_all(&[OWN]).and_then(|()| own.write(*out))
+                    });
+                    *result = numbers.and_then(|()| write_moving(&moving, *out));
+                }
+            });
+            cell.into_inner().1?;
+            // The slots of their tables were emptied. Those of tiers share one table.
+            for (entry, kept) in beside.iter().filter(|_| by == 0) {
+                let Some((state, kept)) =
+                    kept.as_ref().and_then(|kept| Some((kept.state()?, kept)))
+                else {
+                    continue;
+                };
+                out.write_all(&[OWN])?;
+                Numbers::of(kept.algorithm()).write(&mut out)?;
+                let whose = Whose::Bucket { tag: entry.tag };
+                let bucket = Bucket::new(state.clone(), kept.beyond(), by);
+                write_moving(&Moving { whose, bucket }, &mut out)?;
+            }
+            write_end(&mut out)?;
+        }
+        learnt::write(&self.limits, &also.learnt, &mut out)?;
+        penalized::write(&also.penalized, &mut out)?;
+        let sum = out.sum.finish();
+        out.inner.write_all(&sum.to_le_bytes())?;
+        out.inner.flush()?;
+        Ok(())
+    }
+
+    /// The buckets of a limit that are beside its table; `None`: full.
+    fn kept_beside(&self, limit: &Limit, now: Timestamp) -> Vec<(Arc<Entry>, Option<Kept>)> {
+        if limit.role != Role::Live {
+            return Vec::new();
+        }
+        let entries = self.beside.of_limit(&limit.name).into_iter();
+        entries
+            .map(|entry| {
+                let kept = entry.kept(now);
+                (entry, kept)
+            })
+            .collect()
+    }
+}
+
+/// The largest burst that a bucket remembers.
+fn widest(kept: &Option<Kept>) -> Option<u64> {
+    let kept = kept.as_ref()?;
+    let is_burst = !Numbers::of(kept.algorithm()).remembers_a_moment();
+    Some(
+        kept.algorithm()
+            .burst()
+            .max(if is_burst { kept.beyond() } else { 0 }),
+    )
+}
+
+pub(in crate::local) fn write_count(count: usize, out: &mut impl Write) -> io::Result<()> {
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    out.write_all(&count.to_le_bytes())
+}
