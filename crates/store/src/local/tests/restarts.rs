@@ -206,6 +206,29 @@ fn snapshot_of_the_version_before_is_restored() {
     assert_eq!(peeked[0].remaining, taken.standings[0].remaining);
 }
 
+/// Its buckets would not be found: each caller would have a full one.
+#[test]
+fn snapshot_of_another_kind_version_or_hash_is_refused() {
+    let limits = one_of_each();
+    let store = LocalStore::new(&limits, Clock::manual(START), ColdStart::Full);
+    let mut snapshot = Vec::new();
+    store
+        .save(&mut snapshot, &Remembered::default())
+        .expect("memory takes everything");
+    // In the magic, the version, and the probe of the hash.
+    for at in [0, 16, 19, 28, 35] {
+        let mut other = snapshot.clone();
+        other[at] ^= 0x40;
+        sign(&mut other);
+        let cursor = std::io::Cursor::new(other);
+        let restored = LocalStore::restored(&limits, Clock::manual(START), cursor);
+        assert!(
+            matches!(restored, Err(crate::local::SnapshotError::Version)),
+            "byte {at}"
+        );
+    }
+}
+
 #[test]
 fn snapshot_keeps_penalties_and_the_names_of_their_keys() {
     let limits = one_of_each();
