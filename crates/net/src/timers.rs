@@ -1,9 +1,9 @@
 //! Deadlines that are cheaper than one runtime timer each: a coarse hashed timer wheel per worker.
 //!
-//! Every worker (thread) owns one wheel that a single task advances by one slot each [`TICK`],
-//! while it contains any deadline (Varghese and Lauck 1987, scheme 6). Setting, moving and clearing
-//! a [`Deadline`] take a few stores without reading the clock: time is counted in ticks. A deadline
-//! never passes early; it passes up to two ticks late.
+//! Every worker (thread) owns one wheel, and a single task advances it (Varghese and Lauck 1987,
+//! scheme 6). The task sleeps until the earliest deadline of the wheel, not from tick to tick: a
+//! worker whose connections are idle does not wake up. Setting and moving a [`Deadline`] read the
+//! clock and take a few stores. A deadline never passes early; it passes up to one [`TICK`] late.
 //!
 //! A deadline belongs to the thread on which it was created. Polled on another thread it would use
 //! that thread's wheel, so only the request path, which never leaves its worker, may use it.
@@ -17,13 +17,13 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep_until;
 
 pub use expiry::Expiry;
-use wheel::Wheel;
+use wheel::{Set, TICK_NANOS, Wheel};
 
 /// The resolution of the wheel.
-pub const TICK: Duration = Duration::from_millis(20);
+pub const TICK: Duration = Duration::from_nanos(TICK_NANOS);
 
 /// A moment in the worker's future that can be awaited, moved and cleared.
 ///
@@ -52,12 +52,10 @@ impl Deadline {
     /// Moves the deadline to `after` from now. A later poll registers its waker again only if that
     /// changed.
     pub fn reset(&mut self, after: Duration) {
-        let start = WHEEL.with_borrow_mut(|wheel| {
-            wheel.set(self.index, ticks(after));
-            !std::mem::replace(&mut wheel.turning, true)
-        });
-        if start {
-            turn();
+        match WHEEL.with_borrow_mut(|wheel| wheel.set(self.index, after)) {
+            Set::Covered => {}
+            Set::Earliest(task) => task.wake(),
+            Set::First => turn(),
         }
     }
 
@@ -71,13 +69,10 @@ impl Deadline {
         WHEEL.with_borrow(|wheel| wheel.passed(self.index))
     }
 
-    /// The time until it passes. Reset to this value at once, it passes at the same moment.
+    /// The time until it passes. Reset to this value at once, it passes at the same moment, or a tick
+    /// later.
     pub fn left(&self) -> Duration {
-        // The current tick is counted again when it is set: see `ticks`.
-        let ticks = WHEEL
-            .with_borrow(|wheel| wheel.left(self.index))
-            .saturating_sub(1);
-        TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX))
+        WHEEL.with_borrow_mut(|wheel| wheel.left(self.index))
     }
 
     /// Ready once the deadline has passed; otherwise the task is woken when it does.
@@ -129,58 +124,36 @@ pub async fn pause(span: Duration) {
     Deadline::after(span).await;
 }
 
-/// The number of ticks that surely cover `span`: the current tick does not count, because it may be
-/// about to end.
-fn ticks(span: Duration) -> u64 {
-    let whole = span.as_nanos().div_ceil(TICK.as_nanos());
-    u64::try_from(whole).unwrap_or(u64::MAX).saturating_add(1)
-}
-
 /// Starts the task that advances this thread's wheel until it is empty.
 fn turn() {
     let turning = Turning;
     tokio::spawn(async move {
-        // Two alternating timers: the runtime wakes itself for a timer that is earlier than all
-        // others, which a single timer would be each time.
-        let (mut this, mut other) = (pin!(sleep(Duration::ZERO)), pin!(sleep(TICK)));
+        let mut alarm = pin!(sleep_until(tokio::time::Instant::now()));
         let mut due: Vec<Waker> = Vec::new();
-        // The runtime knows only timers that were polled.
-        poll_fn(|context| Poll::Ready(other.as_mut().poll(context).is_ready())).await;
-        loop {
-            this.as_mut().await;
-            let (passed, now) = (this.deadline(), Instant::now());
-            if now > passed + STALL {
-                // The wheel must not catch up: deadlines that were set during the stall would pass
-                // early.
-                other.as_mut().reset(now + TICK);
-                this.as_mut().reset(now + 2 * TICK);
-            } else {
-                this.as_mut().reset(passed + 2 * TICK);
-            }
-            std::mem::swap(&mut this, &mut other);
-            let empty = WHEEL.with_borrow_mut(|wheel| {
-                wheel.turn(&mut due);
-                wheel.is_empty()
-            });
+        while let Some(next) = WHEEL.with_borrow_mut(|wheel| wheel.turn(&mut due)) {
             // Woken outside the borrow, because a waker may run any code.
             due.drain(..).for_each(Waker::wake);
-            if empty {
-                break;
-            }
+            alarm.as_mut().reset(next);
+            poll_fn(|context| {
+                let earlier = WHEEL.with_borrow_mut(|wheel| wheel.poll_earlier(context.waker()));
+                if earlier.is_ready() {
+                    return Poll::Ready(());
+                }
+                alarm.as_mut().poll(context)
+            })
+            .await;
         }
+        due.drain(..).for_each(Waker::wake);
         drop(turning);
     });
 }
-
-/// A tick that is later than this delays those after it.
-const STALL: Duration = Duration::from_millis(5);
 
 /// Records that the wheel has stopped, also if the runtime is dropped with its task.
 struct Turning;
 
 impl Drop for Turning {
     fn drop(&mut self) {
-        let _ = WHEEL.try_with(|wheel| wheel.borrow_mut().turning = false);
+        let _ = WHEEL.try_with(|wheel| wheel.borrow_mut().stop());
     }
 }
 

@@ -17,6 +17,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 #[derive(Debug)]
 pub(super) struct Outlet {
     file: File,
+    /// The most bytes of one write.
+    piece: usize,
     /// The rest of a line that was partly written before writing failed.
     unfinished: Vec<u8>,
 }
@@ -58,8 +60,11 @@ impl Outlet {
     }
 
     fn to(file: impl Into<File>) -> io::Result<Self> {
+        let file = file.into();
+        let is_regular = file.metadata()?.is_file();
         Ok(Self {
-            file: file.into(),
+            file,
+            piece: if is_regular { usize::MAX } else { PIECE },
             unfinished: Vec::new(),
         })
     }
@@ -102,7 +107,7 @@ impl Outlet {
     fn push(&mut self, bytes: &[u8], progress: &Progress) -> Result<(), (usize, io::Error)> {
         let mut written = 0;
         while written < bytes.len() {
-            let piece = &bytes[written..bytes.len().min(written + PIECE)];
+            let piece = &bytes[written..bytes.len().min(written.saturating_add(self.piece))];
             let outcome = self.file.write(piece).and_then(|length| match length {
                 0 => Err(io::ErrorKind::WriteZero.into()),
                 length => Ok(length),
@@ -164,7 +169,8 @@ fn count(lines: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', lines).count() as u64
 }
 
-/// The size of one write: an output that accepts less than this in [`STALLED`] counts as not read.
+/// The most bytes of one write to a pipe or a terminal: one that accepts less than this in
+/// [`STALLED`] counts as not read. A regular file needs no reader.
 const PIECE: usize = 16 << 10;
 /// If no write succeeds in this time, the output is not read.
 const STALLED: Duration = Duration::from_secs(1);

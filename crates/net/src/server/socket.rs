@@ -222,6 +222,5 @@ pub(super) fn look_ahead(socket: impl AsFd, room: &mut [u8]) -> usize {
 
 /// Enough for a usual request's head.
 const FIRST: usize = 2048;
-/// How long a client waits for its response before it is watched: one or two ticks of the worker's
-/// wheel.
-const WATCH_AFTER: Duration = Duration::ZERO;
+/// How long a client waits for its response before it is watched.
+const WATCH_AFTER: Duration = Duration::from_millis(20);

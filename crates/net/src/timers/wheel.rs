@@ -1,6 +1,9 @@
 //! The timer wheel: entries in a slab, linked into slots by doubly linked lists of indices.
 
 use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// Deadlines, ordered by the tick at which they pass.
 ///
@@ -10,8 +13,12 @@ use std::task::{Poll, Waker};
 /// entry stays linked until its slot is visited or it is reused; most are reused by a similar
 /// deadline, so that neighbours need not be touched.
 pub(super) struct Wheel {
-    /// The number of turns so far.
+    /// When the wheel was first used: ticks are counted from here.
+    start: Option<Instant>,
+    /// The last tick that the clock was seen to reach.
     now: u64,
+    /// The last tick whose slot was visited.
+    turned: u64,
     /// The first entry of each slot; empty until first use.
     slots: Vec<u32>,
     entries: Vec<Entry>,
@@ -22,7 +29,23 @@ pub(super) struct Wheel {
     /// The number of entries in use.
     live: u32,
     /// Whether a task turns the wheel.
-    pub(super) turning: bool,
+    turning: bool,
+    /// The tick at which that task turns it again, or an earlier one that was set since.
+    next: u64,
+    /// Whether a tick before the one the task sleeps for was set.
+    earlier: bool,
+    /// Wakes the task that turns the wheel.
+    task: Option<Waker>,
+}
+
+/// What a deadline that was set asks of the task that turns the wheel.
+pub(super) enum Set {
+    /// Nothing: the task turns the wheel in time.
+    Covered,
+    /// It sleeps too long, and has to be woken.
+    Earliest(Waker),
+    /// It has to be started.
+    First,
 }
 
 struct Entry {
@@ -40,18 +63,19 @@ struct Entry {
 impl Wheel {
     pub(super) const fn new() -> Self {
         Self {
+            start: None,
             now: 0,
+            turned: 0,
             slots: Vec::new(),
             entries: Vec::new(),
             free: NONE,
             hung: 0,
             live: 0,
             turning: false,
+            next: NEVER,
+            earlier: false,
+            task: None,
         }
-    }
-
-    pub(super) const fn is_empty(&self) -> bool {
-        self.hung == 0
     }
 
     /// Creates an entry that is not set.
@@ -92,18 +116,36 @@ impl Wheel {
         }
     }
 
-    /// Sets the entry to pass `ticks` turns from now.
-    pub(super) fn set(&mut self, index: u32, ticks: u64) {
-        let at = self.now.saturating_add(ticks).min(NEVER - 1);
+    /// Sets the entry to pass `after` from now.
+    pub(super) fn set(&mut self, index: u32, after: Duration) -> Set {
+        let passed = self.read_clock();
+        if self.hung == 0 {
+            // All slots are empty, so none needs a visit.
+            self.turned = self.now;
+        }
+        let at = passed
+            .saturating_add(nanos(after))
+            .div_ceil(TICK_NANOS)
+            .clamp(self.turned + 1, NEVER - 1);
         let entry = self.entry(index);
         entry.at = at;
-        if entry.hung_at <= at {
-            return; // visited before it passes, and hung on then
+        // Otherwise it is visited before it passes, and hung on then.
+        if entry.hung_at > at {
+            if entry.hung_at != NEVER {
+                self.unhang(index);
+            }
+            self.hang(index);
         }
-        if entry.hung_at != NEVER {
-            self.unhang(index);
+        if !std::mem::replace(&mut self.turning, true) {
+            return Set::First;
         }
-        self.hang(index);
+        let visited_at = self.entry(index).hung_at;
+        if visited_at >= self.next {
+            return Set::Covered;
+        }
+        self.next = visited_at;
+        self.earlier = true;
+        self.task.take().map_or(Set::Covered, Set::Earliest)
     }
 
     pub(super) fn clear(&mut self, index: u32) {
@@ -114,9 +156,12 @@ impl Wheel {
         self.entries[index as usize].at <= self.now
     }
 
-    /// The number of turns until the entry passes.
-    pub(super) fn left(&self, index: u32) -> u64 {
-        self.entries[index as usize].at.saturating_sub(self.now)
+    /// The time until the entry passes, in ticks that have not begun: set to it within this tick, the
+    /// entry passes at the same tick.
+    pub(super) fn left(&mut self, index: u32) -> Duration {
+        let begun = self.read_clock().div_ceil(TICK_NANOS);
+        let ticks = self.entry(index).at.saturating_sub(begun);
+        Duration::from_nanos(ticks.saturating_mul(TICK_NANOS))
     }
 
     pub(super) fn poll(&mut self, index: u32, waker: &Waker) -> Poll<()> {
@@ -132,14 +177,51 @@ impl Wheel {
         Poll::Pending
     }
 
-    /// Advances the wheel by one tick; the wakers of passed entries are added to `due`.
-    pub(super) fn turn(&mut self, due: &mut Vec<Waker>) {
-        self.now += 1;
-        if self.slots.is_empty() {
-            return;
+    /// Advances the wheel to the current tick; the wakers of passed entries are added to `due`.
+    ///
+    /// Returns when to do so again: at the first tick at which an entry passes, or after one
+    /// revolution. `None` if no entry is set: the task may end.
+    pub(super) fn turn(&mut self, due: &mut Vec<Waker>) -> Option<Instant> {
+        self.read_clock();
+        // After more than a revolution, one visit of each slot is enough.
+        let first = (self.turned + 1).max((self.now + 1).saturating_sub(SLOTS));
+        self.turned = self.now;
+        if self.hung > 0 {
+            (first..=self.now).for_each(|tick| self.visit(tick, due));
         }
-        let slot = slot_of(self.now);
-        let mut index = std::mem::replace(&mut self.slots[slot], NONE);
+        let last = self.now + SLOTS - 1;
+        let next = (self.now + 1..=last).find(|&tick| self.hung > 0 && self.settle(tick, last));
+        (self.next, self.earlier) = (next.unwrap_or(NEVER), false);
+        let after = Duration::from_nanos(next?.saturating_mul(TICK_NANOS));
+        self.start.map(|start| start + after)
+    }
+
+    /// Ready if an entry was set that passes before the moment that [`Wheel::turn`] returned;
+    /// otherwise `task` is woken when one is.
+    pub(super) fn poll_earlier(&mut self, task: &Waker) -> Poll<()> {
+        if self.earlier {
+            return Poll::Ready(());
+        }
+        self.task = Some(task.clone());
+        Poll::Pending
+    }
+
+    /// Called when the task that turns the wheel has ended.
+    pub(super) fn stop(&mut self) {
+        (self.turning, self.next, self.task) = (false, NEVER, None);
+    }
+
+    /// The time since the start, in nanoseconds.
+    fn read_clock(&mut self) -> u64 {
+        let now = Instant::now();
+        let passed = nanos(now.duration_since(*self.start.get_or_insert(now)));
+        self.now = self.now.max(passed / TICK_NANOS);
+        passed
+    }
+
+    /// Empties the slot of `tick`, which has begun.
+    fn visit(&mut self, tick: u64, due: &mut Vec<Waker>) {
+        let mut index = std::mem::replace(&mut self.slots[slot_of(tick)], NONE);
         while index != NONE {
             let now = self.now;
             let entry = self.entry(index);
@@ -159,12 +241,32 @@ impl Wheel {
         }
     }
 
+    /// Whether an entry passes at `tick`, which is to come. Entries of its slot that were moved later
+    /// are relinked, those that were cleared unlinked, until one is found that passes. At the `last`
+    /// tick of the revolution an entry that passes later is found as well.
+    fn settle(&mut self, tick: u64, last: u64) -> bool {
+        loop {
+            let head = self.slots[slot_of(tick)];
+            if head == NONE {
+                return false;
+            }
+            let at = self.entry(head).at;
+            if at <= tick || (tick == last && at != NEVER) {
+                return true;
+            }
+            self.unhang(head);
+            if at != NEVER {
+                self.hang(head);
+            }
+        }
+    }
+
     fn hang(&mut self, index: u32) {
         if self.slots.is_empty() {
-            self.slots = vec![NONE; SLOTS];
+            self.slots = vec![NONE; slot_of(SLOTS - 1) + 1];
         }
         // An entry beyond one revolution is visited and relinked once per revolution.
-        let tick = self.entry(index).at.min(self.now + SLOTS as u64 - 1);
+        let tick = self.entry(index).at.min(self.turned + SLOTS - 1);
         let slot = slot_of(tick);
         let head = std::mem::replace(&mut self.slots[slot], index);
         if head != NONE {
@@ -200,11 +302,17 @@ impl Wheel {
 }
 
 fn slot_of(tick: u64) -> usize {
-    usize::try_from(tick % SLOTS as u64).expect("a slot number fits")
+    usize::try_from(tick % SLOTS).expect("a slot number fits")
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// One revolution: 20.48 s at [`super::TICK`].
-const SLOTS: usize = 1024;
+const SLOTS: u64 = 1024;
+/// A tick in nanoseconds.
+pub(super) const TICK_NANOS: u64 = 20_000_000;
 const NONE: u32 = u32::MAX;
 const NEVER: u64 = u64::MAX;
 const SHRINK_ABOVE: usize = 4096;
