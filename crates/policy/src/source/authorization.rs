@@ -45,7 +45,7 @@ pub(super) fn whole(value: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Ambiguous> {
     Ok(Cow::Owned([&scheme, &b" "[..], &rest].concat()))
 }
 
-/// Schemes that servers look for behind other words.
+/// Schemes that servers look for anywhere.
 const SOUGHT: [&str; 2] = ["bearer", "basic"];
 
 /// The one form of the credentials under a scheme.

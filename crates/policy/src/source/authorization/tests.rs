@@ -56,7 +56,6 @@ fn authorization_of_one_credential_is_one_key() {
         ),
         (&["Made-up token=k", "made-up  token=k"], "Made-up token=k"),
         (&["Ntlm Tl+M/a==", "NTLM  Tl+M/a== "], "NTLM Tl+M/a=="),
-        (&["Xbasic k", "XBasic  k"], "Xbasic k"),
     ] {
         for spelling in spellings {
             assert_eq!(form(spelling), key, "{spelling}");
@@ -81,12 +80,8 @@ fn authorization_with_parameters_keeps_them() {
             "AWS4-HMAC-SHA256 Credential=K, Signature=0",
         ),
         (
-            "Digest username=\"u\", realm=\"Basic auth\"",
-            "Digest username=\"u\", realm=\"Basic auth\"",
-        ),
-        (
-            "Digest realm=\"a, Basic b\", uri=\"/\"",
-            "Digest realm=\"a, Basic b\", uri=\"/\"",
+            "Digest username=\"basic\", realm=\"Basic\"",
+            "Digest username=\"basic\", realm=\"Basic\"",
         ),
         (
             "EG1-HMAC-SHA256 client_token=a;access_token=b",
@@ -116,14 +111,6 @@ fn authorization_that_servers_cut_in_different_places_is_ambiguous() {
         "Basic dT.pw",
         "Basic dTpw,1",
         "Basic\u{a0}dTpw",
-        "x Basic dTpw",
-        "Digest a=1, Basic dTpw",
-        "Digest realm=\"a\", Basic dTpw",
-        "Digest realm=\"a\",Basic dTpw",
-        "Digest a=\", Basic dTpw",
-        "Digest a=\"\\\"\", Basic dTpw, b=\"\\\"\"",
-        "Digest a=\"Bearer tok\", b=1",
-        "XBearer k",
         "Token abc 1",
         "Token abc,1",
         "Token abc;a=1",
@@ -149,6 +136,26 @@ fn authorization_that_servers_cut_in_different_places_is_ambiguous() {
         "key:x  tok",
         "\"sk\" 1",
         "Made-up k 1",
+    ] {
+        assert_eq!(form(value), "(ambiguous)", "{value}");
+    }
+}
+
+/// Servers that search for a scheme with an expression that is not anchored find it in all of these.
+#[test]
+fn authorization_with_a_sought_scheme_behind_something_else_is_ambiguous() {
+    for value in [
+        "x Basic dTpw",
+        "xBasic dTpw",
+        "ABasic dTpw",
+        "Digest n=1, Basic dTpw",
+        "Digest realm=\"a\",Basic dTpw",
+        "Digest n=\"1\", realm=\"Basic dTpw\"",
+        "Digest realm=\"basic\tdTpw\", uri=\"/\"",
+        "Digest realm=\"Basic dT\", opaque=\"pw\"",
+        "Digest realm=\"Basic auth\", uri=\"/\"",
+        "XBearer k",
+        "Digest n=\"Bearer tok\", uri=\"/\"",
     ] {
         assert_eq!(form(value), "(ambiguous)", "{value}");
     }
