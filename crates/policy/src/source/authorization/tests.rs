@@ -161,6 +161,64 @@ fn authorization_with_a_sought_scheme_behind_something_else_is_ambiguous() {
     }
 }
 
+/// A server that splits at blanks reads the credential before the blank.
+#[test]
+fn authorization_with_a_blank_that_no_list_of_parameters_has_is_ambiguous() {
+    for value in [
+        "ApiKey KEY =1,2",
+        "ApiKey KEY =\"x\"",
+        "ApiKey KEY = 1,2",
+        "ApiKey KEY= 1,2",
+        "ApiKey KEY\t=1,2",
+        "Negotiate YIIB= 1,2",
+        "Negotiate YIIB= \"x\"",
+        "GoogleLogin auth=x 1,2",
+        "GoogleLogin auth=x ,1",
+        "Made-up token=k 1;2",
+        "Made-up token=\"k\" 1,2",
+        "Made-up a=1, b=2 c",
+        "Made-up a=\"1, b=2",
+        "Made-up a=\"1\\\", b=2",
+        "key=K 1,2",
+    ] {
+        assert_eq!(form(value), "(ambiguous)", "{value}");
+    }
+}
+
+#[test]
+fn authorization_that_ordinary_clients_write_is_a_key() {
+    for value in [
+        "AWS4-HMAC-SHA256 Credential=K/20261126/eu-1/s3/aws4_request, SignedHeaders=host;x-amz-date, Signature=0a",
+        "AWS4-HMAC-SHA256 Credential=K/20261126/eu-1/s3/aws4_request,SignedHeaders=host,Signature=0a",
+        "GOOG4-HMAC-SHA256 Credential=a@b.example/20261126/auto/storage/goog4_request, SignedHeaders=host;x-goog-date, Signature=0a",
+        "TC3-HMAC-SHA256 Credential=K/2026-11-26/cvm/tc3_request, SignedHeaders=content-type;host, Signature=0a",
+        "Hmac-sha256 Credential=K&SignedHeaders=x-ms-date;host&Signature=c2ln=",
+        "SharedKey account:c2ln+/=",
+        "AWS K:c2lnbmF0dXJl=",
+        "Digest username=\"a b\", realm=\"r, s\", nonce=\"n\", uri=\"/?a=1;b\", qop=auth, nc=00000001, cnonce=\"c\", response=\"0a\"",
+        "Digest username=\"a \\\" b\",realm=\"D\\u\",nonce=\"\"",
+        "Digest username*=UTF-8''J%C3%A4s, realm=\"r\"",
+        "OAuth realm=\"\", oauth_consumer_key=\"k\", oauth_nonce=\"n\", oauth_signature=\"s%3D\"",
+        "OAuth oauth_consumer_key=\"k\",oauth_token=\"t\",oauth_version=\"1.0\"",
+        "Hawk id=\"dh37\", ts=\"1353832234\", nonce=\"j4h3g2\", ext=\"some ext; data\", mac=\"6R4r=\"",
+        "SCRAM-SHA-256 realm=\"r\", data=biwsbj11LHI9cg==",
+        "SCRAM-SHA-256 sid=AAAA, data=Yz1iaXdz",
+        "SCRAM-SHA-256 data=biwsbj11LHI9cg==",
+        "EG1-HMAC-SHA256 client_token=a;access_token=b;timestamp=20261126T08:00:00+0000;nonce=n;signature=c2ln=",
+        "Signature keyId=\"k\",algorithm=\"hs2019\",headers=\"(request-target) host date\",signature=\"c2ln==\"",
+        "vapid t=eyJh.eyJi.c2ln, k=BA1H",
+        "Mediabrowser Client=\"Web\", Device=\"A room\", Token=\"t\"",
+        "Discogs key=a, secret=b",
+        "HOBA result=\"a.b.c.d\"",
+        "Negotiate YIIB==",
+        "NTLM TlRMTVNTUAAB",
+        "ApiKey aWQ6a2V5==",
+        "Token 9944b091",
+    ] {
+        assert_eq!(form(value), value);
+    }
+}
+
 #[test]
 fn authorization_that_a_person_writes_follows_the_same_rule() {
     let named = |value: &'static str| {
