@@ -115,6 +115,7 @@ fn authorization_that_servers_cut_in_different_places_is_ambiguous() {
         "Token abc,1",
         "Token abc;a=1",
         "Token a=1, token=abc",
+        "Token username=\"u\", token=\"T\"",
         "Token token=abc, token=def",
         "Token token=\"abc\" 1",
         "Token token = abc",
