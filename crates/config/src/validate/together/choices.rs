@@ -3,10 +3,13 @@
 use super::super::list_of;
 use crate::context::Context;
 use crate::raw::RawFile;
-use tollgate_policy::Policy;
+use http::Method;
 use tollgate_policy::identity::Source;
-use tollgate_policy::pattern::overlap::{are_alternatives, shares_methods, takes_methods};
+use tollgate_policy::pattern::overlap::{
+    are_alternatives, shares_methods, takes_method, takes_methods,
+};
 use tollgate_policy::route::{HostPattern, Pattern, Route, RouteLimit, Segment};
+use tollgate_policy::{Policy, ScopePart};
 
 /// Conditions on the operation beside a route that takes the other operations of the same path, with
 /// other limits.
@@ -22,7 +25,7 @@ pub(super) fn of_operations(raw: &RawFile, policy: &Policy, context: &mut Contex
                 && is_met_beside(&other.pattern, &route.pattern)
                 && !is_hidden(other, route, &policy.routes)
                 && !other.target.turns_away()
-                && (route.target.turns_away() || !have_same_limits(route, other))
+                && (route.target.turns_away() || !have_same_buckets(policy, route, other))
         };
         if let Some(other) = policy.routes.iter().find(is_beside) {
             let title = format!(
@@ -32,7 +35,7 @@ pub(super) fn of_operations(raw: &RawFile, policy: &Policy, context: &mut Contex
             let place = written.r#match.place().unwrap_or(written.place);
             context
                 .warning(title, place, "it may give this operation another name, or this name to another one")
-                .help("give both routes the same limits, and split a limit with per = \"graphql:operation\" and listed `callers`");
+                .help("give both routes the same limits, and split a limit with per = \"graphql:operation\" and listed `callers`, not with \"route\" or \"host\"");
         }
     }
 }
@@ -84,8 +87,31 @@ fn covers_path(one: &[Segment], other: &[Segment]) -> bool {
     }
 }
 
-fn have_same_limits(one: &Route, other: &Route) -> bool {
+/// Whether the requests of both draw from the same buckets.
+fn have_same_buckets(policy: &Policy, one: &Route, other: &Route) -> bool {
     let has = |route: &Route, limit: &RouteLimit| route.all_limits().any(|its| its == limit);
-    one.all_limits().all(|limit| has(other, limit))
-        && other.all_limits().all(|limit| has(one, limit))
+    let is_shared = |limit: &RouteLimit| {
+        let parts = policy.rules[limit.rule].scope.parts();
+        has(one, limit) && has(other, limit) && is_one_bucket(parts, one, other)
+    };
+    one.all_limits().chain(other.all_limits()).all(is_shared)
+}
+
+/// Whether a client has one bucket on both routes, as far as the routes decide.
+fn is_one_bucket(parts: &[ScopePart], one: &Route, other: &Route) -> bool {
+    let is_same_class = |method: &Method| one.method_class(method) == other.method_class(method);
+    let is_taken = |method: &&Method| {
+        [one, other]
+            .iter()
+            .all(|route| takes_method(&route.pattern.methods, method))
+    };
+    parts.iter().all(|part| match part {
+        ScopePart::Route => one.name == other.name,
+        ScopePart::Host => one.pattern.host == other.pattern.host,
+        ScopePart::Method => {
+            let listed = one.pattern.methods.iter().chain(&other.pattern.methods);
+            listed.filter(is_taken).all(is_same_class)
+        }
+        ScopePart::Address | ScopePart::Identity(_) | ScopePart::Descriptor => true,
+    })
 }
