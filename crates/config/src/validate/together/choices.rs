@@ -15,14 +15,14 @@ use tollgate_policy::{Policy, ScopePart};
 /// other limits.
 pub(super) fn of_operations(raw: &RawFile, policy: &Policy, context: &mut Context<'_>) {
     for (route, written) in policy.routes.iter().zip(list_of(&raw.routes)) {
-        let mut conditions = route.pattern.body.iter();
-        if !conditions.any(|(source, _)| *source == Source::GraphqlOperation) {
+        if !has_operation(&route.pattern) {
             continue;
         }
         let is_beside = |other: &&Route| {
             !std::ptr::eq(*other, route)
                 && covers(&other.pattern, &route.pattern)
                 && is_met_beside(&other.pattern, &route.pattern)
+                && !comes_first(&other.pattern, &route.pattern)
                 && !is_hidden(other, route, &policy.routes)
                 && !other.target.turns_away()
                 && (route.target.turns_away() || !have_same_buckets(policy, route, other))
@@ -53,16 +53,25 @@ fn is_met_beside(one: &Pattern, other: &Pattern) -> bool {
         && !are_alternatives(&of_one, &of_other)
 }
 
+/// Whether there is a condition on the operation.
+fn has_operation(pattern: &Pattern) -> bool {
+    let mut conditions = pattern.body.iter();
+    conditions.any(|(source, _)| *source == Source::GraphqlOperation)
+}
+
+/// Whether `other` takes each request that meets both, whatever its operation is.
+fn comes_first(other: &Pattern, route: &Pattern) -> bool {
+    !has_operation(other) && other.precedence() > route.precedence()
+}
+
 /// Whether a route takes all requests of the path of `route` before they come to `other`.
 fn is_hidden(other: &Route, route: &Route, routes: &[Route]) -> bool {
     routes.iter().map(|nearer| &nearer.pattern).any(|nearer| {
-        let takes_all = takes_methods(&nearer.methods, &route.pattern.methods)
+        takes_methods(&nearer.methods, &route.pattern.methods)
             && nearer.headers.is_empty()
-            && nearer.body.is_empty();
-        takes_all
+            && nearer.body.is_empty()
             && covers(nearer, &route.pattern)
-            && covers(&other.pattern, nearer)
-            && !covers(nearer, &other.pattern)
+            && nearer.precedence() > other.pattern.precedence()
     })
 }
 
