@@ -54,7 +54,7 @@ fn is_met_beside(one: &Pattern, other: &Pattern) -> bool {
 }
 
 /// Whether there is a condition on the operation.
-fn has_operation(pattern: &Pattern) -> bool {
+pub(super) fn has_operation(pattern: &Pattern) -> bool {
     let mut conditions = pattern.body.iter();
     conditions.any(|(source, _)| *source == Source::GraphqlOperation)
 }
