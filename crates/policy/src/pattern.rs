@@ -2,6 +2,7 @@
 //! mistake. Matching is in the router.
 
 pub mod overlap;
+pub mod precedence;
 
 use std::fmt;
 

@@ -2,13 +2,14 @@
 //!
 //! This module reports legal but probably unintended settings. `conflicts` reports what a policy
 //! finds wrong with its parts, `choices` routes between which clients choose, `cluster` what a Redis
-//! Cluster cannot decide together, `penalties` which penalties hit other clients, `unused` settings
-//! without effect.
+//! Cluster cannot decide together, `endpoints` routes that take other requests for GraphQL's,
+//! `penalties` which penalties hit other clients, `unused` settings without effect.
 
 mod ceilings;
 mod choices;
 mod cluster;
 mod conflicts;
+mod endpoints;
 mod penalties;
 mod unused;
 
@@ -44,6 +45,7 @@ pub(crate) fn warn(raw: &RawFile, policy: &Policy, server: &Server, context: &mu
     ceilings::warn(raw, policy, server, context);
     penalties::of_others(raw, policy, context);
     choices::of_operations(raw, policy, context);
+    endpoints::of_all_paths(raw, policy, context);
 }
 
 /// Routes for more than one host, under limits that are split by host.

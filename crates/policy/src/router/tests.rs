@@ -229,37 +229,31 @@ fn reference(
         .filter(|segment| !segment.is_empty())
         .collect();
     let rank = |pattern: &Pattern| {
-        let host_rank = match &pattern.host {
-            HostPattern::Any => (0, 0),
+        match &pattern.host {
+            HostPattern::Any => {}
             HostPattern::Wildcard(suffix) => {
                 host.strip_suffix(suffix.as_str())
                     .filter(|left| left.len() > 1 && left.ends_with('.'))?;
-                (1, suffix.len())
             }
-            HostPattern::Exact(name) => (name == host).then_some((2, 0))?,
-        };
-        let mut path_rank = Vec::new();
+            HostPattern::Exact(name) => (name == host).then_some(())?,
+        }
         let mut left = segments.iter();
         let mut open = false;
         for segment in &pattern.path {
             match segment {
                 Segment::Literal(text) => {
                     (left.next() == Some(&text.as_str())).then_some(())?;
-                    path_rank.push(3);
                 }
                 Segment::Capture(_) => {
                     left.next()?;
-                    path_rank.push(2);
                 }
                 Segment::Rest => {
                     open = true;
-                    path_rank.push(0);
                 }
             }
         }
         if !open {
             left.next().is_none().then_some(())?;
-            path_rank.push(1);
         }
         let method_rank = if pattern.methods.is_empty() {
             0
@@ -279,8 +273,7 @@ fn reference(
             .filter(|(_, value)| value.is_some())
             .count();
         Some((
-            host_rank,
-            path_rank,
+            pattern.precedence(),
             method_rank,
             pattern.headers.len(),
             valued,

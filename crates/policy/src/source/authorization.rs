@@ -45,7 +45,7 @@ pub(super) fn whole(value: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Ambiguous> {
     Ok(Cow::Owned([&scheme, &b" "[..], &rest].concat()))
 }
 
-/// Schemes that servers look for behind other words.
+/// Schemes that servers look for anywhere.
 const SOUGHT: [&str; 2] = ["bearer", "basic"];
 
 /// The one form of the credentials under a scheme.
@@ -96,17 +96,39 @@ fn token_of_rails(rest: &[u8]) -> Result<&[u8], Ambiguous> {
 fn has_parameters(rest: &[u8]) -> bool {
     let end = rest.iter().position(|byte| !is_of_token(byte));
     let (name, after) = rest.split_at(end.unwrap_or(rest.len()));
-    let value = after.trim_ascii_start().strip_prefix(b"=");
-    let begins = |value: &[u8]| {
-        let first = value.trim_ascii_start().first();
-        first.is_some_and(|byte| is_of_token(byte) || *byte == b'"')
+    let [b'=', value @ ..] = after else {
+        return false;
     };
-    let is_single = |value: &[u8]| match value.trim_ascii() {
+    let first = value.first();
+    let begins = first.is_some_and(|byte| is_of_token(byte) || *byte == b'"');
+    let is_single = match value {
         [b'"', inside @ .., b'"'] => !inside.contains(&b'"'),
         _ => false,
     };
     let has_more = rest.iter().any(|byte| matches!(byte, b',' | b';'));
-    !name.is_empty() && value.is_some_and(|value| begins(value) && (has_more || is_single(value)))
+    !name.is_empty() && begins && (has_more || is_single) && has_blanks_of_a_list(rest)
+}
+
+/// Whether each blank outside quoted strings follows a comma or a `;`, and each string has an end.
+/// Servers that split at blanks read a credential up to any other blank: with text behind it, one
+/// credential would make many keys.
+fn has_blanks_of_a_list(rest: &[u8]) -> bool {
+    let (mut is_quoted, mut is_escaped, mut before) = (false, false, b'=');
+    for byte in rest {
+        if is_quoted {
+            is_quoted = is_escaped || *byte != b'"';
+            is_escaped = !is_escaped && *byte == b'\\';
+        } else if is_blank(byte) {
+            if !matches!(before, b',' | b';') {
+                return false;
+            }
+            continue;
+        } else {
+            is_quoted = *byte == b'"';
+        }
+        before = *byte;
+    }
+    !is_quoted
 }
 
 const fn is_blank(byte: &u8) -> bool {

@@ -38,21 +38,11 @@ fn under<'v>(value: &'v [u8], scheme: &str) -> Result<Option<&'v [u8]>, Ambiguou
     }
 }
 
-/// Whether a server that looks for the scheme finds it behind something else. Scripts find `bearer`
-/// anywhere (`/Bearer\s(\S+)/`). Another scheme is found behind a blank or a comma, outside quoted
-/// strings.
+/// Whether a server that looks for the scheme finds it behind something else. Scripts search for it
+/// with expressions that are not anchored (`/Bearer\s(\S+)/`, `/Basic\s+(.*)$/i`), so they also find
+/// it within words and quoted strings. Their decoders of Base64 skip other characters.
 pub(super) fn is_within(value: &[u8], scheme: &str) -> bool {
-    let is_found_anywhere = scheme == "bearer";
-    let quotes = value.iter().filter(|byte| **byte == b'"').count();
-    // Servers differ about the end of a string with an escape, and of one that is not closed.
-    let has_strings = quotes.is_multiple_of(2) && !value.contains(&b'\\');
-    let mut is_quoted = false;
-    (1..value.len()).any(|at| {
-        let before = value[at - 1];
-        is_quoted ^= has_strings && before == b'"';
-        let is_delimited = matches!(before, b' ' | b'\t' | b',') && !is_quoted;
-        (is_found_anywhere || is_delimited) && after_scheme(&value[at..], scheme).is_some()
-    })
+    (1..value.len()).any(|at| after_scheme(&value[at..], scheme).is_some())
 }
 
 /// What follows a scheme and a blank.
