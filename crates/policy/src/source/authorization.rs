@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use base64::Engine;
 use http::header::AUTHORIZATION;
 
-use super::credentials::{BASE64, is_within, token, uncut};
+use super::credentials::{BASE64, is_blank, is_within, token, uncut};
 use super::reading::header;
 use super::{Ambiguous, blanks};
 use crate::descriptor::Descriptor;
@@ -129,10 +129,6 @@ fn has_blanks_of_a_list(rest: &[u8]) -> bool {
         before = *byte;
     }
     !is_quoted
-}
-
-const fn is_blank(byte: &u8) -> bool {
-    matches!(byte, b' ' | b'\t')
 }
 
 /// Whether a byte may be in a scheme or in the name of a parameter (RFC 9110, section 5.6.2).

@@ -40,16 +40,30 @@ fn under<'v>(value: &'v [u8], scheme: &str) -> Result<Option<&'v [u8]>, Ambiguou
 
 /// Whether a server that looks for the scheme finds it behind something else. Scripts search for it
 /// with expressions that are not anchored (`/Bearer\s(\S+)/`, `/Basic\s+(.*)$/i`), so they also find
-/// it within words and quoted strings. Their decoders of Base64 skip other characters.
+/// it within words and quoted strings. Their decoders of Base64 skip other characters. Others
+/// look only whether a value begins with the scheme, and cut its length and one more character off,
+/// whatever that is (`Bearer-TOKEN`).
 pub(super) fn is_within(value: &[u8], scheme: &str) -> bool {
-    (1..value.len()).any(|at| after_scheme(&value[at..], scheme).is_some())
+    let behind = begins_with(value, scheme).and_then(<[u8]>::first);
+    behind.is_some_and(|next| !is_blank(next))
+        || (1..value.len()).any(|at| after_scheme(&value[at..], scheme).is_some())
 }
 
 /// What follows a scheme and a blank.
 fn after_scheme<'v>(value: &'v [u8], scheme: &str) -> Option<&'v [u8]> {
+    begins_with(value, scheme).filter(|rest| rest.first().is_some_and(is_blank))
+}
+
+/// What follows a scheme at the beginning of a value.
+fn begins_with<'v>(value: &'v [u8], scheme: &str) -> Option<&'v [u8]> {
     let (given, rest) = value.split_at_checked(scheme.len())?;
-    let is_separated = matches!(rest.first(), Some(b' ' | b'\t'));
-    (is_separated && given.eq_ignore_ascii_case(scheme.as_bytes())).then_some(rest)
+    given
+        .eq_ignore_ascii_case(scheme.as_bytes())
+        .then_some(rest)
+}
+
+pub(super) const fn is_blank(byte: &u8) -> bool {
+    matches!(byte, b' ' | b'\t')
 }
 
 /// The token of `Authorization: Bearer`.

@@ -68,7 +68,6 @@ pub(super) fn serve<H: Handler>(
             opened.input,
         ))),
         interim: opened.interim,
-        head: None,
         limits,
         deadline: opened.deadline,
         waits: Waits::Head,
@@ -97,9 +96,6 @@ pub(super) fn serve<H: Handler>(
 struct Connection<H> {
     core: Rc<RefCell<Core>>,
     interim: Queue,
-    /// The head that was read last, until its request is made. It is large, so it is moved as
-    /// little as possible.
-    head: Option<Head>,
     limits: Limits,
     deadline: Deadline,
     /// The event for which the deadline was set.
@@ -142,14 +138,17 @@ enum Stop {
 impl<H: Handler> Connection<H> {
     /// Serves requests as long as they arrive.
     async fn work(&mut self) -> Stop {
+        // The head that was read last, until its request is made. It is large: so it is moved as
+        // little as possible, and a resting connection has no space for it.
+        let mut head = None;
         loop {
-            if let Err(stop) = std::future::poll_fn(|cx| self.poll_head(cx)).await {
+            if let Err(stop) = std::future::poll_fn(|cx| self.poll_head(cx, &mut head)).await {
                 return stop;
             }
             self.awake = None;
             self.resting = false;
             self.fresh = false;
-            if let Err(stop) = self.exchange().await {
+            if let Err(stop) = self.exchange(&mut head).await {
                 return stop;
             }
             self.waits = Waits::Unset;
@@ -158,42 +157,41 @@ impl<H: Handler> Connection<H> {
     }
 
     /// Handles one request and its response; an error ends the connection.
-    async fn exchange(&mut self) -> Result<(), Stop> {
+    async fn exchange(&mut self, head: &mut Option<Head>) -> Result<(), Stop> {
         let Some(Head {
             parts,
             persists,
             expects,
             ..
-        }) = &self.head
+        }) = head
         else {
             return Err(Stop::Done);
         };
-        let (head, version, persists) = (parts.method == Method::HEAD, parts.version, *persists);
+        let (is_head, version) = (parts.method == Method::HEAD, parts.version);
+        let persists = *persists;
         self.interim.begin();
         let number = self
             .core
             .borrow_mut()
             .begin(*expects, version == Version::HTTP_11);
-        let response = self.respond(number).await.ok_or(Stop::Done)?;
+        let response = self.respond(number, head).await.ok_or(Stop::Done)?;
         let goes_on = persists && !self.task.worker().is_draining() && self.may_go_on().await;
         let asked = Asked {
             version,
-            head,
+            head: is_head,
             persists: goes_on,
         };
         let plan = self.send(response, asked).await?;
         self.finish(&plan, persists).await
     }
 
-    /// Runs the handler for the request `number`, whose head has been read; `None`: the client is
-    /// gone.
-    async fn respond(&mut self, number: u32) -> Option<Response<H::Body>> {
+    /// Runs the handler for the request `number`, and takes its head; `None`: the client is gone.
+    async fn respond(&mut self, number: u32, head: &mut Option<Head>) -> Option<Response<H::Body>> {
         let Self {
             core,
             interim,
             limits,
             served,
-            head,
             ..
         } = self;
         let request =

@@ -8,6 +8,7 @@ use super::{Connection, Stop};
 use crate::server::Handler;
 use crate::timers::pause;
 use crate::worker::Task;
+use tollgate_http1::request::Head;
 
 /// The event that is awaited between two requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,14 +22,18 @@ pub(super) enum Waits {
 }
 
 impl<H: Handler> Connection<H> {
-    /// Reads until a head is complete and stored in [`Connection::head`].
-    pub(super) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
+    /// Reads until a head is complete and stored in `read`.
+    pub(super) fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        read: &mut Option<Head>,
+    ) -> Poll<Result<(), Stop>> {
         let mut core = self.core.borrow_mut();
         loop {
             if !core.input.is_empty() {
                 match core.read_head(self.limits) {
                     Ok(Some(head)) => {
-                        self.head = Some(head);
+                        *read = Some(head);
                         return Poll::Ready(Ok(()));
                     }
                     Ok(None) => {}

@@ -156,6 +156,10 @@ fn authorization_with_a_sought_scheme_behind_something_else_is_ambiguous() {
         "Digest realm=\"Basic dT\", opaque=\"pw\"",
         "Digest realm=\"Basic auth\", uri=\"/\"",
         "XBearer k",
+        "Bearer-tok",
+        "bearerXtok",
+        "BasicXdTpw",
+        "Bearer: tok",
         "Digest n=\"Bearer tok\", uri=\"/\"",
     ] {
         assert_eq!(form(value), "(ambiguous)", "{value}");

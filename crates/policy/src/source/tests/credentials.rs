@@ -19,7 +19,7 @@ fn credentials_are_read_by_their_scheme() {
     };
     assert_eq!(read("Bearer abc", "bearer"), "abc");
     assert_eq!(read("bEARER   abc ", "bearer"), "abc");
-    for other in ["Bearer", "Bearer ", "Bearerabc", "Basic abc", "abc", ""] {
+    for other in ["Bearer", "Bearer ", "Basic abc", "abc", ""] {
         assert_eq!(read(other, "bearer"), "(none)", "{other}");
     }
     assert_eq!(user("Basic YWxhZGRpbjpvcGVuc2VzYW1l"), "aladdin");
@@ -57,7 +57,7 @@ fn bearer_token_that_servers_cut_or_find_elsewhere_is_ambiguous() {
         assert_eq!(read(format!("Bearer {good}").as_bytes()), good);
         assert_eq!(read(format!("bearer \t {good} ").as_bytes()), good);
     }
-    let odd: [&[u8]; 21] = [
+    let odd: [&[u8]; 24] = [
         b"Bearer tok 0",
         b"Bearer tok\t1",
         b"Bearer Bearer tok",
@@ -79,18 +79,15 @@ fn bearer_token_that_servers_cut_or_find_elsewhere_is_ambiguous() {
         b"xbearer\ttok",
         b"Basic a, Bearer tok",
         b"Basic \xa0",
+        b"Bearertok",
+        b"bearer-tok",
+        b"BEARER:tok",
     ];
     for line in odd {
         let shown = String::from_utf8_lossy(line);
         assert_eq!(read(line), "(ambiguous)", "{shown}");
     }
-    for none in [
-        "Basic dTpw",
-        "Bearertok",
-        "Digest username=\"Цюрих\"",
-        "Bearer",
-        "",
-    ] {
+    for none in ["Basic dTpw", "Digest username=\"Цюрих\"", "Bearer", ""] {
         assert_eq!(read(none.as_bytes()), "(none)", "{none}");
     }
 }
