@@ -52,7 +52,8 @@ pub(super) fn serve<H: Handler>(
         interim: None,
         window: None,
     };
-    let mut setup = Setup {
+    // Boxed, because the task keeps the space of what it moves on.
+    let mut setup = Box::new(Setup {
         stream,
         connection,
         acceptor,
@@ -60,7 +61,7 @@ pub(super) fn serve<H: Handler>(
         deadline,
         place,
         task,
-    };
+    });
     async move {
         let _watch = Watch::begin(Rc::clone(&setup.acceptor));
         if setup.settings.proxy_protocol && !Box::pin(setup.told()).await {
@@ -81,7 +82,7 @@ pub(super) fn serve<H: Handler>(
             deadline,
             place,
             task,
-        } = setup;
+        } = *setup;
         let transport = Transport::Plain(stream);
         connection.http2 = http2;
         if http2 {

@@ -5,11 +5,12 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use siphasher::sip::SipHasher13;
-use tollgate_limit::{Limit, Micros, Timestamp};
+use tollgate_limit::{Algorithm, Limit, Micros, Timestamp};
 
 use super::heading::{Name, Numbers};
 use super::{MAGIC, Remembered, SnapshotError, Summed, VERSION, WITHOUT_PENALTIES};
 use crate::clock::Clock;
+use crate::local::bucket::Moving;
 use crate::local::hash::Seed;
 use crate::local::state_bytes::{OWN, read_moving};
 use crate::local::table::Table;
@@ -30,127 +31,221 @@ impl LocalStore {
     ) -> Result<(Self, CarryReport), SnapshotError> {
         let now = clock.now();
         let mut input = BufReader::new(reader);
-        // The checksum is verified before anything is used.
-        verify(&mut input)?;
-        let magic = read_bytes(&mut input)?;
-        let version = read_u32(&mut input)?;
+        let heading = Heading::read(&mut input)?;
+        // If the wall clock has stepped back since, every bucket would wait for it to catch up.
+        let behind = heading.written.since(now);
+        let mut restoring = Restoring::new(limits, now, behind);
+        for _ in 0..read_u32(&mut input)? {
+            restoring.read_limit(&mut input)?;
+        }
+        let learnt = learnt::read(limits, &mut input, behind)?;
+        let penalized = match heading.version {
+            WITHOUT_PENALTIES => Vec::new(),
+            _ => penalized::read(&mut input, behind)?,
+        };
+        let report = CarryReport {
+            limits: restoring.report(),
+            also: Remembered { learnt, penalized },
+        };
+        let store = Self {
+            limits: limits.into(),
+            epoch: restoring.epoch,
+            tables: restoring.tables(),
+            seed: heading.seed,
+            clock,
+            born: now,
+            beside: Arc::default(),
+        };
+        Ok((store, report))
+    }
+}
+
+/// What a snapshot begins with.
+struct Heading {
+    version: u32,
+    seed: Seed,
+    /// When it was written.
+    written: Timestamp,
+}
+
+impl Heading {
+    /// Reads it, after the checksum of the whole snapshot was verified.
+    fn read(input: &mut (impl Read + Seek)) -> Result<Self, SnapshotError> {
+        verify(input)?;
+        let magic = read_bytes(input)?;
+        let version = read_u32(input)?;
         if magic != *MAGIC || !(WITHOUT_PENALTIES..=VERSION).contains(&version) {
             return Err(SnapshotError::Version);
         }
-        let seed = Seed::from_raw(read_u64(&mut input)?);
-        if read_u64(&mut input)? != seed.tag(MAGIC) {
+        let seed = Seed::from_raw(read_u64(input)?);
+        if read_u64(input)? != seed.tag(MAGIC) {
             // Another version of the hash: its tags would find nothing.
             return Err(SnapshotError::Version);
         }
-        // If the wall clock has stepped back since, every bucket would wait for it to catch up.
-        let behind = Timestamp::from_micros(read_u64(&mut input)?).since(now);
-        let epoch = epoch(now);
-        // By the index of the first limit of each family.
-        let mut tables: Vec<Option<Table>> = limits.iter().map(|_| None).collect();
-        let elder = |limit: &Limit| limits.iter().position(|elder| family::same(elder, limit));
-        let mut carries = vec![Carry::New; limits.len()];
-        let mut gone = Vec::new();
-        for _ in 0..read_u32(&mut input)? {
-            let (name, numbers) = (Name::read(&mut input)?, Numbers::read(&mut input)?);
-            let (widest, sets) = (read_u64(&mut input)?, read_u64(&mut input)?);
-            let place = limits.iter().position(|limit| name.is_of(limit));
-            // Callers of a tier without numbers of its own draw under the limit's own.
-            let own = || limits.iter().position(|limit| name.is_tier_of(limit));
-            if place.is_none() {
-                gone.push(name.gone());
+        let written = Timestamp::from_micros(read_u64(input)?);
+        Ok(Self {
+            version,
+            seed,
+            written,
+        })
+    }
+}
+
+/// The tables of a new store, while a snapshot is read into them.
+struct Restoring<'l> {
+    limits: &'l [Arc<Limit>],
+    now: Timestamp,
+    epoch: Timestamp,
+    /// By how much the clock is behind the one that the snapshot was written by.
+    behind: Micros,
+    /// By the index of the first limit of each family.
+    tables: Vec<Option<Table>>,
+    /// What happens to the buckets of each limit.
+    carries: Vec<Carry>,
+    /// The limits of the snapshot that there are no more.
+    gone: Vec<Carried>,
+}
+
+/// The buckets of one limit of the snapshot, and how they come under the limit at `place`.
+struct Moved {
+    place: usize,
+    carry: Carry,
+    /// The numbers they are rescaled from.
+    from: Option<Arc<Algorithm>>,
+}
+
+impl<'l> Restoring<'l> {
+    fn new(limits: &'l [Arc<Limit>], now: Timestamp, behind: Micros) -> Self {
+        Self {
+            limits,
+            now,
+            epoch: epoch(now),
+            behind,
+            tables: limits.iter().map(|_| None).collect(),
+            carries: vec![Carry::New; limits.len()],
+            gone: Vec::new(),
+        }
+    }
+
+    /// Reads one limit of the snapshot with its buckets.
+    fn read_limit(&mut self, input: &mut impl Read) -> Result<(), SnapshotError> {
+        let (name, numbers) = (Name::read(input)?, Numbers::read(input)?);
+        let (widest, sets) = (read_u64(input)?, read_u64(input)?);
+        let known = self.limits.iter().position(|limit| name.is_of(limit));
+        if known.is_none() {
+            self.gone.push(name.gone());
+        }
+        // Callers of a tier without numbers of its own draw under the limit's own.
+        let own = || self.limits.iter().position(|limit| name.is_tier_of(limit));
+        let moved = known.or_else(own).map(|place| self.moved(numbers, place));
+        if let Some(moved) = &moved {
+            if known.is_some() {
+                self.carries[moved.place] = moved.carry;
             }
-            let place = place.or_else(own);
-            let carry = |numbers: Numbers, place: usize| {
-                let (carry, from) = numbers.carry(&limits[place].algorithm);
-                (carry, from.map(Arc::new))
-            };
-            let to = place.map(|place| (place, carry(numbers, place)));
-            if let Some((place, (carry, _))) = &to {
-                let limit = &limits[*place];
-                if name.is_of(limit) {
-                    carries[*place] = *carry;
-                }
-                if *carry != Carry::Afresh
-                    && let Some(place) = elder(limit)
-                    && tables[place].is_none()
-                {
-                    let before = usize::try_from(sets).ok().filter(|sets| *sets > 0);
-                    let variants = family::of(limit, limits);
-                    let floors = keep_floors(&variants, limits);
-                    let (table, _) = Table::fitting(&variants, floors, epoch, widest, before);
-                    tables[place] = Some(table);
-                }
-            }
-            loop {
-                let mut mark = read_u8(&mut input)?;
-                let own = if mark == OWN {
-                    let own = Numbers::read(&mut input)?;
-                    mark = read_u8(&mut input)?;
-                    Some(own)
-                } else {
-                    None
-                };
-                let until = own.unwrap_or(numbers).remembers_a_moment();
-                let Some(moving) = read_moving(mark, &mut input, behind, until)? else {
-                    break;
-                };
-                let Some((place, of_limit)) = &to else {
-                    continue;
-                };
-                let limit = &limits[*place];
-                let Some(table) = elder(limit).and_then(|elder| tables[elder].as_ref()) else {
-                    continue;
-                };
-                let by = table.place_of(limit.tier.as_deref());
-                let of_its_own = own.map(|own| carry(own, *place));
-                let moving = match of_its_own.as_ref().unwrap_or(of_limit) {
-                    (Carry::Kept, _) => Some(moving.drawn_by(by)),
-                    (Carry::Rescaled, Some(from)) => {
-                        moving.rescaled(from, table.algorithm(by), by, now)
-                    }
-                    _ => None,
-                };
-                if let Some(moving) = moving {
-                    table.adopt(moving, now);
-                }
+            self.make_table(moved, widest, sets);
+        }
+        while let Some((own, bucket)) = self.read_bucket(numbers, input)? {
+            let Some(moved) = &moved else { continue };
+            match own.map(|own| self.moved(own, moved.place)) {
+                Some(of_its_own) => self.adopt(bucket, &of_its_own),
+                None => self.adopt(bucket, moved),
             }
         }
-        let mut tables = tables.into_iter().zip(limits);
-        let tables = family::tables(limits, |variants| {
+        Ok(())
+    }
+
+    /// Reads a bucket, with its numbers if they are not those of its limit (`numbers`). `None`: there
+    /// is no other bucket of this limit.
+    fn read_bucket(
+        &self,
+        numbers: Numbers,
+        input: &mut impl Read,
+    ) -> Result<Option<(Option<Numbers>, Moving)>, SnapshotError> {
+        let mut mark = read_u8(input)?;
+        let mut own = None;
+        if mark == OWN {
+            own = Some(Numbers::read(input)?);
+            mark = read_u8(input)?;
+        }
+        let until = own.unwrap_or(numbers).remembers_a_moment();
+        let bucket = read_moving(mark, input, self.behind, until)?;
+        Ok(bucket.map(|bucket| (own, bucket)))
+    }
+
+    /// How buckets with these numbers come under the limit at `place`.
+    fn moved(&self, numbers: Numbers, place: usize) -> Moved {
+        let (carry, from) = numbers.carry(&self.limits[place].algorithm);
+        Moved {
+            place,
+            carry,
+            from: from.map(Arc::new),
+        }
+    }
+
+    /// The place of the first limit of a limit's family, whose table all of them share.
+    fn elder(&self, place: usize) -> Option<usize> {
+        let limit = &self.limits[place];
+        self.limits
+            .iter()
+            .position(|elder| family::same(elder, limit))
+    }
+
+    /// Makes the table that the buckets come into, in the size that it had.
+    fn make_table(&mut self, moved: &Moved, widest: u64, sets: u64) {
+        let Some(elder) = self.elder(moved.place) else {
+            return;
+        };
+        if moved.carry == Carry::Afresh || self.tables[elder].is_some() {
+            return;
+        }
+        let before = usize::try_from(sets).ok().filter(|sets| *sets > 0);
+        let variants = family::of(&self.limits[moved.place], self.limits);
+        let floors = keep_floors(&variants, self.limits);
+        let (table, _) = Table::fitting(&variants, floors, self.epoch, widest, before);
+        self.tables[elder] = Some(table);
+    }
+
+    fn adopt(&self, bucket: Moving, moved: &Moved) {
+        let elder = self.elder(moved.place);
+        let Some(table) = elder.and_then(|elder| self.tables[elder].as_ref()) else {
+            return;
+        };
+        let by = table.place_of(self.limits[moved.place].tier.as_deref());
+        let bucket = match (moved.carry, &moved.from) {
+            (Carry::Kept, _) => Some(bucket.drawn_by(by)),
+            (Carry::Rescaled, Some(from)) => {
+                bucket.rescaled(from, table.algorithm(by), by, self.now)
+            }
+            _ => None,
+        };
+        if let Some(bucket) = bucket {
+            table.adopt(bucket, self.now);
+        }
+    }
+
+    /// What happened to the buckets of each limit.
+    fn report(&mut self) -> Vec<Carried> {
+        let limits = self.limits.iter().zip(&self.carries);
+        let mut report: Vec<_> = limits
+            .map(|(limit, carry)| Carried::of(limit, *carry))
+            .collect();
+        report.append(&mut self.gone);
+        report
+    }
+
+    /// The table of each limit; a family without buckets gets a new one.
+    fn tables(self) -> Box<[Arc<Table>]> {
+        let mut tables = self.tables.into_iter().zip(self.limits);
+        family::tables(self.limits, |variants| {
             // They were created in the order of the first limit of each family.
             let table = tables.find(|(_, limit)| {
                 variants
                     .first()
                     .is_some_and(|first| std::ptr::eq(&***limit, *first))
             });
-            let new = || Table::new(variants, keep_floors(variants, limits), epoch);
+            let new = || Table::new(variants, keep_floors(variants, self.limits), self.epoch);
             Arc::new(table.and_then(|(table, _)| table).unwrap_or_else(new))
-        });
-        let learnt = learnt::read(limits, &mut input, behind)?;
-        let penalized = match version {
-            WITHOUT_PENALTIES => Vec::new(),
-            _ => penalized::read(&mut input, behind)?,
-        };
-        let mut report: Vec<_> = limits
-            .iter()
-            .zip(carries)
-            .map(|(limit, carry)| Carried::of(limit, carry))
-            .collect();
-        report.extend(gone);
-        let store = Self {
-            limits: limits.into(),
-            tables,
-            seed,
-            clock,
-            epoch,
-            born: now,
-            beside: Arc::default(),
-        };
-        let report = CarryReport {
-            limits: report,
-            also: Remembered { learnt, penalized },
-        };
-        Ok((store, report))
+        })
     }
 }
 
