@@ -14,6 +14,7 @@ use hyper::client::conn::TrySendError;
 use super::http1::http1;
 use super::unaddressed;
 use crate::body::ResponseBody;
+use crate::forward::error::protocol_error;
 use crate::forward::http2_pool::{Place, Placed};
 use crate::forward::request::Outgoing;
 use crate::forward::request_body::{Progress, RequestBody};
@@ -76,8 +77,14 @@ pub(super) async fn http2(
                 if stuck || breaks || matches!(error, ForwardError::GoingAway) {
                     place.retire();
                 }
-                // All streams of the connection report that it broke; the server failed once.
-                let is_known = breaks && !place.report_break();
+                let error = outgoing.clients_part().in_failure(error);
+                let counts = !matches!(
+                    error,
+                    ForwardError::ClientDeadline | ForwardError::Provoked(_)
+                );
+                // All streams of the connection report that it broke; the server failed once. A
+                // stream whose client may have caused that does not report it in the others' place.
+                let is_known = breaks && counts && !place.report_break();
                 return Err(match error {
                     ForwardError::Response(error) if is_known => ForwardError::Aborted(error),
                     error => error,
@@ -111,7 +118,7 @@ pub(super) async fn http2(
         )))
     };
     Ok(Forwarded {
-        cause: outgoing.cause_of_response(&head),
+        blame: outgoing.clients_part().in_response(&head),
         response: Response::from_parts(head, body),
         verbatim: None,
         tunnel: None,
@@ -179,11 +186,6 @@ fn breaks_connection(error: &ForwardError) -> bool {
         ForwardError::Response(error) => !protocol_error(error).is_some_and(h2::Error::is_reset),
         _ => false,
     }
-}
-
-/// The error of the protocol, if that is what `error` is about.
-fn protocol_error(error: &hyper::Error) -> Option<&h2::Error> {
-    std::error::Error::source(error)?.downcast_ref()
 }
 
 /// Points `request` at `server`.
