@@ -124,7 +124,10 @@ impl<'o> ClientsPart<'o> {
         // A 408 says that the request has not arrived, even if its last byte came while the 408 was
         // on its way.
         let by_upload = |progress: &Progress| head.status == 408 || !progress.has_arrived();
-        let by_deadline = |deadline: CallersDeadline| deadline.has_passed() || says_late(head);
+        let by_deadline = |deadline: CallersDeadline| {
+            let hurries = deadline.is_shorter_than(self.response_timeout);
+            deadline.has_passed() || says_late(head) || (hurries && says_failed(head))
+        };
         self.progress.is_some_and(by_upload) || self.deadline.is_some_and(by_deadline)
     }
 
@@ -154,12 +157,20 @@ impl<'o> ClientsPart<'o> {
 
 /// Whether a response with this head says that the request was given up or came too late.
 fn says_late(head: &Parts) -> bool {
+    // CANCELLED is 1, DEADLINE_EXCEEDED is 4.
     let says = |value: &HeaderValue| matches!(value.as_bytes(), b"1" | b"4");
     matches!(head.status.as_u16(), 408 | 499 | 504)
         || head.headers.get_all(GRPC_STATUS).iter().any(says)
 }
 
-/// CANCELLED is 1, DEADLINE_EXCEEDED is 4.
+/// Whether a response with this head says that the request failed. An upstream that gives up before
+/// a deadline need not say why: Envoy responds to calls of gRPC with UNAVAILABLE.
+fn says_failed(head: &Parts) -> bool {
+    // OK is 0.
+    let says = |value: &HeaderValue| value != "0";
+    head.status.is_server_error() || head.headers.get_all(GRPC_STATUS).iter().any(says)
+}
+
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 /// How long the gateway has waited for an upload that is slow. The timeouts of servers for a body are
 /// longer. A shorter wait is part of most uploads, and must not excuse a server that closes its
