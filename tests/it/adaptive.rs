@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use crate::harness::{Gateway, Reply, Upstream, eventually};
 
-/// What the path says: `/429` asks for less, `/503?5` for five seconds, `/date` until a date, `/slow` says nothing.
+/// What the path says: `/429` asks for less, `/503?5` for five seconds, `/date` until a date, `/slow` says nothing, `/gone` closes.
 fn moody() -> Upstream {
     Upstream::start(|seen| match seen.line().split(' ').nth(1) {
         Some("/slow") => Reply::Silence,
+        Some("/gone") => Reply::Close(Vec::new()),
         Some("/429") => Reply::new(429, &[], "less"),
         Some("/503") => Reply::new(503, &[("retry-after", "5")], "later"),
         // 20 seconds after the tests' clock begins.
@@ -221,4 +222,21 @@ fn adaptive_errors_of_callers_lower_no_limit() {
     }
     assert_eq!(gauge(&gateway, PLACES), 12.0);
     assert!(upstream.seen().is_empty(), "which was never asked");
+}
+
+#[test]
+fn adaptive_connection_closed_at_the_deadline_of_its_caller_lowers_no_limit() {
+    let upstream = moody();
+    let numbers = "in_flight = { adaptive = true, least = 3, most = 12 }";
+    let gateway = Gateway::start(&following(numbers, &upstream));
+    let ask = |headers: &[(&str, &str)]| {
+        for _ in 0..20 {
+            assert_eq!(gateway.request("POST", "/gone", headers).status, 502);
+            gateway.advance(Duration::from_millis(150));
+        }
+        gauge(&gateway, PLACES)
+    };
+    // A deadline that has passed at once.
+    assert_eq!(ask(&[("connect-timeout-ms", "0")]), 12.0);
+    assert!(ask(&[]) < 12.0, "the upstream's own failures do");
 }

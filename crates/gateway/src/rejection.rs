@@ -296,6 +296,7 @@ const fn upstream(error: &ForwardError) -> Problem {
         | ForwardError::RefusedStream
         | ForwardError::GoingAway
         | ForwardError::Upgrade => Problem::UPSTREAM_RESPONSE,
+        ForwardError::Provoked(error) => upstream(error),
         ForwardError::Rewrite => Problem::PATH,
         ForwardError::Bridge => Problem::UPGRADE,
         ForwardError::Body(BodyError::TooBig) => Problem::BODY_TOO_LARGE,

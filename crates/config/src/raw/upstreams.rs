@@ -145,7 +145,7 @@ settings! {
 settings! {
     /// Passive ejection.
     for Eject as RawEject {
-        /// Failures in a row (no connection, no response, 502, 503, 504) after which a server is left out.
+        /// Failures in a row (no connection, no response, 502, 503, 504) after which a server is left out. What a client may have caused does not count, nor do refused streams and GOAWAY of HTTP/2.
         failures: u32 [1..=1000] = 5,
         /// How long it is left out the first time; the time doubles with every repetition, to 32 times this.
         wait: Micros [TIMEOUT] = "10s",

@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use http::response::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderMap;
 use tokio::time::Instant;
 
 use crate::headers::{HeaderSet, reads_deadline};
@@ -52,15 +51,11 @@ impl CallersDeadline {
         self.since.elapsed() >= self.stated
     }
 
-    /// Whether it may have caused the response that begins with `head` now: the response says so, or
-    /// comes late.
-    pub(super) fn may_cause(self, head: &Parts) -> bool {
-        let says = |value: &HeaderValue| matches!(value.as_bytes(), b"1" | b"4");
-        matches!(head.status.as_u16(), 408 | 499 | 504)
-            || head.headers.get_all(GRPC_STATUS).iter().any(says)
-            || self.has_passed()
+    /// Whether it has passed for the upstream, whose timer may be a little early.
+    pub(super) fn is_due(self) -> bool {
+        self.since.elapsed() + EARLY >= self.stated
     }
 }
 
-/// CANCELLED is 1, DEADLINE_EXCEEDED is 4.
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+/// How early the timer of an upstream may be. Some servers round a deadline to milliseconds.
+const EARLY: Duration = Duration::from_millis(10);

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::blame::{Blame, ServerSign};
 use crate::body::BodyError;
 use tollgate_http1::Malformed;
 use tollgate_limiter::Cause;
@@ -57,6 +58,10 @@ pub enum ForwardError {
     /// The response's Transfer-Encoding is not exactly `chunked`.
     #[error("the response's transfer coding is not supported")]
     ResponseCoding,
+    /// The upstream ended the stream or the connection without a response, when the client's deadline
+    /// had passed or in the middle of a slow upload. The client may have caused that.
+    #[error(transparent)]
+    Provoked(Box<Self>),
     /// HTTP/2: the stream was refused before it was processed.
     #[error("the stream was refused")]
     RefusedStream,
@@ -102,28 +107,63 @@ tollgate_policy::labels! {
         Self::Rewrite => "rewrite",
     } and {
         Self::Body(error) => error.label(),
+        Self::Provoked(error) => error.label(),
     }
 }
 
 impl ForwardError {
-    /// Whether it counts as a failure of the server.
-    pub(super) const fn is_the_upstreams(&self) -> bool {
-        // A server that shuts down in order is replaced, not unhealthy. A short deadline is the
-        // client's choice. A server may refuse a stream, or end its connection with an error,
-        // because of the headers of one request: that fails other requests on the connection, too.
-        !matches!(
-            self,
-            Self::Overloaded
-                | Self::NoServer
-                | Self::ClientDeadline
-                | Self::SlowUpload
-                | Self::Bridge
-                | Self::Body(_)
-                | Self::Rewrite
-                | Self::RefusedStream
-                | Self::Aborted(_)
-                | Self::GoingAway
-        )
+    /// Who is to blame. The match has no wildcard, so that every new variant must name someone.
+    pub const fn blame(&self) -> Blame {
+        let (cause, sign) = match self {
+            Self::Connect(_)
+            | Self::ConnectTimeout
+            | Self::Tls(_)
+            | Self::ResponseTimeout {
+                after_callers_deadline: false,
+            } => (Cause::Upstream, ServerSign::Failed),
+            Self::NoServer => (Cause::Upstream, ServerSign::Nothing),
+            Self::Overloaded => (Cause::Gateway, ServerSign::Full),
+            Self::Bridge | Self::Rewrite => (Cause::Gateway, ServerSign::Nothing),
+            // A request can be crafted to cause these, so they earn no credit. They count as
+            // failures all the same, because a server that fails every request must be left out.
+            Self::ResponseTimeout {
+                after_callers_deadline: true,
+            }
+            | Self::UploadTimeout
+            | Self::Response(_)
+            | Self::Broken(_)
+            | Self::Malformed(_)
+            | Self::Closed
+            | Self::ResponseCoding
+            | Self::Upgrade => (Cause::Client, ServerSign::Failed),
+            // A server may refuse a stream because of the headers of one request.
+            Self::RefusedStream => (Cause::Client, ServerSign::Full),
+            // A short deadline, a slow upload and a bad body are the client's. A server that shuts
+            // down in order is replaced, not unhealthy. It may end its connection with an error
+            // because of one request, which fails other requests on the connection, too.
+            Self::ClientDeadline
+            | Self::SlowUpload
+            | Self::Provoked(_)
+            | Self::Body(_)
+            | Self::Aborted(_)
+            | Self::GoingAway => (Cause::Client, ServerSign::Nothing),
+        };
+        Blame { cause, sign }
+    }
+
+    /// The party that caused it.
+    pub const fn cause(&self) -> Cause {
+        self.blame().cause
+    }
+
+    /// Whether the upstream ended the stream or the connection in place of a response.
+    pub(super) fn is_end_without_response(&self) -> bool {
+        match self {
+            Self::Closed | Self::Broken(_) => true,
+            // The library ends a stream or a connection if the response is malformed.
+            Self::Response(error) => !protocol_error(error).is_some_and(h2::Error::is_library),
+            _ => false,
+        }
     }
 
     /// The word by which the log names this failure of the server. It does not depend on the
@@ -139,43 +179,11 @@ impl ForwardError {
             other => other.label(),
         }
     }
+}
 
-    /// The party that caused it. Every error that a request can be crafted to cause is the
-    /// client's.
-    pub const fn cause(&self) -> Cause {
-        match self {
-            Self::Connect(_)
-            | Self::ConnectTimeout
-            | Self::Tls(_)
-            | Self::NoServer
-            | Self::ResponseTimeout {
-                after_callers_deadline: false,
-            } => Cause::Upstream,
-            Self::Overloaded | Self::Bridge | Self::Rewrite => Cause::Gateway,
-            Self::ResponseTimeout {
-                after_callers_deadline: true,
-            }
-            | Self::ClientDeadline
-            | Self::SlowUpload
-            | Self::UploadTimeout
-            | Self::Response(_)
-            | Self::Broken(_)
-            | Self::Malformed(_)
-            | Self::Closed
-            | Self::ResponseCoding
-            | Self::RefusedStream
-            | Self::Aborted(_)
-            | Self::GoingAway
-            | Self::Upgrade
-            | Self::Body(_) => Cause::Client,
-        }
-    }
-
-    /// Whether it shows that the upstream is overloaded; limits that follow its health learn from
-    /// it.
-    pub const fn tells_of_load(&self) -> bool {
-        self.is_the_upstreams() || matches!(self, Self::Overloaded | Self::RefusedStream)
-    }
+/// The error of HTTP/2 itself, if that is what `error` is about.
+pub(super) fn protocol_error(error: &hyper::Error) -> Option<&h2::Error> {
+    std::error::Error::source(error)?.downcast_ref()
 }
 
 impl From<Failure<BodyError>> for ForwardError {
@@ -199,21 +207,36 @@ mod tests {
         let late = ForwardError::ResponseTimeout {
             after_callers_deadline: true,
         };
-        assert!(late.is_the_upstreams() && late.tells_of_load());
-        assert_eq!(late.cause(), Cause::Client);
+        let blame = Blame {
+            cause: Cause::Client,
+            sign: ServerSign::Failed,
+        };
+        assert_eq!(late.blame(), blame);
         assert_eq!(
             (late.label(), late.kind()),
             ("client_deadline", "response_timeout")
         );
         let hasty = ForwardError::ClientDeadline;
-        assert!(!hasty.is_the_upstreams() && !hasty.tells_of_load());
+        assert_eq!(hasty.blame().sign, ServerSign::Nothing);
     }
 
     #[test]
     fn refused_stream_tells_of_load_and_is_no_failure_of_the_server() {
         let refused = ForwardError::RefusedStream;
-        assert!(refused.tells_of_load() && !refused.is_the_upstreams());
+        assert_eq!(refused.blame().sign, ServerSign::Full);
         let leaving = ForwardError::GoingAway;
-        assert!(!leaving.tells_of_load() && !leaving.is_the_upstreams());
+        assert_eq!(leaving.blame().sign, ServerSign::Nothing);
+    }
+
+    #[test]
+    fn end_that_the_client_may_have_caused_keeps_its_name_and_says_nothing_of_the_server() {
+        let closed = ForwardError::Provoked(Box::new(ForwardError::Closed));
+        assert_eq!(closed.label(), "closed");
+        assert_eq!(closed.to_string(), ForwardError::Closed.to_string());
+        let blame = Blame {
+            cause: Cause::Client,
+            sign: ServerSign::Nothing,
+        };
+        assert_eq!(closed.blame(), blame);
     }
 }

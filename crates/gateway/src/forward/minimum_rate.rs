@@ -104,13 +104,20 @@ impl MinimumRate {
         self.window.as_ref().map_or(Duration::ZERO, Window::shut)
     }
 
+    /// How long the body has been awaited in total.
+    pub(crate) fn waited(&self) -> Duration {
+        let present = self.wait.as_ref().map_or(Duration::ZERO, |wait| {
+            let shut = self.shut().saturating_sub(wait.shut);
+            wait.since.elapsed().saturating_sub(shut)
+        });
+        self.waited + present
+    }
+
     /// Ends the wait, with this many bytes received.
     pub(crate) fn came(&mut self, bytes: usize) {
         self.idle.reset();
-        if let Some(wait) = self.wait.take() {
-            let shut = self.shut().saturating_sub(wait.shut);
-            self.waited += wait.since.elapsed().saturating_sub(shut);
-        }
+        self.waited = self.waited();
+        self.wait = None;
         self.bytes = self.bytes.saturating_add(bytes as u64);
     }
 }

@@ -5,6 +5,7 @@
 //! request that a server may have processed and must not process twice.
 
 mod balance;
+mod blame;
 mod callers_deadline;
 mod connect;
 mod error;
@@ -44,6 +45,7 @@ use std::time::Duration;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use tokio::time::Instant;
 
+pub use blame::{Blame, ServerSign};
 pub use error::ForwardError;
 pub use incidents::{ServerHealth, ServerStatus};
 pub(crate) use minimum_rate::MinimumRate;
@@ -62,7 +64,7 @@ use request::Outgoing;
 use retry::Again;
 use tollgate_http1::Verbatim;
 use tollgate_limit::Micros;
-use tollgate_limiter::{Cause, Permit};
+use tollgate_limiter::Permit;
 use tollgate_net::server::{Hold, Inbound, Interim, OnUpgrade, Window};
 use tollgate_policy::route::Route;
 use tollgate_policy::upstream::Upstream;
@@ -124,8 +126,8 @@ pub struct Forwarded {
     pub verbatim: Option<Verbatim>,
     /// Spawn [`Tunnel::run`] on the worker once the response is being sent.
     pub tunnel: Option<Box<Tunnel>>,
-    /// The party that caused the response.
-    pub cause: Cause,
+    /// Who is to blame for the response.
+    pub blame: Blame,
 }
 
 impl Forwarder {
@@ -211,7 +213,7 @@ impl Forwarder {
             let index = picked.ok_or(ForwardError::NoServer)?;
             let server = &roster.servers[index];
             let result = exchange::exchange(state, server, outgoing).await;
-            server.observe(&result, outgoing.excuses_server());
+            server.observe(&result);
             let outcome = match &result {
                 Ok(forwarded) => retry::Outcome::Status(forwarded.response.status().as_u16()),
                 Err(error) => retry::Outcome::Error(error),

@@ -5,17 +5,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::response::Parts;
-use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use http::{HeaderName, HeaderValue, Method, Request, Uri, Version};
 use smallvec::SmallVec;
 
+use super::blame::ClientsPart;
 use super::callers_deadline::CallersDeadline;
 use super::kept_body::KeptBody;
 use super::request_body::{Gate, Progress, RequestBody};
 use super::stall::Stall;
 use super::{Upgrade, grpc};
 use crate::headers::{GRPC_TIMEOUT, HeaderSet, Origin};
-use tollgate_limiter::Cause;
 use tollgate_net::server::Interim;
 use tollgate_net::timers::Deadline;
 use tollgate_policy::UpstreamTimeouts;
@@ -124,33 +123,14 @@ impl Outgoing {
         }
     }
 
-    /// The party that causes a response with this head that begins now: the upstream alone only if
-    /// the request has arrived completely, and no deadline of its own ends it. A 408 says that it
-    /// has not arrived, even if its last byte came while the 408 was on its way.
-    pub(super) fn cause_of_response(&self, head: &Parts) -> Cause {
-        if self
-            .callers_deadline
-            .is_some_and(|deadline| deadline.may_cause(head))
-        {
-            return Cause::Early;
-        }
-        match &self.progress {
-            Some(_) if head.status == StatusCode::REQUEST_TIMEOUT => Cause::Early,
-            Some(progress) if !progress.has_arrived() => Cause::Early,
-            _ => Cause::Upstream,
-        }
-    }
-
-    /// Whether the client may have caused a 504 that begins now: by its upload, or by its deadline. An
-    /// upstream may give up before that deadline, so a deadline shorter than the response timeout
-    /// excuses the server at any time: otherwise one client could eject every server with short
-    /// deadlines. A longer one excuses the server only once it has passed.
-    pub(super) fn excuses_server(&self) -> bool {
-        let unarrived = |progress: &Rc<Progress>| !progress.has_arrived();
-        let hurries = |deadline: CallersDeadline| {
-            deadline.is_shorter_than(self.timeouts.response.into()) || deadline.has_passed()
-        };
-        self.progress.as_ref().is_some_and(unarrived) || self.callers_deadline.is_some_and(hurries)
+    /// The client's part in the outcome.
+    pub(super) fn clients_part(&self) -> ClientsPart<'_> {
+        ClientsPart::new(
+            self.progress.as_deref(),
+            self.callers_deadline,
+            self.total_is_clients,
+            self.timeouts.response,
+        )
     }
 
     /// The timeout for an upload that the upstream does not accept; `None` if there is no body.

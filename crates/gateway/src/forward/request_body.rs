@@ -1,7 +1,8 @@
 //! The request's body on its way to the upstream: streamed, counted, bounded, and held back until
 //! `100 Continue`.
 
-use std::cell::{Cell, RefCell};
+mod progress;
+
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+pub(super) use self::progress::Progress;
 use super::kept_body::{KeptBody, Turn};
 use super::minimum_rate::MinimumRate;
 use crate::body::{BodyError, Received};
@@ -41,95 +43,6 @@ pub(super) struct Source {
     gate: Option<Arc<Gate>>,
     /// The headers that decided about the request; they are removed from its trailers.
     guarded: Arc<Guarded>,
-}
-
-/// The state of a body that has been passed to the connection, as the exchange sees it.
-#[derive(Debug)]
-pub(super) struct Progress {
-    /// How long to wait for the body. Stored here, so that the request does not become larger.
-    pace: RefCell<MinimumRate>,
-    pieces: Cell<u64>,
-    ended: Cell<bool>,
-    /// Whether all of it has arrived from the client.
-    arrived: Cell<bool>,
-    waiting: Cell<bool>,
-    waited: Cell<bool>,
-    has_response: Cell<bool>,
-    /// Whether it is held back until the upstream asks for it.
-    gated: Cell<bool>,
-    /// The task to wake at its end.
-    at_end: RefCell<Option<Waker>>,
-}
-
-impl Progress {
-    /// The number of pieces sent so far; it stands still when the body does.
-    pub(super) fn pieces(&self) -> u64 {
-        self.pieces.get()
-    }
-
-    /// Whether the gateway waits for the client's next piece.
-    pub(super) fn waiting(&self) -> bool {
-        self.waiting.get()
-    }
-
-    /// Whether the gateway ever waited for the client, so that part of the total time is the
-    /// client's.
-    pub(super) fn was_waited_for(&self) -> bool {
-        self.waited.get()
-    }
-
-    /// Records that the response has begun.
-    pub(super) fn response_began(&self) {
-        self.has_response.set(true);
-    }
-
-    /// Whether it is held back until the upstream asks for it.
-    pub(super) fn gated(&self) -> bool {
-        self.gated.get()
-    }
-
-    /// Registers `waker` to be woken when the whole body has been sent.
-    pub(super) fn wake_at_end(&self, waker: &Waker) {
-        let mut known = self.at_end.borrow_mut();
-        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            *known = Some(waker.clone());
-        }
-    }
-
-    /// Records that the body is sent again from its beginning.
-    pub(super) fn restart(&self) {
-        self.ended.set(false);
-        self.waiting.set(false);
-    }
-
-    /// Records that another piece was sent.
-    pub(super) fn piece(&self) {
-        self.pieces.set(self.pieces.get().wrapping_add(1));
-    }
-
-    /// Records that the whole body has been sent.
-    pub(super) fn end(&self) {
-        self.ended.set(true);
-        if let Some(waker) = self.at_end.take() {
-            waker.wake();
-        }
-    }
-
-    /// Whether the whole body has been sent, or no more of it will be.
-    pub(super) fn ended(&self) -> bool {
-        self.ended.get()
-    }
-
-    /// Records that all of it has arrived from the client.
-    pub(super) fn arrive(&self) {
-        self.arrived.set(true);
-    }
-
-    /// Whether all of it has arrived from the client, so that the client is not what the upstream
-    /// waits for.
-    pub(super) fn has_arrived(&self) -> bool {
-        self.arrived.get()
-    }
 }
 
 /// Holds a body back until the upstream asks for it.
@@ -174,17 +87,7 @@ impl RequestBody {
         gate: Option<Arc<Gate>>,
         guarded: Arc<Guarded>,
     ) -> (Self, Rc<Progress>) {
-        let progress = Rc::new(Progress {
-            pace: RefCell::new(pace),
-            pieces: Cell::default(),
-            ended: Cell::default(),
-            arrived: Cell::new(incoming.has_arrived()),
-            waiting: Cell::default(),
-            waited: Cell::default(),
-            has_response: Cell::default(),
-            gated: Cell::new(gate.is_some()),
-            at_end: RefCell::default(),
-        });
+        let progress = Rc::new(Progress::new(pace, incoming.has_arrived(), gate.is_some()));
         let source = Source {
             incoming,
             left: most.unwrap_or(u64::MAX),
@@ -237,31 +140,32 @@ impl Source {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = self.poll_bounded(cx);
+        if let Poll::Ready(Some(Err(error))) = &frame {
+            self.progress.fail(error);
+        }
+        frame
+    }
+
+    fn poll_bounded(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Some(gate) = &self.gate {
             std::task::ready!(gate.poll_open(cx));
             self.gate = None;
-            self.progress.gated.set(false);
+            self.progress.ungate();
         }
         let progress = &self.progress;
         let frame = match Pin::new(&mut self.incoming).poll_frame(cx) {
             Poll::Ready(frame) => frame,
-            Poll::Pending => {
-                progress.waiting.set(true);
-                progress.waited.set(true);
-                return progress
-                    .pace
-                    .borrow_mut()
-                    .poll(cx, progress.has_response.get())
-                    .map(|error| Some(Err(error)));
-            }
+            Poll::Pending => return progress.wait(cx).map(|error| Some(Err(error))),
         };
         let length = frame
             .as_ref()
             .and_then(|frame| frame.as_ref().ok()?.data_ref())
             .map_or(0, Bytes::len);
-        progress.pace.borrow_mut().came(length);
-        progress.waiting.set(false);
-        progress.piece();
+        progress.came(length);
         if self.incoming.has_arrived() {
             progress.arrive();
         }

@@ -323,13 +323,13 @@ pub(super) fn pass_back(
             slot: lease.slot,
             hold: bridged,
         };
-        let cause = outgoing.cause_of_response(&head);
+        let blame = outgoing.clients_part().in_response(&head);
         let response = Response::from_parts(head, ResponseBody::Empty);
         return Ok(Forwarded {
             response,
             verbatim: None,
             tunnel: Some(Box::new(tunnel)),
-            cause,
+            blame,
         });
     }
     let verbatim = lease.connection.take_verbatim();
@@ -345,7 +345,7 @@ pub(super) fn pass_back(
         ResponseBody::Http1(Box::new(UpstreamHttp1::new(Bounds::take(outgoing), lease)))
     };
     Ok(Forwarded {
-        cause: outgoing.cause_of_response(&head),
+        blame: outgoing.clients_part().in_response(&head),
         response: Response::from_parts(head, body),
         verbatim,
         tunnel: None,

@@ -5,9 +5,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::ForwardError;
-use super::callers_deadline::CallersDeadline;
+use super::blame::ClientsPart;
 use super::request::Outgoing;
-use super::request_body::{Gate, Progress};
+use super::request_body::Gate;
 use super::stall::Stall;
 use tollgate_net::timers::{Deadline, Expiry};
 
@@ -17,8 +17,7 @@ pub(super) struct ResponseTimeout<'o> {
     response: Expiry,
     total: Option<&'o mut Deadline>,
     total_is_clients: bool,
-    callers_deadline: Option<CallersDeadline>,
-    progress: Option<&'o Progress>,
+    clients_part: ClientsPart<'o>,
     stall: Option<Stall>,
     gate: Option<&'o Arc<Gate>>,
     held: Option<Deadline>,
@@ -31,8 +30,12 @@ impl<'o> ResponseTimeout<'o> {
             response: Expiry::after(outgoing.timeouts.response.into()),
             total: outgoing.total.as_mut(),
             total_is_clients: outgoing.total_is_clients,
-            callers_deadline: outgoing.callers_deadline,
-            progress: outgoing.progress.as_deref(),
+            clients_part: ClientsPart::new(
+                outgoing.progress.as_deref(),
+                outgoing.callers_deadline,
+                outgoing.total_is_clients,
+                outgoing.timeouts.response,
+            ),
             gate: outgoing.gate.as_ref(),
             held: None,
         }
@@ -43,13 +46,12 @@ impl<'o> ResponseTimeout<'o> {
         if let Some(total) = &mut self.total
             && total.poll_passed(cx).is_ready()
         {
-            let uploaded = self.progress.is_some_and(Progress::was_waited_for);
             return Poll::Ready(if self.total_is_clients {
                 ForwardError::ClientDeadline
-            } else if uploaded {
+            } else if self.clients_part.was_waited_for() {
                 ForwardError::SlowUpload
             } else {
-                self.no_response()
+                self.clients_part.in_silence()
             });
         }
         if let Some(gate) = self.gate {
@@ -69,22 +71,8 @@ impl<'o> ResponseTimeout<'o> {
                 return Poll::Pending;
             }
         }
-        self.response.poll(cx).map(|()| self.no_response())
-    }
-
-    /// The error for a response that did not begin in time. The upstream can have caused it only if
-    /// the request had arrived completely. The caller gets nothing back if its deadline had passed,
-    /// because the upstream may have given up on the request; the server is judged as if the caller
-    /// had stated no deadline.
-    fn no_response(&self) -> ForwardError {
-        if !self.progress.is_none_or(Progress::has_arrived) {
-            return ForwardError::SlowUpload;
-        }
-        ForwardError::ResponseTimeout {
-            after_callers_deadline: self
-                .callers_deadline
-                .is_some_and(CallersDeadline::has_passed),
-        }
+        let clients_part = self.clients_part;
+        self.response.poll(cx).map(|()| clients_part.in_silence())
     }
 }
 

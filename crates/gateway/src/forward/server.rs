@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio_rustls::TlsConnector;
 
+use super::blame::ServerSign;
 use super::connect::Connector;
 use super::health_record::HealthRecord;
 use super::http2_pool::Http2Pool;
@@ -71,25 +72,26 @@ impl ServerState {
         })
     }
 
-    /// Records the result of a request, for the health of the server. `excused`: the client may have
-    /// caused a 504, by a slow upload or by its own deadline.
-    pub(super) fn observe(&self, result: &Result<Forwarded, ForwardError>, excused: bool) {
-        let (kind, cause, failed) = match result {
-            Ok(forwarded) => match forwarded.response.status().as_u16() {
-                504 if excused => return,
-                status @ 502..=504 => ("status", format!("it responded with {status}"), true),
-                _ => return self.record.succeeded(),
-            },
-            // Do not count failures that clients cause.
-            Err(error) if !error.tells_of_load() => return,
-            Err(error) => (
-                error.kind(),
-                incidents::causes(error),
-                error.is_the_upstreams(),
-            ),
+    /// Records the result of a request, for the health of the server.
+    pub(super) fn observe(&self, result: &Result<Forwarded, ForwardError>) {
+        let sign = match result {
+            Ok(forwarded) => forwarded.blame.sign,
+            Err(error) => error.blame().sign,
+        };
+        match sign {
+            ServerSign::Works => return self.record.succeeded(),
+            ServerSign::Nothing => return,
+            ServerSign::Failed | ServerSign::Full => {}
+        }
+        let (kind, cause) = match result {
+            Ok(forwarded) => {
+                let status = forwarded.response.status().as_u16();
+                ("status", format!("it responded with {status}"))
+            }
+            Err(error) => (error.kind(), incidents::causes(error)),
         };
         self.record.incidents.failed(kind, cause);
-        if failed {
+        if sign == ServerSign::Failed {
             self.record.failed();
         }
     }

@@ -153,11 +153,7 @@ impl Gateway {
                 Err(error) => Err(error),
             };
             // Runs before the route's edits, which may remove the upstream's quota headers.
-            context.forwarded(
-                upstream,
-                since,
-                outcome.as_ref().map(|forwarded| &forwarded.response),
-            );
+            context.forwarded(upstream, since, outcome.as_ref());
             Ok(outcome?)
         }
     }

@@ -4,7 +4,7 @@ use http::{HeaderMap, Response};
 
 use super::request_context::{Closing, RequestContext};
 use crate::body::{Guarded, ResponseBody};
-use crate::forward::Forwarded;
+use crate::forward::{Blame, Forwarded, ServerSign};
 use crate::rejection::Rejection;
 use tollgate_limiter::Cause;
 use tollgate_net::worker::Worker;
@@ -22,13 +22,14 @@ pub(super) fn pass_on(
         mut response,
         verbatim,
         tunnel,
-        cause,
+        blame,
     } = forwarded;
     edits.apply(response.headers_mut());
     // The head of a tunnel's response is written without the guard that would append lines to it.
     let as_lines = asked.takes_lines() && tunnel.is_none();
     context.annotate(response.headers_mut(), as_lines);
-    context.answered(&response, None, cause, asked.is_head() || tunnel.is_some());
+    let unreadable = asked.is_head() || tunnel.is_some();
+    context.answered(&response, None, blame.cause, unreadable);
     let Some(tunnel) = tunnel else {
         return response.map(|body| Guarded::new(body, Closing(context)).with(verbatim));
     };
@@ -76,7 +77,10 @@ impl Forwarded {
             response,
             verbatim: None,
             tunnel: None,
-            cause,
+            blame: Blame {
+                cause,
+                sign: ServerSign::Nothing,
+            },
         }
     }
 }

@@ -82,13 +82,13 @@ pub(super) async fn http1(
         // A partial response counts as a response: only silence shows that a connection was stale.
         let stale = connection.is_reused() && matches!(failure, Failure::Silent(_));
         let Some(request) = connection.unanswered().filter(|_| stale) else {
-            return Err(failure.into());
+            return Err(outgoing.clients_part().in_failure(failure.into()));
         };
         let closed = retry::Outcome::Closed {
             untouched: request.is_untouched(),
         };
         let attempted = match retry::decide(&closed, upstream, outgoing) {
-            Again::No => return Err(failure.into()),
+            Again::No => return Err(outgoing.clients_part().in_failure(failure.into())),
             Again::SameAttempt => false,
             Again::NextAttempt => true,
         };

@@ -13,10 +13,11 @@ use hyper::client::conn::TrySendError;
 
 use super::http1::http1;
 use super::unaddressed;
-use crate::body::{BodyError, ResponseBody};
+use crate::body::ResponseBody;
+use crate::forward::error::protocol_error;
 use crate::forward::http2_pool::{Place, Placed};
 use crate::forward::request::Outgoing;
-use crate::forward::request_body::RequestBody;
+use crate::forward::request_body::{Progress, RequestBody};
 use crate::forward::response::{Bounds, UpstreamHttp2, sanitise};
 use crate::forward::response_timeout::ResponseTimeout;
 use crate::forward::retry::{self, Again};
@@ -76,8 +77,14 @@ pub(super) async fn http2(
                 if stuck || breaks || matches!(error, ForwardError::GoingAway) {
                     place.retire();
                 }
-                // All streams of the connection report that it broke; the server failed once.
-                let is_known = breaks && !place.report_break();
+                let error = outgoing.clients_part().in_failure(error);
+                let counts = !matches!(
+                    error,
+                    ForwardError::ClientDeadline | ForwardError::Provoked(_)
+                );
+                // All streams of the connection report that it broke; the server failed once. A
+                // stream whose client may have caused that does not report it in the others' place.
+                let is_known = breaks && counts && !place.report_break();
                 return Err(match error {
                     ForwardError::Response(error) if is_known => ForwardError::Aborted(error),
                     error => error,
@@ -111,7 +118,7 @@ pub(super) async fn http2(
         )))
     };
     Ok(Forwarded {
-        cause: outgoing.cause_of_response(&head),
+        blame: outgoing.clients_part().in_response(&head),
         response: Response::from_parts(head, body),
         verbatim: None,
         tunnel: None,
@@ -123,12 +130,13 @@ async fn converse_http2(
     request: Request<RequestBody>,
     outgoing: &mut Outgoing,
 ) -> Result<Response<Incoming>, Http2Failure> {
+    let progress = outgoing.progress.clone();
     let mut sender = place.sender();
     let mut response = pin!(sender.try_send_request(request));
     let mut timeout = ResponseTimeout::new(outgoing);
     std::future::poll_fn(|cx| {
         if let Poll::Ready(outcome) = response.as_mut().poll(cx) {
-            return Poll::Ready(outcome.map_err(failure));
+            return Poll::Ready(outcome.map_err(|error| failure(error, progress.as_deref())));
         }
         timeout
             .poll(cx)
@@ -137,32 +145,37 @@ async fn converse_http2(
     .await
 }
 
-fn failure(error: TrySendError<Request<RequestBody>>) -> Http2Failure {
+fn failure(error: TrySendError<Request<RequestBody>>, progress: Option<&Progress>) -> Http2Failure {
     let mut error = error;
     match error.take_message() {
         Some(request) => Http2Failure::Unsent(Box::new(request)),
-        None => classify(error.into_error()),
+        None => Http2Failure::Final(classify(error.into_error(), progress)),
     }
 }
 
-fn classify(error: hyper::Error) -> Http2Failure {
-    if let Some(broken) = body_error(&error) {
-        return Http2Failure::Final(ForwardError::Body(broken));
+/// `progress` is that of the request's body, if it has one.
+fn classify(error: hyper::Error, progress: Option<&Progress>) -> ForwardError {
+    let Some(protocols) = protocol_error(&error) else {
+        return ForwardError::Response(error);
+    };
+    if !protocols.is_remote() {
+        // If the request's body fails, the library resets the stream.
+        let is_ours = protocols.is_reset() && !protocols.is_library();
+        let body = progress
+            .filter(|_| is_ours)
+            .and_then(Progress::take_failure);
+        return body.map_or(ForwardError::Response(error), ForwardError::Body);
     }
-    let reason = std::error::Error::source(&error)
-        .and_then(|source| source.downcast_ref::<h2::Error>())
-        .filter(|error| error.is_remote())
-        .and_then(|error| error.reason().map(|reason| (error.is_go_away(), reason)));
     // A GOAWAY and REFUSED_STREAM promise that the request was not processed (RFC 9113 8.7). A
     // GOAWAY reaches only streams above the last one that the server processed. One with an error
     // promises the same, but the request may be the reason: it would end every connection that it
     // is sent on.
-    Http2Failure::Final(match reason {
-        Some((true, h2::Reason::NO_ERROR)) => ForwardError::GoingAway,
-        Some((true, _)) => ForwardError::Aborted(error),
-        Some((false, h2::Reason::REFUSED_STREAM)) => ForwardError::RefusedStream,
+    match (protocols.is_go_away(), protocols.reason()) {
+        (true, Some(h2::Reason::NO_ERROR)) => ForwardError::GoingAway,
+        (true, Some(_)) => ForwardError::Aborted(error),
+        (false, Some(h2::Reason::REFUSED_STREAM)) => ForwardError::RefusedStream,
         _ => ForwardError::Response(error),
-    })
+    }
 }
 
 /// Whether the connection broke with the stream that failed for this reason. A server that leaves in
@@ -170,17 +183,9 @@ fn classify(error: hyper::Error) -> Http2Failure {
 fn breaks_connection(error: &ForwardError) -> bool {
     match error {
         ForwardError::Aborted(_) => true,
-        ForwardError::Response(error) => !std::error::Error::source(error)
-            .and_then(|source| source.downcast_ref::<h2::Error>())
-            .is_some_and(h2::Error::is_reset),
+        ForwardError::Response(error) => !protocol_error(error).is_some_and(h2::Error::is_reset),
         _ => false,
     }
-}
-
-/// The error of our own request body, if that is what ended the connection.
-fn body_error(error: &hyper::Error) -> Option<BodyError> {
-    let source = std::error::Error::source(error)?.downcast_ref::<BodyError>()?;
-    Some(source.of_request())
 }
 
 /// Points `request` at `server`.

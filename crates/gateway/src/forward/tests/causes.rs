@@ -1,8 +1,9 @@
 //! The party that causes a response, or its absence, where that is not the upstream alone.
 
-use std::io::Write;
+use std::io::{self, Write};
+use std::time::Duration;
 
-use super::origin::Origin;
+use super::origin::{Conn, OK, Origin};
 use super::relay::{gateway, in_turn, upstream};
 use super::wire::read_head;
 use tollgate_limit::Micros;
@@ -74,5 +75,68 @@ fn response_101_after_the_deadline_of_the_caller_earns_no_credit() {
         let head = read_head(&mut client).expect("a head");
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
         assert_eq!(gateway.causes(), [expected], "{deadline}");
+    }
+}
+
+/// How many of six requests, in turn to a server with this script and to one that responds, fail.
+fn failed_of_six(
+    request: &str,
+    script: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static,
+) -> usize {
+    let failing = Origin::start(script);
+    // It does not wait for the body.
+    let well = Origin::start(|conn| {
+        loop {
+            conn.receive()?;
+            conn.send(OK)?;
+        }
+    });
+    let gateway = gateway(in_turn(upstream(failing.address), well.address));
+    let statuses: Vec<u16> = (0..6).map(|_| gateway.ask(request).status).collect();
+    statuses.iter().filter(|status| **status != 200).count()
+}
+
+/// Sends this in place of a response, after `wait`, and closes.
+fn closing(wait: u64, sends: &'static str) -> impl Fn(&mut Conn) -> io::Result<()> {
+    move |conn| {
+        conn.request()?;
+        std::thread::sleep(Duration::from_millis(wait));
+        conn.send(sends)
+    }
+}
+
+#[test]
+fn connection_closed_at_the_deadline_of_its_caller_ejects_no_server() {
+    let request = |deadline: &str| {
+        format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{deadline}Content-Length: 0\r\n\r\n"
+        )
+    };
+    for sends in ["", "HTTP/1.1 2"] {
+        for deadline in ["Connect-Timeout-Ms: 50\r\n", "Grpc-Timeout: 50m\r\n"] {
+            let failed = failed_of_six(&request(deadline), closing(50, sends));
+            assert_eq!(failed, 3, "{deadline}: the server stays in");
+        }
+        for deadline in ["Connect-Timeout-Ms: 4000\r\n", "Grpc-Timeout: 4S\r\n", ""] {
+            let failed = failed_of_six(&request(deadline), closing(0, sends));
+            assert_eq!(failed, 1, "{deadline:?}: the server is left out");
+        }
+    }
+    // Malformed at any time.
+    let malformed = closing(50, "HTTP/1.1 20x OK\r\n\r\n");
+    let failed = failed_of_six(&request("Connect-Timeout-Ms: 50\r\n"), malformed);
+    assert_eq!(failed, 1, "no deadline makes a response malformed");
+}
+
+#[test]
+fn connection_closed_during_a_slow_upload_ejects_no_server() {
+    // Servers wait for a body for seconds before they close.
+    for (waited, expected) in [(1_100, 3), (0, 1)] {
+        let failed = failed_of_six(UNFINISHED, move |conn| {
+            conn.until("\r\n\r\nhel")?;
+            std::thread::sleep(Duration::from_millis(waited));
+            Ok(())
+        });
+        assert_eq!(failed, expected, "after {waited} ms");
     }
 }

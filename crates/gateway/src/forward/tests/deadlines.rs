@@ -68,6 +68,32 @@ fn deadline_of_a_caller_that_its_upstream_keeps_earns_no_credit() {
     assert_eq!(cause("", "504 Late"), Cause::Upstream, "no deadline");
 }
 
+/// `timeouts.response` is five seconds. Envoy gives up before the deadline, and says UNAVAILABLE; a
+/// handler may say that too little time is left.
+#[test]
+fn deadline_of_a_caller_before_the_response_timeout_earns_no_credit_for_a_failure() {
+    for (name, _) in DEADLINES {
+        let (before, at) = match name {
+            "grpc-timeout" => ("4999m", "5S"),
+            _ => ("4999", "5000"),
+        };
+        let of = |deadline, response| cause(&format!("{name}: {deadline}\r\n"), response);
+        for response in [
+            "500 Ill",
+            "503 Busy",
+            "599 Ill",
+            "200 OK\r\ngrpc-status: 14",
+            "200 OK\r\ngrpc-status: 0\r\ngrpc-status: 14",
+        ] {
+            assert_eq!(of(before, response), Cause::Early, "{name}: {response}");
+            assert_eq!(of(at, response), Cause::Upstream, "{name}: {response}");
+        }
+        for response in ["200 OK", "404 None", "200 OK\r\ngrpc-status: 0"] {
+            assert_eq!(of(before, response), Cause::Upstream, "{name}: {response}");
+        }
+    }
+}
+
 #[test]
 fn deadline_of_a_caller_that_has_passed_earns_no_credit_for_any_response() {
     for request in [

@@ -1,5 +1,6 @@
 //! HTTP/2 on either side.
 
+mod bodies;
 mod peers;
 
 use bytes::Bytes;

@@ -1,5 +1,6 @@
 //! HTTP/2 upstreams that misbehave, frame by frame.
 
+mod deadlines;
 mod faults;
 mod resends;
 

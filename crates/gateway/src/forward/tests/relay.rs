@@ -74,7 +74,7 @@ impl Relay {
             .forwarder
             .forward(&permit, forwarding, &self.upstream, request)?
             .await?;
-        self.record(forwarded.cause);
+        self.record(forwarded.blame.cause);
         if let Some(tunnel) = forwarded.tunnel {
             tokio::task::spawn_local(async move {
                 let task = tollgate_net::worker::Worker::current().map(|worker| worker.task());

@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 
 use super::RequestContext;
 use crate::body::{Ended, Guard, Outcome};
-use crate::forward::ForwardError;
+use crate::forward::{ForwardError, Forwarded, ServerSign};
 use crate::rejection::Rejection;
 use tollgate_limit::Timestamp;
 use tollgate_limiter::settle::{self, Owed};
@@ -17,30 +17,27 @@ use tollgate_limiter::{Cause, Judged};
 impl RequestContext {
     /// Records that the request was sent at `since` and that its response has begun or will not
     /// come.
-    pub(in crate::gateway) fn forwarded<B>(
+    pub(in crate::gateway) fn forwarded(
         &mut self,
         upstream: usize,
         since: Timestamp,
-        outcome: Result<&Response<B>, &ForwardError>,
+        outcome: Result<&Forwarded, &ForwardError>,
     ) {
-        if let (Ok(response), true) = (outcome, self.snapshot.follows) {
-            let (status, headers) = (response.status(), response.headers());
+        if let (Ok(forwarded), true) = (outcome, self.snapshot.follows) {
+            let (status, headers) = (forwarded.response.status(), forwarded.response.headers());
             let now = self.side.clock.now();
             self.snapshot
                 .limiter
                 .follow(&self.claims, status, headers, now);
         }
-        let outcome = outcome.map(Response::status);
+        let sign = outcome.map_or_else(|error| error.blame().sign, |response| response.blame.sign);
+        let outcome = outcome.map(|forwarded| forwarded.response.status());
         self.upstream = Some(upstream);
         let slot = self.snapshot.labels.upstream(upstream);
         let took = self.side.clock.now().since(since);
-        if let Judged::Permitted(permit) = &self.judged {
-            match outcome {
-                Ok(status) => permit.answered(took, status == StatusCode::SERVICE_UNAVAILABLE),
-                Err(error) if error.tells_of_load() => permit.answered(took, true),
-                // Caused by the client: it says nothing about the upstream.
-                Err(_) => {}
-            }
+        if let (Judged::Permitted(permit), true) = (&self.judged, sign != ServerSign::Nothing) {
+            let lost = outcome.map_or(true, |status| status == StatusCode::SERVICE_UNAVAILABLE);
+            permit.answered(took, lost);
         }
         match outcome {
             Ok(status) => {

@@ -1,0 +1,178 @@
+//! Who is to blame for the outcome of a request. This decides whether its caller may get credit, and
+//! what the outcome says about the server: for ejection, and for limits that follow its load.
+//!
+//! A response is judged by its head and by the client's part in it. A request without a response is
+//! judged by its error ([`ForwardError::blame`]); errors in which the client may have had a part say
+//! so.
+
+use std::time::Duration;
+
+use http::response::Parts;
+use http::{HeaderName, HeaderValue};
+
+use super::ForwardError;
+use super::callers_deadline::CallersDeadline;
+use super::request_body::Progress;
+use tollgate_limit::Micros;
+use tollgate_limiter::Cause;
+
+/// Who is to blame for an outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blame {
+    /// The party that caused it. Every outcome that a request can be crafted to cause is the
+    /// client's.
+    pub cause: Cause,
+    /// What it says about the server.
+    pub sign: ServerSign,
+}
+
+/// What an outcome says about its server. This is less strict than [`Blame::cause`]: a server that
+/// closes its connections is left out, and no caller gets credit for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerSign {
+    /// The server works.
+    Works,
+    /// The server failed: it may be ejected, and it may be overloaded.
+    Failed,
+    /// There was no room for the request. The server did not fail, but it may be overloaded.
+    Full,
+    /// Nothing: the client or the gateway may have caused the outcome.
+    Nothing,
+}
+
+/// The client's part in the outcome of a request: its upload and its deadline.
+#[derive(Clone, Copy)]
+pub(super) struct ClientsPart<'o> {
+    progress: Option<&'o Progress>,
+    deadline: Option<CallersDeadline>,
+    deadline_is_kept: bool,
+    /// The upstream's `timeouts.response`.
+    response_timeout: Duration,
+}
+
+impl<'o> ClientsPart<'o> {
+    /// The part of the client whose body reports to `progress` and that states `deadline`.
+    /// `deadline_is_kept`: the gateway keeps it.
+    pub(super) fn new(
+        progress: Option<&'o Progress>,
+        deadline: Option<CallersDeadline>,
+        deadline_is_kept: bool,
+        response_timeout: Micros,
+    ) -> Self {
+        Self {
+            progress,
+            deadline,
+            deadline_is_kept,
+            response_timeout: response_timeout.into(),
+        }
+    }
+
+    /// Whether the gateway ever waited for the client's body.
+    pub(super) fn was_waited_for(self) -> bool {
+        self.progress.is_some_and(Progress::was_waited_for)
+    }
+
+    /// Who is to blame for a response with this head that begins now.
+    pub(super) fn in_response(self, head: &Parts) -> Blame {
+        let cause = if self.may_cause(head) {
+            Cause::Early
+        } else {
+            Cause::Upstream
+        };
+        let sign = match head.status.as_u16() {
+            504 if self.is_unfinished() || self.is_hurried() => ServerSign::Nothing,
+            502..=504 => ServerSign::Failed,
+            _ => ServerSign::Works,
+        };
+        Blame { cause, sign }
+    }
+
+    /// The error for a response that did not begin in time. The upstream can have caused it only if
+    /// the request had arrived completely. The caller gets nothing back if its deadline had passed,
+    /// because the upstream may have given up on the request; the server is judged as if the caller
+    /// had stated no deadline.
+    pub(super) fn in_silence(self) -> ForwardError {
+        if self.is_unfinished() {
+            return ForwardError::SlowUpload;
+        }
+        ForwardError::ResponseTimeout {
+            after_callers_deadline: self.deadline.is_some_and(CallersDeadline::has_passed),
+        }
+    }
+
+    /// The error for a request that failed with `error`. Upstreams end streams and connections
+    /// without a response when a deadline has passed or an upload is slow. The client may have caused
+    /// such an end, so it says nothing about the server. An earlier end counts: otherwise no server
+    /// would ever be left out where all clients state deadlines, as those of gRPC do.
+    pub(super) fn in_failure(self, error: ForwardError) -> ForwardError {
+        if !error.is_end_without_response() {
+            return error;
+        }
+        match self.deadline {
+            Some(deadline) if deadline.is_due() && self.deadline_is_kept => {
+                ForwardError::ClientDeadline
+            }
+            Some(deadline) if deadline.is_due() => ForwardError::Provoked(Box::new(error)),
+            _ if self.is_slow_upload() => ForwardError::Provoked(Box::new(error)),
+            _ => error,
+        }
+    }
+
+    /// Whether the client may have caused a response with this head that begins now: the upstream
+    /// alone did only if the request has arrived completely, and no deadline of its own ends it.
+    fn may_cause(self, head: &Parts) -> bool {
+        // A 408 says that the request has not arrived, even if its last byte came while the 408 was
+        // on its way.
+        let by_upload = |progress: &Progress| head.status == 408 || !progress.has_arrived();
+        let by_deadline = |deadline: CallersDeadline| {
+            let hurries = deadline.is_shorter_than(self.response_timeout);
+            deadline.has_passed() || says_late(head) || (hurries && says_failed(head))
+        };
+        self.progress.is_some_and(by_upload) || self.deadline.is_some_and(by_deadline)
+    }
+
+    /// Whether the request has not arrived completely.
+    fn is_unfinished(self) -> bool {
+        self.progress
+            .is_some_and(|progress| !progress.has_arrived())
+    }
+
+    /// Whether the request has not arrived completely although the gateway has long waited for it.
+    fn is_slow_upload(self) -> bool {
+        let slow = |progress: &Progress| progress.waited() >= SLOW_UPLOAD;
+        self.is_unfinished() && self.progress.is_some_and(slow)
+    }
+
+    /// Whether the client's deadline may be the reason for a failure that the upstream reports. An
+    /// upstream may give up before that deadline, so one shorter than the response timeout may be the
+    /// reason at any time: otherwise one client could eject every server with short deadlines. A
+    /// longer one may be only once it has passed.
+    fn is_hurried(self) -> bool {
+        let hurries = |deadline: CallersDeadline| {
+            deadline.is_shorter_than(self.response_timeout) || deadline.has_passed()
+        };
+        self.deadline.is_some_and(hurries)
+    }
+}
+
+/// Whether a response with this head says that the request was given up or came too late.
+fn says_late(head: &Parts) -> bool {
+    // CANCELLED is 1, DEADLINE_EXCEEDED is 4.
+    let says = |value: &HeaderValue| matches!(value.as_bytes(), b"1" | b"4");
+    matches!(head.status.as_u16(), 408 | 499 | 504)
+        || head.headers.get_all(GRPC_STATUS).iter().any(says)
+}
+
+/// Whether a response with this head says that the request failed. An upstream that gives up before
+/// a deadline need not say why: Envoy responds to calls of gRPC with UNAVAILABLE.
+fn says_failed(head: &Parts) -> bool {
+    // OK is 0.
+    let says = |value: &HeaderValue| value != "0";
+    head.status.is_server_error() || head.headers.get_all(GRPC_STATUS).iter().any(says)
+}
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+/// How long the gateway has waited for an upload that is slow. The timeouts of servers for a body are
+/// longer. A shorter wait is part of most uploads, and must not excuse a server that closes its
+/// connections.
+const SLOW_UPLOAD: Duration = Duration::from_secs(1);
