@@ -13,7 +13,7 @@ use tollgate_policy::route::HeaderEdits;
 /// The earliest deadline that the caller states for a request. The gateway keeps only that of a gRPC
 /// call; which ones the upstream keeps is not known.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CallersDeadline {
+pub(crate) struct CallersDeadline {
     /// How long the caller waits.
     stated: Duration,
     /// When the gateway read that.
@@ -48,18 +48,23 @@ impl CallersDeadline {
     }
 
     /// Whether it has passed.
-    pub(super) fn has_passed(self) -> bool {
+    pub(crate) fn has_passed(self) -> bool {
         self.since.elapsed() >= self.stated
     }
 
     /// Whether it may have caused the response that begins with `head` now: the response says so, or
     /// comes late.
     pub(super) fn may_cause(self, head: &Parts) -> bool {
-        let says = |value: &HeaderValue| matches!(value.as_bytes(), b"1" | b"4");
         matches!(head.status.as_u16(), 408 | 499 | 504)
-            || head.headers.get_all(GRPC_STATUS).iter().any(says)
+            || says_deadline(&head.headers)
             || self.has_passed()
     }
+}
+
+/// Whether these headers or trailers of a response say that a deadline ended its call.
+pub(crate) fn says_deadline(fields: &HeaderMap) -> bool {
+    let says = |value: &HeaderValue| matches!(value.as_bytes(), b"1" | b"4");
+    fields.get_all(GRPC_STATUS).iter().any(says)
 }
 
 /// CANCELLED is 1, DEADLINE_EXCEEDED is 4.

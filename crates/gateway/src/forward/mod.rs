@@ -44,6 +44,7 @@ use std::time::Duration;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use tokio::time::Instant;
 
+pub(crate) use callers_deadline::{CallersDeadline, says_deadline};
 pub use error::ForwardError;
 pub use incidents::{ServerHealth, ServerStatus};
 pub(crate) use minimum_rate::MinimumRate;
@@ -126,6 +127,8 @@ pub struct Forwarded {
     pub tunnel: Option<Box<Tunnel>>,
     /// The party that caused the response.
     pub cause: Cause,
+    /// The deadline of the caller that may end the rest of its body.
+    pub(crate) callers_deadline: Option<CallersDeadline>,
 }
 
 impl Forwarder {

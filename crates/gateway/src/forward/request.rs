@@ -14,6 +14,7 @@ use super::kept_body::KeptBody;
 use super::request_body::{Gate, Progress, RequestBody};
 use super::stall::Stall;
 use super::{Upgrade, grpc};
+use crate::body::ResponseBody;
 use crate::headers::{GRPC_TIMEOUT, HeaderSet, Origin};
 use tollgate_limiter::Cause;
 use tollgate_net::server::Interim;
@@ -139,6 +140,11 @@ impl Outgoing {
             Some(progress) if !progress.has_arrived() => Cause::Early,
             _ => Cause::Upstream,
         }
+    }
+
+    /// The deadline of the caller that may end this body of a response; `None`: it has arrived.
+    pub(super) fn callers_deadline_for(&self, body: &ResponseBody) -> Option<CallersDeadline> {
+        self.callers_deadline.filter(|_| body.is_streamed())
     }
 
     /// Whether the client may have caused a 504 that begins now: by its upload, or by its deadline. An

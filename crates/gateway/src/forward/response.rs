@@ -330,6 +330,7 @@ pub(super) fn pass_back(
             verbatim: None,
             tunnel: Some(Box::new(tunnel)),
             cause,
+            callers_deadline: None,
         });
     }
     let verbatim = lease.connection.take_verbatim();
@@ -346,6 +347,7 @@ pub(super) fn pass_back(
     };
     Ok(Forwarded {
         cause: outgoing.cause_of_response(&head),
+        callers_deadline: outgoing.callers_deadline_for(&body),
         response: Response::from_parts(head, body),
         verbatim,
         tunnel: None,

@@ -23,12 +23,14 @@ pub(super) fn pass_on(
         verbatim,
         tunnel,
         cause,
+        callers_deadline,
     } = forwarded;
     edits.apply(response.headers_mut());
     // The head of a tunnel's response is written without the guard that would append lines to it.
     let as_lines = asked.takes_lines() && tunnel.is_none();
     context.annotate(response.headers_mut(), as_lines);
     context.answered(&response, None, cause, asked.is_head() || tunnel.is_some());
+    context.set_deadline(callers_deadline);
     let Some(tunnel) = tunnel else {
         return response.map(|body| Guarded::new(body, Closing(context)).with(verbatim));
     };
@@ -77,6 +79,7 @@ impl Forwarded {
             verbatim: None,
             tunnel: None,
             cause,
+            callers_deadline: None,
         }
     }
 }

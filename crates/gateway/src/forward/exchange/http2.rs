@@ -112,6 +112,7 @@ pub(super) async fn http2(
     };
     Ok(Forwarded {
         cause: outgoing.cause_of_response(&head),
+        callers_deadline: outgoing.callers_deadline_for(&body),
         response: Response::from_parts(head, body),
         verbatim: None,
         tunnel: None,
