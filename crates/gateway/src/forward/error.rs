@@ -38,6 +38,9 @@ pub enum ForwardError {
     /// The response's head did not arrive within the client's own deadline.
     #[error("no response within the client's deadline")]
     ClientDeadline,
+    /// The total time was over before the request was sent: it waited for a connection.
+    #[error("no connection within the request's total time")]
+    TotalTimeout,
     /// The response's head did not arrive in time, and the client spent some of that time on its
     /// request's body, or has not sent all of it.
     #[error("no response in time, after a slow or unfinished upload")]
@@ -91,6 +94,7 @@ tollgate_policy::labels! {
         Self::ResponseTimeout { after_callers_deadline: false } => "response_timeout",
         Self::ResponseTimeout { after_callers_deadline: true } | Self::ClientDeadline => "client_deadline",
         Self::UploadTimeout => "upload_timeout",
+        Self::TotalTimeout => "total_timeout",
         Self::SlowUpload => "slow_upload",
         Self::Response(_) | Self::Aborted(_) | Self::Broken(_) | Self::Malformed(_) => "answer",
         Self::Closed => "closed",
@@ -116,6 +120,7 @@ impl ForwardError {
             Self::Overloaded
                 | Self::NoServer
                 | Self::ClientDeadline
+                | Self::TotalTimeout
                 | Self::SlowUpload
                 | Self::Bridge
                 | Self::Body(_)
@@ -151,7 +156,7 @@ impl ForwardError {
             | Self::ResponseTimeout {
                 after_callers_deadline: false,
             } => Cause::Upstream,
-            Self::Overloaded | Self::Bridge | Self::Rewrite => Cause::Gateway,
+            Self::Overloaded | Self::TotalTimeout | Self::Bridge | Self::Rewrite => Cause::Gateway,
             Self::ResponseTimeout {
                 after_callers_deadline: true,
             }
@@ -174,7 +179,11 @@ impl ForwardError {
     /// Whether it shows that the upstream is overloaded; limits that follow its health learn from
     /// it.
     pub const fn tells_of_load(&self) -> bool {
-        self.is_the_upstreams() || matches!(self, Self::Overloaded | Self::RefusedStream)
+        self.is_the_upstreams()
+            || matches!(
+                self,
+                Self::Overloaded | Self::TotalTimeout | Self::RefusedStream
+            )
     }
 }
 

@@ -36,6 +36,7 @@ mod upstreams;
 
 use std::cell::Cell;
 use std::future::Future;
+use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Poll;
@@ -205,7 +206,7 @@ impl Forwarder {
         if retry::needs_copy(retry, state.upstream.http2, outgoing) {
             outgoing.keep_copy();
         }
-        let roster = state.members.roster().await?;
+        let roster = outgoing.in_time(pin!(state.members.roster())).await??;
         let (mut sibling, mut siblings) = (None, 0);
         loop {
             let picked = sibling

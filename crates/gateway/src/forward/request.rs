@@ -1,8 +1,11 @@
 //! A prepared request, and the copy that is needed to send it again.
 
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use http::response::Parts;
@@ -13,7 +16,7 @@ use super::callers_deadline::CallersDeadline;
 use super::kept_body::KeptBody;
 use super::request_body::{Gate, Progress, RequestBody};
 use super::stall::Stall;
-use super::{Upgrade, grpc};
+use super::{ForwardError, Upgrade, grpc};
 use crate::body::ResponseBody;
 use crate::headers::{GRPC_TIMEOUT, HeaderSet, Origin};
 use tollgate_limiter::Cause;
@@ -113,6 +116,42 @@ impl Outgoing {
     /// Whether attempts are left after the current one.
     pub(super) const fn has_attempts(&self) -> bool {
         self.attempts > if self.counted { 0 } else { 1 }
+    }
+
+    /// Waits for `future`, by which nothing is sent, at most until the total time is over.
+    ///
+    /// # Errors
+    /// [`ForwardError::ClientDeadline`] or [`ForwardError::TotalTimeout`] if it has not ended by then.
+    pub(super) async fn in_time<F: Future + Unpin>(
+        &mut self,
+        mut future: F,
+    ) -> Result<F::Output, ForwardError> {
+        let total = &mut self.total;
+        let outcome = poll_fn(|cx| {
+            if let Some(total) = total.as_mut()
+                && total.poll_passed(cx).is_ready()
+            {
+                return Poll::Ready(None);
+            }
+            Pin::new(&mut future).poll(cx).map(Some)
+        });
+        outcome.await.ok_or(if self.total_is_clients {
+            ForwardError::ClientDeadline
+        } else {
+            ForwardError::TotalTimeout
+        })
+    }
+
+    /// Whether the total time is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.total.as_ref().is_some_and(Deadline::passed)
+    }
+
+    /// The deadline for the end of the response that begins now. This one stays, because the request
+    /// may be sent again in place of that response.
+    pub(super) fn total_of_response(&self) -> Option<Deadline> {
+        let left = self.total.as_ref().map(Deadline::left);
+        left.map(Deadline::after)
     }
 
     /// Records that the head of a response has arrived.
