@@ -15,6 +15,7 @@ mod cli;
 mod commands;
 mod container;
 mod costs;
+mod deadlines;
 mod deciding;
 mod decisions;
 mod documents;

@@ -133,6 +133,13 @@ impl From<Failure<BodyError>> for BodyError {
     }
 }
 
+impl ResponseBody {
+    /// Whether its end has still to arrive from the upstream.
+    pub(crate) const fn is_streamed(&self) -> bool {
+        matches!(self, Self::Http1(_) | Self::Http2(_))
+    }
+}
+
 impl From<Bytes> for ResponseBody {
     fn from(bytes: Bytes) -> Self {
         if bytes.is_empty() {

@@ -286,6 +286,7 @@ const fn upstream(error: &ForwardError) -> Problem {
         ForwardError::ResponseTimeout { .. }
         | ForwardError::UploadTimeout
         | ForwardError::ClientDeadline
+        | ForwardError::TotalTimeout
         | ForwardError::SlowUpload => Problem::UPSTREAM_TIMEOUT,
         ForwardError::Closed
         | ForwardError::Response(_)

@@ -119,6 +119,14 @@ impl Owed {
         }
     }
 
+    /// Withdraws the permission to lower a charge at the end of the response, because the caller may
+    /// have caused how it ends.
+    pub fn withdraw_credit(&mut self) {
+        for charge in &mut self.charges {
+            charge.credit = None;
+        }
+    }
+
     /// Handles the end of the body after `bytes` bytes, or a missing response. `whole`: the body is
     /// complete.
     pub fn on_end(self, permit: &mut Permit, bytes: u64, whole: bool) {

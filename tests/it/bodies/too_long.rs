@@ -153,3 +153,86 @@ fn body_longer_than_its_route_admits_is_429_where_no_units_are_left() {
     assert_eq!(statuses, [413, 413, 429]);
     assert!(upstream.seen().is_empty());
 }
+
+/// A route for bulk calls takes longer bodies than the route for the others.
+#[test]
+fn body_longer_than_another_route_admits_is_for_its_own_route_to_judge() {
+    let (upstream, bulk) = (Upstream::hello(), Upstream::hello());
+    let gateway = Gateway::start(&format!(
+        r#"
+[limits.general]
+rate = "100/day"
+per = "everyone"
+
+[limits.bulk]
+rate = "100/day"
+per = "everyone"
+
+[[routes]]
+match = "POST /rpc"
+upstream = "{}"
+limits = ["general"]
+body = "100B"
+
+[[routes]]
+match = {{ methods = "POST", path = "/rpc", body = {{ "json:method" = "bulk" }} }}
+upstream = "{}"
+limits = ["bulk"]
+body = "1KiB"
+"#,
+        upstream.url(),
+        bulk.url()
+    ));
+    let call = |method: &str, length: usize| format!("{{\"method\":\"{method}\"}}{:length$}", "");
+    let announced = |body: &str| post(&mut gateway.connect(), "/rpc", "", body);
+    let (general, long) = (call("one", 0), call("bulk", 500));
+    for _ in 0..2 {
+        let answer = announced(&long);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(post_chunked(&gateway, "/rpc", &long), 200);
+    }
+    assert_eq!(bulk.seen().len(), 4);
+    let left = |body: &str, limit: &str| announced(body).left_of(limit);
+    assert_eq!(left(&general, "general"), Some(99), "it was not charged");
+    assert_eq!(left(&call("bulk", 0), "bulk"), Some(95));
+    assert_eq!(announced(&call("one", 500)).status, 413, "by its own bound");
+    assert_eq!(left(&general, "general"), Some(97));
+
+    // No route takes it, so its body is not waited for.
+    let mut connection = gateway.connect();
+    send(&mut connection, "/rpc", "", "", 2000);
+    assert_eq!(connection.answer("POST").status, 413);
+    assert_eq!(left(&general, "general"), Some(95));
+}
+
+#[test]
+fn body_of_an_egress_request_decides_whether_its_host_is_listed() {
+    let upstream = Upstream::hello();
+    let gateway = Gateway::start(&format!(
+        r#"
+[server]
+egress = true
+
+[[routes]]
+match = "POST /rpc"
+upstream = "{0}"
+
+[[routes]]
+match = {{ methods = "POST", host = "api.example.com", path = "/rpc", body = {{ "json:method" = "known" }} }}
+upstream = "{0}"
+"#,
+        upstream.url()
+    ));
+    let ask = |method: &str| {
+        let body = format!("{{\"method\":\"{method}\"}}");
+        let mut connection = gateway.connect();
+        connection.send(format!(
+            "POST http://api.example.com/rpc HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        connection.answer("POST").status
+    };
+    assert_eq!(ask("known"), 200);
+    assert_eq!(ask("other"), 421, "no route with its host takes it");
+    assert_eq!(upstream.seen().len(), 1);
+}

@@ -161,7 +161,7 @@ settings! {
         response: Micros [TIMEOUT] = "30s",
         /// Between two pieces of a body, in either direction; also how long an idle connection is kept.
         idle: Micros [TIMEOUT] = "60s",
-        /// From the head of the request to the end of the response. Default: no bound of its own.
+        /// From the decision to forward the request to the end of the response, with the wait for a connection and all attempts; after that 504, or the end of a response that has begun. Default: no bound of its own.
         total: Option<Micros> [TIMEOUT] => "2m",
     }
 }

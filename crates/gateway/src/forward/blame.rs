@@ -8,12 +8,10 @@
 use std::time::Duration;
 
 use http::response::Parts;
-use http::{HeaderName, HeaderValue};
 
 use super::ForwardError;
 use super::callers_deadline::CallersDeadline;
 use super::request_body::Progress;
-use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
 
 /// Who is to blame for an outcome.
@@ -46,8 +44,6 @@ pub(super) struct ClientsPart<'o> {
     progress: Option<&'o Progress>,
     deadline: Option<CallersDeadline>,
     deadline_is_kept: bool,
-    /// The upstream's `timeouts.response`.
-    response_timeout: Duration,
 }
 
 impl<'o> ClientsPart<'o> {
@@ -57,13 +53,11 @@ impl<'o> ClientsPart<'o> {
         progress: Option<&'o Progress>,
         deadline: Option<CallersDeadline>,
         deadline_is_kept: bool,
-        response_timeout: Micros,
     ) -> Self {
         Self {
             progress,
             deadline,
             deadline_is_kept,
-            response_timeout: response_timeout.into(),
         }
     }
 
@@ -125,8 +119,10 @@ impl<'o> ClientsPart<'o> {
         // on its way.
         let by_upload = |progress: &Progress| head.status == 408 || !progress.has_arrived();
         let by_deadline = |deadline: CallersDeadline| {
-            let hurries = deadline.is_shorter_than(self.response_timeout);
-            deadline.has_passed() || says_late(head) || (hurries && says_failed(head))
+            deadline.has_passed()
+                || matches!(head.status.as_u16(), 408 | 499 | 504)
+                || (deadline.is_short() && head.status.is_server_error())
+                || deadline.explains(&head.headers)
         };
         self.progress.is_some_and(by_upload) || self.deadline.is_some_and(by_deadline)
     }
@@ -148,30 +144,11 @@ impl<'o> ClientsPart<'o> {
     /// reason at any time: otherwise one client could eject every server with short deadlines. A
     /// longer one may be only once it has passed.
     fn is_hurried(self) -> bool {
-        let hurries = |deadline: CallersDeadline| {
-            deadline.is_shorter_than(self.response_timeout) || deadline.has_passed()
-        };
+        let hurries = |deadline: CallersDeadline| deadline.is_short() || deadline.has_passed();
         self.deadline.is_some_and(hurries)
     }
 }
 
-/// Whether a response with this head says that the request was given up or came too late.
-fn says_late(head: &Parts) -> bool {
-    // CANCELLED is 1, DEADLINE_EXCEEDED is 4.
-    let says = |value: &HeaderValue| matches!(value.as_bytes(), b"1" | b"4");
-    matches!(head.status.as_u16(), 408 | 499 | 504)
-        || head.headers.get_all(GRPC_STATUS).iter().any(says)
-}
-
-/// Whether a response with this head says that the request failed. An upstream that gives up before
-/// a deadline need not say why: Envoy responds to calls of gRPC with UNAVAILABLE.
-fn says_failed(head: &Parts) -> bool {
-    // OK is 0.
-    let says = |value: &HeaderValue| value != "0";
-    head.status.is_server_error() || head.headers.get_all(GRPC_STATUS).iter().any(says)
-}
-
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 /// How long the gateway has waited for an upload that is slow. The timeouts of servers for a body are
 /// longer. A shorter wait is part of most uploads, and must not excuse a server that closes its
 /// connections.

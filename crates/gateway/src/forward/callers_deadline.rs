@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 
 use crate::headers::{HeaderSet, reads_deadline};
@@ -12,18 +12,25 @@ use tollgate_policy::route::HeaderEdits;
 /// The earliest deadline that the caller states for a request. The gateway keeps only that of a gRPC
 /// call; which ones the upstream keeps is not known.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CallersDeadline {
+pub(crate) struct CallersDeadline {
     /// How long the caller waits.
     stated: Duration,
     /// When the gateway read that.
     since: Instant,
+    /// Whether the upstream's `timeouts.response` is longer.
+    is_short: bool,
 }
 
 impl CallersDeadline {
     /// The caller's deadline in `headers`, which contain those in `present`, after the route's
     /// `edits`: a header that the route sets is not the caller's, and one that it removes does not
-    /// reach the upstream.
-    pub(super) fn of(headers: &HeaderMap, present: HeaderSet, edits: &HeaderEdits) -> Option<Self> {
+    /// reach the upstream. `response_timeout` is the upstream's `timeouts.response`.
+    pub(super) fn of(
+        headers: &HeaderMap,
+        present: HeaderSet,
+        edits: &HeaderEdits,
+        response_timeout: Duration,
+    ) -> Option<Self> {
         let names = HeaderSet::GRPC_TIMEOUT
             .and(HeaderSet::TIMEOUT_MS)
             .and(HeaderSet::UNUSUAL);
@@ -38,17 +45,31 @@ impl CallersDeadline {
         stated.min().map(|stated| Self {
             stated,
             since: Instant::now(),
+            is_short: stated < response_timeout,
         })
     }
 
-    /// Whether the caller waits for a shorter time than `time`.
-    pub(super) fn is_shorter_than(self, time: Duration) -> bool {
-        self.stated < time
+    /// Whether the upstream's `timeouts.response` is longer: then the upstream may give up on a
+    /// request because of this deadline alone, at any time before it.
+    pub(super) fn is_short(self) -> bool {
+        self.is_short
     }
 
     /// Whether it has passed.
-    pub(super) fn has_passed(self) -> bool {
+    pub(crate) fn has_passed(self) -> bool {
         self.since.elapsed() >= self.stated
+    }
+
+    /// Whether it may be the reason for a gRPC status in these headers or trailers: the status says
+    /// so, or the call failed and the deadline is short. An upstream that gives up before a deadline
+    /// need not say why: Envoy responds with UNAVAILABLE.
+    pub(crate) fn explains(self, fields: &HeaderMap) -> bool {
+        // OK is 0, CANCELLED is 1, DEADLINE_EXCEEDED is 4.
+        let says = |value: &HeaderValue| match value.as_bytes() {
+            b"1" | b"4" => true,
+            other => self.is_short && other != b"0",
+        };
+        fields.get_all(GRPC_STATUS).iter().any(says)
     }
 
     /// Whether it has passed for the upstream, whose timer may be a little early.
@@ -57,5 +78,6 @@ impl CallersDeadline {
     }
 }
 
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 /// How early the timer of an upstream may be. Some servers round a deadline to milliseconds.
 const EARLY: Duration = Duration::from_millis(10);

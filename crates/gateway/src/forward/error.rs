@@ -39,6 +39,9 @@ pub enum ForwardError {
     /// The response's head did not arrive within the client's own deadline.
     #[error("no response within the client's deadline")]
     ClientDeadline,
+    /// The total time was over before the request was sent: it waited for a connection.
+    #[error("no connection within the request's total time")]
+    TotalTimeout,
     /// The response's head did not arrive in time, and the client spent some of that time on its
     /// request's body, or has not sent all of it.
     #[error("no response in time, after a slow or unfinished upload")]
@@ -96,6 +99,7 @@ tollgate_policy::labels! {
         Self::ResponseTimeout { after_callers_deadline: false } => "response_timeout",
         Self::ResponseTimeout { after_callers_deadline: true } | Self::ClientDeadline => "client_deadline",
         Self::UploadTimeout => "upload_timeout",
+        Self::TotalTimeout => "total_timeout",
         Self::SlowUpload => "slow_upload",
         Self::Response(_) | Self::Aborted(_) | Self::Broken(_) | Self::Malformed(_) => "answer",
         Self::Closed => "closed",
@@ -122,7 +126,7 @@ impl ForwardError {
                 after_callers_deadline: false,
             } => (Cause::Upstream, ServerSign::Failed),
             Self::NoServer => (Cause::Upstream, ServerSign::Nothing),
-            Self::Overloaded => (Cause::Gateway, ServerSign::Full),
+            Self::Overloaded | Self::TotalTimeout => (Cause::Gateway, ServerSign::Full),
             Self::Bridge | Self::Rewrite => (Cause::Gateway, ServerSign::Nothing),
             // A request can be crafted to cause these, so they earn no credit. They count as
             // failures all the same, because a server that fails every request must be left out.

@@ -3,7 +3,9 @@
 
 mod http1;
 mod http2;
+mod opening;
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -27,21 +29,19 @@ pub(super) async fn exchange(
     server: &Rc<ServerState>,
     outgoing: &mut Outgoing,
 ) -> Result<Forwarded, ForwardError> {
-    let slot = server.pool.slot().await?;
+    let slot = outgoing.in_time(pin!(server.pool.slot())).await??;
     if server.speaks_http2 && !server.lanes.prefers_http1() {
         // Boxed, so that HTTP/1 does not pay for the space of this future.
         return Box::pin(http2(upstream, server, outgoing, slot)).await;
     }
     let idle = std::future::poll_fn(|cx| Poll::Ready(slot.pool().take(cx))).await;
-    let connection = match idle {
-        Some(connection) => connection,
+    let (connection, slot) = match idle {
+        Some(connection) => (connection, slot),
         // The server may have changed to HTTP/2 by now.
         None if server.speaks_http2 => {
             return Box::pin(http2(upstream, server, outgoing, slot)).await;
         }
-        // Boxed, so that a request that finds an open connection, as most do, does not pay for the
-        // space of connecting.
-        None => Box::pin(server.connector.http1(outgoing.client)).await?,
+        None => opening::http1(server, outgoing, slot).await?,
     };
     http1(upstream, server, outgoing, slot, connection).await
 }

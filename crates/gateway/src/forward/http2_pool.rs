@@ -225,7 +225,7 @@ impl Http2Pool {
 
     /// Returns a place on the first connection with room, so that later ones become idle and are
     /// closed when load drops.
-    fn free(&self) -> Option<Place> {
+    pub(super) fn free(&self) -> Option<Place> {
         let mut open = self.open.borrow_mut();
         open.retain(|lane| lane.is_open() && !lane.is_useless());
         open.iter()

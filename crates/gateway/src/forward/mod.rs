@@ -37,6 +37,7 @@ mod upstreams;
 
 use std::cell::Cell;
 use std::future::Future;
+use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Poll;
@@ -46,6 +47,7 @@ use http::{HeaderValue, Request, Response, StatusCode, Version};
 use tokio::time::Instant;
 
 pub use blame::{Blame, ServerSign};
+pub(crate) use callers_deadline::CallersDeadline;
 pub use error::ForwardError;
 pub use incidents::{ServerHealth, ServerStatus};
 pub(crate) use minimum_rate::MinimumRate;
@@ -128,6 +130,8 @@ pub struct Forwarded {
     pub tunnel: Option<Box<Tunnel>>,
     /// Who is to blame for the response.
     pub blame: Blame,
+    /// The deadline of the caller that may end the rest of its body.
+    pub(crate) callers_deadline: Option<CallersDeadline>,
 }
 
 impl Forwarder {
@@ -204,7 +208,7 @@ impl Forwarder {
         if retry::needs_copy(retry, state.upstream.http2, outgoing) {
             outgoing.keep_copy();
         }
-        let roster = state.members.roster().await?;
+        let roster = outgoing.in_time(pin!(state.members.roster())).await??;
         let (mut sibling, mut siblings) = (None, 0);
         loop {
             let picked = sibling

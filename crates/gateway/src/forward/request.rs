@@ -1,8 +1,11 @@
 //! A prepared request, and the copy that is needed to send it again.
 
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, Request, Uri, Version};
@@ -13,7 +16,8 @@ use super::callers_deadline::CallersDeadline;
 use super::kept_body::KeptBody;
 use super::request_body::{Gate, Progress, RequestBody};
 use super::stall::Stall;
-use super::{Upgrade, grpc};
+use super::{ForwardError, Upgrade, grpc};
+use crate::body::ResponseBody;
 use crate::headers::{GRPC_TIMEOUT, HeaderSet, Origin};
 use tollgate_net::server::Interim;
 use tollgate_net::timers::Deadline;
@@ -80,7 +84,12 @@ impl Outgoing {
         Self {
             idempotent: request.method().is_idempotent(),
             attempts: upstream.attempts.max(1),
-            callers_deadline: CallersDeadline::of(request.headers(), present, edits),
+            callers_deadline: CallersDeadline::of(
+                request.headers(),
+                present,
+                edits,
+                upstream.timeouts.response.into(),
+            ),
             counted: false,
             request: Some(request),
             progress,
@@ -113,6 +122,42 @@ impl Outgoing {
         self.attempts > if self.counted { 0 } else { 1 }
     }
 
+    /// Waits for `future`, by which nothing is sent, at most until the total time is over.
+    ///
+    /// # Errors
+    /// [`ForwardError::ClientDeadline`] or [`ForwardError::TotalTimeout`] if it has not ended by then.
+    pub(super) async fn in_time<F: Future + Unpin>(
+        &mut self,
+        mut future: F,
+    ) -> Result<F::Output, ForwardError> {
+        let total = &mut self.total;
+        let outcome = poll_fn(|cx| {
+            if let Some(total) = total.as_mut()
+                && total.poll_passed(cx).is_ready()
+            {
+                return Poll::Ready(None);
+            }
+            Pin::new(&mut future).poll(cx).map(Some)
+        });
+        outcome.await.ok_or(if self.total_is_clients {
+            ForwardError::ClientDeadline
+        } else {
+            ForwardError::TotalTimeout
+        })
+    }
+
+    /// Whether the total time is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.total.as_ref().is_some_and(Deadline::passed)
+    }
+
+    /// The deadline for the end of the response that begins now. This one stays, because the request
+    /// may be sent again in place of that response.
+    pub(super) fn total_of_response(&self) -> Option<Deadline> {
+        let left = self.total.as_ref().map(Deadline::left);
+        left.map(Deadline::after)
+    }
+
     /// Records that the head of a response has arrived.
     pub(super) fn response_began(&self) {
         if let Some(progress) = &self.progress {
@@ -129,8 +174,12 @@ impl Outgoing {
             self.progress.as_deref(),
             self.callers_deadline,
             self.total_is_clients,
-            self.timeouts.response,
         )
+    }
+
+    /// The deadline of the caller that may end this body of a response; `None`: it has arrived.
+    pub(super) fn callers_deadline_for(&self, body: &ResponseBody) -> Option<CallersDeadline> {
+        self.callers_deadline.filter(|_| body.is_streamed())
     }
 
     /// The timeout for an upload that the upstream does not accept; `None` if there is no body.

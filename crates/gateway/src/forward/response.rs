@@ -55,12 +55,12 @@ pub(super) struct Bounds {
 
 impl Bounds {
     /// The remaining timeouts of `outgoing`.
-    pub(super) fn take(outgoing: &mut Outgoing) -> Self {
+    pub(super) fn of(outgoing: &Outgoing) -> Self {
         let stall = outgoing.stall().filter(Stall::is_uploading);
         Self {
             idle: Expiry::after(outgoing.timeouts.idle.into()),
             stall,
-            total: outgoing.total.take(),
+            total: outgoing.total_of_response(),
         }
     }
 
@@ -330,6 +330,7 @@ pub(super) fn pass_back(
             verbatim: None,
             tunnel: Some(Box::new(tunnel)),
             blame,
+            callers_deadline: None,
         });
     }
     let verbatim = lease.connection.take_verbatim();
@@ -342,10 +343,11 @@ pub(super) fn pass_back(
         lease.end();
         ResponseBody::Bytes(whole)
     } else {
-        ResponseBody::Http1(Box::new(UpstreamHttp1::new(Bounds::take(outgoing), lease)))
+        ResponseBody::Http1(Box::new(UpstreamHttp1::new(Bounds::of(outgoing), lease)))
     };
     Ok(Forwarded {
         blame: outgoing.clients_part().in_response(&head),
+        callers_deadline: outgoing.callers_deadline_for(&body),
         response: Response::from_parts(head, body),
         verbatim,
         tunnel: None,

@@ -34,7 +34,6 @@ impl<'o> ResponseTimeout<'o> {
                 outgoing.progress.as_deref(),
                 outgoing.callers_deadline,
                 outgoing.total_is_clients,
-                outgoing.timeouts.response,
             ),
             gate: outgoing.gate.as_ref(),
             held: None,

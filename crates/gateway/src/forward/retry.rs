@@ -57,8 +57,9 @@ pub(super) fn decide(
         }
         Outcome::Error(_) => false,
     };
+    let allowed = allowed && outgoing.has_attempts() && !outgoing.is_over();
     // A counted attempt has been withdrawn from the budget already.
-    if allowed && outgoing.has_attempts() && (outgoing.counted || upstream.withdraw()) {
+    if allowed && (outgoing.counted || upstream.withdraw()) {
         Again::NextAttempt
     } else {
         Again::No

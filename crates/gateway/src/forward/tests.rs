@@ -13,6 +13,7 @@ mod names;
 mod origin;
 mod relay;
 mod retries;
+mod total;
 mod upgrade;
 mod upstreams;
 mod wire;

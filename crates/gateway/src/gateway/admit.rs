@@ -68,8 +68,15 @@ impl<'s> Admission<'_, 's> {
         if !asked.is_empty() {
             if let Some(matched) = &matched {
                 self.context.set_route(matched.route);
-                let route = &policy.routes[matched.route];
-                if let Err(rejection) = self.check_route(route, body) {
+                let accepted = if asked.routes() {
+                    // The request may be another route's: only what none of them takes is refused.
+                    let possible = found.asking.iter().chain([&matched.route]);
+                    let possible = possible.map(|route| &policy.routes[*route]);
+                    checks::check_length(self.snapshot, possible, body)
+                } else {
+                    self.check_route(&policy.routes[matched.route], body)
+                };
+                if let Err(rejection) = accepted {
                     return Err(Box::pin(self.not_accepted(rejection, &described, matched)).await);
                 }
             }

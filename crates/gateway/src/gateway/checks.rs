@@ -77,12 +77,24 @@ pub(super) fn check_route<B: Body>(
     if *method == Method::TRACE {
         check_trace(route, body.is_end_stream())?;
     }
-    let length = body.size_hint().exact();
-    let too_big = |most| length.is_some_and(|length| length > most);
-    if snapshot.body_max(route).is_some_and(too_big) {
-        return Err(Rejection::TooBig);
+    check_length(snapshot, [route], body)
+}
+
+/// Refuses a body that is known to be longer than each of the `routes` accepts.
+pub(super) fn check_length<'r, B: Body>(
+    snapshot: &Snapshot,
+    routes: impl IntoIterator<Item = &'r Route>,
+    body: &B,
+) -> Result<(), Rejection> {
+    let Some(length) = body.size_hint().exact() else {
+        return Ok(());
+    };
+    let takes = |route| snapshot.body_max(route).is_none_or(|most| length <= most);
+    if routes.into_iter().any(takes) {
+        Ok(())
+    } else {
+        Err(Rejection::TooBig)
     }
-    Ok(())
 }
 
 /// Explains why no route matches a request.

@@ -20,6 +20,7 @@ use self::end::STATUS_CLIENT_LEFT;
 use self::fields::Lines;
 use super::{HeldSnapshot, Side};
 use crate::body::Received;
+use crate::forward::CallersDeadline;
 use crate::headers::RequestHeaders;
 pub(super) use access_log::log_unread;
 pub use end::Closing;
@@ -65,6 +66,8 @@ pub(super) struct RequestContext {
     /// The number of body bytes received.
     received: Received,
     owed: Owed,
+    /// The deadline of the caller that may end the response, where a charge depends on its end.
+    callers_deadline: Option<CallersDeadline>,
     /// Which lines are appended when the response's head is written.
     lines: Lines,
     /// Whether the request is counted among the requests in progress.
@@ -114,6 +117,7 @@ impl RequestContext {
             status: STATUS_CLIENT_LEFT,
             received: Received::default(),
             owed: Owed::default(),
+            callers_deadline: None,
             lines: Lines::Nothing,
             placed: false,
             closed: false,

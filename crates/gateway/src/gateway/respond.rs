@@ -23,6 +23,7 @@ pub(super) fn pass_on(
         verbatim,
         tunnel,
         blame,
+        callers_deadline,
     } = forwarded;
     edits.apply(response.headers_mut());
     // The head of a tunnel's response is written without the guard that would append lines to it.
@@ -30,6 +31,7 @@ pub(super) fn pass_on(
     context.annotate(response.headers_mut(), as_lines);
     let unreadable = asked.is_head() || tunnel.is_some();
     context.answered(&response, None, blame.cause, unreadable);
+    context.set_deadline(callers_deadline);
     let Some(tunnel) = tunnel else {
         return response.map(|body| Guarded::new(body, Closing(context)).with(verbatim));
     };
@@ -81,6 +83,7 @@ impl Forwarded {
                 cause,
                 sign: ServerSign::Nothing,
             },
+            callers_deadline: None,
         }
     }
 }

@@ -161,6 +161,7 @@ fn reasons_of_the_log_that_a_client_brings_about_are_those_of_the_gateway() {
         },
         ForwardError::UploadTimeout,
         ForwardError::ClientDeadline,
+        ForwardError::TotalTimeout,
         ForwardError::SlowUpload,
         // `Response` and `Malformed` are logged by the same word.
         ForwardError::Broken(io()),

@@ -7,7 +7,7 @@ use std::task::Poll;
 use http::response::Parts;
 use http::{StatusCode, Version};
 
-use super::unaddressed;
+use super::{opening, unaddressed};
 use crate::body::BodyError;
 use crate::forward::request::Outgoing;
 use crate::forward::request_body::RequestBody;
@@ -29,7 +29,7 @@ pub(super) async fn http1(
     slot: Slot,
     connection: Box<Connection>,
 ) -> Result<Forwarded, ForwardError> {
-    let mut connection = connection;
+    let (mut connection, mut slot) = (connection, slot);
     // Changed in place, because a request is large and moving it is expensive.
     let request = outgoing.request.as_mut().ok_or(ForwardError::Closed)?;
     if request.version() == Version::HTTP_2 {
@@ -96,7 +96,7 @@ pub(super) async fn http1(
         if attempted {
             outgoing.attempts -= 1;
         }
-        connection = match Box::pin(server.connector.http1(outgoing.client)).await {
+        (connection, slot) = match opening::http1(server, outgoing, slot).await {
             Ok(fresh) => fresh,
             Err(error) => {
                 outgoing.counted = attempted;

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 
 use super::http1::http1;
-use super::unaddressed;
+use super::{opening, unaddressed};
 use crate::body::ResponseBody;
 use crate::forward::error::protocol_error;
 use crate::forward::http2_pool::{Place, Placed};
@@ -43,7 +43,7 @@ pub(super) async fn http2(
     outgoing: &mut Outgoing,
     slot: Slot,
 ) -> Result<Forwarded, ForwardError> {
-    let mut placed = server.lanes.place(&server.connector).await?;
+    let (mut placed, mut slot) = opening::place(server, outgoing, slot).await?;
     let mut moves = 0;
     let (response, place) = loop {
         let place = match placed {
@@ -93,11 +93,11 @@ pub(super) async fn http2(
         }
         place.retire();
         moves += 1;
-        placed = match moves {
-            1..MOVES_SHARED => server.lanes.place(&server.connector).await?,
+        (placed, slot) = match moves {
+            1..MOVES_SHARED => opening::place(server, outgoing, slot).await?,
             // Other requests would take the few streams that such a server allows per connection,
             // so open a connection whose first stream is for this request.
-            MOVES_SHARED..MOVES_MOST => server.lanes.fresh(&server.connector).await?,
+            MOVES_SHARED..MOVES_MOST => opening::fresh(server, outgoing, slot).await?,
             _ => return Err(ForwardError::GoingAway),
         };
     };
@@ -112,13 +112,14 @@ pub(super) async fn http2(
     } else {
         ResponseBody::Http2(Box::new(UpstreamHttp2::new(
             incoming,
-            Bounds::take(outgoing),
+            Bounds::of(outgoing),
             slot,
             place,
         )))
     };
     Ok(Forwarded {
         blame: outgoing.clients_part().in_response(&head),
+        callers_deadline: outgoing.callers_deadline_for(&body),
         response: Response::from_parts(head, body),
         verbatim: None,
         tunnel: None,

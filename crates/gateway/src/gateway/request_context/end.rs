@@ -4,11 +4,11 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 
 use super::RequestContext;
 use crate::body::{Ended, Guard, Outcome};
-use crate::forward::{ForwardError, Forwarded, ServerSign};
+use crate::forward::{CallersDeadline, ForwardError, Forwarded, ServerSign};
 use crate::rejection::Rejection;
 use tollgate_limit::Timestamp;
 use tollgate_limiter::settle::{self, Owed};
@@ -88,6 +88,22 @@ impl RequestContext {
         }
     }
 
+    /// Records the deadline of the caller that may end the response.
+    pub(in crate::gateway) fn set_deadline(&mut self, deadline: Option<CallersDeadline>) {
+        if !self.owed.is_empty() {
+            self.callers_deadline = deadline;
+        }
+    }
+
+    /// Records the trailers of the response. The caller gets nothing back if its deadline may have
+    /// ended it.
+    fn received_trailers(&mut self, trailers: &HeaderMap) {
+        let ended = |deadline: CallersDeadline| deadline.explains(trailers);
+        if self.callers_deadline.is_some_and(ended) {
+            self.owed.withdraw_credit();
+        }
+    }
+
     /// Records that the response is not received, because the client left.
     pub(in crate::gateway) const fn response_unreceived(&mut self) {
         self.status = STATUS_CLIENT_LEFT;
@@ -109,7 +125,15 @@ impl RequestContext {
             self.side.requests.fetch_sub(1, Ordering::Relaxed);
         }
         if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
-            std::mem::take(&mut self.owed).on_end(permit, sent, whole);
+            let mut owed = std::mem::take(&mut self.owed);
+            // An upstream may end a response in order when the deadline has passed.
+            if self
+                .callers_deadline
+                .is_some_and(CallersDeadline::has_passed)
+            {
+                owed.withdraw_credit();
+            }
+            owed.on_end(permit, sent, whole);
             self.count_near_after();
         }
         let took = self.side.clock.now().since(self.at).0;
@@ -157,6 +181,10 @@ impl Guard for Closing {
         if !self.0.owed.is_empty() {
             self.0.owed.on_data(piece);
         }
+    }
+
+    fn on_trailers(&mut self, trailers: &HeaderMap) {
+        self.0.received_trailers(trailers);
     }
 
     fn on_end(self, end: Ended<'_>) {

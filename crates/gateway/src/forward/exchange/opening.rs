@@ -1,0 +1,97 @@
+//! Finds or opens a connection for a request, at most until the request's total time is over.
+//!
+//! The attempt to connect then goes on without the request: the server is judged by its own connect
+//! timeout, because the request may have had little time left, or a deadline that its caller chose.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use crate::forward::ForwardError;
+use crate::forward::http2_pool::Placed;
+use crate::forward::request::Outgoing;
+use crate::forward::server::ServerState;
+use crate::pool::{Connection, Slot};
+
+/// A new HTTP/1 connection.
+pub(super) async fn http1(
+    server: &Rc<ServerState>,
+    outgoing: &mut Outgoing,
+    slot: Slot,
+) -> Result<(Box<Connection>, Slot), ForwardError> {
+    let (its, client) = (Rc::clone(server), outgoing.client);
+    let opening = async move { its.connector.http1(client).await };
+    open(server, outgoing, slot, Box::pin(opening)).await
+}
+
+/// A place for one stream.
+pub(super) async fn place(
+    server: &Rc<ServerState>,
+    outgoing: &mut Outgoing,
+    slot: Slot,
+) -> Result<(Placed, Slot), ForwardError> {
+    // Most requests find a connection with room, and need no allocation to wait for one.
+    if let Some(place) = server.lanes.free() {
+        return Ok((Placed::Stream(place), slot));
+    }
+    let its = Rc::clone(server);
+    let opening = async move { its.lanes.place(&its.connector).await };
+    open(server, outgoing, slot, Box::pin(opening)).await
+}
+
+/// A place for the first stream of a connection that is opened for it.
+pub(super) async fn fresh(
+    server: &Rc<ServerState>,
+    outgoing: &mut Outgoing,
+    slot: Slot,
+) -> Result<(Placed, Slot), ForwardError> {
+    let its = Rc::clone(server);
+    let opening = async move { its.lanes.fresh(&its.connector).await };
+    open(server, outgoing, slot, Box::pin(opening)).await
+}
+
+/// Waits for what is `opening`: boxed, so that a request that finds an open connection, as most do,
+/// does not pay for the space of connecting. The slot is in use until that ends, so that the number
+/// of attempts to connect stays bounded.
+async fn open<T: Spare>(
+    server: &Rc<ServerState>,
+    outgoing: &mut Outgoing,
+    slot: Slot,
+    mut opening: Pin<Box<impl Future<Output = Result<T, ForwardError>> + 'static>>,
+) -> Result<(T, Slot), ForwardError> {
+    let late = match outgoing.in_time(&mut opening).await {
+        Ok(opened) => return Ok((opened?, slot)),
+        Err(late) => late,
+    };
+    let server = Rc::clone(server);
+    tokio::task::spawn_local(async move {
+        match opening.await {
+            Ok(opened) => opened.keep(&server),
+            Err(error) => server.observe(&Err(error)),
+        }
+        drop(slot);
+    });
+    Err(late)
+}
+
+/// What was opened for a request that did not wait for it.
+trait Spare: 'static {
+    /// Keeps it for other requests.
+    fn keep(self, server: &ServerState);
+}
+
+impl Spare for Box<Connection> {
+    fn keep(self, server: &ServerState) {
+        server.pool.put(self);
+    }
+}
+
+impl Spare for Placed {
+    fn keep(self, server: &ServerState) {
+        match self {
+            // Its connection is in the pool already.
+            Self::Stream(place) => drop(place),
+            Self::Http1(connection) => connection.keep(server),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The total time of a request, and the deadline of a gRPC call: they bound every wait.
+
+use std::io::Write;
+use std::net::TcpListener;
+
+use super::origin::{OK, Origin};
+use super::relay::{conduct, gateway, gateway_of, in_turn, route, upstream};
+use super::wire::{RawResponse, read_response, wait_until};
+use crate::forward::{ServerHealth, UpstreamHealth};
+use tollgate_limit::Micros;
+use tollgate_limiter::Cause;
+use tollgate_policy::upstream::Upstream;
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+/// A call whose client waits for 200 milliseconds.
+const CALL: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc\r\nGrpc-Timeout: 200m\r\nContent-Length: 0\r\n\r\n";
+
+/// An upstream whose only server never finishes the TLS handshake; connecting may take long.
+fn unconnectable() -> (TcpListener, Upstream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut secure = upstream(listener.local_addr().expect("bound"));
+    secure.servers[0].tls = Some("app.example".into());
+    // The system's authorities are not needed.
+    secure.tls.pinned = vec![[0; 32]];
+    secure.attempts = 2;
+    (listener, secure)
+}
+
+/// Whether the gateway says that the deadline of the call has passed.
+fn is_late(call: &RawResponse) -> bool {
+    call.header("grpc-status") == Some("4")
+}
+
+#[test]
+fn total_time_that_passes_while_connecting_ends_the_request() {
+    for http2 in [false, true] {
+        let (_listener, mut bounded) = unconnectable();
+        bounded.http2 = http2;
+        bounded.timeouts.total = Some(Micros(100_000));
+        let gateway = gateway(bounded);
+        // The connect timeout would be a 502.
+        assert_eq!(gateway.ask(GET).status, 504, "HTTP/2: {http2}");
+        assert_eq!(gateway.causes(), [Cause::Gateway], "HTTP/2: {http2}");
+    }
+}
+
+#[test]
+fn deadline_of_a_grpc_call_that_passes_while_connecting_ends_the_call() {
+    for http2 in [false, true] {
+        let (_listener, mut hung) = unconnectable();
+        hung.http2 = http2;
+        let gateway = gateway(hung);
+        assert!(is_late(&gateway.ask(CALL)), "HTTP/2: {http2}");
+        assert_eq!(gateway.causes(), [Cause::Client], "HTTP/2: {http2}");
+    }
+}
+
+#[test]
+fn deadline_of_a_grpc_call_that_passes_in_the_queue_keeps_the_call_from_its_upstream() {
+    let busy = Origin::start(|conn| {
+        conn.request()?;
+        conn.receive().map(|_| ())
+    });
+    let mut one = upstream(busy.address);
+    one.connections = 1;
+    let gateway = gateway(one);
+    let mut first = gateway.connect();
+    first.write_all(GET.as_bytes()).expect("sent");
+    wait_until("it is under way", || busy.records().len() == 1);
+    assert!(is_late(&gateway.ask(CALL)));
+    assert_eq!(gateway.causes(), [Cause::Client]);
+    drop(first);
+    // Its place is free, and nobody waits for it any more.
+    let mut second = gateway.connect();
+    second.write_all(GET.as_bytes()).expect("sent");
+    wait_until("another one is under way", || busy.records().len() == 2);
+    assert!(
+        busy.records()
+            .iter()
+            .all(|record| record.starts_with("GET "))
+    );
+}
+
+#[test]
+fn total_time_that_passes_while_connecting_ejects_no_server_and_the_connect_timeout_does() {
+    for (request, total) in [(GET, Some(Micros(200_000))), (CALL, None)] {
+        let (_listener, hung) = unconnectable();
+        let well = Origin::responding(OK);
+        let mut two = in_turn(hung, well.address);
+        two.attempts = 1;
+        two.timeouts.total = total;
+        let (mut slow, mut quick) = (two.clone(), two);
+        slow.timeouts.connect = Micros::from_secs(60);
+        quick.timeouts.connect = Micros(600_000);
+
+        let fleet = UpstreamHealth::default();
+        let gateway = gateway_of(slow, route(), conduct(), fleet);
+        let served = |response: RawResponse| response.body == "ok";
+        let count = (0..6).filter(|_| served(gateway.ask(request))).count();
+        assert_eq!(count, 3, "a time that a request had left says nothing");
+
+        let fleet = UpstreamHealth::default();
+        let state = |fleet: &UpstreamHealth| fleet.status(&quick)[0].state;
+        let gateway = gateway_of(quick.clone(), route(), conduct(), fleet.clone());
+        let count = (0..2).filter(|_| served(gateway.ask(request))).count();
+        assert_eq!(count, 1);
+        wait_until("the server is left out", || {
+            state(&fleet) == Some(ServerHealth::Ejected)
+        });
+    }
+}
+
+#[test]
+fn total_time_bounds_the_request_that_is_sent_again_for_a_status() {
+    let ill = Origin::start(|conn| {
+        conn.request()?;
+        conn.send("HTTP/1.1 503 Ill\r\nContent-Length: 100\r\n\r\nill")?;
+        conn.receive().map(|_| ())
+    });
+    let hung = Origin::start(|conn| {
+        conn.request()?;
+        conn.receive().map(|_| ())
+    });
+    let mut two = in_turn(upstream(ill.address), hung.address);
+    two.attempts = 2;
+    two.retry.statuses = vec![503];
+    two.timeouts.response = Micros::from_secs(60);
+    two.timeouts.total = Some(Micros(200_000));
+    two.eject.failures = 1000;
+    let gateway = gateway(two);
+    let mut client = gateway.connect();
+    client.write_all(GET.as_bytes()).expect("sent");
+    assert_eq!(read_response(&mut client).status, 504);
+}
