@@ -194,13 +194,11 @@ impl Live {
         // exhausted buckets end by themselves.
         let noticed = self.overrides.was_reset(limit);
         let _ = self.change_in_time(limit, noticed).await;
-        let full = limit.algorithm.capacity();
         let looking = self.for_confirmation();
         let looks = async {
             loop {
                 let (after, _) = looking.stands(limit, key, 1).await;
-                let level = after.level.as_ref();
-                if level.is_some_and(|now| now.remaining > was.remaining || now.remaining >= full) {
+                if after.level.as_ref().is_some_and(|now| is_filled(was, now)) {
                     return after;
                 }
                 tokio::time::sleep(LOOK_AGAIN).await;
@@ -216,6 +214,12 @@ impl Live {
         );
         (after, Some(problem))
     }
+}
+
+/// Whether a bucket is full by the numbers in force, or at least has more units than before its
+/// reset: requests may take some at once.
+fn is_filled(was: &Level, now: &Level) -> bool {
+    now.remaining > was.remaining || now.remaining >= now.capacity
 }
 
 fn unavailable(limit: &Limit, why: &str) -> Problem {
@@ -237,3 +241,6 @@ const FORMAT: u32 = 1;
 /// The interval at which a gateway checks whether a bucket is full: corrections of a shared bucket
 /// are sent with the next call.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests;
