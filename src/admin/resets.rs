@@ -1,7 +1,5 @@
 //! `POST /api/v1/keys/{identity}/{value}/reset`: fills a caller's buckets.
 
-use std::time::Duration;
-
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +11,7 @@ use super::events::Kind;
 use super::live::{Key, Level, Live, Now, in_force};
 use super::once::made_before;
 use super::overrides::Wanted;
+use super::waits::CHANGE_WITHIN;
 use crate::overrides::ChangeError;
 use tollgate_config::settings::Word as _;
 use tollgate_limit::Limit;
@@ -190,21 +189,17 @@ impl Live {
         if let Some(in_force) = in_force(&limiter, limit) {
             limiter.reset(in_force, key);
         }
-        // The refund is on its way whether or not the other gateways are told, and their bounds of
-        // exhausted buckets end by themselves.
-        let noticed = self.overrides.was_reset(limit);
-        let _ = self.change_in_time(limit, noticed).await;
-        let looking = self.for_confirmation();
-        let looks = async {
-            loop {
-                let (after, _) = looking.stands(limit, key, 1).await;
-                if after.level.as_ref().is_some_and(|now| is_filled(was, now)) {
-                    return after;
-                }
-                tokio::time::sleep(LOOK_AGAIN).await;
+        let looking = &self.for_confirmation();
+        let look = || async move {
+            let (after, _) = looking.stands(limit, key, 1).await;
+            match &after.level {
+                Some(now) if is_filled(was, now) => Ok(after),
+                _ => Err(String::new()),
             }
         };
-        if let Some(after) = self.confirmed(looks).await {
+        let notice = self.overrides.was_reset(limit);
+        let seen = self.confirmed(limit, CHANGE_WITHIN, notice, look).await;
+        if let Ok(after) = seen {
             return (after, None);
         }
         let after = Now::unknown("the reset was sent and is not confirmed");
@@ -237,10 +232,6 @@ fn fills(rule: &Rule) -> Option<&'static str> {
 
 /// [`Reset::format`] of this version.
 const FORMAT: u32 = 1;
-
-/// The interval at which a gateway checks whether a bucket is full: corrections of a shared bucket
-/// are sent with the next call.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests;

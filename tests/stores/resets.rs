@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use crate::gateways::{Gateway, status};
 use crate::kinds::{Server, StoreKind};
-use crate::servers::wait_until;
+use crate::servers::{Postgres, wait_until};
 
 /// The SHA-256 of `test`.
 const OPERATORS: &str = "operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n";
@@ -95,4 +95,36 @@ fn reset_without_a_store_changes_nothing_and_says_so() {
     let done = reset(gateway.admin);
     assert!(done.starts_with("HTTP/1.1 503"), "{done}");
     assert!(done.contains("the store"), "{done}");
+}
+
+fn postgres(server: &Server) -> &Postgres {
+    match server {
+        Server::Postgres(server) => server,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The bucket can be filled although the other gateways cannot be told of it.
+#[test]
+fn reset_on_postgres_whose_overrides_are_locked_is_confirmed() {
+    let Some(server) = StoreKind::Postgres.start() else {
+        return;
+    };
+    let gateway = Gateway::start_on(&settings(&server));
+    assert_eq!(exhaust(gateway.port), 3);
+    let postgres = postgres(&server);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let lock = "LOCK TABLE tollgate_overrides IN EXCLUSIVE MODE; SELECT pg_sleep(60)";
+            postgres.try_psql("postgres", lock)
+        });
+        wait_until("a lock", || {
+            let locks = "SELECT count(*) FROM pg_locks WHERE mode = 'ExclusiveLock' AND relation = 'tollgate_overrides'::regclass";
+            postgres.psql("postgres", locks).trim() == "1"
+        });
+        let alone = reset(gateway.admin);
+        let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE relation = 'tollgate_overrides'::regclass AND mode = 'ExclusiveLock'";
+        postgres.psql("postgres", end);
+        assert!(alone.starts_with("HTTP/1.1 200"), "{alone}");
+    });
 }
