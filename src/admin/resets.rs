@@ -106,17 +106,20 @@ impl Live {
             let (after, failed) = if wanted.dry_run {
                 (before.clone(), None)
             } else {
-                // No other gateway makes a change that this one has taken on.
                 let was = self.can_fill(limit, &before)?;
-                if let Some(change) = wanted.change {
-                    let taken = self.overrides.take_on(limit, change);
-                    let taken = self.change_in_time(limit, taken).await;
-                    if let Err(ChangeError::MadeBefore) = taken {
+                match self.taken_on(limit, wanted.change).await {
+                    Ok(()) => self.fill(limit, &sought.key, was).await,
+                    Err(ChangeError::MadeBefore) => {
                         notes.push(made_before(limit));
                         continue;
                     }
+                    // The others may find it taken on, and say that it is recorded.
+                    Err(error @ ChangeError::Unsure(_)) => (
+                        Now::unknown("whether another gateway fills the bucket is not known"),
+                        Some(not_taken_on(limit, &error)),
+                    ),
+                    Err(error) => return Err(not_taken_on(limit, &error)),
                 }
-                self.fill(limit, &sought.key, was).await
             };
             let bucket = ResetBucket {
                 limit: limit.name.to_string(),
@@ -181,6 +184,14 @@ impl Live {
         }
     }
 
+    /// Takes on the reset of a bucket that several gateways are asked for, so that no other one of
+    /// its store makes it. Without that none may make it: each would fill the bucket.
+    async fn taken_on(&self, limit: &Limit, change: Option<&str>) -> Result<(), ChangeError> {
+        let Some(change) = change else { return Ok(()) };
+        let taken = self.overrides.take_on(limit, change);
+        self.change_in_time(limit, taken).await
+    }
+
     /// Fills one bucket; returns how it stands then, and the problem to report if that is not confirmed: the bucket may be
     /// filled later, so the audit records it.
     async fn fill(&self, limit: &Limit, key: &[u8], was: &Level) -> (Now, Option<Problem>) {
@@ -215,6 +226,13 @@ impl Live {
 /// reset: requests may take some at once.
 fn is_filled(was: &Level, now: &Level) -> bool {
     now.remaining > was.remaining || now.remaining >= now.capacity
+}
+
+fn not_taken_on(limit: &Limit, error: &ChangeError) -> Problem {
+    let why = format!(
+        "{error}; of several gateways one fills a bucket in their store, and which one cannot be agreed on there: this one has not filled it; ask one gateway alone"
+    );
+    unavailable(limit, &why)
 }
 
 fn unavailable(limit: &Limit, why: &str) -> Problem {

@@ -31,10 +31,14 @@ fn exhaust(port: u16) -> u64 {
 }
 
 fn reset(admin: u16) -> String {
-    let body = "{\"reason\":\"a test\"}";
+    change(admin, "POST", "reset", "{\"reason\":\"a test\"}")
+}
+
+/// Asks for a change of the bucket of everyone.
+fn change(admin: u16, method: &str, action: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", admin)).unwrap();
     let head = format!(
-        "POST /api/v1/keys/everyone/reset HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\
+        "{method} /api/v1/keys/everyone/{action} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\
          authorization: Bearer test\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
@@ -97,6 +101,9 @@ fn reset_without_a_store_changes_nothing_and_says_so() {
     assert!(done.contains("the store"), "{done}");
 }
 
+/// What several gateways are asked for.
+const TOGETHER: &str = "{\"reason\":\"a test\",\"change\":\"c1\"}";
+
 fn postgres(server: &Server) -> &Postgres {
     match server {
         Server::Postgres(server) => server,
@@ -104,9 +111,34 @@ fn postgres(server: &Server) -> &Postgres {
     }
 }
 
-/// The bucket can be filled although the other gateways cannot be told of it.
+/// Two gateways cannot agree on which of them fills a bucket, so none does. One that is asked alone fills it.
 #[test]
-fn reset_on_postgres_whose_overrides_are_locked_is_confirmed() {
+fn reset_on_postgres_without_the_table_of_overrides_is_made_by_one_gateway_alone() {
+    let Some(server) = StoreKind::Postgres.start() else {
+        return;
+    };
+    let settings = settings(&server);
+    drop(Gateway::start_on(&settings));
+    postgres(&server).psql("postgres", "DROP TABLE tollgate_overrides");
+    let settings = settings.replace("[limits.total]", "create = false\n[limits.total]");
+    let gateways = [(); 2].map(|()| Gateway::start_on(&settings));
+    assert_eq!(exhaust(gateways[0].port), 3);
+    for gateway in &gateways {
+        let done = change(gateway.admin, "POST", "reset", TOGETHER);
+        assert!(done.starts_with("HTTP/1.1 503"), "{done}");
+        assert!(done.contains("the table tollgate_overrides"), "{done}");
+    }
+    // This one knows nothing of the bucket, so it asks the store.
+    assert_eq!(exhaust(gateways[1].port), 0);
+    let done = reset(gateways[0].admin);
+    assert!(done.starts_with("HTTP/1.1 200"), "{done}");
+    assert!(done.contains("\"remaining\": 3"), "{done}");
+}
+
+/// The bucket can be filled although the other gateways cannot be told of it, and nobody can say whether a gateway has
+/// taken a change on.
+#[test]
+fn reset_on_postgres_whose_overrides_are_locked_is_seen_or_left_alone() {
     let Some(server) = StoreKind::Postgres.start() else {
         return;
     };
@@ -123,8 +155,10 @@ fn reset_on_postgres_whose_overrides_are_locked_is_confirmed() {
             postgres.psql("postgres", locks).trim() == "1"
         });
         let alone = reset(gateway.admin);
+        let together = change(gateway.admin, "POST", "reset", TOGETHER);
         let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE relation = 'tollgate_overrides'::regclass AND mode = 'ExclusiveLock'";
         postgres.psql("postgres", end);
         assert!(alone.starts_with("HTTP/1.1 200"), "{alone}");
+        assert!(together.starts_with("HTTP/1.1 503"), "{together}");
     });
 }
