@@ -162,3 +162,27 @@ fn reset_on_postgres_whose_overrides_are_locked_is_seen_or_left_alone() {
         assert!(together.starts_with("HTTP/1.1 503"), "{together}");
     });
 }
+
+/// A change of limits in the process is made also if the store does not respond for the limits that are written first.
+#[test]
+fn changes_without_a_store_are_made_for_the_limits_in_the_process() {
+    let Some(server) = StoreKind::Redis.start() else {
+        return;
+    };
+    let own = "[limits.zone]\nper = \"everyone\"\nrate = \"3/hour\"\nstore = \"local\"\n\
+               [[routes]]\nmatch = \"/own\"\nupstream = \"builtin:echo\"\nlimits = [\"zone\"]\n";
+    let gateway = Gateway::start_on(&(settings(&server) + own));
+    let own = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
+        status(&mut stream, "/own")
+    };
+    assert_eq!([(); 4].map(|()| own()), [200, 200, 200, 429].map(Some));
+    drop(server);
+    let done = reset(gateway.admin);
+    assert!(done.starts_with("HTTP/1.1 503"), "{done}");
+    assert_eq!(own(), Some(200));
+    let block = "{\"reason\":\"a test\",\"block\":true,\"for\":\"1h\"}";
+    let done = change(gateway.admin, "PUT", "override", block);
+    assert!(done.starts_with("HTTP/1.1 503"), "{done}");
+    assert_eq!(own(), Some(429));
+}
