@@ -125,7 +125,7 @@ async fn until<T>(end: Option<Instant>, future: impl Future<Output = T>) -> Opti
 }
 
 /// Why the store is asked no more for a response.
-pub(super) const TOO_SLOW: &str = "the store has taken too long for the other buckets";
+pub(super) const TOO_SLOW: &str = "the store is too slow: the time of this response is over";
 
 /// How long the store is asked for one response.
 const READ_WITHIN: Duration = Duration::from_secs(2);
