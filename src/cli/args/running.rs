@@ -22,7 +22,7 @@ pub(in crate::cli) struct AdminListeners {
 /// How long a verb waits for a gateway that may ask its store first.
 #[derive(Clone, Copy, Debug, Args)]
 pub(in crate::cli) struct Patience {
-    /// The time limit for one gateway, in milliseconds; a gateway itself waits up to two seconds for its store, and up to four for a change
+    /// The time limit for one gateway, in milliseconds, with the look-up of its name; a gateway itself waits up to two seconds for its store, and up to four for a change
     #[arg(long, value_name = "MS", default_value_t = 5_000)]
     pub(in crate::cli) timeout: u64,
 }
@@ -118,7 +118,7 @@ pub(in crate::cli) struct LogLevel {
 pub(in crate::cli) struct Health {
     #[command(flatten)]
     pub(in crate::cli) listeners: AdminListeners,
-    /// The time limit for one gateway, in milliseconds; it responds without asking its store. The default is below the 3 s that the image's health check allows
+    /// The time limit for one gateway, in milliseconds, with the look-up of its name; it responds without asking its store. The default is below the 3 s that the image's health check allows
     #[arg(long, value_name = "MS", default_value_t = HEALTH_WITHIN_MS)]
     pub(in crate::cli) timeout: u64,
     #[command(flatten)]
