@@ -143,7 +143,7 @@ impl Gateway {
         let all = places.len();
         let attempt = move |(index, place)| {
             let has_time = index == 0 || Instant::now() < until;
-            has_time.then(|| (place, Attempt::new(patience, until, all - index)))
+            has_time.then(|| (place, Attempt::new(patience, until, (all - index, all))))
         };
         Ok(places.into_iter().enumerate().map_while(attempt))
     }

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use connection::worded;
 pub(super) use connection::{Connection, no_response};
-pub(super) use whereabouts::Whereabouts;
 use tollgate_config::settings::Listener;
+pub(super) use whereabouts::Whereabouts;
 
 /// How long a gateway is asked at one of its addresses.
 pub(super) struct Attempt {
@@ -24,32 +24,36 @@ pub(super) struct Attempt {
     until: Instant,
     /// How many addresses are left, with this one.
     left: usize,
+    /// Whether the gateway has others.
+    others: bool,
 }
 
 impl Attempt {
-    /// At an address, of which `left` are left with this one.
-    pub(super) fn new(patience: Duration, until: Instant, left: usize) -> Self {
+    /// At one of `all` addresses, of which `left` are left with this one.
+    pub(super) fn new(patience: Duration, until: Instant, (left, all): (usize, usize)) -> Self {
         Self {
             patience,
             until,
             left,
+            others: all > 1,
         }
     }
 
     /// How long it may take to connect: an address that drops packets leaves time for the next ones.
     fn connect_within(&self) -> Duration {
         let left = self.until.saturating_duration_since(Instant::now());
+        let addresses = u32::try_from(self.left).unwrap_or(u32::MAX);
         // A socket takes zero for no limit.
-        (left / self.addresses()).max(Duration::from_millis(1))
+        (left / addresses).max(Duration::from_millis(1))
     }
 
-    /// The error of a connection, in words.
+    /// The error of a connection, in words. One of several addresses had no round time for itself.
     fn worded(&self, error: io::Error) -> io::Error {
-        worded(error, self.patience / self.addresses(), "")
-    }
-
-    fn addresses(&self) -> u32 {
-        u32::try_from(self.left).unwrap_or(u32::MAX)
+        let of_one = worded(error, self.patience, "");
+        match (of_one.kind(), self.others) {
+            (io::ErrorKind::TimedOut, true) => io::Error::new(io::ErrorKind::TimedOut, "in time"),
+            _ => of_one,
+        }
     }
 }
 
