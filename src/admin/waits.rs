@@ -128,11 +128,11 @@ async fn until<T>(end: Option<Instant>, future: impl Future<Output = T>) -> Opti
 pub(super) const TOO_SLOW: &str = "the store is too slow: the time of this response is over";
 
 /// How long the store is asked for one response.
-const READ_WITHIN: Duration = Duration::from_secs(2);
+pub(crate) const READ_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long one response waits for changes and what is read for them. `tollgate` gives a gateway a
-/// second more by default, so that the gateway's own words reach the operator.
-pub(super) const CHANGE_WITHIN: Duration = Duration::from_secs(4);
+/// How long one response waits for changes and what is read for them. `tollgate` waits longer by
+/// default, so that the gateway's own words reach the operator.
+pub(crate) const CHANGE_WITHIN: Duration = Duration::from_secs(4);
 
 /// The interval at which a gateway checks whether a change is made: corrections of a shared bucket
 /// are sent with the next call.
