@@ -14,7 +14,7 @@ use super::overrides::Wanted;
 use super::waits::CHANGE_WITHIN;
 use crate::overrides::ChangeError;
 use tollgate_config::settings::Word as _;
-use tollgate_limit::Limit;
+use tollgate_limit::{Limit, Placement};
 use tollgate_policy::Rule;
 
 /// An operator's request to fill buckets or to lift overrides.
@@ -211,6 +211,11 @@ impl Live {
         let notice = self.overrides.was_reset(limit);
         let seen = self.confirmed(limit, CHANGE_WITHIN, notice, look).await;
         if let Ok(after) = seen {
+            // Without a notice, or after one that came before the refund, requests would be refused
+            // by what this gateway knew of the exhausted bucket.
+            if let (Placement::Shared, Some(store)) = (limit.placement, limiter.shared().remote()) {
+                store.let_go(&[]);
+            }
             return (after, None);
         }
         let after = Now::unknown("the reset was sent and is not confirmed");

@@ -133,6 +133,11 @@ fn reset_on_postgres_without_the_table_of_overrides_is_made_by_one_gateway_alone
     let done = reset(gateways[0].admin);
     assert!(done.starts_with("HTTP/1.1 200"), "{done}");
     assert!(done.contains("\"remaining\": 3"), "{done}");
+    assert_eq!(
+        exhaust(gateways[0].port),
+        3,
+        "it forgets that the bucket was empty"
+    );
 }
 
 /// The bucket can be filled although the other gateways cannot be told of it, and nobody can say whether a gateway has
