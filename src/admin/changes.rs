@@ -8,7 +8,7 @@ use super::callers::similar;
 use super::live::moment;
 use super::operators::Peer;
 use tollgate_config::settings::Operator;
-use tollgate_limit::Timestamp;
+use tollgate_limit::{Placement, Timestamp};
 use tollgate_policy::Rule;
 
 /// The operator who asks for a change, and the connection of the request.
@@ -67,8 +67,9 @@ pub(super) fn unrecorded(what: &str, error: &std::io::Error) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
 }
 
-/// The limits that a change is for: the one that it names, or all that the identity alone decides.
-/// `why_not` says why a limit cannot be changed so.
+/// The limits that a change is for: the one that it names, or all that the identity alone decides,
+/// those of the process first: they wait for no store, and a store that does not respond ends the
+/// change. `why_not` says why a limit cannot be changed so.
 pub(super) fn chosen<'r>(
     rules: &'r [Rule],
     name: Option<&str>,
@@ -76,10 +77,11 @@ pub(super) fn chosen<'r>(
     why_not: impl Fn(&Rule) -> Option<&'static str>,
 ) -> Result<Vec<&'r Rule>, Problem> {
     let Some(name) = name else {
-        let all: Vec<&Rule> = rules
+        let mut all: Vec<&Rule> = rules
             .iter()
             .filter(|rule| decides(rule) && why_not(rule).is_none())
             .collect();
+        all.sort_by_key(|rule| rule.live.placement == Placement::Shared);
         return if all.is_empty() {
             let detail = "no limit has buckets to change so that this identity alone decides";
             Err(Problem::not_found(detail))

@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 
 use super::events::Events;
-use super::overrides::{Overridden, numbers};
+use super::overrides::{Overridden, under};
 use super::penalties::Penalties;
 use super::waits::{TOO_SLOW, Waits};
 use crate::overrides::{InForce, Overrides};
@@ -137,14 +137,6 @@ pub struct Now {
 }
 
 impl Now {
-    /// The same for a bucket that holds as much as one of `limit`.
-    pub(super) fn under(mut self, limit: &Limit) -> Self {
-        if let Some(level) = &mut self.level {
-            level.capacity = limit.algorithm.capacity().max(level.remaining);
-        }
-        self
-    }
-
     /// The same for a key whose penalty may be in force: the bucket knows nothing of it.
     pub(super) fn penalized(mut self, overridden: Option<&Overridden>, now: Timestamp) -> Self {
         let penalty = overridden.filter(|overridden| overridden.is_penalty());
@@ -193,7 +185,10 @@ impl Live {
                 let now = self.now();
                 // Of these the bucket knows nothing.
                 let overridden = limiter.overridden(limit, key);
-                match overridden.map(|one| (one.effect, one.until.since(now))) {
+                match overridden
+                    .as_ref()
+                    .map(|one| (one.effect, one.until.since(now)))
+                {
                     Some((Effect::Unlimited, _)) => {
                         standing.verdict = Verdict::Allow { wait: Micros::ZERO };
                     }
@@ -203,8 +198,11 @@ impl Live {
                     }
                     _ => {}
                 }
+                // The bucket was read by the numbers of the override.
+                let numbers = overridden.and_then(|one| under(limit, one.effect)?.ok());
+                let numbers = numbers.as_ref().unwrap_or(limit);
                 Now {
-                    level: Some(Level::new(limit, &standing, now)),
+                    level: Some(Level::new(numbers, &standing, now)),
                     ..Now::default()
                 }
             }
@@ -225,7 +223,6 @@ impl Live {
             penalty_unknown,
             ..self.level(limit, key, cost).await
         };
-        let now = now.under(&numbers(limit, overridden.as_ref()));
         (now.penalized(overridden.as_ref(), self.now()), overridden)
     }
 }

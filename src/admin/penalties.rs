@@ -181,26 +181,16 @@ impl Live {
             }
             !is_it
         });
-        // Gateways without this notice ask the store again within a second.
-        let noticed = self.overrides.was_reset(limit);
-        let _ = self.change_in_time(limit, noticed).await;
-        let mut unconfirmed = String::new();
-        let looks = async {
-            loop {
-                match limiter.penalty(limit, key).await {
-                    Ok(None) => return,
-                    Ok(Some(_)) => unconfirmed = "its store has not confirmed it".to_owned(),
-                    Err(error) => unconfirmed = error.to_string(),
-                }
-                tokio::time::sleep(LOOK_AGAIN).await;
+        let limiter = &limiter;
+        let look = || async move {
+            match limiter.penalty(limit, key).await {
+                Ok(None) => Ok(()),
+                Ok(Some(_)) => Err("its store has not confirmed it".to_owned()),
+                Err(error) => Err(error.to_string()),
             }
         };
-        let until = self.change_ends_within(CONFIRMED_WITHIN);
-        let confirmed = tokio::time::timeout_at(until, looks).await;
-        confirmed.map_err(|_| match unconfirmed.is_empty() {
-            true => "its store does not respond".to_owned(),
-            false => unconfirmed,
-        })
+        let notice = self.overrides.was_reset(limit);
+        self.confirmed(limit, CONFIRMED_WITHIN, notice, look).await
     }
 }
 
@@ -267,6 +257,5 @@ const ONE_BY_ONE: usize = 8;
 /// The most penalties whose ends are reported.
 const TOLD_MAX: usize = 1_024;
 
-/// For how long, and after what time again, the store is asked whether a penalty is lifted.
+/// For how long the store is asked whether a penalty is lifted.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(2);
-const LOOK_AGAIN: Duration = Duration::from_millis(5);

@@ -1,7 +1,5 @@
 //! `POST /api/v1/keys/{identity}/{value}/reset`: fills a caller's buckets.
 
-use std::time::Duration;
-
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
@@ -13,9 +11,10 @@ use super::events::Kind;
 use super::live::{Key, Level, Live, Now, in_force};
 use super::once::made_before;
 use super::overrides::Wanted;
+use super::waits::CHANGE_WITHIN;
 use crate::overrides::ChangeError;
 use tollgate_config::settings::Word as _;
-use tollgate_limit::Limit;
+use tollgate_limit::{Limit, Placement};
 use tollgate_policy::Rule;
 
 /// An operator's request to fill buckets or to lift overrides.
@@ -107,17 +106,20 @@ impl Live {
             let (after, failed) = if wanted.dry_run {
                 (before.clone(), None)
             } else {
-                // No other gateway makes a change that this one has taken on.
                 let was = self.can_fill(limit, &before)?;
-                if let Some(change) = wanted.change {
-                    let taken = self.overrides.take_on(limit, change);
-                    let taken = self.change_in_time(limit, taken).await;
-                    if let Err(ChangeError::MadeBefore) = taken {
+                match self.taken_on(limit, wanted.change).await {
+                    Ok(()) => self.fill(limit, &sought.key, was).await,
+                    Err(ChangeError::MadeBefore) => {
                         notes.push(made_before(limit));
                         continue;
                     }
+                    // The others may find it taken on, and say that it is recorded.
+                    Err(error @ ChangeError::Unsure(_)) => (
+                        Now::unknown("whether another gateway fills the bucket is not known"),
+                        Some(not_taken_on(limit, &error)),
+                    ),
+                    Err(error) => return Err(not_taken_on(limit, &error)),
                 }
-                self.fill(limit, &sought.key, was).await
             };
             let bucket = ResetBucket {
                 limit: limit.name.to_string(),
@@ -182,6 +184,14 @@ impl Live {
         }
     }
 
+    /// Takes on the reset of a bucket that several gateways are asked for, so that no other one of
+    /// its store makes it. Without that none may make it: each would fill the bucket.
+    async fn taken_on(&self, limit: &Limit, change: Option<&str>) -> Result<(), ChangeError> {
+        let Some(change) = change else { return Ok(()) };
+        let taken = self.overrides.take_on(limit, change);
+        self.change_in_time(limit, taken).await
+    }
+
     /// Fills one bucket; returns how it stands then, and the problem to report if that is not confirmed: the bucket may be
     /// filled later, so the audit records it.
     async fn fill(&self, limit: &Limit, key: &[u8], was: &Level) -> (Now, Option<Problem>) {
@@ -190,23 +200,22 @@ impl Live {
         if let Some(in_force) = in_force(&limiter, limit) {
             limiter.reset(in_force, key);
         }
-        // The refund is on its way whether or not the other gateways are told, and their bounds of
-        // exhausted buckets end by themselves.
-        let noticed = self.overrides.was_reset(limit);
-        let _ = self.change_in_time(limit, noticed).await;
-        let full = limit.algorithm.capacity();
-        let looking = self.for_confirmation();
-        let looks = async {
-            loop {
-                let (after, _) = looking.stands(limit, key, 1).await;
-                let level = after.level.as_ref();
-                if level.is_some_and(|now| now.remaining > was.remaining || now.remaining >= full) {
-                    return after;
-                }
-                tokio::time::sleep(LOOK_AGAIN).await;
+        let looking = &self.for_confirmation();
+        let look = || async move {
+            let (after, _) = looking.stands(limit, key, 1).await;
+            match &after.level {
+                Some(now) if is_filled(was, now) => Ok(after),
+                _ => Err(String::new()),
             }
         };
-        if let Some(after) = self.confirmed(looks).await {
+        let notice = self.overrides.was_reset(limit);
+        let seen = self.confirmed(limit, CHANGE_WITHIN, notice, look).await;
+        if let Ok(after) = seen {
+            // Without a notice, or after one that came before the refund, requests would be refused
+            // by what this gateway knew of the exhausted bucket.
+            if let (Placement::Shared, Some(store)) = (limit.placement, limiter.shared().remote()) {
+                store.let_go(&[]);
+            }
             return (after, None);
         }
         let after = Now::unknown("the reset was sent and is not confirmed");
@@ -216,6 +225,19 @@ impl Live {
         );
         (after, Some(problem))
     }
+}
+
+/// Whether a bucket is full by the numbers in force, or at least has more units than before its
+/// reset: requests may take some at once.
+fn is_filled(was: &Level, now: &Level) -> bool {
+    now.remaining > was.remaining || now.remaining >= now.capacity
+}
+
+fn not_taken_on(limit: &Limit, error: &ChangeError) -> Problem {
+    let why = format!(
+        "{error}; of several gateways one fills a bucket in their store, and which one cannot be agreed on there: this one has not filled it; ask one gateway alone"
+    );
+    unavailable(limit, &why)
 }
 
 fn unavailable(limit: &Limit, why: &str) -> Problem {
@@ -234,6 +256,5 @@ fn fills(rule: &Rule) -> Option<&'static str> {
 /// [`Reset::format`] of this version.
 const FORMAT: u32 = 1;
 
-/// The interval at which a gateway checks whether a bucket is full: corrections of a shared bucket
-/// are sent with the next call.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+#[cfg(test)]
+mod tests;

@@ -268,8 +268,12 @@ fn start_with_events() -> (Admin, Readiness, Arc<AtomicUsize>, Events) {
 
 /// Of a gateway without limits.
 pub(super) fn live() -> Live {
+    live_of("[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n")
+}
+
+/// Of a gateway with this file.
+pub(super) fn live_of(file: &str) -> Live {
     let clock = Clock::system();
-    let file = "[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n";
     let config = tollgate_config::parse(file, "test.toml", &|_| None, clock.now());
     let policy = config.expect("a good file").policy;
     let limiter = Limiter::new(

@@ -36,7 +36,7 @@ impl Live {
         })
     }
 
-    /// A copy for reads that confirm a change: [`Live::confirmed`] has their time limit.
+    /// A copy for the looks of [`Live::confirmed`], which has their time limit.
     pub(super) fn for_confirmation(&self) -> Self {
         self.waiting(Waits {
             reads: None,
@@ -79,15 +79,39 @@ impl Live {
         })
     }
 
-    /// What `looks` see of a change, which may take all that is left of its time; `None`: nothing yet.
-    pub(super) async fn confirmed<T>(&self, looks: impl Future<Output = T>) -> Option<T> {
-        until(self.waits.changes, looks).await
-    }
-
-    /// The end of something that this response waits for, at most `span` from now.
-    pub(super) fn change_ends_within(&self, span: Duration) -> Instant {
+    /// What `look` sees of a bucket of `limit` that was filled, or whose penalty was lifted, once it
+    /// sees that this is done. `notice` tells the other gateways meanwhile: what it waits for takes
+    /// no time from the looks.
+    ///
+    /// # Errors
+    /// Why it is not confirmed within `span`, or the time of this response.
+    pub(super) async fn confirmed<T, L>(
+        &self,
+        limit: &Limit,
+        span: Duration,
+        notice: impl Future<Output = Result<(), ChangeError>>,
+        look: impl Fn() -> L,
+    ) -> Result<T, String>
+    where
+        L: Future<Output = Result<T, String>>,
+    {
         let end = Instant::now() + span;
-        self.waits.changes.map_or(end, |until| until.min(end))
+        let end = self.waits.changes.map_or(end, |until| until.min(end));
+        let mut why = "its store does not respond".to_owned();
+        let looks = async {
+            loop {
+                match look().await {
+                    Ok(seen) => return seen,
+                    Err(unseen) => why = unseen,
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        // Gateways without the notice ask the store again within a second, and their bounds of
+        // exhausted buckets end by themselves.
+        let notice = self.change_in_time(limit, notice);
+        let (seen, _) = tokio::join!(timeout_at(end, looks), notice);
+        seen.map_err(|_| why)
     }
 }
 
@@ -101,14 +125,18 @@ async fn until<T>(end: Option<Instant>, future: impl Future<Output = T>) -> Opti
 }
 
 /// Why the store is asked no more for a response.
-pub(super) const TOO_SLOW: &str = "the store has taken too long for the other buckets";
+pub(super) const TOO_SLOW: &str = "the store is too slow: the time of this response is over";
 
 /// How long the store is asked for one response.
-const READ_WITHIN: Duration = Duration::from_secs(2);
+pub(crate) const READ_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long one response waits for changes and what is read for them. `tollgate` gives a gateway a
-/// second more by default, so that the gateway's own words reach the operator.
-const CHANGE_WITHIN: Duration = Duration::from_secs(4);
+/// How long one response waits for changes and what is read for them. `tollgate` waits longer by
+/// default, so that the gateway's own words reach the operator.
+pub(crate) const CHANGE_WITHIN: Duration = Duration::from_secs(4);
+
+/// The interval at which a gateway checks whether a change is made: corrections of a shared bucket
+/// are sent with the next call.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {
@@ -134,5 +162,29 @@ mod tests {
         assert!(made(local).await.is_ok());
         let late = made(shared).await;
         assert!(matches!(late, Err(ChangeError::Unavailable(_))), "{late:?}");
+    }
+
+    /// The notice waits as long as it may, and the second look sees the bucket full.
+    #[tokio::test]
+    async fn change_is_confirmed_while_the_notice_to_the_other_gateways_waits() {
+        let live = live().waiting(Waits {
+            reads: None,
+            changes: Some(Instant::now() + Duration::from_millis(500)),
+        });
+        let limit = Limit {
+            placement: Placement::Shared,
+            ..per_minute("a", 1, 1)
+        };
+        let looks = std::cell::Cell::new(0);
+        let look = || async {
+            looks.set(looks.get() + 1);
+            match looks.get() {
+                1 => Err("not yet".to_owned()),
+                look => Ok(look),
+            }
+        };
+        let notice = std::future::pending();
+        let seen = live.confirmed(&limit, CHANGE_WITHIN, notice, look).await;
+        assert_eq!(seen, Ok(2));
     }
 }

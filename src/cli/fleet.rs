@@ -9,16 +9,16 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::args::{ConfigFile, Format, Gateways, GatewaysAndFormat};
-use super::gateway::{Attempt, Place, no_response};
+use super::gateway::{Attempt, Place, Whereabouts, no_response};
 use super::stop::{Ended, Stop};
 use super::token::{NOT_SENT, Token};
 use super::{BAD, GOOD, document, print_out};
 use tollgate_limit::printable::percent_encoded;
 
-/// One gateway as it was given, with the addresses of its name.
+/// One gateway as it was given.
 pub(super) struct Gateway {
     pub(super) name: String,
-    places: Vec<Place>,
+    at: Whereabouts,
     timeout: Duration,
 }
 
@@ -26,26 +26,23 @@ pub(super) struct Gateway {
 /// Each may take `timeout` milliseconds for a response.
 ///
 /// # Errors
-/// Why one is not known.
+/// Why one cannot be a listener. Whether its name has an address is found when it is asked.
 pub(super) fn asked(
     admin: &[String],
     timeout: u64,
     config: &ConfigFile,
 ) -> Result<Vec<Gateway>, Stop> {
     let timeout = Duration::from_millis(timeout.max(1));
-    let find = |name: Option<&str>| -> Result<Gateway, Stop> {
-        let places = Place::find(name, config).map_err(Stop::Misuse)?;
-        let first = places.first().map(Place::to_string);
-        Ok(Gateway {
-            name: name.map(str::to_owned).or(first).unwrap_or_default(),
-            places,
-            timeout,
-        })
-    };
+    let gateway = |(at, name)| Gateway { name, at, timeout };
     if admin.is_empty() {
-        return Ok(vec![find(None)?]);
+        let configured = Whereabouts::configured(config).map_err(Stop::Misuse)?;
+        return Ok(vec![gateway(configured)]);
     }
-    admin.iter().map(|name| find(Some(name))).collect()
+    let find = |name: &String| {
+        let at = Whereabouts::named(name).map_err(Stop::Misuse)?;
+        Ok(gateway((at, name.clone())))
+    };
+    admin.iter().map(find).collect()
 }
 
 /// The gateways that `args` name.
@@ -60,7 +57,9 @@ pub(super) fn asked_by(args: &Gateways) -> Result<Vec<Gateway>, Stop> {
 impl Gateway {
     /// The status and the text at `path`; an address that gives none is named on standard error.
     pub(super) fn text(&self, verb: &str, path: &str) -> Option<(u16, String)> {
-        self.attempts().find_map(|(place, attempt)| {
+        let attempts = self.attempts();
+        let attempts = attempts.inspect_err(|why| tell!("tollgate {verb}: {}: {why}", self.name));
+        attempts.ok()?.find_map(|(place, attempt)| {
             place
                 .get(path, &attempt)
                 .inspect_err(|error| {
@@ -100,10 +99,10 @@ impl Gateway {
         body: &str,
     ) -> Result<T, String> {
         let mut reasons = Reasons::default();
-        for (place, attempt) in self.attempts() {
-            let sent = token.and_then(|token| token.for_place(place));
+        for (place, attempt) in self.attempts()? {
+            let sent = token.and_then(|token| token.for_place(&place));
             if sent.is_none() && token.is_some() {
-                reasons.add(place, NOT_SENT.to_owned());
+                reasons.add(&place, NOT_SENT.to_owned());
                 continue;
             }
             match place.connect(&attempt) {
@@ -113,7 +112,7 @@ impl Gateway {
                         .map_err(|error| no_response("", &error))
                         .and_then(document_of);
                 }
-                Err(error) => reasons.add(place, no_response("", &error)),
+                Err(error) => reasons.add(&place, no_response("", &error)),
             }
         }
         Err(reasons.words())
@@ -124,25 +123,29 @@ impl Gateway {
         ask: impl Fn(&Place, &Attempt) -> io::Result<(u16, String)>,
     ) -> Result<T, String> {
         let mut reasons = Reasons::default();
-        for (place, attempt) in self.attempts() {
-            match ask(place, &attempt) {
+        for (place, attempt) in self.attempts()? {
+            match ask(&place, &attempt) {
                 Ok(response) => return document_of(response),
-                Err(error) => reasons.add(place, no_response("", &error)),
+                Err(error) => reasons.add(&place, no_response("", &error)),
             }
         }
         Err(reasons.words())
     }
 
     /// The addresses, one after the other, as long as there is time: all together have the time of
-    /// one gateway.
-    fn attempts(&self) -> impl Iterator<Item = (&Place, Attempt)> {
-        let until = Instant::now() + self.timeout;
-        let places = self.places.iter().enumerate();
-        places.map_while(move |(index, place)| {
-            let left = self.places.len() - index;
-            let left = u32::try_from(left).unwrap_or(u32::MAX);
-            Some((place, Attempt::new(self.timeout, until, left)?))
-        })
+    /// one gateway, with the look-up of its name.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn attempts(&self) -> Result<impl Iterator<Item = (Place, Attempt)>, String> {
+        let (patience, until) = (self.timeout, Instant::now() + self.timeout);
+        let places = self.at.places(patience, until)?;
+        let all = places.len();
+        let attempt = move |(index, place)| {
+            let has_time = index == 0 || Instant::now() < until;
+            has_time.then(|| (place, Attempt::new(patience, until, (all - index, all))))
+        };
+        Ok(places.into_iter().enumerate().map_while(attempt))
     }
 }
 
@@ -157,10 +160,10 @@ impl Reasons {
 
     /// The reason of each address, or the one that they all have.
     fn words(self) -> String {
-        let Some((_, first)) = self.0.first() else {
-            return NO_ADDRESS.to_owned();
-        };
-        if self.0.iter().all(|(_, why)| why == first) {
+        let mut whys = self.0.iter().map(|(_, why)| why);
+        if let Some(first) = whys.next()
+            && whys.all(|why| why == first)
+        {
             return first.clone();
         }
         let each = self.0.iter();
@@ -228,9 +231,6 @@ pub(super) fn encoded(part: &str) -> String {
         byte.is_ascii_alphanumeric() || b"-_~".contains(&byte)
     })
 }
-
-/// Why a gateway whose name has no address does not respond.
-const NO_ADDRESS: &str = "no response: its name has no address";
 
 /// The document in a response, or why there is none.
 fn document_of<T: DeserializeOwned>((status, body): (u16, String)) -> Result<T, String> {

@@ -1,20 +1,20 @@
 //! The addresses of the admin listener of a running gateway, and requests to it.
 
 mod connection;
+mod whereabouts;
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::time::Instant;
 
-use super::args::ConfigFile;
-use super::load;
 use connection::worded;
 pub(super) use connection::{Connection, no_response};
 use tollgate_config::settings::Listener;
+pub(super) use whereabouts::Whereabouts;
 
 /// How long a gateway is asked at one of its addresses.
 pub(super) struct Attempt {
@@ -23,29 +23,37 @@ pub(super) struct Attempt {
     /// The end of that time.
     until: Instant,
     /// How many addresses are left, with this one.
-    addresses: u32,
+    left: usize,
+    /// Whether the gateway has others.
+    others: bool,
 }
 
 impl Attempt {
-    /// `None`: the time of the gateway is up.
-    pub(super) fn new(patience: Duration, until: Instant, addresses: u32) -> Option<Self> {
-        (Instant::now() < until).then_some(Self {
+    /// At one of `all` addresses, of which `left` are left with this one.
+    pub(super) fn new(patience: Duration, until: Instant, (left, all): (usize, usize)) -> Self {
+        Self {
             patience,
             until,
-            addresses,
-        })
+            left,
+            others: all > 1,
+        }
     }
 
     /// How long it may take to connect: an address that drops packets leaves time for the next ones.
     fn connect_within(&self) -> Duration {
         let left = self.until.saturating_duration_since(Instant::now());
+        let addresses = u32::try_from(self.left).unwrap_or(u32::MAX);
         // A socket takes zero for no limit.
-        (left / self.addresses).max(Duration::from_millis(1))
+        (left / addresses).max(Duration::from_millis(1))
     }
 
-    /// The error of a connection, in words.
+    /// The error of a connection, in words. One of several addresses had no round time for itself.
     fn worded(&self, error: io::Error) -> io::Error {
-        worded(error, self.patience / self.addresses, "")
+        let of_one = worded(error, self.patience, "");
+        match (of_one.kind(), self.others) {
+            (io::ErrorKind::TimedOut, true) => io::Error::new(io::ErrorKind::TimedOut, "in time"),
+            _ => of_one,
+        }
     }
 }
 
@@ -75,46 +83,6 @@ impl From<Listener> for Place {
 }
 
 impl Place {
-    /// The addresses of the admin listener called `name`; without a name, of the one that the
-    /// configuration names.
-    ///
-    /// # Errors
-    /// Why it is not known.
-    pub(super) fn find(name: Option<&str>, config: &ConfigFile) -> Result<Vec<Self>, String> {
-        if let Some(name) = name {
-            return Self::named(name).map_err(|error| format!("--admin {name}: {error}"));
-        }
-        match load::admin_listener(config) {
-            Ok(Some(listener)) => Ok(vec![listener.into()]),
-            Ok(None) => Err("the configuration switches the admin listener off; \
-                 if the gateway has one, name it with --admin"
-                .to_owned()),
-            Err(error) => Err(format!(
-                "the configuration does not say where the admin listener is; \
-                 name it with --admin\n{}",
-                error.render(super::colour())
-            )),
-        }
-    }
-
-    /// The addresses of a listener called `name`: `127.0.0.1:9180`, `unix:/run/admin.sock`.
-    ///
-    /// # Errors
-    /// If the name is not an address and cannot be looked up.
-    fn named(name: &str) -> io::Result<Vec<Self>> {
-        if let Some(path) = name.strip_prefix("unix:") {
-            return Ok(vec![Self::Unix(path.into())]);
-        }
-        let name = name
-            .strip_prefix("http://")
-            .unwrap_or(name)
-            .trim_end_matches('/');
-        Ok(name
-            .to_socket_addrs()?
-            .map(|address| Self::Tcp(reachable(address)))
-            .collect())
-    }
-
     /// Sends `GET path`; returns the status and the body.
     ///
     /// # Errors
@@ -181,26 +149,4 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
         });
     }
     address
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_listener_on_every_address_is_asked_on_the_loopback() {
-        assert_eq!(
-            Place::named("0.0.0.0:9").expect("an address"),
-            [Place::Tcp("127.0.0.1:9".parse().expect("one"))]
-        );
-        assert_eq!(
-            Place::named("http://[::]:9/").expect("an address"),
-            [Place::Tcp("[::1]:9".parse().expect("one"))]
-        );
-        assert_eq!(
-            Place::named("unix:/run/x").expect("a path"),
-            [Place::Unix("/run/x".into())]
-        );
-        assert!(Place::named("nonsense").is_err());
-    }
 }

@@ -498,26 +498,32 @@ fn health_and_why_use_the_files_admin_listener_despite_mistakes_elsewhere() {
     }
 }
 
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let free = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    free.local_addr().expect("its address").port()
+}
+
 #[test]
 fn health_without_a_gateway_is_1() {
     let folder = folder(GOOD);
-    // A port that was free a moment ago.
-    let port = std::net::TcpListener::bind(("127.0.0.1", 0))
-        .expect("a port")
-        .local_addr()
-        .expect("its address")
-        .port();
-    let output = tollgate(
-        folder.path(),
-        &[
-            "health",
-            "--admin",
-            &format!("127.0.0.1:{port}"),
-            "--timeout",
-            "500",
-        ],
-    );
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let health = ["health", "--admin", &nobody, "--timeout", "500"];
+    let output = tollgate(folder.path(), &health);
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn gateways_are_asked_although_the_name_of_one_is_not_found() {
+    let folder = folder(GOOD);
+    let port = free_port();
+    // No name has a label of more than 63 bytes, so that no server is asked for it.
+    let both = format!("{}:9180,127.0.0.1:{port}", "a".repeat(64));
+    let output = tollgate(folder.path(), &["health", "--admin", &both]);
+    let told = texts(&output).1;
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("its name is not found"), "{told}");
+    assert!(told.contains(&format!("from 127.0.0.1:{port}")), "{told}");
 }
 
 fn folder(config: &str) -> tempfile::TempDir {

@@ -597,6 +597,36 @@ fn every_bucket_has_one_owner_while_two_processes_serve() {
     });
 }
 
+/// The new process has the buckets, and is stopped: the old one grants nothing from the copy that it still has.
+#[test]
+fn upgrade_new_process_that_is_silent_leaves_the_old_one_no_buckets() {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let upstream = Upstream::start(move |_| {
+        held.lock().expect("no panic").recv().expect("released");
+        Reply::ok("finished")
+    });
+    let routes = limited("/few", "2/day", 2, "builtin:echo")
+        + &limited("/slow", "1/day", 1, &upstream.url());
+    let config = config(2, &routes).replace("drain = \"2s\"", "drain = \"60s\"");
+    let mut service = Service::start(&config);
+    let mut old = service.connect();
+    assert_eq!(old.request("GET", "/few", &[]).status, 200, "one of two");
+    let mut slow = service.connect();
+    slow.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
+    eventually("it is under way", || upstream.seen().len() == 1);
+    service.upgrade();
+    assert_eq!(service.get("/few"), 200, "two of two, in the new process");
+    service.signal("STOP");
+    let answer = old.request("GET", "/few", &[]);
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    service.signal("CONT");
+    assert_eq!(service.get("/few"), 429);
+    release.send(()).expect("the upstream waits");
+    assert_eq!(slow.answer("GET").status, 200);
+    service.await_end_of_old(1);
+}
+
 #[test]
 fn upgrade_keeps_penalties() {
     let routes = "[limits.each]\nrate = \"1/minute\"\nper = \"address\"\n\

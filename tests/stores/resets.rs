@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use crate::gateways::{Gateway, status};
 use crate::kinds::{Server, StoreKind};
-use crate::servers::wait_until;
+use crate::servers::{Postgres, wait_until};
 
 /// The SHA-256 of `test`.
 const OPERATORS: &str = "operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n";
@@ -31,10 +31,14 @@ fn exhaust(port: u16) -> u64 {
 }
 
 fn reset(admin: u16) -> String {
-    let body = "{\"reason\":\"a test\"}";
+    change(admin, "POST", "reset", "{\"reason\":\"a test\"}")
+}
+
+/// Asks for a change of the bucket of everyone.
+fn change(admin: u16, method: &str, action: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", admin)).unwrap();
     let head = format!(
-        "POST /api/v1/keys/everyone/reset HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\
+        "{method} /api/v1/keys/everyone/{action} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\
          authorization: Bearer test\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
@@ -95,4 +99,95 @@ fn reset_without_a_store_changes_nothing_and_says_so() {
     let done = reset(gateway.admin);
     assert!(done.starts_with("HTTP/1.1 503"), "{done}");
     assert!(done.contains("the store"), "{done}");
+}
+
+/// What several gateways are asked for.
+const TOGETHER: &str = "{\"reason\":\"a test\",\"change\":\"c1\"}";
+
+fn postgres(server: &Server) -> &Postgres {
+    match server {
+        Server::Postgres(server) => server,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Two gateways cannot agree on which of them fills a bucket, so none does. One that is asked alone fills it.
+#[test]
+fn reset_on_postgres_without_the_table_of_overrides_is_made_by_one_gateway_alone() {
+    let Some(server) = StoreKind::Postgres.start() else {
+        return;
+    };
+    let settings = settings(&server);
+    drop(Gateway::start_on(&settings));
+    postgres(&server).psql("postgres", "DROP TABLE tollgate_overrides");
+    let settings = settings.replace("[limits.total]", "create = false\n[limits.total]");
+    let gateways = [(); 2].map(|()| Gateway::start_on(&settings));
+    assert_eq!(exhaust(gateways[0].port), 3);
+    for gateway in &gateways {
+        let done = change(gateway.admin, "POST", "reset", TOGETHER);
+        assert!(done.starts_with("HTTP/1.1 503"), "{done}");
+        assert!(done.contains("the table tollgate_overrides"), "{done}");
+    }
+    // This one knows nothing of the bucket, so it asks the store.
+    assert_eq!(exhaust(gateways[1].port), 0);
+    let done = reset(gateways[0].admin);
+    assert!(done.starts_with("HTTP/1.1 200"), "{done}");
+    assert!(done.contains("\"remaining\": 3"), "{done}");
+    assert_eq!(
+        exhaust(gateways[0].port),
+        3,
+        "it forgets that the bucket was empty"
+    );
+}
+
+/// The bucket can be filled although the other gateways cannot be told of it, and nobody can say whether a gateway has
+/// taken a change on.
+#[test]
+fn reset_on_postgres_whose_overrides_are_locked_is_seen_or_left_alone() {
+    let Some(server) = StoreKind::Postgres.start() else {
+        return;
+    };
+    let gateway = Gateway::start_on(&settings(&server));
+    assert_eq!(exhaust(gateway.port), 3);
+    let postgres = postgres(&server);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let lock = "LOCK TABLE tollgate_overrides IN EXCLUSIVE MODE; SELECT pg_sleep(60)";
+            postgres.try_psql("postgres", lock)
+        });
+        wait_until("a lock", || {
+            let locks = "SELECT count(*) FROM pg_locks WHERE mode = 'ExclusiveLock' AND relation = 'tollgate_overrides'::regclass";
+            postgres.psql("postgres", locks).trim() == "1"
+        });
+        let alone = reset(gateway.admin);
+        let together = change(gateway.admin, "POST", "reset", TOGETHER);
+        let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE relation = 'tollgate_overrides'::regclass AND mode = 'ExclusiveLock'";
+        postgres.psql("postgres", end);
+        assert!(alone.starts_with("HTTP/1.1 200"), "{alone}");
+        assert!(together.starts_with("HTTP/1.1 503"), "{together}");
+    });
+}
+
+/// A change of limits in the process is made also if the store does not respond for the limits that are written first.
+#[test]
+fn changes_without_a_store_are_made_for_the_limits_in_the_process() {
+    let Some(server) = StoreKind::Redis.start() else {
+        return;
+    };
+    let own = "[limits.zone]\nper = \"everyone\"\nrate = \"3/hour\"\nstore = \"local\"\n\
+               [[routes]]\nmatch = \"/own\"\nupstream = \"builtin:echo\"\nlimits = [\"zone\"]\n";
+    let gateway = Gateway::start_on(&(settings(&server) + own));
+    let own = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", gateway.port)).unwrap();
+        status(&mut stream, "/own")
+    };
+    assert_eq!([(); 4].map(|()| own()), [200, 200, 200, 429].map(Some));
+    drop(server);
+    let done = reset(gateway.admin);
+    assert!(done.starts_with("HTTP/1.1 503"), "{done}");
+    assert_eq!(own(), Some(200));
+    let block = "{\"reason\":\"a test\",\"block\":true,\"for\":\"1h\"}";
+    let done = change(gateway.admin, "PUT", "override", block);
+    assert!(done.starts_with("HTTP/1.1 503"), "{done}");
+    assert_eq!(own(), Some(429));
 }

@@ -135,7 +135,7 @@ async fn mysql_several_limits_in_any_order_are_all_charged_or_none_and_never_dea
     charges_all_or_none(StoreKind::Mysql).await;
 }
 
-/// Three changes of a row fail with a conflict, as in SERIALIZABLE databases, deadlocks, YugabyteDB and Galera's
+/// Three changes of a row fail with a conflict, as in SERIALIZABLE databases, deadlocks and Galera's
 /// certification. (No rollback changes the count of them.)
 const POSTGRES_CONFLICTS: &str = "
     CREATE SEQUENCE turn;

@@ -21,7 +21,7 @@ pub enum Decision {
     Allow(Permit),
     /// The request is refused with 429.
     Deny(Denied),
-    /// A store did not respond and the limit requires its decision: 503.
+    /// What has the buckets did not respond, and the limit requires its decision: 503.
     Unavailable(Unavailable),
 }
 
@@ -41,13 +41,13 @@ pub struct Denied {
     penalties: u16,
 }
 
-/// A refusal because a store did not respond and its limit says `when_down = "refuse"`; nothing was
-/// charged here.
+/// A refusal because a store did not respond and its limit says `when_down = "refuse"`, or because
+/// the process that has taken over the buckets of this one did not; nothing was charged here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
-    /// The first limit that requires a response from the store.
+    /// The first limit that requires the response.
     pub limit: Arc<str>,
-    /// Why the store did not respond.
+    /// Why there is none.
     pub error: StoreError,
 }
 

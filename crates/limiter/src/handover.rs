@@ -3,7 +3,9 @@
 //!
 //! While the buckets are frozen, draws wait and corrections are kept. Then both go to the successor
 //! or, if there is none after all, to the local buckets. So every bucket has one owner at any time,
-//! and the charges and refunds of this process's last requests are counted there.
+//! and the charges and refunds of this process's last requests are counted there. Only the end of
+//! the successor's process makes this one the owner again: a request is refused while the successor
+//! lives and does not say whether it grants.
 
 mod received;
 #[cfg(test)]
@@ -22,8 +24,9 @@ use tollgate_limit::{
     Change, Claim, Conditions, Draw, KeyBytes, Limit, Settlement, Standing, Timestamp,
 };
 use tollgate_store::local::same_bucket;
-use tollgate_store::{Backend, Store};
+use tollgate_store::{Backend, Store, StoreError};
 
+use super::decision::Unavailable;
 use super::two_stores::{NOT_ASKED, give_back};
 use super::{Generation, Limiter};
 
@@ -31,13 +34,25 @@ use super::{Generation, Limiter};
 pub trait Successor: Send + Sync + 'static {
     /// Whether it has the buckets of `limit`. Buckets of limits it does not know stay here.
     fn has(&self, limit: &Limit) -> bool;
-    /// Draws every claim or none there; `None`: the process is gone.
+    /// Draws every claim or none there.
+    ///
+    /// # Errors
+    /// Whether the process has ended, or may still grant from the buckets.
     fn draw<'a>(
         &'a self,
         claims: &'a [Claim<'a>],
-    ) -> Pin<Box<dyn Future<Output = Option<Draw>> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = Result<Draw, Undrawn>> + Send + 'a>>;
     /// Corrects an earlier grant there.
     fn settle(&self, settlement: &Settlement<'_>);
+}
+
+/// Why a successor has not said what it drew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undrawn {
+    /// Its process has ended: nobody else grants from the buckets.
+    Ended,
+    /// It has the buckets and may have charged the request, but gives no response that can be used.
+    Silent,
 }
 
 /// The owner of the local buckets, shared by every generation of a limiter.
@@ -160,12 +175,19 @@ impl Limiter<Backend> {
 
 impl<S: Store + Send + Sync> Generation<S> {
     /// Draws from local buckets, in whichever process they are.
-    pub(super) async fn draw_local(&self, claims: &[Claim<'_>], now: Timestamp) -> Draw {
+    ///
+    /// # Errors
+    /// If another process has them and does not respond; nothing is charged here then.
+    pub(super) async fn draw_local(
+        &self,
+        claims: &[Claim<'_>],
+        now: Timestamp,
+    ) -> Result<Draw, Unavailable> {
         if !self.handover.is_away() {
-            return self.local.draw_at(claims, now);
+            return Ok(self.local.draw_at(claims, now));
         }
         let Some(successor) = self.handover.successor().await else {
-            return self.local.draw_at(claims, now);
+            return Ok(self.local.draw_at(claims, now));
         };
         let there: SmallVec<[bool; 4]> = claims
             .iter()
@@ -182,17 +204,24 @@ impl<S: Store + Send + Sync> Generation<S> {
         let (asked, own) = (of(true), of(false));
         let mine = self.local.draw_at(&own, now);
         if !mine.granted || asked.is_empty() {
-            return merged(&there, mine, None);
+            return Ok(merged(&there, mine, None));
         }
-        // The successor may be gone too; then the last local state is used.
         let theirs = match successor.draw(&asked).await {
-            Some(theirs) => theirs,
-            None => self.local.draw_at(&asked, now),
+            Ok(theirs) => theirs,
+            // Nobody else has the buckets now: their last state here is used.
+            Err(Undrawn::Ended) => self.local.draw_at(&asked, now),
+            Err(Undrawn::Silent) => {
+                give_back(self, &own, &mine.standings, now);
+                return Err(Unavailable {
+                    limit: Arc::clone(&asked[0].limit.name),
+                    error: StoreError::Lost(SILENT.to_owned()),
+                });
+            }
         };
         if !theirs.granted {
             give_back(self, &own, &mine.standings, now);
         }
-        merged(&there, mine, Some(theirs))
+        Ok(merged(&there, mine, Some(theirs)))
     }
 
     /// Corrects a charge on a local bucket, in whichever process it is.
@@ -241,3 +270,6 @@ fn merged(there: &[bool], mine: Draw, theirs: Option<Draw>) -> Draw {
         standings: there.iter().map(next).collect(),
     }
 }
+
+/// Why buckets that another process has taken over cannot be asked.
+const SILENT: &str = "the process that has taken the buckets over gives no response";

@@ -52,7 +52,7 @@ pub use cause::{Cause, Credit};
 pub use counters::{Agreement, Count, Snapshot, Units};
 pub use decision::{Decision, Denied, Unavailable};
 pub use feedback::RateFeedback;
-pub use handover::Successor;
+pub use handover::{Successor, Undrawn};
 pub use hold::wait_until;
 #[cfg(feature = "http")]
 pub use judged::{Judged, outcome_word};

@@ -31,7 +31,10 @@ where
         .partition(|claim| claim.limit.placement == Placement::Shared);
     let conditions = generation.feedback.conditions(&local, now);
     let local = feedback::under(&local, &conditions);
-    let drawn = generation.draw_local(&local, now).await;
+    let drawn = match generation.draw_local(&local, now).await {
+        Ok(drawn) => drawn,
+        Err(unavailable) => return Decision::Unavailable(unavailable),
+    };
     if !drawn.granted {
         // A request that a local limit refuses must not draw from a shared limit, so the store is
         // not asked.

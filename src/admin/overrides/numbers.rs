@@ -22,7 +22,10 @@ pub(in crate::admin) fn numbers<'l>(
 }
 
 /// The limit with the numbers of an override; `None`: it has none.
-pub(super) fn under(limit: &Limit, effect: Effect) -> Option<Result<Limit, Vec<QuotaError>>> {
+pub(in crate::admin) fn under(
+    limit: &Limit,
+    effect: Effect,
+) -> Option<Result<Limit, Vec<QuotaError>>> {
     match effect {
         Effect::Numbers { rate, burst } => Some(limit.with_numbers(rate, burst)),
         Effect::Places(places) => Some(limit.with_places(places)),

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::message::Message;
-use super::wire::Wire;
+use super::wire::{Wire, is_gone};
+use tollgate_limiter::Undrawn;
 
 /// The other process, reached over the socket by a thread of its own.
 #[derive(Debug)]
@@ -17,27 +18,32 @@ pub(super) struct Peer(mpsc::Sender<Job>);
 /// A message, and what takes its response; `None`: the message has no response.
 type Job = (Message, Option<Reply>);
 
-/// Takes a response (`None`: the other process has ended), and returns whether it belongs to the
-/// question.
-type Reply = Box<dyn FnOnce(Option<Message>) -> bool + Send>;
+/// Takes a response, or why there is none, and returns whether it belongs to the question.
+type Reply = Box<dyn FnOnce(Result<Message, Undrawn>) -> bool + Send>;
+
+/// What can still be exchanged with the other process.
+enum State {
+    Responds,
+    /// It is asked no more: a response that comes now may be one to an earlier question. It still
+    /// reads messages that have no response.
+    Silent,
+    /// A message was sent in part, so that no other one can follow.
+    Cut,
+    Ended,
+}
 
 impl Peer {
     /// Starts the thread, under this name.
+    ///
+    /// The socket stays open as long as the thread, even if nothing more is sent: its end tells the
+    /// other process that this one has ended, and that the places of its requests are free.
     pub(super) fn start(thread: &str, mut wire: Wire) -> io::Result<Self> {
         wire.patience(Some(ANSWER_WITHIN))?;
         let (jobs, queue) = mpsc::channel::<Job>();
         let work = move || {
-            let mut gone = false;
-            for (message, reply) in queue {
-                gone = gone || wire.send(&message).is_err();
-                let Some(reply) = reply else { continue };
-                let response = match gone {
-                    true => None,
-                    false => wire.receive().ok().flatten(),
-                };
-                // After a message that is no response to this question, a later response may be one
-                // to an earlier question.
-                gone = !reply(response);
+            let mut state = State::Responds;
+            for job in queue {
+                state = state.after(&mut wire, job);
             }
         };
         let thread = std::thread::Builder::new().name(thread.to_owned());
@@ -45,25 +51,29 @@ impl Peer {
         Ok(Self(jobs))
     }
 
-    /// Sends a message at once; returns what `read` finds in the response. `None`: the other process
-    /// has ended, or has sent a message that is no response to this one. It is asked no more then.
+    /// Sends a message at once; returns what `read` finds in the response.
+    ///
+    /// # Errors
+    /// The other process has ended; or it has not responded in time, or with a message that is no
+    /// response to this one. It is asked no more then.
     pub(super) fn ask<T: Send + 'static, R: FnOnce(Message) -> Option<T> + Send + 'static>(
         &self,
         message: Message,
         read: R,
-    ) -> impl Future<Output = Option<T>> + Send + use<T, R> {
+    ) -> impl Future<Output = Result<T, Undrawn>> + Send + use<T, R> {
         let (asker, response) = oneshot::channel();
-        let reply = move |message: Option<Message>| {
-            let found = message.and_then(read);
-            let belongs = found.is_some();
+        let reply = move |response: Result<Message, Undrawn>| {
+            let found = response.and_then(|message| read(message).ok_or(Undrawn::Silent));
+            let belongs = found.is_ok();
             // The task that asked may have ended.
             let _ = asker.send(found);
             belongs
         };
-        let sent = self.0.send((message, Some(Box::new(reply)))).ok();
+        // The thread ends with this value, and only then.
+        let sent = self.0.send((message, Some(Box::new(reply))));
         async move {
-            sent?;
-            response.await.ok().flatten()
+            sent.map_err(|_| Undrawn::Silent)?;
+            response.await.unwrap_or(Err(Undrawn::Silent))
         }
     }
 
@@ -74,6 +84,38 @@ impl Peer {
     }
 }
 
+impl State {
+    /// Sends a message, and waits for its response.
+    fn after(self, wire: &mut Wire, (message, reply): Job) -> Self {
+        let is_sent = match (&self, &reply) {
+            (Self::Responds, _) | (Self::Silent, None) => true,
+            (Self::Silent, Some(_)) | (Self::Cut | Self::Ended, _) => false,
+        };
+        let state = match is_sent.then(|| wire.send(&message)) {
+            Some(Err(error)) if is_gone(&error) => Self::Ended,
+            Some(Err(_)) => Self::Cut,
+            Some(Ok(())) | None => self,
+        };
+        let Some(reply) = reply else { return state };
+        let response = match state {
+            Self::Responds => wire.receive(),
+            Self::Ended => Ok(None),
+            Self::Silent | Self::Cut => Err(io::ErrorKind::TimedOut.into()),
+        };
+        let response = match response {
+            Ok(response) => response.ok_or(Undrawn::Ended),
+            Err(_) => Err(Undrawn::Silent),
+        };
+        let ended = response == Err(Undrawn::Ended);
+        match (reply(response), state) {
+            (true, state) => state,
+            (false, _) if ended => Self::Ended,
+            (false, Self::Responds) => Self::Silent,
+            (false, state) => state,
+        }
+    }
+}
+
 /// The other process responds from memory, so this passes only if it is stopped or dead.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
@@ -81,34 +123,58 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 mod tests {
     use std::os::unix::net::UnixStream;
 
-    use tollgate_gateway::decide::{Outcome, Predecessor, Told};
+    use tollgate_gateway::decide::{Outcome, Told};
 
     use super::*;
 
+    fn told() -> Message {
+        let text = r#"{"give_back":{"permit":"p"}}"#;
+        let told: Told = serde_json::from_str(text).expect("a report");
+        Message::Report(told)
+    }
+
+    fn outcome(message: Message) -> Option<Outcome> {
+        match message {
+            Message::Reported(outcome) => Some(outcome),
+            _ => None,
+        }
+    }
+
     /// The other process sends two messages for each question, and the first is no response. The
-    /// second one is not taken for the response to the next question.
+    /// second one is not taken for the response to the next question. It learns what needs no
+    /// response, such as the ends of requests whose places it counts.
     #[tokio::test]
-    async fn handover_peer_that_sends_an_unexpected_message_is_asked_no_more() {
+    async fn handover_peer_that_sends_an_unexpected_message_is_asked_no_more_but_told() {
         let (here, there) = UnixStream::pair().expect("a pair");
         let script = std::thread::spawn(move || {
             let mut wire = Wire::new(there);
-            let mut asked = 0;
-            while let Ok(Some(_)) = wire.receive() {
-                asked += 1;
-                for message in [Message::Ready, Message::Reported(Outcome::GivenBack)] {
-                    wire.send(&message).expect("sent");
+            let mut received = Vec::new();
+            while let Ok(Some(message)) = wire.receive() {
+                if message == told() {
+                    for message in [Message::Ready, Message::Reported(Outcome::GivenBack)] {
+                        wire.send(&message).expect("sent");
+                    }
                 }
+                received.push(message);
             }
-            asked
+            received
         });
         let peer = Peer::start("test", Wire::new(here)).expect("a thread");
-        let told = || -> Told {
-            let text = r#"{"give_back":{"permit":"p"}}"#;
-            serde_json::from_str(text).expect("a report")
-        };
-        assert_eq!(peer.report(told()).await, None, "of another kind");
-        assert_eq!(peer.report(told()).await, None, "it is gone");
+        for _ in 0..2 {
+            assert_eq!(peer.ask(told(), outcome).await, Err(Undrawn::Silent));
+        }
+        peer.tell(Message::Go);
         drop(peer);
-        assert_eq!(script.join().expect("no panic"), 1);
+        assert_eq!(script.join().expect("no panic"), [told(), Message::Go]);
+    }
+
+    #[tokio::test]
+    async fn handover_peer_whose_process_ends_is_told_from_one_that_is_silent() {
+        let (here, there) = UnixStream::pair().expect("a pair");
+        let peer = Peer::start("test", Wire::new(here)).expect("a thread");
+        drop(there);
+        for _ in 0..2 {
+            assert_eq!(peer.ask(told(), outcome).await, Err(Undrawn::Ended));
+        }
     }
 }

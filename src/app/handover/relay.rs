@@ -19,7 +19,7 @@ use tollgate_gateway::gateway::Snapshot;
 use tollgate_limit::{
     Change, Claim, Draw, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict,
 };
-use tollgate_limiter::Successor;
+use tollgate_limiter::{Successor, Undrawn};
 
 /// The limits whose buckets are in this process.
 pub(super) fn names(limits: &[Arc<Limit>]) -> Vec<LimitName> {
@@ -58,7 +58,7 @@ impl Successor for Remote {
     fn draw<'a>(
         &'a self,
         claims: &'a [Claim<'a>],
-    ) -> Pin<Box<dyn Future<Output = Option<Draw>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Draw, Undrawn>> + Send + 'a>> {
         let asked: Option<Vec<AskedClaim>> = claims
             .iter()
             .map(|claim| {
@@ -79,7 +79,7 @@ impl Successor for Remote {
             _ => None,
         };
         let drawn = asked.map(|asked| self.peer.ask(Message::Draw(asked), read));
-        Box::pin(async move { drawn?.await })
+        Box::pin(async move { drawn.ok_or(Undrawn::Silent)?.await })
     }
 
     fn settle(&self, settlement: &Settlement<'_>) {
@@ -131,6 +131,9 @@ impl Relay {
                         _ => break,
                     }
                 }
+                // After an invalid message, too, the socket stays open: its end would tell the
+                // other process that it has the buckets again, and its requests hold their places.
+                wire.wait_for_end();
                 places.release(&current.load());
                 done.store(true, Ordering::Release);
                 tracing::info!("the gateway before this one has ended");

@@ -28,9 +28,10 @@ pub(super) fn serve(mut wire: Wire, permits: Arc<Permits>) -> io::Result<()> {
 
 impl Predecessor for Peer {
     fn report(&self, told: Told) -> Pin<Box<dyn Future<Output = Option<Outcome>> + Send + '_>> {
-        Box::pin(self.ask(Message::Report(told), |response| match response {
+        let outcome = self.ask(Message::Report(told), |response| match response {
             Message::Reported(outcome) => Some(outcome),
             _ => None,
-        }))
+        });
+        Box::pin(async { outcome.await.ok() })
     }
 }

@@ -57,6 +57,12 @@ impl Wire {
         Ok(Some(serde_json::from_slice(&text)?))
     }
 
+    /// Waits for the end of the other process, whatever it still sends.
+    pub(super) fn wait_for_end(&mut self) {
+        // An error is an end, too.
+        let _ = io::copy(&mut self.0, &mut io::sink());
+    }
+
     /// Receives the message that `wanted` accepts; `None`: the other process has ended.
     pub(super) fn expect<T>(
         &mut self,
@@ -121,7 +127,8 @@ impl Wire {
     }
 }
 
-fn is_gone(error: &io::Error) -> bool {
+/// Whether the other process has ended.
+pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe

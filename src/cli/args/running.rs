@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{ConfigFile, Format};
+use crate::admin::waits::CHANGE_WITHIN;
 
 /// The admin listeners of running gateways.
 #[derive(Clone, Debug, Args)]
@@ -22,8 +23,8 @@ pub(in crate::cli) struct AdminListeners {
 /// How long a verb waits for a gateway that may ask its store first.
 #[derive(Clone, Copy, Debug, Args)]
 pub(in crate::cli) struct Patience {
-    /// The time limit for one gateway, in milliseconds; a gateway itself waits up to two seconds for its store, and up to four for a change
-    #[arg(long, value_name = "MS", default_value_t = 5_000)]
+    /// The time limit for one gateway, in milliseconds, with the look-up of its name; a gateway itself waits up to two seconds for its store, and up to four for a change
+    #[arg(long, value_name = "MS", default_value_t = PATIENCE_MS)]
     pub(in crate::cli) timeout: u64,
 }
 
@@ -118,7 +119,7 @@ pub(in crate::cli) struct LogLevel {
 pub(in crate::cli) struct Health {
     #[command(flatten)]
     pub(in crate::cli) listeners: AdminListeners,
-    /// The time limit for one gateway, in milliseconds; it responds without asking its store. The default is below the 3 s that the image's health check allows
+    /// The time limit for one gateway, in milliseconds, with the look-up of its name; it responds without asking its store. The default is below the 3 s that the image's health check allows
     #[arg(long, value_name = "MS", default_value_t = HEALTH_WITHIN_MS)]
     pub(in crate::cli) timeout: u64,
     #[command(flatten)]
@@ -131,3 +132,43 @@ pub(in crate::cli) struct Health {
 /// The default of [`Health::timeout`]. It is below the limit of the image's health check, so that the
 /// command says why there is no response before it is killed.
 pub(in crate::cli) const HEALTH_WITHIN_MS: u64 = 2_000;
+
+/// The default of [`Patience::timeout`]: a second more than a gateway takes for a change.
+const PATIENCE_MS: u64 = (CHANGE_WITHIN.as_secs() + 1) * 1_000;
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::super::Cli;
+    use super::*;
+    use crate::admin::waits::READ_WITHIN;
+
+    /// The help and the page say the times that the code has.
+    #[test]
+    fn time_limits_of_gateways_are_as_the_help_and_the_book_say() {
+        let [read, change] = [READ_WITHIN, CHANGE_WITHIN].map(|span| span.as_secs());
+        let patience = PATIENCE_MS / 1_000;
+        assert!(patience > change && change > read);
+        let page = include_str!("../../../docs/src/reference/admin.md");
+        let words = format!(
+            "The other verbs wait {patience} s: a gateway may ask its store, for {read} s in all, or {change} s if"
+        );
+        assert!(page.contains(&words), "{words}");
+        let command = Cli::command();
+        let why = command.find_subcommand("why").expect("a verb");
+        let timeout = why.get_arguments().find(|one| one.get_id() == "timeout");
+        let help = timeout.and_then(|timeout| timeout.get_help());
+        let help = help.expect("it has a help").to_string();
+        let word = |seconds: u64| {
+            let words = ["one", "two", "three", "four", "five"];
+            words[usize::try_from(seconds - 1).expect("a few seconds")]
+        };
+        let words = format!(
+            "up to {} seconds for its store, and up to {} for a change",
+            word(read),
+            word(change)
+        );
+        assert!(help.contains(&words), "{help}");
+    }
+}

@@ -12,7 +12,7 @@ use super::*;
 fn gateway(places: Vec<Place>, timeout: u64) -> Gateway {
     Gateway {
         name: "it".to_owned(),
-        places,
+        at: Whereabouts::Known(places),
         timeout: Duration::from_millis(timeout),
     }
 }
@@ -71,8 +71,38 @@ fn gateway_whose_first_address_takes_no_connection_is_asked_at_the_next_one() {
     let (second, other) = silent();
     let gateway = gateway(vec![lost, other], 200);
     let read = gateway.get::<Value>("/readyz");
-    assert!(read.is_err_and(|why| why.contains("no response within")));
+    let read = read.expect_err("no response");
+    // Only the second one had until the end of the time.
+    assert!(read.contains("no response in time; "), "{read}");
+    assert!(read.ends_with("no response within 200 ms"), "{read}");
     assert!(second.accept().is_ok());
+}
+
+#[test]
+fn gateway_whose_addresses_all_take_no_connection_has_one_reason() {
+    let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    let (listener, _waiting) = full(&any.into());
+    let lost = listener.local_addr().expect("its address");
+    let lost = Place::Tcp(lost.as_socket().expect("of TCP"));
+    let read = gateway(vec![lost.clone(), lost], 100).get::<Value>("/readyz");
+    assert_eq!(read, Err("no response in time".to_owned()));
+}
+
+#[test]
+fn gateway_whose_name_is_not_found_says_so_when_it_is_asked() {
+    // No name has a label of more than 63 bytes, so that no server is asked for it.
+    let names = [format!("{}:9180", "a".repeat(64)), "127.0.0.1:1".to_owned()];
+    let asked = asked(&names, 20_000, &ConfigFile::option(None));
+    let asked = asked.ok().expect("both may be listeners");
+    let reasons = asked.iter().map(|one| one.get::<Value>("/readyz"));
+    let [lost, near] = reasons.collect::<Vec<_>>().try_into().expect("two");
+    let why = lost.expect_err("it has no address");
+    assert!(
+        why.starts_with("no response: its name is not found: "),
+        "{why}"
+    );
+    assert!(near.expect_err("it is closed").starts_with("no response: "));
+    assert_eq!(asked[0].text("health", "/readyz"), None);
 }
 
 #[test]

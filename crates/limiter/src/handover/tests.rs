@@ -62,8 +62,8 @@ impl Successor for To {
     fn draw<'a>(
         &'a self,
         claims: &'a [Claim<'a>],
-    ) -> Pin<Box<dyn Future<Output = Option<Draw>> + Send + 'a>> {
-        Box::pin(async { Some(self.0.draw_for(claims)) })
+    ) -> Pin<Box<dyn Future<Output = Result<Draw, Undrawn>> + Send + 'a>> {
+        Box::pin(async { Ok(self.0.draw_for(claims)) })
     }
 
     fn settle(&self, _: &Settlement<'_>) {}
@@ -121,4 +121,65 @@ async fn handover_penalty_is_counted_and_kept_by_the_process_that_has_the_bucket
     );
     assert_eq!(new.take_penalties().len(), 1);
     assert_eq!(old.take_penalties().len(), 0, "it is told once");
+}
+
+/// A process that has the buckets of `taken` and says nothing of use about draws.
+struct Mute {
+    taken: &'static str,
+    why: Undrawn,
+}
+
+impl Successor for Mute {
+    fn has(&self, limit: &Limit) -> bool {
+        *limit.name == *self.taken
+    }
+
+    fn draw<'a>(
+        &'a self,
+        _: &'a [Claim<'a>],
+    ) -> Pin<Box<dyn Future<Output = Result<Draw, Undrawn>> + Send + 'a>> {
+        Box::pin(async { Err(self.why) })
+    }
+
+    fn settle(&self, _: &Settlement<'_>) {}
+}
+
+/// While the other process may grant from the buckets, their copy here grants nothing, and what was
+/// drawn from others is given back. Its end makes the copy the only one.
+#[tokio::test]
+async fn handover_draw_is_refused_while_the_process_with_the_buckets_lives_and_is_silent() {
+    let now = Timestamp::from_micros(1_700_000_000_000_000);
+    let limit = |index: usize, name: &str| {
+        let terms = fixtures::terms(Kind::TokenBucket, 1, Micros::from_secs(60));
+        Arc::new(Limit {
+            index,
+            refundable: true,
+            ..fixtures::limit(name, &terms)
+        })
+    };
+    let limits = [limit(0, "kept"), limit(1, "taken")];
+    let backend = Arc::new(Backend::None);
+    let limiter = Limiter::new(&limits, backend, Clock::manual(now), ColdStart::Full);
+    let claims = [
+        Claim::new(&limits[0], b"k", 1),
+        Claim::new(&limits[1], b"k", 1),
+    ];
+    let successor = |why| {
+        Arc::new(Mute {
+            taken: "taken",
+            why,
+        })
+    };
+    limiter.freeze();
+    limiter.hand_to(successor(Undrawn::Silent));
+    for _ in 0..2 {
+        let decided = limiter.check(&claims, now).await;
+        let Decision::Unavailable(unavailable) = decided else {
+            panic!("{decided:?}");
+        };
+        assert_eq!(&*unavailable.limit, "taken");
+    }
+    limiter.hand_to(successor(Undrawn::Ended));
+    let decided = limiter.check(&claims, now).await;
+    assert!(matches!(decided, Decision::Allow(_)), "{decided:?}");
 }

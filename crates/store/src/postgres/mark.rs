@@ -5,6 +5,9 @@
 //! twin is among the heartbeats, which are never logged. A crash that may have cost a logged table
 //! its last charges also removes the twin. If any of this fails, grants may have been forgotten,
 //! and a new mark records that.
+//!
+//! The row is known by its system columns. A database of PostgreSQL's protocol that lacks them
+//! (YugabyteDB, CockroachDB) is refused by its own words.
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
