@@ -52,8 +52,7 @@ pub(super) fn serve<H: Handler>(
         interim: None,
         window: None,
     };
-    // Boxed, because the task keeps the space of what it moves on.
-    let mut setup = Box::new(Setup {
+    let mut setup = Setup {
         stream,
         connection,
         acceptor,
@@ -61,7 +60,7 @@ pub(super) fn serve<H: Handler>(
         deadline,
         place,
         task,
-    });
+    };
     async move {
         let _watch = Watch::begin(Rc::clone(&setup.acceptor));
         if setup.settings.proxy_protocol && !Box::pin(setup.told()).await {
@@ -82,7 +81,7 @@ pub(super) fn serve<H: Handler>(
             deadline,
             place,
             task,
-        } = *setup;
+        } = setup;
         let transport = Transport::Plain(stream);
         connection.http2 = http2;
         if http2 {
