@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::client::head;
-use crate::harness::{Connection, Gateway, PATIENCE, Reply, Upstream};
+use crate::harness::{Gateway, PATIENCE, Reply, Upstream};
 use crate::servers::{self, Redis};
 
 const LIMITS: &str = "[identities.tenant]\nkey = [\"header:x-api-key\"]\nwhen_missing = \"refuse\"\n\
@@ -221,14 +221,9 @@ fn events_report_reset_and_reload_and_the_key_is_admitted() {
         ask(&gateway, "k");
     }
     reader.next("refusals_began");
-    let body = json!({ "reason": "their job ran twice" }).to_string();
-    let mut connection = Connection::open(gateway.admin());
-    connection.send(format!(
-        "POST /api/v1/keys/tenant/k/reset HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer test\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    ));
-    assert_eq!(connection.answer("POST").status, 200);
+    let body = json!({ "reason": "their job ran twice" });
+    let done = gateway.change("POST", "tenant/k/reset", &body);
+    assert_eq!(done.status, 200);
     let (_, reset) = reader.next("reset");
     assert_eq!(
         (&reset["operator"], &reset["reason"], &reset["limit"]),
@@ -293,14 +288,8 @@ fn events_report_an_override_that_is_set_and_lifted_or_ends() {
     let gateway = Gateway::start(&format!("{OPERATOR}{LIMITS}"));
     let mut reader = Reader::ready(&gateway);
     let change = |method: &str, body: &Value| {
-        let body = body.to_string();
-        let mut connection = Connection::open(gateway.admin());
-        connection.send(format!(
-            "{method} /api/v1/keys/tenant/k/override HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer test\r\n\
-             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        ));
-        assert_eq!(connection.answer(method).status, 200);
+        let done = gateway.change(method, "tenant/k/override", body);
+        assert_eq!(done.status, 200);
     };
     let block = json!({ "reason": "scans", "block": true, "for": "10m" });
     for is_lifted in [true, false] {

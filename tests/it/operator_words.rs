@@ -28,16 +28,9 @@ fn start(when_unknown: &str) -> Gateway {
     Gateway::start(&CONFIG.replace("WHEN", when_unknown))
 }
 
-/// A change for this caller.
+/// A change for a caller.
 fn change(gateway: &Gateway, method: &str, path: &str, body: &Value) -> Answer {
-    let body = body.to_string();
-    let mut connection = Connection::open(gateway.admin());
-    connection.send(format!(
-        "{method} /api/v1/keys/customer/{path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer test\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    ));
-    connection.answer(method)
+    gateway.change(method, &format!("customer/{path}"), body)
 }
 
 fn put(gateway: &Gateway, body: &Value) -> Answer {
@@ -402,16 +395,7 @@ fn operator_reaches_the_bucket_of_an_address_that_counts_for_a_missing_key() {
         (&json!("search"), &json!("anonymous")),
         "{shown}"
     );
-    let put = |body: &Value| {
-        let body = body.to_string();
-        let mut connection = Connection::open(gateway.admin());
-        connection.send(format!(
-            "PUT /api/v1/keys/address/127.0.0.1/override HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer test\r\n\
-             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        ));
-        connection.answer("PUT")
-    };
+    let put = |body: &Value| gateway.change("PUT", "address/127.0.0.1/override", body);
     let unlimited = json!({ "limit": "search", "unlimited": true, "for": "1h", "reason": "r" });
     assert_eq!(put(&unlimited).status, 200);
     assert_eq!(statuses(), [200, 200]);

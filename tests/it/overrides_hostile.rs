@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::client::Answer;
-use crate::harness::{Connection, Gateway};
+use crate::harness::{Connection, Gateway, change_request};
 
 /// The SHA-256 of `test`, and a limit of which any key is taken.
 const CONFIG: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n\
@@ -106,14 +106,11 @@ fn overrides_in_a_flood_are_each_refused_and_nothing_grows() {
     assert_eq!(lines(), 1_000);
     let flood = |who: usize| {
         let mut connection = Connection::open(gateway.admin());
-        let body = json!({ "reason": "r", "block": true, "for": "1h" }).to_string();
+        let body = json!({ "reason": "r", "block": true, "for": "1h" });
         for batch in 0..EACH / 100 {
             let put = |number: usize| {
-                format!(
-                    "PUT /api/v1/keys/tenant/flood-{who}-{batch}-{number}/override HTTP/1.1\r\nhost: localhost\r\n\
-                     authorization: Bearer test\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-                    body.len()
-                )
+                let path = format!("tenant/flood-{who}-{batch}-{number}/override");
+                change_request("PUT", &path, &body)
             };
             connection.send((0..100).map(put).collect::<String>());
             for number in 0..100 {
@@ -205,12 +202,7 @@ fn reload_by_force_needs_an_operator_and_is_audited() {
 fn audit_that_is_full_refuses_every_change_until_the_next_line_is_due() {
     let gateway = Gateway::start(CONFIG);
     let mut connection = Connection::open(gateway.admin());
-    let body = json!({ "reason": "r" }).to_string();
-    let reset = format!(
-        "POST /api/v1/keys/tenant/k/reset HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer test\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
+    let reset = change_request("POST", "tenant/k/reset", &json!({ "reason": "r" }));
     for _ in 0..100 {
         connection.send(reset.repeat(100));
         for _ in 0..100 {

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use tollgate_testkit::servers::wait_until;
 
 use crate::events::Reader;
+use crate::harness::Gateway;
 use crate::harness::client::Answer;
-use crate::harness::{Connection, Gateway};
 use crate::operator_words::program;
 
 /// The SHA-256 of `test`.
@@ -35,14 +35,7 @@ fn provoke(gateway: &Gateway) -> Answer {
 }
 
 fn change(gateway: &Gateway, method: &str, body: &Value) -> Answer {
-    let mut connection = Connection::open(gateway.admin());
-    let body = body.to_string();
-    connection.send(format!(
-        "{method} /api/v1/keys/tenant/k/override HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer test\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    ));
-    connection.answer(method)
+    gateway.change(method, "tenant/k/override", body)
 }
 
 /// The lines of the audit, the oldest first, once there are so many.
@@ -139,14 +132,8 @@ fn penalty_outlives_a_reset_and_other_numbers_which_both_say_so() {
     assert_eq!(stands(&raised["limits"][0]["now"]), blocked(510));
     let notes = raised["notes"].to_string();
     assert!(notes.contains("a penalty blocks the key until"), "{notes}");
-    let mut connection = Connection::open(gateway.admin());
-    let body = json!({ "reason": "r" }).to_string();
-    connection.send(format!(
-        "POST /api/v1/keys/tenant/k/reset HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer test\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    ));
-    let reset = connection.answer("POST").json();
+    let reset = gateway.change("POST", "tenant/k/reset", &json!({ "reason": "r" }));
+    let reset = reset.json();
     assert_eq!(
         stands(&reset["buckets"][0]["after"]),
         blocked(510),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::harness::Gateway;
 use crate::harness::client::Answer;
-use crate::harness::{Connection, Gateway};
 use crate::servers::{self, Redis, SlowNetwork};
 
 /// A visit to the slow store: two of them take less than reads may take for one response (2 s), and three take more. A
@@ -59,8 +59,8 @@ impl Pair {
     /// Blocks this address; returns whether the gateway has done so.
     fn is_blocked(&self, gateway: &Gateway, address: &str) -> bool {
         let body = json!({ "reason": "r", "block": true, "for": "1h" });
-        let path = format!("{address}/override");
-        change(gateway, "PUT", &path, &body).status == 200
+        let path = format!("address/{address}/override");
+        gateway.change("PUT", &path, &body).status == 200
     }
 }
 
@@ -77,19 +77,8 @@ fn start(port: u16, secret: &Path) -> Gateway {
     ))
 }
 
-fn change(gateway: &Gateway, method: &str, path: &str, body: &Value) -> Answer {
-    let body = body.to_string();
-    let mut connection = Connection::open(gateway.admin());
-    connection.send(format!(
-        "{method} /api/v1/keys/address/{path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer test\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    ));
-    connection.answer(method)
-}
-
 fn reset(gateway: &Gateway, body: &Value) -> Answer {
-    change(gateway, "POST", "192.0.2.7/reset", body)
+    gateway.change("POST", "address/192.0.2.7/reset", body)
 }
 
 /// Whether the audit of this gateway has a line about the bucket of a limit.

@@ -137,6 +137,14 @@ impl Gateway {
         Connection::open(self.admin()).request("GET", path, &[])
     }
 
+    /// Asks for a change of a key: `path` is what follows `/api/v1/keys/`. The operator's token is `test`.
+    #[track_caller]
+    pub fn change(&self, method: &str, path: &str, body: &serde_json::Value) -> Answer {
+        let mut connection = Connection::open(self.admin());
+        connection.send(change_request(method, path, body));
+        connection.answer(method)
+    }
+
     /// Puts another configuration in force, or says what is wrong with it.
     pub fn reload(&self, config: &str) -> Result<String, String> {
         self.running.replace_text(&with_ports(config));
@@ -189,3 +197,13 @@ fn with_ports(config: &str) -> String {
 
 /// A moment in 2027; calendars are worked out from it.
 const START: u64 = 1_800_000_000_000_000;
+
+/// A request of the operator whose token is `test`: `path` is what follows `/api/v1/keys/`.
+pub fn change_request(method: &str, path: &str, body: &serde_json::Value) -> String {
+    let body = body.to_string();
+    format!(
+        "{method} /api/v1/keys/{path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer test\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}

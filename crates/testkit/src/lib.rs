@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 
 pub use client::Connection;
 pub use envoy::Envoy;
-pub use gateway::Gateway;
+pub use gateway::{Gateway, change_request};
 pub use llm::Llm;
 pub use nginx::Nginx;
 pub use peers::Peers;
