@@ -285,7 +285,7 @@ const fn upstream(error: &ForwardError) -> Problem {
         ForwardError::Overloaded => Problem::OVERLOADED,
         ForwardError::ResponseTimeout { .. }
         | ForwardError::UploadTimeout
-        | ForwardError::ClientDeadline
+        | ForwardError::ClientDeadline { .. }
         | ForwardError::TotalTimeout
         | ForwardError::SlowUpload => Problem::UPSTREAM_TIMEOUT,
         ForwardError::Closed

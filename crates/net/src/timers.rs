@@ -143,8 +143,9 @@ fn turn() {
             })
             .await;
         }
-        due.drain(..).for_each(Waker::wake);
+        // Before the wakers: a deadline that one of them sets starts the wheel again.
         drop(turning);
+        due.drain(..).for_each(Waker::wake);
     });
 }
 

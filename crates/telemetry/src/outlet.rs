@@ -64,7 +64,7 @@ impl Outlet {
         let is_regular = file.metadata()?.is_file();
         Ok(Self {
             file,
-            piece: if is_regular { usize::MAX } else { PIECE },
+            piece: if is_regular { FILE_PIECE } else { PIECE },
             unfinished: Vec::new(),
         })
     }
@@ -107,7 +107,7 @@ impl Outlet {
     fn push(&mut self, bytes: &[u8], progress: &Progress) -> Result<(), (usize, io::Error)> {
         let mut written = 0;
         while written < bytes.len() {
-            let piece = &bytes[written..bytes.len().min(written.saturating_add(self.piece))];
+            let piece = &bytes[written..bytes.len().min(written + self.piece)];
             let outcome = self.file.write(piece).and_then(|length| match length {
                 0 => Err(io::ErrorKind::WriteZero.into()),
                 length => Ok(length),
@@ -170,8 +170,10 @@ fn count(lines: &[u8]) -> u64 {
 }
 
 /// The most bytes of one write to a pipe or a terminal: one that accepts less than this in
-/// [`STALLED`] counts as not read. A regular file needs no reader.
+/// [`STALLED`] counts as not read.
 const PIECE: usize = 16 << 10;
+/// The same to a regular file, which needs no reader.
+const FILE_PIECE: usize = 256 << 10;
 /// If no write succeeds in this time, the output is not read.
 const STALLED: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(50);

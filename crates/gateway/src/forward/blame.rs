@@ -5,8 +5,6 @@
 //! judged by its error ([`ForwardError::blame`]); errors in which the client may have had a part say
 //! so.
 
-use std::time::Duration;
-
 use http::response::Parts;
 
 use super::ForwardError;
@@ -90,7 +88,7 @@ impl<'o> ClientsPart<'o> {
             return ForwardError::SlowUpload;
         }
         ForwardError::ResponseTimeout {
-            after_callers_deadline: self.deadline.is_some_and(CallersDeadline::has_passed),
+            after_callers_deadline: self.deadline.is_some_and(CallersDeadline::is_due),
         }
     }
 
@@ -104,7 +102,7 @@ impl<'o> ClientsPart<'o> {
         }
         match self.deadline {
             Some(deadline) if deadline.is_due() && self.deadline_is_kept => {
-                ForwardError::ClientDeadline
+                ForwardError::ClientDeadline { unsent: false }
             }
             Some(deadline) if deadline.is_due() => ForwardError::Provoked(Box::new(error)),
             _ if self.is_slow_upload() => ForwardError::Provoked(Box::new(error)),
@@ -119,9 +117,9 @@ impl<'o> ClientsPart<'o> {
         // on its way.
         let by_upload = |progress: &Progress| head.status == 408 || !progress.has_arrived();
         let by_deadline = |deadline: CallersDeadline| {
-            deadline.has_passed()
+            deadline.is_due()
                 || matches!(head.status.as_u16(), 408 | 499 | 504)
-                || (deadline.is_short() && head.status.is_server_error())
+                || (head.status.is_server_error() && deadline.is_near())
                 || deadline.explains(&head.headers)
         };
         self.progress.is_some_and(by_upload) || self.deadline.is_some_and(by_deadline)
@@ -133,10 +131,9 @@ impl<'o> ClientsPart<'o> {
             .is_some_and(|progress| !progress.has_arrived())
     }
 
-    /// Whether the request has not arrived completely although the gateway has long waited for it.
+    /// Whether the request has not arrived completely, and arrives slowly.
     fn is_slow_upload(self) -> bool {
-        let slow = |progress: &Progress| progress.waited() >= SLOW_UPLOAD;
-        self.is_unfinished() && self.progress.is_some_and(slow)
+        self.is_unfinished() && self.progress.is_some_and(Progress::is_slow)
     }
 
     /// Whether the client's deadline may be the reason for a failure that the upstream reports. An
@@ -144,12 +141,7 @@ impl<'o> ClientsPart<'o> {
     /// reason at any time: otherwise one client could eject every server with short deadlines. A
     /// longer one may be only once it has passed.
     fn is_hurried(self) -> bool {
-        let hurries = |deadline: CallersDeadline| deadline.is_short() || deadline.has_passed();
+        let hurries = |deadline: CallersDeadline| deadline.is_short() || deadline.is_due();
         self.deadline.is_some_and(hurries)
     }
 }
-
-/// How long the gateway has waited for an upload that is slow. The timeouts of servers for a body are
-/// longer. A shorter wait is part of most uploads, and must not excuse a server that closes its
-/// connections.
-const SLOW_UPLOAD: Duration = Duration::from_secs(1);

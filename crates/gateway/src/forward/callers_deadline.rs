@@ -17,8 +17,8 @@ pub(crate) struct CallersDeadline {
     stated: Duration,
     /// When the gateway read that.
     since: Instant,
-    /// Whether the upstream's `timeouts.response` is longer.
-    is_short: bool,
+    /// The upstream's `timeouts.response`.
+    response_timeout: Duration,
 }
 
 impl CallersDeadline {
@@ -45,35 +45,35 @@ impl CallersDeadline {
         stated.min().map(|stated| Self {
             stated,
             since: Instant::now(),
-            is_short: stated < response_timeout,
+            response_timeout,
         })
     }
 
     /// Whether the upstream's `timeouts.response` is longer: then the upstream may give up on a
     /// request because of this deadline alone, at any time before it.
     pub(super) fn is_short(self) -> bool {
-        self.is_short
+        self.stated < self.response_timeout
     }
 
-    /// Whether it has passed.
-    pub(crate) fn has_passed(self) -> bool {
-        self.since.elapsed() >= self.stated
+    /// Whether less time than `timeouts.response` is left to it.
+    pub(super) fn is_near(self) -> bool {
+        self.since.elapsed() + self.response_timeout > self.stated
     }
 
     /// Whether it may be the reason for a gRPC status in these headers or trailers: the status says
-    /// so, or the call failed and the deadline is short. An upstream that gives up before a deadline
+    /// so, or the call failed and the deadline is near. An upstream that gives up before a deadline
     /// need not say why: Envoy responds with UNAVAILABLE.
     pub(crate) fn explains(self, fields: &HeaderMap) -> bool {
         // OK is 0, CANCELLED is 1, DEADLINE_EXCEEDED is 4.
         let says = |value: &HeaderValue| match value.as_bytes() {
             b"1" | b"4" => true,
-            other => self.is_short && other != b"0",
+            other => other != b"0" && self.is_near(),
         };
         fields.get_all(GRPC_STATUS).iter().any(says)
     }
 
     /// Whether it has passed for the upstream, whose timer may be a little early.
-    pub(super) fn is_due(self) -> bool {
+    pub(crate) fn is_due(self) -> bool {
         self.since.elapsed() + EARLY >= self.stated
     }
 }

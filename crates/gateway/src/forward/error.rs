@@ -38,7 +38,10 @@ pub enum ForwardError {
     UploadTimeout,
     /// The response's head did not arrive within the client's own deadline.
     #[error("no response within the client's deadline")]
-    ClientDeadline,
+    ClientDeadline {
+        /// Whether no byte of the request was ever sent: it waited for a connection.
+        unsent: bool,
+    },
     /// The total time was over before the request was sent: it waited for a connection.
     #[error("no connection within the request's total time")]
     TotalTimeout,
@@ -97,7 +100,7 @@ tollgate_policy::labels! {
         Self::Overloaded => "overloaded",
         Self::NoServer => "no_server",
         Self::ResponseTimeout { after_callers_deadline: false } => "response_timeout",
-        Self::ResponseTimeout { after_callers_deadline: true } | Self::ClientDeadline => "client_deadline",
+        Self::ResponseTimeout { after_callers_deadline: true } | Self::ClientDeadline { .. } => "client_deadline",
         Self::UploadTimeout => "upload_timeout",
         Self::TotalTimeout => "total_timeout",
         Self::SlowUpload => "slow_upload",
@@ -127,7 +130,10 @@ impl ForwardError {
             } => (Cause::Upstream, ServerSign::Failed),
             Self::NoServer => (Cause::Upstream, ServerSign::Nothing),
             Self::Overloaded | Self::TotalTimeout => (Cause::Gateway, ServerSign::Full),
-            Self::Bridge | Self::Rewrite => (Cause::Gateway, ServerSign::Nothing),
+            // Without credit, and without the charge for a response that the client broke off.
+            Self::ClientDeadline { unsent: true } | Self::Bridge | Self::Rewrite => {
+                (Cause::Gateway, ServerSign::Nothing)
+            }
             // A request can be crafted to cause these, so they earn no credit. They count as
             // failures all the same, because a server that fails every request must be left out.
             Self::ResponseTimeout {
@@ -145,7 +151,7 @@ impl ForwardError {
             // A short deadline, a slow upload and a bad body are the client's. A server that shuts
             // down in order is replaced, not unhealthy. It may end its connection with an error
             // because of one request, which fails other requests on the connection, too.
-            Self::ClientDeadline
+            Self::ClientDeadline { unsent: false }
             | Self::SlowUpload
             | Self::Provoked(_)
             | Self::Body(_)
@@ -220,7 +226,7 @@ mod tests {
             (late.label(), late.kind()),
             ("client_deadline", "response_timeout")
         );
-        let hasty = ForwardError::ClientDeadline;
+        let hasty = ForwardError::ClientDeadline { unsent: false };
         assert_eq!(hasty.blame().sign, ServerSign::Nothing);
     }
 

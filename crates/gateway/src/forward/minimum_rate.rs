@@ -104,23 +104,37 @@ impl MinimumRate {
         self.window.as_ref().map_or(Duration::ZERO, Window::shut)
     }
 
-    /// How long the body has been awaited in total.
-    pub(crate) fn waited(&self) -> Duration {
-        let present = self.wait.as_ref().map_or(Duration::ZERO, |wait| {
+    /// Whether the body arrives so slowly that a server may give up because of that: a long silence,
+    /// or a trickle in all. Servers wait longer than [`SLOW_AFTER`], and most uploads pause for less
+    /// or come faster, so that they do not excuse a server that closes its connections.
+    pub(crate) fn is_slow(&self) -> bool {
+        let silence = self.silence();
+        let waited = self.waited + silence;
+        let rate = u128::from(self.bytes) * 1_000 / waited.as_millis().max(1);
+        silence >= SLOW_AFTER || (waited >= SLOW_AFTER && rate < TRICKLE)
+    }
+
+    /// How long the present wait has lasted.
+    fn silence(&self) -> Duration {
+        self.wait.as_ref().map_or(Duration::ZERO, |wait| {
             let shut = self.shut().saturating_sub(wait.shut);
             wait.since.elapsed().saturating_sub(shut)
-        });
-        self.waited + present
+        })
     }
 
     /// Ends the wait, with this many bytes received.
     pub(crate) fn came(&mut self, bytes: usize) {
         self.idle.reset();
-        self.waited = self.waited();
+        self.waited += self.silence();
         self.wait = None;
         self.bytes = self.bytes.saturating_add(bytes as u64);
     }
 }
+
+/// The shortest wait for a body that counts as slow.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
+/// Bytes a second below which a body counts as slow.
+const TRICKLE: u128 = 1024;
 
 #[cfg(test)]
 mod tests {
@@ -156,6 +170,21 @@ mod tests {
         assert!(trickle.waited >= 5 * second);
         let mut silent = MinimumRate::new(Micros::from_secs(2), 0, grace, None);
         assert_eq!(wait(&mut silent, 60 * second).await, Some("client_idle"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn body_is_slow_in_a_silence_and_in_a_trickle() {
+        let pause = Duration::from_millis(900);
+        for (bytes, is_slow) in [(1, true), (64 << 10, false)] {
+            let mut pace = MinimumRate::new(Micros::from_secs(30), 0, Micros::from_secs(5), None);
+            for _ in 0..20 {
+                assert_eq!(wait(&mut pace, pause).await, None);
+                pace.came(bytes);
+            }
+            assert_eq!(pace.is_slow(), is_slow, "{bytes} bytes at a time");
+            assert_eq!(wait(&mut pace, Duration::from_millis(1_100)).await, None);
+            assert!(pace.is_slow(), "{bytes} bytes at a time, and silence");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -48,6 +48,8 @@ pub(super) struct Outgoing {
     /// Whether the attempt that failed last is no longer among them, and its retry was withdrawn from
     /// the budget.
     pub(super) counted: bool,
+    /// Whether an attempt before the current one sent it.
+    was_sent: bool,
     /// Receives interim responses, if they are passed on.
     pub(super) interim: Option<Interim>,
     /// Headers that are written after the request's own.
@@ -91,6 +93,7 @@ impl Outgoing {
                 upstream.timeouts.response.into(),
             ),
             counted: false,
+            was_sent: false,
             request: Some(request),
             progress,
             gate,
@@ -140,7 +143,9 @@ impl Outgoing {
             Pin::new(&mut future).poll(cx).map(Some)
         });
         outcome.await.ok_or(if self.total_is_clients {
-            ForwardError::ClientDeadline
+            ForwardError::ClientDeadline {
+                unsent: !self.was_sent,
+            }
         } else {
             ForwardError::TotalTimeout
         })
@@ -202,6 +207,7 @@ impl Outgoing {
     /// Prepares for another attempt.
     pub(super) fn restore(&mut self) {
         if self.request.is_none() {
+            self.was_sent = true;
             self.request = self.copy.clone().map(Replay::request);
             if let (Some(request), Some(kept)) = (&mut self.request, &self.kept) {
                 *request.body_mut() = kept.again();

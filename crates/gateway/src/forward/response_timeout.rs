@@ -46,7 +46,7 @@ impl<'o> ResponseTimeout<'o> {
             && total.poll_passed(cx).is_ready()
         {
             return Poll::Ready(if self.total_is_clients {
-                ForwardError::ClientDeadline
+                ForwardError::ClientDeadline { unsent: false }
             } else if self.clients_part.was_waited_for() {
                 ForwardError::SlowUpload
             } else {

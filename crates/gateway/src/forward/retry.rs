@@ -73,7 +73,7 @@ pub(super) fn tries_siblings(outcome: &Outcome<'_>, outgoing: &Outgoing) -> bool
         outcome,
         Outcome::Error(ForwardError::Connect(_) | ForwardError::ConnectTimeout)
     );
-    unsent && outgoing.is_at_hand()
+    unsent && outgoing.is_at_hand() && !outgoing.is_over()
 }
 
 /// Whether the copy is needed from which a request is sent again after it has reached a server. A

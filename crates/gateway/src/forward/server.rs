@@ -1,5 +1,6 @@
 //! One server of an upstream on this worker: its pool, its connector, its health.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -31,6 +32,8 @@ pub(super) struct ServerState {
     pub(super) connector: Connector,
     /// Its HTTP/2 connections.
     pub(super) lanes: Http2Pool,
+    /// Whether an attempt to connect goes on without its request.
+    pub(super) connects_alone: Cell<bool>,
     /// Its health, shared by all workers.
     pub(super) record: Arc<HealthRecord>,
     /// Whether it is used with HTTP/2.
@@ -67,6 +70,7 @@ impl ServerState {
             pool: Rc::new(Pool::new(bounds)),
             connector: Connector::new(server, tls, upstream)?,
             lanes: Http2Pool::new(bounds.idle_age, bounds.in_use),
+            connects_alone: Cell::new(false),
             record,
             speaks_http2: upstream.http2,
         })

@@ -78,7 +78,7 @@ async fn every_problem_is_json() {
         Rejection::Upstream(ForwardError::ResponseTimeout {
             after_callers_deadline: false,
         }),
-        Rejection::Upstream(ForwardError::ClientDeadline),
+        Rejection::Upstream(ForwardError::ClientDeadline { unsent: false }),
         Rejection::Internal,
     ] {
         let response = rejection.response(&asked(&[]), None, "1");

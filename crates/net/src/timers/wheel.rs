@@ -189,8 +189,8 @@ impl Wheel {
         if self.hung > 0 {
             (first..=self.now).for_each(|tick| self.visit(tick, due));
         }
-        let last = self.now + SLOTS - 1;
-        let next = (self.now + 1..=last).find(|&tick| self.hung > 0 && self.settle(tick, last));
+        let mut ahead = self.now + 1..self.now + SLOTS;
+        let next = ahead.find(|&tick| self.hung > 0 && self.settle(tick));
         (self.next, self.earlier) = (next.unwrap_or(NEVER), false);
         let after = Duration::from_nanos(next?.saturating_mul(TICK_NANOS));
         self.start.map(|start| start + after)
@@ -241,17 +241,17 @@ impl Wheel {
         }
     }
 
-    /// Whether an entry passes at `tick`, which is to come. Entries of its slot that were moved later
-    /// are relinked, those that were cleared unlinked, until one is found that passes. At the `last`
-    /// tick of the revolution an entry that passes later is found as well.
-    fn settle(&mut self, tick: u64, last: u64) -> bool {
+    /// Whether the slot of `tick`, which is to come, needs a visit then: an entry passes, or waits
+    /// there for a later revolution. Until one is found, entries that were moved later are relinked,
+    /// and those that were cleared unlinked.
+    fn settle(&mut self, tick: u64) -> bool {
         loop {
             let head = self.slots[slot_of(tick)];
             if head == NONE {
                 return false;
             }
             let at = self.entry(head).at;
-            if at <= tick || (tick == last && at != NEVER) {
+            if at != NEVER && self.slot_tick(at) <= tick {
                 return true;
             }
             self.unhang(head);
@@ -265,8 +265,7 @@ impl Wheel {
         if self.slots.is_empty() {
             self.slots = vec![NONE; slot_of(SLOTS - 1) + 1];
         }
-        // An entry beyond one revolution is visited and relinked once per revolution.
-        let tick = self.entry(index).at.min(self.turned + SLOTS - 1);
+        let tick = self.slot_tick(self.entries[index as usize].at);
         let slot = slot_of(tick);
         let head = std::mem::replace(&mut self.slots[slot], index);
         if head != NONE {
@@ -277,6 +276,14 @@ impl Wheel {
         entry.previous = NONE;
         entry.next = head;
         self.hung += 1;
+    }
+
+    /// The tick of the slot for an entry that passes at `at`. One that passes after this revolution
+    /// is visited before, together with others, so that idle connections do not wake the worker one
+    /// by one.
+    fn slot_tick(&self, at: u64) -> u64 {
+        let last = self.turned + SLOTS - 1;
+        if at <= last { at } else { last / FAR * FAR }
     }
 
     fn unhang(&mut self, index: u32) {
@@ -311,6 +318,8 @@ fn nanos(span: Duration) -> u64 {
 
 /// One revolution: 20.48 s at [`super::TICK`].
 const SLOTS: u64 = 1024;
+/// The ticks between two slots for entries that pass after the present revolution.
+const FAR: u64 = SLOTS / 4;
 /// A tick in nanoseconds.
 pub(super) const TICK_NANOS: u64 = 20_000_000;
 const NONE: u32 = u32::MAX;

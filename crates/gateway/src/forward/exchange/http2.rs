@@ -80,7 +80,7 @@ pub(super) async fn http2(
                 let error = outgoing.clients_part().in_failure(error);
                 let counts = !matches!(
                     error,
-                    ForwardError::ClientDeadline | ForwardError::Provoked(_)
+                    ForwardError::ClientDeadline { .. } | ForwardError::Provoked(_)
                 );
                 // All streams of the connection report that it broke; the server failed once. A
                 // stream whose client may have caused that does not report it in the others' place.

@@ -1,6 +1,6 @@
 //! Finds or opens a connection for a request, at most until the request's total time is over.
 //!
-//! The attempt to connect then goes on without the request: the server is judged by its own connect
+//! An attempt to connect may then go on without the request: the server is judged by its own connect
 //! timeout, because the request may have had little time left, or a deadline that its caller chose.
 
 use std::future::Future;
@@ -51,8 +51,7 @@ pub(super) async fn fresh(
 }
 
 /// Waits for what is `opening`: boxed, so that a request that finds an open connection, as most do,
-/// does not pay for the space of connecting. The slot is in use until that ends, so that the number
-/// of attempts to connect stays bounded.
+/// does not pay for the space of connecting. The slot is in use until that ends.
 async fn open<T: Spare>(
     server: &Rc<ServerState>,
     outgoing: &mut Outgoing,
@@ -63,9 +62,16 @@ async fn open<T: Spare>(
         Ok(opened) => return Ok((opened?, slot)),
         Err(late) => late,
     };
+    // One at a time, and the others end with their requests: a caller with short deadlines could take
+    // all slots, and have one failure counted many times.
+    if server.connects_alone.replace(true) {
+        return Err(late);
+    }
     let server = Rc::clone(server);
     tokio::task::spawn_local(async move {
-        match opening.await {
+        let outcome = opening.await;
+        server.connects_alone.set(false);
+        match outcome {
             Ok(opened) => opened.keep(&server),
             Err(error) => server.observe(&Err(error)),
         }

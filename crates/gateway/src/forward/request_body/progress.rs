@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use crate::body::BodyError;
 use crate::forward::minimum_rate::MinimumRate;
@@ -60,9 +59,9 @@ impl Progress {
         self.waited.get()
     }
 
-    /// How long the gateway has waited for the client in total.
-    pub(in crate::forward) fn waited(&self) -> Duration {
-        self.pace.borrow().waited()
+    /// Whether the client sends so slowly that the upstream may have given up because of that.
+    pub(in crate::forward) fn is_slow(&self) -> bool {
+        self.pace.borrow().is_slow()
     }
 
     /// Called while the client's next piece is awaited; ready with the error if that has lasted too

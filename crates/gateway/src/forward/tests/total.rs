@@ -51,7 +51,7 @@ fn deadline_of_a_grpc_call_that_passes_while_connecting_ends_the_call() {
         hung.http2 = http2;
         let gateway = gateway(hung);
         assert!(is_late(&gateway.ask(CALL)), "HTTP/2: {http2}");
-        assert_eq!(gateway.causes(), [Cause::Client], "HTTP/2: {http2}");
+        assert_eq!(gateway.causes(), [Cause::Gateway], "HTTP/2: {http2}");
     }
 }
 
@@ -68,7 +68,7 @@ fn deadline_of_a_grpc_call_that_passes_in_the_queue_keeps_the_call_from_its_upst
     first.write_all(GET.as_bytes()).expect("sent");
     wait_until("it is under way", || busy.records().len() == 1);
     assert!(is_late(&gateway.ask(CALL)));
-    assert_eq!(gateway.causes(), [Cause::Client]);
+    assert_eq!(gateway.causes(), [Cause::Gateway]);
     drop(first);
     // Its place is free, and nobody waits for it any more.
     let mut second = gateway.connect();
@@ -107,6 +107,28 @@ fn total_time_that_passes_while_connecting_ejects_no_server_and_the_connect_time
         wait_until("the server is left out", || {
             state(&fleet) == Some(ServerHealth::Ejected)
         });
+    }
+}
+
+/// Of the calls that give up one attempt to connect goes on; the others say nothing about the server.
+#[test]
+fn calls_that_give_up_while_connecting_count_as_one_failure() {
+    for http2 in [false, true] {
+        let (_listener, mut hung) = unconnectable();
+        hung.http2 = http2;
+        hung.attempts = 1;
+        hung.timeouts.connect = Micros(600_000);
+        hung.eject.failures = 3;
+        let fleet = UpstreamHealth::default();
+        let gateway = gateway_of(hung.clone(), route(), conduct(), fleet.clone());
+        let call = CALL.replace("200m", "20m");
+        for _ in 0..6 {
+            assert!(is_late(&gateway.ask(&call)), "HTTP/2: {http2}");
+        }
+        // The second failure, after the end of the attempts before.
+        assert_eq!(gateway.ask(GET).status, 502, "HTTP/2: {http2}");
+        let state = fleet.status(&hung)[0].state;
+        assert_ne!(state, Some(ServerHealth::Ejected), "HTTP/2: {http2}");
     }
 }
 

@@ -127,10 +127,7 @@ impl RequestContext {
         if let (Judged::Permitted(permit), false) = (&mut self.judged, self.owed.is_empty()) {
             let mut owed = std::mem::take(&mut self.owed);
             // An upstream may end a response in order when the deadline has passed.
-            if self
-                .callers_deadline
-                .is_some_and(CallersDeadline::has_passed)
-            {
+            if self.callers_deadline.is_some_and(CallersDeadline::is_due) {
                 owed.withdraw_credit();
             }
             owed.on_end(permit, sent, whole);
