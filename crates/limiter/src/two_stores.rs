@@ -7,11 +7,14 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use tollgate_limit::{
-    Change, Claim, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict, WhenDown,
+    Change, Claim, Draw, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict,
+    WhenDown,
 };
 use tollgate_store::{Deadline, Store, StoreError};
 
-use super::decision::{Standings, Unavailable};
+use super::decision::{Standings, Unavailable, bit};
+use super::handover::LocalDraw;
+use super::overridden::spread_bits;
 use super::{Decision, Denied, Generation, allows, feedback, is_in_flight, is_windowed};
 
 pub(super) type Claims<'a> = SmallVec<[Claim<'a>; 4]>;
@@ -31,10 +34,32 @@ where
         .partition(|claim| claim.limit.placement == Placement::Shared);
     let conditions = generation.feedback.conditions(&local, now);
     let local = feedback::under(&local, &conditions);
-    let drawn = match generation.draw_local(&local, now).await {
+    let LocalDraw { draw, left_out } = match generation.draw_local(&local, now).await {
         Ok(drawn) => drawn,
         Err(unavailable) => return Decision::Unavailable(unavailable),
     };
+    if left_out == 0 {
+        return check_shared(generation, claims, (&local, draw), &shared, now, deadline).await;
+    }
+    let local = without(&local, left_out);
+    let left_out = spread_bits(left_out, places(claims, Placement::Shared));
+    let claims = without(claims, left_out);
+    let decided = check_shared(generation, &claims, (&local, draw), &shared, now, deadline);
+    Box::pin(decided).await.spread(left_out)
+}
+
+/// Decides about claims of which the local ones were drawn.
+async fn check_shared<S>(
+    generation: &Arc<Generation<S>>,
+    claims: &[Claim<'_>],
+    (local, drawn): (&[Claim<'_>], Draw),
+    shared: &[Claim<'_>],
+    now: Timestamp,
+    deadline: &Deadline,
+) -> Decision
+where
+    S: Store + Send + Sync,
+{
     if !drawn.granted {
         // A request that a local limit refuses must not draw from a shared limit, so the store is
         // not asked.
@@ -55,21 +80,21 @@ where
     }
     let mut undo = Undo {
         generation,
-        claims: &local,
+        claims: local,
         standings: &drawn.standings,
         now,
         armed: true,
     };
-    let told = generation.shared.draw_until(&shared, deadline).await;
+    let told = generation.shared.draw_until(shared, deadline).await;
     let (answer, ungoverned) = match told {
         Ok(answer) => {
             if !answer.granted {
                 let (renumbered, store) = (&generation.renumbered, &*generation.shared);
-                renumbered.refused(&shared, &answer.standings, store, now);
+                renumbered.refused(shared, &answer.standings, store, now);
             }
             ((answer.granted, answer.standings), 0)
         }
-        Err(error) => match without_store(generation, &shared, &error) {
+        Err(error) => match without_store(generation, shared, &error) {
             Ok((granted, standings)) => ((granted, standings), places(claims, Placement::Shared)),
             Err(unavailable) => return Decision::Unavailable(unavailable),
         },
@@ -79,6 +104,13 @@ where
     drop(undo);
     let standings = merge(claims, drawn.standings, standings);
     generation.decide(claims, granted, standings, ungoverned, now)
+}
+
+/// The claims without those whose bits are set.
+fn without<'c>(claims: &[Claim<'c>], left_out: u16) -> Claims<'c> {
+    let stays = |(place, _): &(usize, &Claim<'_>)| left_out & bit(*place) == 0;
+    let kept = claims.iter().enumerate().filter(stays);
+    kept.map(|(_, claim)| *claim).collect()
 }
 
 /// The limits' decision when their store does not respond.
