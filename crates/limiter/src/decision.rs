@@ -51,6 +51,18 @@ pub struct Unavailable {
     pub error: StoreError,
 }
 
+impl Decision {
+    /// The same, with a bit for each claim that only the other process has charged.
+    pub(super) fn drawn_there(mut self, there: u16) -> Self {
+        if let Self::Allow(permit) = &mut self
+            && there != 0
+        {
+            permit.drawn_there(there);
+        }
+        self
+    }
+}
+
 impl Denied {
     /// Bit i of `unasked`: no bucket decided about claim i.
     pub(super) fn new(claims: &[Claim<'_>], standings: Standings, unasked: u16) -> Self {

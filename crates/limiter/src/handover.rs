@@ -102,6 +102,20 @@ impl Handover {
         self.away.load(Ordering::Acquire)
     }
 
+    /// Makes this process the owner again, because the process of `successor` has ended.
+    fn reclaim(&self, successor: &Arc<dyn Successor>) {
+        // Under the lock, so that corrections go where draws go.
+        let _kept = self.kept.lock();
+        let is_owner = match &*self.owner.borrow() {
+            Owner::There(owner) => Arc::ptr_eq(owner, successor),
+            Owner::Here | Owner::Frozen => false,
+        };
+        if is_owner {
+            self.away.store(false, Ordering::SeqCst);
+            self.owner.send_replace(Owner::Here);
+        }
+    }
+
     /// The owner of the buckets, once it is known; `None`: they are here.
     async fn successor(&self) -> Option<Arc<dyn Successor>> {
         let mut owner = self.owner.subscribe();
@@ -131,26 +145,8 @@ impl Limiter<Backend> {
     pub fn thaw(&self) {
         let generation = &self.generation;
         let mut kept = generation.handover.kept.lock();
-        let now = generation.local.clock().now();
-        for Kept {
-            limit,
-            key,
-            change,
-            conditions,
-        } in kept.drain(..)
-        {
-            // By name, because a reload may have happened meanwhile.
-            if let Some(limit) = generation
-                .limits
-                .iter()
-                .find(|one| same_bucket(one, &limit))
-            {
-                let settlement = Settlement {
-                    conditions: conditions.as_ref(),
-                    ..Settlement::new(limit, &key, change)
-                };
-                generation.local.settle_at(&[settlement], now);
-            }
+        for kept in kept.drain(..) {
+            self.settle_kept(&kept);
         }
         generation.handover.away.store(false, Ordering::SeqCst);
         generation.handover.owner.send_replace(Owner::Here);
@@ -160,13 +156,26 @@ impl Limiter<Backend> {
     pub fn hand_to(&self, successor: Arc<dyn Successor>) {
         let handover = &self.generation.handover;
         let mut kept = handover.kept.lock();
-        for Kept {
-            limit, key, change, ..
-        } in kept.drain(..)
-        {
+        for one in kept.drain(..) {
             // The conditions are of this process; the successor has learnt its own.
-            successor.settle(&Settlement::new(&limit, &key, change));
+            successor.settle(&Settlement::new(&one.limit, &one.key, one.change));
+            // The buckets here were charged too: some stay here, and the successor may end.
+            self.settle_kept(&one);
         }
         handover.owner.send_replace(Owner::There(successor));
+    }
+
+    fn settle_kept(&self, kept: &Kept) {
+        let generation = &self.generation;
+        let now = generation.local.clock().now();
+        // By name, because a reload may have happened meanwhile.
+        let mut limits = generation.limits.iter();
+        if let Some(limit) = limits.find(|one| same_bucket(one, &kept.limit)) {
+            let settlement = Settlement {
+                conditions: kept.conditions.as_ref(),
+                ..Settlement::new(limit, &kept.key, kept.change)
+            };
+            generation.local.settle_at(&[settlement], now);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use tollgate_limit::{Change, Claim, Limit, Placement, Settlement, Standing};
 use tollgate_store::{Deadline, Store, StoreError};
 
-use super::permit::Settle as _;
+use super::permit::{DrawnFrom, Settle as _};
 use super::two_stores::{Claims, merge};
 use super::{Limiter, feedback, overridden};
 
@@ -86,7 +86,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         if let Some(depth) = limit.algorithm.depth() {
             let units = units.min(depth);
             let refund = Settlement::new(limit, key, Change::Refund { units });
-            self.generation.settle(refund, false);
+            self.generation.settle(refund, DrawnFrom::Bucket);
         }
     }
 
@@ -107,7 +107,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         };
         let refund = Settlement::new(limit, key, Change::Refund { units });
         // It gives back more units than were charged, so it is not counted among the refunds.
-        self.generation.correct(refund, false);
+        self.generation.correct(refund, DrawnFrom::Bucket);
         true
     }
 }

@@ -15,6 +15,7 @@ use tollgate_store::{Deadline, Store, StoreError};
 use super::decision::{Standings, Unavailable, bit};
 use super::handover::LocalDraw;
 use super::overridden::spread_bits;
+use super::permit::DrawnFrom;
 use super::{Decision, Denied, Generation, allows, feedback, is_in_flight, is_windowed};
 
 pub(super) type Claims<'a> = SmallVec<[Claim<'a>; 4]>;
@@ -34,25 +35,33 @@ where
         .partition(|claim| claim.limit.placement == Placement::Shared);
     let conditions = generation.feedback.conditions(&local, now);
     let local = feedback::under(&local, &conditions);
-    let LocalDraw { draw, left_out } = match generation.draw_local(&local, now).await {
+    let LocalDraw {
+        draw,
+        left_out,
+        there,
+    } = match generation.draw_local(&local, now).await {
         Ok(drawn) => drawn,
         Err(unavailable) => return Decision::Unavailable(unavailable),
     };
     if left_out == 0 {
-        return check_shared(generation, claims, (&local, draw), &shared, now, deadline).await;
+        let drawn = (&local[..], draw, there);
+        let decided = check_shared(generation, claims, drawn, &shared, now, deadline).await;
+        return decided.drawn_there(spread_bits(there, places(claims, Placement::Shared)));
     }
     let local = without(&local, left_out);
     let left_out = spread_bits(left_out, places(claims, Placement::Shared));
     let claims = without(claims, left_out);
-    let decided = check_shared(generation, &claims, (&local, draw), &shared, now, deadline);
+    let drawn = (&local[..], draw, there);
+    let decided = check_shared(generation, &claims, drawn, &shared, now, deadline);
     Box::pin(decided).await.spread(left_out)
 }
 
-/// Decides about claims of which the local ones were drawn.
+/// Decides about claims of which the local ones were drawn; bit i of `there`: only the other process
+/// has charged local claim i.
 async fn check_shared<S>(
     generation: &Arc<Generation<S>>,
     claims: &[Claim<'_>],
-    (local, drawn): (&[Claim<'_>], Draw),
+    (local, drawn, there): (&[Claim<'_>], Draw, u16),
     shared: &[Claim<'_>],
     now: Timestamp,
     deadline: &Deadline,
@@ -82,6 +91,7 @@ where
         generation,
         claims: local,
         standings: &drawn.standings,
+        there,
         now,
         armed: true,
     };
@@ -148,6 +158,7 @@ struct Undo<'a, S: Store + Send + Sync> {
     generation: &'a Generation<S>,
     claims: &'a [Claim<'a>],
     standings: &'a [Standing],
+    there: u16,
     now: Timestamp,
     armed: bool,
 }
@@ -157,19 +168,21 @@ impl<S: Store + Send + Sync> Drop for Undo<'_, S> {
         if !self.armed {
             return;
         }
-        give_back(self.generation, self.claims, self.standings, self.now);
+        let drawn = (self.standings, self.there);
+        give_back(self.generation, self.claims, drawn, self.now);
     }
 }
 
-/// Gives back what `claims` took at `drawn_at`.
+/// Gives back what `claims` took at `drawn_at`; bit i of `there`: only the other process has charged
+/// claim i.
 pub(super) fn give_back<S: Store + Send + Sync>(
     generation: &Generation<S>,
     claims: &[Claim<'_>],
-    standings: &[Standing],
+    (standings, there): (&[Standing], u16),
     drawn_at: Timestamp,
 ) {
     let now = generation.local.clock().now().max(drawn_at);
-    for (claim, standing) in claims.iter().zip(standings) {
+    for (place, (claim, standing)) in claims.iter().zip(standings).enumerate() {
         let ended = is_windowed(claim.limit) && now.since(drawn_at) >= standing.reset;
         if !allows(standing.verdict) || claim.cost == 0 || ended {
             continue;
@@ -184,7 +197,11 @@ pub(super) fn give_back<S: Store + Send + Sync>(
             conditions: claim.conditions,
             ..Settlement::new(claim.limit, claim.key, change)
         };
-        generation.settle_local(settlement, now);
+        let from = match there & bit(place) {
+            0 => DrawnFrom::Bucket,
+            _ => DrawnFrom::OtherProcess,
+        };
+        generation.settle_local(settlement, from, now);
     }
 }
 

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use tollgate_limit::{Claim, Draw, KeyBytes, Settlement, Standing, Timestamp};
+use tollgate_limit::{Change, Claim, Draw, KeyBytes, Settlement, Standing, Timestamp};
 use tollgate_store::{Store, StoreError};
 
 use super::{Kept, Owner, Undrawn};
-use crate::Generation;
 use crate::decision::Unavailable;
+use crate::permit::DrawnFrom;
 use crate::two_stores::{NOT_ASKED, give_back};
+use crate::{Generation, allows};
 
 /// What was drawn from local buckets.
 pub(crate) struct LocalDraw {
@@ -19,11 +20,17 @@ pub(crate) struct LocalDraw {
     /// Bit i: nothing was drawn for claim i. The process that has its bucket is silent, and no claim
     /// on a bucket there is enforced.
     pub(crate) left_out: u16,
+    /// Bit i: only the other process has charged claim i.
+    pub(crate) there: u16,
 }
 
 impl From<Draw> for LocalDraw {
     fn from(draw: Draw) -> Self {
-        Self { draw, left_out: 0 }
+        Self {
+            draw,
+            left_out: 0,
+            there: 0,
+        }
     }
 }
 
@@ -61,19 +68,23 @@ impl<S: Store + Send + Sync> Generation<S> {
         if !mine.granted || asked.is_empty() {
             return Ok(merged(&there, mine, None).into());
         }
-        let theirs = match successor.draw(&asked).await {
-            Ok(theirs) => theirs,
+        let (theirs, are_there) = match successor.draw(&asked).await {
+            Ok(theirs) => (theirs, true),
             // Nobody else has the buckets now: their last state here is used.
-            Err(Undrawn::Ended) => self.local.draw_at(&asked, now),
+            Err(Undrawn::Ended) => {
+                self.handover.reclaim(&successor);
+                (self.local.draw_at(&asked, now), false)
+            }
             Err(Undrawn::Silent) => {
                 let Some(strict) = asked.iter().find(|claim| claim.enforced) else {
                     // These claims never refuse, and their copy here may not be drawn from.
                     return Ok(LocalDraw {
                         draw: mine,
                         left_out: crate::bits(there.iter().copied()),
+                        there: 0,
                     });
                 };
-                give_back(self, &own, &mine.standings, now);
+                give_back(self, &own, (&mine.standings, 0), now);
                 return Err(Unavailable {
                     limit: Arc::clone(&strict.limit.name),
                     error: StoreError::Lost(SILENT.to_owned()),
@@ -81,13 +92,48 @@ impl<S: Store + Send + Sync> Generation<S> {
             }
         };
         if !theirs.granted {
-            give_back(self, &own, &mine.standings, now);
+            give_back(self, &own, (&mine.standings, 0), now);
         }
-        Ok(merged(&there, mine, Some(theirs)).into())
+        let only_there = if are_there {
+            let mut copied = self.copy_places(&asked, &theirs, now).into_iter();
+            let is_only_there = |there: &bool| *there && !copied.next().unwrap_or(false);
+            crate::bits(there.iter().map(is_only_there))
+        } else {
+            0
+        };
+        Ok(LocalDraw {
+            draw: merged(&there, mine, Some(theirs)),
+            left_out: 0,
+            there: only_there,
+        })
+    }
+
+    /// Takes the places that the other process has granted in the copy of the buckets here, too, so
+    /// that it counts the requests that run if that process ends. Returns for which claims it did.
+    fn copy_places(
+        &self,
+        asked: &[Claim<'_>],
+        theirs: &Draw,
+        now: Timestamp,
+    ) -> SmallVec<[bool; 4]> {
+        let copied = |(claim, standing): (&Claim<'_>, &Standing)| {
+            theirs.granted
+                && claim.limit.algorithm.holds_places()
+                && allows(standing.verdict)
+                && self
+                    .local
+                    .draw_at(&[*claim], now)
+                    .standings
+                    .iter()
+                    .all(|own| allows(own.verdict))
+        };
+        asked.iter().zip(&theirs.standings).map(copied).collect()
     }
 
     /// Corrects a charge on a local bucket, in whichever process it is.
-    pub(crate) fn settle_local(&self, settlement: Settlement<'_>, now: Timestamp) {
+    /// What only the other process has charged is gone if that process ends: nothing of it is given
+    /// back here then.
+    pub(crate) fn settle_local(&self, settlement: Settlement<'_>, from: DrawnFrom, now: Timestamp) {
         if self.handover.is_away() {
             // Under the lock, so that no correction is kept after the kept ones were sent.
             let mut kept = self.handover.kept.lock();
@@ -106,10 +152,18 @@ impl<S: Store + Send + Sync> Generation<S> {
                     return;
                 }
                 Owner::There(successor) if successor.has(settlement.limit) => {
-                    return successor.settle(&settlement);
+                    successor.settle(&settlement);
+                    // The copy here follows for what it has: places are held in it.
+                    if from == DrawnFrom::OtherProcess {
+                        return;
+                    }
                 }
                 Owner::There(_) => {}
             }
+        }
+        let lowers = !matches!(settlement.change, Change::Charge { .. });
+        if lowers && from == DrawnFrom::OtherProcess {
+            return;
         }
         self.local.settle_at(&[settlement], now);
     }

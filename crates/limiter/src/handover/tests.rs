@@ -1,3 +1,5 @@
+mod ended;
+
 use std::sync::atomic::AtomicUsize;
 
 use super::*;
@@ -47,7 +49,9 @@ fn handover_refund_while_frozen_gives_back_its_grant() {
         conditions: Some(&halved),
         ..Settlement::new(&limit, b"k", Change::Refund { units: 10 })
     };
-    limiter.generation.settle_local(refund, start);
+    limiter
+        .generation
+        .settle_local(refund, DrawnFrom::Bucket, start);
     assert_eq!(left(), 80, "kept");
     limiter.thaw();
     assert_eq!(left(), 100);
