@@ -86,7 +86,11 @@ impl Peer {
 
 impl State {
     /// Sends a message, and waits for its response.
-    fn after(self, wire: &mut Wire, (message, reply): Job) -> Self {
+    fn after(mut self, wire: &mut Wire, (message, reply): Job) -> Self {
+        // Nothing is received any more, so its end is looked for.
+        if matches!(self, Self::Silent | Self::Cut) && wire.has_ended() {
+            self = Self::Ended;
+        }
         let is_sent = match (&self, &reply) {
             (Self::Responds, _) | (Self::Silent, None) => true,
             (Self::Silent, Some(_)) | (Self::Cut | Self::Ended, _) => false,
@@ -176,5 +180,45 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(peer.ask(told(), outcome).await, Err(Undrawn::Ended));
         }
+    }
+
+    /// The other process reads a question and says nothing, then sends something late, and ends. No
+    /// message without a response is sent that would find out.
+    #[tokio::test]
+    async fn handover_peer_that_ends_after_it_was_silent_is_known_to_have_ended() {
+        let (here, there) = UnixStream::pair().expect("a pair");
+        let mut other = Wire::new(there);
+        let peer = Peer::start("test", Wire::new(here)).expect("a thread");
+        other.send(&Message::Ready).expect("sent");
+        assert_eq!(peer.ask(told(), outcome).await, Err(Undrawn::Silent));
+        assert_eq!(peer.ask(told(), outcome).await, Err(Undrawn::Silent));
+        let late = Message::Reported(Outcome::GivenBack);
+        other.send(&late).expect("sent");
+        drop(other);
+        for _ in 0..2 {
+            assert_eq!(peer.ask(told(), outcome).await, Err(Undrawn::Ended));
+        }
+    }
+
+    /// A message that was sent in part is followed by no other, and its end is seen all the same.
+    #[tokio::test]
+    async fn handover_peer_that_ends_after_a_message_was_cut_is_known_to_have_ended() {
+        let (here, there) = UnixStream::pair().expect("a pair");
+        let mut wire = Wire::new(here);
+        let ask = |state: State, wire: &mut Wire| {
+            let (said, why) = mpsc::channel();
+            let reply: Reply = Box::new(move |response| {
+                said.send(response).expect("it is waited for");
+                false
+            });
+            let state = state.after(wire, (told(), Some(reply)));
+            (state, why.recv().expect("a reply"))
+        };
+        let (state, why) = ask(State::Cut, &mut wire);
+        assert_eq!(why, Err(Undrawn::Silent));
+        drop(there);
+        let (state, why) = ask(state, &mut wire);
+        assert_eq!(why, Err(Undrawn::Ended));
+        assert!(matches!(state, State::Ended));
     }
 }
