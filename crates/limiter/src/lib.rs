@@ -50,7 +50,7 @@ use tollgate_store::{Backend, Store};
 
 pub use cause::{Cause, Credit};
 pub use counters::{Agreement, Count, Snapshot, Units};
-pub use decision::{Decision, Denied, Unavailable};
+pub use decision::{Decision, Denied, Silent, Unavailable};
 pub use feedback::RateFeedback;
 pub use handover::{Successor, Undrawn};
 pub use hold::wait_until;

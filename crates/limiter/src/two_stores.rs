@@ -12,7 +12,7 @@ use tollgate_limit::{
 };
 use tollgate_store::{Deadline, Store, StoreError};
 
-use super::decision::{Standings, Unavailable, bit};
+use super::decision::{Silent, Standings, Unavailable, bit};
 use super::handover::LocalDraw;
 use super::overridden::spread_bits;
 use super::permit::DrawnFrom;
@@ -135,7 +135,7 @@ fn without_store<S: Store + Send + Sync>(
     {
         return Err(Unavailable {
             limit: Arc::clone(&strict.limit.name),
-            error: error.clone(),
+            silent: Silent::Store(error.clone()),
         });
     }
     // The store may have charged the request all the same.

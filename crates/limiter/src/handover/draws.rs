@@ -5,10 +5,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use tollgate_limit::{Change, Claim, Draw, KeyBytes, Settlement, Standing, Timestamp};
-use tollgate_store::{Store, StoreError};
+use tollgate_store::Store;
 
 use super::{Kept, Owner, Undrawn};
-use crate::decision::Unavailable;
+use crate::decision::{Silent, Unavailable};
 use crate::permit::DrawnFrom;
 use crate::two_stores::{NOT_ASKED, give_back};
 use crate::{Generation, allows};
@@ -87,7 +87,7 @@ impl<S: Store + Send + Sync> Generation<S> {
                 give_back(self, &own, (&mine.standings, 0), now);
                 return Err(Unavailable {
                     limit: Arc::clone(&strict.limit.name),
-                    error: StoreError::Lost(SILENT.to_owned()),
+                    silent: Silent::NewProcess,
                 });
             }
         };
@@ -186,6 +186,3 @@ fn merged(there: &[bool], mine: Draw, theirs: Option<Draw>) -> Draw {
         standings: there.iter().map(next).collect(),
     }
 }
-
-/// Why buckets that another process has taken over cannot be asked.
-const SILENT: &str = "the process that has taken the buckets over gives no response";
