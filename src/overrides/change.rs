@@ -192,7 +192,7 @@ impl Kept {
         for _ in 0..ATTEMPTS {
             let present = watched.borrow_and_update().clone();
             if !present.heard {
-                let words = "it has not responded yet, or keeps no overrides: PostgreSQL, MariaDB and MySQL need the table tollgate_overrides, which `tollgate schema --sql` prints";
+                let words = "it has not responded yet, or keeps no overrides: PostgreSQL, MariaDB and MySQL need the table tollgate_overrides, which `tollgate schema --sql` prints, and rights to it (SELECT, INSERT, UPDATE)";
                 return Err(unavailable(words.to_owned()));
             }
             let mut document = Document::read(&present.text)
