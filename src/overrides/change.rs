@@ -1,5 +1,6 @@
 //! Changes of overrides, as operators make them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::document::hexadecimal;
@@ -136,14 +137,20 @@ impl Overrides {
     }
 
     /// Tells all gateways that this bucket was filled, so that none refuses by what it knew.
-    pub(crate) async fn was_reset(&self, limit: &Limit) -> Result<(), ChangeError> {
-        if limit.placement == Placement::Local {
-            return Ok(());
+    pub(crate) fn was_reset(
+        &self,
+        limit: &Limit,
+    ) -> impl Future<Output = Result<(), ChangeError>> + Send + use<> {
+        let (kept, placement) = (Arc::clone(&self.0), limit.placement);
+        async move {
+            if placement == Placement::Local {
+                return Ok(());
+            }
+            let raise = |document: &mut Document, _| {
+                document.resets = document.resets.wrapping_add(1);
+            };
+            kept.change_shared(|_, _| Ok(()), raise).await
         }
-        let raise = |document: &mut Document, _| {
-            document.resets = document.resets.wrapping_add(1);
-        };
-        self.0.change_shared(|_, _| Ok(()), raise).await
     }
 }
 
