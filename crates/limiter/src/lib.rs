@@ -57,7 +57,7 @@ pub use hold::wait_until;
 #[cfg(feature = "http")]
 pub use judged::{Judged, outcome_word};
 pub use overrides::{Effect, Override};
-pub use peek::PeekError;
+pub use peek::{PeekError, Peeked};
 pub use penalties::{Imposed, PENALTY_TABLE, PenaltyCounts};
 pub use permit::{OpenCharge, Permit};
 pub use tollgate_store::Deadline;
