@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::document::hexadecimal;
 use super::{Document, Entry, InForce, Kept, Overrides, Setting, theirs, too_many};
 use tollgate_limit::{Limit, Placement, Timestamp};
-use tollgate_store::StoreError;
 
 /// An override to be set.
 #[derive(Clone, Debug)]
@@ -220,7 +219,7 @@ impl Kept {
                     return Ok(told);
                 }
                 Ok(false) => {}
-                Err(error @ (StoreError::Timeout | StoreError::Lost(_))) => {
+                Err(error) if error.may_have_charged() => {
                     let words = format!("the store: {error}; the change may have been made");
                     return Err(ChangeError::Unsure(words));
                 }
