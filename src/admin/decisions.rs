@@ -118,9 +118,9 @@ impl Live {
                 currency: limit.currency.as_deref().map(str::to_owned),
                 enforced: one.enforced,
                 outcome: one.outcome.to_owned(),
-                then: one
-                    .standing
-                    .map(|standing| Level::new(limit, &standing, refusal.at)),
+                then: one.standing.map(|standing| {
+                    Level::new(limit, limit.algorithm.capacity(), &standing, refusal.at)
+                }),
                 blocked: one.blocked.map(|left| Blocked {
                     by: match one.by_penalty {
                         true => "penalty".to_owned(),

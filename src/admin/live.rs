@@ -6,14 +6,14 @@ use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 
 use super::events::Events;
-use super::overrides::{Overridden, under};
+use super::overrides::Overridden;
 use super::penalties::Penalties;
 use super::waits::{TOO_SLOW, Waits};
 use crate::overrides::{InForce, Overrides};
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_gateway::refusals::Refusals;
 use tollgate_limit::{Claim, Limit, Micros, Standing, Timestamp, Verdict, words};
-use tollgate_limiter::{Effect, Limiter};
+use tollgate_limiter::{Effect, Limiter, Peeked};
 use tollgate_policy::keys;
 use tollgate_store::Backend;
 use tollgate_store::clock::Clock;
@@ -94,8 +94,8 @@ pub struct Level {
 }
 
 impl Level {
-    /// The level of a bucket of `limit` by its `standing`, as it was at `at`.
-    pub(super) fn new(limit: &Limit, standing: &Standing, at: Timestamp) -> Self {
+    /// The level of a bucket of `limit`, which has this capacity, by its `standing`, as it was at `at`.
+    pub(super) fn new(limit: &Limit, capacity: u64, standing: &Standing, at: Timestamp) -> Self {
         let wait = match standing.verdict {
             Verdict::Allow { wait } if wait.0 > 0 => Some(wait),
             Verdict::Allow { .. } => None,
@@ -104,7 +104,7 @@ impl Level {
         Self {
             remaining: standing.remaining,
             // An override may have granted more than the limit's own numbers.
-            capacity: limit.algorithm.capacity().max(standing.remaining),
+            capacity: capacity.max(standing.remaining),
             currency: limit.currency.as_deref().map(str::to_owned),
             admits: standing.verdict.is_allow(),
             admits_in_ms: wait.map(Micros::ceil_millis),
@@ -181,7 +181,10 @@ impl Live {
         };
         let peeked = self.in_time(limiter.peek(Claim::new(limit, key, cost)));
         match peeked.await {
-            Some(Ok(mut standing)) => {
+            Some(Ok(Peeked {
+                mut standing,
+                capacity,
+            })) => {
                 let now = self.now();
                 // Of these the bucket knows nothing.
                 let overridden = limiter.overridden(limit, key);
@@ -198,11 +201,8 @@ impl Live {
                     }
                     _ => {}
                 }
-                // The bucket was read by the numbers of the override.
-                let numbers = overridden.and_then(|one| under(limit, one.effect)?.ok());
-                let numbers = numbers.as_ref().unwrap_or(limit);
                 Now {
-                    level: Some(Level::new(numbers, &standing, now)),
+                    level: Some(Level::new(limit, capacity, &standing, now)),
                     ..Now::default()
                 }
             }

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::args::{ConfigFile, Format, Gateways, GatewaysAndFormat};
-use super::gateway::{Attempt, Place, Whereabouts, no_response};
+use super::gateway::{Attempt, Attempts, Found, Place, Whereabouts, no_response};
 use super::stop::{Ended, Stop};
 use super::token::{NOT_SENT, Token};
 use super::{BAD, GOOD, document, print_out};
@@ -18,9 +18,13 @@ use tollgate_limit::printable::percent_encoded;
 /// One gateway as it was given.
 pub(super) struct Gateway {
     pub(super) name: String,
-    at: Whereabouts,
+    /// Its addresses, or why it has none; its name is looked up until the moment.
+    look_up: Box<LookUp>,
+    found: Found,
     timeout: Duration,
 }
+
+type LookUp = dyn Fn(Duration, Instant) -> Result<Vec<Place>, String> + Send + Sync;
 
 /// The gateways whose admin listeners have these names, or the one that the configuration names.
 /// Each may take `timeout` milliseconds for a response.
@@ -33,7 +37,12 @@ pub(super) fn asked(
     config: &ConfigFile,
 ) -> Result<Vec<Gateway>, Stop> {
     let timeout = Duration::from_millis(timeout.max(1));
-    let gateway = |(at, name)| Gateway { name, at, timeout };
+    let gateway = |(at, name): (Whereabouts, String)| Gateway {
+        name,
+        look_up: Box::new(move |patience, until| at.places(patience, until)),
+        found: Found::default(),
+        timeout,
+    };
     if admin.is_empty() {
         let configured = Whereabouts::configured(config).map_err(Stop::Misuse)?;
         return Ok(vec![gateway(configured)]);
@@ -137,15 +146,10 @@ impl Gateway {
     ///
     /// # Errors
     /// Why there is none.
-    fn attempts(&self) -> Result<impl Iterator<Item = (Place, Attempt)>, String> {
+    fn attempts(&self) -> Result<Attempts<'_>, String> {
         let (patience, until) = (self.timeout, Instant::now() + self.timeout);
-        let places = self.at.places(patience, until)?;
-        let all = places.len();
-        let attempt = move |(index, place)| {
-            let has_time = index == 0 || Instant::now() < until;
-            has_time.then(|| (place, Attempt::new(patience, until, (all - index, all))))
-        };
-        Ok(places.into_iter().enumerate().map_while(attempt))
+        let look_up = || (self.look_up)(patience, until);
+        self.found.attempts(patience, until, look_up)
     }
 }
 

@@ -1,11 +1,14 @@
 //! The addresses of the admin listener of a running gateway, and requests to it.
 
 mod connection;
+mod found;
 mod whereabouts;
 
+use std::cell::Cell;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -13,6 +16,7 @@ use tokio::time::Instant;
 
 use connection::worded;
 pub(super) use connection::{Connection, no_response};
+pub(super) use found::{Attempts, Found};
 use tollgate_config::settings::Listener;
 pub(super) use whereabouts::Whereabouts;
 
@@ -26,6 +30,8 @@ pub(super) struct Attempt {
     left: usize,
     /// Whether the gateway has others.
     others: bool,
+    /// Set when the address takes the connection.
+    connected: Rc<Cell<bool>>,
 }
 
 impl Attempt {
@@ -36,7 +42,13 @@ impl Attempt {
             until,
             left,
             others: all > 1,
+            connected: Rc::default(),
         }
+    }
+
+    /// The same, which sets `connected` when the address takes the connection.
+    fn noting(self, connected: Rc<Cell<bool>>) -> Self {
+        Self { connected, ..self }
     }
 
     /// How long it may take to connect: an address that drops packets leaves time for the next ones.
@@ -126,6 +138,7 @@ impl Place {
             Self::Unix(path) => (connect_unix(path, within), "localhost".to_owned()),
         };
         let stream = stream.map_err(|error| attempt.worded(error))?;
+        attempt.connected.set(true);
         let (patience, until) = (attempt.patience, attempt.until);
         Ok(Connection::new(stream, host, patience, until))
     }

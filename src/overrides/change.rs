@@ -1,11 +1,11 @@
 //! Changes of overrides, as operators make them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::document::hexadecimal;
 use super::{Document, Entry, InForce, Kept, Overrides, Setting, theirs, too_many};
 use tollgate_limit::{Limit, Placement, Timestamp};
-use tollgate_store::StoreError;
 
 /// An override to be set.
 #[derive(Clone, Debug)]
@@ -136,14 +136,20 @@ impl Overrides {
     }
 
     /// Tells all gateways that this bucket was filled, so that none refuses by what it knew.
-    pub(crate) async fn was_reset(&self, limit: &Limit) -> Result<(), ChangeError> {
-        if limit.placement == Placement::Local {
-            return Ok(());
+    pub(crate) fn was_reset(
+        &self,
+        limit: &Limit,
+    ) -> impl Future<Output = Result<(), ChangeError>> + Send + use<> {
+        let (kept, placement) = (Arc::clone(&self.0), limit.placement);
+        async move {
+            if placement == Placement::Local {
+                return Ok(());
+            }
+            let raise = |document: &mut Document, _| {
+                document.resets = document.resets.wrapping_add(1);
+            };
+            kept.change_shared(|_, _| Ok(()), raise).await
         }
-        let raise = |document: &mut Document, _| {
-            document.resets = document.resets.wrapping_add(1);
-        };
-        self.0.change_shared(|_, _| Ok(()), raise).await
     }
 }
 
@@ -192,7 +198,7 @@ impl Kept {
         for _ in 0..ATTEMPTS {
             let present = watched.borrow_and_update().clone();
             if !present.heard {
-                let words = "it has not responded yet, or keeps no overrides: PostgreSQL, MariaDB and MySQL need the table tollgate_overrides, which `tollgate schema --sql` prints";
+                let words = "it has not responded yet, or keeps no overrides: PostgreSQL, MariaDB and MySQL need the table tollgate_overrides, which `tollgate schema --sql` prints, and rights to it (SELECT, INSERT, UPDATE)";
                 return Err(unavailable(words.to_owned()));
             }
             let mut document = Document::read(&present.text)
@@ -213,7 +219,7 @@ impl Kept {
                     return Ok(told);
                 }
                 Ok(false) => {}
-                Err(error @ (StoreError::Timeout | StoreError::Lost(_))) => {
+                Err(error) if error.may_have_charged() => {
                     let words = format!("the store: {error}; the change may have been made");
                     return Err(ChangeError::Unsure(words));
                 }

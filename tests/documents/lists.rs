@@ -32,6 +32,23 @@ fn documents_reasons_are_those_of_the_code() {
 }
 
 #[test]
+fn documents_rights_in_postgres_are_for_every_table_of_its_schema() {
+    let page = read("docs/src/understand/store-failure.md");
+    let rights = page.split("needs `GRANT ").nth(1).expect("the rights");
+    let rights = rights.split('`').next().expect("their end");
+    let schema = read("crates/store/src/postgres/schema.sql");
+    let tables: Vec<&str> = schema
+        .split("TABLE IF NOT EXISTS ")
+        .skip(1)
+        .filter_map(|table| table.split_whitespace().next())
+        .collect();
+    assert!(tables.len() >= 3, "{tables:?}");
+    for table in tables {
+        assert!(rights.contains(table), "{table}: {rights}");
+    }
+}
+
+#[test]
 fn documents_log_fields_are_those_of_the_code() {
     let page = read("docs/src/reference/logs.md");
     let table = page.split("## The operations log").next().expect("a table");

@@ -1,6 +1,8 @@
 //! A process hands over to another: sockets, buckets, callers. Nothing is lost, no bucket is refilled, and a new
 //! process that does not come to serve changes nothing. And: sockets that a service manager holds.
 
+mod silent;
+
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;

@@ -123,6 +123,41 @@ async fn an_owner_makes_the_table_and_a_user_of_few_rights_uses_it_in_a_schema_o
     assert!(nothing.ready(PATIENCE).await, "{:?}", nothing.health());
 }
 
+/// The right to read the text of the document is taken away while gateways are connected.
+#[tokio::test]
+async fn postgres_document_written_and_not_read_back_may_have_been_written() {
+    if !Postgres::available() {
+        return;
+    }
+    let server = Postgres::start_with(&["fsync=off"]);
+    server.psql("postgres", &printed_schema());
+    server.psql(
+        "postgres",
+        "CREATE ROLE gate LOGIN;
+         GRANT SELECT, INSERT, UPDATE, DELETE ON tollgate_buckets, tollgate_gateways, tollgate_overrides TO gate",
+    );
+    let store = open(&server.url_of("gate"), false);
+    assert!(store.ready(PATIENCE).await, "{:?}", store.health());
+    let mut watched = store.document();
+    let heard = watched.wait_for(|document| document.heard);
+    assert!(heard.await.is_ok());
+    server.psql(
+        "postgres",
+        "REVOKE SELECT ON tollgate_overrides FROM gate;
+         GRANT SELECT (id, epoch) ON tollgate_overrides TO gate",
+    );
+    let replaced = store.replace_document(0, "{}".to_owned(), PATIENCE).await;
+    let error = replaced.expect_err("it cannot be read back");
+    assert!(error.may_have_charged(), "{error:?}");
+    let text = server.psql("postgres", "SELECT text FROM tollgate_overrides");
+    assert!(text.contains("{}"), "{text}");
+    // A write that is refused itself is none.
+    server.psql("postgres", "REVOKE UPDATE ON tollgate_overrides FROM gate");
+    let replaced = store.replace_document(1, "{}".to_owned(), PATIENCE).await;
+    let error = replaced.expect_err("it may not be written");
+    assert!(!error.may_have_charged(), "{error:?}");
+}
+
 /// As [`obstacle`], where the making failed and nothing was audited after it.
 fn obstacle_of_making(store: &RemoteStore) -> String {
     wait_until("word of why it cannot be made", || {

@@ -2,15 +2,13 @@
 //!
 //! [`tollgate_response`] writes the response.
 
-use std::sync::Arc;
-
 use http::{HeaderValue, Response, StatusCode};
 
 use super::body::{BodyError, ResponseBody};
 use super::forward::ForwardError;
 use super::framing::Malformed;
 use tollgate_limit::Micros;
-use tollgate_limiter::Cause;
+use tollgate_limiter::{Cause, Silent, Unavailable};
 use tollgate_policy::identity::IdentityRefusal;
 use tollgate_policy::{BodyFlaw, BodyRefusal};
 use tollgate_response::problem::PROBLEM_JSON;
@@ -51,11 +49,9 @@ pub enum Rejection {
     TooBigToRoute,
     /// The body cannot be read for the values that decide about the request.
     Body(BodyFlaw),
-    /// A store did not respond, and its limit is configured to refuse in that case.
-    StoreDown {
-        /// The limit.
-        limit: Arc<str>,
-    },
+    /// A store did not respond, and its limit is configured to refuse in that case; or the new
+    /// process of an upgrade, which has the bucket, did not.
+    StoreDown(Unavailable),
     /// The gateway has reached its capacity.
     Overloaded,
     /// The bodies that are held for decisions take all of their memory.
@@ -75,7 +71,7 @@ tollgate_policy::labels! {
         Self::Trace => "trace",
         Self::Loop => "loop",
         Self::TooBig | Self::TooBigToRoute => "too_big",
-        Self::StoreDown { .. } => "store_down",
+        Self::StoreDown(_) => "store_down",
         Self::Overloaded => "overloaded",
         Self::HeldBodies => "held_bodies",
         Self::Internal => "internal",
@@ -168,7 +164,7 @@ impl Rejection {
             | Self::TooBig
             | Self::TooBigToRoute
             | Self::Body(_)
-            | Self::StoreDown { .. }
+            | Self::StoreDown(_)
             | Self::Overloaded
             | Self::HeldBodies
             | Self::Internal => Cause::Gateway,
@@ -180,7 +176,7 @@ impl Rejection {
     pub fn retry_after(&self) -> Option<Micros> {
         match self {
             Self::Denied(refused) if !refused.never_fits => refused.retry_after,
-            Self::StoreDown { .. }
+            Self::StoreDown(_)
             | Self::Overloaded
             | Self::HeldBodies
             | Self::Upstream(ForwardError::Overloaded) => Some(Micros::from_secs(1)),
@@ -192,7 +188,7 @@ impl Rejection {
     fn refusal(&self) -> Refusal<'_> {
         let reason = match self {
             Self::Denied(refused) => Reason::Denied(refused),
-            Self::StoreDown { limit } => Reason::StoreDown(limit),
+            Self::StoreDown(unavailable) => Reason::StoreDown(&unavailable.limit),
             Self::Unidentified { challenge, .. } => Reason::Unidentified(challenge.as_ref()),
             _ => Reason::Other,
         };
@@ -239,7 +235,10 @@ impl Rejection {
             Self::TooBig => Problem::BODY_TOO_LARGE,
             Self::TooBigToRoute => Problem::BODY_TOO_LARGE_TO_ROUTE,
             Self::Body(why) => body(*why),
-            Self::StoreDown { .. } => Problem::STORE_DOWN,
+            Self::StoreDown(unavailable) => match unavailable.silent {
+                Silent::Store(_) => Problem::STORE_DOWN,
+                Silent::NewProcess => Problem::NEW_PROCESS_SILENT,
+            },
             Self::Overloaded | Self::HeldBodies => Problem::OVERLOADED,
             Self::Upstream(error) => upstream(error),
             Self::Internal => Problem::INTERNAL,

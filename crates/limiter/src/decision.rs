@@ -47,8 +47,29 @@ pub struct Denied {
 pub struct Unavailable {
     /// The first limit that requires the response.
     pub limit: Arc<str>,
-    /// Why there is none.
-    pub error: StoreError,
+    /// What does not respond, and why.
+    pub silent: Silent,
+}
+
+/// What has a bucket and does not respond.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Silent {
+    /// The limit's store.
+    Store(StoreError),
+    /// The process that has taken over the buckets of this one.
+    NewProcess,
+}
+
+impl Decision {
+    /// The same, with a bit for each claim that only the other process has charged.
+    pub(super) fn drawn_there(mut self, there: u16) -> Self {
+        if let Self::Allow(permit) = &mut self
+            && there != 0
+        {
+            permit.drawn_there(there);
+        }
+        self
+    }
 }
 
 impl Denied {

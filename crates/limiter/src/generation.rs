@@ -12,7 +12,7 @@ use super::feedback::{self, Feedback};
 use super::handover::Handover;
 use super::overrides::{Found, Overrides};
 use super::penalties::Penalties;
-use super::permit::Settle;
+use super::permit::{DrawnFrom, Settle};
 use super::renumbered::Renumbered;
 use super::shares::Shares;
 use super::{Decision, Denied, Permit, decision, overridden};
@@ -97,12 +97,14 @@ impl<S: Store + Send + Sync> Generation<S> {
         Decision::Deny(denied)
     }
 
-    /// Corrects a bucket; `ungoverned`: its charge was made on the local share of a shared limit.
-    pub(crate) fn correct(&self, settlement: Settlement<'_>, ungoverned: bool) {
-        match (settlement.limit.placement, ungoverned) {
-            (Placement::Local, _) => self.settle_local(settlement, self.local.clock().now()),
-            (Placement::Shared, false) => self.shared.settle(&[settlement]),
-            (Placement::Shared, true) => {
+    /// Corrects the bucket of a charge that was made on `from`.
+    pub(crate) fn correct(&self, settlement: Settlement<'_>, from: DrawnFrom) {
+        match (settlement.limit.placement, from) {
+            (Placement::Local, _) => self.settle_local(settlement, from, self.local.clock().now()),
+            (Placement::Shared, DrawnFrom::Bucket | DrawnFrom::OtherProcess) => {
+                self.shared.settle(&[settlement]);
+            }
+            (Placement::Shared, DrawnFrom::LocalShare) => {
                 self.shares
                     .settle(settlement, self.local.clock().now(), &*self.shared)
             }
@@ -111,9 +113,9 @@ impl<S: Store + Send + Sync> Generation<S> {
 }
 
 impl<S: Store + Send + Sync> Settle for Generation<S> {
-    fn settle(&self, settlement: Settlement<'_>, ungoverned: bool) {
+    fn settle(&self, settlement: Settlement<'_>, from: DrawnFrom) {
         self.counters.corrected(settlement.limit, settlement.change);
-        self.correct(settlement, ungoverned);
+        self.correct(settlement, from);
     }
 
     fn settled(&self, limit: &Limit, units: u64) {

@@ -4,9 +4,10 @@
 //! While the buckets are frozen, draws wait and corrections are kept. Then both go to the successor
 //! or, if there is none after all, to the local buckets. So every bucket has one owner at any time,
 //! and the charges and refunds of this process's last requests are counted there. Only the end of
-//! the successor's process makes this one the owner again: a request is refused while the successor
-//! lives and does not say whether it grants.
+//! the successor's process makes this one the owner again: while the successor lives and does not say
+//! whether it grants, a request is refused, unless its limits there only count.
 
+mod draws;
 mod received;
 #[cfg(test)]
 mod tests;
@@ -17,18 +18,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 use tokio::sync::watch;
 
-use tollgate_limit::{
-    Change, Claim, Conditions, Draw, KeyBytes, Limit, Settlement, Standing, Timestamp,
-};
+use tollgate_limit::{Change, Claim, Conditions, Draw, KeyBytes, Limit, Settlement};
+use tollgate_store::Backend;
 use tollgate_store::local::same_bucket;
-use tollgate_store::{Backend, Store, StoreError};
 
-use super::decision::Unavailable;
-use super::two_stores::{NOT_ASKED, give_back};
-use super::{Generation, Limiter};
+use super::Limiter;
+
+pub(super) use draws::LocalDraw;
 
 /// The process that owns the buckets now.
 pub trait Successor: Send + Sync + 'static {
@@ -104,6 +102,20 @@ impl Handover {
         self.away.load(Ordering::Acquire)
     }
 
+    /// Makes this process the owner again, because the process of `successor` has ended.
+    fn reclaim(&self, successor: &Arc<dyn Successor>) {
+        // Under the lock, so that corrections go where draws go.
+        let _kept = self.kept.lock();
+        let is_owner = match &*self.owner.borrow() {
+            Owner::There(owner) => Arc::ptr_eq(owner, successor),
+            Owner::Here | Owner::Frozen => false,
+        };
+        if is_owner {
+            self.away.store(false, Ordering::SeqCst);
+            self.owner.send_replace(Owner::Here);
+        }
+    }
+
     /// The owner of the buckets, once it is known; `None`: they are here.
     async fn successor(&self) -> Option<Arc<dyn Successor>> {
         let mut owner = self.owner.subscribe();
@@ -133,26 +145,8 @@ impl Limiter<Backend> {
     pub fn thaw(&self) {
         let generation = &self.generation;
         let mut kept = generation.handover.kept.lock();
-        let now = generation.local.clock().now();
-        for Kept {
-            limit,
-            key,
-            change,
-            conditions,
-        } in kept.drain(..)
-        {
-            // By name, because a reload may have happened meanwhile.
-            if let Some(limit) = generation
-                .limits
-                .iter()
-                .find(|one| same_bucket(one, &limit))
-            {
-                let settlement = Settlement {
-                    conditions: conditions.as_ref(),
-                    ..Settlement::new(limit, &key, change)
-                };
-                generation.local.settle_at(&[settlement], now);
-            }
+        for kept in kept.drain(..) {
+            self.settle_kept(&kept);
         }
         generation.handover.away.store(false, Ordering::SeqCst);
         generation.handover.owner.send_replace(Owner::Here);
@@ -162,114 +156,26 @@ impl Limiter<Backend> {
     pub fn hand_to(&self, successor: Arc<dyn Successor>) {
         let handover = &self.generation.handover;
         let mut kept = handover.kept.lock();
-        for Kept {
-            limit, key, change, ..
-        } in kept.drain(..)
-        {
+        for one in kept.drain(..) {
             // The conditions are of this process; the successor has learnt its own.
-            successor.settle(&Settlement::new(&limit, &key, change));
+            successor.settle(&Settlement::new(&one.limit, &one.key, one.change));
+            // The buckets here were charged too: some stay here, and the successor may end.
+            self.settle_kept(&one);
         }
         handover.owner.send_replace(Owner::There(successor));
     }
-}
 
-impl<S: Store + Send + Sync> Generation<S> {
-    /// Draws from local buckets, in whichever process they are.
-    ///
-    /// # Errors
-    /// If another process has them and does not respond; nothing is charged here then.
-    pub(super) async fn draw_local(
-        &self,
-        claims: &[Claim<'_>],
-        now: Timestamp,
-    ) -> Result<Draw, Unavailable> {
-        if !self.handover.is_away() {
-            return Ok(self.local.draw_at(claims, now));
+    fn settle_kept(&self, kept: &Kept) {
+        let generation = &self.generation;
+        let now = generation.local.clock().now();
+        // By name, because a reload may have happened meanwhile.
+        let mut limits = generation.limits.iter();
+        if let Some(limit) = limits.find(|one| same_bucket(one, &kept.limit)) {
+            let settlement = Settlement {
+                conditions: kept.conditions.as_ref(),
+                ..Settlement::new(limit, &kept.key, kept.change)
+            };
+            generation.local.settle_at(&[settlement], now);
         }
-        let Some(successor) = self.handover.successor().await else {
-            return Ok(self.local.draw_at(claims, now));
-        };
-        let there: SmallVec<[bool; 4]> = claims
-            .iter()
-            .map(|claim| successor.has(claim.limit))
-            .collect();
-        let of = |wanted: bool| -> SmallVec<[Claim<'_>; 4]> {
-            claims
-                .iter()
-                .zip(&there)
-                .filter(|(_, there)| **there == wanted)
-                .map(|(claim, _)| *claim)
-                .collect()
-        };
-        let (asked, own) = (of(true), of(false));
-        let mine = self.local.draw_at(&own, now);
-        if !mine.granted || asked.is_empty() {
-            return Ok(merged(&there, mine, None));
-        }
-        let theirs = match successor.draw(&asked).await {
-            Ok(theirs) => theirs,
-            // Nobody else has the buckets now: their last state here is used.
-            Err(Undrawn::Ended) => self.local.draw_at(&asked, now),
-            Err(Undrawn::Silent) => {
-                give_back(self, &own, &mine.standings, now);
-                return Err(Unavailable {
-                    limit: Arc::clone(&asked[0].limit.name),
-                    error: StoreError::Lost(SILENT.to_owned()),
-                });
-            }
-        };
-        if !theirs.granted {
-            give_back(self, &own, &mine.standings, now);
-        }
-        Ok(merged(&there, mine, Some(theirs)))
-    }
-
-    /// Corrects a charge on a local bucket, in whichever process it is.
-    pub(super) fn settle_local(&self, settlement: Settlement<'_>, now: Timestamp) {
-        if self.handover.is_away() {
-            // Under the lock, so that no correction is kept after the kept ones were sent.
-            let mut kept = self.handover.kept.lock();
-            let owner = self.handover.owner.borrow().clone();
-            match owner {
-                Owner::Here => {}
-                Owner::Frozen => {
-                    let limit = Arc::clone(&self.limits[settlement.limit.index]);
-                    let key = KeyBytes::from_slice(settlement.key);
-                    kept.push(Kept {
-                        limit,
-                        key,
-                        change: settlement.change,
-                        conditions: settlement.conditions.copied(),
-                    });
-                    return;
-                }
-                Owner::There(successor) if successor.has(settlement.limit) => {
-                    return successor.settle(&settlement);
-                }
-                Owner::There(_) => {}
-            }
-        }
-        self.local.settle_at(&[settlement], now);
     }
 }
-
-/// The decisions in the order of the claims; a claim that no process decided gets an empty
-/// standing.
-fn merged(there: &[bool], mine: Draw, theirs: Option<Draw>) -> Draw {
-    let granted = mine.granted && theirs.as_ref().is_none_or(|theirs| theirs.granted);
-    let mut mine = mine.standings.into_iter();
-    let mut theirs = theirs
-        .map(|theirs| theirs.standings)
-        .unwrap_or_default()
-        .into_iter();
-    let next = |there: &bool| -> Standing {
-        if *there { theirs.next() } else { mine.next() }.unwrap_or(NOT_ASKED)
-    };
-    Draw {
-        granted,
-        standings: there.iter().map(next).collect(),
-    }
-}
-
-/// Why buckets that another process has taken over cannot be asked.
-const SILENT: &str = "the process that has taken the buckets over gives no response";

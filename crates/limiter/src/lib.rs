@@ -50,14 +50,14 @@ use tollgate_store::{Backend, Store};
 
 pub use cause::{Cause, Credit};
 pub use counters::{Agreement, Count, Snapshot, Units};
-pub use decision::{Decision, Denied, Unavailable};
+pub use decision::{Decision, Denied, Silent, Unavailable};
 pub use feedback::RateFeedback;
 pub use handover::{Successor, Undrawn};
 pub use hold::wait_until;
 #[cfg(feature = "http")]
 pub use judged::{Judged, outcome_word};
 pub use overrides::{Effect, Override};
-pub use peek::PeekError;
+pub use peek::{PeekError, Peeked};
 pub use penalties::{Imposed, PENALTY_TABLE, PenaltyCounts};
 pub use permit::{OpenCharge, Permit};
 pub use tollgate_store::Deadline;

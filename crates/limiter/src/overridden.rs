@@ -252,7 +252,7 @@ impl Decision {
 
     /// The decision about all claims, from that about those which were drawn: bit i of `left_out`
     /// says that claim i was not.
-    fn spread(self, left_out: u16) -> Self {
+    pub(super) fn spread(self, left_out: u16) -> Self {
         match self {
             _ if left_out == 0 => self,
             Self::Allow(permit) => Self::Allow(permit.spread(left_out)),

@@ -3,7 +3,7 @@
 use tollgate_limit::{Change, Claim, Limit, Placement, Settlement, Standing};
 use tollgate_store::{Deadline, Store, StoreError};
 
-use super::permit::Settle as _;
+use super::permit::{DrawnFrom, Settle as _};
 use super::two_stores::{Claims, merge};
 use super::{Limiter, feedback, overridden};
 
@@ -18,15 +18,24 @@ pub enum PeekError {
     HandedOver,
 }
 
+/// How a bucket stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peeked {
+    /// Its standing.
+    pub standing: Standing,
+    /// The capacity by the numbers that it was read by: those of an override, or the limit's own.
+    pub capacity: u64,
+}
+
 impl<S: Store + Send + Sync> Limiter<S> {
     /// How the bucket of `claim` stands, and what it would say to its cost now. The level of a
     /// leased limit does not include the units that gateways hold.
     ///
     /// # Errors
     /// When its store does not answer, or another process has the local buckets.
-    pub async fn peek(&self, claim: Claim<'_>) -> Result<Standing, PeekError> {
-        let standings = self.peek_all(&[claim], &Deadline::default()).await?;
-        standings.first().copied().ok_or_else(|| missing().into())
+    pub async fn peek(&self, claim: Claim<'_>) -> Result<Peeked, PeekError> {
+        let peeked = self.peeked(&[claim], &Deadline::default()).await?;
+        peeked.first().copied().ok_or_else(|| missing().into())
     }
 
     /// The same of several buckets, those of the shared store by one call. `deadline`: that of the
@@ -39,6 +48,15 @@ impl<S: Store + Send + Sync> Limiter<S> {
         claims: &[Claim<'_>],
         deadline: &Deadline,
     ) -> Result<Vec<Standing>, PeekError> {
+        let peeked = self.peeked(claims, deadline).await?;
+        Ok(peeked.iter().map(|peeked| peeked.standing).collect())
+    }
+
+    async fn peeked(
+        &self,
+        claims: &[Claim<'_>],
+        deadline: &Deadline,
+    ) -> Result<Vec<Peeked>, PeekError> {
         let generation = &self.generation;
         let now = generation.local.clock().now();
         // Under the numbers of an override; a block or no limit leave the bucket as it is.
@@ -76,7 +94,10 @@ impl<S: Store + Send + Sync> Limiter<S> {
             let own = asked[place].limit;
             *standing = overridden::past_end(*standing, hit, own, &claims[place], now);
         }
-        Ok(standings)
+        let capacities = claims.iter().map(|claim| claim.limit.algorithm.capacity());
+        let peeked = standings.into_iter().zip(capacities);
+        let peeked = peeked.map(|(standing, capacity)| Peeked { standing, capacity });
+        Ok(peeked.collect())
     }
 
     /// Gives units back to the bucket of `limit` for `key`, never above its burst. For a correction
@@ -86,7 +107,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         if let Some(depth) = limit.algorithm.depth() {
             let units = units.min(depth);
             let refund = Settlement::new(limit, key, Change::Refund { units });
-            self.generation.settle(refund, false);
+            self.generation.settle(refund, DrawnFrom::Bucket);
         }
     }
 
@@ -107,7 +128,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         };
         let refund = Settlement::new(limit, key, Change::Refund { units });
         // It gives back more units than were charged, so it is not counted among the refunds.
-        self.generation.correct(refund, false);
+        self.generation.correct(refund, DrawnFrom::Bucket);
         true
     }
 }

@@ -15,7 +15,7 @@ use super::decision::{Standings, bit};
 use super::{Generation, is_in_flight, overridden};
 use charge::Charge;
 
-pub(super) use charge::Settle;
+pub(super) use charge::{DrawnFrom, Settle};
 
 /// The proof that a request was admitted. Only the limiter creates one, and forwarding requires
 /// one.
@@ -90,7 +90,10 @@ impl Permit {
                     limit: Arc::clone(&generation.limits[claim.limit.index]),
                     key: KeyBytes::from_slice(claim.key),
                     cost: claim.cost,
-                    ungoverned: ungoverned & bit(place) != 0,
+                    from: match ungoverned & bit(place) {
+                        0 => DrawnFrom::Bucket,
+                        _ => DrawnFrom::LocalShare,
+                    },
                     reset: standing.reset,
                     // A request that waits takes units of a later window.
                     window_end: if wait == Micros::ZERO {
@@ -133,6 +136,15 @@ impl Permit {
             }
         }
         self
+    }
+
+    /// The permit with a bit for each claim that only the other process has charged.
+    pub(super) fn drawn_there(&mut self, there: u16) {
+        for charge in self.held.iter_mut().flat_map(|held| &mut held.charges) {
+            if there & bit(charge.place) != 0 {
+                charge.from = DrawnFrom::OtherProcess;
+            }
+        }
     }
 
     /// Without the last `count` claims, which are none of the request's.

@@ -7,11 +7,15 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use tollgate_limit::{
-    Change, Claim, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict, WhenDown,
+    Change, Claim, Draw, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict,
+    WhenDown,
 };
 use tollgate_store::{Deadline, Store, StoreError};
 
-use super::decision::{Standings, Unavailable};
+use super::decision::{Silent, Standings, Unavailable, bit};
+use super::handover::LocalDraw;
+use super::overridden::spread_bits;
+use super::permit::DrawnFrom;
 use super::{Decision, Denied, Generation, allows, feedback, is_in_flight, is_windowed};
 
 pub(super) type Claims<'a> = SmallVec<[Claim<'a>; 4]>;
@@ -31,10 +35,40 @@ where
         .partition(|claim| claim.limit.placement == Placement::Shared);
     let conditions = generation.feedback.conditions(&local, now);
     let local = feedback::under(&local, &conditions);
-    let drawn = match generation.draw_local(&local, now).await {
+    let LocalDraw {
+        draw,
+        left_out,
+        there,
+    } = match generation.draw_local(&local, now).await {
         Ok(drawn) => drawn,
         Err(unavailable) => return Decision::Unavailable(unavailable),
     };
+    if left_out == 0 {
+        let drawn = (&local[..], draw, there);
+        let decided = check_shared(generation, claims, drawn, &shared, now, deadline).await;
+        return decided.drawn_there(spread_bits(there, places(claims, Placement::Shared)));
+    }
+    let local = without(&local, left_out);
+    let left_out = spread_bits(left_out, places(claims, Placement::Shared));
+    let claims = without(claims, left_out);
+    let drawn = (&local[..], draw, there);
+    let decided = check_shared(generation, &claims, drawn, &shared, now, deadline);
+    Box::pin(decided).await.spread(left_out)
+}
+
+/// Decides about claims of which the local ones were drawn; bit i of `there`: only the other process
+/// has charged local claim i.
+async fn check_shared<S>(
+    generation: &Arc<Generation<S>>,
+    claims: &[Claim<'_>],
+    (local, drawn, there): (&[Claim<'_>], Draw, u16),
+    shared: &[Claim<'_>],
+    now: Timestamp,
+    deadline: &Deadline,
+) -> Decision
+where
+    S: Store + Send + Sync,
+{
     if !drawn.granted {
         // A request that a local limit refuses must not draw from a shared limit, so the store is
         // not asked.
@@ -55,21 +89,22 @@ where
     }
     let mut undo = Undo {
         generation,
-        claims: &local,
+        claims: local,
         standings: &drawn.standings,
+        there,
         now,
         armed: true,
     };
-    let told = generation.shared.draw_until(&shared, deadline).await;
+    let told = generation.shared.draw_until(shared, deadline).await;
     let (answer, ungoverned) = match told {
         Ok(answer) => {
             if !answer.granted {
                 let (renumbered, store) = (&generation.renumbered, &*generation.shared);
-                renumbered.refused(&shared, &answer.standings, store, now);
+                renumbered.refused(shared, &answer.standings, store, now);
             }
             ((answer.granted, answer.standings), 0)
         }
-        Err(error) => match without_store(generation, &shared, &error) {
+        Err(error) => match without_store(generation, shared, &error) {
             Ok((granted, standings)) => ((granted, standings), places(claims, Placement::Shared)),
             Err(unavailable) => return Decision::Unavailable(unavailable),
         },
@@ -79,6 +114,13 @@ where
     drop(undo);
     let standings = merge(claims, drawn.standings, standings);
     generation.decide(claims, granted, standings, ungoverned, now)
+}
+
+/// The claims without those whose bits are set.
+fn without<'c>(claims: &[Claim<'c>], left_out: u16) -> Claims<'c> {
+    let stays = |(place, _): &(usize, &Claim<'_>)| left_out & bit(*place) == 0;
+    let kept = claims.iter().enumerate().filter(stays);
+    kept.map(|(_, claim)| *claim).collect()
 }
 
 /// The limits' decision when their store does not respond.
@@ -93,7 +135,7 @@ fn without_store<S: Store + Send + Sync>(
     {
         return Err(Unavailable {
             limit: Arc::clone(&strict.limit.name),
-            error: error.clone(),
+            silent: Silent::Store(error.clone()),
         });
     }
     // The store may have charged the request all the same.
@@ -116,6 +158,7 @@ struct Undo<'a, S: Store + Send + Sync> {
     generation: &'a Generation<S>,
     claims: &'a [Claim<'a>],
     standings: &'a [Standing],
+    there: u16,
     now: Timestamp,
     armed: bool,
 }
@@ -125,19 +168,21 @@ impl<S: Store + Send + Sync> Drop for Undo<'_, S> {
         if !self.armed {
             return;
         }
-        give_back(self.generation, self.claims, self.standings, self.now);
+        let drawn = (self.standings, self.there);
+        give_back(self.generation, self.claims, drawn, self.now);
     }
 }
 
-/// Gives back what `claims` took at `drawn_at`.
+/// Gives back what `claims` took at `drawn_at`; bit i of `there`: only the other process has charged
+/// claim i.
 pub(super) fn give_back<S: Store + Send + Sync>(
     generation: &Generation<S>,
     claims: &[Claim<'_>],
-    standings: &[Standing],
+    (standings, there): (&[Standing], u16),
     drawn_at: Timestamp,
 ) {
     let now = generation.local.clock().now().max(drawn_at);
-    for (claim, standing) in claims.iter().zip(standings) {
+    for (place, (claim, standing)) in claims.iter().zip(standings).enumerate() {
         let ended = is_windowed(claim.limit) && now.since(drawn_at) >= standing.reset;
         if !allows(standing.verdict) || claim.cost == 0 || ended {
             continue;
@@ -152,7 +197,11 @@ pub(super) fn give_back<S: Store + Send + Sync>(
             conditions: claim.conditions,
             ..Settlement::new(claim.limit, claim.key, change)
         };
-        generation.settle_local(settlement, now);
+        let from = match there & bit(place) {
+            0 => DrawnFrom::Bucket,
+            _ => DrawnFrom::OtherProcess,
+        };
+        generation.settle_local(settlement, from, now);
     }
 }
 

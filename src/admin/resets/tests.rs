@@ -48,6 +48,42 @@ async fn reset_of_a_full_bucket_is_confirmed_by_the_numbers_of_its_override() {
     }
 }
 
+/// While there is no room for another override in the process, a bucket keeps the numbers of the file,
+/// and is full by them.
+#[tokio::test]
+async fn reset_under_an_override_without_room_is_confirmed_by_the_numbers_of_the_file() {
+    let live = live_of(
+        "[limits.search]\nrate = \"20/hour\"\nper = \"address\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"search\"]\n",
+    )
+    .for_change();
+    let policy = &live.current.load_full().policy;
+    let sought = live.sought(policy, "address", &["192.0.2.7"], Hint::Given);
+    let (sought, _) = sought.expect("a caller");
+    let limit = &policy.rules[0].live;
+    let limiter = live.current.load().limiter.clone();
+    let now = live.now();
+    let until = now.after(Micros::from_secs(3_600));
+    let mut others = 0_u64..;
+    let has_room = |other: u64| {
+        let key = other.to_be_bytes();
+        limiter.local().set_aside(limit, &key, now, until)
+    };
+    assert!(
+        others
+            .find(|other| !has_room(*other))
+            .is_some_and(|full| full > 0)
+    );
+    raise(&live, limit, &sought.key, 100).await;
+    let (before, _) = live.stands(limit, &sought.key, 1).await;
+    let was = before.level.expect("it is known");
+    let (after, problem) = live.fill(limit, &sought.key, &was).await;
+    let problem = problem.map(|problem| format!("{problem:?}"));
+    assert_eq!(problem, None);
+    let level = after.level.expect("it is known");
+    assert_eq!((level.remaining, level.capacity), (20, 20));
+}
+
 /// It has more than the numbers of the file could ever grant, and lacks units all the same.
 #[test]
 fn reset_of_a_raised_bucket_is_not_confirmed_by_the_numbers_of_the_file() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use super::message::{Hello, Message, VERSION};
-use super::peer::Peer;
+use super::peer::{Other, Peer};
 use super::places::Places;
 use super::relay::{self, Relay};
 use super::wire::Wire;
@@ -105,7 +105,7 @@ impl Predecessor {
             return Ok(None);
         }
         if let Some(reports) = self.reports {
-            let peer = Peer::start("reports", reports).map_err(failed)?;
+            let peer = Peer::start(Other::Old, reports).map_err(failed)?;
             permits.follow(Box::new(peer));
         }
         Relay::start(self.wire, current, names)

@@ -21,7 +21,17 @@ type Job = (Message, Option<Reply>);
 /// Takes a response, or why there is none, and returns whether it belongs to the question.
 type Reply = Box<dyn FnOnce(Result<Message, Undrawn>) -> bool + Send>;
 
+/// The other process.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Other {
+    /// It has taken the buckets over.
+    New,
+    /// It has the permits that it opened.
+    Old,
+}
+
 /// What can still be exchanged with the other process.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Responds,
     /// It is asked no more: a response that comes now may be one to an earlier question. It still
@@ -33,18 +43,26 @@ enum State {
 }
 
 impl Peer {
-    /// Starts the thread, under this name.
+    /// Starts the thread.
     ///
     /// The socket stays open as long as the thread, even if nothing more is sent: its end tells the
     /// other process that this one has ended, and that the places of its requests are free.
-    pub(super) fn start(thread: &str, mut wire: Wire) -> io::Result<Self> {
+    pub(super) fn start(other: Other, mut wire: Wire) -> io::Result<Self> {
         wire.patience(Some(ANSWER_WITHIN))?;
         let (jobs, queue) = mpsc::channel::<Job>();
         let work = move || {
             let mut state = State::Responds;
             for job in queue {
-                state = state.after(&mut wire, job);
+                let after = state.after(&mut wire, job);
+                if after != state {
+                    after.log(other);
+                }
+                state = after;
             }
+        };
+        let thread = match other {
+            Other::New => "relay",
+            Other::Old => "reports",
         };
         let thread = std::thread::Builder::new().name(thread.to_owned());
         thread.spawn(work)?;
@@ -85,8 +103,29 @@ impl Peer {
 }
 
 impl State {
+    /// Logs that less can be exchanged than before.
+    fn log(self, other: Other) {
+        match (self, other) {
+            (Self::Silent | Self::Cut, Other::New) => tracing::error!(
+                "the new process does not respond: requests on the connections of this one are refused (503) until it has ended, unless their limits only count"
+            ),
+            (Self::Ended, Other::New) => tracing::error!(
+                "the new process has ended: this one decides by what it has of the buckets"
+            ),
+            (Self::Silent | Self::Cut, Other::Old) => tracing::error!(
+                "the gateway before this one does not respond: its permits cannot be reported about"
+            ),
+            // Its end is expected, and the relay logs it.
+            (Self::Ended, Other::Old) | (Self::Responds, _) => {}
+        }
+    }
+
     /// Sends a message, and waits for its response.
-    fn after(self, wire: &mut Wire, (message, reply): Job) -> Self {
+    fn after(mut self, wire: &mut Wire, (message, reply): Job) -> Self {
+        // Nothing is received any more, so its end is looked for.
+        if matches!(self, Self::Silent | Self::Cut) && wire.has_ended() {
+            self = Self::Ended;
+        }
         let is_sent = match (&self, &reply) {
             (Self::Responds, _) | (Self::Silent, None) => true,
             (Self::Silent, Some(_)) | (Self::Cut | Self::Ended, _) => false,
@@ -159,7 +198,7 @@ mod tests {
             }
             received
         });
-        let peer = Peer::start("test", Wire::new(here)).expect("a thread");
+        let peer = Peer::start(Other::Old, Wire::new(here)).expect("a thread");
         for _ in 0..2 {
             assert_eq!(peer.ask(told(), outcome).await, Err(Undrawn::Silent));
         }
@@ -171,10 +210,50 @@ mod tests {
     #[tokio::test]
     async fn handover_peer_whose_process_ends_is_told_from_one_that_is_silent() {
         let (here, there) = UnixStream::pair().expect("a pair");
-        let peer = Peer::start("test", Wire::new(here)).expect("a thread");
+        let peer = Peer::start(Other::Old, Wire::new(here)).expect("a thread");
         drop(there);
         for _ in 0..2 {
             assert_eq!(peer.ask(told(), outcome).await, Err(Undrawn::Ended));
         }
+    }
+
+    /// The other process reads a question and says nothing, then sends something late, and ends. No
+    /// message without a response is sent that would find out.
+    #[tokio::test]
+    async fn handover_peer_that_ends_after_it_was_silent_is_known_to_have_ended() {
+        let (here, there) = UnixStream::pair().expect("a pair");
+        let mut other = Wire::new(there);
+        let peer = Peer::start(Other::Old, Wire::new(here)).expect("a thread");
+        other.send(&Message::Ready).expect("sent");
+        assert_eq!(peer.ask(told(), outcome).await, Err(Undrawn::Silent));
+        assert_eq!(peer.ask(told(), outcome).await, Err(Undrawn::Silent));
+        let late = Message::Reported(Outcome::GivenBack);
+        other.send(&late).expect("sent");
+        drop(other);
+        for _ in 0..2 {
+            assert_eq!(peer.ask(told(), outcome).await, Err(Undrawn::Ended));
+        }
+    }
+
+    /// A message that was sent in part is followed by no other, and its end is seen all the same.
+    #[tokio::test]
+    async fn handover_peer_that_ends_after_a_message_was_cut_is_known_to_have_ended() {
+        let (here, there) = UnixStream::pair().expect("a pair");
+        let mut wire = Wire::new(here);
+        let ask = |state: State, wire: &mut Wire| {
+            let (said, why) = mpsc::channel();
+            let reply: Reply = Box::new(move |response| {
+                said.send(response).expect("it is waited for");
+                false
+            });
+            let state = state.after(wire, (told(), Some(reply)));
+            (state, why.recv().expect("a reply"))
+        };
+        let (state, why) = ask(State::Cut, &mut wire);
+        assert_eq!(why, Err(Undrawn::Silent));
+        drop(there);
+        let (state, why) = ask(state, &mut wire);
+        assert_eq!(why, Err(Undrawn::Ended));
+        assert!(matches!(state, State::Ended));
     }
 }

@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 
 use super::message::{AskedClaim, AskedSettlement, Drawn, LimitName, Message, SentStanding};
-use super::peer::Peer;
+use super::peer::{Other, Peer};
 use super::places::Places;
 use super::wire::Wire;
 use tollgate_gateway::gateway::Snapshot;
@@ -41,7 +41,7 @@ pub(super) struct Remote {
 impl Remote {
     /// `limits` are those whose buckets the other process has.
     pub(super) fn start(wire: Wire, limits: Vec<LimitName>) -> io::Result<Self> {
-        let peer = Peer::start("relay", wire)?;
+        let peer = Peer::start(Other::New, wire)?;
         Ok(Self { limits, peer })
     }
 

@@ -2,7 +2,8 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 
 use serde_json::Value;
 use socket2::{SockAddr, Socket, Type};
@@ -10,9 +11,18 @@ use socket2::{SockAddr, Socket, Type};
 use super::*;
 
 fn gateway(places: Vec<Place>, timeout: u64) -> Gateway {
+    looked_up(timeout, move || Ok(places.clone()))
+}
+
+/// A gateway whose name has these addresses.
+fn looked_up(
+    timeout: u64,
+    look_up: impl Fn() -> Result<Vec<Place>, String> + Send + Sync + 'static,
+) -> Gateway {
     Gateway {
         name: "it".to_owned(),
-        at: Whereabouts::Known(places),
+        look_up: Box::new(move |_, _| look_up()),
+        found: Found::default(),
         timeout: Duration::from_millis(timeout),
     }
 }
@@ -136,4 +146,54 @@ fn change_that_no_address_takes_has_the_reason_of_each() {
     let changed = gateway(twice, 1_000).change::<Value>("PUT", "/", Some(&token), "{}");
     let why = changed.expect_err("no address takes it");
     assert_eq!(why.matches("no response").count(), 1, "{why}");
+}
+
+/// A resolver that names several processes in another order each time.
+#[test]
+fn gateway_with_several_addresses_is_asked_at_one_process_again() {
+    let (first, one) = silent();
+    let (second, other) = silent();
+    let looks = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&looks);
+    let gateway = looked_up(20, move || {
+        let mut places = vec![one.clone(), other.clone()];
+        places.rotate_left(counted.fetch_add(1, Ordering::Relaxed) % 2);
+        Ok(places)
+    });
+    for _ in 0..3 {
+        assert!(gateway.get::<Value>("/").is_err());
+        assert!(first.accept().is_ok());
+        assert!(second.accept().is_err(), "another process");
+    }
+    assert_eq!(looks.load(Ordering::Relaxed), 1);
+}
+
+/// Its process has moved: the address that was found takes no connection.
+#[test]
+fn gateway_whose_addresses_take_no_connection_is_looked_up_again() {
+    let (listener, place) = silent();
+    let looks = AtomicUsize::new(0);
+    let gateway = looked_up(20, move || match looks.fetch_add(1, Ordering::Relaxed) {
+        0 => Ok(vec![closed()]),
+        _ => Ok(vec![place.clone()]),
+    });
+    for _ in 0..2 {
+        assert!(gateway.get::<Value>("/").is_err());
+    }
+    assert!(listener.accept().is_ok());
+}
+
+/// A silent resolver takes the time of a gateway once, and not for each question.
+#[test]
+fn gateway_whose_name_is_not_found_is_not_looked_up_for_each_question() {
+    let looks = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&looks);
+    let gateway = looked_up(20, move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Err("no response: its name is not found".to_owned())
+    });
+    for _ in 0..6 {
+        assert!(gateway.get::<Value>("/").is_err());
+    }
+    assert_eq!(looks.load(Ordering::Relaxed), 1);
 }

@@ -161,9 +161,7 @@ impl Gateway {
             }
             Decision::Unavailable(unavailable) => {
                 let statuses = plan.statuses(policy, &[], |_| true);
-                let rejection = Rejection::StoreDown {
-                    limit: unavailable.limit,
-                };
+                let rejection = Rejection::StoreDown(unavailable);
                 refuse(context, &rejection, request, statuses)
             }
         })

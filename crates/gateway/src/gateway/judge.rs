@@ -55,9 +55,7 @@ impl Gateway {
                 Ok(Ok(()))
             }
             Decision::Deny(denied) => Ok(Err(denied)),
-            Decision::Unavailable(unavailable) => Err(Rejection::StoreDown {
-                limit: unavailable.limit,
-            }),
+            Decision::Unavailable(unavailable) => Err(Rejection::StoreDown(unavailable)),
         }
     }
 }

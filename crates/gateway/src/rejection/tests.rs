@@ -4,12 +4,15 @@ mod denials;
 mod forms;
 mod without_table;
 
+use std::sync::Arc;
+
 use http_body_util::BodyExt;
 
 use super::*;
 use crate::headers::HeaderSet;
 use http::{Method, Request, Version};
 use tollgate_policy::identity::IdentityReason;
+use tollgate_store::StoreError;
 
 fn denied() -> Rejection {
     Rejection::Denied(Refused {
@@ -63,6 +66,13 @@ async fn head_gets_no_body_and_malformed_requests_lose_their_connection() {
     assert!(!over_http2.headers().contains_key("connection"));
 }
 
+fn store_down() -> Rejection {
+    Rejection::StoreDown(Unavailable {
+        limit: Arc::from("l"),
+        silent: Silent::Store(StoreError::Timeout),
+    })
+}
+
 #[tokio::test]
 async fn every_problem_is_json() {
     for rejection in [
@@ -70,9 +80,11 @@ async fn every_problem_is_json() {
         Rejection::Unmatchable(tollgate_policy::Malformed::AboveRoot),
         Rejection::NoRoute,
         Rejection::TooBig,
-        Rejection::StoreDown {
+        store_down(),
+        Rejection::StoreDown(Unavailable {
             limit: Arc::from("l"),
-        },
+            silent: Silent::NewProcess,
+        }),
         Rejection::Overloaded,
         Rejection::Upstream(ForwardError::Closed),
         Rejection::Upstream(ForwardError::ResponseTimeout {

@@ -6,6 +6,7 @@ use tollgate_limit::{Claim, Draw, Placement, Settlement};
 use tollgate_store::Backend;
 
 use crate::Limiter;
+use crate::permit::DrawnFrom;
 
 impl Limiter<Backend> {
     /// Draws for a process that has handed over its buckets: immediately, and only for local
@@ -45,7 +46,10 @@ impl Limiter<Backend> {
 
     /// Corrects a charge for a process that has handed over its buckets.
     pub fn settle_for(&self, settlement: Settlement<'_>) {
-        self.generation
-            .settle_local(settlement, self.generation.local.clock().now());
+        self.generation.settle_local(
+            settlement,
+            DrawnFrom::Bucket,
+            self.generation.local.clock().now(),
+        );
     }
 }

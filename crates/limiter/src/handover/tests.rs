@@ -1,7 +1,11 @@
+mod ended;
+
+use std::sync::atomic::AtomicUsize;
+
 use super::*;
 use crate::{Decision, Effect, Override};
 use tollgate_limit::{
-    Algorithm, Kind, Micros, Penalty, Placement, Rate, RateConditions, Terms, fixtures,
+    Algorithm, Kind, Micros, Penalty, Placement, Rate, RateConditions, Terms, Timestamp, fixtures,
 };
 use tollgate_store::clock::Clock;
 use tollgate_store::local::ColdStart;
@@ -45,7 +49,9 @@ fn handover_refund_while_frozen_gives_back_its_grant() {
         conditions: Some(&halved),
         ..Settlement::new(&limit, b"k", Change::Refund { units: 10 })
     };
-    limiter.generation.settle_local(refund, start);
+    limiter
+        .generation
+        .settle_local(refund, DrawnFrom::Bucket, start);
     assert_eq!(left(), 80, "kept");
     limiter.thaw();
     assert_eq!(left(), 100);
@@ -125,13 +131,22 @@ async fn handover_penalty_is_counted_and_kept_by_the_process_that_has_the_bucket
 
 /// A process that has the buckets of `taken` and says nothing of use about draws.
 struct Mute {
-    taken: &'static str,
+    taken: &'static [&'static str],
     why: Undrawn,
+    /// The number of corrections that it was told.
+    told: AtomicUsize,
+}
+
+impl Mute {
+    fn new(taken: &'static [&'static str], why: Undrawn) -> Arc<Self> {
+        let told = AtomicUsize::default();
+        Arc::new(Self { taken, why, told })
+    }
 }
 
 impl Successor for Mute {
     fn has(&self, limit: &Limit) -> bool {
-        *limit.name == *self.taken
+        self.taken.contains(&&*limit.name)
     }
 
     fn draw<'a>(
@@ -141,7 +156,25 @@ impl Successor for Mute {
         Box::pin(async { Err(self.why) })
     }
 
-    fn settle(&self, _: &Settlement<'_>) {}
+    fn settle(&self, _: &Settlement<'_>) {
+        self.told.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// One unit a minute under each name, with charges that can be refunded.
+fn limiter_of(names: &[&str], now: Timestamp) -> (Limiter<Backend>, Vec<Arc<Limit>>) {
+    let terms = fixtures::terms(Kind::TokenBucket, 1, Micros::from_secs(60));
+    let limit = |(index, name): (usize, &&str)| {
+        Arc::new(Limit {
+            index,
+            refundable: true,
+            ..fixtures::limit(name, &terms)
+        })
+    };
+    let limits: Vec<_> = names.iter().enumerate().map(limit).collect();
+    let backend = Arc::new(Backend::None);
+    let limiter = Limiter::new(&limits, backend, Clock::manual(now), ColdStart::Full);
+    (limiter, limits)
 }
 
 /// While the other process may grant from the buckets, their copy here grants nothing, and what was
@@ -149,29 +182,13 @@ impl Successor for Mute {
 #[tokio::test]
 async fn handover_draw_is_refused_while_the_process_with_the_buckets_lives_and_is_silent() {
     let now = Timestamp::from_micros(1_700_000_000_000_000);
-    let limit = |index: usize, name: &str| {
-        let terms = fixtures::terms(Kind::TokenBucket, 1, Micros::from_secs(60));
-        Arc::new(Limit {
-            index,
-            refundable: true,
-            ..fixtures::limit(name, &terms)
-        })
-    };
-    let limits = [limit(0, "kept"), limit(1, "taken")];
-    let backend = Arc::new(Backend::None);
-    let limiter = Limiter::new(&limits, backend, Clock::manual(now), ColdStart::Full);
+    let (limiter, limits) = limiter_of(&["kept", "taken"], now);
     let claims = [
         Claim::new(&limits[0], b"k", 1),
         Claim::new(&limits[1], b"k", 1),
     ];
-    let successor = |why| {
-        Arc::new(Mute {
-            taken: "taken",
-            why,
-        })
-    };
     limiter.freeze();
-    limiter.hand_to(successor(Undrawn::Silent));
+    limiter.hand_to(Mute::new(&["taken"], Undrawn::Silent));
     for _ in 0..2 {
         let decided = limiter.check(&claims, now).await;
         let Decision::Unavailable(unavailable) = decided else {
@@ -179,7 +196,44 @@ async fn handover_draw_is_refused_while_the_process_with_the_buckets_lives_and_i
         };
         assert_eq!(&*unavailable.limit, "taken");
     }
-    limiter.hand_to(successor(Undrawn::Ended));
+    limiter.hand_to(Mute::new(&["taken"], Undrawn::Ended));
     let decided = limiter.check(&claims, now).await;
     assert!(matches!(decided, Decision::Allow(_)), "{decided:?}");
+}
+
+/// A limit that only counts refuses nothing, and a refusal names one that enforces.
+#[tokio::test]
+async fn handover_limit_that_only_counts_refuses_nothing_while_the_process_with_its_bucket_is_silent()
+ {
+    let now = Timestamp::from_micros(1_700_000_000_000_000);
+    let (limiter, limits) = limiter_of(&["counts", "kept", "strict"], now);
+    let counts = Claim {
+        enforced: false,
+        ..Claim::new(&limits[0], b"k", 1)
+    };
+    let kept = Claim::new(&limits[1], b"k", 1);
+    let strict = Claim::new(&limits[2], b"k", 1);
+    let other = Mute::new(&["counts", "strict"], Undrawn::Silent);
+    limiter.freeze();
+    limiter.hand_to(Arc::clone(&other) as Arc<dyn Successor>);
+    for _ in 0..2 {
+        let decided = limiter.check(&[counts, kept], now).await;
+        let Decision::Allow(permit) = decided else {
+            panic!("{decided:?}");
+        };
+        assert!(permit.is_unasked(0) && !permit.is_unasked(1));
+        assert!(!permit.is_settled(), "what it took here is given back");
+    }
+    assert_eq!(
+        other.told.load(Ordering::Relaxed),
+        0,
+        "nothing is drawn there"
+    );
+    let left = limiter.local().peek_at(&[counts], now)[0].remaining;
+    assert_eq!(left, 1, "nothing is drawn from the copy");
+    let decided = limiter.check(&[counts, strict], now).await;
+    let Decision::Unavailable(unavailable) = decided else {
+        panic!("{decided:?}");
+    };
+    assert_eq!(&*unavailable.limit, "strict");
 }

@@ -13,7 +13,7 @@ pub(super) struct Charge {
     pub(super) limit: Arc<Limit>,
     pub(super) key: KeyBytes,
     pub(super) cost: u64,
-    pub(super) ungoverned: bool,
+    pub(super) from: DrawnFrom,
     /// The time until the bucket was due to be full, or its window over.
     pub(super) reset: Micros,
     /// When the window of the draw ends, by the clock of its store; zero: it is not known.
@@ -64,18 +64,26 @@ impl Charge {
                 | Change::Withdraw { units: 0, .. }
                 | Change::Release { units: 0 }
         ) {
-            settler.settle(
-                Settlement::new(&self.limit, &self.key, change),
-                self.ungoverned,
-            );
+            settler.settle(Settlement::new(&self.limit, &self.key, change), self.from);
         }
     }
 }
 
+/// Where the units of a charge were taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DrawnFrom {
+    /// The bucket in its store, or in this process.
+    Bucket,
+    /// The local share of a shared limit.
+    LocalShare,
+    /// The bucket in the process that has taken it over; its copy here was not charged.
+    OtherProcess,
+}
+
 /// Receives settlements.
 pub(crate) trait Settle: Send + Sync {
-    /// Corrects one charge; `ungoverned`: it was made on the local share of a shared limit.
-    fn settle(&self, settlement: Settlement<'_>, ungoverned: bool);
+    /// Corrects one charge.
+    fn settle(&self, settlement: Settlement<'_>, from: DrawnFrom);
     /// Counts a response that reported a cost of `units`.
     fn settled(&self, limit: &Limit, units: u64);
     /// Counts a charge that nothing corrected; returns whether to log it.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 
-use super::{Link, Shared, Trouble};
+use super::{Link, Shared};
 use crate::StoreError;
 use tollgate_limit::Timestamp;
 
@@ -203,10 +203,7 @@ async fn ask<L: Link>(shared: &Shared, link: &L, connection: &L::Connection) {
             documents.told(told, sent, shared.clock.now());
             Ok(written)
         }
-        Ok(Err(trouble)) => Err(match trouble {
-            Trouble::Lost(words) => StoreError::Lost(words),
-            other => StoreError::Unavailable(other.into_words()),
-        }),
+        Ok(Err(trouble)) => Err(StoreError::from(&trouble)),
         // The lane's own calls find out whether the connection is dead.
         Err(_) => Err(StoreError::Timeout),
     };

@@ -25,6 +25,14 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
+    /// The same after a write that was made: the outcome of both together is not "nothing was done".
+    pub(crate) fn after_a_write(self) -> Self {
+        match self {
+            Self::Late => Self::Late,
+            other => Self::Lost(other.into_words()),
+        }
+    }
+
     /// The reason, as text.
     pub(crate) fn into_words(self) -> String {
         match self {

@@ -59,18 +59,23 @@ fn write(new: &NewDocument) -> String {
 }
 
 impl MysqlLink {
+    /// As [`Database::replace_document`](crate::sql::Database::replace_document).
+    pub(super) async fn write_document(
+        &self,
+        session: &Session,
+        new: &NewDocument,
+    ) -> Result<bool, Fault> {
+        let sets = self.chore(session, write(new)).await?;
+        let count = sets.first().and_then(|rows| rows.first());
+        Ok(number(count.ok_or(UNREADABLE)?, 0)? == Some(1))
+    }
+
+    /// As [`Database::present_document`](crate::sql::Database::present_document).
     pub(super) async fn read_document(
         &self,
         session: &Session,
         known: u64,
-        new: Option<&NewDocument>,
     ) -> Result<ToldDocument, Fault> {
-        let mut written = false;
-        if let Some(new) = new {
-            let sets = self.chore(session, write(new)).await?;
-            let count = sets.first().and_then(|rows| rows.first());
-            written = number(count.ok_or(UNREADABLE)?, 0)? == Some(1);
-        }
         let read = format!(
             "SELECT COALESCE(kept.epoch, 0), {}, IF(COALESCE(kept.epoch, 0) <> {}, COALESCE(kept.text, ''), NULL)
              FROM (SELECT 1) AS one LEFT JOIN tollgate_overrides AS kept ON kept.id = 1",
@@ -80,18 +85,18 @@ impl MysqlLink {
         let sets = self.chore(session, read).await?;
         let row = sets.first().and_then(|rows| rows.first());
         let origin = origin(session.print.get());
-        told(row.ok_or(UNREADABLE)?, written, origin).ok_or(UNREADABLE)
+        told(row.ok_or(UNREADABLE)?, origin).ok_or(UNREADABLE)
     }
 }
 
 const UNREADABLE: Fault = Fault::Corrupt("not a response about the document");
 
-fn told(row: &Row, written: bool, origin: Option<Origin>) -> Option<ToldDocument> {
+fn told(row: &Row, origin: Option<Origin>) -> Option<ToldDocument> {
     let integer = |column| number(row, column).ok().flatten();
     Some(ToldDocument {
         epoch: u64::try_from(integer(0)?).unwrap_or(0),
         now: moment(integer(1)?)?,
-        written,
+        written: false,
         text: row.get_opt::<Option<String>, _>(2)?.ok()?,
         origin,
     })

@@ -248,13 +248,12 @@ impl Database for MysqlLink {
         session.has_document
     }
 
-    async fn exchange_document(
-        &self,
-        session: &Session,
-        known: u64,
-        new: Option<&NewDocument>,
-    ) -> Result<ToldDocument, Fault> {
-        self.read_document(session, known, new).await
+    async fn replace_document(&self, session: &Session, new: &NewDocument) -> Result<bool, Fault> {
+        self.write_document(session, new).await
+    }
+
+    async fn present_document(&self, session: &Session, known: u64) -> Result<ToldDocument, Fault> {
+        self.read_document(session, known).await
     }
 
     fn is_conflict(fault: &Fault) -> bool {

@@ -126,12 +126,18 @@ pub(crate) trait Database: 'static {
     /// Whether there is a table for the document of overrides.
     fn keeps_document(session: &Self::Session) -> bool;
 
-    /// As [`Link::document`].
-    async fn exchange_document(
+    /// Replaces the document of overrides, if its epoch is the known one; returns whether it was.
+    async fn replace_document(
+        &self,
+        session: &Self::Session,
+        new: &NewDocument,
+    ) -> Result<bool, Self::Fault>;
+
+    /// The document, with its text unless its epoch is `known`.
+    async fn present_document(
         &self,
         session: &Self::Session,
         known: u64,
-        new: Option<&NewDocument>,
     ) -> Result<ToldDocument, Self::Fault>;
 
     /// Whether the statement conflicted with another one and was rolled back.
@@ -237,9 +243,21 @@ impl<D: Database> Link for D {
         known: u64,
         new: Option<&NewDocument>,
     ) -> Result<ToldDocument, Trouble> {
-        self.exchange_document(session, known, new)
-            .await
-            .map_err(|fault| D::trouble(session, fault, true))
+        let written = match new {
+            Some(new) => self.replace_document(session, new).await,
+            None => Ok(false),
+        };
+        let written = written.map_err(|fault| D::trouble(session, fault, true))?;
+        match self.present_document(session, known).await {
+            Ok(told) => Ok(ToldDocument { written, ..told }),
+            Err(fault) => {
+                let trouble = D::trouble(session, fault, true);
+                Err(match written {
+                    true => trouble.after_a_write(),
+                    false => trouble,
+                })
+            }
+        }
     }
 
     async fn housekeep(&self, session: &D::Session) -> Result<(), Trouble> {

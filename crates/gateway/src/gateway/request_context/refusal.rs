@@ -46,7 +46,7 @@ impl RequestContext {
         };
         let denied = match (&self.judged, rejection) {
             (Judged::Denied(denied), _) => Some(denied),
-            (_, Rejection::StoreDown { .. }) => None,
+            (_, Rejection::StoreDown(_)) => None,
             _ => return,
         };
         let host = match request.headers().get(HOST) {

@@ -40,12 +40,7 @@ async fn without_a_table_a_refusal_is_byte_for_byte_the_same() {
         (Rejection::Overloaded, None),
         (Rejection::Overloaded, Some("shed")),
         (Rejection::NoRoute, None),
-        (
-            Rejection::StoreDown {
-                limit: Arc::from("l"),
-            },
-            None,
-        ),
+        (store_down(), None),
     ] {
         let asked = asked(&[]);
         let budget = matches!(&rejection, Rejection::Denied(refused) if refused.budget);
@@ -56,7 +51,7 @@ async fn without_a_table_a_refusal_is_byte_for_byte_the_same() {
             let without = rejection.response_without_table(&asked, own, prepared.as_ref(), id);
             let Some((response, content_type)) = without else {
                 assert!(
-                    matches!(rejection, Rejection::NoRoute | Rejection::StoreDown { .. }),
+                    matches!(rejection, Rejection::NoRoute | Rejection::StoreDown(_)),
                     "{rejection:?}"
                 );
                 continue;

@@ -63,23 +63,28 @@ pub(super) async fn is_there(client: &Client, create: bool) -> Result<bool, toki
 }
 
 impl PostgresLink {
+    /// As [`Database::replace_document`](crate::sql::Database::replace_document).
+    pub(super) async fn write_document(
+        &self,
+        session: &Session,
+        new: &NewDocument,
+    ) -> Result<bool, Fault> {
+        let (expected, epoch) = (signed(new.known), signed(new.epoch));
+        let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
+            (&expected, Type::INT8),
+            (&epoch, Type::INT8),
+            (&new.text, Type::TEXT),
+        ];
+        let row = self.chore(session, WRITE, &parameters).await?;
+        Ok(row.try_get::<_, i64>(0)? == 1)
+    }
+
+    /// As [`Database::present_document`](crate::sql::Database::present_document).
     pub(super) async fn read_document(
         &self,
         session: &Session,
         known: u64,
-        new: Option<&NewDocument>,
     ) -> Result<ToldDocument, Fault> {
-        let mut written = false;
-        if let Some(new) = new {
-            let (expected, epoch) = (signed(new.known), signed(new.epoch));
-            let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
-                (&expected, Type::INT8),
-                (&epoch, Type::INT8),
-                (&new.text, Type::TEXT),
-            ];
-            let row = self.chore(session, WRITE, &parameters).await?;
-            written = row.try_get::<_, i64>(0)? == 1;
-        }
         let (pinned, known) = (self.base.pinned(), signed(known));
         let parameters: [(&(dyn ToSql + Sync), Type); 2] =
             [(&pinned, Type::INT8), (&known, Type::INT8)];
@@ -89,7 +94,7 @@ impl PostgresLink {
         Ok(ToldDocument {
             epoch: u64::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0),
             now,
-            written,
+            written: false,
             text: row.try_get(2)?,
             origin: origin(session.print.get()),
         })
