@@ -32,7 +32,10 @@ use crate::timers::Deadline;
 use crate::worker::Task;
 
 /// Serves HTTP/2 to the end of the connection, which begins with the bytes already read (`ahead`).
-pub(super) async fn speak2<H: Handler>(
+///
+/// The future has only what serving needs: one with these arguments would keep their space for as
+/// long as the connection lasts.
+pub(super) fn speak2<H: Handler>(
     (transport, place): (Transport, Place),
     ahead: Bytes,
     mut connection: ConnInfo,
@@ -40,7 +43,7 @@ pub(super) async fn speak2<H: Handler>(
     settings: Arc<Settings>,
     deadline: Deadline,
     task: Task,
-) {
+) -> impl Future<Output = ()> + use<H> {
     let state = Arc::new(State::default());
     let window = Window::default();
     connection.window = Some(window.clone());
@@ -64,22 +67,24 @@ pub(super) async fn speak2<H: Handler>(
             Ok::<_, Infallible>(response.map(|body| Tracked::new(body, under_way)))
         }
     });
-    let mut drive = Drive {
-        state: &state,
-        settings: &settings,
-        deadline,
-        current: Wait::Head,
-        task: &task,
-        closing: false,
-    };
     let connection =
         builder2(&settings, &acceptor.shared).serve_connection(TokioIo::new(io.clone()), service);
     let mut turns = Turns {
         connection: Box::pin(connection),
         io,
     };
-    if let Err(wait) = drive.run(Pin::new(&mut turns)).await {
-        count_timeout(wait, &acceptor);
+    async move {
+        let mut drive = Drive {
+            state: &state,
+            settings: &settings,
+            deadline,
+            current: Wait::Head,
+            task: &task,
+            closing: false,
+        };
+        if let Err(wait) = drive.run(Pin::new(&mut turns)).await {
+            count_timeout(wait, &acceptor);
+        }
     }
 }
 
