@@ -285,6 +285,9 @@ impl Page<'_> {
         };
         let default = match required {
             true => "none: it must be written".to_owned(),
+            false if is_table_of_defaults(self.root, about) => {
+                "that of each of its keys".to_owned()
+            }
             false => default(about),
         };
         let kind = kind(self.root, about);
@@ -472,6 +475,15 @@ fn is_pattern(about: &Value) -> bool {
 fn is_required(table: &Value, key: &str) -> bool {
     let required = table.get("required").and_then(Value::as_array);
     required.is_some_and(|required| required.iter().any(|one| one == key))
+}
+
+/// Whether a key is a table whose keys all have defaults, so that leaving it out means these.
+fn is_table_of_defaults(root: &Value, about: &Value) -> bool {
+    let Some(keys) = target(root, about).filter(|table| table.get("properties").is_some()) else {
+        return false;
+    };
+    about.get("default").is_none()
+        && properties(keys).all(|(key, about)| !is_required(keys, key) && default(about) != "none")
 }
 
 /// The default, as the schema has it or, where it depends on something, as the description says it.
