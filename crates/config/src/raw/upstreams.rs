@@ -8,7 +8,7 @@ use crate::source::At;
 use crate::text::Text;
 use crate::validate::upstream_tls::{Pins, ServerName};
 use crate::validate::upstreams::{
-    HealthPath, HostHeader, Servers, check_retries, check_upstream, named,
+    HealthPath, HostHeader, Servers, check_retries, check_timeouts, check_upstream, named,
 };
 use tollgate_limit::Micros;
 use tollgate_policy::UpstreamTimeouts;
@@ -166,6 +166,7 @@ settings! {
         /// From the decision to forward the request to the end of the response, with the wait for a connection and all attempts; after that 504, or the end of a response that has begun. Default: no bound of its own.
         total: Option<Micros> [TIMEOUT] => "2m",
     }
+    check check_timeouts;
 }
 
 /// Which requests are sent again.

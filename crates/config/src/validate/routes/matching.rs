@@ -7,7 +7,7 @@ use crate::declare::forms;
 use crate::lists::ShortOr;
 use crate::raw::{RawMatch, RawRoute};
 use crate::reader::Field;
-use crate::source::At;
+use crate::source::{At, Place};
 use crate::text::Text;
 use crate::validate::responses::{header_value, headers_of};
 use crate::validate::{entries_of, is_read};
@@ -87,6 +87,9 @@ fn pattern_of(raw: &RawMatch, context: &mut Context<'_>) -> Option<Pattern> {
     for (name, value) in entries_of(&raw.body) {
         match Source::parse(&name.value) {
             Ok(source) if source.is_of_body() => {
+                if value.value.as_deref() == Some("") {
+                    never_empty(&name.value, value.place, context);
+                }
                 pattern.body.push((source, value.value.clone()));
             }
             parsed => {
@@ -101,6 +104,15 @@ fn pattern_of(raw: &RawMatch, context: &mut Context<'_>) -> Option<Pattern> {
         }
     }
     is_whole.then_some(pattern)
+}
+
+/// Reports a condition that no body meets.
+fn never_empty(part: &str, place: Place, context: &mut Context<'_>) {
+    let title = format!("`{part}` is never empty");
+    let label = "an empty value counts as missing: no request has it";
+    context
+        .error(title, place, label)
+        .help("write the value that the route takes, or \"*\" for any; requests without one take a route without this condition");
 }
 
 forms! {
