@@ -45,28 +45,34 @@ fn documents_reference_of_the_command_line_follows_its_help() {
          Exit codes: 0 good, 1 the answer is no, 2 wrong use. What was asked for goes to standard output, everything said about it \
          to standard error.\n\n",
     );
-    let help = tollgate(&["--help"]);
-    let verbs = help.split("Commands:\n").nth(1).expect("a list of verbs");
+    command(&[], &mut text);
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    current(
+        "docs/src/reference/cli.md",
+        &format!("{}\n", lines.join("\n")),
+    );
+}
+
+/// The help of a command, then that of each command inside it.
+fn command(words: &[&str], text: &mut String) {
+    let help = tollgate(&[words, &["--help"]].concat());
+    let name = [&["tollgate"], words].concat().join(" ");
+    let before = if words.is_empty() { "" } else { "\n" };
+    _ = writeln!(
+        text,
+        "{before}## {name}\n\n```text\n{}\n```",
+        help.trim_end()
+    );
+    let verbs = help.split("Commands:\n").nth(1).unwrap_or_default();
     let verbs = verbs.lines().take_while(|line| !line.is_empty());
     // A line further in goes on with the words of the verb above it.
     let verbs = verbs
         .filter_map(|line| line.strip_prefix("  "))
         .filter(|line| !line.starts_with(' '))
         .filter_map(|line| line.split_whitespace().next());
-    _ = writeln!(text, "## tollgate\n\n```text\n{}\n```", help.trim_end());
     for verb in verbs.filter(|verb| *verb != "help") {
-        let help = tollgate(&[verb, "--help"]);
-        _ = writeln!(
-            text,
-            "\n## tollgate {verb}\n\n```text\n{}\n```",
-            help.trim_end()
-        );
+        command(&[words, &[verb]].concat(), text);
     }
-    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
-    current(
-        "docs/src/reference/cli.md",
-        &format!("{}\n", lines.join("\n")),
-    );
 }
 
 #[test]
@@ -285,6 +291,9 @@ impl Page<'_> {
         };
         let default = match required {
             true => "none: it must be written".to_owned(),
+            false if is_table_of_defaults(self.root, about) => {
+                "that of each of its keys".to_owned()
+            }
             false => default(about),
         };
         let kind = kind(self.root, about);
@@ -472,6 +481,15 @@ fn is_pattern(about: &Value) -> bool {
 fn is_required(table: &Value, key: &str) -> bool {
     let required = table.get("required").and_then(Value::as_array);
     required.is_some_and(|required| required.iter().any(|one| one == key))
+}
+
+/// Whether a key is a table whose keys all have defaults, so that leaving it out means these.
+fn is_table_of_defaults(root: &Value, about: &Value) -> bool {
+    let Some(keys) = target(root, about).filter(|table| table.get("properties").is_some()) else {
+        return false;
+    };
+    about.get("default").is_none()
+        && properties(keys).all(|(key, about)| !is_required(keys, key) && default(about) != "none")
 }
 
 /// The default, as the schema has it or, where it depends on something, as the description says it.

@@ -150,6 +150,7 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
     let around = Surroundings {
         identities: &names,
         store: store.as_ref(),
+        has_store: !raw.store.is_absent(),
         now,
         egress: server.egress,
         resettable: !admin.operators.is_empty(),
@@ -228,6 +229,10 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
         .ok()?;
     let tests = validate::tests_table::tests(raw, &policy.identities, context);
     together::warn(raw, &policy, &server, context);
+    // Limits are shared that have no store.
+    if store.is_none() && !raw.store.is_absent() {
+        return None;
+    }
     Some(Config {
         server,
         admin,

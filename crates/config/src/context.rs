@@ -31,6 +31,8 @@ pub(crate) struct Context<'e> {
     places: HashMap<String, Vec<Place>>,
     /// Whether files are left alone: the text is a default or an example.
     pub(crate) sealed: bool,
+    /// Whether a list is accepted in place of the value that is being read.
+    pub(crate) or_list: bool,
 }
 
 impl<'e> Context<'e> {
@@ -46,6 +48,7 @@ impl<'e> Context<'e> {
             keys: Vec::new(),
             places: HashMap::new(),
             sealed: false,
+            or_list: false,
         }
     }
 
@@ -68,7 +71,9 @@ impl<'e> Context<'e> {
     ) -> T {
         self.keys.push(name.to_owned());
         self.places.entry(self.name()).or_default().push(place);
+        let or_list = std::mem::take(&mut self.or_list);
         let read = read(self);
+        self.or_list = or_list;
         self.keys.pop();
         read
     }

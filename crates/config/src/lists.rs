@@ -97,7 +97,10 @@ impl<T: Read> Read for OneOrMany<T> {
         if matches!(node.value, DeValue::Array(_)) {
             return Vec::<At<T>>::read(node, context);
         }
-        At::<T>::read(node, context).map(|one| vec![one])
+        context.or_list = true;
+        let one = At::<T>::read(node, context);
+        context.or_list = false;
+        one.map(|one| vec![one])
     }
 
     fn schema(defs: &mut Defs) -> Value {

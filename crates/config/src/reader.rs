@@ -205,7 +205,8 @@ pub(crate) fn mismatch(
         other => other.type_str(),
     };
     let help = slips::of_value(&context.keys, node.value);
-    let title = format!("`{}` must be {wanted}", context.name());
+    let or_list = if context.or_list { ", or a list" } else { "" };
+    let title = format!("`{}` must be {wanted}{or_list}", context.name());
     context
         .error(title, node.place, format!("this is {article} {found}"))
         .maybe_help(help);

@@ -268,6 +268,7 @@ const fn body(why: BodyFlaw) -> Problem {
     match why {
         BodyFlaw::Malformed => Problem::BODY_MALFORMED,
         BodyFlaw::Ambiguous => Problem::BODY_AMBIGUOUS,
+        BodyFlaw::Operation(why) => Problem::operation(why),
         BodyFlaw::Mixed => Problem::BODY_MIXED,
         BodyFlaw::TooManyCalls => Problem::BATCH_TOO_LONG,
         BodyFlaw::Charset => Problem::BODY_CHARSET,

@@ -10,6 +10,7 @@ mod facts;
 mod form;
 mod graphql;
 mod kind;
+mod operation_flaw;
 mod wanted;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use wanted::RPC;
 
 pub use admitted::{BodyAdmission, BodyRefusal, BoundedReading, UnreadBody};
 pub use facts::BodyFacts;
+pub use operation_flaw::OperationFlaw;
 pub use wanted::{Asked, Wanted};
 
 /// How bodies are read for what they say.
@@ -55,6 +57,9 @@ pub enum BodyFlaw {
     /// A value that is asked for can be read in more than one way: 400.
     #[error("a value in the body can be read in more than one way")]
     Ambiguous,
+    /// It is a GraphQL request, and it is not clear which operation it executes: 400.
+    #[error(transparent)]
+    Operation(#[from] OperationFlaw),
     /// It is a batch of calls that are limited differently: 400.
     #[error("the calls of the batch differ")]
     Mixed,
@@ -73,7 +78,7 @@ impl BodyFlaw {
     /// The status of the refusal.
     pub const fn status(self) -> u16 {
         match self {
-            Self::Malformed | Self::Ambiguous | Self::Mixed => 400,
+            Self::Malformed | Self::Ambiguous | Self::Operation(_) | Self::Mixed => 400,
             Self::TooManyCalls => 413,
             Self::Charset | Self::Compressed => 415,
         }
@@ -83,7 +88,7 @@ impl BodyFlaw {
 crate::labels! {
     BodyFlaw {
         Self::Malformed => "body_malformed",
-        Self::Ambiguous => "body_ambiguous",
+        Self::Ambiguous | Self::Operation(_) => "body_ambiguous",
         Self::Mixed => "body_mixed",
         Self::TooManyCalls => "body_calls",
         Self::Charset => "body_charset",
@@ -250,7 +255,7 @@ pub(super) fn check_query(asked: Asked, query: Option<&str>) -> Result<(), BodyF
         query.is_some_and(|query| !matches!(source::parameter(query.as_bytes(), name), Ok(None)))
     };
     if asked.graphql && document::names().any(is_said) {
-        return Err(BodyFlaw::Ambiguous);
+        return Err(OperationFlaw::InTarget.into());
     }
     Ok(())
 }

@@ -56,7 +56,7 @@ use upstream::Upstream;
 pub use admission::{Claimed, sent};
 pub use body::{
     Asked, BodyAdmission, BodyFacts, BodyFlaw, BodyReading, BodyRefusal, BodySettings,
-    BoundedReading, UnreadBody, Wanted,
+    BoundedReading, OperationFlaw, UnreadBody, Wanted,
 };
 pub use build::{BuildError, PolicyParts};
 pub use claims::{Charge, Claims, Identified, SentBody, TooManyBuckets};

@@ -173,3 +173,51 @@ fn body_that_lacks_what_the_route_needs_is_refused_by_the_name_of_the_cause() {
     let message = call.header("grpc-message").expect("a message");
     assert_eq!(message, "The body lacks a value of `json:params.name`.");
 }
+
+/// A new user got one sentence for all of these, and looked for a value that was given twice.
+#[test]
+fn body_of_graphql_whose_operation_is_not_clear_is_refused_by_the_name_of_the_cause() {
+    let gateway = Gateway::start(
+        "[limits.operation]\nrate = \"100/day\"\nper = \"graphql:operation\"\nwhen_missing = \"skip\"\n\
+         [[routes]]\nmatch = \"/graphql\"\nupstream = \"builtin:echo\"\nlimits = [\"operation\"]\n",
+    );
+    let mut connection = gateway.connect();
+    let two = r#"{"query":"query A { a } query B { b }"}"#;
+    for (query, body, words) in [
+        ("", r#"{"query":"query A { a"}"#, "`query` is not GraphQL"),
+        (
+            "",
+            r##"{"query":"# nothing"}"##,
+            "`query` has no operation.",
+        ),
+        ("", two, "`query` has several operations"),
+        (
+            "",
+            r#"{"query":"query A { a }","operationName":"B"}"#,
+            "`query` does not have the operation",
+        ),
+        ("", r#"{"query":""}"#, "`query` is missing or empty"),
+        ("", r#"{"extensions":{}}"#, "`query` is missing or empty"),
+        (
+            "",
+            r#"{"query":"query A { a }","id":"7"}"#,
+            "`query` is not the only document",
+        ),
+        (
+            "?operationName=A",
+            r#"{"query":"query A { a }"}"#,
+            "must not be parameters of the URL",
+        ),
+        (
+            "",
+            r#"{"query":"query A { a }","query":"query B { b }"}"#,
+            "is given twice",
+        ),
+    ] {
+        let refused = post(&mut connection, &format!("/graphql{query}"), "", body);
+        assert_eq!(refused.status, 400, "{query} {body}");
+        let told = refused.json();
+        let detail = told["detail"].as_str().expect("a text");
+        assert!(detail.contains(words), "{query} {body}: {detail}");
+    }
+}

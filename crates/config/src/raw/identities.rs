@@ -17,7 +17,7 @@ table! {
         /// `email:ADDRESS`), `address`, or a part of the body: `json:PATH` (a member of JSON, the names that lead to it joined by dots), `form:NAME`
         /// or `graphql:operation`. A list takes all of them together; `{ first_of = [...] }` takes the first that is present.
         @required("key = \"header:x-api-key\" says where the key is in a request") key: ShortOr<OneOrMany<KeySource>, RawFirstOf> => "header:x-api-key",
-        /// How a request without the key is treated: `refuse` (401), `skip` (limits by this identity are left out), `use:address`
+        /// How a request without the key is treated: `refuse` (401, or 400 for a key in the body), `skip` (limits by this identity are left out), `use:address`
         /// (the address counts instead) or `use:IDENTITY` (another identity counts instead). `{ use = "address", tier = "anonymous" }`
         /// gives such clients a tier.
         @required(WHEN_MISSING) when_missing: ShortOr<Text, RawWhenMissing> => { use = "address", tier = "anonymous" },

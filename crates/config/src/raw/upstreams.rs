@@ -8,7 +8,7 @@ use crate::source::At;
 use crate::text::Text;
 use crate::validate::upstream_tls::{Pins, ServerName};
 use crate::validate::upstreams::{
-    HealthPath, HostHeader, Servers, check_retries, check_upstream, named,
+    HealthPath, HostHeader, Servers, check_retries, check_timeouts, check_upstream, named,
 };
 use tollgate_limit::Micros;
 use tollgate_policy::UpstreamTimeouts;
@@ -24,7 +24,8 @@ settings! {
         balance: Balance = "least_requests" => "round_robin",
         /// Active health checks. Default: none.
         health: Option<Health> => { path = "/healthz", every = "5s" },
-        /// Passive ejection: servers that fail requests are left out for a while.
+        /// Passive ejection: a server that fails requests is left out for a while. It is always on, also for a route that names a URL.
+        /// Where all servers are left out, all of them get requests.
         eject: Eject => { failures = 5, wait = "10s" },
         /// Timeouts for the upstream.
         timeouts: UpstreamTimeouts => { connect = "1s", response = "30s", idle = "60s" },
@@ -146,6 +147,7 @@ settings! {
     /// Passive ejection.
     for Eject as RawEject {
         /// Failures in a row (no connection, no response, 502, 503, 504) after which a server is left out. What a client may have caused does not count, nor do refused streams and GOAWAY of HTTP/2.
+        /// A request that succeeds begins the count anew. Until one does, a single failure after the return leaves the server out again.
         failures: u32 [1..=1000] = 5,
         /// How long it is left out the first time; the time doubles with every repetition, to 32 times this.
         wait: Micros [TIMEOUT] = "10s",
@@ -164,6 +166,7 @@ settings! {
         /// From the decision to forward the request to the end of the response, with the wait for a connection and all attempts; after that 504, or the end of a response that has begun. Default: no bound of its own.
         total: Option<Micros> [TIMEOUT] => "2m",
     }
+    check check_timeouts;
 }
 
 /// Which requests are sent again.

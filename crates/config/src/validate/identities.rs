@@ -32,7 +32,7 @@ forms! {
 }
 
 /// How to write `when_missing`.
-pub(crate) const WHEN_MISSING: &str = "when_missing = \"refuse\" answers 401, \"skip\" leaves out the limits by this identity, \"use:address\" counts the client's address instead";
+pub(crate) const WHEN_MISSING: &str = "when_missing = \"refuse\" answers 401 (400 for a key in the body), \"skip\" leaves out the limits by this identity, \"use:address\" counts the client's address instead";
 
 /// Words with a meaning of their own in `per`.
 pub(crate) const SCOPES: [&str; 6] = [

@@ -50,7 +50,11 @@ pub(crate) struct Written {
 pub(crate) struct Surroundings<'s> {
     /// Identities, by index.
     pub(crate) identities: &'s [&'s str],
+    /// The store; `None`: there is none, or it cannot be used.
     pub(crate) store: Option<&'s Store>,
+    /// Whether the file has a store. One that cannot be used was reported, and limits are judged as
+    /// shared all the same.
+    pub(crate) has_store: bool,
     /// The moment around which calendar windows are computed.
     pub(crate) now: Timestamp,
     /// Whether egress mode is on.
@@ -277,9 +281,10 @@ impl Builder<'_, '_> {
     }
 
     fn placement(&self) -> Placement {
-        match self.around.store {
-            Some(_) => self.raw.store.or(Placement::Shared),
-            None => Placement::Local,
+        if self.around.has_store {
+            self.raw.store.or(Placement::Shared)
+        } else {
+            Placement::Local
         }
     }
 

@@ -14,6 +14,7 @@ use crate::raw::{RawFile, RawServer, Retries, RetryOn};
 use crate::reader::{Table, literal};
 use crate::source::At;
 use crate::text::Text;
+use tollgate_policy::UpstreamTimeouts;
 use tollgate_policy::upstream::{
     HostPolicy, ProxyProtocol, Retry, Server, ServerAddress, Upstream,
 };
@@ -151,6 +152,25 @@ pub(crate) fn check_retries(made: &Retries, table: &Table<'_>, context: &mut Con
         let title = format!("`{}` never tries again", context.name());
         let label = "says after what, but attempts = 1 is no retry";
         context.warning(title, place, label);
+    }
+}
+
+/// A total time that is no longer than the one for a response, where both are written.
+pub(crate) fn check_timeouts(
+    made: &UpstreamTimeouts,
+    table: &Table<'_>,
+    context: &mut Context<'_>,
+) {
+    let written = table.place("total").zip(table.place("response"));
+    if let (Some((total, response)), true) = (
+        written,
+        made.total.is_some_and(|total| total <= made.response),
+    ) {
+        let title = format!("`{}.response` is never reached", context.name());
+        context
+            .warning(title, response, "the time for the head of a response")
+            .at(total, "the whole exchange ends before")
+            .help("write a longer `total` or a shorter `response`");
     }
 }
 

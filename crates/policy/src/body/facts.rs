@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::document::{self, GRAPHQL, HASH};
 use super::wanted::{Asked, Wanted};
-use super::{BodyFlaw, graphql};
+use super::{BodyFlaw, OperationFlaw, graphql};
 use crate::json::{self, Calls, Member, Members, PathSet, Value};
 use crate::source::{self, Source};
 
@@ -185,11 +185,10 @@ impl BodyFacts {
                 .as_deref()
                 .is_some_and(|query| !document::is_only(query, self))
             {
-                return Err(BodyFlaw::Ambiguous);
+                return Err(OperationFlaw::Beside.into());
             }
-            let named = graphql::operation(query.as_deref(), operation.as_deref())
-                .map_err(|graphql::Unclear| BodyFlaw::Ambiguous)?
-                .map(<[u8]>::to_vec);
+            let named =
+                graphql::operation(query.as_deref(), operation.as_deref())?.map(<[u8]>::to_vec);
             self.operation = named;
         }
         Ok(())

@@ -3,9 +3,7 @@
 //! Only as much of a document is read as is needed to find its operations (GraphQL specification,
 //! section 2.3): names at the outermost level, between strings, comments and brackets.
 
-/// It is not clear which operation is executed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unclear;
+use super::OperationFlaw;
 
 /// The name of the operation of `document` that is executed, where the request says `named`;
 /// `None`: it has no name. Without a document (a persisted query) it is the name that the request
@@ -13,9 +11,9 @@ pub(super) struct Unclear;
 pub(super) fn operation<'t>(
     document: Option<&'t [u8]>,
     named: Option<&'t [u8]>,
-) -> Result<Option<&'t [u8]>, Unclear> {
+) -> Result<Option<&'t [u8]>, OperationFlaw> {
     let Some(document) = document else {
-        return named.map(Some).ok_or(Unclear);
+        return named.map(Some).ok_or(OperationFlaw::Unsaid);
     };
     let mut operations = Operations::new(document);
     let mut only = None;
@@ -26,10 +24,12 @@ pub(super) fn operation<'t>(
         only = operation;
         is_there |= operation.is_some() && operation == named;
     }
-    match named {
-        Some(name) if is_there => Ok(Some(name)),
-        None if count == 1 => Ok(only),
-        _ => Err(Unclear),
+    match (named, count) {
+        (Some(name), _) if is_there => Ok(Some(name)),
+        (None, 1) => Ok(only),
+        (_, 0) => Err(OperationFlaw::Absent),
+        (None, _) => Err(OperationFlaw::Several),
+        (Some(_), _) => Err(OperationFlaw::Unknown),
     }
 }
 
@@ -56,7 +56,7 @@ impl<'t> Operations<'t> {
     }
 
     /// The name of the next operation, if it has one.
-    fn next(&mut self) -> Result<Option<Option<&'t [u8]>>, Unclear> {
+    fn next(&mut self) -> Result<Option<Option<&'t [u8]>>, OperationFlaw> {
         loop {
             match self.token()? {
                 None => return Ok(None),
@@ -76,33 +76,35 @@ impl<'t> Operations<'t> {
                             None
                         }
                         Some(Token::At) => None,
-                        Some(Token::Close | Token::Other) | None => return Err(Unclear),
+                        Some(Token::Close | Token::Other) | None => {
+                            return Err(OperationFlaw::Syntax);
+                        }
                     };
                     self.skip_selection()?;
                     return Ok(Some(name));
                 }
                 Some(Token::Name(b"fragment")) => self.skip_selection()?,
-                Some(_) => return Err(Unclear),
+                Some(_) => return Err(OperationFlaw::Syntax),
             }
         }
     }
 
     /// Skips to the end of the braces that come next at this level.
-    fn skip_selection(&mut self) -> Result<(), Unclear> {
+    fn skip_selection(&mut self) -> Result<(), OperationFlaw> {
         loop {
-            match self.token()?.ok_or(Unclear)? {
+            match self.token()?.ok_or(OperationFlaw::Syntax)? {
                 Token::Brace => return self.skip(1),
                 Token::Open => self.skip(1)?,
-                Token::Close => return Err(Unclear),
+                Token::Close => return Err(OperationFlaw::Syntax),
                 Token::Name(_) | Token::At | Token::Other => {}
             }
         }
     }
 
     /// Skips to the end of `depth` open brackets.
-    fn skip(&mut self, mut depth: usize) -> Result<(), Unclear> {
+    fn skip(&mut self, mut depth: usize) -> Result<(), OperationFlaw> {
         while depth > 0 {
-            match self.token()?.ok_or(Unclear)? {
+            match self.token()?.ok_or(OperationFlaw::Syntax)? {
                 Token::Brace | Token::Open => depth += 1,
                 Token::Close => depth -= 1,
                 Token::Name(_) | Token::At | Token::Other => {}
@@ -111,7 +113,7 @@ impl<'t> Operations<'t> {
         Ok(())
     }
 
-    fn token(&mut self) -> Result<Option<Token<'t>>, Unclear> {
+    fn token(&mut self) -> Result<Option<Token<'t>>, OperationFlaw> {
         loop {
             let Some((&byte, after)) = self.rest.split_first() else {
                 return Ok(None);
@@ -123,7 +125,7 @@ impl<'t> Operations<'t> {
                     let end = memchr::memchr2(b'\n', b'\r', after).unwrap_or(after.len());
                     self.rest = &after[end..];
                     if ends_elsewhere(&after[..end]) {
-                        return Err(Unclear);
+                        return Err(OperationFlaw::Syntax);
                     }
                     continue;
                 }
@@ -150,17 +152,17 @@ impl<'t> Operations<'t> {
                 b'!' | b'$' | b'&' | b'.' | b':' | b'=' | b'|' => Token::Other,
                 b'-' | b'+' | b'0'..=b'9' => Token::Other,
                 // Some servers may skip what the grammar does not have.
-                _ => return Err(Unclear),
+                _ => return Err(OperationFlaw::Syntax),
             }));
         }
     }
 
     /// Skips a string or a block string; `after`: the bytes after the first quote.
-    fn string(&mut self, after: &'t [u8]) -> Result<(), Unclear> {
+    fn string(&mut self, after: &'t [u8]) -> Result<(), OperationFlaw> {
         let block = after.strip_prefix(b"\"\"");
         let mut rest = block.unwrap_or(after);
         loop {
-            let end = memchr::memchr3(b'"', b'\\', b'\n', rest).ok_or(Unclear)?;
+            let end = memchr::memchr3(b'"', b'\\', b'\n', rest).ok_or(OperationFlaw::Syntax)?;
             rest = &rest[end..];
             rest = match (rest, block) {
                 ([b'\\', b'"', b'"', b'"', after @ ..], Some(_)) => after,
@@ -169,7 +171,7 @@ impl<'t> Operations<'t> {
                     return Ok(());
                 }
                 ([_, after @ ..], Some(_)) | ([b'\\', _, after @ ..], None) => after,
-                _ => return Err(Unclear),
+                _ => return Err(OperationFlaw::Syntax),
             };
         }
     }
@@ -186,7 +188,10 @@ fn ends_elsewhere(comment: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn named<'t>(document: &'t str, name: Option<&'t str>) -> Result<Option<&'t str>, Unclear> {
+    fn named<'t>(
+        document: &'t str,
+        name: Option<&'t str>,
+    ) -> Result<Option<&'t str>, OperationFlaw> {
         operation(Some(document.as_bytes()), name.map(str::as_bytes))
             .map(|name| name.map(|name| std::str::from_utf8(name).expect("ASCII")))
     }
@@ -203,8 +208,10 @@ mod tests {
         let two = "# query C { c }\nquery A($x: Int) { a(s: \"} query D {\") }\nfragment F on T { query mutation }\nmutation B @d { b(s: \"\"\"{ \\\"\"\" \"x\" \"\"\") }";
         assert_eq!(named(two, Some("B")), Ok(Some("B")));
         assert_eq!(named(two, Some("A")), Ok(Some("A")));
-        for wrong in [None, Some("C"), Some("D"), Some("F")] {
-            assert_eq!(named(two, wrong), Err(Unclear), "{wrong:?}");
+        assert_eq!(named(two, None), Err(OperationFlaw::Several));
+        for wrong in ["C", "D", "F"] {
+            let found = named(two, Some(wrong));
+            assert_eq!(found, Err(OperationFlaw::Unknown), "{wrong}");
         }
         assert_eq!(operation(None, Some(b"A")), Ok(Some(&b"A"[..])));
     }
@@ -219,7 +226,7 @@ mod tests {
         ] {
             assert_eq!(named(document, None), Ok(Some("Dear")), "{document:?}");
         }
-        assert_eq!(operation(None, None), Err(Unclear));
+        assert_eq!(operation(None, None), Err(OperationFlaw::Unsaid));
     }
 
     #[test]
@@ -237,7 +244,8 @@ mod tests {
             "query #\u{2029}Dear{a}\n Cheap{a}",
             "query Cheap{a} ;",
         ] {
-            assert_eq!(named(document, None), Err(Unclear), "{document:?}");
+            let found = named(document, None);
+            assert_eq!(found, Err(OperationFlaw::Syntax), "{document:?}");
         }
         let all = "query A($x: [Int!] = [-1.5e+3, 2] @d) @e { ...F a(s: \"\u{a0}%\", t: $x) @f # \u{e4}\n }";
         assert_eq!(named(all, None), Ok(Some("A")));
@@ -246,7 +254,6 @@ mod tests {
     #[test]
     fn graphql_document_that_is_not_clear_is_refused() {
         for document in [
-            "",
             "}",
             "query A",
             "query A {",
@@ -255,11 +262,17 @@ mod tests {
             "{ a } x",
             "query A { \"\"\" }",
             "{ a(s: \"\\",
-            "fragment F on T { a }",
-            "query A { a } { b }",
         ] {
-            assert_eq!(named(document, None), Err(Unclear), "{document}");
+            let found = named(document, None);
+            assert_eq!(found, Err(OperationFlaw::Syntax), "{document}");
         }
-        assert_eq!(named("query A { a }", Some("B")), Err(Unclear));
+        for document in ["", "# nothing", "fragment F on T { a }"] {
+            assert_eq!(named(document, None), Err(OperationFlaw::Absent));
+            assert_eq!(named(document, Some("F")), Err(OperationFlaw::Absent));
+        }
+        let two = "query A { a } { b }";
+        assert_eq!(named(two, None), Err(OperationFlaw::Several));
+        let one = "query A { a }";
+        assert_eq!(named(one, Some("B")), Err(OperationFlaw::Unknown));
     }
 }

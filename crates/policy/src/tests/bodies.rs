@@ -8,8 +8,8 @@ use crate::route::Route;
 use crate::source::Source;
 use crate::usage::{Number, Preset, TokenKind, Usage};
 use crate::{
-    BodyCost, BodyFacts, BodyFlaw, BodyReading, BodyRefusal, Cost, Policy, PolicyParts, Scope,
-    SentBody, Settle, SettleFrom,
+    BodyCost, BodyFacts, BodyFlaw, BodyReading, BodyRefusal, Cost, OperationFlaw, Policy,
+    PolicyParts, Scope, SentBody, Settle, SettleFrom,
 };
 
 fn said(pattern: &str, limits: &[usize], conditions: &[(&str, Option<&str>)]) -> Route {
@@ -266,7 +266,7 @@ fn body_of_a_test_of_the_file_is_admitted_as_the_gateway_admits_it() {
     assert!(read("POST /graphql", &json, query).is_ok());
     assert_eq!(
         read("POST /graphql?operationName=b", &json, query).map(drop),
-        Err(BodyRefusal::Flaw(BodyFlaw::Ambiguous)),
+        Err(BodyRefusal::Flaw(OperationFlaw::InTarget.into())),
         "servers may prefer the operation of the query"
     );
 }

@@ -160,7 +160,7 @@ fn reasons_of_the_log_that_a_client_brings_about_are_those_of_the_gateway() {
             after_callers_deadline: false,
         },
         ForwardError::UploadTimeout,
-        ForwardError::ClientDeadline,
+        ForwardError::ClientDeadline { unsent: false },
         ForwardError::TotalTimeout,
         ForwardError::SlowUpload,
         // `Response` and `Malformed` are logged by the same word.

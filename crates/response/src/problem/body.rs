@@ -3,6 +3,7 @@
 use http::StatusCode;
 
 use super::{INTERNAL, Problem, RESOURCE_EXHAUSTED};
+use tollgate_policy::OperationFlaw;
 
 impl Problem {
     /// The body lacks a value that requests are limited by.
@@ -21,6 +22,10 @@ impl Problem {
     /// The body says something twice, or in a form that servers read differently.
     pub const BODY_AMBIGUOUS: Self = Self::MALFORMED
         .saying("A value in the body of the request is given twice, or in a form that servers read differently.");
+    /// It is not clear which operation a GraphQL request executes, for this reason.
+    pub const fn operation(why: OperationFlaw) -> Self {
+        Self::BODY_AMBIGUOUS.saying(why.words())
+    }
     /// The calls of a batch are limited differently.
     pub const BODY_MIXED: Self = Self::MALFORMED
         .saying("The calls of the batch are limited differently: send them one by one.");

@@ -116,11 +116,11 @@ impl Builder<'_, '_> {
             let problem = self.context.error(title, place, label);
             match raw.store.place() {
                 Some(local) => problem.at(local, "because of this"),
-                None if store.is_none() => problem.note("no [store] is configured"),
+                None if !self.around.has_store => problem.note("no [store] is configured"),
                 None => problem,
             };
         }
-        if let (Some(at), None) = (raw.store.get(), store)
+        if let (Some(at), false) = (raw.store.get(), self.around.has_store)
             && at.value == Placement::Shared
         {
             let name = &self.name.value;

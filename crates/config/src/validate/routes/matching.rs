@@ -6,10 +6,11 @@ use crate::context::Context;
 use crate::declare::forms;
 use crate::lists::ShortOr;
 use crate::raw::{RawMatch, RawRoute};
-use crate::source::At;
+use crate::reader::Field;
+use crate::source::{At, Place};
 use crate::text::Text;
-use crate::validate::entries_of;
 use crate::validate::responses::{header_value, headers_of};
+use crate::validate::{entries_of, is_read};
 use tollgate_policy::method::is_in_capitals;
 use tollgate_policy::pattern::Segment;
 use tollgate_policy::route::{HostPattern, Pattern};
@@ -67,17 +68,28 @@ fn pattern_of(raw: &RawMatch, context: &mut Context<'_>) -> Option<Pattern> {
     }
     let methods = raw.methods.or(Vec::new());
     pattern.methods = methods.into_iter().map(|method| method.value).collect();
+    // Without one of its conditions the pattern is another one, which may tie with another route's.
+    let mut is_whole = !matches!(raw.methods, Field::Broken)
+        && !matches!(raw.host, Field::Broken)
+        && is_read(&raw.headers)
+        && is_read(&raw.body);
     if let Some(host) = raw.host.get() {
         let title = format!("`{}` is no host", host.as_str());
         let parsed = context.parsed(HostPattern::parse(host.as_str()), title, host);
+        is_whole &= parsed.is_some();
         pattern.host = parsed.unwrap_or(HostPattern::Any);
     }
-    for (name, value) in headers_of(entries_of(&raw.headers), context) {
+    let headers = entries_of(&raw.headers);
+    for (name, value) in headers_of(headers, context) {
         pattern.headers.push((name, value.value.clone()));
     }
+    is_whole &= pattern.headers.len() == headers.len();
     for (name, value) in entries_of(&raw.body) {
         match Source::parse(&name.value) {
             Ok(source) if source.is_of_body() => {
+                if value.value.as_deref() == Some("") {
+                    never_empty(&name.value, value.place, context);
+                }
                 pattern.body.push((source, value.value.clone()));
             }
             parsed => {
@@ -87,10 +99,20 @@ fn pattern_of(raw: &RawMatch, context: &mut Context<'_>) -> Option<Pattern> {
                     _ => "`json:PATH`, `form:NAME` or `graphql:operation` was expected".to_owned(),
                 };
                 context.error(title, name.place, label);
+                is_whole = false;
             }
         }
     }
-    Some(pattern)
+    is_whole.then_some(pattern)
+}
+
+/// Reports a condition that no body meets.
+fn never_empty(part: &str, place: Place, context: &mut Context<'_>) {
+    let title = format!("`{part}` is never empty");
+    let label = "an empty value counts as missing: no request has it";
+    context
+        .error(title, place, label)
+        .help("write the value that the route takes, or \"*\" for any; requests without one take a route without this condition");
 }
 
 forms! {

@@ -14,7 +14,7 @@ fn body_graphql_operation_is_named_by_the_document() {
     assert_eq!(operation(r#"{"query":"{ a }"}"#), Ok(None));
     assert_eq!(
         operation(r#"{"query":"query Top { a }","operationName":"Cheap"}"#),
-        Err(BodyFlaw::Ambiguous)
+        Err(OperationFlaw::Unknown.into())
     );
     assert_eq!(
         operation(r#"{"operationName":"Saved"}"#),
@@ -50,7 +50,7 @@ fn body_graphql_without_query_and_operation_name_is_ambiguous() {
         "{}",
     ] {
         let read = one("graphql:operation", JSON, body);
-        assert_eq!(read, Err(BodyFlaw::Ambiguous), "{body}");
+        assert_eq!(read, Err(OperationFlaw::Unsaid.into()), "{body}");
     }
 }
 
@@ -68,7 +68,7 @@ fn body_graphql_whose_target_names_a_document_is_ambiguous() {
         "operationId",
     ] {
         let found = check_query(asked, Some(&format!("a=1&{name}=x")));
-        assert_eq!(found, Err(BodyFlaw::Ambiguous), "{name}");
+        assert_eq!(found, Err(OperationFlaw::InTarget.into()), "{name}");
     }
     assert_eq!(check_query(asked, Some("a=1")), Ok(()));
 }
@@ -100,7 +100,14 @@ fn body_graphql_that_names_another_document_than_its_query_is_ambiguous() {
         r#""extensions":[{"persistedQuery":{"sha256Hash":"00"}}]"#,
         r#""extensions":"{\"persistedQuery\":{\"sha256Hash\":\"00\"}}""#,
     ] {
-        assert_eq!(read(others), Err(BodyFlaw::Ambiguous), "{others}");
+        let found = read(others);
+        assert!(
+            matches!(
+                found,
+                Err(BodyFlaw::Operation(OperationFlaw::Beside) | BodyFlaw::Ambiguous)
+            ),
+            "{others}: {found:?}"
+        );
     }
     for others in [
         r#""documentId":null,"id":null,"doc_id":null"#,
@@ -127,7 +134,7 @@ fn body_graphql_with_the_hash_of_its_query_is_read() {
     assert_eq!(read(&format!("[{sent},{sent}]")), Ok(Some("Top".into())));
     let other = extensions(&hash.to_uppercase());
     let changed = format!(r#"{{"query":"query Top {{ a }}",{other}}}"#);
-    assert_eq!(read(&changed), Err(BodyFlaw::Ambiguous));
+    assert_eq!(read(&changed), Err(OperationFlaw::Beside.into()));
     assert_eq!(
         read(&format!("[{sent},{changed}]")),
         Err(BodyFlaw::Mixed),
@@ -142,7 +149,7 @@ fn body_graphql_with_the_hash_of_its_query_is_read() {
     );
     let stored = extensions(hash).replace("{\"p", "{\"operationId\":\"client/00\",\"p");
     let both = format!(r#"{{"query":"query Top {{ a }}",{stored}}}"#);
-    assert_eq!(read(&both), Err(BodyFlaw::Ambiguous));
+    assert_eq!(read(&both), Err(OperationFlaw::Beside.into()));
     // Without `query` only the name counts, as it does without a hash.
     let named = format!(r#"{{"operationName":"Top",{other}}}"#);
     assert_eq!(read(&named), Ok(Some("Top".into())));
