@@ -23,7 +23,7 @@ use tollgate_policy::{Policy, Sought, keys};
 
 pub(super) use documents::{Asked, Wanted};
 pub use documents::{Changed, ChangedLimit, List, Listed, Overridden, emit};
-pub(super) use numbers::{numbers, told, under};
+pub(super) use numbers::{numbers, told};
 
 use checks::{checked, in_unit, refuses};
 use documents::changed_limit;

@@ -48,8 +48,9 @@ pub(super) fn asked(
         return Ok(vec![gateway(configured)]);
     }
     let find = |name: &String| {
+        let name = name.trim();
         let at = Whereabouts::named(name).map_err(Stop::Misuse)?;
-        Ok(gateway((at, name.clone())))
+        Ok(gateway((at, name.to_owned())))
     };
     admin.iter().map(find).collect()
 }
@@ -242,7 +243,9 @@ fn document_of<T: DeserializeOwned>((status, body): (u16, String)) -> Result<T, 
         return Err(reason(&body));
     }
     serde_json::from_str(&body).map_err(|error| {
-        format!("its response cannot be read (is it of another version?): {error}")
+        format!(
+            "its response cannot be read (is this an admin listener, and of the same version?): {error}"
+        )
     })
 }
 

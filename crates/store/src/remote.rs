@@ -144,7 +144,13 @@ impl RemoteStore {
             text,
             keep,
         };
-        self.servers.common.documents.replace(new).await
+        let replaced = self.servers.common.documents.replace(new).await;
+        replaced.map_err(|error| match (error, self.health()) {
+            (StoreError::Overdue, health) if !health.up => {
+                StoreError::Unavailable(health.last_error)
+            }
+            (error, _) => error,
+        })
     }
 
     /// The name of the store. Gateways have the same one if they share the buckets there: it is made

@@ -197,3 +197,25 @@ fn gateway_whose_name_is_not_found_is_not_looked_up_for_each_question() {
     }
     assert_eq!(looks.load(Ordering::Relaxed), 1);
 }
+
+#[test]
+fn gateway_addresses_may_have_blanks_around_their_commas() {
+    let names = ["127.0.0.1:1 ", " localhost:2"].map(str::to_owned);
+    let asked = asked(&names, 1_000, &ConfigFile::option(None));
+    let asked = asked.ok().expect("both may be listeners");
+    let names: Vec<&str> = asked.iter().map(|one| &*one.name).collect();
+    assert_eq!(names, ["127.0.0.1:1", "localhost:2"]);
+}
+
+/// A response of a public listener, which is no document of the admin API.
+#[test]
+fn gateway_document_without_a_format_may_come_from_another_listener() {
+    #[derive(Debug, serde::Deserialize)]
+    #[expect(dead_code, reason = "it is only read")]
+    struct Document {
+        format: u32,
+    }
+    let read = document_of::<Document>((200, "{}".to_owned()));
+    let why = read.expect_err("it lacks the format");
+    assert!(why.contains("is this an admin listener"), "{why}");
+}

@@ -27,6 +27,11 @@ impl Whereabouts {
     /// # Errors
     /// Why this cannot be a listener.
     pub(in crate::cli) fn named(name: &str) -> Result<Self, String> {
+        if name.is_empty() {
+            return Err(format!(
+                "--admin: an address is empty (is there a comma too many?): {NO_LISTENER}"
+            ));
+        }
         let known = |place| Ok(Self::Known(vec![place]));
         if let Some(path) = name.strip_prefix("unix:") {
             return known(Place::Unix(path.into()));
@@ -41,7 +46,11 @@ impl Whereabouts {
         let parts = text.rsplit_once(':');
         let parts = parts.and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
         let Some((host, port)) = parts.filter(|(host, _)| is_host(host)) else {
-            return Err(format!("--admin {name}: {NO_LISTENER}"));
+            let lacks = match is_host(text) && (!text.contains(':') || text.ends_with(':')) {
+                true => "the port is missing: ",
+                false => "",
+            };
+            return Err(format!("--admin {name}: {lacks}{NO_LISTENER}"));
         };
         match host.parse::<IpAddr>() {
             Ok(ip) => known(Place::Tcp(reachable((ip, port).into()))),
@@ -166,6 +175,12 @@ mod tests {
             let told = Whereabouts::named(wrong).expect_err(wrong);
             assert!(told.ends_with(NO_LISTENER), "{told}");
         }
+        for portless in ["127.0.0.1", "localhost", "http://gw-1.internal/", "a:"] {
+            let told = Whereabouts::named(portless).expect_err(portless);
+            assert!(told.contains("the port is missing"), "{told}");
+        }
+        let told = Whereabouts::named("").expect_err("an empty one");
+        assert!(told.contains("a comma too many"), "{told}");
     }
 
     /// A resolver that is silent takes no more than the time of the gateway.

@@ -33,6 +33,10 @@ fn upgrade_new_process_that_is_silent_and_then_dies_leaves_the_old_one_its_bucke
     );
     service.await_line("the new process does not respond", 1);
     service.signal("KILL");
+    let status = format!("/proc/{}/stat", service.pid);
+    eventually("its sockets are closed", || {
+        std::fs::read_to_string(&status).map_or(true, |stat| stat.contains(") Z "))
+    });
     let answer = second.request("GET", "/few", &[]);
     assert_eq!(answer.status, 200, "{}", answer.text());
     service.await_line("the new process has ended", 1);

@@ -148,7 +148,7 @@ impl Incidents {
         let (upstream, server) = (&*self.upstream, self.server.as_str());
         match (state, before) {
             (ServerHealth::Unhealthy, _) => {
-                tracing::warn!(upstream, server, %error, "an upstream's server fails its health checks: it gets no requests while another one is in use");
+                tracing::warn!(upstream, server, %error, "an upstream's server fails its health checks: it gets no requests, unless no other one is in use");
             }
             (ServerHealth::Ejected, _) => {
                 tracing::warn!(upstream, server, %error, "an upstream's server is ejected: it gets no requests for a while, unless no other one is in use");

@@ -3,6 +3,7 @@ mod ended;
 use std::sync::atomic::AtomicUsize;
 
 use super::*;
+use crate::permit::DrawnFrom;
 use crate::{Decision, Effect, Override};
 use tollgate_limit::{
     Algorithm, Kind, Micros, Penalty, Placement, Rate, RateConditions, Terms, Timestamp, fixtures,
