@@ -153,14 +153,14 @@ fn without_store<S: Store + Send + Sync>(
 }
 
 /// Gives the local units back unless the request was admitted. A guard, so that a client that
-/// disconnects while the shared store is asked leaves no charge.
-struct Undo<'a, S: Store + Send + Sync> {
-    generation: &'a Generation<S>,
-    claims: &'a [Claim<'a>],
-    standings: &'a [Standing],
-    there: u16,
-    now: Timestamp,
-    armed: bool,
+/// disconnects while the shared store or another process is asked leaves no charge.
+pub(super) struct Undo<'a, S: Store + Send + Sync> {
+    pub(super) generation: &'a Generation<S>,
+    pub(super) claims: &'a [Claim<'a>],
+    pub(super) standings: &'a [Standing],
+    pub(super) there: u16,
+    pub(super) now: Timestamp,
+    pub(super) armed: bool,
 }
 
 impl<S: Store + Send + Sync> Drop for Undo<'_, S> {

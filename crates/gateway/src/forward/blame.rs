@@ -136,12 +136,11 @@ impl<'o> ClientsPart<'o> {
         self.is_unfinished() && self.progress.is_some_and(Progress::is_slow)
     }
 
-    /// Whether the client's deadline may be the reason for a failure that the upstream reports. An
-    /// upstream may give up before that deadline, so one shorter than the response timeout may be the
-    /// reason at any time: otherwise one client could eject every server with short deadlines. A
-    /// longer one may be only once it has passed.
+    /// Whether the client's deadline may be the reason for a 504: it has passed, or is so near that the
+    /// upstream may give up because of it. Otherwise one client could eject every server with short
+    /// deadlines.
     fn is_hurried(self) -> bool {
-        let hurries = |deadline: CallersDeadline| deadline.is_short() || deadline.is_due();
+        let hurries = |deadline: CallersDeadline| deadline.is_near() || deadline.is_due();
         self.deadline.is_some_and(hurries)
     }
 }

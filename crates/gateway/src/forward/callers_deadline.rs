@@ -49,13 +49,8 @@ impl CallersDeadline {
         })
     }
 
-    /// Whether the upstream's `timeouts.response` is longer: then the upstream may give up on a
-    /// request because of this deadline alone, at any time before it.
-    pub(super) fn is_short(self) -> bool {
-        self.stated < self.response_timeout
-    }
-
-    /// Whether less time than `timeouts.response` is left to it.
+    /// Whether less time than the upstream's `timeouts.response` is left: the upstream may then give
+    /// up on a request because of this deadline alone, at any time before it.
     pub(super) fn is_near(self) -> bool {
         self.since.elapsed() + self.response_timeout > self.stated
     }

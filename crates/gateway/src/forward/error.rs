@@ -39,7 +39,7 @@ pub enum ForwardError {
     /// The response's head did not arrive within the client's own deadline.
     #[error("no response within the client's deadline")]
     ClientDeadline {
-        /// Whether no byte of the request was ever sent: it waited for a connection.
+        /// Whether no part of the request was sent: it waited for a connection.
         unsent: bool,
     },
     /// The total time was over before the request was sent: it waited for a connection.

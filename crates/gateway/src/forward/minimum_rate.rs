@@ -104,14 +104,14 @@ impl MinimumRate {
         self.window.as_ref().map_or(Duration::ZERO, Window::shut)
     }
 
-    /// Whether the body arrives so slowly that a server may give up because of that: a long silence,
-    /// or a trickle in all. Servers wait longer than [`SLOW_AFTER`], and most uploads pause for less
-    /// or come faster, so that they do not excuse a server that closes its connections.
+    /// Whether the body arrives so slowly that a server may give up because of that: a silence, a
+    /// trickle, or a long time in all. Most uploads pause for less, come faster and end sooner, so that
+    /// they do not excuse a server that closes its connections.
     pub(crate) fn is_slow(&self) -> bool {
         let silence = self.silence();
         let waited = self.waited + silence;
         let rate = u128::from(self.bytes) * 1_000 / waited.as_millis().max(1);
-        silence >= SLOW_AFTER || (waited >= SLOW_AFTER && rate < TRICKLE)
+        silence >= SLOW_AFTER || (waited >= SLOW_AFTER && rate < TRICKLE) || waited >= LONG
     }
 
     /// How long the present wait has lasted.
@@ -133,6 +133,9 @@ impl MinimumRate {
 
 /// The shortest wait for a body that counts as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
+/// The shortest wait in all that counts as long, whatever has come: timeouts of servers for a whole
+/// request are longer.
+const LONG: Duration = Duration::from_secs(10);
 /// Bytes a second below which a body counts as slow.
 const TRICKLE: u128 = 1024;
 
@@ -175,15 +178,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn body_is_slow_in_a_silence_and_in_a_trickle() {
         let pause = Duration::from_millis(900);
-        for (bytes, is_slow) in [(1, true), (64 << 10, false)] {
+        for (bytes, pieces, is_slow) in [(1, 5, true), (64 << 10, 5, false), (64 << 10, 12, true)] {
             let mut pace = MinimumRate::new(Micros::from_secs(30), 0, Micros::from_secs(5), None);
-            for _ in 0..20 {
+            for _ in 0..pieces {
                 assert_eq!(wait(&mut pace, pause).await, None);
                 pace.came(bytes);
             }
-            assert_eq!(pace.is_slow(), is_slow, "{bytes} bytes at a time");
+            assert_eq!(pace.is_slow(), is_slow, "{pieces} times {bytes} bytes");
             assert_eq!(wait(&mut pace, Duration::from_millis(1_100)).await, None);
-            assert!(pace.is_slow(), "{bytes} bytes at a time, and silence");
+            assert!(pace.is_slow(), "{pieces} times {bytes} bytes, and silence");
         }
     }
 

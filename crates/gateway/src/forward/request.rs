@@ -48,8 +48,8 @@ pub(super) struct Outgoing {
     /// Whether the attempt that failed last is no longer among them, and its retry was withdrawn from
     /// the budget.
     pub(super) counted: bool,
-    /// Whether an attempt before the current one sent it.
-    was_sent: bool,
+    /// Whether a part of it may have been sent.
+    pub(super) was_sent: bool,
     /// Receives interim responses, if they are passed on.
     pub(super) interim: Option<Interim>,
     /// Headers that are written after the request's own.
@@ -207,7 +207,6 @@ impl Outgoing {
     /// Prepares for another attempt.
     pub(super) fn restore(&mut self) {
         if self.request.is_none() {
-            self.was_sent = true;
             self.request = self.copy.clone().map(Replay::request);
             if let (Some(request), Some(kept)) = (&mut self.request, &self.kept) {
                 *request.body_mut() = kept.again();

@@ -10,7 +10,7 @@ use tollgate_store::Store;
 use super::{Kept, Owner, Undrawn};
 use crate::decision::{Silent, Unavailable};
 use crate::permit::DrawnFrom;
-use crate::two_stores::{NOT_ASKED, give_back};
+use crate::two_stores::{NOT_ASKED, Undo, give_back};
 use crate::{Generation, allows};
 
 /// What was drawn from local buckets.
@@ -68,7 +68,20 @@ impl<S: Store + Send + Sync> Generation<S> {
         if !mine.granted || asked.is_empty() {
             return Ok(merged(&there, mine, None).into());
         }
-        let (theirs, are_there) = match successor.draw(&asked).await {
+        let drawn = {
+            let mut undo = Undo {
+                generation: self,
+                claims: &own,
+                standings: &mine.standings,
+                there: 0,
+                now,
+                armed: true,
+            };
+            let drawn = successor.draw(&asked).await;
+            undo.armed = false;
+            drawn
+        };
+        let (theirs, are_there) = match drawn {
             Ok(theirs) => (theirs, true),
             // Nobody else has the buckets now: their last state here is used.
             Err(Undrawn::Ended) => {

@@ -179,8 +179,8 @@ impl Wheel {
 
     /// Advances the wheel to the current tick; the wakers of passed entries are added to `due`.
     ///
-    /// Returns when to do so again: at the first tick at which an entry passes, or after one
-    /// revolution. `None` if no entry is set: the task may end.
+    /// Returns when to do so again: at the first tick at which an entry passes, or one that passes
+    /// after this revolution is to be looked at. `None` if no entry is set: the task may end.
     pub(super) fn turn(&mut self, due: &mut Vec<Waker>) -> Option<Instant> {
         self.read_clock();
         // After more than a revolution, one visit of each slot is enough.
@@ -279,8 +279,8 @@ impl Wheel {
     }
 
     /// The tick of the slot for an entry that passes at `at`. One that passes after this revolution
-    /// is visited before, together with others, so that idle connections do not wake the worker one
-    /// by one.
+    /// is looked at before, together with others, and stays in its slot until then: a turn does not
+    /// relink the deadlines of all idle connections.
     fn slot_tick(&self, at: u64) -> u64 {
         let last = self.turned + SLOTS - 1;
         if at <= last { at } else { last / FAR * FAR }

@@ -70,6 +70,7 @@ pub(super) async fn http1(
         connection.allow_verbatim();
     }
     outgoing.request = None;
+    outgoing.was_sent = true;
     loop {
         let failure = match converse(&mut connection, outgoing).await {
             Ok(head) => {

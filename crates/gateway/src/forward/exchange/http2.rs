@@ -57,10 +57,12 @@ pub(super) async fn http2(
         let request = addressed(server, request)?;
         // One header fewer: the Host became the authority.
         let named = request.headers().len() < fields;
+        let was_sent = std::mem::replace(&mut outgoing.was_sent, true);
         match converse_http2(&place, request, outgoing).await {
             Ok(response) => break (response, place),
             Err(Http2Failure::Unsent(request)) => {
-                outgoing.request = unaddressed(server, *request, named)
+                outgoing.request = unaddressed(server, *request, named);
+                outgoing.was_sent = was_sent;
             }
             Err(Http2Failure::Final(ForwardError::GoingAway))
                 if retry::decide(&retry::Outcome::Unprocessed, upstream, outgoing) != Again::No =>

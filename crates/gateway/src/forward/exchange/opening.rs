@@ -67,17 +67,24 @@ async fn open<T: Spare>(
     if server.connects_alone.replace(true) {
         return Err(late);
     }
-    let server = Rc::clone(server);
+    let alone = Alone(Rc::clone(server));
     tokio::task::spawn_local(async move {
-        let outcome = opening.await;
-        server.connects_alone.set(false);
-        match outcome {
-            Ok(opened) => opened.keep(&server),
-            Err(error) => server.observe(&Err(error)),
+        match opening.await {
+            Ok(opened) => opened.keep(&alone.0),
+            Err(error) => alone.0.observe(&Err(error)),
         }
         drop(slot);
     });
     Err(late)
+}
+
+/// The attempt to connect to a server that goes on without its request, while this exists.
+struct Alone(Rc<ServerState>);
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.0.connects_alone.set(false);
+    }
 }
 
 /// What was opened for a request that did not wait for it.
