@@ -144,13 +144,7 @@ impl RemoteStore {
             text,
             keep,
         };
-        let replaced = self.servers.common.documents.replace(new).await;
-        replaced.map_err(|error| match (error, self.health()) {
-            (StoreError::Overdue, health) if !health.up => {
-                StoreError::Unavailable(health.last_error)
-            }
-            (error, _) => error,
-        })
+        self.servers.common.documents.replace(new).await
     }
 
     /// The name of the store. Gateways have the same one if they share the buckets there: it is made

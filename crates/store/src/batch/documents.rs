@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -71,18 +70,14 @@ pub(crate) struct ToldDocument {
     pub(crate) origin: Option<Origin>,
 }
 
-/// A document that waits to be written, its number, and the channel of the writer that waits for the
-/// result.
-type Waiting = (NewDocument, u64, Writer);
-
-type Writer = oneshot::Sender<Result<bool, StoreError>>;
+/// A document that waits to be written, and the channel of the writer that waits for the result.
+type Waiting = (NewDocument, oneshot::Sender<Result<bool, StoreError>>);
 
 /// What the lanes of a store and the users of its document share.
 #[derive(Debug)]
 pub(crate) struct Documents {
     latest: watch::Sender<Document>,
     waiting: Mutex<VecDeque<Waiting>>,
-    next_number: AtomicU64,
     arrived: Notify,
 }
 
@@ -91,7 +86,6 @@ impl Default for Documents {
         Self {
             latest: watch::Sender::new(Document::default()),
             waiting: Mutex::default(),
-            next_number: AtomicU64::default(),
             arrived: Notify::new(),
         }
     }
@@ -108,43 +102,30 @@ impl Documents {
     }
 
     /// Writes a document, if the one it replaces is the present one; returns whether it was.
-    ///
-    /// # Errors
-    /// [`StoreError::Overdue`]: there was no connection for it. Any other: why the server has not
-    /// responded.
     pub(crate) async fn replace(&self, new: NewDocument) -> Result<bool, StoreError> {
-        let (reply, mut replied) = oneshot::channel();
-        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let (reply, replied) = oneshot::channel();
         {
             let mut waiting = self.waiting.lock();
             // Writers that gave up have closed their channel.
-            waiting.retain(|(.., reply)| !reply.is_closed());
+            waiting.retain(|(_, reply)| !reply.is_closed());
             if waiting.len() >= WAITING_MAX {
                 let words = "too many changes wait for the store";
                 return Err(StoreError::Unavailable(words.into()));
             }
-            waiting.push_back((new, number, reply));
+            waiting.push_back((new, reply));
         }
         self.arrived.notify_one();
-        match tokio::time::timeout(2 * WITHIN, &mut replied).await {
+        match tokio::time::timeout(2 * WITHIN, replied).await {
             Ok(Ok(written)) => written,
             // The server may have written it.
             Ok(Err(_)) => Err(StoreError::Lost("the connection ended".into())),
-            Err(_) if self.withdraw(number) => Err(StoreError::Overdue),
             Err(_) => Err(StoreError::Timeout),
         }
     }
 
-    /// Takes a document back; returns whether it still waited, so that it was not sent.
-    fn withdraw(&self, number: u64) -> bool {
+    fn take(&self) -> Option<Waiting> {
         let mut waiting = self.waiting.lock();
-        let place = waiting.iter().position(|(_, other, _)| *other == number);
-        place.and_then(|place| waiting.remove(place)).is_some()
-    }
-
-    fn take(&self) -> Option<(NewDocument, Writer)> {
-        let mut waiting = self.waiting.lock();
-        while let Some((new, _, reply)) = waiting.pop_front() {
+        while let Some((new, reply)) = waiting.pop_front() {
             if !reply.is_closed() {
                 return Some((new, reply));
             }
@@ -229,37 +210,5 @@ async fn ask<L: Link>(shared: &Shared, link: &L, connection: &L::Connection) {
     if let Some(reply) = reply {
         // A writer that is gone finds the outcome in the document.
         let _ = reply.send(written);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A document that no lane takes was not sent, and is not sent later.
-    #[tokio::test(start_paused = true)]
-    async fn document_without_a_connection_is_not_written() {
-        let documents = Documents::default();
-        let new = || NewDocument {
-            known: 0,
-            epoch: 1,
-            text: String::new(),
-            keep: WITHIN,
-        };
-        let replaced = documents.replace(new()).await;
-        assert_eq!(replaced, Err(StoreError::Overdue));
-        assert!(documents.take().is_none());
-        // One that a lane has taken may have been written.
-        let lane = async {
-            tokio::task::yield_now().await;
-            documents.take()
-        };
-        let (replaced, taken) = tokio::join!(documents.replace(new()), async {
-            let taken = lane.await;
-            tokio::time::sleep(3 * WITHIN).await;
-            taken
-        });
-        assert_eq!(replaced, Err(StoreError::Timeout));
-        assert!(taken.is_some());
     }
 }
