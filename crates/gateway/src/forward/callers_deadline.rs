@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 
 use crate::headers::{HeaderSet, reads_deadline};
+use tollgate_limit::Micros;
 use tollgate_policy::route::HeaderEdits;
 
 /// The earliest deadline that the caller states for a request. The gateway keeps only that of a gRPC
@@ -17,8 +18,9 @@ pub(crate) struct CallersDeadline {
     stated: Duration,
     /// When the gateway read that.
     since: Instant,
-    /// The upstream's `timeouts.response`.
-    response_timeout: Duration,
+    /// The upstream's `timeouts.response`. In microseconds, because the record of a request is
+    /// bounded.
+    response_timeout: Micros,
 }
 
 impl CallersDeadline {
@@ -29,7 +31,7 @@ impl CallersDeadline {
         headers: &HeaderMap,
         present: HeaderSet,
         edits: &HeaderEdits,
-        response_timeout: Duration,
+        response_timeout: Micros,
     ) -> Option<Self> {
         let names = HeaderSet::GRPC_TIMEOUT
             .and(HeaderSet::TIMEOUT_MS)
@@ -52,7 +54,7 @@ impl CallersDeadline {
     /// Whether less time than the upstream's `timeouts.response` is left: the upstream may then give
     /// up on a request because of this deadline alone, at any time before it.
     pub(super) fn is_near(self) -> bool {
-        self.since.elapsed() + self.response_timeout > self.stated
+        self.since.elapsed() + Duration::from(self.response_timeout) > self.stated
     }
 
     /// Whether it may be the reason for a gRPC status in these headers or trailers: the status says

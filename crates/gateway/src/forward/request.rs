@@ -90,7 +90,7 @@ impl Outgoing {
                 request.headers(),
                 present,
                 edits,
-                upstream.timeouts.response.into(),
+                upstream.timeouts.response,
             ),
             counted: false,
             was_sent: false,
