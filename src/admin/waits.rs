@@ -79,9 +79,9 @@ impl Live {
         })
     }
 
-    /// What `look` sees of a bucket of `limit` that was filled, or whose penalty was lifted, once it
-    /// sees that this is done. `notice` tells the other gateways, in a task of its own: what it waits
-    /// for takes no time from the response.
+    /// Looks at a bucket of `limit` that was filled, or whose penalty was lifted, until `look` sees that
+    /// this is done; returns the last look. `notice` tells the other gateways, in a task of its own, so
+    /// that it takes no time from the response.
     ///
     /// # Errors
     /// Why it is not confirmed within `span`, or the time of this response.

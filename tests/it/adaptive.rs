@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::harness::{Gateway, Reply, Upstream, eventually};
 
-/// What the path says: `/429` asks for less, `/503?5` for five seconds, `/date` until a date, `/slow` says nothing, `/gone` closes.
+/// Responds by the path: `/429` asks for less, `/503?5` for five seconds, `/date` until a date, `/slow` says nothing, `/gone` closes.
 fn moody() -> Upstream {
     Upstream::start(|seen| match seen.line().split(' ').nth(1) {
         Some("/slow") => Reply::Silence,

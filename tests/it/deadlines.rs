@@ -8,7 +8,7 @@ use crate::harness::frames::{DATA, END_HEADERS, END_STREAM, Frames, HEADERS, blo
 use crate::harness::upstream::Stream;
 use crate::harness::{Gateway, Reply, Upstream};
 
-/// What a request with these headers costs, by a limit that estimates 500 units.
+/// The cost of a request with these headers, by a limit that estimates 500 units.
 #[track_caller]
 fn charged(from: &str, upstream: &str, more: &str, headers: &[(&str, &str)]) -> u64 {
     let gateway = Gateway::start(&format!(

@@ -101,7 +101,7 @@ fn reset_without_a_store_changes_nothing_and_says_so() {
     assert!(done.contains("the store"), "{done}");
 }
 
-/// What several gateways are asked for.
+/// The change that several gateways are asked for.
 const TOGETHER: &str = "{\"reason\":\"a test\",\"change\":\"c1\"}";
 
 fn postgres(server: &Server) -> &Postgres {
@@ -140,8 +140,8 @@ fn reset_on_postgres_without_the_table_of_overrides_is_made_by_one_gateway_alone
     );
 }
 
-/// The bucket can be filled although the other gateways cannot be told of it, and nobody can say whether a gateway has
-/// taken a change on.
+/// The bucket can be filled although the other gateways cannot be told of it. Whether a gateway has taken a change on is
+/// not known.
 #[test]
 fn reset_on_postgres_whose_overrides_are_locked_is_seen_or_left_alone() {
     let Some(server) = StoreKind::Postgres.start() else {

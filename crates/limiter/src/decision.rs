@@ -21,7 +21,8 @@ pub enum Decision {
     Allow(Permit),
     /// The request is refused with 429.
     Deny(Denied),
-    /// What has the buckets did not respond, and the limit requires its decision: 503.
+    /// The store or process that has the buckets did not respond, and the limit requires its
+    /// decision: 503.
     Unavailable(Unavailable),
 }
 
@@ -47,11 +48,11 @@ pub struct Denied {
 pub struct Unavailable {
     /// The first limit that requires the response.
     pub limit: Arc<str>,
-    /// What does not respond, and why.
+    /// The store or process that does not respond.
     pub silent: Silent,
 }
 
-/// What has a bucket and does not respond.
+/// A store or process that has a bucket and does not respond.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Silent {
     /// The limit's store.

@@ -47,7 +47,7 @@ pub trait Successor: Send + Sync + 'static {
 /// Why a successor has not said what it drew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undrawn {
-    /// Its process has ended: nobody else grants from the buckets.
+    /// Its process has ended, so no other process grants from the buckets.
     Ended,
     /// It has the buckets and may have charged the request, but gives no response that can be used.
     Silent,

@@ -30,7 +30,7 @@ pub(super) enum Other {
     Old,
 }
 
-/// What can still be exchanged with the other process.
+/// The messages that can still be exchanged with the other process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Responds,

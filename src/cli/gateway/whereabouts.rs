@@ -111,7 +111,7 @@ impl Whereabouts {
     }
 }
 
-/// What `look_up` returns, if it does so before `until`. A resolver waits as long as the system is
+/// The result of `look_up`, if it comes before `until`. A resolver waits as long as the system is
 /// configured to; the thread that does is left alone then.
 fn in_time<T: Send + 'static>(
     until: Instant,
@@ -134,7 +134,7 @@ fn is_host(text: &str) -> bool {
     !text.is_empty() && !text.contains(other)
 }
 
-/// What a text lacks that is no listener.
+/// The reason why a text names no listener.
 const NO_LISTENER: &str = "a listener is HOST:PORT or unix:PATH";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Who is to blame for the outcome of a request. This decides whether its caller may get credit, and
+//! The party to blame for the outcome of a request. This decides whether its caller may get credit, and
 //! what the outcome says about the server: for ejection, and for limits that follow its load.
 //!
 //! A response is judged by its head and by the client's part in it. A request without a response is
@@ -12,17 +12,17 @@ use super::callers_deadline::CallersDeadline;
 use super::request_body::Progress;
 use tollgate_limiter::Cause;
 
-/// Who is to blame for an outcome.
+/// The party to blame for an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blame {
     /// The party that caused it. Every outcome that a request can be crafted to cause is the
     /// client's.
     pub cause: Cause,
-    /// What it says about the server.
+    /// The conclusion about the server.
     pub sign: ServerSign,
 }
 
-/// What an outcome says about its server. This is less strict than [`Blame::cause`]: a server that
+/// The conclusion that an outcome allows about its server. This is less strict than [`Blame::cause`]: a server that
 /// closes its connections is left out, and no caller gets credit for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerSign {
@@ -64,7 +64,7 @@ impl<'o> ClientsPart<'o> {
         self.progress.is_some_and(Progress::was_waited_for)
     }
 
-    /// Who is to blame for a response with this head that begins now.
+    /// The party to blame for a response with this head that begins now.
     pub(super) fn in_response(self, head: &Parts) -> Blame {
         let cause = if self.may_cause(head) {
             Cause::Early

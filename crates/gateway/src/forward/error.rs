@@ -119,7 +119,7 @@ tollgate_policy::labels! {
 }
 
 impl ForwardError {
-    /// Who is to blame. The match has no wildcard, so that every new variant must name someone.
+    /// The party to blame. The match has no wildcard, so that every new variant must name one.
     pub const fn blame(&self) -> Blame {
         let (cause, sign) = match self {
             Self::Connect(_)

@@ -128,7 +128,7 @@ pub struct Forwarded {
     pub verbatim: Option<Verbatim>,
     /// Spawn [`Tunnel::run`] on the worker once the response is being sent.
     pub tunnel: Option<Box<Tunnel>>,
-    /// Who is to blame for the response.
+    /// The party to blame for the response.
     pub blame: Blame,
     /// The deadline of the caller that may end the rest of its body.
     pub(crate) callers_deadline: Option<CallersDeadline>,

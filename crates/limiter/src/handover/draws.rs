@@ -13,7 +13,7 @@ use crate::permit::DrawnFrom;
 use crate::two_stores::{NOT_ASKED, Undo, give_back};
 use crate::{Generation, allows};
 
-/// What was drawn from local buckets.
+/// The result of a draw from local buckets.
 pub(crate) struct LocalDraw {
     /// The decisions about the claims that are not left out.
     pub(crate) draw: Draw,
@@ -83,7 +83,7 @@ impl<S: Store + Send + Sync> Generation<S> {
         };
         let (theirs, are_there) = match drawn {
             Ok(theirs) => (theirs, true),
-            // Nobody else has the buckets now: their last state here is used.
+            // No other process has the buckets now, so their last state in this one is used.
             Err(Undrawn::Ended) => {
                 self.handover.reclaim(&successor);
                 (self.local.draw_at(&asked, now), false)
@@ -144,7 +144,8 @@ impl<S: Store + Send + Sync> Generation<S> {
     }
 
     /// Corrects a charge on a local bucket, in whichever process it is.
-    /// What only the other process has charged is gone if that process ends: nothing of it is given
+    ///
+    /// A charge that only the other process has made is gone if that process ends: none of it is given
     /// back here then.
     pub(crate) fn settle_local(&self, settlement: Settlement<'_>, from: DrawnFrom, now: Timestamp) {
         if self.handover.is_away() {

@@ -38,7 +38,7 @@ pub(super) struct Wheel {
     task: Option<Waker>,
 }
 
-/// What a deadline that was set asks of the task that turns the wheel.
+/// The effect of a deadline that was set on the task that turns the wheel.
 pub(super) enum Set {
     /// Nothing: the task turns the wheel in time.
     Covered,

@@ -54,7 +54,7 @@ fn after_scheme<'v>(value: &'v [u8], scheme: &str) -> Option<&'v [u8]> {
     begins_with(value, scheme).filter(|rest| rest.first().is_some_and(is_blank))
 }
 
-/// What follows a scheme at the beginning of a value.
+/// The part of a value behind a scheme at its beginning.
 fn begins_with<'v>(value: &'v [u8], scheme: &str) -> Option<&'v [u8]> {
     let (given, rest) = value.split_at_checked(scheme.len())?;
     given

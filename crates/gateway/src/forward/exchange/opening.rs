@@ -87,7 +87,7 @@ impl Drop for Alone {
     }
 }
 
-/// What was opened for a request that did not wait for it.
+/// A connection or stream that was opened for a request which did not wait for it.
 trait Spare: 'static {
     /// Keeps it for other requests.
     fn keep(self, server: &ServerState);

@@ -70,7 +70,7 @@ fn deadline_of_a_grpc_call_that_passes_in_the_queue_keeps_the_call_from_its_upst
     assert!(is_late(&gateway.ask(CALL)));
     assert_eq!(gateway.causes(), [Cause::Gateway]);
     drop(first);
-    // Its place is free, and nobody waits for it any more.
+    // Its place is free, and no request waits for it any more.
     let mut second = gateway.connect();
     second.write_all(GET.as_bytes()).expect("sent");
     let is_read = |record: &String| record.ends_with("\r\n\r\n");

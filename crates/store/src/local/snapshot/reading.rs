@@ -60,7 +60,7 @@ impl LocalStore {
     }
 }
 
-/// What a snapshot begins with.
+/// The beginning of a snapshot.
 struct Heading {
     version: u32,
     seed: Seed,
@@ -100,7 +100,7 @@ struct Restoring<'l> {
     behind: Micros,
     /// By the index of the first limit of each family.
     tables: Vec<Option<Table>>,
-    /// What happens to the buckets of each limit.
+    /// The effect of the restart on the buckets of each limit.
     carries: Vec<Carry>,
     /// The limits of the snapshot that there are no more.
     gone: Vec<Carried>,
@@ -223,7 +223,7 @@ impl<'l> Restoring<'l> {
         }
     }
 
-    /// What happened to the buckets of each limit.
+    /// The effect on the buckets of each limit.
     fn report(&mut self) -> Vec<Carried> {
         let limits = self.limits.iter().zip(&self.carries);
         let mut report: Vec<_> = limits

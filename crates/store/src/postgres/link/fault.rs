@@ -24,7 +24,7 @@ impl From<tokio_postgres::Error> for Fault {
         let conflict = [
             SqlState::T_R_SERIALIZATION_FAILURE,
             SqlState::T_R_DEADLOCK_DETECTED,
-            // Somebody who does not take our lock makes the tables at the same time.
+            // A session that does not take our lock makes the tables at the same time.
             SqlState::UNIQUE_VIOLATION,
         ];
         match error.code() {

@@ -86,7 +86,7 @@ pub(super) fn mirror() -> SocketAddr {
 
 async fn reflect(request: Request<Incoming>) -> Result<Response<Message>, Infallible> {
     let (head, body) = request.into_parts();
-    // Nobody hears the response to a body that was broken off.
+    // The client that broke its body off does not receive the response.
     let Ok(collected) = body.collect().await else {
         return Ok(Response::default());
     };
