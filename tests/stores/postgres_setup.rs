@@ -123,19 +123,26 @@ async fn an_owner_makes_the_table_and_a_user_of_few_rights_uses_it_in_a_schema_o
     assert!(nothing.ready(PATIENCE).await, "{:?}", nothing.health());
 }
 
+/// A server with the printed schema, and a user `gate` who may use these tables.
+fn with_gate(tables: &str) -> Postgres {
+    let server = Postgres::start_with(&["fsync=off"]);
+    server.psql("postgres", &printed_schema());
+    server.psql(
+        "postgres",
+        &format!(
+            "CREATE ROLE gate LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO gate"
+        ),
+    );
+    server
+}
+
 /// The write of the document takes the right to read it away.
 #[tokio::test]
 async fn postgres_document_written_and_not_read_back_may_have_been_written() {
     if !Postgres::available() {
         return;
     }
-    let server = Postgres::start_with(&["fsync=off"]);
-    server.psql("postgres", &printed_schema());
-    server.psql(
-        "postgres",
-        "CREATE ROLE gate LOGIN;
-         GRANT SELECT, INSERT, UPDATE, DELETE ON tollgate_buckets, tollgate_gateways, tollgate_overrides TO gate",
-    );
+    let server = with_gate("tollgate_buckets, tollgate_gateways, tollgate_overrides");
     let store = open(&server.url_of("gate"), false);
     assert!(store.ready(PATIENCE).await, "{:?}", store.health());
     let mut watched = store.document();
@@ -171,12 +178,10 @@ async fn functions_of_another_version_or_without_the_right_to_call_them_say_what
     if !Postgres::available() {
         return;
     }
-    let server = Postgres::start_with(&["fsync=off"]);
-    server.psql("postgres", &printed_schema());
+    let server = with_gate("tollgate_buckets, tollgate_gateways");
     server.psql(
         "postgres",
-        "CREATE ROLE gate LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON tollgate_buckets, tollgate_gateways TO gate;
-         REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC",
+        "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC",
     );
     let store = open(&server.url_of("gate"), true);
     let told = obstacle(&store);

@@ -3,7 +3,8 @@
 use super::super::tests::live_of;
 use super::*;
 use crate::overrides::{NewOverride, Setting};
-use tollgate_limit::Micros;
+use std::sync::Arc;
+use tollgate_limit::{KeyBytes, Micros};
 
 /// Gives the bucket of `key` this burst for an hour.
 async fn raise(live: &Live, limit: &Limit, key: &[u8], burst: u64) {
@@ -21,10 +22,8 @@ async fn raise(live: &Live, limit: &Limit, key: &[u8], burst: u64) {
     set.expect("there is room");
 }
 
-/// A bucket that is full already has no more units after a reset: it is confirmed by its capacity,
-/// which is that of the override.
-#[tokio::test]
-async fn reset_of_a_full_bucket_is_confirmed_by_the_numbers_of_its_override() {
+/// A gateway with a limit of 20 units, that limit, and the key of a caller.
+fn one_bucket() -> (Live, Arc<Limit>, KeyBytes) {
     let live = live_of(
         "[limits.search]\nrate = \"20/hour\"\nper = \"address\"\n\
          [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"search\"]\n",
@@ -33,16 +32,28 @@ async fn reset_of_a_full_bucket_is_confirmed_by_the_numbers_of_its_override() {
     let policy = &live.current.load_full().policy;
     let sought = live.sought(policy, "address", &["192.0.2.7"], Hint::Given);
     let (sought, _) = sought.expect("a caller");
-    let limit = &policy.rules[0].live;
+    (live, Arc::clone(&policy.rules[0].live), sought.key)
+}
+
+/// Resets the bucket; returns how it stands then, after the gateway has confirmed that.
+async fn confirmed(live: &Live, limit: &Arc<Limit>, key: &KeyBytes) -> Level {
+    let (before, _) = live.stands(limit, key, 1).await;
+    let was = before.level.expect("it is known");
+    let (after, problem) = live.fill(limit, key, &was).await;
+    let problem = problem.map(|problem| format!("{problem:?}"));
+    assert_eq!(problem, None);
+    after.level.expect("it is known")
+}
+
+/// A bucket that is full already has no more units after a reset: it is confirmed by its capacity,
+/// which is that of the override.
+#[tokio::test]
+async fn reset_of_a_full_bucket_is_confirmed_by_the_numbers_of_its_override() {
+    let (live, limit, key) = one_bucket();
     for burst in [5, 100] {
-        raise(&live, limit, &sought.key, burst).await;
+        raise(&live, &limit, &key, burst).await;
         for _ in 0..2 {
-            let (before, _) = live.stands(limit, &sought.key, 1).await;
-            let was = before.level.expect("it is known");
-            let (after, problem) = live.fill(limit, &sought.key, &was).await;
-            let problem = problem.map(|problem| format!("{problem:?}"));
-            assert_eq!(problem, None, "burst {burst}");
-            let level = after.level.expect("it is known");
+            let level = confirmed(&live, &limit, &key).await;
             assert_eq!((level.remaining, level.capacity), (burst, burst));
         }
     }
@@ -52,35 +63,22 @@ async fn reset_of_a_full_bucket_is_confirmed_by_the_numbers_of_its_override() {
 /// and is full by them.
 #[tokio::test]
 async fn reset_under_an_override_without_room_is_confirmed_by_the_numbers_of_the_file() {
-    let live = live_of(
-        "[limits.search]\nrate = \"20/hour\"\nper = \"address\"\n\
-         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"search\"]\n",
-    )
-    .for_change();
-    let policy = &live.current.load_full().policy;
-    let sought = live.sought(policy, "address", &["192.0.2.7"], Hint::Given);
-    let (sought, _) = sought.expect("a caller");
-    let limit = &policy.rules[0].live;
+    let (live, limit, key) = one_bucket();
     let limiter = live.current.load().limiter.clone();
     let now = live.now();
     let until = now.after(Micros::from_secs(3_600));
     let mut others = 0_u64..;
     let has_room = |other: u64| {
         let key = other.to_be_bytes();
-        limiter.local().set_aside(limit, &key, now, until)
+        limiter.local().set_aside(&limit, &key, now, until)
     };
     assert!(
         others
             .find(|other| !has_room(*other))
             .is_some_and(|full| full > 0)
     );
-    raise(&live, limit, &sought.key, 100).await;
-    let (before, _) = live.stands(limit, &sought.key, 1).await;
-    let was = before.level.expect("it is known");
-    let (after, problem) = live.fill(limit, &sought.key, &was).await;
-    let problem = problem.map(|problem| format!("{problem:?}"));
-    assert_eq!(problem, None);
-    let level = after.level.expect("it is known");
+    raise(&live, &limit, &key, 100).await;
+    let level = confirmed(&live, &limit, &key).await;
     assert_eq!((level.remaining, level.capacity), (20, 20));
 }
 

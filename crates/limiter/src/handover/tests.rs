@@ -1,6 +1,7 @@
 mod ended;
 
 use std::sync::atomic::AtomicUsize;
+use std::task::Poll;
 
 use super::*;
 use crate::permit::DrawnFrom;
@@ -58,10 +59,20 @@ fn handover_refund_while_frozen_gives_back_its_grant() {
     assert_eq!(left(), 100);
 }
 
-/// The process that has taken the buckets over, in the same test.
-struct To(Limiter<Backend>);
+/// A process that has the buckets until it ends.
+struct Mortal {
+    limiter: Limiter<Backend>,
+    ended: AtomicBool,
+}
 
-impl Successor for To {
+impl Mortal {
+    fn new(limiter: Limiter<Backend>) -> Arc<Self> {
+        let ended = AtomicBool::new(false);
+        Arc::new(Self { limiter, ended })
+    }
+}
+
+impl Successor for Mortal {
     fn has(&self, _: &Limit) -> bool {
         true
     }
@@ -70,10 +81,20 @@ impl Successor for To {
         &'a self,
         claims: &'a [Claim<'a>],
     ) -> Pin<Box<dyn Future<Output = Result<Draw, Undrawn>> + Send + 'a>> {
-        Box::pin(async { Ok(self.0.draw_for(claims)) })
+        let ended = self.ended.load(Ordering::Relaxed);
+        Box::pin(async move {
+            match ended {
+                true => Err(Undrawn::Ended),
+                false => Ok(self.limiter.draw_for(claims)),
+            }
+        })
     }
 
-    fn settle(&self, _: &Settlement<'_>) {}
+    fn settle(&self, settlement: &Settlement<'_>) {
+        if !self.ended.load(Ordering::Relaxed) {
+            self.limiter.settle_for(*settlement);
+        }
+    }
 }
 
 /// Refusals of both processes count together, and both refuse the key that is blocked then.
@@ -99,7 +120,7 @@ async fn handover_penalty_is_counted_and_kept_by_the_process_that_has_the_bucket
     };
     let (old, new) = (limiter(), limiter());
     old.freeze();
-    old.hand_to(Arc::new(To(new.clone())));
+    old.hand_to(Mortal::new(new.clone()));
     let claims = [Claim::new(&limit, b"k", 1)];
     let wait = async |limiter: &Limiter<Backend>| match limiter.check(&claims, now).await {
         Decision::Deny(denied) => denied.retry_after(),
@@ -130,16 +151,18 @@ async fn handover_penalty_is_counted_and_kept_by_the_process_that_has_the_bucket
     assert_eq!(old.take_penalties().len(), 0, "it is told once");
 }
 
-/// A process that has the buckets of `taken` and says nothing of use about draws.
+/// A process that has the buckets of `taken` and makes no draw.
 struct Mute {
     taken: &'static [&'static str],
-    why: Undrawn,
+    /// Why it makes none; `None`: it never responds.
+    why: Option<Undrawn>,
     /// The number of corrections that it was told.
     told: AtomicUsize,
 }
 
 impl Mute {
-    fn new(taken: &'static [&'static str], why: Undrawn) -> Arc<Self> {
+    fn new(taken: &'static [&'static str], why: impl Into<Option<Undrawn>>) -> Arc<Self> {
+        let why = why.into();
         let told = AtomicUsize::default();
         Arc::new(Self { taken, why, told })
     }
@@ -154,7 +177,12 @@ impl Successor for Mute {
         &'a self,
         _: &'a [Claim<'a>],
     ) -> Pin<Box<dyn Future<Output = Result<Draw, Undrawn>> + Send + 'a>> {
-        Box::pin(async { Err(self.why) })
+        Box::pin(async {
+            match self.why {
+                Some(why) => Err(why),
+                None => std::future::pending().await,
+            }
+        })
     }
 
     fn settle(&self, _: &Settlement<'_>) {
@@ -237,4 +265,23 @@ async fn handover_limit_that_only_counts_refuses_nothing_while_the_process_with_
         panic!("{decided:?}");
     };
     assert_eq!(&*unavailable.limit, "strict");
+}
+
+/// A caller that does not wait for the other process keeps no units of the buckets here.
+#[tokio::test]
+async fn handover_caller_that_leaves_while_the_process_with_a_bucket_is_asked_is_charged_nothing_here()
+ {
+    let now = Timestamp::from_micros(1_700_000_000_000_000);
+    let (limiter, limits) = limiter_of(&["kept", "taken"], now);
+    let [kept, taken] = [0, 1].map(|index| Claim::new(&limits[index], b"k", 1));
+    limiter.freeze();
+    limiter.hand_to(Mute::new(&["taken"], None));
+    let claims = [kept, taken];
+    let left = || limiter.local().peek_at(&[kept], now)[0].remaining;
+    let mut asking = Box::pin(limiter.check(&claims, now));
+    let polled = std::future::poll_fn(|context| Poll::Ready(asking.as_mut().poll(context)));
+    assert!(polled.await.is_pending());
+    assert_eq!(left(), 0, "it is charged while the other process is asked");
+    drop(asking);
+    assert_eq!(left(), 1);
 }

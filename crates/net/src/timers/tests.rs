@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use super::{Deadline, TICK, pause, within};
 
@@ -68,6 +69,17 @@ async fn a_cleared_deadline_does_not_pass() {
         .expect("it was set again");
 }
 
+/// Each task says how long a deadline had, and how long it took to pass.
+async fn all_in_time(tasks: Vec<JoinHandle<(Duration, Duration)>>) {
+    for task in tasks {
+        let (span, took) = task.await.expect("no panic");
+        assert!(
+            took >= span && took <= span + TICK + millis(2),
+            "{span:?} took {took:?}"
+        );
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn many_deadlines_each_pass_in_their_turn() {
     let tasks: Vec<_> = (0..500u64)
@@ -84,13 +96,7 @@ async fn many_deadlines_each_pass_in_their_turn() {
             })
         })
         .collect();
-    for task in tasks {
-        let (span, took) = task.await.expect("no panic");
-        assert!(
-            took >= span && took <= span + TICK + millis(2),
-            "{span:?} took {took:?}"
-        );
-    }
+    all_in_time(tasks).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,13 +118,7 @@ async fn deadlines_set_while_the_worker_sleeps_pass_in_their_turn() {
         }));
         tokio::time::sleep(millis(random.u64(0..400))).await;
     }
-    for task in tasks {
-        let (span, took) = task.await.expect("no panic");
-        assert!(
-            took >= span && took <= span + TICK + millis(2),
-            "{span:?} took {took:?}"
-        );
-    }
+    all_in_time(tasks).await;
 }
 
 #[tokio::test(start_paused = true)]

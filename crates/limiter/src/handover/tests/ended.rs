@@ -2,37 +2,6 @@
 
 use super::*;
 
-/// A process that has the buckets until it ends.
-struct Mortal {
-    limiter: Limiter<Backend>,
-    ended: AtomicBool,
-}
-
-impl Successor for Mortal {
-    fn has(&self, _: &Limit) -> bool {
-        true
-    }
-
-    fn draw<'a>(
-        &'a self,
-        claims: &'a [Claim<'a>],
-    ) -> Pin<Box<dyn Future<Output = Result<Draw, Undrawn>> + Send + 'a>> {
-        let ended = self.ended.load(Ordering::Relaxed);
-        Box::pin(async move {
-            match ended {
-                true => Err(Undrawn::Ended),
-                false => Ok(self.limiter.draw_for(claims)),
-            }
-        })
-    }
-
-    fn settle(&self, settlement: &Settlement<'_>) {
-        if !self.ended.load(Ordering::Relaxed) {
-            self.limiter.settle_for(*settlement);
-        }
-    }
-}
-
 /// Hands the buckets of `limiter` over to another one.
 fn handed_over(limiter: &Limiter<Backend>, now: Timestamp) -> Arc<Mortal> {
     limiter.freeze();
@@ -45,10 +14,7 @@ fn handed_over(limiter: &Limiter<Backend>, now: Timestamp) -> Arc<Mortal> {
         Clock::manual(now),
         std::io::Cursor::new(saved),
     );
-    let successor = Arc::new(Mortal {
-        limiter: restored.expect("restored").0,
-        ended: AtomicBool::new(false),
-    });
+    let successor = Mortal::new(restored.expect("restored").0);
     limiter.hand_to(Arc::clone(&successor) as Arc<dyn Successor>);
     successor
 }
