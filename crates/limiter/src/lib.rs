@@ -61,6 +61,7 @@ pub use peek::{PeekError, Peeked};
 pub use penalties::{Imposed, PENALTY_TABLE, PenaltyCounts};
 pub use permit::{OpenCharge, Permit};
 pub use tollgate_store::Deadline;
+pub use two_stores::reversal;
 
 use counters::Counters;
 use feedback::Feedback;

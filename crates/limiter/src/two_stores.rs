@@ -184,13 +184,8 @@ pub(super) fn give_back<S: Store + Send + Sync>(
     let now = generation.local.clock().now().max(drawn_at);
     for (place, (claim, standing)) in claims.iter().zip(standings).enumerate() {
         let ended = is_windowed(claim.limit) && now.since(drawn_at) >= standing.reset;
-        if !allows(standing.verdict) || claim.cost == 0 || ended {
+        let Some(change) = reversal(claim, standing).filter(|_| !ended) else {
             continue;
-        }
-        let change = if is_in_flight(claim.limit) {
-            Change::Release { units: claim.cost }
-        } else {
-            refund(claim.limit, claim.cost, standing.window_end)
         };
         let settlement = Settlement {
             // Units taken under conditions are given back under the same conditions.
@@ -203,6 +198,19 @@ pub(super) fn give_back<S: Store + Send + Sync>(
         };
         generation.settle_local(settlement, from, now);
     }
+}
+
+/// The correction that gives back what a granted draw took by `claim`, whose bucket then stood so;
+/// `None`: it took nothing.
+pub fn reversal(claim: &Claim<'_>, standing: &Standing) -> Option<Change> {
+    if !allows(standing.verdict) || claim.cost == 0 {
+        return None;
+    }
+    Some(if is_in_flight(claim.limit) {
+        Change::Release { units: claim.cost }
+    } else {
+        refund(claim.limit, claim.cost, standing.window_end)
+    })
 }
 
 /// The refund of units that a draw took from `limit`. Units come back only to the window that they

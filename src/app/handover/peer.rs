@@ -11,8 +11,8 @@ use super::message::Message;
 use super::wire::{Wire, is_gone};
 use tollgate_limiter::Undrawn;
 
-/// The other process, reached over the socket by a thread of its own.
-#[derive(Debug)]
+/// The other process, reached over the socket by a thread of its own. Clones share the thread.
+#[derive(Clone, Debug)]
 pub(super) struct Peer(mpsc::Sender<Job>);
 
 /// A message, and what takes its response; `None`: the message has no response.
@@ -87,7 +87,7 @@ impl Peer {
             let _ = asker.send(found);
             belongs
         };
-        // The thread ends with this value, and only then.
+        // The thread ends with the last of these values, and only then.
         let sent = self.0.send((message, Some(Box::new(reply))));
         async move {
             sent.map_err(|_| Undrawn::Silent)?;

@@ -19,7 +19,7 @@ use tollgate_gateway::gateway::Snapshot;
 use tollgate_limit::{
     Change, Claim, Draw, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict,
 };
-use tollgate_limiter::{Successor, Undrawn};
+use tollgate_limiter::{Successor, Undrawn, reversal};
 
 /// The limits whose buckets are in this process.
 pub(super) fn names(limits: &[Arc<Limit>]) -> Vec<LimitName> {
@@ -33,8 +33,9 @@ pub(super) fn names(limits: &[Arc<Limit>]) -> Vec<LimitName> {
 // --- the process that has handed over ---
 
 /// The process that has the buckets.
+#[derive(Clone)]
 pub(super) struct Remote {
-    limits: Vec<LimitName>,
+    limits: Arc<[LimitName]>,
     peer: Peer,
 }
 
@@ -42,6 +43,7 @@ impl Remote {
     /// `limits` are those whose buckets the other process has.
     pub(super) fn start(wire: Wire, limits: Vec<LimitName>) -> io::Result<Self> {
         let peer = Peer::start(Other::New, wire)?;
+        let limits = limits.into();
         Ok(Self { limits, peer })
     }
 
@@ -70,16 +72,25 @@ impl Successor for Remote {
                 })
             })
             .collect();
-        let count = claims.len();
+        let owned = |claim: &Claim<'_>| (claim.limit.clone(), claim.key.to_vec(), claim.cost);
+        let of: Vec<_> = claims.iter().map(owned).collect();
+        let there = self.clone();
         let read = move |response| match response {
-            Message::Drawn(drawn) if drawn.standings.len() == count => Some(Draw {
-                granted: drawn.granted,
-                standings: drawn.standings.into_iter().map(Standing::from).collect(),
+            Message::Drawn(drawn) if drawn.standings.len() == of.len() => Some(Untaken {
+                draw: Some(Draw {
+                    granted: drawn.granted,
+                    standings: drawn.standings.into_iter().map(Standing::from).collect(),
+                }),
+                of,
+                there,
             }),
             _ => None,
         };
         let drawn = asked.map(|asked| self.peer.ask(Message::Draw(asked), read));
-        Box::pin(async move { drawn.ok_or(Undrawn::Silent)?.await })
+        Box::pin(async move {
+            let mut drawn = drawn.ok_or(Undrawn::Silent)?.await?;
+            drawn.draw.take().ok_or(Undrawn::Silent)
+        })
     }
 
     fn settle(&self, settlement: &Settlement<'_>) {
@@ -89,6 +100,28 @@ impl Successor for Remote {
                 key: STANDARD_NO_PAD.encode(settlement.key),
                 change: settlement.change,
             }));
+        }
+    }
+}
+
+/// A draw that the other process has made. Its caller may leave before it takes the draw; then the
+/// draw is given back there.
+struct Untaken {
+    draw: Option<Draw>,
+    /// The limit, the key and the cost of each claim.
+    of: Vec<(Limit, Vec<u8>, u64)>,
+    there: Remote,
+}
+
+impl Drop for Untaken {
+    fn drop(&mut self) {
+        let Some(draw) = self.draw.take().filter(|draw| draw.granted) else {
+            return;
+        };
+        for ((limit, key, cost), standing) in self.of.iter().zip(&draw.standings) {
+            if let Some(change) = reversal(&Claim::new(limit, key, *cost), standing) {
+                self.there.settle(&Settlement::new(limit, key, change));
+            }
         }
     }
 }
@@ -230,4 +263,70 @@ fn settle(
         .limiter
         .settle_for(Settlement::new(limit, &key, change));
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use tollgate_limit::{Kind, fixtures};
+
+    /// A caller that leaves before the other process has responded, and one that leaves before it has
+    /// read the response.
+    #[tokio::test]
+    async fn handover_draw_of_a_caller_that_left_is_given_back_to_the_process_that_made_it() {
+        let terms = fixtures::terms(Kind::TokenBucket, 5, Micros::from_secs(60));
+        let limit = fixtures::limit("each", &terms);
+        let claims = [Claim::new(&limit, b"k", 3)];
+        let drawn = || {
+            let standing = Standing {
+                verdict: Verdict::Allow { wait: Micros::ZERO },
+                remaining: 2,
+                reset: Micros::ZERO,
+                effective: Micros::ZERO,
+                window_end: Timestamp::default(),
+            };
+            Message::Drawn(Drawn {
+                granted: true,
+                standings: vec![SentStanding::from(&standing)],
+            })
+        };
+        let settled = |units| {
+            Message::Settle(AskedSettlement {
+                limit: 0,
+                key: STANDARD_NO_PAD.encode(b"k"),
+                change: Change::Refund { units },
+            })
+        };
+        for responds_first in [false, true] {
+            let (here, there) = UnixStream::pair().expect("a pair");
+            let mut other = Wire::new(there);
+            let deadline = std::time::Duration::from_secs(20);
+            other.patience(Some(deadline)).expect("a deadline");
+            let names = vec![LimitName::of(&limit)];
+            let remote = Remote::start(Wire::new(here), names).expect("a thread");
+            let next = |other: &mut Wire| other.receive().expect("read");
+            let asked = remote.draw(&claims);
+            assert!(matches!(next(&mut other), Some(Message::Draw(_))));
+            if responds_first {
+                other.send(&drawn()).expect("sent");
+                // It is sent after the response was received.
+                remote.settle(&Settlement::new(&limit, b"k", Change::Refund { units: 1 }));
+                assert_eq!(next(&mut other), Some(settled(1)));
+                drop(asked);
+            } else {
+                drop(asked);
+                other.send(&drawn()).expect("sent");
+            }
+            assert_eq!(next(&mut other), Some(settled(3)), "{responds_first}");
+            // A draw that its caller has taken stays.
+            let asked = remote.draw(&claims);
+            assert!(matches!(next(&mut other), Some(Message::Draw(_))));
+            other.send(&drawn()).expect("sent");
+            assert!(asked.await.expect("a draw").granted);
+            drop(remote);
+            assert_eq!(next(&mut other), None, "{responds_first}");
+        }
+    }
 }
