@@ -1,7 +1,9 @@
 //! The total time of a request, and the deadline of a gRPC call: they bound every wait.
 
-use std::io::Write;
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use super::origin::{OK, Origin};
 use super::relay::{conduct, gateway, gateway_of, in_turn, route, upstream};
@@ -113,6 +115,57 @@ fn total_time_that_passes_while_connecting_ejects_no_server_and_the_connect_time
             state(&fleet) == Some(ServerHealth::Ejected)
         });
     }
+}
+
+/// The address of a listener that accepts one connection and completes no other one, until the other
+/// value is dropped.
+fn accepting_once(
+    serve: impl FnOnce(TcpStream) + Send + 'static,
+) -> (SocketAddr, mpsc::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    socket2::SockRef::from(&listener)
+        .listen(0)
+        .expect("listens");
+    let (at_end, ended) = mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("a connection");
+        // Until the queue of the system is full.
+        let more = || TcpStream::connect_timeout(&address, Duration::from_millis(100));
+        let held: Vec<_> = std::iter::repeat_with(more).map_while(Result::ok).collect();
+        serve(stream);
+        // Until the test drops the other end.
+        let _ = ended.recv();
+        drop(held);
+    });
+    (address, at_end)
+}
+
+/// A call that a kept connection has read, and whose next connection hangs, is not one that was never
+/// sent.
+#[test]
+fn deadline_that_passes_while_a_request_is_sent_again_is_that_of_one_that_was_sent() {
+    let (address, _at_end) = accepting_once(|stream| {
+        let mut lines = BufReader::new(stream);
+        let read_head = |lines: &mut BufReader<TcpStream>| {
+            let mut line = String::new();
+            while line != "\r\n" {
+                line.clear();
+                lines.read_line(&mut line).expect("a line");
+            }
+        };
+        read_head(&mut lines);
+        lines.get_mut().write_all(OK.as_bytes()).expect("sent");
+        read_head(&mut lines);
+    });
+    let mut hung = upstream(address);
+    hung.attempts = 2;
+    hung.timeouts.connect = Micros::from_secs(60);
+    let gateway = gateway(hung);
+    assert_eq!(gateway.ask(GET).status, 200);
+    let call = CALL.replace("POST", "GET");
+    assert!(is_late(&gateway.ask(&call)));
+    assert_eq!(gateway.causes(), [Cause::Upstream, Cause::Client]);
 }
 
 /// Of the calls that give up one attempt to connect goes on; the others say nothing about the server.
