@@ -188,10 +188,7 @@ impl Live {
                 let now = self.now();
                 // Of these the bucket knows nothing.
                 let overridden = limiter.overridden(limit, key);
-                match overridden
-                    .as_ref()
-                    .map(|one| (one.effect, one.until.since(now)))
-                {
+                match overridden.map(|one| (one.effect, one.until.since(now))) {
                     Some((Effect::Unlimited, _)) => {
                         standing.verdict = Verdict::Allow { wait: Micros::ZERO };
                     }

@@ -185,7 +185,7 @@ impl Live {
     }
 
     /// Takes on the reset of a bucket that several gateways are asked for, so that no other one of
-    /// its store makes it. Without that none may make it: each would fill the bucket.
+    /// its store makes it. If this fails, no gateway may fill the bucket, because each of them would.
     async fn taken_on(&self, limit: &Limit, change: Option<&str>) -> Result<(), ChangeError> {
         let Some(change) = change else { return Ok(()) };
         let taken = self.overrides.take_on(limit, change);
@@ -235,7 +235,7 @@ fn is_filled(was: &Level, now: &Level) -> bool {
 
 fn not_taken_on(limit: &Limit, error: &ChangeError) -> Problem {
     let why = format!(
-        "{error}; of several gateways one fills a bucket in their store, and which one cannot be agreed on there: this one has not filled it; ask one gateway alone"
+        "{error}; the gateways cannot agree in the store which of them fills the bucket, so this one has not filled it; ask one gateway alone"
     );
     unavailable(limit, &why)
 }

@@ -59,7 +59,8 @@ impl Attempt {
         (left / addresses).max(Duration::from_millis(1))
     }
 
-    /// The error of a connection, in words. One of several addresses had no round time for itself.
+    /// The error of a connection, in words. The time for one of several addresses is a fraction of the
+    /// time limit, so it is not shown.
     fn worded(&self, error: io::Error) -> io::Error {
         let of_one = worded(error, self.patience, "");
         match (of_one.kind(), self.others) {

@@ -136,6 +136,7 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
     if let Some(decide) = &decide {
         validate::decide::check_decide(decide, &server, &admin, context);
     }
+    let has_store = !raw.store.is_absent();
     let store = validate::store::store(&raw.store, context);
     let names: Vec<&str> = names_of(&raw.identities);
     let identities = validate::identities::identities(raw, &names, context);
@@ -150,7 +151,7 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
     let around = Surroundings {
         identities: &names,
         store: store.as_ref(),
-        has_store: !raw.store.is_absent(),
+        has_store,
         now,
         egress: server.egress,
         resettable: !admin.operators.is_empty(),
@@ -229,8 +230,8 @@ fn assemble(raw: &RawFile, now: Timestamp, context: &mut Context<'_>) -> Option<
         .ok()?;
     let tests = validate::tests_table::tests(raw, &policy.identities, context);
     together::warn(raw, &policy, &server, context);
-    // Limits are shared that have no store.
-    if store.is_none() && !raw.store.is_absent() {
+    // The mistake in `[store]` is reported. Shared limits cannot be built without a store.
+    if store.is_none() && has_store {
         return None;
     }
     Some(Config {

@@ -138,7 +138,7 @@ impl Permit {
         self
     }
 
-    /// The permit with a bit for each claim that only the other process has charged.
+    /// Records the claims that only the other process has charged: bit i for claim i.
     pub(super) fn drawn_there(&mut self, there: u16) {
         for charge in self.held.iter_mut().flat_map(|held| &mut held.charges) {
             if there & bit(charge.place) != 0 {

@@ -81,7 +81,7 @@ pub struct Health {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eject {
     /// Failures in a row (no connection, no response, 502, 503, 504) after which a server is
-    /// ejected. What a client may have caused is no failure.
+    /// ejected. Outcomes that a client may have caused are not counted.
     pub failures: u32,
     /// The first ejection time; doubled each time, up to 32 times this value.
     pub wait: Micros,

@@ -22,10 +22,7 @@ pub(in crate::admin) fn numbers<'l>(
 }
 
 /// The limit with the numbers of an override; `None`: it has none.
-pub(in crate::admin) fn under(
-    limit: &Limit,
-    effect: Effect,
-) -> Option<Result<Limit, Vec<QuotaError>>> {
+pub(super) fn under(limit: &Limit, effect: Effect) -> Option<Result<Limit, Vec<QuotaError>>> {
     match effect {
         Effect::Numbers { rate, burst } => Some(limit.with_numbers(rate, burst)),
         Effect::Places(places) => Some(limit.with_places(places)),

@@ -18,8 +18,8 @@
 //! The old process then finishes its connections. It still responds to one more request on each,
 //! and the response says that the connection closes. Draws and refunds of these requests are sent
 //! to the new process over the same socket, so that every bucket has one owner at any time. If the
-//! new process lives but does not respond, these requests are refused: only its end makes the old
-//! one the owner of what it has of the buckets. A place in flight is free when its request ends, or
+//! new process lives but does not respond, these requests are refused. Its end makes the old one the
+//! owner of the buckets again, by its own copy of them. A place in flight is free when its request ends, or
 //! the old process does. The old process keeps the
 //! permits of requests that other programs forward, within its drain time; the new one passes their
 //! reports on to it.

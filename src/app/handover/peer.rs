@@ -9,7 +9,6 @@ use tokio::sync::oneshot;
 
 use super::message::Message;
 use super::wire::{Wire, is_gone};
-use tollgate_limiter::Undrawn;
 
 /// The other process, reached over the socket by a thread of its own. Clones share the thread.
 #[derive(Clone, Debug)]
@@ -19,7 +18,16 @@ pub(super) struct Peer(mpsc::Sender<Job>);
 type Job = (Message, Option<Reply>);
 
 /// Takes a response, or why there is none, and returns whether it belongs to the question.
-type Reply = Box<dyn FnOnce(Result<Message, Undrawn>) -> bool + Send>;
+type Reply = Box<dyn FnOnce(Result<Message, Unanswered>) -> bool + Send>;
+
+/// The reason why a question has no response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unanswered {
+    /// The other process lives, as far as is known, and does not respond.
+    Silent,
+    /// The other process has ended.
+    Ended,
+}
 
 /// The other process.
 #[derive(Clone, Copy, Debug)]
@@ -78,10 +86,10 @@ impl Peer {
         &self,
         message: Message,
         read: R,
-    ) -> impl Future<Output = Result<T, Undrawn>> + Send + use<T, R> {
+    ) -> impl Future<Output = Result<T, Unanswered>> + Send + use<T, R> {
         let (asker, response) = oneshot::channel();
-        let reply = move |response: Result<Message, Undrawn>| {
-            let found = response.and_then(|message| read(message).ok_or(Undrawn::Silent));
+        let reply = move |response: Result<Message, Unanswered>| {
+            let found = response.and_then(|message| read(message).ok_or(Unanswered::Silent));
             let belongs = found.is_ok();
             // The task that asked may have ended.
             let _ = asker.send(found);
@@ -90,8 +98,8 @@ impl Peer {
         // The thread ends with the last of these values, and only then.
         let sent = self.0.send((message, Some(Box::new(reply))));
         async move {
-            sent.map_err(|_| Undrawn::Silent)?;
-            response.await.unwrap_or(Err(Undrawn::Silent))
+            sent.map_err(|_| Unanswered::Silent)?;
+            response.await.unwrap_or(Err(Unanswered::Silent))
         }
     }
 
@@ -110,10 +118,10 @@ impl State {
                 "the new process does not respond: requests on the connections of this one are refused (503) until it has ended, unless their limits only count"
             ),
             (Self::Ended, Other::New) => tracing::error!(
-                "the new process has ended: this one decides by what it has of the buckets"
+                "the new process has ended: this one decides by its own copy of the buckets"
             ),
             (Self::Silent | Self::Cut, Other::Old) => tracing::error!(
-                "the gateway before this one does not respond: its permits cannot be reported about"
+                "the gateway before this one does not respond: reports for its permits are lost"
             ),
             // Its end is expected, and the relay logs it.
             (Self::Ended, Other::Old) | (Self::Responds, _) => {}
@@ -142,10 +150,10 @@ impl State {
             Self::Silent | Self::Cut => Err(io::ErrorKind::TimedOut.into()),
         };
         let response = match response {
-            Ok(response) => response.ok_or(Undrawn::Ended),
-            Err(_) => Err(Undrawn::Silent),
+            Ok(response) => response.ok_or(Unanswered::Ended),
+            Err(_) => Err(Unanswered::Silent),
         };
-        let ended = response == Err(Undrawn::Ended);
+        let ended = response == Err(Unanswered::Ended);
         match (reply(response), state) {
             (true, state) => state,
             (false, _) if ended => Self::Ended,
@@ -200,7 +208,7 @@ mod tests {
         });
         let peer = Peer::start(Other::Old, Wire::new(here)).expect("a thread");
         for _ in 0..2 {
-            assert_eq!(peer.ask(told(), outcome).await, Err(Undrawn::Silent));
+            assert_eq!(peer.ask(told(), outcome).await, Err(Unanswered::Silent));
         }
         peer.tell(Message::Go);
         drop(peer);
@@ -213,7 +221,7 @@ mod tests {
         let peer = Peer::start(Other::Old, Wire::new(here)).expect("a thread");
         drop(there);
         for _ in 0..2 {
-            assert_eq!(peer.ask(told(), outcome).await, Err(Undrawn::Ended));
+            assert_eq!(peer.ask(told(), outcome).await, Err(Unanswered::Ended));
         }
     }
 
@@ -225,13 +233,13 @@ mod tests {
         let mut other = Wire::new(there);
         let peer = Peer::start(Other::Old, Wire::new(here)).expect("a thread");
         other.send(&Message::Ready).expect("sent");
-        assert_eq!(peer.ask(told(), outcome).await, Err(Undrawn::Silent));
-        assert_eq!(peer.ask(told(), outcome).await, Err(Undrawn::Silent));
+        assert_eq!(peer.ask(told(), outcome).await, Err(Unanswered::Silent));
+        assert_eq!(peer.ask(told(), outcome).await, Err(Unanswered::Silent));
         let late = Message::Reported(Outcome::GivenBack);
         other.send(&late).expect("sent");
         drop(other);
         for _ in 0..2 {
-            assert_eq!(peer.ask(told(), outcome).await, Err(Undrawn::Ended));
+            assert_eq!(peer.ask(told(), outcome).await, Err(Unanswered::Ended));
         }
     }
 
@@ -250,10 +258,10 @@ mod tests {
             (state, why.recv().expect("a reply"))
         };
         let (state, why) = ask(State::Cut, &mut wire);
-        assert_eq!(why, Err(Undrawn::Silent));
+        assert_eq!(why, Err(Unanswered::Silent));
         drop(there);
         let (state, why) = ask(state, &mut wire);
-        assert_eq!(why, Err(Undrawn::Ended));
+        assert_eq!(why, Err(Unanswered::Ended));
         assert!(matches!(state, State::Ended));
     }
 }

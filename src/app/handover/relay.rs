@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 
 use super::message::{AskedClaim, AskedSettlement, Drawn, LimitName, Message, SentStanding};
-use super::peer::{Other, Peer};
+use super::peer::{Other, Peer, Unanswered};
 use super::places::Places;
 use super::wire::Wire;
 use tollgate_gateway::gateway::Snapshot;
@@ -88,6 +88,7 @@ impl Successor for Remote {
         };
         let drawn = asked.map(|asked| self.peer.ask(Message::Draw(asked), read));
         Box::pin(async move {
+            // Only claims on buckets that the other process has are asked for.
             let mut drawn = drawn.ok_or(Undrawn::Silent)?.await?;
             drawn.draw.take().ok_or(Undrawn::Silent)
         })
@@ -100,6 +101,15 @@ impl Successor for Remote {
                 key: STANDARD_NO_PAD.encode(settlement.key),
                 change: settlement.change,
             }));
+        }
+    }
+}
+
+impl From<Unanswered> for Undrawn {
+    fn from(why: Unanswered) -> Self {
+        match why {
+            Unanswered::Silent => Self::Silent,
+            Unanswered::Ended => Self::Ended,
         }
     }
 }

@@ -14,7 +14,7 @@ table! {
     /// A limit: its numbers, the owners of its buckets, and its behaviour when a bucket is used up. Exactly one of `rate` and `in_flight` is written.
     RawLimit {
         /// Units per period, such as `100/minute`, `10/10s` or `5000/day`, or money, such as `50 USD/month`; `unlimited` sets no bound. The periods are `second`, `minute`,
-        /// `hour`, `day`, `week`, `month` (calendar windows only) and durations. They are also written `s`, `min`, `h`, `d` and `w`.
+        /// `hour`, `day`, `week`, `month` (calendar windows only) and durations. All but `month` have a short form: `s`, `min`, `h`, `d`, `w`.
         rate: Rate => "100/minute",
         /// The most at once (`token_bucket` and `interval` only). Default: the number of the rate, which admits up to twice as much
         /// in one period.

@@ -146,7 +146,7 @@ settings! {
 settings! {
     /// Passive ejection.
     for Eject as RawEject {
-        /// Failures in a row (no connection, no response, 502, 503, 504) after which a server is left out. What a client may have caused does not count, nor do refused streams and GOAWAY of HTTP/2.
+        /// Failures in a row (no connection, no response, 502, 503, 504) after which a server is left out. Outcomes that a client may have caused are not counted, and neither are refused streams and GOAWAY of HTTP/2.
         /// A request that succeeds begins the count anew. Until one does, a single failure after the return leaves the server out again.
         failures: u32 [1..=1000] = 5,
         /// How long it is left out the first time; the time doubles with every repetition, to 32 times this.

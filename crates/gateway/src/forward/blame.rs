@@ -2,8 +2,8 @@
 //! what the outcome says about the server: for ejection, and for limits that follow its load.
 //!
 //! A response is judged by its head and by the client's part in it. A request without a response is
-//! judged by its error ([`ForwardError::blame`]); errors in which the client may have had a part say
-//! so.
+//! judged by its error ([`ForwardError::blame`]); [`ForwardError::Provoked`] marks an error that the
+//! client may have caused.
 
 use http::response::Parts;
 
@@ -45,7 +45,7 @@ pub(super) struct ClientsPart<'o> {
 }
 
 impl<'o> ClientsPart<'o> {
-    /// The part of the client whose body reports to `progress` and that states `deadline`.
+    /// `progress` is the state of the client's body, `deadline` the deadline that the client states.
     /// `deadline_is_kept`: the gateway keeps it.
     pub(super) fn new(
         progress: Option<&'o Progress>,

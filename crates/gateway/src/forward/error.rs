@@ -42,7 +42,8 @@ pub enum ForwardError {
         /// Whether no part of the request was sent: it waited for a connection.
         unsent: bool,
     },
-    /// The total time was over before the request was sent: it waited for a connection.
+    /// The total time was over while the request waited for a connection, its first one or the one on
+    /// which it would have been sent again.
     #[error("no connection within the request's total time")]
     TotalTimeout,
     /// The response's head did not arrive in time, and the client spent some of that time on its
@@ -130,7 +131,7 @@ impl ForwardError {
             } => (Cause::Upstream, ServerSign::Failed),
             Self::NoServer => (Cause::Upstream, ServerSign::Nothing),
             Self::Overloaded | Self::TotalTimeout => (Cause::Gateway, ServerSign::Full),
-            // Without credit, and without the charge for a response that the client broke off.
+            // These earn no credit, and do not cost as much as a response that the client broke off.
             Self::ClientDeadline { unsent: true } | Self::Bridge | Self::Rewrite => {
                 (Cause::Gateway, ServerSign::Nothing)
             }

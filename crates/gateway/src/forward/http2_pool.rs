@@ -122,9 +122,6 @@ impl Http2Pool {
     /// attempts of others take too long. A request that waited for another's failed attempt does
     /// not start one more.
     pub(super) async fn place(&self, connector: &Connector) -> Result<Placed, ForwardError> {
-        if let Some(place) = self.free() {
-            return Ok(Placed::Stream(place));
-        }
         if self.prefers_http1.get() {
             // Such connections are not shared, so no request has to wait for another's.
             return self.open(connector).await;

@@ -69,7 +69,8 @@ impl<'s> Admission<'_, 's> {
             if let Some(matched) = &matched {
                 self.context.set_route(matched.route);
                 let accepted = if asked.routes() {
-                    // The request may be another route's: only what none of them takes is refused.
+                    // The body selects the route, so only a length that every possible route refuses is
+                    // refused.
                     let possible = found.asking.iter().chain([&matched.route]);
                     let possible = possible.map(|route| &policy.routes[*route]);
                     checks::check_length(self.snapshot, possible, body)

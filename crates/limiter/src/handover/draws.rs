@@ -121,8 +121,8 @@ impl<S: Store + Send + Sync> Generation<S> {
         })
     }
 
-    /// Takes the places that the other process has granted in the copy of the buckets here, too, so
-    /// that it counts the requests that run if that process ends. Returns for which claims it did.
+    /// Takes the places that the other process has granted in the copy of the buckets here as well. If
+    /// that process ends, the copy counts the running requests. Returns which claims it took.
     fn copy_places(
         &self,
         asked: &[Claim<'_>],
@@ -167,7 +167,7 @@ impl<S: Store + Send + Sync> Generation<S> {
                 }
                 Owner::There(successor) if successor.has(settlement.limit) => {
                     successor.settle(&settlement);
-                    // The copy here follows for what it has: places are held in it.
+                    // Places are held in the copy here, too, so it is corrected as well.
                     if from == DrawnFrom::OtherProcess {
                         return;
                     }

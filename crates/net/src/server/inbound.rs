@@ -31,7 +31,8 @@ pub struct Inbound {
 /// gathered, because each piece keeps the buffer alive that it was received into.
 #[derive(Debug, Default)]
 pub struct Replay {
-    /// In the order in which they were read; the last one first, once they are read again. Most bodies are one.
+    /// In the order in which they were read. It is reversed before they are read again, so that the
+    /// first one is the last of the list. Most bodies are one piece.
     pieces: SmallVec<[Bytes; 1]>,
     gathered: BytesMut,
     trailers: Option<HeaderMap>,

@@ -156,8 +156,8 @@ impl Wheel {
         self.entries[index as usize].at <= self.now
     }
 
-    /// The time until the entry passes, in ticks that have not begun: set to it within this tick, the
-    /// entry passes at the same tick.
+    /// The whole ticks until the entry passes. An entry that is set to this time within the present tick
+    /// passes at the same tick.
     pub(super) fn left(&mut self, index: u32) -> Duration {
         let begun = self.read_clock().div_ceil(TICK_NANOS);
         let ticks = self.entry(index).at.saturating_sub(begun);
@@ -278,9 +278,9 @@ impl Wheel {
         self.hung += 1;
     }
 
-    /// The tick of the slot for an entry that passes at `at`. One that passes after this revolution
-    /// is looked at before, together with others, and stays in its slot until then: a turn does not
-    /// relink the deadlines of all idle connections.
+    /// The tick of the slot for an entry that passes at `at`. One that passes after this revolution is
+    /// put into one of four slots that collect such entries, so that a turn does not relink the
+    /// deadlines of all idle connections.
     fn slot_tick(&self, at: u64) -> u64 {
         let last = self.turned + SLOTS - 1;
         if at <= last { at } else { last / FAR * FAR }

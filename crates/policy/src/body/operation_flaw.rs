@@ -1,7 +1,8 @@
-//! Why it is not clear which operation a GraphQL request executes.
+//! GraphQL requests whose operation is not clear.
 
-/// Why it is not clear which operation a GraphQL request executes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The reason why it is not clear which operation a GraphQL request executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.words())]
 pub enum OperationFlaw {
     /// The document is no GraphQL, or has a character that servers read differently.
     Syntax,
@@ -42,13 +43,5 @@ impl OperationFlaw {
                 "`query`, `operationName` and other names of GraphQL documents must not be parameters of the URL here."
             }
         }
-    }
-}
-
-impl std::error::Error for OperationFlaw {}
-
-impl std::fmt::Display for OperationFlaw {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.write_str(self.words())
     }
 }

@@ -1,11 +1,11 @@
-//! Which of two routes comes first for a request that meets both, as far as hosts, paths and listed
-//! methods decide it. The router finds routes in this order; the checks of the file compare them.
+//! The order of two routes that match the same request, by their hosts, their paths and whether they
+//! list methods. The router finds routes in this order; the checks of the file compare them.
 
 use super::{HostPattern, Pattern, Segment};
 
 /// The place of a pattern in the order of the router. Of two patterns that take the same request, the
-/// greater one comes first. Conditions on headers and the body, which come after the method, are no
-/// part of it, nor is the method that is listed.
+/// greater one comes first. It includes whether methods are listed, and not which. Conditions on
+/// headers and the body rank lower and are not included.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Precedence {
     host: HostRank,
@@ -21,7 +21,7 @@ enum HostRank {
     Exact,
 }
 
-/// The last of a path is its end, or `**`.
+/// The last segment of a path is always `End` or `Rest`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SegmentRank {
     Rest,

@@ -40,9 +40,9 @@ fn under<'v>(value: &'v [u8], scheme: &str) -> Result<Option<&'v [u8]>, Ambiguou
 
 /// Whether a server that looks for the scheme finds it behind something else. Scripts search for it
 /// with expressions that are not anchored (`/Bearer\s(\S+)/`, `/Basic\s+(.*)$/i`), so they also find
-/// it within words and quoted strings. Their decoders of Base64 skip other characters. Others
-/// look only whether a value begins with the scheme, and cut its length and one more character off,
-/// whatever that is (`Bearer-TOKEN`).
+/// it within words and quoted strings. Their decoders of Base64 skip other characters. Other
+/// servers only test whether a value begins with the scheme, and then cut the scheme and one more
+/// character off (`Bearer-TOKEN`).
 pub(super) fn is_within(value: &[u8], scheme: &str) -> bool {
     let behind = begins_with(value, scheme).and_then(<[u8]>::first);
     behind.is_some_and(|next| !is_blank(next))

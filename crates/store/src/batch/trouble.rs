@@ -25,7 +25,7 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
-    /// The same after a write that was made: the outcome of both together is not "nothing was done".
+    /// The failure of a read after a successful write: the caller must learn that the write may stand.
     pub(crate) fn after_a_write(self) -> Self {
         match self {
             Self::Late => Self::Late,

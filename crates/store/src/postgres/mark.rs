@@ -6,8 +6,8 @@
 //! its last charges also removes the twin. If any of this fails, grants may have been forgotten,
 //! and a new mark records that.
 //!
-//! The row is known by its system columns. A database of PostgreSQL's protocol that lacks them
-//! (YugabyteDB, CockroachDB) is refused by its own words.
+//! The row is known by its system columns. YugabyteDB and CockroachDB lack these columns: the gateway
+//! reports the error of such a database, and does not use it.
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};

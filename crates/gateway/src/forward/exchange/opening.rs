@@ -50,8 +50,8 @@ pub(super) async fn fresh(
     open(server, outgoing, slot, Box::pin(opening)).await
 }
 
-/// Waits for what is `opening`: boxed, so that a request that finds an open connection, as most do,
-/// does not pay for the space of connecting. The slot is in use until that ends.
+/// Waits for an attempt to connect. The future is boxed, because most requests find an open connection
+/// and need no space for connecting. The attempt holds the slot until it ends.
 async fn open<T: Spare>(
     server: &Rc<ServerState>,
     outgoing: &mut Outgoing,
@@ -62,8 +62,8 @@ async fn open<T: Spare>(
         Ok(opened) => return Ok((opened?, slot)),
         Err(late) => late,
     };
-    // One at a time, and the others end with their requests: a caller with short deadlines could take
-    // all slots, and have one failure counted many times.
+    // Only one attempt for each server goes on. Otherwise one caller with short deadlines could take
+    // all slots and have one failure counted many times.
     if server.connects_alone.replace(true) {
         return Err(late);
     }

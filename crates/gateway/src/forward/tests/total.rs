@@ -168,7 +168,7 @@ fn deadline_that_passes_while_a_request_is_sent_again_is_that_of_one_that_was_se
     assert_eq!(gateway.causes(), [Cause::Upstream, Cause::Client]);
 }
 
-/// Of the calls that give up one attempt to connect goes on; the others say nothing about the server.
+/// Of the abandoned attempts to connect only one goes on; the others say nothing about the server.
 #[test]
 fn calls_that_give_up_while_connecting_count_as_one_failure() {
     for http2 in [false, true] {

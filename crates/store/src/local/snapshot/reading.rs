@@ -102,11 +102,11 @@ struct Restoring<'l> {
     tables: Vec<Option<Table>>,
     /// The effect of the restart on the buckets of each limit.
     carries: Vec<Carry>,
-    /// The limits of the snapshot that there are no more.
+    /// The limits of the snapshot that no longer exist.
     gone: Vec<Carried>,
 }
 
-/// The buckets of one limit of the snapshot, and how they come under the limit at `place`.
+/// The buckets of one limit of the snapshot, as they are carried over to the limit at `place`.
 struct Moved {
     place: usize,
     carry: Carry,
@@ -172,7 +172,7 @@ impl<'l> Restoring<'l> {
         Ok(bucket.map(|bucket| (own, bucket)))
     }
 
-    /// How buckets with these numbers come under the limit at `place`.
+    /// Buckets with these numbers, carried over to the limit at `place`.
     fn moved(&self, numbers: Numbers, place: usize) -> Moved {
         let (carry, from) = numbers.carry(&self.limits[place].algorithm);
         Moved {
