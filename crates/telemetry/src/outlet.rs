@@ -224,4 +224,30 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).expect("read"), "ee\nfour\n");
         assert!(!outlet.is_in_a_line());
     }
+
+    /// The number of writes that 600 KB to this output take.
+    fn writes(file: File) -> u64 {
+        let mut outlet = Outlet::to(file).expect("an outlet");
+        let progress = Progress::default();
+        let line = [&[b'x'; 599][..], b"\n"].concat();
+        outlet
+            .write(&line.repeat(1_000), &progress)
+            .expect("written");
+        progress.0.load(Ordering::Relaxed)
+    }
+
+    /// A pipe must accept a piece within a second; a file is written in few large pieces.
+    #[test]
+    fn outlet_writes_large_pieces_to_a_file_and_small_ones_to_a_pipe() {
+        let file = tempfile::tempfile().expect("a file");
+        assert_eq!(writes(file), 3, "of 256 KiB at most");
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        let read = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            reader.read_to_end(&mut all).expect("read")
+        });
+        let pieces = writes(File::from(std::os::fd::OwnedFd::from(writer)));
+        assert_eq!(read.join().expect("no panic"), 600_000);
+        assert_eq!(pieces, 37, "of 16 KiB at most");
+    }
 }
