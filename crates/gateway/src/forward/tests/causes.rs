@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use super::origin::{Conn, OK, Origin};
-use super::relay::{gateway, in_turn, upstream};
+use super::relay::{ask_six, gateway, upstream};
 use super::wire::read_head;
 use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
@@ -25,11 +25,10 @@ fn early(status: u16) -> Origin {
 #[test]
 fn response_504_before_the_request_has_arrived_ejects_no_server() {
     let (late, well) = (early(504), early(200));
-    let gateway = gateway(in_turn(upstream(late.address), well.address));
-    let statuses: Vec<u16> = (0..6).map(|_| gateway.ask(UNFINISHED).status).collect();
-    let late = statuses.iter().filter(|status| **status == 504).count();
-    assert_eq!(late, 3, "{statuses:?}");
-    assert_eq!(gateway.causes(), [Cause::Early; 6]);
+    let (responses, causes) = ask_six(upstream(late.address), well.address, UNFINISHED);
+    let late = responses.iter().filter(|one| one.status == 504).count();
+    assert_eq!(late, 3, "{responses:?}");
+    assert_eq!(causes, [Cause::Early; 6]);
 }
 
 #[test]
@@ -79,7 +78,7 @@ fn response_101_after_the_deadline_of_the_caller_earns_no_credit() {
 }
 
 /// How many of six requests, in turn to a server with this script and to one that responds, fail.
-fn failed_of_six(
+pub(super) fn failed_of_six(
     request: &str,
     script: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static,
 ) -> usize {
@@ -91,9 +90,8 @@ fn failed_of_six(
             conn.send(OK)?;
         }
     });
-    let gateway = gateway(in_turn(upstream(failing.address), well.address));
-    let statuses: Vec<u16> = (0..6).map(|_| gateway.ask(request).status).collect();
-    statuses.iter().filter(|status| **status != 200).count()
+    let (responses, _) = ask_six(upstream(failing.address), well.address, request);
+    responses.iter().filter(|one| one.status != 200).count()
 }
 
 /// Sends this in place of a response, after `wait`, and closes.

@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::time::Duration;
 
-use super::origin::{OK, Origin};
+use super::causes::failed_of_six;
+use super::origin::{OK, Origin, respond};
 use super::relay::{gateway, gateway_on, in_turn, route, upstream};
 use super::wire::read_response;
 use crate::headers::DEADLINES;
@@ -217,19 +218,15 @@ const LATE: &str = "HTTP/1.1 504 Late\r\nContent-Length: 0\r\n\r\n";
 /// How many of six requests with these lines, in turn to two servers of which one responds with 504,
 /// get that.
 fn late_of_six(request: &str) -> usize {
-    failed_of_six(request, LATE)
+    responses_of_six(request, LATE)
 }
 
 /// The same for a server with this response.
-fn failed_of_six(request: &str, response: &'static str) -> usize {
-    let failing = Origin::responding(response);
-    let well = Origin::responding(OK);
-    let gateway = gateway(in_turn(upstream(failing.address), well.address));
+fn responses_of_six(request: &str, response: &'static str) -> usize {
     let request = format!(
         "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{request}Content-Length: 0\r\n\r\n"
     );
-    let statuses = (0..6).map(|_| gateway.ask(&request).status);
-    statuses.filter(|status| *status != 200).count()
+    failed_of_six(&request, respond(response))
 }
 
 #[test]
@@ -288,7 +285,7 @@ fn deadline_of_a_caller_before_the_response_timeout_excuses_no_other_failure() {
         "HTTP/1.1 502 Ill\r\nContent-Length: 0\r\n\r\n",
         "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n",
     ] {
-        let failed = failed_of_six("Connect-Timeout-Ms: 10\r\n", response);
+        let failed = responses_of_six("Connect-Timeout-Ms: 10\r\n", response);
         assert_eq!(failed, 1, "{response}");
     }
 }

@@ -43,7 +43,7 @@ fn read_frame(conn: &mut Conn) -> io::Result<(u8, u8, u32)> {
 }
 
 /// Takes the preface and says what is to be said first.
-fn greet(conn: &mut Conn, settings: &[u8]) -> io::Result<()> {
+pub(super) fn greet(conn: &mut Conn, settings: &[u8]) -> io::Result<()> {
     conn.stream.read_exact(&mut [0; 24])?;
     write(conn, &frame(SETTINGS, 0, 0, settings))
 }
@@ -68,11 +68,19 @@ fn ok(conn: &mut Conn, stream: u32) -> io::Result<()> {
     write(conn, &frame(HEADERS, 0x5, stream, &[0x88]))
 }
 
-fn respond_to_all(conn: &mut Conn) -> io::Result<()> {
+pub(super) fn respond_to_all(conn: &mut Conn) -> io::Result<()> {
     loop {
         let stream = request(conn)?;
         ok(conn, stream)?;
     }
+}
+
+/// A server that responds to every request.
+fn well() -> Origin {
+    Origin::start(|conn| {
+        greet(conn, b"")?;
+        respond_to_all(conn)
+    })
 }
 
 fn http2(origin: &Origin) -> Upstream {
@@ -176,10 +184,7 @@ fn a_connection_that_has_gone_in_order_is_replaced_without_a_failure() {
 
 #[test]
 fn a_request_that_finds_its_connection_gone_and_no_other_goes_to_another_server() {
-    let stays = Origin::start(|conn| {
-        greet(conn, b"")?;
-        respond_to_all(conn)
-    });
+    let stays = well();
     for _ in 0..30 {
         let leaving = Origin::leaving(|conn| {
             greet(conn, b"")?;
@@ -287,10 +292,7 @@ fn connections_on_which_the_server_takes_nothing_are_not_kept() {
 
 #[test]
 fn an_idle_connection_is_closed() {
-    let origin = Origin::start(|conn| {
-        greet(conn, b"")?;
-        respond_to_all(conn)
-    });
+    let origin = well();
     let mut upstream = http2(&origin);
     upstream.timeouts.idle = Micros::from_secs(1);
     let gateway = gateway(upstream);

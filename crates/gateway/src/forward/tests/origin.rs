@@ -16,6 +16,16 @@ pub(super) struct Origin {
     closed: mpsc::Receiver<usize>,
 }
 
+/// The script that sends the same bytes for every request on a connection.
+pub(super) fn respond(response: &'static str) -> impl Fn(&mut Conn) -> io::Result<()> {
+    move |conn| {
+        loop {
+            conn.request()?;
+            conn.send(response)?;
+        }
+    }
+}
+
 /// One connection of an [`Origin`].
 pub(super) struct Conn {
     pub(super) stream: TcpStream,
@@ -37,7 +47,14 @@ impl Origin {
         address: SocketAddr,
         script: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind(address).expect("a free port");
+        Self::of(TcpListener::bind(address).expect("a free port"), script)
+    }
+
+    /// The same on the connections that `listener` has not accepted yet.
+    pub(super) fn of(
+        listener: TcpListener,
+        script: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
         let address = listener.local_addr().expect("bound");
         let records = Arc::new(Mutex::new(Vec::new()));
         let (tell, closed) = mpsc::channel();
@@ -102,12 +119,7 @@ impl Origin {
 
     /// Sends the same bytes for every request, and keeps connections open.
     pub(super) fn responding(response: &'static str) -> Self {
-        Self::start(move |conn| {
-            loop {
-                conn.request()?;
-                conn.send(response)?;
-            }
-        })
+        Self::start(respond(response))
     }
 
     /// What each connection has received.

@@ -188,6 +188,18 @@ pub(super) fn in_turn(upstream: Upstream, address: SocketAddr) -> Upstream {
     both
 }
 
+/// The responses to this request, which is sent six times to `failing` and to a server at `well`, in
+/// turn, and their causes.
+pub(super) fn ask_six(
+    failing: Upstream,
+    well: SocketAddr,
+    request: &str,
+) -> (Vec<RawResponse>, Vec<Cause>) {
+    let gateway = gateway(in_turn(failing, well));
+    let responses = (0..6).map(|_| gateway.ask(request)).collect();
+    (responses, gateway.causes())
+}
+
 pub(in crate::forward) fn route() -> Route {
     Route {
         name: "/**".into(),

@@ -1,6 +1,6 @@
 //! HTTP/2 servers that keep the deadline of a caller by ending its stream, as those of gRPC do.
 
-use super::super::relay::{conduct, gateway_of, in_turn, route};
+use super::super::relay::{ask_six, conduct, gateway_of, route};
 use super::*;
 use crate::forward::{ServerHealth, UpstreamHealth};
 
@@ -28,20 +28,18 @@ fn reset_of_six(lines: &str, code: u32, wait: Duration) -> (usize, (u16, String)
             write(conn, &frame(RST_STREAM, 0, stream, &code.to_be_bytes()))?;
         }
     });
-    let well = Origin::start(|conn| {
-        greet(conn, b"")?;
-        respond_to_all(conn)
-    });
-    let gateway = gateway(in_turn(http2(&resetting), well.address));
-    let mut failed = (0, String::new());
-    for _ in 0..6 {
-        let response = gateway.ask(&post(lines));
+    let well = well();
+    let (responses, causes) = ask_six(http2(&resetting), well.address, &post(lines));
+    let mut told = responses.iter().map(|response| {
         let grpc = response.header("grpc-status").unwrap_or_default();
-        if response.status != 200 || !grpc.is_empty() {
-            failed = (response.status, grpc.to_owned());
-        }
-    }
-    (came.load(Ordering::SeqCst), failed, gateway.causes())
+        (response.status, grpc.to_owned())
+    });
+    let failed = told.rfind(|told| *told != (200, String::new()));
+    (
+        came.load(Ordering::SeqCst),
+        failed.unwrap_or_default(),
+        causes,
+    )
 }
 
 const GRPC: &str = "Content-Type: application/grpc\r\n";

@@ -1,7 +1,7 @@
 //! HTTP/2 upstreams that end a stream or a connection because of a request: a caller can write such a
 //! request.
 
-use super::super::relay::in_turn;
+use super::super::relay::{ask_six, in_turn};
 use super::*;
 
 const RST_STREAM: u8 = 3;
@@ -84,21 +84,10 @@ fn http2_request_that_its_server_refuses_ejects_no_server() {
                 write(conn, &answer(stream))?;
             }
         });
-        let gateway = gateway(in_turn(http2(&refusing), well.address));
-        for _ in 0..6 {
-            gateway.ask(POST);
-        }
+        ask_six(http2(&refusing), well.address, POST);
         let came = came.load(Ordering::SeqCst);
         assert_eq!(came, 3, "way {index}: the server stays in");
     }
-}
-
-/// A server that responds to every request.
-fn well() -> Origin {
-    Origin::start(|conn| {
-        greet(conn, b"")?;
-        respond_to_all(conn)
-    })
 }
 
 /// The statuses of four requests that are sent at once, sorted.
@@ -175,10 +164,9 @@ fn http2_connection_that_breaks_after_its_server_left_it_in_order_is_a_failure()
 fn http2_server_that_leaves_every_connection_in_order_is_not_ejected() {
     let well = well();
     let leaving = leaving_with(NO_ERROR);
-    let gateway = gateway(in_turn(http2(&leaving), well.address));
-    let statuses: Vec<u16> = (0..6).map(|_| gateway.ask(POST).status).collect();
-    let failed = statuses.iter().filter(|status| **status == 502).count();
-    assert_eq!(failed, 3, "{statuses:?}");
+    let (responses, _) = ask_six(http2(&leaving), well.address, POST);
+    let failed = responses.iter().filter(|one| one.status == 502).count();
+    assert_eq!(failed, 3, "{responses:?}");
 }
 
 #[test]
@@ -215,10 +203,7 @@ fn http2_stream_that_its_server_resets_ends_no_connection() {
 
 #[test]
 fn http2_response_after_the_deadline_of_the_caller_earns_no_credit() {
-    let origin = Origin::start(|conn| {
-        greet(conn, b"")?;
-        respond_to_all(conn)
-    });
+    let origin = well();
     let gateway = gateway(http2(&origin));
     for deadline in ["0", "3600000"] {
         gateway.ask(&POST.replace(
