@@ -5,9 +5,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use super::origin::{OK, Origin};
+use super::http2_pool::{greet, respond_to_all};
+use super::origin::{OK, Origin, respond};
 use super::relay::{conduct, gateway, gateway_of, in_turn, route, upstream};
-use super::wire::{RawResponse, read_response, wait_until};
+use super::wire::{DEADLINE, RawResponse, read_response, wait_until};
 use crate::forward::{ServerHealth, UpstreamHealth};
 use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
@@ -117,22 +118,33 @@ fn total_time_that_passes_while_connecting_ejects_no_server_and_the_connect_time
     }
 }
 
-/// The address of a listener that accepts one connection and completes no other one, until the other
-/// value is dropped.
-fn accepting_once(
-    serve: impl FnOnce(TcpStream) + Send + 'static,
-) -> (SocketAddr, mpsc::Sender<()>) {
+/// A listener whose queue is short, and its address.
+fn with_a_short_queue() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
     socket2::SockRef::from(&listener)
         .listen(0)
         .expect("listens");
+    (listener, address)
+}
+
+/// Connections that fill the queue of the listener at `address`: it completes no other one until they
+/// are accepted.
+fn fill(address: SocketAddr) -> Vec<TcpStream> {
+    let more = || TcpStream::connect_timeout(&address, Duration::from_millis(100));
+    std::iter::repeat_with(more).map_while(Result::ok).collect()
+}
+
+/// The address of a listener that accepts one connection and completes no other one, until the other
+/// value is dropped.
+fn accepting_once(
+    serve: impl FnOnce(TcpStream) + Send + 'static,
+) -> (SocketAddr, mpsc::Sender<()>) {
+    let (listener, address) = with_a_short_queue();
     let (at_end, ended) = mpsc::channel::<()>();
     std::thread::spawn(move || {
         let (stream, _) = listener.accept().expect("a connection");
-        // Until the queue of the system is full.
-        let more = || TcpStream::connect_timeout(&address, Duration::from_millis(100));
-        let held: Vec<_> = std::iter::repeat_with(more).map_while(Result::ok).collect();
+        let held = fill(address);
         serve(stream);
         // Until the test drops the other end.
         let _ = ended.recv();
@@ -187,6 +199,39 @@ fn calls_that_give_up_while_connecting_count_as_one_failure() {
         assert_eq!(gateway.ask(GET).status, 502, "HTTP/2: {http2}");
         let state = fleet.status(&hung)[0].state;
         assert_ne!(state, Some(ServerHealth::Ejected), "HTTP/2: {http2}");
+    }
+}
+
+/// The attempt to connect goes on without its request, and its connection is not closed.
+#[test]
+fn connection_that_is_opened_after_its_request_gave_up_serves_the_next_one() {
+    for http2 in [false, true] {
+        let (listener, address) = with_a_short_queue();
+        let waiting = fill(address);
+        let mut late = upstream(address);
+        late.http2 = http2;
+        late.timeouts.connect = Micros::from_secs(60);
+        // The system tries again after a second.
+        late.timeouts.total = Some(Micros(400_000));
+        let gateway = gateway(late);
+        assert_eq!(gateway.ask(GET).status, 504, "HTTP/2: {http2}");
+        for _ in &waiting {
+            listener.accept().expect("it waits");
+        }
+        let (tell, told) = mpsc::channel();
+        let origin = Origin::of(listener, move |conn| {
+            if http2 {
+                greet(conn, b"")?;
+            }
+            let _ = tell.send(());
+            match http2 {
+                true => respond_to_all(conn),
+                false => respond(OK)(conn),
+            }
+        });
+        told.recv_timeout(DEADLINE).expect("it is opened");
+        assert_eq!(gateway.ask(GET).status, 200, "HTTP/2: {http2}");
+        assert_eq!(origin.records().len(), 1, "HTTP/2: {http2}: no other one");
     }
 }
 
