@@ -11,11 +11,11 @@ use super::*;
 use tollgate_limit::{Change, Draw, Kind, Micros, Settlement, Standing, Terms, WhenDown, fixtures};
 use tollgate_store::{Deadline, StoreError};
 
-const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+pub(crate) const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
 /// A shared store that answers what the test says.
 #[derive(Debug, Default)]
-struct Script {
+pub(crate) struct Script {
     answers: Mutex<VecDeque<Result<Draw, StoreError>>>,
     settled: Mutex<Vec<Change>>,
     asked: Mutex<u32>,
@@ -55,7 +55,7 @@ impl Store for Script {
     }
 }
 
-fn limit(index: usize, name: &str, kind: Kind, amount: u64) -> Limit {
+pub(crate) fn limit(index: usize, name: &str, kind: Kind, amount: u64) -> Limit {
     let burst = (kind != Kind::InFlight).then_some(amount);
     let terms = Terms {
         burst,
@@ -67,7 +67,7 @@ fn limit(index: usize, name: &str, kind: Kind, amount: u64) -> Limit {
     }
 }
 
-fn shared(index: usize, name: &str, when_down: WhenDown) -> Limit {
+pub(crate) fn shared(index: usize, name: &str, when_down: WhenDown) -> Limit {
     Limit {
         placement: Placement::Shared,
         when_down,
@@ -75,7 +75,7 @@ fn shared(index: usize, name: &str, when_down: WhenDown) -> Limit {
     }
 }
 
-fn limiter(
+pub(crate) fn limiter(
     limits: Vec<Limit>,
     answers: Vec<Result<Draw, StoreError>>,
 ) -> (Limiter<Script>, Vec<Arc<Limit>>) {
@@ -95,11 +95,11 @@ fn limiter(
     )
 }
 
-fn claim(limit: &Limit) -> Claim<'_> {
+pub(crate) fn claim(limit: &Limit) -> Claim<'_> {
     Claim::new(limit, b"k", 1)
 }
 
-fn left(limiter: &Limiter<Script>, limit: &Limit) -> u64 {
+pub(crate) fn left<S: Store + Send + Sync>(limiter: &Limiter<S>, limit: &Limit) -> u64 {
     limiter.local().peek_at(
         &[Claim {
             cost: 0,
@@ -110,7 +110,7 @@ fn left(limiter: &Limiter<Script>, limit: &Limit) -> u64 {
     .remaining
 }
 
-fn answer(granted: bool) -> Result<Draw, StoreError> {
+pub(crate) fn answer(granted: bool) -> Result<Draw, StoreError> {
     let verdict = match granted {
         true => Verdict::Allow { wait: Micros::ZERO },
         false => Verdict::Deny {
@@ -130,14 +130,14 @@ fn answer(granted: bool) -> Result<Draw, StoreError> {
     })
 }
 
-fn check(limiter: &Limiter<Script>, claims: &[Claim<'_>]) -> Decision {
+pub(crate) fn check(limiter: &Limiter<Script>, claims: &[Claim<'_>]) -> Decision {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .expect("a runtime");
     runtime.block_on(limiter.check(claims, START))
 }
 
-fn allowed(decision: Decision) -> Permit {
+pub(crate) fn allowed(decision: Decision) -> Permit {
     match decision {
         Decision::Allow(permit) => permit,
         other => panic!("not allowed: {other:?}"),

@@ -1,4 +1,5 @@
 mod ended;
+mod shared;
 
 use std::sync::atomic::AtomicUsize;
 use std::task::Poll;
@@ -59,22 +60,27 @@ fn handover_refund_while_frozen_gives_back_its_grant() {
     assert_eq!(left(), 100);
 }
 
-/// A process that has the buckets until it ends.
+/// A process that has the buckets of `taken` until it ends.
 struct Mortal {
+    taken: &'static [&'static str],
     limiter: Limiter<Backend>,
     ended: AtomicBool,
 }
 
 impl Mortal {
-    fn new(limiter: Limiter<Backend>) -> Arc<Self> {
+    fn new(taken: &'static [&'static str], limiter: Limiter<Backend>) -> Arc<Self> {
         let ended = AtomicBool::new(false);
-        Arc::new(Self { limiter, ended })
+        Arc::new(Self {
+            taken,
+            limiter,
+            ended,
+        })
     }
 }
 
 impl Successor for Mortal {
-    fn has(&self, _: &Limit) -> bool {
-        true
+    fn has(&self, limit: &Limit) -> bool {
+        self.taken.contains(&&*limit.name)
     }
 
     fn draw<'a>(
@@ -120,7 +126,7 @@ async fn handover_penalty_is_counted_and_kept_by_the_process_that_has_the_bucket
     };
     let (old, new) = (limiter(), limiter());
     old.freeze();
-    old.hand_to(Mortal::new(new.clone()));
+    old.hand_to(Mortal::new(&["each"], new.clone()));
     let claims = [Claim::new(&limit, b"k", 1)];
     let wait = async |limiter: &Limiter<Backend>| match limiter.check(&claims, now).await {
         Decision::Deny(denied) => denied.retry_after(),

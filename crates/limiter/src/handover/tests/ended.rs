@@ -14,7 +14,7 @@ fn handed_over(limiter: &Limiter<Backend>, now: Timestamp) -> Arc<Mortal> {
         Clock::manual(now),
         std::io::Cursor::new(saved),
     );
-    let successor = Mortal::new(restored.expect("restored").0);
+    let successor = Mortal::new(&["jobs", "units"], restored.expect("restored").0);
     limiter.hand_to(Arc::clone(&successor) as Arc<dyn Successor>);
     successor
 }

@@ -1,0 +1,117 @@
+//! Requests with a limit of a shared store, while the local buckets are in another process.
+
+use super::*;
+use crate::tests::{START, Script, allowed, answer, check, claim, left, limit, limiter, shared};
+use tollgate_limit::WhenDown;
+use tollgate_store::StoreError;
+
+/// What [`Limiter::hand_to`] does, which only a limiter with a [`Backend`] has.
+fn hand_over(limiter: &Limiter<Script>, successor: Arc<dyn Successor>) {
+    let handover = &limiter.generation.handover;
+    handover.owner.send_replace(Owner::There(successor));
+    handover.away.store(true, Ordering::SeqCst);
+}
+
+/// The units go back to the process that was charged: the copy of its bucket here was not.
+#[test]
+fn handover_units_are_given_back_to_their_process_if_the_shared_store_refuses_or_the_caller_leaves()
+{
+    let (old, limits) = limiter(
+        vec![
+            limit(0, "taken", Kind::TokenBucket, 10),
+            limit(1, "kept", Kind::TokenBucket, 10),
+            shared(2, "shared", WhenDown::Refuse),
+        ],
+        vec![answer(false), Err(StoreError::Timeout), answer(true)],
+    );
+    let [taken, kept, shared] = [0, 1, 2].map(|index| claim(&limits[index]));
+    let before = Claim { cost: 3, ..taken };
+    assert!(old.local().draw_at(&[before], START).granted);
+    let backend = Arc::new(Backend::None);
+    // Of all limits, because local buckets keep track of refunds only beside a shared limit.
+    let new = Limiter::new(&limits, backend, Clock::manual(START), ColdStart::Full);
+    hand_over(&old, Mortal::new(&["taken"], new.clone()));
+    // In the new process, in the copy here, and of the bucket that stays here.
+    let units = || {
+        let (theirs, copied) = (left(&new, taken.limit), left(&old, taken.limit));
+        [theirs, copied, left(&old, kept.limit)]
+    };
+    let claims = [kept, shared, taken];
+    assert!(matches!(check(&old, &claims), Decision::Deny(_)));
+    assert_eq!(units(), [10, 7, 10]);
+    assert!(matches!(check(&old, &claims), Decision::Unavailable(_)));
+    assert_eq!(units(), [10, 7, 10]);
+    drop(allowed(check(&old, &claims)));
+    assert_eq!(units(), [9, 7, 9]);
+    // The script is used up, so that the store does not answer.
+    let mut asking = Box::pin(old.check(&claims, START));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(asking.as_mut().poll(&mut context).is_pending());
+    assert_eq!(units(), [8, 7, 8]);
+    drop(asking);
+    assert_eq!(units(), [9, 7, 9]);
+}
+
+/// The claim that only counts is left out, and the shared store decides with the bucket that is here.
+#[test]
+fn handover_limit_that_only_counts_in_a_silent_process_leaves_the_decision_to_the_shared_store() {
+    let (limiter, limits) = limiter(
+        vec![
+            limit(0, "counts", Kind::TokenBucket, 10),
+            limit(1, "kept", Kind::TokenBucket, 10),
+            shared(2, "shared", WhenDown::Refuse),
+            shared(3, "open", WhenDown::Allow),
+        ],
+        vec![
+            answer(false),
+            Err(StoreError::Timeout),
+            answer(true),
+            Err(StoreError::Timeout),
+        ],
+    );
+    let [counts, kept, strict, open] = [0, 1, 2, 3].map(|index| claim(&limits[index]));
+    let counts = Claim {
+        enforced: false,
+        ..counts
+    };
+    hand_over(&limiter, Mute::new(&["counts"], Undrawn::Silent));
+    let left = || left(&limiter, kept.limit);
+    let claims = [strict, counts, kept];
+    let Decision::Deny(denied) = check(&limiter, &claims) else {
+        panic!("the shared store refuses");
+    };
+    assert_eq!(denied.retry_after(), Some(Micros::from_secs(3)));
+    let unasked = |is_unasked: &dyn Fn(usize) -> bool| [0, 1, 2].map(is_unasked);
+    assert_eq!(
+        unasked(&|place| denied.is_unasked(place)),
+        [false, true, false]
+    );
+    assert_eq!(left(), 10, "it is given back");
+    let Decision::Unavailable(unavailable) = check(&limiter, &claims) else {
+        panic!("the shared store does not respond");
+    };
+    assert_eq!(&*unavailable.limit, "shared");
+    assert_eq!(left(), 10, "it is given back");
+    let permit = allowed(check(&limiter, &claims));
+    assert_eq!(
+        unasked(&|place| permit.is_unasked(place)),
+        [false, true, false]
+    );
+    let standings = permit.standings();
+    assert_eq!(
+        standings[0].reset,
+        Micros::from_secs(9),
+        "of the shared store"
+    );
+    assert_eq!(standings[2].remaining, 9, "of the bucket here");
+    let permit = allowed(check(&limiter, &[counts, open, kept]));
+    assert_eq!(
+        unasked(&|place| permit.is_ungoverned(place)),
+        [false, true, false]
+    );
+    assert_eq!(
+        unasked(&|place| permit.is_unasked(place)),
+        [true, true, false]
+    );
+    assert_eq!(left(), 8);
+}
