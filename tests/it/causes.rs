@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value;
@@ -62,7 +64,7 @@ fn last_error(gateway: &Gateway) -> String {
 
 /// An address without a listener. No other test listens on its host, so the port stays free.
 fn closed_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.250:0").expect("a free port");
+    let listener = TcpListener::bind("127.0.0.250:0").expect("a free port");
     listener.local_addr().expect("bound").to_string()
 }
 
@@ -96,7 +98,7 @@ fn upstream_refusing_connections_is_logged_with_its_cause_and_each_change_of_sta
         next.contains("is ejected") && next.contains("onnection refused"),
         "{next}"
     );
-    let listener = std::net::TcpListener::bind(&address).expect("its port is free");
+    let listener = TcpListener::bind(&address).expect("its port is free");
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let mut head = [0; 1024];
@@ -253,5 +255,56 @@ fn upstream_pinned_certificate_is_trusted_and_no_other() {
         pinned(&format!("\"{pin}\""), &authority).get("/").status,
         502,
         "with an authority both must hold"
+    );
+}
+
+/// The server may have too much to do, so limits that follow its load fall. But a request may have had
+/// little time left, so that it ejects no server.
+#[test]
+fn upstream_not_reached_within_the_total_time_has_its_own_reason_and_counts_as_load_alone() {
+    const ASKED: usize = 6;
+    // It accepts connections, and ends no TLS handshake.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("bound");
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("access.log");
+    let gateway = Gateway::start(&format!(
+        "[log]\naccess = '{}'\n\
+         [upstreams.app]\nservers = [\"https://{address}\"]\n\
+         timeouts = {{ connect = \"60s\", total = \"50ms\" }}\n\
+         eject = {{ failures = 1, wait = \"1h\" }}\n\
+         [limits.gentle]\nin_flight = {{ adaptive = true, least = 3, most = 12 }}\nper = \"everyone\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"app\"\nlimits = [\"gentle\"]\n",
+        log.display()
+    ));
+    let has = |line: &str| {
+        let metrics = gateway.admin_get("/metrics").text();
+        assert!(
+            metrics.contains(&format!("\n{line}\n")),
+            "no {line} in {metrics}"
+        );
+    };
+    has("tollgate_limit_adaptive_places{limit=\"gentle\"} 12.0");
+    for _ in 0..ASKED {
+        assert_eq!(gateway.get("/").status, 504);
+        gateway.advance(Duration::from_millis(150));
+    }
+    has(&format!(
+        "tollgate_upstream_failures_total{{upstream=\"app\",reason=\"total_timeout\"}} {ASKED}"
+    ));
+    let reasons = || {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        text.matches("\"reason\":\"total_timeout\"").count()
+    };
+    eventually("the log is written", || reasons() == ASKED);
+    let metrics = gateway.admin_get("/metrics").text();
+    let places = "tollgate_limit_adaptive_places{limit=\"gentle\"} ";
+    let places = metrics.lines().find_map(|line| line.strip_prefix(places));
+    let places: f64 = places.and_then(|text| text.parse().ok()).expect("a number");
+    assert!(places < 12.0, "{places}");
+    assert_eq!(server(&gateway)["state"], "up");
+    assert_eq!(
+        last_error(&gateway),
+        "no connection within the request's total time"
     );
 }
