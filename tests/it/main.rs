@@ -27,6 +27,7 @@ mod envoy;
 mod events;
 mod exchange;
 mod failures;
+mod fleet;
 mod forwarding;
 mod grpc;
 mod guarded_reload;
