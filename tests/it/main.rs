@@ -59,6 +59,7 @@ mod over_limit_stores;
 mod page;
 mod overrides;
 mod overrides_hostile;
+mod overrides_lost;
 mod penalties;
 mod permits;
 mod process;
