@@ -120,3 +120,35 @@ fn change_with_a_store_that_may_take_its_time_is_told_by_the_gateway_before_the_
     }
     redis.process().signal("-CONT");
 }
+
+/// The requests that wait for units get those of the reset, so that the bucket is never seen with more than before.
+#[test]
+fn reset_of_a_bucket_that_requests_wait_for_is_told_and_audited_as_unconfirmed() {
+    let gateway = Gateway::start(
+        "[admin]\nlisten = \"127.0.0.1:0\"\n\
+         operators = [{ name = \"ann\", token = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\" }]\n\
+         [limits.api]\nrate = \"4/hour\"\nburst = 1\nmax_wait = \"1h\"\nper = \"address\"\n\
+         [[routes]]\nmatch = \"/\"\nupstream = \"builtin:echo\"\nlimits = [\"api\"]\n",
+    );
+    assert_eq!(gateway.get("/").status, 200);
+    let waiting = [(); 2].map(|()| {
+        let mut connection = gateway.connect();
+        connection.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        connection
+    });
+    servers::wait_until("they wait", || {
+        let metrics = gateway.admin_get("/metrics").text();
+        metrics.contains("\ntollgate_requests_held 2.0\n")
+    });
+    let (code, told) = tollgate(&gateway, &["key", "reset", "address", "127.0.0.1"]);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("it may be filled later"), "{told}");
+    let entry = newest(&gateway);
+    assert_eq!(
+        (&entry["action"], &entry["outcome"]),
+        (&json!("reset"), &json!("unconfirmed")),
+        "{entry}"
+    );
+    assert_eq!(entry["after"]["level"], Value::Null, "{entry}");
+    drop(waiting);
+}
