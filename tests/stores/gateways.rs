@@ -6,6 +6,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tollgate_testkit::change_request;
+
 use crate::kinds::StoreKind;
 use crate::servers::{Maria, Postgres, Process, Redis, available, free_port, wait_until};
 
@@ -68,12 +70,7 @@ impl Gateway {
     }
 
     pub fn metric(&self, name: &str) -> u64 {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.admin)).unwrap();
-        stream
-            .write_all(b"GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
-            .unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
+        let text = response(self.admin, "GET /metrics HTTP/1.1\r\n");
         let line = text.lines().find(|line| {
             line.strip_prefix("tollgate_")
                 .unwrap_or(line)
@@ -86,6 +83,29 @@ impl Gateway {
             .and_then(|number| number.split('.').next()?.parse().ok())
             .unwrap()
     }
+}
+
+/// The whole response to a request without a body, on a connection of its own.
+pub fn response(port: u16, head: &str) -> String {
+    exchange(port, &format!("{head}host: 127.0.0.1\r\n\r\n"))
+}
+
+/// Asks the gateway with this admin listener for a change of the bucket of everyone; its whole response.
+pub fn change(admin: u16, method: &str, action: &str, body: &serde_json::Value) -> String {
+    exchange(
+        admin,
+        &change_request(method, &format!("everyone/{action}"), body),
+    )
+}
+
+/// What comes in response to this request until the connection ends.
+fn exchange(port: u16, request: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let request = request.replacen("\r\n", "\r\nconnection: close\r\n", 1);
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
 }
 
 /// The status of one request on a connection that goes on; `None`: it ended.

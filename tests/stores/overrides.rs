@@ -1,12 +1,13 @@
 //! Overrides on one gateway reach the others on the same store, also those without operators, and last as long as they
 //! say.
 
-use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::gateways::{Gateway, status};
+use serde_json::{Value, json};
+
+use crate::gateways::{self, Gateway, response, status};
 use crate::kinds::{Server, StoreKind};
 use crate::servers::wait_until;
 
@@ -43,23 +44,8 @@ fn ask(port: u16) -> u16 {
     status(&mut stream, "/").unwrap()
 }
 
-/// The whole response to a request on a connection of its own.
-fn response(port: u16, head: &str, body: &str) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    let head = format!("{head}host: 127.0.0.1\r\nconnection: close\r\n\r\n{body}");
-    stream.write_all(head.as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
-}
-
-fn change(admin: u16, method: &str, body: &str) -> String {
-    let head = format!(
-        "{method} /api/v1/keys/everyone/override HTTP/1.1\r\nauthorization: Bearer test\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n",
-        body.len()
-    );
-    let told = response(admin, &head, body);
+fn change(admin: u16, method: &str, body: &Value) -> String {
+    let told = gateways::change(admin, method, "override", body);
     assert!(told.starts_with("HTTP/1.1 200"), "{told}");
     told
 }
@@ -84,7 +70,7 @@ fn reaches_the_others(kind: StoreKind, more: &str) {
     change(
         first.admin,
         "PUT",
-        "{\"reason\":\"r\",\"unlimited\":true,\"for\":\"1h\"}",
+        &json!({ "reason": "r", "unlimited": true, "for": "1h" }),
     );
     assert_eq!(
         ask(first.port),
@@ -93,26 +79,26 @@ fn reaches_the_others(kind: StoreKind, more: &str) {
     );
     reached("an admission by the other gateway", since, second.port, 200);
     let since = Instant::now();
-    change(first.admin, "DELETE", "{\"reason\":\"r\"}");
+    change(first.admin, "DELETE", &json!({ "reason": "r" }));
     assert_eq!(ask(first.port), 429);
     reached("the end on the other gateway", since, second.port, 429);
     let since = Instant::now();
     change(
         first.admin,
         "PUT",
-        "{\"reason\":\"r\",\"block\":true,\"for\":\"1s\"}",
+        &json!({ "reason": "r", "block": true, "for": "1s" }),
     );
-    let blocked = response(first.port, "GET / HTTP/1.1\r\n", "");
+    let blocked = response(first.port, "GET / HTTP/1.1\r\n");
     assert!(
         blocked.contains("urn:problem-type:tollgate:blocked"),
         "{blocked}"
     );
     wait_until("a block on the other gateway", || {
-        response(second.port, "GET / HTTP/1.1\r\n", "").contains("tollgate:blocked")
+        response(second.port, "GET / HTTP/1.1\r\n").contains("tollgate:blocked")
     });
     println!("a block on the other gateway: after {:?}", since.elapsed());
     wait_until("its end", || {
-        !response(second.port, "GET / HTTP/1.1\r\n", "").contains("tollgate:blocked")
+        !response(second.port, "GET / HTTP/1.1\r\n").contains("tollgate:blocked")
     });
     // A gateway knows the store's clock to half of what a call takes.
     assert!(
@@ -173,7 +159,7 @@ fn stays_while_the_store_is_away(kind: StoreKind) {
     change(
         gateway.admin,
         "PUT",
-        "{\"reason\":\"r\",\"block\":true,\"for\":\"1h\"}",
+        &json!({ "reason": "r", "block": true, "for": "1h" }),
     );
     assert_eq!(ask(gateway.port), 429);
     server.crash();
@@ -185,7 +171,7 @@ fn stays_while_the_store_is_away(kind: StoreKind) {
     server.run();
     let gateway = Gateway::start_on(&settings);
     wait_until("the block", || ask(gateway.port) == 429);
-    change(gateway.admin, "DELETE", "{\"reason\":\"r\"}");
+    change(gateway.admin, "DELETE", &json!({ "reason": "r" }));
     assert_eq!(ask(gateway.port), 200);
 }
 
@@ -220,7 +206,7 @@ fn helps_a_refused_customer(kind: StoreKind) {
         .each_ref()
         .map(|one| format!("127.0.0.1:{}", one.admin));
     assert!(exhaust(gateways[0].port) <= 40);
-    let refused = response(gateways[0].port, "GET / HTTP/1.1\r\n", "");
+    let refused = response(gateways[0].port, "GET / HTTP/1.1\r\n");
     let (_, rest) = refused.split_once("\"decision_id\":\"").unwrap();
     let id = &rest[..16];
     let since = Instant::now();
@@ -271,7 +257,7 @@ fn helps_a_refused_customer(kind: StoreKind) {
     ];
     tollgate(&block);
     tollgate(&lift);
-    let audit = response(gateways[0].admin, "GET /api/v1/audit HTTP/1.1\r\n", "");
+    let audit = response(gateways[0].admin, "GET /api/v1/audit HTTP/1.1\r\n");
     for line in [
         "\"action\": \"override\"",
         "\"action\": \"lift\"",
@@ -296,7 +282,7 @@ fn is_recorded_once(kind: StoreKind) {
     let recorded = || {
         let audits = gateways
             .each_ref()
-            .map(|one| response(one.admin, "GET /api/v1/audit HTTP/1.1\r\n", ""));
+            .map(|one| response(one.admin, "GET /api/v1/audit HTTP/1.1\r\n"));
         audits
             .iter()
             .map(|audit| audit.matches("\"action\"").count())
@@ -325,7 +311,7 @@ fn is_recorded_once(kind: StoreKind) {
     assert_eq!(recorded(), 4);
     for gateway in &gateways {
         wait_until("the end on every gateway", || {
-            !response(gateway.admin, "GET /api/v1/overrides HTTP/1.1\r\n", "").contains("\"until\"")
+            !response(gateway.admin, "GET /api/v1/overrides HTTP/1.1\r\n").contains("\"until\"")
         });
     }
 }
@@ -362,7 +348,7 @@ fn records_what_it_replaced(kind: StoreKind) {
                 for number in 0..EACH {
                     let burst = 100 + place * EACH + number;
                     together.wait();
-                    let body = format!("{{\"reason\":\"r\",\"burst\":{burst},\"for\":\"1h\"}}");
+                    let body = json!({ "reason": "r", "burst": burst, "for": "1h" });
                     change(gateway.admin, "PUT", &body);
                 }
             });
@@ -370,9 +356,9 @@ fn records_what_it_replaced(kind: StoreKind) {
     });
     let mut replaced = Vec::new();
     for gateway in &gateways {
-        let told = response(gateway.admin, "GET /api/v1/audit HTTP/1.1\r\n", "");
+        let told = response(gateway.admin, "GET /api/v1/audit HTTP/1.1\r\n");
         let (_, body) = told.split_once("\r\n\r\n").unwrap();
-        let audit: serde_json::Value = serde_json::from_str(body).unwrap();
+        let audit: Value = serde_json::from_str(body).unwrap();
         let entries = audit["entries"].as_array().unwrap().iter();
         replaced.extend(entries.map(|entry| entry["override_before"]["burst"].as_u64()));
     }

@@ -1,11 +1,12 @@
 //! A penalty that one gateway imposes is obeyed by the others on the same store, until it ends or is lifted. A reload that
 //! raises a rate reaches buckets that are used up.
 
-use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
-use crate::gateways::{Gateway, status};
+use serde_json::json;
+
+use crate::gateways::{Gateway, change, response, status};
 use crate::servers::{Maria, Postgres, Redis, available, wait_until};
 
 /// The SHA-256 of `test`.
@@ -18,16 +19,6 @@ fn settings(admin: &str, kind: &str, url: &str, limit: &str) -> String {
          [limits.total]\nper = \"everyone\"\n{limit}\
          [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"total\"]\n"
     )
-}
-
-/// The whole response to a request on a connection of its own.
-fn response(port: u16, head: &str, body: &str) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    let head = format!("{head}host: 127.0.0.1\r\nconnection: close\r\n\r\n{body}");
-    stream.write_all(head.as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -43,7 +34,7 @@ enum Decided {
 fn decide(port: u16) -> Decided {
     let mut decided = None;
     wait_until("a decision", || {
-        let text = response(port, "GET / HTTP/1.1\r\n", "");
+        let text = response(port, "GET / HTTP/1.1\r\n");
         decided = match text.split(' ').nth(1) {
             Some("200") => Some(Decided::Admitted),
             Some("429") if text.contains("refused too often") => Some(Decided::Blocked),
@@ -67,15 +58,10 @@ fn provoke(port: u16) {
 }
 
 fn lift(admin: u16) {
-    let body = "{\"reason\":\"a test\"}";
-    let head = format!(
-        "DELETE /api/v1/keys/everyone/override HTTP/1.1\r\nauthorization: Bearer test\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n",
-        body.len()
-    );
+    let body = json!({ "reason": "a test" });
     let mut late = false;
     wait_until("the lift", || {
-        let told = response(admin, &head, body);
+        let told = change(admin, "DELETE", "override", &body);
         match told.split(' ').nth(1) {
             Some("200") => true,
             // The one that was not confirmed in time had its effect.
@@ -108,13 +94,13 @@ fn is_obeyed_by_all(kind: &str, url: &str) {
         "a penalty on the other gateway: after {:?}",
         since.elapsed()
     );
-    let refused = response(second.port, "GET / HTTP/1.1\r\n", "").to_ascii_lowercase();
+    let refused = response(second.port, "GET / HTTP/1.1\r\n").to_ascii_lowercase();
     let retry = refused.split("retry-after: ").nth(1).unwrap();
     let seconds: u64 = retry.split("\r\n").next().unwrap().parse().unwrap();
     assert!((3_300..=3_600).contains(&seconds), "{refused}");
     assert_eq!(first.metric("penalties"), 1);
     assert_eq!(second.metric("penalties"), 0);
-    let shown = response(first.admin, "GET /api/v1/keys/everyone HTTP/1.1\r\n", "");
+    let shown = response(first.admin, "GET /api/v1/keys/everyone HTTP/1.1\r\n");
     assert!(shown.contains("\"operator\": \"penalty\""), "{shown}");
     let since = Instant::now();
     lift(first.admin);
@@ -169,7 +155,6 @@ fn reload_reaches_exhausted_buckets(kind: &str, url: &str) {
     let reloaded = response(
         gateway.admin,
         "POST /-/reload HTTP/1.1\r\ncontent-length: 0\r\n",
-        "",
     );
     assert!(reloaded.starts_with("HTTP/1.1 200"), "{reloaded}");
     wait_until("an admission", || status(&mut stream, "/") == Some(200));
@@ -208,7 +193,7 @@ fn penalty_of_a_silent_store_is_shown_as_unknown_after_two_seconds() {
         "rate = \"2/minute\"\npenalty = { after = \"3 refusals in 1m\", block = \"10m\" }\n";
     let gateway = Gateway::start_on(&settings(OPERATORS, "redis", &server.url(), limit));
     assert_eq!(decide(gateway.port), Decided::Admitted);
-    let shown = || response(gateway.admin, "GET /api/v1/keys/everyone HTTP/1.1\r\n", "");
+    let shown = || response(gateway.admin, "GET /api/v1/keys/everyone HTTP/1.1\r\n");
     assert!(!shown().contains("penalty_unknown"), "{}", shown());
     server.process().signal("-STOP");
     let since = Instant::now();

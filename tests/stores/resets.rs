@@ -1,9 +1,10 @@
 //! A reset on one gateway reaches the others on the same store.
 
-use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::gateways::{Gateway, status};
+use serde_json::{Value, json};
+
+use crate::gateways::{Gateway, change, response, status};
 use crate::kinds::{Server, StoreKind};
 use crate::servers::{Postgres, wait_until};
 
@@ -31,21 +32,7 @@ fn exhaust(port: u16) -> u64 {
 }
 
 fn reset(admin: u16) -> String {
-    change(admin, "POST", "reset", "{\"reason\":\"a test\"}")
-}
-
-/// Asks for a change of the bucket of everyone.
-fn change(admin: u16, method: &str, action: &str, body: &str) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", admin)).unwrap();
-    let head = format!(
-        "{method} /api/v1/keys/everyone/{action} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\
-         authorization: Bearer test\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
+    change(admin, "POST", "reset", &json!({ "reason": "a test" }))
 }
 
 /// Every gateway has refused and knows that the bucket is exhausted; a reset on the first one makes the second admit, and
@@ -102,7 +89,9 @@ fn reset_without_a_store_changes_nothing_and_says_so() {
 }
 
 /// The change that several gateways are asked for.
-const TOGETHER: &str = "{\"reason\":\"a test\",\"change\":\"c1\"}";
+fn together() -> Value {
+    json!({ "reason": "a test", "change": "c1" })
+}
 
 fn postgres(server: &Server) -> &Postgres {
     match server {
@@ -124,7 +113,7 @@ fn reset_on_postgres_without_the_table_of_overrides_is_made_by_one_gateway_alone
     let gateways = [(); 2].map(|()| Gateway::start_on(&settings));
     assert_eq!(exhaust(gateways[0].port), 3);
     for gateway in &gateways {
-        let done = change(gateway.admin, "POST", "reset", TOGETHER);
+        let done = change(gateway.admin, "POST", "reset", &together());
         assert!(done.starts_with("HTTP/1.1 503"), "{done}");
         assert!(done.contains("the table tollgate_overrides"), "{done}");
     }
@@ -160,12 +149,21 @@ fn reset_on_postgres_whose_overrides_are_locked_is_seen_or_left_alone() {
             postgres.psql("postgres", locks).trim() == "1"
         });
         let alone = reset(gateway.admin);
-        let together = change(gateway.admin, "POST", "reset", TOGETHER);
+        let both = change(gateway.admin, "POST", "reset", &together());
         let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE relation = 'tollgate_overrides'::regclass AND mode = 'ExclusiveLock'";
         postgres.psql("postgres", end);
         assert!(alone.starts_with("HTTP/1.1 200"), "{alone}");
-        assert!(together.starts_with("HTTP/1.1 503"), "{together}");
+        assert!(both.starts_with("HTTP/1.1 503"), "{both}");
     });
+    // The others may find it taken on: one line of the audit must tell of it.
+    let audit = response(gateway.admin, "GET /api/v1/audit HTTP/1.1\r\n");
+    let outcomes = audit.lines().filter(|line| line.contains("\"outcome\""));
+    let outcomes: Vec<&str> = outcomes.map(str::trim).collect();
+    assert_eq!(
+        outcomes,
+        ["\"outcome\": \"unconfirmed\",", "\"outcome\": \"made\","],
+        "the newest first: {audit}"
+    );
 }
 
 /// A change of limits in the process is made also if the store does not respond for the limits that are written first.
@@ -186,8 +184,8 @@ fn changes_without_a_store_are_made_for_the_limits_in_the_process() {
     let done = reset(gateway.admin);
     assert!(done.starts_with("HTTP/1.1 503"), "{done}");
     assert_eq!(own(), Some(200));
-    let block = "{\"reason\":\"a test\",\"block\":true,\"for\":\"1h\"}";
-    let done = change(gateway.admin, "PUT", "override", block);
+    let block = json!({ "reason": "a test", "block": true, "for": "1h" });
+    let done = change(gateway.admin, "PUT", "override", &block);
     assert!(done.starts_with("HTTP/1.1 503"), "{done}");
     assert_eq!(own(), Some(429));
 }
