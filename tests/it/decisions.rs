@@ -23,7 +23,7 @@ pub(crate) fn check(gateway: &Gateway, headers: &[(&str, &str)]) -> Answer {
 }
 
 /// How NGINX states a request by `client`, with the lines of the book.
-fn nginx<'a>(method: &'a str, uri: &'a str, client: &'a str) -> Vec<(&'a str, &'a str)> {
+pub(crate) fn nginx<'a>(method: &'a str, uri: &'a str, client: &'a str) -> Vec<(&'a str, &'a str)> {
     vec![
         ("X-Original-Method", method),
         ("X-Original-URI", uri),

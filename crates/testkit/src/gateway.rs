@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tollgate::admin::Listen;
 use tollgate::app::{self, Environment, Options, RunningGateway, Source};
+use tollgate_gateway::gateway::Shared;
 use tollgate_limit::{Micros, Timestamp};
 use tollgate_net::listener::Address;
 use tollgate_store::clock::Clock;
@@ -111,6 +112,11 @@ impl Gateway {
             Some(Listen::Tcp { address, .. }) => *address,
             other => panic!("the admin listener is at {other:?}"),
         }
+    }
+
+    /// What its workers share, with the policy and the limiter in force.
+    pub fn shared(&self) -> &Shared {
+        self.running.shared()
     }
 
     /// A connection to it.
