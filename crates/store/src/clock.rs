@@ -40,6 +40,18 @@ impl Clock {
         Self::Manual(Arc::new(AtomicU64::new(start.as_micros())))
     }
 
+    /// The system's clock as it is after the wall clock was set forward by `span`.
+    #[cfg(test)]
+    pub(crate) fn before_a_step(span: Micros) -> Self {
+        match Self::system() {
+            Self::System(anchor) => Self::System(Anchor {
+                wall_micros: anchor.wall_micros - span.0,
+                ..anchor
+            }),
+            manual @ Self::Manual(_) => manual,
+        }
+    }
+
     /// The present moment.
     pub fn now(&self) -> Timestamp {
         match self {
@@ -52,6 +64,21 @@ impl Clock {
                 Timestamp::from_micros(anchor.wall_micros.saturating_add(micros))
             }
             Self::Manual(hands) => Timestamp::from_micros(hands.load(Ordering::Acquire)),
+        }
+    }
+
+    /// The present moment on the wall clock, which may have been set since this clock was anchored to
+    /// it: for moments that another process reads later.
+    pub fn wall(&self) -> Timestamp {
+        match self {
+            #[expect(clippy::disallowed_methods, reason = "the one place that reads time")]
+            Self::System(_) => {
+                let wall = SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .unwrap_or_default();
+                Timestamp::from_micros(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX))
+            }
+            Self::Manual(_) => self.now(),
         }
     }
 
@@ -71,12 +98,7 @@ impl Clock {
             }
             // On other systems the wall clock is the closest substitute.
             #[cfg(not(target_os = "linux"))]
-            Self::System(_) => {
-                let wall = SystemTime::now()
-                    .duration_since(UNIX_EPOCH)
-                    .unwrap_or_default();
-                Timestamp::from_micros(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX))
-            }
+            Self::System(_) => self.wall(),
             Self::Manual(_) => self.now(),
         }
     }

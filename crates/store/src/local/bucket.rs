@@ -72,6 +72,17 @@ impl Moving {
         self
     }
 
+    /// The same on a clock that was set back to `now`, before the window that it has units of: these
+    /// are then the units of the window of `now`.
+    pub(crate) fn not_ahead(mut self, own: &Algorithm, now: Timestamp) -> Self {
+        if let (Algorithm::FixedWindow(window), State::Steps(steps)) = (own, &mut self.bucket.state)
+            && steps.since > now
+        {
+            steps.since = window.start_of(now);
+        }
+        self
+    }
+
     /// The same for a table whose numbers at index `by` are `to`; `None`: full there.
     pub(crate) fn rescaled(
         self,

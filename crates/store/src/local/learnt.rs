@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tollgate_limit::{Limit, Micros, Timestamp};
 
 use super::SnapshotError;
-use super::snapshot::{Name, read_moment, read_u8, read_u32, read_u64, write_count};
+use super::snapshot::{Name, Shift, read_u8, read_u32, read_u64, write_count};
 
 /// What a limit has learnt from its upstream, so that a clean restart need not learn it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,12 +77,11 @@ pub(super) fn write(
     Ok(())
 }
 
-/// What `limits` had learnt, by their index, on a clock that is `behind` the clock it was learnt
-/// by.
+/// What `limits` had learnt, by their index.
 pub(super) fn read(
     limits: &[Arc<Limit>],
     input: &mut impl Read,
-    behind: Micros,
+    shift: Shift,
 ) -> Result<Vec<(usize, Learnt)>, SnapshotError> {
     let mut all = Vec::new();
     for _ in 0..read_u32(input)? {
@@ -93,9 +92,9 @@ pub(super) fn read(
                 unloaded: read_u64(input)?,
             }),
             SHARE => Learnt::Share(Share {
-                factor: (read_u64(input)?, read_moment(input, behind)?),
-                bound: (read_u64(input)?, read_moment(input, behind)?),
-                opens: read_moment(input, behind)?,
+                factor: (read_u64(input)?, shift.read(input)?),
+                bound: (read_u64(input)?, shift.read(input)?),
+                opens: shift.read(input)?,
             }),
             _ => return Err(SnapshotError::Corrupt("an unknown kind of knowledge")),
         };

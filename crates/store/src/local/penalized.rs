@@ -3,10 +3,10 @@
 
 use std::io::{self, Read, Write};
 
-use tollgate_limit::{Micros, Timestamp};
+use tollgate_limit::Timestamp;
 
 use super::SnapshotError;
-use super::snapshot::{read_moment, read_u8, read_u32, read_u64, write_count};
+use super::snapshot::{Shift, read_u8, read_u32, read_u64, write_count};
 
 /// What a gateway knows of a key under a limit with a penalty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,18 +50,18 @@ pub(super) fn write(penalized: &[Penalized], out: &mut impl Write) -> io::Result
     Ok(())
 }
 
-/// What was known of keys, on a clock that is `behind` the clock it was known by.
-pub(super) fn read(input: &mut impl Read, behind: Micros) -> Result<Vec<Penalized>, SnapshotError> {
+/// What was known of keys.
+pub(super) fn read(input: &mut impl Read, shift: Shift) -> Result<Vec<Penalized>, SnapshotError> {
     let mut all = Vec::new();
     for _ in 0..read_u32(input)? {
         let (low, high) = (read_u64(input)?, read_u64(input)?);
-        let until = read_moment(input, behind)?;
+        let until = shift.read(input)?;
         let refusals = read_u32(input)?;
         let kind = read_u8(input)?;
         let block = match kind & !(SHARED | UNSTORED) {
             COUNTED => None,
             BLOCKED => Some(Blocked {
-                admits: read_moment(input, behind)?,
+                admits: shift.read(input)?,
                 shared: kind & SHARED != 0,
                 unstored: kind & UNSTORED != 0,
             }),

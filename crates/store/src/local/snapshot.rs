@@ -1,11 +1,12 @@
 //! Saves the buckets to a file, so that a clean restart refills no caller.
 //!
-//! Layout, all integers little-endian: magic, version, hash seed and a probe of the hash, wall
-//! time. Per limit: its name, tier, role, algorithm and numbers, the largest burst it has had, and
-//! the number of its sets (0: forgotten debts are stored as floors). Then its records (bucket,
-//! floor, birth; a record in other numbers is preceded by them) up to an end mark. Then what limits
-//! have learnt from their upstreams ([`super::learnt`]), and which keys were refused too often
-//! ([`super::penalized`]; not in version 3). Last, a SipHash of everything before it.
+//! Layout, all integers little-endian: magic, version, hash seed and a probe of the hash, the time by
+//! the clock of the process and by the wall clock (not before version 5). Per limit: its name, tier,
+//! role, algorithm and numbers, the largest burst it has had, and the number of its sets (0:
+//! forgotten debts are stored as floors). Then its records (bucket, floor, birth; a record in other
+//! numbers is preceded by them) up to an end mark. Then what limits have learnt from their upstreams
+//! ([`super::learnt`]), and which keys were refused too often ([`super::penalized`]; not in version
+//! 3). Last, a SipHash of everything before it.
 //! Places in flight are saved only for a handover: otherwise their requests ended with the process.
 //!
 //! A snapshot is valid only for the time of its writing. It must not be restored a second time:
@@ -25,7 +26,7 @@ use crate::HashKey;
 
 pub(super) use heading::Name;
 use reading::read_bytes;
-pub(super) use reading::{read_moment, read_u8, read_u32, read_u64};
+pub(super) use reading::{Shift, read_u8, read_u32, read_u64};
 pub(super) use writing::write_count;
 
 /// Why a snapshot cannot be used. The process then starts with the configured `cold_start`.
@@ -99,6 +100,7 @@ impl<T: Write> Write for Summed<T> {
 }
 
 const MAGIC: &[u8; 16] = b"tollgate buckets";
-const VERSION: u32 = 4;
-/// The version before, which is read too: an update refills no bucket.
+const VERSION: u32 = 5;
+/// Earlier versions that are read too: an update refills no bucket.
+const WITHOUT_WALL_CLOCK: u32 = 4;
 const WITHOUT_PENALTIES: u32 = 3;

@@ -2,13 +2,13 @@
 
 use std::io::{self, Read, Write};
 
+use tollgate_limit::Timestamp;
 use tollgate_limit::bucket::{Held, Level, Pair, State, Steps, Warming};
 use tollgate_limit::quota::LOCAL_BOUND;
 use tollgate_limit::sliding_log::{Entry, LOG_UNITS_MAX, Log};
-use tollgate_limit::{Micros, Timestamp};
 
 use super::bucket::{Bucket, Moving, Whose};
-use super::snapshot::{SnapshotError, read_u8, read_u64};
+use super::snapshot::{Shift, SnapshotError, read_u8, read_u64};
 
 pub(super) fn write_moving(moving: &Moving, out: &mut impl Write) -> io::Result<()> {
     match moving.whose {
@@ -31,13 +31,21 @@ pub(super) fn write_end(out: &mut impl Write) -> io::Result<()> {
     out.write_all(&[END])
 }
 
-/// Reads the record that begins with `mark`; `None`: the end mark. Moments are moved back by
-/// `behind`. `until`: the remembered number is a moment.
+/// How the numbers of a record are read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Form {
+    /// The remembered number is a moment.
+    pub(super) remembers_a_moment: bool,
+    /// Its windows begin at boundaries of the clock or of a calendar.
+    pub(super) has_own_boundaries: bool,
+}
+
+/// Reads the record that begins with `mark`; `None`: the end mark.
 pub(super) fn read_moving(
     mark: u8,
     input: &mut impl Read,
-    behind: Micros,
-    until: bool,
+    shift: Shift,
+    form: Form,
 ) -> Result<Option<Moving>, SnapshotError> {
     let whose = match mark {
         END => return Ok(None),
@@ -54,10 +62,10 @@ pub(super) fn read_moving(
         BIRTH => Whose::Birth,
         _ => return Err(SnapshotError::Corrupt("a record of no known kind")),
     };
-    let state = read_state(input, behind)?;
+    let state = read_state(input, shift, form)?;
     let beyond = read_u64(input)?;
-    let beyond = if until {
-        beyond.saturating_sub(behind.0)
+    let beyond = if form.remembers_a_moment && beyond > 0 {
+        shift.of(Timestamp::from_micros(beyond)).as_micros()
     } else {
         beyond
     };
@@ -102,7 +110,7 @@ fn write_state(state: &State, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-fn read_state(input: &mut impl Read, behind: Micros) -> Result<State, SnapshotError> {
+fn read_state(input: &mut impl Read, shift: Shift, form: Form) -> Result<State, SnapshotError> {
     let kind = read_u8(input)?;
     let mut word = || read_u64(input);
     let most = LOCAL_BOUND.unsigned_abs();
@@ -115,7 +123,7 @@ fn read_state(input: &mut impl Read, behind: Micros) -> Result<State, SnapshotEr
     };
     let level =
         |word: u64| count(word.cast_signed().unsigned_abs(), most).map(|_| word.cast_signed());
-    let moment = |micros: u64| Timestamp::from_micros(micros).before(behind);
+    let moment = |micros: u64| shift.of(Timestamp::from_micros(micros));
     Ok(match kind {
         LEVEL => State::Level(Level {
             level: level(word()?)?,
@@ -133,7 +141,12 @@ fn read_state(input: &mut impl Read, behind: Micros) -> Result<State, SnapshotEr
         }
         STEPS => State::Steps(Steps {
             units: level(word()?)?,
-            since: moment(word()?),
+            // Moved back, the start of a window would lie before its boundary, which would then count
+            // as a window that has ended since.
+            since: match form.has_own_boundaries {
+                true => Timestamp::from_micros(word()?),
+                false => moment(word()?),
+            },
         }),
         PAIR => {
             let start = moment(word()?);

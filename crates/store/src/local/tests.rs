@@ -5,6 +5,7 @@ mod fixtures;
 mod floods;
 mod reloads;
 mod restarts;
+mod set_clocks;
 mod threads;
 mod tiers;
 

@@ -142,6 +142,13 @@ impl Numbers {
         matches!(self.form, 3..=5)
     }
 
+    /// Whether its windows begin at boundaries of the clock or of a calendar, if `algorithm` is that
+    /// of their limit.
+    pub(super) fn is_aligned(self, algorithm: &Algorithm) -> bool {
+        self.form == 3
+            && matches!(algorithm, Algorithm::FixedWindow(window) if *window.align() != Align::FirstHit)
+    }
+
     pub(super) fn write(self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&[self.form])?;
         for number in [self.amount, self.period, self.burst] {

@@ -8,11 +8,13 @@ use siphasher::sip::SipHasher13;
 use tollgate_limit::{Algorithm, Limit, Micros, Timestamp};
 
 use super::heading::{Name, Numbers};
-use super::{MAGIC, Remembered, SnapshotError, Summed, VERSION, WITHOUT_PENALTIES};
+use super::{
+    MAGIC, Remembered, SnapshotError, Summed, VERSION, WITHOUT_PENALTIES, WITHOUT_WALL_CLOCK,
+};
 use crate::clock::Clock;
 use crate::local::bucket::Moving;
 use crate::local::hash::Seed;
-use crate::local::state_bytes::{OWN, read_moving};
+use crate::local::state_bytes::{Form, OWN, read_moving};
 use crate::local::table::Table;
 use crate::local::{
     Carried, Carry, CarryReport, LocalStore, epoch, family, keep_floors, learnt, penalized,
@@ -32,16 +34,15 @@ impl LocalStore {
         let now = clock.now();
         let mut input = BufReader::new(reader);
         let heading = Heading::read(&mut input)?;
-        // If the wall clock has stepped back since, every bucket would wait for it to catch up.
-        let behind = heading.written.since(now);
-        let mut restoring = Restoring::new(limits, now, behind);
+        let shift = Shift::new(&heading, now);
+        let mut restoring = Restoring::new(limits, now, shift);
         for _ in 0..read_u32(&mut input)? {
             restoring.read_limit(&mut input)?;
         }
-        let learnt = learnt::read(limits, &mut input, behind)?;
+        let learnt = learnt::read(limits, &mut input, shift)?;
         let penalized = match heading.version {
             WITHOUT_PENALTIES => Vec::new(),
-            _ => penalized::read(&mut input, behind)?,
+            _ => penalized::read(&mut input, shift)?,
         };
         let report = CarryReport {
             limits: restoring.report(),
@@ -64,8 +65,10 @@ impl LocalStore {
 struct Heading {
     version: u32,
     seed: Seed,
-    /// When it was written.
+    /// When it was written, by the clock of the process.
     written: Timestamp,
+    /// The same moment by the wall clock.
+    wall: Timestamp,
 }
 
 impl Heading {
@@ -83,10 +86,15 @@ impl Heading {
             return Err(SnapshotError::Version);
         }
         let written = Timestamp::from_micros(read_u64(input)?);
+        let wall = match version {
+            WITHOUT_PENALTIES | WITHOUT_WALL_CLOCK => written,
+            _ => Timestamp::from_micros(read_u64(input)?),
+        };
         Ok(Self {
             version,
             seed,
             written,
+            wall,
         })
     }
 }
@@ -96,8 +104,8 @@ struct Restoring<'l> {
     limits: &'l [Arc<Limit>],
     now: Timestamp,
     epoch: Timestamp,
-    /// By how much the clock is behind the one that the snapshot was written by.
-    behind: Micros,
+    /// From the clock that the snapshot was written by.
+    shift: Shift,
     /// By the index of the first limit of each family.
     tables: Vec<Option<Table>>,
     /// The effect of the restart on the buckets of each limit.
@@ -115,12 +123,12 @@ struct Moved {
 }
 
 impl<'l> Restoring<'l> {
-    fn new(limits: &'l [Arc<Limit>], now: Timestamp, behind: Micros) -> Self {
+    fn new(limits: &'l [Arc<Limit>], now: Timestamp, shift: Shift) -> Self {
         Self {
             limits,
             now,
             epoch: epoch(now),
-            behind,
+            shift,
             tables: limits.iter().map(|_| None).collect(),
             carries: vec![Carry::New; limits.len()],
             gone: Vec::new(),
@@ -144,7 +152,7 @@ impl<'l> Restoring<'l> {
             }
             self.make_table(moved, widest, sets);
         }
-        while let Some((own, bucket)) = self.read_bucket(numbers, input)? {
+        while let Some((own, bucket)) = self.read_bucket(numbers, moved.as_ref(), input)? {
             let Some(moved) = &moved else { continue };
             match own.map(|own| self.moved(own, moved.place)) {
                 Some(of_its_own) => self.adopt(bucket, &of_its_own),
@@ -159,6 +167,7 @@ impl<'l> Restoring<'l> {
     fn read_bucket(
         &self,
         numbers: Numbers,
+        moved: Option<&Moved>,
         input: &mut impl Read,
     ) -> Result<Option<(Option<Numbers>, Moving)>, SnapshotError> {
         let mut mark = read_u8(input)?;
@@ -167,8 +176,13 @@ impl<'l> Restoring<'l> {
             own = Some(Numbers::read(input)?);
             mark = read_u8(input)?;
         }
-        let until = own.unwrap_or(numbers).remembers_a_moment();
-        let bucket = read_moving(mark, input, self.behind, until)?;
+        let numbers = own.unwrap_or(numbers);
+        let form = Form {
+            remembers_a_moment: numbers.remembers_a_moment(),
+            has_own_boundaries: moved
+                .is_some_and(|moved| numbers.is_aligned(&self.limits[moved.place].algorithm)),
+        };
+        let bucket = read_moving(mark, input, self.shift, form)?;
         Ok(bucket.map(|bucket| (own, bucket)))
     }
 
@@ -211,6 +225,8 @@ impl<'l> Restoring<'l> {
             return;
         };
         let by = table.place_of(self.limits[moved.place].tier.as_deref());
+        let own = moved.from.as_deref().unwrap_or(table.algorithm(by));
+        let bucket = bucket.not_ahead(own, self.now);
         let bucket = match (moved.carry, &moved.from) {
             (Carry::Kept, _) => Some(bucket.drawn_by(by)),
             (Carry::Rescaled, Some(from)) => {
@@ -286,10 +302,33 @@ pub(in crate::local) fn read_u64(input: &mut impl Read) -> io::Result<u64> {
     read_bytes(input).map(u64::from_le_bytes)
 }
 
-/// A moment on a clock that is `behind` the clock it was written by.
-pub(in crate::local) fn read_moment(
-    input: &mut impl Read,
-    behind: Micros,
-) -> io::Result<Timestamp> {
-    Ok(Timestamp::from_micros(read_u64(input)?).before(behind))
+/// From the clock of the process that wrote a snapshot to the clock of the process that reads it.
+///
+/// A process anchors its clock to the wall clock once. A wall clock that was set forward since then
+/// must not count as time that has passed, and one that was set back must not leave buckets in the
+/// future, where they would wait for the clock to catch up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::local) struct Shift {
+    forward: Micros,
+    back: Micros,
+}
+
+impl Shift {
+    fn new(heading: &Heading, now: Timestamp) -> Self {
+        let Heading { written, wall, .. } = *heading;
+        Self {
+            forward: wall.since(written),
+            back: Micros(written.since(wall).0 + wall.since(now).0),
+        }
+    }
+
+    /// The moment `at` of the writer.
+    pub(in crate::local) fn of(self, at: Timestamp) -> Timestamp {
+        at.after(self.forward).before(self.back)
+    }
+
+    /// Reads a moment of the writer.
+    pub(in crate::local) fn read(self, input: &mut impl Read) -> io::Result<Timestamp> {
+        read_u64(input).map(|micros| self.of(Timestamp::from_micros(micros)))
+    }
 }

@@ -31,7 +31,11 @@ impl LocalStore {
         };
         out.write_all(MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
-        for word in [self.seed.raw(), self.seed.tag(MAGIC), now.as_micros()] {
+        let clocks = [now, self.clock.wall()].map(Timestamp::as_micros);
+        for word in [self.seed.raw(), self.seed.tag(MAGIC)]
+            .into_iter()
+            .chain(clocks)
+        {
             out.write_all(&word.to_le_bytes())?;
         }
         let kept = || {

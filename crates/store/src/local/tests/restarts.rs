@@ -42,7 +42,7 @@ fn after_a_crash_an_empty_start_gives_no_units() {
 }
 
 /// One limit of each algorithm.
-fn one_of_each() -> Vec<Arc<Limit>> {
+pub(super) fn one_of_each() -> Vec<Arc<Limit>> {
     let kinds = [
         Kind::TokenBucket,
         Kind::Interval,
@@ -183,9 +183,10 @@ fn sign(snapshot: &mut [u8]) {
     snapshot[body..].copy_from_slice(&sum.finish().to_le_bytes());
 }
 
-/// The version before had no penalties. An update must refill no bucket.
+/// Version 4 has no time by the wall clock, and version 3 no penalties either. An update must refill no
+/// bucket.
 #[test]
-fn snapshot_of_the_version_before_is_restored() {
+fn snapshot_of_an_earlier_version_is_restored() {
     let limits = one_of_each();
     let store = LocalStore::new(&limits, Clock::manual(START), ColdStart::Full);
     let taken = store.draw_at(&[claim(&limits[0], b"k")], START);
@@ -193,17 +194,22 @@ fn snapshot_of_the_version_before_is_restored() {
     store
         .save(&mut snapshot, &Remembered::default())
         .expect("memory takes everything");
-    assert_eq!(snapshot[16..20], 4_u32.to_le_bytes());
-    snapshot[16..20].copy_from_slice(&3_u32.to_le_bytes());
-    let penalties = snapshot.len() - 12;
-    snapshot.drain(penalties..penalties + 4);
-    sign(&mut snapshot);
-    let cursor = std::io::Cursor::new(&snapshot);
-    let (restored, report) =
-        LocalStore::restored(&limits, Clock::manual(START), cursor).expect("sound");
-    assert_eq!(report.also, Remembered::default());
-    let peeked = restored.peek_at(&[claim(&limits[0], b"k")], START);
-    assert_eq!(peeked[0].remaining, taken.standings[0].remaining);
+    assert_eq!(snapshot[16..20], 5_u32.to_le_bytes());
+    snapshot.drain(44..52);
+    for version in [4_u32, 3] {
+        snapshot[16..20].copy_from_slice(&version.to_le_bytes());
+        if version == 3 {
+            let penalties = snapshot.len() - 12;
+            snapshot.drain(penalties..penalties + 4);
+        }
+        sign(&mut snapshot);
+        let cursor = std::io::Cursor::new(&snapshot);
+        let (restored, report) =
+            LocalStore::restored(&limits, Clock::manual(START), cursor).expect("sound");
+        assert_eq!(report.also, Remembered::default());
+        let peeked = restored.peek_at(&[claim(&limits[0], b"k")], START);
+        assert_eq!(peeked[0].remaining, taken.standings[0].remaining);
+    }
 }
 
 /// Its buckets would not be found: each caller would have a full one.
