@@ -1,6 +1,7 @@
 //! A process hands over to another: sockets, buckets, callers. Nothing is lost, no bucket is refilled, and a new
 //! process that does not come to serve changes nothing. And: sockets that a service manager holds.
 
+mod shares;
 mod silent;
 
 use std::io::{BufRead, BufReader, Read};
@@ -145,6 +146,17 @@ impl Service {
             .after("a new process has taken over pid=")
             .parse()
             .expect("a number");
+    }
+
+    /// Stops it, and starts it again in its directory.
+    fn restart(mut self) -> Self {
+        self.signal("TERM");
+        self.first.wait().expect("it ends");
+        let nothing = tempfile::tempdir().expect("a directory");
+        let folder = std::mem::replace(&mut self.folder, nothing);
+        let mut command = Command::new(folder.path().join("tollgate"));
+        command.arg("run");
+        Self::run(command, folder)
     }
 
     fn await_end_of_old(&self, times: usize) {

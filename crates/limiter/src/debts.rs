@@ -6,6 +6,7 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use tollgate_limit::{KeyBytes, Limit, key};
+use tollgate_store::local::{Unpaid, same_bucket};
 
 /// The most buckets kept; a grant from another bucket goes to the store's own queue. 65,536 x about
 /// 200 bytes: 13 MiB.
@@ -51,6 +52,20 @@ impl Debts {
         if let Some(debt) = self.0.lock().get_mut(&key::canonical(limit, key)) {
             debt.units = debt.units.saturating_sub(units);
         }
+    }
+
+    /// All debts, by the index of the limit in `limits`.
+    pub(super) fn unpaid(&self, limits: &[Arc<Limit>]) -> Vec<Unpaid> {
+        let debts = self.0.lock();
+        let owed = debts.values().filter(|debt| debt.units > 0);
+        owed.filter_map(|debt| {
+            let limit = limits
+                .iter()
+                .position(|limit| same_bucket(limit, &debt.limit))?;
+            let (key, units) = (debt.key.clone(), debt.units);
+            Some(Unpaid { limit, key, units })
+        })
+        .collect()
     }
 
     /// Removes and returns all debts.

@@ -137,6 +137,10 @@ impl Limiter<Backend> {
     pub fn freeze(&self) {
         let handover = &self.generation.handover;
         let _kept = handover.kept.lock();
+        let remote = self.generation.shared.remote();
+        if remote.is_some_and(|store| !store.health().up) {
+            self.generation.shares.leave();
+        }
         handover.owner.send_replace(Owner::Frozen);
         handover.away.store(true, Ordering::SeqCst);
     }
@@ -148,6 +152,7 @@ impl Limiter<Backend> {
         for kept in kept.drain(..) {
             self.settle_kept(&kept);
         }
+        generation.shares.stay();
         generation.handover.away.store(false, Ordering::SeqCst);
         generation.handover.owner.send_replace(Owner::Here);
     }
@@ -162,6 +167,7 @@ impl Limiter<Backend> {
             // The buckets here were charged too: some stay here, and the successor may end.
             self.settle_kept(&one);
         }
+        self.generation.shares.left();
         handover.owner.send_replace(Owner::There(successor));
     }
 

@@ -87,7 +87,9 @@ impl<S: Store + Send + Sync> Limiter<S> {
                 .all(|(index, limit)| limit.index == index),
             "indices are dense"
         );
-        Self::with(limits, shared, LocalStore::new(limits, clock, cold_start))
+        let local = LocalStore::new(limits, clock, cold_start);
+        let shares = Shares::new(limits, shared.replicas(), &local);
+        Self::with(limits, shared, local, shares)
     }
 
     /// A limiter for `limits`, restored from a snapshot written by [`Limiter::save`].
@@ -99,10 +101,15 @@ impl<S: Store + Send + Sync> Limiter<S> {
         limits: &[Arc<Limit>],
         shared: Arc<S>,
         clock: Clock,
-        snapshot: impl Read + Seek,
+        mut snapshot: impl Read + Seek,
     ) -> Result<(Self, CarryReport), SnapshotError> {
-        let (local, report) = LocalStore::restored(limits, clock, snapshot)?;
-        let limiter = Self::with(limits, shared, local);
+        let (local, report) = LocalStore::restored(limits, clock.clone(), &mut snapshot)?;
+        if report.also.replicas > 0 {
+            shared.assume_replicas(report.also.replicas);
+        }
+        let (replicas, unpaid) = (shared.replicas(), &report.also.unpaid);
+        let shares = Shares::restored(limits, replicas, clock, snapshot, unpaid)?;
+        let limiter = Self::with(limits, shared, local, shares);
         let generation = &limiter.generation;
         let now = generation.local.clock().now();
         generation.feedback.relearn(&report.also.learnt, now);
@@ -110,13 +117,15 @@ impl<S: Store + Send + Sync> Limiter<S> {
         Ok((limiter, report))
     }
 
-    /// Writes the local buckets, what limits have learnt from their upstreams, and which keys were
-    /// refused too often, like [`LocalStore::save`].
+    /// Writes the local buckets, the shares of shared limits and what they owe, what limits have learnt
+    /// from their upstreams, and which keys were refused too often, like [`LocalStore::save`].
     ///
     /// # Errors
     /// When `writer` fails.
     pub fn save(&self, writer: impl Write) -> Result<(), SnapshotError> {
-        self.generation.local.save(writer, &self.remembered())
+        let also = self.remembered();
+        let Generation { local, shares, .. } = &*self.generation;
+        shares.saved(|shares| local.save_with_shares(shares, writer, &also))
     }
 
     /// The same for a process that takes over, with the places of requests that this one ends.
@@ -124,22 +133,29 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// # Errors
     /// When `writer` fails.
     pub fn save_for_handover(&self, writer: impl Write) -> Result<(), SnapshotError> {
-        let also = self.remembered();
-        self.generation.local.save_for_handover(writer, &also)
+        let Generation { local, shares, .. } = &*self.generation;
+        let mut also = self.remembered();
+        if !shares.may_be_away() {
+            // This process charges what is owed, because its store responds.
+            also.unpaid.clear();
+        }
+        shares.saved(|shares| local.save_for_handover(Some(shares), writer, &also))
     }
 
     /// What a snapshot has beside the buckets.
     fn remembered(&self) -> Remembered {
         let generation = &self.generation;
         let now = generation.local.clock().now();
+        let (unpaid, replicas) = generation.shares.unpaid();
         Remembered {
             learnt: generation.feedback.learnt(),
             penalized: generation.penalties.in_force(now),
+            unpaid,
+            replicas,
         }
     }
 
-    fn with(limits: &[Arc<Limit>], shared: Arc<S>, local: LocalStore) -> Self {
-        let shares = Shares::new(limits, shared.replicas(), local.clock().clone());
+    fn with(limits: &[Arc<Limit>], shared: Arc<S>, local: LocalStore, shares: Arc<Shares>) -> Self {
         substitute(&*shared, &shares);
         let penalties = Arc::new(Penalties::new(local.names()));
         Self {

@@ -13,8 +13,10 @@
 //! The tables of shares are made before they are needed: with the limiter, and on a separate thread
 //! when the number of gateways changes. No request makes one.
 
+mod kept;
+
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
@@ -22,8 +24,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use tollgate_limit::{Change, Claim, Limit, Placement, Settlement, Timestamp, WhenDown};
-use tollgate_store::clock::Clock;
-use tollgate_store::local::{ColdStart, LocalStore, same_bucket};
+use tollgate_store::local::{LocalStore, same_bucket};
 use tollgate_store::{Owed, StandIn, Store};
 
 use super::debts::Debts;
@@ -42,6 +43,8 @@ pub(super) struct Shares {
     retired: Mutex<bool>,
     /// Locked by the thread that lowers a share.
     holding: Mutex<()>,
+    /// Whether a handover of the process has begun while the store did not respond.
+    away: AtomicBool,
     debts: Arc<Debts>,
     this: Weak<Self>,
 }
@@ -58,12 +61,15 @@ struct Divided {
 }
 
 impl Shares {
-    pub(super) fn new(limits: &[Arc<Limit>], replicas: u32, clock: Clock) -> Arc<Self> {
-        Self::with(
-            limits,
-            Divided::new(limits, replicas, clock),
-            Arc::default(),
-        )
+    /// Full shares beside the buckets in `local`, with which they are saved.
+    pub(super) fn new(limits: &[Arc<Limit>], replicas: u32, local: &LocalStore) -> Arc<Self> {
+        let (shares, dense) = divide(limits, replicas);
+        let divided = Divided {
+            replicas,
+            shares,
+            store: local.sibling(&dense),
+        };
+        Self::with(limits, divided, Arc::default())
     }
 
     /// The shares of the next policy's limits, with the buckets carried over. Debts are carried
@@ -90,6 +96,7 @@ impl Shares {
             divided: ArcSwap::from_pointee(divided),
             retired: Mutex::default(),
             holding: Mutex::default(),
+            away: AtomicBool::default(),
             debts,
             this: this.clone(),
         })
@@ -307,16 +314,6 @@ impl StandIn for Shares {
 }
 
 impl Divided {
-    fn new(limits: &[Arc<Limit>], replicas: u32, clock: Clock) -> Self {
-        let (shares, dense) = divide(limits, replicas);
-        let store = LocalStore::new(&dense, clock, ColdStart::Full);
-        Self {
-            replicas,
-            shares,
-            store,
-        }
-    }
-
     /// The shares of `limits` among `replicas`, with these buckets. (A draw in progress follows its
     /// bucket.)
     fn again(&self, limits: &[Arc<Limit>], replicas: u32) -> Self {

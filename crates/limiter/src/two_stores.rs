@@ -104,6 +104,12 @@ where
             }
             ((answer.granted, answer.standings), 0)
         }
+        Err(_) if generation.shares_are_there(shared).await => {
+            return Decision::Unavailable(Unavailable {
+                limit: Arc::clone(&shared[0].limit.name),
+                silent: Silent::NewProcess,
+            });
+        }
         Err(error) => match without_store(generation, shared, &error) {
             Ok((granted, standings)) => ((granted, standings), places(claims, Placement::Shared)),
             Err(unavailable) => return Decision::Unavailable(unavailable),

@@ -62,6 +62,12 @@ impl Store for Backend {
         self.remote().map_or(1, Store::replicas)
     }
 
+    fn assume_replicas(&self, replicas: u32) {
+        if let Self::Remote(store) = self {
+            store.assume_replicas(replicas);
+        }
+    }
+
     fn at_most(&self, claim: &Claim<'_>) -> Option<u64> {
         self.remote()?.at_most(claim)
     }

@@ -108,6 +108,9 @@ pub trait Store: 'static {
         1
     }
 
+    /// The number of gateways that an earlier process knew, for a store that has not been reached yet.
+    fn assume_replicas(&self, _replicas: u32) {}
+
     /// The most units that the bucket of `claim` can have now, if that is known without asking the
     /// server. `None`: it is not known, or the bucket may be full.
     fn at_most(&self, _claim: &Claim<'_>) -> Option<u64> {

@@ -204,6 +204,10 @@ impl Store for RemoteStore {
             .unwrap_or_else(|| self.servers.common.gateways().max(1))
     }
 
+    fn assume_replicas(&self, replicas: u32) {
+        self.servers.common.assume_gateways(replicas);
+    }
+
     fn at_most(&self, claim: &Claim<'_>) -> Option<u64> {
         let (name, shape) = (
             self.names.name(claim.limit, claim.key),

@@ -57,7 +57,7 @@ fn troubled() -> (Feedback, Vec<u8>) {
             &mut snapshot,
             &Remembered {
                 learnt: feedback.learnt(),
-                penalized: Vec::new(),
+                ..Remembered::default()
             },
         )
         .expect("memory takes everything");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use tollgate_limit::{Change, Claim, Draw, KeyBytes, Settlement, Standing, Timestamp};
+use tollgate_limit::{Change, Claim, Draw, KeyBytes, Settlement, Standing, Timestamp, WhenDown};
 use tollgate_store::Store;
 
 use super::{Kept, Owner, Undrawn};
@@ -35,6 +35,17 @@ impl From<Draw> for LocalDraw {
 }
 
 impl<S: Store + Send + Sync> Generation<S> {
+    /// Whether another process enforces the shares of shared limits, so that the copy here may not
+    /// grant. A request that only counts is not refused for it.
+    pub(crate) async fn shares_are_there(&self, claims: &[Claim<'_>]) -> bool {
+        let is_enforced =
+            |claim: &Claim<'_>| claim.enforced && claim.limit.when_down == WhenDown::LocalShare;
+        self.handover.is_away()
+            && self.shares.may_be_away()
+            && claims.iter().any(is_enforced)
+            && self.handover.successor().await.is_some()
+    }
+
     /// Draws from local buckets, in whichever process they are.
     ///
     /// # Errors

@@ -1,3 +1,5 @@
+mod restarts;
+
 use std::collections::HashMap;
 use std::sync::Mutex as Locked;
 
@@ -5,6 +7,8 @@ use super::*;
 use crate::{Deadline, Decision, Limiter};
 use tollgate_limit::{Draw, Kind, Micros, Standing, Terms, fixtures};
 use tollgate_store::StoreError;
+use tollgate_store::clock::Clock;
+use tollgate_store::local::ColdStart;
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
@@ -16,6 +20,8 @@ struct Gone {
     settled: Locked<Vec<Change>>,
     /// Requests are sent, and not answered.
     slow: bool,
+    /// The number of gateways that an earlier process knew.
+    assumed: AtomicU32,
 }
 
 impl Gone {
@@ -79,6 +85,10 @@ impl Store for Gone {
 
     fn replicas(&self) -> u32 {
         2
+    }
+
+    fn assume_replicas(&self, replicas: u32) {
+        self.assumed.store(replicas, Ordering::Relaxed);
     }
 
     fn at_most(&self, claim: &Claim<'_>) -> Option<u64> {

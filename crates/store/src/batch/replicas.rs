@@ -19,6 +19,14 @@ impl Replicas {
         self.most.load(Ordering::Relaxed)
     }
 
+    /// Sets the number while it is not known.
+    pub(super) fn assume(&self, count: u32) {
+        let _one_at_a_time = self.by_server.lock();
+        if self.most() == 0 {
+            self.most.store(count, Ordering::Relaxed);
+        }
+    }
+
     /// Records a server's count; returns the number of gateways if it has changed.
     pub(super) fn counted(&self, server: &str, count: u32) -> Option<u32> {
         let mut by_server = self.by_server.lock();
@@ -53,7 +61,10 @@ mod tests {
     fn replicas_are_what_the_servers_that_answer_count_at_most() {
         let replicas = Replicas::default();
         assert_eq!(replicas.most(), 0);
+        replicas.assume(2);
+        assert_eq!(replicas.most(), 2);
         assert_eq!(replicas.counted("a", 3), Some(3));
+        replicas.assume(2);
         assert_eq!(
             (replicas.counted("b", 1), replicas.most()),
             (None, 3),

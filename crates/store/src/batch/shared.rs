@@ -154,6 +154,11 @@ impl Shared {
         self.replicas.most()
     }
 
+    /// The number of gateways until a heartbeat counts them.
+    pub(crate) fn assume_gateways(&self, gateways: u32) {
+        self.replicas.assume(gateways);
+    }
+
     /// The server's name, if it is one of several.
     pub(crate) fn server(&self) -> Option<&str> {
         self.part.as_ref().map(|part| part.server.as_str())

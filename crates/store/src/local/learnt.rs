@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use tollgate_limit::{Limit, Micros, Timestamp};
+use tollgate_limit::{Limit, Timestamp};
 
 use super::SnapshotError;
 use super::snapshot::{Name, Shift, read_u8, read_u32, read_u64, write_count};

@@ -40,7 +40,7 @@ pub use carry::{Carried, Carry, CarryReport};
 pub use held_places::HeldPlaces;
 pub use learnt::{Learnt, Places, Share};
 pub use penalized::{Blocked, Penalized};
-pub use snapshot::{Remembered, SnapshotError};
+pub use snapshot::{Remembered, SnapshotError, Unpaid};
 
 use beside::Beside;
 use bucket::{Bucket, Moving, Whose};
@@ -118,6 +118,14 @@ impl LocalStore {
             epoch,
             born: now,
             beside: Arc::default(),
+        }
+    }
+
+    /// A store of full buckets that can be saved together with this one.
+    pub fn sibling(&self, limits: &[Arc<Limit>]) -> Self {
+        Self {
+            seed: self.seed.clone(),
+            ..Self::new(limits, self.clock.clone(), ColdStart::Full)
         }
     }
 

@@ -6,7 +6,8 @@
 //! forgotten debts are stored as floors). Then its records (bucket, floor, birth; a record in other
 //! numbers is preceded by them) up to an end mark. Then what limits have learnt from their upstreams
 //! ([`super::learnt`]), and which keys were refused too often ([`super::penalized`]; not in version
-//! 3). Last, a SipHash of everything before it.
+//! 3), what is owed to the shared store, and by how many gateways it is shared (both not before
+//! version 5). Last, a SipHash of everything before it.
 //! Places in flight are saved only for a handover: otherwise their requests ended with the process.
 //!
 //! A snapshot is valid only for the time of its writing. It must not be restored a second time:
@@ -14,19 +15,23 @@
 
 mod heading;
 mod reading;
+mod shift;
+mod unpaid;
 mod writing;
 
 use std::hash::Hasher;
 use std::io::{self, Write};
 
 use siphasher::sip::SipHasher13;
+use tollgate_limit::{KeyBytes, Limit};
 
 use super::{Learnt, LocalStore, Penalized};
 use crate::HashKey;
 
 pub(super) use heading::Name;
 use reading::read_bytes;
-pub(super) use reading::{Shift, read_u8, read_u32, read_u64};
+pub(super) use reading::{read_u8, read_u32, read_u64};
+pub(super) use shift::Shift;
 pub(super) use writing::write_count;
 
 /// Why a snapshot cannot be used. The process then starts with the configured `cold_start`.
@@ -43,6 +48,18 @@ pub enum SnapshotError {
     Corrupt(&'static str),
 }
 
+/// Units of a shared limit that were granted while its store did not respond, and are to be charged
+/// there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unpaid {
+    /// The index of the limit.
+    pub limit: usize,
+    /// The caller's key under the limit.
+    pub key: KeyBytes,
+    /// How many.
+    pub units: u64,
+}
+
 /// What a snapshot has beside the buckets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remembered {
@@ -50,6 +67,10 @@ pub struct Remembered {
     pub learnt: Vec<(usize, Learnt)>,
     /// The keys that were refused of late under limits with a penalty.
     pub penalized: Vec<Penalized>,
+    /// What is owed to the shared store.
+    pub unpaid: Vec<Unpaid>,
+    /// The number of gateways that share it; zero: it is not known.
+    pub replicas: u32,
 }
 
 impl LocalStore {
@@ -64,7 +85,23 @@ impl LocalStore {
     /// # Errors
     /// When `writer` fails.
     pub fn save(&self, writer: impl Write, also: &Remembered) -> Result<(), SnapshotError> {
-        self.write(writer, also, |limit| !limit.algorithm.holds_places())
+        self.write(writer, None, also, |limit| !limit.algorithm.holds_places())
+    }
+
+    /// The same, together with the shares of shared limits, which are in a store of their own (a
+    /// [`LocalStore::sibling`] of this one). [`LocalStore::restored`] with the limits of the shares
+    /// reads them.
+    ///
+    /// # Errors
+    /// When `writer` fails.
+    pub fn save_with_shares(
+        &self,
+        shares: &Self,
+        writer: impl Write,
+        also: &Remembered,
+    ) -> Result<(), SnapshotError> {
+        let is_kept = |limit: &Limit| !limit.algorithm.holds_places();
+        self.write(writer, Some(shares), also, is_kept)
     }
 
     /// The same for a process that takes over while this one ends its requests, so with the places
@@ -74,10 +111,11 @@ impl LocalStore {
     /// When `writer` fails.
     pub fn save_for_handover(
         &self,
+        shares: Option<&Self>,
         writer: impl Write,
         also: &Remembered,
     ) -> Result<(), SnapshotError> {
-        self.write(writer, also, |_| true)
+        self.write(writer, shares, also, |_| true)
     }
 }
 
@@ -102,5 +140,6 @@ impl<T: Write> Write for Summed<T> {
 const MAGIC: &[u8; 16] = b"tollgate buckets";
 const VERSION: u32 = 5;
 /// Earlier versions that are read too: an update refills no bucket.
+/// (It has nothing of the shared store, either.)
 const WITHOUT_WALL_CLOCK: u32 = 4;
 const WITHOUT_PENALTIES: u32 = 3;

@@ -5,11 +5,13 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use siphasher::sip::SipHasher13;
-use tollgate_limit::{Algorithm, Limit, Micros, Timestamp};
+use tollgate_limit::{Algorithm, Limit, Placement, Timestamp};
 
 use super::heading::{Name, Numbers};
+use super::shift::Shift;
 use super::{
     MAGIC, Remembered, SnapshotError, Summed, VERSION, WITHOUT_PENALTIES, WITHOUT_WALL_CLOCK,
+    unpaid,
 };
 use crate::clock::Clock;
 use crate::local::bucket::Moving;
@@ -34,7 +36,7 @@ impl LocalStore {
         let now = clock.now();
         let mut input = BufReader::new(reader);
         let heading = Heading::read(&mut input)?;
-        let shift = Shift::new(&heading, now);
+        let shift = Shift::new(heading.written, heading.wall, now);
         let mut restoring = Restoring::new(limits, now, shift);
         for _ in 0..read_u32(&mut input)? {
             restoring.read_limit(&mut input)?;
@@ -44,9 +46,18 @@ impl LocalStore {
             WITHOUT_PENALTIES => Vec::new(),
             _ => penalized::read(&mut input, shift)?,
         };
+        let (unpaid, replicas) = match heading.version {
+            WITHOUT_PENALTIES | WITHOUT_WALL_CLOCK => (Vec::new(), 0),
+            _ => (unpaid::read(limits, &mut input)?, read_u32(&mut input)?),
+        };
         let report = CarryReport {
             limits: restoring.report(),
-            also: Remembered { learnt, penalized },
+            also: Remembered {
+                learnt,
+                penalized,
+                unpaid,
+                replicas,
+            },
         };
         let store = Self {
             limits: limits.into(),
@@ -140,12 +151,15 @@ impl<'l> Restoring<'l> {
         let (name, numbers) = (Name::read(input)?, Numbers::read(input)?);
         let (widest, sets) = (read_u64(input)?, read_u64(input)?);
         let known = self.limits.iter().position(|limit| name.is_of(limit));
+        // (The records of a shared limit are those of its share, which is read by itself.)
+        let is_here = |place: &usize| self.limits[*place].placement == Placement::Local;
         if known.is_none() {
             self.gone.push(name.gone());
         }
         // Callers of a tier without numbers of its own draw under the limit's own.
         let own = || self.limits.iter().position(|limit| name.is_tier_of(limit));
-        let moved = known.or_else(own).map(|place| self.moved(numbers, place));
+        let place = known.or_else(own).filter(is_here);
+        let moved = place.map(|place| self.moved(numbers, place));
         if let Some(moved) = &moved {
             if known.is_some() {
                 self.carries[moved.place] = moved.carry;
@@ -300,35 +314,4 @@ pub(in crate::local) fn read_u32(input: &mut impl Read) -> io::Result<u32> {
 
 pub(in crate::local) fn read_u64(input: &mut impl Read) -> io::Result<u64> {
     read_bytes(input).map(u64::from_le_bytes)
-}
-
-/// From the clock of the process that wrote a snapshot to the clock of the process that reads it.
-///
-/// A process anchors its clock to the wall clock once. A wall clock that was set forward since then
-/// must not count as time that has passed, and one that was set back must not leave buckets in the
-/// future, where they would wait for the clock to catch up.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::local) struct Shift {
-    forward: Micros,
-    back: Micros,
-}
-
-impl Shift {
-    fn new(heading: &Heading, now: Timestamp) -> Self {
-        let Heading { written, wall, .. } = *heading;
-        Self {
-            forward: wall.since(written),
-            back: Micros(written.since(wall).0 + wall.since(now).0),
-        }
-    }
-
-    /// The moment `at` of the writer.
-    pub(in crate::local) fn of(self, at: Timestamp) -> Timestamp {
-        at.after(self.forward).before(self.back)
-    }
-
-    /// Reads a moment of the writer.
-    pub(in crate::local) fn read(self, input: &mut impl Read) -> io::Result<Timestamp> {
-        read_u64(input).map(|micros| self.of(Timestamp::from_micros(micros)))
-    }
 }

@@ -7,20 +7,23 @@ use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 
 use siphasher::sip::SipHasher13;
-use tollgate_limit::{Kept, Limit, Role, Timestamp};
+use tollgate_limit::{Kept, Limit, Placement, Role, Timestamp};
 
 use super::heading::{Name, Numbers};
-use super::{MAGIC, Remembered, SnapshotError, Summed, VERSION};
+use super::{MAGIC, Remembered, SnapshotError, Summed, VERSION, unpaid};
 use crate::local::beside::Entry;
 use crate::local::bucket::{Bucket, Moving, Whose};
 use crate::local::state_bytes::{OWN, write_end, write_moving};
+use crate::local::table::Table;
 use crate::local::{LocalStore, learnt, penalized};
 
 impl LocalStore {
-    /// Writes the limits that are kept, with their buckets.
+    /// Writes the limits that are kept, with their buckets. Those of limits that have `shares` are in
+    /// these; nothing is in them that a request holds.
     pub(super) fn write(
         &self,
         writer: impl Write,
+        shares: Option<&Self>,
         also: &Remembered,
         is_kept: impl Fn(&Limit) -> bool,
     ) -> Result<(), SnapshotError> {
@@ -38,71 +41,100 @@ impl LocalStore {
         {
             out.write_all(&word.to_le_bytes())?;
         }
-        let kept = || {
-            self.limits
-                .iter()
-                .zip(&self.tables)
-                .filter(|(limit, _)| is_kept(limit))
-        };
-        write_count(kept().count(), &mut out)?;
-        for (limit, table) in kept() {
-            Name::write(limit, &mut out)?;
-            Numbers::of(&limit.algorithm).write(&mut out)?;
-            let table = table.latest();
-            let beside = self.kept_beside(limit, now);
-            let widest = beside
-                .iter()
-                .filter_map(|(_, kept)| widest(kept))
-                .fold(table.widest(), u64::max);
-            for word in [widest, table.geometry().unwrap_or(0) as u64] {
-                out.write_all(&word.to_le_bytes())?;
+        let is_mine = |limit: &Limit| shares.is_none() || limit.placement == Placement::Local;
+        let mine: Vec<_> = self
+            .kept(|limit| is_kept(limit) && is_mine(limit))
+            .collect();
+        let of_shares = shares.map(|shares| {
+            let kept = shares.kept(|limit| !limit.algorithm.holds_places());
+            (shares, kept.collect::<Vec<_>>())
+        });
+        let all = [Some((self, mine)), of_shares];
+        let all = || all.iter().flatten();
+        write_count(all().map(|(_, kept)| kept.len()).sum(), &mut out)?;
+        for (store, kept) in all() {
+            for (limit, table) in kept {
+                store.write_limit(limit, table, now, &mut out)?;
             }
-            let tags: HashSet<u64> = beside.iter().map(|(entry, _)| entry.tag).collect();
-            let is_beside = |whose: &Whose| match whose {
-                Whose::Bucket { tag } => tags.contains(tag),
-                Whose::Floor { .. } | Whose::Birth => false,
-            };
-            let cell = RefCell::new((&mut out, Ok(())));
-            let by = table.place_of(limit.tier.as_deref());
-            table.visit(now, &|moving| {
-                let (out, result) = &mut *cell.borrow_mut();
-                if result.is_ok()
-                    && moving.bucket.by == by
-                    && !is_beside(&moving.whose)
-                    // (A held place never expires.)
-                    && moving
-                        .bucket
-                        .expiry(&limit.algorithm)
-                        .is_none_or(|expiry| expiry > now)
-                {
-                    let own = moving.bucket.own.as_deref().map(Numbers::of);
-                    let numbers = own.map_or(Ok(()), |own| {
-                        out.write_all(&[OWN]).and_then(|()| own.write(*out))
-                    });
-                    *result = numbers.and_then(|()| write_moving(&moving, *out));
-                }
-            });
-            cell.into_inner().1?;
-            // The slots of their tables were emptied. Those of tiers share one table.
-            for (entry, kept) in beside.iter().filter(|_| by == 0) {
-                let Some((state, kept)) =
-                    kept.as_ref().and_then(|kept| Some((kept.state()?, kept)))
-                else {
-                    continue;
-                };
-                out.write_all(&[OWN])?;
-                Numbers::of(kept.algorithm()).write(&mut out)?;
-                let whose = Whose::Bucket { tag: entry.tag };
-                let bucket = Bucket::new(state.clone(), kept.beyond(), by);
-                write_moving(&Moving { whose, bucket }, &mut out)?;
-            }
-            write_end(&mut out)?;
         }
         learnt::write(&self.limits, &also.learnt, &mut out)?;
         penalized::write(&also.penalized, &mut out)?;
+        unpaid::write(&self.limits, &also.unpaid, &mut out)?;
+        out.write_all(&also.replicas.to_le_bytes())?;
         let sum = out.sum.finish();
         out.inner.write_all(&sum.to_le_bytes())?;
         out.inner.flush()?;
+        Ok(())
+    }
+
+    fn kept(
+        &self,
+        is_kept: impl Fn(&Limit) -> bool,
+    ) -> impl Iterator<Item = (&Limit, &Arc<Table>)> {
+        let limits = self.limits.iter().zip(&self.tables);
+        limits
+            .map(|(limit, table)| (&**limit, table))
+            .filter(move |(limit, _)| is_kept(limit))
+    }
+
+    /// Writes one limit with its buckets.
+    fn write_limit(
+        &self,
+        limit: &Limit,
+        table: &Arc<Table>,
+        now: Timestamp,
+        out: &mut impl Write,
+    ) -> Result<(), SnapshotError> {
+        Name::write(limit, &mut *out)?;
+        Numbers::of(&limit.algorithm).write(&mut *out)?;
+        let table = table.latest();
+        let beside = self.kept_beside(limit, now);
+        let widest = beside
+            .iter()
+            .filter_map(|(_, kept)| widest(kept))
+            .fold(table.widest(), u64::max);
+        for word in [widest, table.geometry().unwrap_or(0) as u64] {
+            out.write_all(&word.to_le_bytes())?;
+        }
+        let tags: HashSet<u64> = beside.iter().map(|(entry, _)| entry.tag).collect();
+        let is_beside = |whose: &Whose| match whose {
+            Whose::Bucket { tag } => tags.contains(tag),
+            Whose::Floor { .. } | Whose::Birth => false,
+        };
+        let cell = RefCell::new((&mut *out, Ok(())));
+        let by = table.place_of(limit.tier.as_deref());
+        table.visit(now, &|moving| {
+            let (out, result) = &mut *cell.borrow_mut();
+            if result.is_ok()
+                && moving.bucket.by == by
+                && !is_beside(&moving.whose)
+                // (A held place never expires.)
+                && moving
+                    .bucket
+                    .expiry(&limit.algorithm)
+                    .is_none_or(|expiry| expiry > now)
+            {
+                let own = moving.bucket.own.as_deref().map(Numbers::of);
+                let numbers = own.map_or(Ok(()), |own| {
+                    out.write_all(&[OWN]).and_then(|()| own.write(*out))
+                });
+                *result = numbers.and_then(|()| write_moving(&moving, *out));
+            }
+        });
+        cell.into_inner().1?;
+        // The slots of their tables were emptied. Those of tiers share one table.
+        for (entry, kept) in beside.iter().filter(|_| by == 0) {
+            let Some((state, kept)) = kept.as_ref().and_then(|kept| Some((kept.state()?, kept)))
+            else {
+                continue;
+            };
+            out.write_all(&[OWN])?;
+            Numbers::of(kept.algorithm()).write(&mut *out)?;
+            let whose = Whose::Bucket { tag: entry.tag };
+            let bucket = Bucket::new(state.clone(), kept.beyond(), by);
+            write_moving(&Moving { whose, bucket }, &mut *out)?;
+        }
+        write_end(&mut *out)?;
         Ok(())
     }
 

@@ -21,7 +21,7 @@ fn handover_places_in_flight_are_counted_and_freed_by_their_tag() {
     assert_eq!([(); 3].map(|()| draw(&before, &pro, b"b")), [true; 3]);
     let (mut saved, mut for_restart) = (Vec::new(), Vec::new());
     before
-        .save_for_handover(&mut saved, &Remembered::default())
+        .save_for_handover(None, &mut saved, &Remembered::default())
         .expect("memory takes everything");
     before
         .save(&mut for_restart, &Remembered::default())

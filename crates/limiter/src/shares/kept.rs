@@ -1,0 +1,75 @@
+//! Keeps shares over a restart and an upgrade: neither may refill a caller, and what was granted is still
+//! to be charged.
+
+use std::io::{Read, Seek};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tollgate_limit::Limit;
+use tollgate_store::clock::Clock;
+use tollgate_store::local::{LocalStore, SnapshotError, Unpaid};
+
+use super::{Divided, Shares, divide};
+use crate::debts::Debts;
+
+impl Shares {
+    /// The shares that were saved in `snapshot`, and what they owe.
+    pub(crate) fn restored(
+        limits: &[Arc<Limit>],
+        replicas: u32,
+        clock: Clock,
+        snapshot: impl Read + Seek,
+        unpaid: &[Unpaid],
+    ) -> Result<Arc<Self>, SnapshotError> {
+        let (shares, dense) = divide(limits, replicas);
+        let (store, _) = LocalStore::restored(&dense, clock, snapshot)?;
+        let divided = Divided {
+            replicas,
+            shares,
+            store,
+        };
+        let debts = Debts::default();
+        for Unpaid { limit, key, units } in unpaid {
+            if let Some(limit) = limits.get(*limit) {
+                // (There is room: no process owes more.)
+                debts.add(limit, key, *units);
+            }
+        }
+        Ok(Self::with(limits, divided, Arc::new(debts)))
+    }
+
+    /// Where the shares are, to be saved with other buckets.
+    pub(crate) fn saved<T>(&self, save: impl FnOnce(&LocalStore) -> T) -> T {
+        save(&self.divided.load().store)
+    }
+
+    /// What the shares owe, and the number of gateways that they are divided by.
+    pub(crate) fn unpaid(&self) -> (Vec<Unpaid>, u32) {
+        (
+            self.debts.unpaid(&self.limits),
+            self.replicas.load(Ordering::Acquire),
+        )
+    }
+
+    /// Another process is about to have the shares, if it begins to serve.
+    pub(crate) fn leave(&self) {
+        self.away.store(true, Ordering::Release);
+    }
+
+    /// Whether another process has them, if it has the other buckets.
+    pub(crate) fn may_be_away(&self) -> bool {
+        self.away.load(Ordering::Acquire)
+    }
+
+    /// The other process has them, and pays what they owe.
+    pub(crate) fn left(&self) {
+        if self.may_be_away() {
+            drop(self.debts.take());
+        }
+    }
+
+    /// They stay here after all.
+    pub(crate) fn stay(&self) {
+        self.away.store(false, Ordering::Release);
+    }
+}
