@@ -8,7 +8,8 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use super::{
-    Document, Entry, Event, InForce, Kept, Known, LocalFile, OVERRIDES_MAX, Overrides, ours,
+    Document, Entry, Event, InForce, Kept, Known, LocalFile, OVERRIDES_MAX, Overrides, Told,
+    ToldFile, ours,
 };
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_limit::{Micros, Placement, Timestamp};
@@ -37,6 +38,11 @@ impl Overrides {
             current,
             clock,
             file: state_file.map(LocalFile::of),
+            told: state_file.map(|file| {
+                let file = ToldFile::of(file);
+                let told = file.read();
+                (file, parking_lot::Mutex::new(told))
+            }),
             known: parking_lot::Mutex::default(),
             writing: parking_lot::Mutex::default(),
             telling: parking_lot::Mutex::default(),
@@ -53,6 +59,7 @@ impl Overrides {
                 tracing::error!(%error, "the overrides of local limits cannot be read: none is in force");
             }
         }
+        kept.obey_what_was_told();
         kept.hear_first();
         Self(Arc::new(kept))
     }
@@ -76,6 +83,46 @@ impl Kept {
         self.learn_shared(&watched);
     }
 
+    /// Puts in force what the store told the process before this one, until it tells more.
+    fn obey_what_was_told(&self) {
+        let Some(told) = self.told.as_ref().and_then(|(_, told)| told.lock().clone()) else {
+            return;
+        };
+        if self.current.load().limiter.shared().remote().is_none() {
+            return;
+        }
+        match Document::read(&told.text) {
+            Ok(document) => self.learn(Placement::Shared, |known| {
+                (known.shared, known.ahead) = (document, told.ahead);
+            }),
+            Err(error) => {
+                tracing::warn!(%error, "what the store told of overrides is not obeyed until it tells more");
+            }
+        }
+    }
+
+    /// Writes what the store has told, if it is not in the file.
+    fn keep_told(&self, watched: &watch::Receiver<Shared>) {
+        let Some((file, kept)) = &self.told else {
+            return;
+        };
+        // Locked first, so that an older text never replaces a newer one.
+        let mut kept = kept.lock();
+        let told = {
+            let heard = watched.borrow();
+            let known = kept.as_ref().map_or("", |told| &told.text);
+            if !heard.heard || *heard.text == *known {
+                return;
+            }
+            Told {
+                ahead: heard.ahead,
+                text: heard.text.to_string(),
+            }
+        };
+        file.write(&told);
+        *kept = Some(told);
+    }
+
     pub(super) fn learn_local(&self, document: Document) {
         self.learn(Placement::Local, |known| known.local = document);
     }
@@ -96,6 +143,7 @@ impl Kept {
                 }
             }
         });
+        self.keep_told(watched);
     }
 
     /// Changes what is known, and puts it in force.

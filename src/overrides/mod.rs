@@ -24,7 +24,7 @@ pub(crate) use change::{ChangeError, NewOverride};
 pub use document::Setting;
 pub(crate) use document::{Document, Entry, OVERRIDES_MAX, ours, theirs, too_many};
 
-use file::LocalFile;
+use file::{LocalFile, Told, ToldFile};
 use tollgate_gateway::gateway::Snapshot;
 
 /// The overrides of a gateway. Clones share them.
@@ -35,6 +35,8 @@ struct Kept {
     current: Arc<arc_swap::ArcSwap<Snapshot>>,
     clock: Clock,
     file: Option<LocalFile>,
+    /// The file of what the store told last, and what is in it.
+    told: Option<(ToldFile, Mutex<Option<Told>>)>,
     known: Mutex<Known>,
     /// Locked while a change of local overrides is written.
     writing: Mutex<()>,

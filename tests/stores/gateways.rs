@@ -41,12 +41,32 @@ impl Gateway {
 
     /// The same, on this port.
     pub fn start_at(port: u16, settings: &str) -> Self {
-        let (admin, home) = (free_port(), tempfile::tempdir().unwrap());
+        Self::start_in(tempfile::tempdir().unwrap(), port, settings)
+    }
+
+    /// Kills it and starts it again in its directory, where its state is.
+    pub fn killed_and_started(self, settings: &str) -> Self {
+        let Self {
+            port,
+            process,
+            home,
+            ..
+        } = self;
+        drop(process);
+        Self::start_in(home, port, settings)
+    }
+
+    fn start_in(home: tempfile::TempDir, port: u16, settings: &str) -> Self {
+        let admin = free_port();
         let file = home.path().join("gateway.toml");
         std::fs::write(&file, file_with(port, admin, settings)).unwrap();
         std::fs::write(home.path().join("secret"), "a secret that gateways share").unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        command.arg("run").arg("--config").arg(&file);
+        command
+            .arg("run")
+            .arg("--config")
+            .arg(&file)
+            .env("STATE_DIRECTORY", home.path());
         let process = Process::spawn(&mut command);
         let gateway = Self {
             port,

@@ -175,6 +175,34 @@ fn stays_while_the_store_is_away(kind: StoreKind) {
     assert_eq!(ask(gateway.port), 200);
 }
 
+/// A gateway that starts while the store is away obeys what the store told it before.
+#[test]
+fn override_holds_on_a_gateway_that_starts_while_its_store_is_away() {
+    let Some(mut server) = StoreKind::Redis.start_durable() else {
+        return;
+    };
+    let settings = settings(OPERATORS, &server, RATE).replace("refuse", "local_share");
+    let gateway = Gateway::start_on(&settings);
+    let block = "{\"reason\":\"r\",\"block\":true,\"for\":\"1h\"}";
+    change(gateway.admin, "PUT", block);
+    wait_until("the block", || ask(gateway.port) == 429);
+    server.crash();
+    let gateway = gateway.killed_and_started(&settings);
+    for _ in 0..3 {
+        assert_eq!(ask(gateway.port), 429);
+    }
+    server.run();
+    wait_until("a gateway that has its store again", || {
+        gateway.metric("store_up") == 1
+    });
+    change(gateway.admin, "DELETE", "{\"reason\":\"r\"}");
+    wait_until("no block", || ask(gateway.port) == 200);
+    // What was lifted is not obeyed later.
+    server.crash();
+    let gateway = gateway.killed_and_started(&settings);
+    assert_eq!(ask(gateway.port), 200);
+}
+
 fn tollgate(arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.args(arguments).env("TOLLGATE_TOKEN", "test");

@@ -24,6 +24,12 @@ impl Process {
         if let Some(directory) = command.get_current_dir() {
             bound.current_dir(directory);
         }
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => bound.env(name, value),
+                None => bound.env_remove(name),
+            };
+        }
         let bound_to_us = available_quietly("setpriv");
         let command = if bound_to_us { &mut bound } else { command };
         Self(
