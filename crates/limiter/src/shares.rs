@@ -63,7 +63,7 @@ struct Divided {
 impl Shares {
     /// Full shares beside the buckets in `local`, with which they are saved.
     pub(super) fn new(limits: &[Arc<Limit>], replicas: u32, local: &LocalStore) -> Arc<Self> {
-        let (shares, dense) = divide(limits, replicas);
+        let (shares, dense) = divide(limits, replicas, |_| false);
         let divided = Divided {
             replicas,
             shares,
@@ -316,8 +316,15 @@ impl StandIn for Shares {
 impl Divided {
     /// The shares of `limits` among `replicas`, with these buckets. (A draw in progress follows its
     /// bucket.)
+    ///
+    /// A limit that is no longer enforced by share keeps its share: it may be again in the same outage,
+    /// and what was granted is still to be charged.
     fn again(&self, limits: &[Arc<Limit>], replicas: u32) -> Self {
-        let (shares, dense) = divide(limits, replicas);
+        let had = |limit: &Limit| {
+            let mut shares = self.shares.iter().flatten();
+            shares.any(|share| same_bucket(share, limit))
+        };
+        let (shares, dense) = divide(limits, replicas, had);
         let (store, _) = self.store.next(&dense);
         Self {
             replicas,
@@ -327,12 +334,17 @@ impl Divided {
     }
 }
 
-/// The shares of the shared limits that are enforced by share: by index, and as a dense list.
-fn divide(limits: &[Arc<Limit>], replicas: u32) -> (ByLimit, Vec<Arc<Limit>>) {
+/// The shares of the shared limits that are enforced by share, or `had` one before: by index, and as a
+/// dense list.
+fn divide(
+    limits: &[Arc<Limit>],
+    replicas: u32,
+    had: impl Fn(&Limit) -> bool,
+) -> (ByLimit, Vec<Arc<Limit>>) {
     let mut dense = Vec::new();
     let shares = limits.iter().map(|limit| {
-        let wanted =
-            limit.placement == Placement::Shared && limit.when_down == WhenDown::LocalShare;
+        let wanted = limit.placement == Placement::Shared
+            && (limit.when_down == WhenDown::LocalShare || had(limit));
         wanted.then(|| {
             let share = Limit {
                 index: dense.len(),

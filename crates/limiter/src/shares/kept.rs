@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use tollgate_limit::Limit;
 use tollgate_store::clock::Clock;
-use tollgate_store::local::{LocalStore, SnapshotError, Unpaid};
+use tollgate_store::local::{LocalStore, SnapshotError, Unpaid, same_bucket};
 
 use super::{Divided, Shares, divide};
 use crate::debts::Debts;
@@ -21,7 +21,11 @@ impl Shares {
         snapshot: impl Read + Seek,
         unpaid: &[Unpaid],
     ) -> Result<Arc<Self>, SnapshotError> {
-        let (shares, dense) = divide(limits, replicas);
+        let owes = |limit: &Limit| {
+            let mut limits = unpaid.iter().filter_map(|one| limits.get(one.limit));
+            limits.any(|owing| same_bucket(owing, limit))
+        };
+        let (shares, dense) = divide(limits, replicas, owes);
         let (store, _) = LocalStore::restored(&dense, clock, snapshot)?;
         let divided = Divided {
             replicas,

@@ -1,3 +1,4 @@
+mod reloads;
 mod restarts;
 
 use std::collections::HashMap;
