@@ -138,6 +138,9 @@ fn query_key_in_other_letters_is_refused() {
         "/?api.key=a",
         "/?api+key=a",
         "/?api%5bkey=a",
+        "/?[api_key]=a",
+        "/?api_key=b&%5Bapi_key%5D=a",
+        "/??api_key=a",
     ] {
         assert_eq!(gateway.get(odd).status, 400, "{odd}");
     }

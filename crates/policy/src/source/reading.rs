@@ -145,11 +145,13 @@ fn holds_another(pair: &[u8], name: &[u8]) -> bool {
 }
 
 /// Whether some servers treat `given` as the parameter or cookie `name`: ASP.NET ignores case; PHP
-/// replaces `.`, ` ` and `[` by `_`, skips blanks before a name, ends it at a NUL, and reads
-/// `name[…]` as a list called `name`; others drop any white space around a name.
+/// replaces `.`, ` ` and `[` by `_` (its older versions also `+` in a cookie), skips blanks before a
+/// name, ends it at a NUL, and reads `name[…]` as a list called `name`; Express and Rack read `[name]`
+/// as `name`; `URLSearchParams` drops a `?` before the first name; others drop any white space around
+/// a name.
 fn resembles(given: &[u8], name: &[u8]) -> bool {
     let folded = |byte: &u8| match byte {
-        b'.' | b' ' | b'[' => b'_',
+        b'.' | b' ' | b'[' | b'+' => b'_',
         _ => byte.to_ascii_lowercase(),
     };
     let same = |given: &[u8]| {
@@ -157,7 +159,16 @@ fn resembles(given: &[u8], name: &[u8]) -> bool {
     };
     let ended = |text: &[u8], at: u8| memchr::memchr(at, text).unwrap_or(text.len());
     let trimmed = blanks::trimmed(&given[..ended(given, 0)]);
-    given != name && (same(&trimmed) || same(&trimmed[..ended(&trimmed, b'[')]))
+    let text = trimmed.strip_prefix(b"?").unwrap_or(&trimmed);
+    given != name
+        && (same(text) || same(&text[..ended(text, b'[')]) || same(first_within_brackets(text)))
+}
+
+/// The first text between brackets, or before them: Rack's name of a parameter.
+fn first_within_brackets(text: &[u8]) -> &[u8] {
+    let is_bracket = |byte: &u8| matches!(byte, b'[' | b']');
+    let mut parts = text.split(is_bracket);
+    parts.find(|part| !part.is_empty()).unwrap_or_default()
 }
 
 /// The value of a query parameter, decoded. Some upstreams also split parameters at `;`, and some

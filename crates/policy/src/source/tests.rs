@@ -122,9 +122,43 @@ fn query_key_that_php_takes_for_another_is_ambiguous() {
             "{other} alone"
         );
     }
-    for other in ["keys", "akey", "ke", "[key]", "a[key]", "%00key"] {
+    for other in ["keys", "akey", "ke", "a[key]", "[a][key]", "%00key", "[]"] {
         assert_eq!(read(&format!("/?key=x&{other}=y")), "x", "{other}");
     }
+}
+
+#[test]
+fn query_key_that_express_rack_or_url_search_params_take_for_another_is_ambiguous() {
+    let read = |uri: &str| with(uri, &[], |request| text(query(request, "key")));
+    for other in [
+        "[key]",
+        "%5Bkey%5D",
+        "[Key]",
+        "[key",
+        "]key",
+        "key]",
+        "[[key]]",
+        "[key][a]",
+        "[key][]",
+        "?key",
+        "%3Fkey",
+    ] {
+        for uri in [format!("/?key=x&{other}=y"), format!("/?{other}=y")] {
+            assert_eq!(read(&uri), "(ambiguous)", "{uri}");
+        }
+    }
+}
+
+#[test]
+fn cookie_whose_name_older_php_takes_for_another_is_ambiguous() {
+    let read = |line: &str, name: &str| {
+        with("/", &[("cookie", line)], |request| {
+            text(cookie(request, name))
+        })
+    };
+    assert_eq!(read("s+id=y", "s_id"), "(ambiguous)");
+    assert_eq!(read("s_id=x; s+id=y", "s_id"), "(ambiguous)");
+    assert_eq!(read("s+id=y", "s+id"), "y");
 }
 
 #[test]

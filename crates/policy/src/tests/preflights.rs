@@ -70,6 +70,7 @@ fn preflight_is_only_a_request_a_browser_would_send() {
         ("?a=1&_Method=POST", false),
         ("?%5Fmethod=POST", false),
         ("?a=1;_method=POST", false),
+        ("?[_method]=POST", false),
         ("?method=POST", true),
     ] {
         let sent = send(&format!("OPTIONS /a{query}"), &asking);
