@@ -5,6 +5,7 @@ mod conflicts;
 mod edits;
 mod explained;
 pub(crate) mod fixtures;
+mod forms;
 mod preflights;
 mod prices;
 mod scopes;

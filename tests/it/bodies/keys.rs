@@ -83,6 +83,7 @@ limits = ["operation"]
     assert_eq!(send("/login", form, "password=y&us%65r=%61nn"), 429);
     assert_eq!(send("/login", form, "user=bob"), 200);
     assert_eq!(send("/login", form, "user=ann&user=bob"), 400);
+    assert_eq!(send("/login?user=bob", form, "user=eve"), 400, "servlets");
     assert_eq!(
         send("/login", "", "user=bob"),
         429,

@@ -3,7 +3,7 @@
 
 use http::HeaderMap;
 
-use super::{Asked, BodyFacts, BodyFlaw, BodyReading, check_query};
+use super::{Asked, BodyFacts, BodyFlaw, BodyReading, check_query, form};
 use crate::{Descriptor, Policy};
 
 /// What is known of a body before it is read.
@@ -36,6 +36,8 @@ pub struct BoundedReading {
     reading: BodyReading,
     announced: Option<u64>,
     most: u64,
+    /// The query of the request, where fields of a form are asked for.
+    query: Option<Box<str>>,
 }
 
 /// Why a request is refused for its body.
@@ -86,6 +88,7 @@ impl Policy {
                 reading,
                 announced: body.announced,
                 most: self.body.most as u64,
+                query: body.query.filter(|_| asked.forms != 0).map(Box::from),
             }),
             None => BodyAdmission::Known(BodyFacts::unread(&self.wanted, body.announced)),
         })
@@ -146,7 +149,11 @@ impl BoundedReading {
     /// If the request is refused for it.
     pub fn finish(self) -> Result<BodyFacts, BodyRefusal> {
         if !self.is_over() {
-            return Ok(self.reading.finish()?);
+            let facts = self.reading.finish()?;
+            if let Some(query) = &self.query {
+                form::check_beside(&facts, query)?;
+            }
+            return Ok(facts);
         }
         if self.reading.asked.routes() || self.reading.may_be_batch() {
             return Err(BodyRefusal::TooLong);
