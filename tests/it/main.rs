@@ -94,6 +94,7 @@ mod trying_out;
 mod unconfirmed;
 mod unfinished;
 mod upgrade;
+mod upgrade_charges;
 mod upstream_http2;
 mod upstream_tls;
 mod upstreams;

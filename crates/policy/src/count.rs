@@ -42,7 +42,13 @@ impl StatusMatch {
 pub fn is_charged(count: &Count, refund_on: &[StatusMatch], status: StatusCode) -> bool {
     let is_charged =
         |status| count.counts(status) && !refund_on.iter().any(|range| range.matches(status));
-    is_charged(status) || is_selection(status) && is_charged(StatusCode::OK)
+    is_charged(status) || replaces_success(status) && is_charged(StatusCode::OK)
+}
+
+/// Whether a response has this status in place of a success, because of what the caller sent: a
+/// condition, a range, or an upgrade to a protocol that the server offers.
+const fn replaces_success(status: StatusCode) -> bool {
+    is_selection(status) || matches!(status, StatusCode::SWITCHING_PROTOCOLS)
 }
 
 /// Whether a response has this status because of a conditional header or a range that the caller

@@ -61,7 +61,7 @@ impl Charge {
         let Some(settle) = &self.settle else { return };
         let answered = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
         let upstreams = matches!(cause, Cause::Upstream | Cause::Early);
-        self.priced = status.is_success() && upstreams;
+        self.priced = answered && upstreams;
         self.reading = match (cause, &settle.from) {
             (Cause::Client, _) => Reading::BrokenOff,
             (Cause::Gateway, _) => Reading::Settled,

@@ -186,7 +186,7 @@ pub(super) fn refunds(raw: &RawFile, policy: &Policy, context: &mut Context<'_>)
         let lost = lost.find(|range| !(range.from..=range.to).any(is_refunded));
         if let Some(range) = lost {
             let title = format!("limit `{}` never refunds after {}", rule.name, range.from);
-            let label = "a condition or a range that the caller sends causes it: the response counts as the 200 that it takes the place of";
+            let label = "a condition, a range or an upgrade that the caller sends causes it: the response counts as the 200 that it takes the place of";
             context.warning(title, place, label).help(
                 "leave it out; to refund these responses, the limit must refund \"200\", too",
             );
