@@ -83,7 +83,7 @@ impl Denied {
                 refused |= bit(place);
             }
         }
-        let denied = Self {
+        let mut denied = Self {
             standings,
             unasked,
             refused,
@@ -93,22 +93,20 @@ impl Denied {
             blocked: false,
             penalties: 0,
         };
-        denied.waiting()
+        denied.set_retry_after();
+        denied
     }
 
-    /// With the wait of the claims that refuse. Every refusing bucket must be able to pay, so the
+    /// Sets the wait of the claims that refuse. Every refusing bucket must be able to pay, so the
     /// longest wait counts. There is none if one bucket can never pay.
-    fn waiting(self) -> Self {
+    fn set_retry_after(&mut self) {
         let mut longest = Some(Micros::ZERO);
         for place in self.refused() {
             longest = longest
                 .zip(self.wait_of(place))
                 .map(|(longest, wait)| longest.max(wait));
         }
-        Self {
-            retry_after: longest,
-            ..self
-        }
+        self.retry_after = longest;
     }
 
     /// With other standings of the claims that their buckets decided.
@@ -118,12 +116,14 @@ impl Denied {
                 *standing = other(place, *standing);
             }
         }
-        self.waiting()
+        self.set_retry_after();
+        self
     }
 
     /// Bit i of `ungoverned`: claim i was decided without its store.
-    pub(super) fn without_store(self, ungoverned: u16) -> Self {
-        Self { ungoverned, ..self }
+    pub(super) fn without_store(mut self, ungoverned: u16) -> Self {
+        self.ungoverned = ungoverned;
+        self
     }
 
     /// Whether the claim at `place` was decided without its store.
@@ -167,7 +167,7 @@ impl Denied {
         self.blocks |= bit(place);
         self.penalties |= bit(place);
         self.blocked = true;
-        *self = std::mem::take(self).waiting();
+        self.set_retry_after();
     }
 
     /// Forgets the last `count` claims, which are none of the request's.
@@ -180,7 +180,7 @@ impl Denied {
         self.ungoverned &= places;
         self.blocks &= places;
         self.penalties &= places;
-        *self = std::mem::take(self).waiting();
+        self.set_retry_after();
     }
 
     /// The refusal as a draw, for the process that has handed its buckets over.

@@ -92,36 +92,41 @@ impl RequestContext {
         headers: &mut RequestHeaders,
         client: Option<IpAddr>,
     ) -> Box<Self> {
-        let mut context = Box::new(Self {
-            side: Rc::clone(side),
-            snapshot: Rc::clone(snapshot),
-            at: side.clock.now(),
-            deadline: Deadline::default(),
-            id: side.next_id(),
-            trace: headers.trace,
-            #[cfg(feature = "otlp")]
-            span: None,
-            head: None,
-            client,
-            route: None,
-            caller: None,
-            claims: Claims::default(),
-            target: 0,
-            calls: None,
-            judged: Judged::Not,
-            store_micros: None,
-            upstream: None,
-            upstream_micros: None,
-            reason: "",
-            turned_away: false,
-            status: STATUS_CLIENT_LEFT,
-            received: Received::default(),
-            owed: Owed::default(),
-            callers_deadline: None,
-            lines: Lines::Nothing,
-            placed: false,
-            closed: false,
-        });
+        // Allocated first, so that the value is built in place and not moved: it is large.
+        let place = Box::new_uninit();
+        let mut context = Box::write(
+            place,
+            Self {
+                side: Rc::clone(side),
+                snapshot: Rc::clone(snapshot),
+                at: side.clock.now(),
+                deadline: Deadline::default(),
+                id: side.next_id(),
+                trace: headers.trace,
+                #[cfg(feature = "otlp")]
+                span: None,
+                head: None,
+                client,
+                route: None,
+                caller: None,
+                claims: Claims::default(),
+                target: 0,
+                calls: None,
+                judged: Judged::Not,
+                store_micros: None,
+                upstream: None,
+                upstream_micros: None,
+                reason: "",
+                turned_away: false,
+                status: STATUS_CLIENT_LEFT,
+                received: Received::default(),
+                owed: Owed::default(),
+                callers_deadline: None,
+                lines: Lines::Nothing,
+                placed: false,
+                closed: false,
+            },
+        );
         let sampled = context.sample();
         if side.access.is_some() || sampled {
             // Assigned in place: the value is large, and most gateways without a log do not need
