@@ -183,8 +183,8 @@ fn override_holds_on_a_gateway_that_starts_while_its_store_is_away() {
     };
     let settings = settings(OPERATORS, &server, RATE).replace("refuse", "local_share");
     let gateway = Gateway::start_on(&settings);
-    let block = "{\"reason\":\"r\",\"block\":true,\"for\":\"1h\"}";
-    change(gateway.admin, "PUT", block);
+    let block = json!({ "reason": "r", "block": true, "for": "1h" });
+    change(gateway.admin, "PUT", &block);
     wait_until("the block", || ask(gateway.port) == 429);
     server.crash();
     let gateway = gateway.killed_and_started(&settings);
@@ -195,7 +195,7 @@ fn override_holds_on_a_gateway_that_starts_while_its_store_is_away() {
     wait_until("a gateway that has its store again", || {
         gateway.metric("store_up") == 1
     });
-    change(gateway.admin, "DELETE", "{\"reason\":\"r\"}");
+    change(gateway.admin, "DELETE", &json!({ "reason": "r" }));
     wait_until("no block", || ask(gateway.port) == 200);
     // What was lifted is not obeyed later.
     server.crash();
