@@ -98,6 +98,7 @@ mod upgrade_charges;
 mod upstream_http2;
 mod upstream_tls;
 mod upstreams;
+mod wall_clock;
 mod webhook;
 mod websocket;
 mod wire;

@@ -38,10 +38,11 @@ use super::recent::{Recent, Recorder};
 use super::refusals::{RefusalWriter, Refusals};
 use admitted::Next;
 use request_context::RequestContext;
+use tollgate_limit::Timestamp;
 use tollgate_net::server::{ConnInfo, Event, Handler, Inbound};
 use tollgate_policy::FilledEdits;
 use tollgate_response::{Asked, quota_headers};
-use tollgate_store::clock::Clock;
+use tollgate_store::clock::{Clock, WallClock};
 use tollgate_telemetry::access::{AccessLog, AccessWriter};
 use tollgate_telemetry::metrics::{self, Metrics};
 
@@ -90,6 +91,7 @@ pub struct Gateway {
 /// State of a worker that its requests need until their responses have ended.
 struct Side {
     clock: Clock,
+    wall: WallClock,
     metrics: metrics::Worker,
     registry: Metrics,
     access: Option<AccessWriter>,
@@ -112,6 +114,11 @@ impl Side {
         let id = self.ids.get();
         self.ids.set(id.wrapping_add(1));
         id
+    }
+
+    /// The moment `at` in seconds since the Unix epoch, by which the validity of a token is checked.
+    fn seconds(&self, at: Timestamp) -> u64 {
+        self.wall.show(at).as_micros() / 1_000_000
     }
 }
 
@@ -187,7 +194,7 @@ impl Handler for Gateway {
                     request_context::log_unread(
                         writer,
                         unread,
-                        self.side.clock.now(),
+                        self.side.wall.show(self.side.clock.now()),
                         self.side.next_id(),
                     );
                 }
@@ -204,6 +211,7 @@ impl Gateway {
         let held = Rc::new(Arc::clone(cache.load()));
         let side = Side {
             clock: shared.clock.clone(),
+            wall: WallClock::of(shared.clock.clone()),
             metrics: shared.metrics.worker(),
             registry: shared.metrics.clone(),
             access: shared.access.as_ref().map(AccessLog::writer),

@@ -1,5 +1,6 @@
 //! The only module that reads a clock; everything else receives the time as an argument.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -12,7 +13,15 @@ pub enum Clock {
     /// Anchored once to the wall clock, monotonic from then on.
     System(Anchor),
     /// Stands still until it is advanced. Clones share one time.
-    Manual(Arc<AtomicU64>),
+    Manual(Arc<Hands>),
+}
+
+/// The time of a manual clock.
+#[derive(Debug)]
+pub struct Hands {
+    now: AtomicU64,
+    /// By how many microseconds its wall clock was set forward.
+    set_forward: AtomicU64,
 }
 
 /// Where a monotonic clock was anchored to the wall clock.
@@ -37,7 +46,10 @@ impl Clock {
 
     /// A clock that stands at `start` until [`Clock::advance`] is called.
     pub fn manual(start: Timestamp) -> Self {
-        Self::Manual(Arc::new(AtomicU64::new(start.as_micros())))
+        Self::Manual(Arc::new(Hands {
+            now: AtomicU64::new(start.as_micros()),
+            set_forward: AtomicU64::new(0),
+        }))
     }
 
     /// The system's clock as it is after the wall clock was set forward by `span`.
@@ -63,7 +75,7 @@ impl Clock {
                     .saturating_add(elapsed.subsec_micros().into());
                 Timestamp::from_micros(anchor.wall_micros.saturating_add(micros))
             }
-            Self::Manual(hands) => Timestamp::from_micros(hands.load(Ordering::Acquire)),
+            Self::Manual(hands) => Timestamp::from_micros(hands.now.load(Ordering::Acquire)),
         }
     }
 
@@ -78,7 +90,10 @@ impl Clock {
                     .unwrap_or_default();
                 Timestamp::from_micros(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX))
             }
-            Self::Manual(_) => self.now(),
+            Self::Manual(hands) => {
+                let forward = Micros(hands.set_forward.load(Ordering::Acquire));
+                self.now().after(forward)
+            }
         }
     }
 
@@ -111,8 +126,80 @@ impl Clock {
         match self {
             Self::System(_) => panic!("only a manual clock can be advanced"),
             Self::Manual(hands) => {
-                hands.fetch_add(span.0, Ordering::AcqRel);
+                hands.now.fetch_add(span.0, Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// Sets the wall clock of a manual clock forward.
+    ///
+    /// # Panics
+    /// On the system's clock: only tests set clocks.
+    pub fn set_wall_forward(&self, span: Micros) {
+        match self {
+            Self::System(_) => panic!("only a manual clock can be set"),
+            Self::Manual(hands) => {
+                hands.set_forward.fetch_add(span.0, Ordering::AcqRel);
             }
         }
     }
 }
+
+/// The moments of a [`Clock`] as the wall clock shows them: for what other programs compare with
+/// clocks of their own, such as the validity of a token or a line of a log.
+///
+/// The wall clock may be set while the process runs, and it goes on while the machine sleeps; a
+/// [`Clock`] follows neither, so that no bucket refills. Each thread has its own, which reads the
+/// wall clock once a second.
+///
+/// ```
+/// use tollgate_limit::{Micros, Timestamp};
+/// use tollgate_store::clock::{Clock, WallClock};
+///
+/// let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+/// let wall = WallClock::of(clock.clone());
+/// let hour = Micros::from_secs(3600);
+/// clock.set_wall_forward(hour);
+/// clock.advance(Micros::from_secs(1));
+/// assert_eq!(wall.show(clock.now()), clock.now().after(hour));
+/// ```
+#[derive(Debug)]
+pub struct WallClock {
+    clock: Clock,
+    read_at: Cell<Timestamp>,
+    /// By how much the wall clock is ahead of the clock, and behind it; one of the two is zero.
+    ahead: Cell<Micros>,
+    behind: Cell<Micros>,
+}
+
+impl WallClock {
+    /// The wall clock beside `clock`.
+    pub fn of(clock: Clock) -> Self {
+        let wall = Self {
+            read_at: Cell::new(clock.now()),
+            ahead: Cell::default(),
+            behind: Cell::default(),
+            clock,
+        };
+        wall.read(wall.read_at.get());
+        wall
+    }
+
+    /// The moment `at` of the clock, which is about now, as the wall clock shows it.
+    pub fn show(&self, at: Timestamp) -> Timestamp {
+        if at.since(self.read_at.get()) >= READ_EVERY {
+            self.read(at);
+        }
+        at.after(self.ahead.get()).before(self.behind.get())
+    }
+
+    fn read(&self, at: Timestamp) {
+        let (now, wall) = (self.clock.now(), self.clock.wall());
+        self.read_at.set(at);
+        self.ahead.set(wall.since(now));
+        self.behind.set(now.since(wall));
+    }
+}
+
+/// How often the wall clock is read.
+const READ_EVERY: Micros = Micros::from_secs(1);

@@ -159,7 +159,7 @@ impl Gateway {
         }
         // The body is with the program that asks: its length is not known here.
         let body_length = None;
-        let seconds = self.now().as_micros() / 1_000_000;
+        let seconds = self.side.seconds(self.now());
         let (mut who, mut claims) = (Identified::default(), Claims::default());
         let into = (&mut who, &mut claims);
         let claimed = policy.claim(into, &matched, &described, body_length, seconds);

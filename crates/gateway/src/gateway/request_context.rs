@@ -150,7 +150,7 @@ impl RequestContext {
 
     /// The same time in seconds since the Unix epoch, by which the validity of a token is checked.
     pub(super) fn seconds(&self) -> u64 {
-        self.at.as_micros() / 1_000_000
+        self.side.seconds(self.at)
     }
 
     /// When the work of the request on the shared store ends: one deadline for all of it.

@@ -48,7 +48,7 @@ impl RequestContext {
         }
         let id = self.id();
         writer.record(&access::Record {
-            at_micros: self.at.as_micros(),
+            at_micros: self.side.wall.show(self.at).as_micros(),
             id: id.as_str(),
             trace: self.trace,
             method: head.method.as_str(),
