@@ -226,6 +226,27 @@ fn settle_response_without_a_cost_is_counted() {
     }
 }
 
+/// The unreadable one may be the larger.
+#[test]
+fn settle_by_headers_of_which_one_is_unreadable_has_no_cost_stated() {
+    let upstream = Upstream::start(|_| {
+        let units = [("x-units", "1"), ("x-units", "+200")];
+        Reply::new(200, &units, "said")
+    });
+    for (untold, cost) in [("estimate", 10), ("max", 500)] {
+        let gateway = Gateway::start(&limited(
+            &format!(
+                "rate = \"1000/hour\"\nsettle = {{ from = \"header:x-units\", estimate = 10, max = 500, untold = \"{untold}\" }}"
+            ),
+            &upstream.url(),
+        ));
+        let mut connection = gateway.connect();
+        connection.request("GET", "/", &[]);
+        let left = left_after(&mut connection, "/", &[]);
+        assert_eq!(left, Some(1000 - 10 - cost), "{untold}");
+    }
+}
+
 /// What the gateway charges, what `explain` says and what a test of the file counts.
 #[test]
 fn a_length_costs_the_same_in_service_explained_and_tested() {

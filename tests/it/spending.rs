@@ -241,6 +241,7 @@ fn events() -> Upstream {
             Some("/silent") => return Reply::Silence,
             Some("/begun") => chunk(&said),
             Some("/told") => chunk(&said) + &early,
+            Some("/said") => chunk(&said) + &chunk("data: [DONE]\n\n"),
             Some("/done") => chunk(&said) + &chunk(usage) + &chunk("data: [DONE]\n\n"),
             Some("/broken") => return Reply::Close(format!("{head}{}", chunk(&said)).into_bytes()),
             _ => chunk(&said) + &chunk(usage) + &chunk("data: [DONE]\n\n") + "0\r\n\r\n",
@@ -292,6 +293,12 @@ fn settle_stream_broken_off_costs_the_most_unless_its_cost_had_arrived() {
             "[DONE]",
             200,
             "behind the event that says that all is said",
+        ),
+        (
+            "/said",
+            "[DONE]",
+            300,
+            "behind a text like that event, before its usage",
         ),
         ("/broken", "xxx", 300, "an upstream can be made to hang up"),
     ] {

@@ -66,7 +66,9 @@ impl Charge {
             (Cause::Client, _) => Reading::BrokenOff,
             (Cause::Gateway, _) => Reading::Settled,
             (Cause::Upstream | Cause::Early, SettleFrom::Header(name)) => {
-                match headers.get_all(name).iter().filter_map(number).max() {
+                // One that cannot be read may be the largest.
+                let told: Option<Vec<_>> = headers.get_all(name).iter().map(number).collect();
+                match told.and_then(|told| told.into_iter().max()) {
                     Some(told) => {
                         self.settle(permit, settle, told);
                         Reading::Settled
@@ -111,11 +113,13 @@ impl Charge {
             Reading::Bytes { per } => (Some(bytes.div_ceil(per.max(1))), whole),
             Reading::Field(scanner) => {
                 streamed = scanner.is_stream();
-                let done = scanner.is_done();
                 if let Some((prices, model)) = &self.prices {
                     self.named = prices.named_by_response(*model, scanner.texts());
                 }
+                let is_done = scanner.is_done();
                 let told = self.stated(settle, &scanner.finish());
+                // Where the format is unknown, a text that the caller asked for may look like the end.
+                let done = is_done && (told.is_some() || settle.ends_streams());
                 // What an unfinished stream has stated is less than the cost.
                 if streamed && !done && settle.ends_streams() {
                     self.credit = None;
