@@ -101,8 +101,9 @@ impl<S: Store + Send + Sync> Limiter<S> {
         limits: &[Arc<Limit>],
         shared: Arc<S>,
         clock: Clock,
-        mut snapshot: impl Read + Seek,
+        snapshot: impl Read + Seek,
     ) -> Result<(Self, CarryReport), SnapshotError> {
+        let mut snapshot = snapshot;
         let (local, report) = LocalStore::restored(limits, clock.clone(), &mut snapshot)?;
         if report.also.replicas > 0 {
             shared.assume_replicas(report.also.replicas);
