@@ -64,7 +64,7 @@ pub struct Standing {
     /// end.
     pub effective: Micros,
     /// When the window ends that a draw of now belongs to, by the clock of the store that decided;
-    /// of a log, when the draw leaves it; zero: the algorithm has no windows.
+    /// of a draw that waits, the window in which it is due; of a log, when the draw leaves it; zero: the algorithm has no windows.
     pub window_end: Timestamp,
 }
 

@@ -152,11 +152,18 @@ impl Stepped {
         } else {
             until(self.steps_to_gain(self.burst - units))
         };
+        // Units below zero are those of later windows, for which requests wait. (With a debt they
+        // may have been granted without a wait.)
+        let ahead = if self.max_wait > Micros::ZERO && self.debt == 0 {
+            self.steps_to_gain(units.saturating_neg())
+        } else {
+            0
+        };
         Report {
             remaining,
             reset,
             effective,
-            window_end: self.boundary(since, 1),
+            window_end: self.boundary(since, ahead + 1),
         }
     }
 
@@ -210,3 +217,6 @@ impl Stepped {
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -95,12 +95,7 @@ impl Permit {
                         _ => DrawnFrom::LocalShare,
                     },
                     reset: standing.reset,
-                    // A request that waits takes units of a later window.
-                    window_end: if wait == Micros::ZERO {
-                        standing.window_end
-                    } else {
-                        Timestamp::default()
-                    },
+                    window_end: standing.window_end,
                 });
             }
         }

@@ -74,6 +74,42 @@ fn refund_after_its_window_lets_no_later_window_grant_more() {
     }
 }
 
+/// The same for units that a request has waited for: they are of the window in which it was due.
+#[test]
+fn refund_of_a_request_that_waited_lets_no_later_window_grant_more() {
+    for (kind, burst, expected) in [
+        (Kind::Interval, 30, 12),
+        (Kind::FixedWindow, 10, 7),
+        (Kind::SlidingWindow, 10, 7),
+    ] {
+        let terms = Terms {
+            burst: (kind == Kind::Interval).then_some(burst),
+            max_wait: Micros::from_secs(60),
+            ..fixtures::terms(kind, 10, Micros::from_secs(60))
+        };
+        let limit = Arc::new(Limit {
+            refundable: true,
+            ..fixtures::limit("l", &terms)
+        });
+        let clock = Clock::manual(START);
+        let limits = [Arc::clone(&limit)];
+        let none = Arc::new(Backend::None);
+        let limiter = Limiter::new(&limits, none, clock.clone(), ColdStart::Full);
+        assert!(take(&limiter, &limit, burst, START).is_some(), "{kind:?}");
+        clock.advance(Micros(50 * SECOND));
+        let mut waiting = take(&limiter, &limit, 5, at_second(50)).expect("it may wait");
+        assert!(waiting.hold() > Micros::ZERO, "{kind:?}");
+        clock.advance(Micros(75 * SECOND));
+        let later = take(&limiter, &limit, 3, at_second(125)).expect("there are units");
+        assert_eq!(later.hold(), Micros::ZERO, "{kind:?}");
+        clock.advance(Micros(45 * SECOND));
+        let credit = Cause::Upstream.credit().expect("the upstream alone");
+        waiting.refund("l", 5, credit);
+        let look = take(&limiter, &limit, 0, at_second(170)).expect("it takes nothing");
+        assert_eq!(look.standings()[0].remaining, expected, "{kind:?}");
+    }
+}
+
 /// Within its window a refund gives back what was taken, and never more than the burst.
 #[test]
 fn refund_within_its_window_gives_back_what_was_taken() {
