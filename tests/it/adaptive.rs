@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::harness::{Gateway, Reply, Upstream, eventually};
+use crate::harness::{Connection, Gateway, Reply, Upstream, eventually};
 
 /// Responds by the path: `/429` asks for less, `/503?5` for five seconds, `/date` until a date, `/slow` says nothing, `/gone` closes.
 fn moody() -> Upstream {
@@ -239,4 +239,41 @@ fn adaptive_connection_closed_at_the_deadline_of_its_caller_lowers_no_limit() {
     // A deadline that has passed at once.
     assert_eq!(ask(&[("connect-timeout-ms", "0")]), 12.0);
     assert!(ask(&[]) < 12.0, "the upstream's own failures do");
+}
+
+#[test]
+fn adaptive_slow_uploads_of_callers_lower_no_limit() {
+    const SERVER: Duration = Duration::from_millis(20);
+    let upstream = Upstream::start(|seen| match seen.line().split(' ').nth(1) {
+        Some("/slow") => Reply::Silence,
+        _ => {
+            std::thread::sleep(SERVER);
+            Reply::ok("done")
+        }
+    });
+    let numbers = "in_flight = { adaptive = true, least = 3, most = 12 }";
+    let gateway = Gateway::start_in_real_time(&following(numbers, &upstream));
+    // Half of the places are in use: otherwise nothing is learnt.
+    let mut held: Vec<_> = (0..6).map(|_| gateway.connect()).collect();
+    for connection in &mut held {
+        connection.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
+    }
+    eventually("they are under way", || upstream.seen().len() == 6);
+    let mut connection = gateway.connect();
+    let fast = |connection: &mut Connection, times| {
+        for _ in 0..times {
+            assert_eq!(connection.request("GET", "/", &[]).status, 200);
+        }
+    };
+    fast(&mut connection, 30);
+    for _ in 0..10 {
+        fast(&mut connection, 10);
+        connection.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\na");
+        std::thread::sleep(25 * SERVER);
+        connection.send("b");
+        assert_eq!(connection.answer("POST").status, 200);
+    }
+    let places = gauge(&gateway, PLACES);
+    assert!(places >= 11.0, "{places} of 12: the server took 20 ms");
+    drop(held);
 }

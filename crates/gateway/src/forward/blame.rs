@@ -10,6 +10,7 @@ use http::response::Parts;
 use super::ForwardError;
 use super::callers_deadline::CallersDeadline;
 use super::request_body::Progress;
+use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
 
 /// The party to blame for an outcome.
@@ -62,6 +63,12 @@ impl<'o> ClientsPart<'o> {
     /// Whether the gateway ever waited for the client's body.
     pub(super) fn was_waited_for(self) -> bool {
         self.progress.is_some_and(Progress::was_waited_for)
+    }
+
+    /// How long the gateway waited for the client's body: that says nothing about the server.
+    pub(super) fn waited(self) -> Micros {
+        let waited = self.progress.map(Progress::waited).unwrap_or_default();
+        Micros(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX))
     }
 
     /// The party to blame for a response with this head that begins now.

@@ -108,10 +108,14 @@ impl MinimumRate {
     /// trickle, or a long time in all. Most uploads pause for less, come faster and end sooner, so that
     /// they do not excuse a server that closes its connections.
     pub(crate) fn is_slow(&self) -> bool {
-        let silence = self.silence();
-        let waited = self.waited + silence;
+        let (silence, waited) = (self.silence(), self.waited());
         let rate = u128::from(self.bytes) * 1_000 / waited.as_millis().max(1);
         silence >= SLOW_AFTER || (waited >= SLOW_AFTER && rate < TRICKLE) || waited >= LONG
+    }
+
+    /// How long the body was awaited in all.
+    pub(crate) fn waited(&self) -> Duration {
+        self.waited + self.silence()
     }
 
     /// How long the present wait has lasted.

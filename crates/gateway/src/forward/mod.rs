@@ -130,6 +130,8 @@ pub struct Forwarded {
     pub tunnel: Option<Box<Tunnel>>,
     /// The party to blame for the response.
     pub blame: Blame,
+    /// The part of the time until it that passed while the gateway waited for the client's body.
+    pub(crate) waited: Micros,
     /// The deadline of the caller that may end the rest of its body.
     pub(crate) callers_deadline: Option<CallersDeadline>,
 }

@@ -22,6 +22,7 @@ use crate::headers;
 use crate::pool::{Connection, Slot};
 use crate::proxy_defaults::protocol_name;
 use tollgate_http1::head::Framing;
+use tollgate_limit::Micros;
 use tollgate_net::timers::{Deadline, Expiry};
 
 /// A body from an HTTP/1 upstream. It drives its connection, which returns to its pool if the
@@ -330,6 +331,7 @@ pub(super) fn pass_back(
             verbatim: None,
             tunnel: Some(Box::new(tunnel)),
             blame,
+            waited: Micros::ZERO,
             callers_deadline: None,
         });
     }
@@ -347,6 +349,7 @@ pub(super) fn pass_back(
     };
     Ok(Forwarded {
         blame: outgoing.clients_part().in_response(&head),
+        waited: outgoing.clients_part().waited(),
         callers_deadline: outgoing.callers_deadline_for(&body),
         response: Response::from_parts(head, body),
         verbatim,

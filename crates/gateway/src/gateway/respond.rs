@@ -6,6 +6,7 @@ use super::request_context::{Closing, RequestContext};
 use crate::body::{Guarded, ResponseBody};
 use crate::forward::{Blame, Forwarded, ServerSign};
 use crate::rejection::Rejection;
+use tollgate_limit::Micros;
 use tollgate_limiter::Cause;
 use tollgate_net::worker::Worker;
 use tollgate_policy::FilledEdits;
@@ -24,6 +25,7 @@ pub(super) fn pass_on(
         tunnel,
         blame,
         callers_deadline,
+        waited: _,
     } = forwarded;
     edits.apply(response.headers_mut());
     // The head of a tunnel's response is written without the guard that would append lines to it.
@@ -83,6 +85,7 @@ impl Forwarded {
                 cause,
                 sign: ServerSign::Nothing,
             },
+            waited: Micros::ZERO,
             callers_deadline: None,
         }
     }

@@ -121,6 +121,7 @@ pub(super) async fn http2(
     };
     Ok(Forwarded {
         blame: outgoing.clients_part().in_response(&head),
+        waited: outgoing.clients_part().waited(),
         callers_deadline: outgoing.callers_deadline_for(&body),
         response: Response::from_parts(head, body),
         verbatim: None,

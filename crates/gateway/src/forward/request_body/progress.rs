@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use crate::body::BodyError;
 use crate::forward::minimum_rate::MinimumRate;
@@ -57,6 +58,11 @@ impl Progress {
     /// client's.
     pub(in crate::forward) fn was_waited_for(&self) -> bool {
         self.waited.get()
+    }
+
+    /// How long the gateway waited for the client in all.
+    pub(in crate::forward) fn waited(&self) -> Duration {
+        self.pace.borrow().waited()
     }
 
     /// Whether the client sends so slowly that the upstream may have given up because of that.

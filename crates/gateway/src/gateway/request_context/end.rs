@@ -10,7 +10,7 @@ use super::RequestContext;
 use crate::body::{Ended, Guard, Outcome};
 use crate::forward::{CallersDeadline, ForwardError, Forwarded, ServerSign};
 use crate::rejection::Rejection;
-use tollgate_limit::Timestamp;
+use tollgate_limit::{Micros, Timestamp};
 use tollgate_limiter::settle::{self, Owed};
 use tollgate_limiter::{Cause, Judged};
 
@@ -30,6 +30,8 @@ impl RequestContext {
                 .limiter
                 .follow(&self.claims, status, headers, now);
         }
+        // A client that sends slowly says nothing about the load of the server.
+        let waited = outcome.map_or(Micros::ZERO, |forwarded| forwarded.waited);
         let sign = outcome.map_or_else(|error| error.blame().sign, |response| response.blame.sign);
         let outcome = outcome.map(|forwarded| forwarded.response.status());
         self.upstream = Some(upstream);
@@ -37,7 +39,7 @@ impl RequestContext {
         let took = self.side.clock.now().since(since);
         if let (Judged::Permitted(permit), true) = (&self.judged, sign != ServerSign::Nothing) {
             let lost = outcome.map_or(true, |status| status == StatusCode::SERVICE_UNAVAILABLE);
-            permit.answered(took, lost);
+            permit.answered(Micros(took.0.saturating_sub(waited.0)), lost);
         }
         match outcome {
             Ok(status) => {
