@@ -141,6 +141,40 @@ fn penalty_on_mysql_is_obeyed_by_the_other_gateway() {
     }
 }
 
+/// A gateway that is reloaded with a shorter block refuses no longer than it says.
+fn reload_shortens_blocks(kind: &str, url: &str) {
+    let of = |block: &str| {
+        format!(
+            "rate = \"2/second\"\npenalty = {{ after = \"3 refusals in 1h\", block = \"{block}\" }}\n"
+        )
+    };
+    let first = Gateway::start_on(&settings("", kind, url, &of("1h")));
+    let second = Gateway::start_on(&settings("", kind, url, &of("1h")));
+    provoke(first.port);
+    second.rewrite(&settings("", kind, url, &of("2s")));
+    let reloaded = response(
+        second.admin,
+        "POST /-/reload HTTP/1.1\r\ncontent-length: 0\r\n",
+    );
+    assert!(reloaded.starts_with("HTTP/1.1 200"), "{reloaded}");
+    assert!(is_blocked(second.port), "by the other gateway");
+    wait_until("the end of a shorter block", || !is_blocked(second.port));
+}
+
+#[test]
+fn reload_on_redis_shortens_the_blocks_of_penalties() {
+    if available("redis-server") {
+        reload_shortens_blocks("redis", &Redis::start().url());
+    }
+}
+
+#[test]
+fn reload_on_postgres_shortens_the_blocks_of_penalties() {
+    if Postgres::available() {
+        reload_shortens_blocks("postgres", &Postgres::start_with(&[]).url());
+    }
+}
+
 /// A bucket that is used up refills at the new rate after the first refusal: at the old one it would take an hour.
 fn reload_reaches_exhausted_buckets(kind: &str, url: &str) {
     let gateway = Gateway::start_on(&settings("", kind, url, "rate = \"1/hour\"\n"));

@@ -14,7 +14,8 @@ use tollgate_store::local::same_bucket;
 /// The limits of a policy whose numbers were others in the policy before.
 #[derive(Debug, Default)]
 pub(super) struct Renumbered {
-    /// By index: until when buckets may exist that still have the old numbers.
+    /// By index: until when buckets may exist that still have the old numbers. Those that say whether
+    /// keys are blocked follow the limits.
     until: Box<[Option<Timestamp>]>,
     /// When the policy came into force.
     since: Timestamp,
@@ -43,7 +44,11 @@ impl Renumbered {
             let full = changed.then(|| now.after(refill(old)));
             full.max(still).filter(|until| *until > now)
         };
-        let until: Box<[Option<Timestamp>]> = limits.iter().map(until).collect();
+        let buckets = limits.iter().map(until);
+        let blocks = limits
+            .iter()
+            .map(|limit| earlier.shorter_block(before, limit, now));
+        let until: Box<[Option<Timestamp>]> = buckets.chain(blocks).collect();
         let any = until.iter().any(Option::is_some);
         let told = if any { TOLD } else { 0 };
         Self {
@@ -51,6 +56,26 @@ impl Renumbered {
             since: now,
             told: (0..told).map(|_| AtomicU64::new(0)).collect(),
         }
+    }
+
+    /// Until when keys may be blocked by a longer penalty of this limit than the present one. Without
+    /// the present numbers their blocks would outlast the wait that each refusal says. A block that
+    /// has become longer keeps its end, which other gateways have said.
+    fn shorter_block(
+        &self,
+        before: &[Arc<Limit>],
+        limit: &Limit,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let penalty = limit.penalty?;
+        let is_shared = |one: &Limit| one.placement == Placement::Shared && one.penalty.is_some();
+        let at = before
+            .iter()
+            .position(|old| old.name == limit.name && is_shared(old) && is_shared(limit))?;
+        let old = before[at].penalty?.block;
+        let still = self.until.get(before.len() + at).copied().flatten();
+        let changed = (old > penalty.block).then(|| now.after(old));
+        changed.max(still).filter(|until| *until > now)
     }
 
     /// Has the buckets that refused take on the numbers of their claims.
@@ -99,7 +124,8 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use tollgate_limit::{Draw, Settlement, Verdict, fixtures};
+    use crate::penalized::buckets;
+    use tollgate_limit::{Draw, Penalty, Settlement, Verdict, fixtures};
     use tollgate_store::{Deadline, Store, StoreError};
 
     const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -154,6 +180,42 @@ mod tests {
             effective: Micros::ZERO,
             window_end: Timestamp::default(),
         }
+    }
+
+    #[test]
+    fn reload_with_a_shorter_penalty_tells_each_blocked_key_once() {
+        let limit = |block| {
+            Arc::new(Limit {
+                penalty: Some(Penalty {
+                    refusals: 3,
+                    span: Micros::from_secs(60),
+                    block: Micros::from_secs(block),
+                }),
+                ..Limit::clone(&limit(1, Placement::Shared))
+            })
+        };
+        let refused = [standing(Verdict::Deny { retry_after: None })];
+        let store = Told::default();
+        let told = |renumbered: &Renumbered, limit: &Arc<Limit>, seconds| {
+            let buckets = buckets(&[Arc::clone(limit)]);
+            let bucket = buckets[0].as_ref().expect("a penalty");
+            let now = START.after(Micros::from_secs(seconds));
+            renumbered.refused(&[Claim::new(bucket, b"a", 0)], &refused, &store, now);
+            store.0.lock().expect("not poisoned").len()
+        };
+        let (long, short) = ([limit(600)], [limit(60)]);
+        let before = Renumbered::default();
+        let longer = Renumbered::new(&before, &short, &long, START);
+        assert_eq!(told(&longer, &long[0], 1), 0, "its end stays");
+        let shorter = Renumbered::new(&before, &long, &short, START);
+        assert_eq!(told(&shorter, &short[0], 1), 1);
+        assert_eq!(told(&shorter, &short[0], 2), 1, "once");
+        // A reload without a change forgets nothing.
+        let again = START.after(Micros::from_secs(100));
+        let kept = Renumbered::new(&shorter, &short, &short, again);
+        assert_eq!(told(&kept, &short[0], 599), 2);
+        let kept = Renumbered::new(&shorter, &short, &short, again);
+        assert_eq!(told(&kept, &short[0], 600), 2, "no such block is left");
     }
 
     #[test]
