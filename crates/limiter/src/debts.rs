@@ -1,5 +1,6 @@
 //! Records units that local shares have granted and that are not yet charged in the shared store.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
@@ -22,21 +23,31 @@ pub(super) struct Debt {
 
 /// The debts to one store, shared by every generation of a limiter.
 #[derive(Debug, Default)]
-pub(super) struct Debts(Mutex<std::collections::HashMap<KeyBytes, Debt, RandomState>>);
+pub(super) struct Debts(Mutex<Lists>);
+
+#[derive(Debug, Default)]
+struct Lists {
+    owed: ByBucket,
+    /// Those that another process pays if it begins to serve. There is room for them here until then.
+    leaving: ByBucket,
+}
+
+/// By the canonical name of the bucket.
+type ByBucket = HashMap<KeyBytes, Debt, RandomState>;
 
 impl Debts {
     /// Adds a grant; returns `false` if there is no room.
     pub(super) fn add(&self, limit: &Arc<Limit>, key: &[u8], units: u64) -> bool {
         let name = key::canonical(limit, key);
         let mut debts = self.0.lock();
-        if let Some(debt) = debts.get_mut(&name) {
+        if let Some(debt) = debts.owed.get_mut(&name) {
             debt.units = debt.units.saturating_add(units);
             return true;
         }
-        if debts.len() >= DEBTS_MAX {
+        if debts.owed.len() + debts.leaving.len() >= DEBTS_MAX {
             return false;
         }
-        debts.insert(
+        debts.owed.insert(
             name,
             Debt {
                 limit: Arc::clone(limit),
@@ -49,29 +60,64 @@ impl Debts {
 
     /// Subtracts a grant that was given back, as far as it is still owed.
     pub(super) fn remove(&self, limit: &Limit, key: &[u8], units: u64) {
-        if let Some(debt) = self.0.lock().get_mut(&key::canonical(limit, key)) {
-            debt.units = debt.units.saturating_sub(units);
+        let name = key::canonical(limit, key);
+        let Lists { owed, leaving } = &mut *self.0.lock();
+        let mut left = units;
+        for debt in [owed, leaving]
+            .into_iter()
+            .filter_map(|list| list.get_mut(&name))
+        {
+            let removed = left.min(debt.units);
+            debt.units -= removed;
+            left -= removed;
         }
     }
 
     /// All debts, by the index of the limit in `limits`.
     pub(super) fn unpaid(&self, limits: &[Arc<Limit>]) -> Vec<Unpaid> {
-        let debts = self.0.lock();
-        let owed = debts.values().filter(|debt| debt.units > 0);
-        owed.filter_map(|debt| {
-            let limit = limits
-                .iter()
-                .position(|limit| same_bucket(limit, &debt.limit))?;
-            let (key, units) = (debt.key.clone(), debt.units);
-            Some(Unpaid { limit, key, units })
-        })
-        .collect()
+        unpaid(&self.0.lock().owed, limits)
+    }
+
+    /// The same for another process, which pays them if it begins to serve.
+    pub(super) fn leave(&self, limits: &[Arc<Limit>]) -> Vec<Unpaid> {
+        let mut debts = self.0.lock();
+        debts.leaving = std::mem::take(&mut debts.owed);
+        unpaid(&debts.leaving, limits)
+    }
+
+    /// The other process pays those that it was left.
+    pub(super) fn left(&self) {
+        self.0.lock().leaving.clear();
+    }
+
+    /// No other process pays those that were to be left.
+    pub(super) fn stay(&self) {
+        let Lists { owed, leaving } = &mut *self.0.lock();
+        for (name, debt) in leaving.drain() {
+            match owed.get_mut(&name) {
+                Some(known) => known.units = known.units.saturating_add(debt.units),
+                None => drop(owed.insert(name, debt)),
+            }
+        }
     }
 
     /// Removes and returns all debts.
     pub(super) fn take(&self) -> impl Iterator<Item = Debt> {
-        std::mem::take(&mut *self.0.lock())
+        std::mem::take(&mut self.0.lock().owed)
             .into_values()
             .filter(|debt| debt.units > 0)
     }
+}
+
+/// The debts of `list`, by the index of the limit in `limits`.
+fn unpaid(list: &ByBucket, limits: &[Arc<Limit>]) -> Vec<Unpaid> {
+    let owed = list.values().filter(|debt| debt.units > 0);
+    owed.filter_map(|debt| {
+        let limit = limits
+            .iter()
+            .position(|limit| same_bucket(limit, &debt.limit))?;
+        let (key, units) = (debt.key.clone(), debt.units);
+        Some(Unpaid { limit, key, units })
+    })
+    .collect()
 }

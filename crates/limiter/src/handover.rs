@@ -21,8 +21,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use tollgate_limit::{Change, Claim, Conditions, Draw, KeyBytes, Limit, Settlement};
-use tollgate_store::Backend;
 use tollgate_store::local::same_bucket;
+use tollgate_store::{Backend, Store};
 
 use super::Limiter;
 
@@ -57,6 +57,9 @@ pub enum Undrawn {
 pub(super) struct Handover {
     /// True unless the owner is [`Owner::Here`]: a draw costs one atomic load.
     away: AtomicBool,
+    /// Whether the shares of shared limits go with the buckets, because their store did not respond when
+    /// the handover began.
+    shares_too: AtomicBool,
     owner: watch::Sender<Owner>,
     /// Corrections that arrived while the buckets were frozen.
     kept: Mutex<Vec<Kept>>,
@@ -81,6 +84,7 @@ impl Default for Handover {
     fn default() -> Self {
         Self {
             away: AtomicBool::new(false),
+            shares_too: AtomicBool::new(false),
             owner: watch::Sender::new(Owner::Here),
             kept: Mutex::default(),
         }
@@ -102,6 +106,11 @@ impl Handover {
         self.away.load(Ordering::Acquire)
     }
 
+    /// Whether the other process has the shares of shared limits, if it has the buckets.
+    pub(super) fn takes_shares(&self) -> bool {
+        self.shares_too.load(Ordering::Acquire)
+    }
+
     /// Makes this process the owner again, because the process of `successor` has ended.
     fn reclaim(&self, successor: &Arc<dyn Successor>) {
         // Under the lock, so that corrections go where draws go.
@@ -111,6 +120,7 @@ impl Handover {
             Owner::Here | Owner::Frozen => false,
         };
         if is_owner {
+            self.shares_too.store(false, Ordering::Release);
             self.away.store(false, Ordering::SeqCst);
             self.owner.send_replace(Owner::Here);
         }
@@ -135,12 +145,17 @@ impl Limiter<Backend> {
     /// may still be writing when this returns; the code that saves the buckets must make sure that
     /// none is.
     pub fn freeze(&self) {
+        let remote = self.generation.shared.remote();
+        self.freeze_with_shares(remote.is_some_and(|store| !store.health().up));
+    }
+}
+
+impl<S: Store + Send + Sync> Limiter<S> {
+    /// Freezes the local buckets, and the shares of shared limits too if their store is down.
+    pub(crate) fn freeze_with_shares(&self, is_down: bool) {
         let handover = &self.generation.handover;
         let _kept = handover.kept.lock();
-        let remote = self.generation.shared.remote();
-        if remote.is_some_and(|store| !store.health().up) {
-            self.generation.shares.leave();
-        }
+        handover.shares_too.store(is_down, Ordering::Release);
         handover.owner.send_replace(Owner::Frozen);
         handover.away.store(true, Ordering::SeqCst);
     }
@@ -153,6 +168,10 @@ impl Limiter<Backend> {
             self.settle_kept(&kept);
         }
         generation.shares.stay();
+        generation
+            .handover
+            .shares_too
+            .store(false, Ordering::Release);
         generation.handover.away.store(false, Ordering::SeqCst);
         generation.handover.owner.send_replace(Owner::Here);
     }

@@ -134,12 +134,14 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// # Errors
     /// When `writer` fails.
     pub fn save_for_handover(&self, writer: impl Write) -> Result<(), SnapshotError> {
-        let Generation { local, shares, .. } = &*self.generation;
+        let generation = &self.generation;
+        let Generation { local, shares, .. } = &**generation;
         let mut also = self.remembered();
-        if !shares.may_be_away() {
+        also.unpaid = match generation.handover.takes_shares() {
+            true => shares.leave(),
             // This process charges what is owed, because its store responds.
-            also.unpaid.clear();
-        }
+            false => Vec::new(),
+        };
         shares.saved(|shares| local.save_for_handover(Some(shares), writer, &also))
     }
 

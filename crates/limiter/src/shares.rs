@@ -16,7 +16,7 @@
 mod kept;
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
@@ -43,8 +43,6 @@ pub(super) struct Shares {
     retired: Mutex<bool>,
     /// Locked by the thread that lowers a share.
     holding: Mutex<()>,
-    /// Whether a handover of the process has begun while the store did not respond.
-    away: AtomicBool,
     debts: Arc<Debts>,
     this: Weak<Self>,
 }
@@ -96,7 +94,6 @@ impl Shares {
             divided: ArcSwap::from_pointee(divided),
             retired: Mutex::default(),
             holding: Mutex::default(),
-            away: AtomicBool::default(),
             debts,
             this: this.clone(),
         })

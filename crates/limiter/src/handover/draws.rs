@@ -41,7 +41,7 @@ impl<S: Store + Send + Sync> Generation<S> {
         let is_enforced =
             |claim: &Claim<'_>| claim.enforced && claim.limit.when_down == WhenDown::LocalShare;
         self.handover.is_away()
-            && self.shares.may_be_away()
+            && self.handover.takes_shares()
             && claims.iter().any(is_enforced)
             && self.handover.successor().await.is_some()
     }

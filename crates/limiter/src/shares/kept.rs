@@ -55,25 +55,19 @@ impl Shares {
         )
     }
 
-    /// Another process is about to have the shares, if it begins to serve.
-    pub(crate) fn leave(&self) {
-        self.away.store(true, Ordering::Release);
+    /// What the shares owe, which another process pays if it begins to serve. It is no longer owed here, so
+    /// that a store that responds meanwhile is charged once.
+    pub(crate) fn leave(&self) -> Vec<Unpaid> {
+        self.debts.leave(&self.limits)
     }
 
-    /// Whether another process has them, if it has the other buckets.
-    pub(crate) fn may_be_away(&self) -> bool {
-        self.away.load(Ordering::Acquire)
-    }
-
-    /// The other process has them, and pays what they owe.
+    /// The other process serves, and pays what it was left.
     pub(crate) fn left(&self) {
-        if self.may_be_away() {
-            drop(self.debts.take());
-        }
+        self.debts.left();
     }
 
-    /// They stay here after all.
+    /// The other process does not serve: what it was left is owed here.
     pub(crate) fn stay(&self) {
-        self.away.store(false, Ordering::Release);
+        self.debts.stay();
     }
 }

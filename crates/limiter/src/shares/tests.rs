@@ -1,5 +1,6 @@
 mod reloads;
 mod restarts;
+mod upgrades;
 
 use std::collections::HashMap;
 use std::sync::Mutex as Locked;

@@ -5,11 +5,9 @@ use crate::tests::{START, Script, allowed, answer, check, claim, left, limit, li
 use tollgate_limit::WhenDown;
 use tollgate_store::StoreError;
 
-/// What [`Limiter::hand_to`] does, which only a limiter with a [`Backend`] has.
 fn hand_over(limiter: &Limiter<Script>, successor: Arc<dyn Successor>) {
-    let handover = &limiter.generation.handover;
-    handover.owner.send_replace(Owner::There(successor));
-    handover.away.store(true, Ordering::SeqCst);
+    limiter.freeze_with_shares(false);
+    limiter.hand_to(successor);
 }
 
 /// The units go back to the process that was charged: the copy of its bucket here was not.
@@ -114,4 +112,22 @@ fn handover_limit_that_only_counts_in_a_silent_process_leaves_the_decision_to_th
         [true, true, false]
     );
     assert_eq!(left(), 8);
+}
+
+/// A reload puts a new generation in force in a process that ends its last requests.
+#[test]
+fn handover_shares_stay_in_the_other_process_when_this_one_reloads() {
+    let gone = || Err(StoreError::Unavailable("gone".to_owned()));
+    let (old, limits) = limiter(
+        vec![shared(0, "shared", WhenDown::LocalShare)],
+        vec![gone(), gone(), gone()],
+    );
+    let claims = [claim(&limits[0])];
+    drop(allowed(check(&old, &claims)));
+    old.freeze_with_shares(true);
+    old.hand_to(Mute::new(&["shared"], Undrawn::Silent));
+    assert!(matches!(check(&old, &claims), Decision::Unavailable(_)));
+    let (reloaded, _) = old.next(&limits, Arc::clone(old.shared()));
+    let decision = check(&reloaded, &claims);
+    assert!(matches!(decision, Decision::Unavailable(_)), "{decision:?}");
 }
