@@ -1,6 +1,7 @@
 //! Charges the units that the gateway granted while the server did not respond, on a new connection
 //! before requests use it.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::flight::Departing;
@@ -32,7 +33,8 @@ impl std::fmt::Debug for Substitute {
 }
 
 impl Shared {
-    /// Sets the stand-in for the server.
+    /// Sets the stand-in for the server, and charges what it owes if the server is connected already:
+    /// a stand-in may have its debts from a process before this one.
     ///
     /// If gateways are `counted`, the stand-in receives their number.
     pub(crate) fn substitute(&self, names: Arc<Names>, stand_in: Weak<dyn StandIn>, counted: bool) {
@@ -44,6 +46,10 @@ impl Shared {
         });
         // The number may have changed between its creation and now.
         self.tell_substitute(substitute.as_ref());
+        drop(substitute);
+        if self.lanes_up.load(Ordering::Acquire) > 0 {
+            self.charge_beside();
+        }
     }
 
     /// A heartbeat has reported the number of gateways.

@@ -46,6 +46,11 @@ pub(super) fn owing() -> (Arc<Shared>, Arc<Owes>) {
 /// A gateway that owes 300 buckets a unit each until it was asked twice; `asked` says how often it was already.
 fn owing_after(asked: u64, answer_within: Micros) -> (Arc<Shared>, Arc<Owes>) {
     let shared = Arc::new(Shared::new(Clock::system(), answer_within, true));
+    let owes = owing_to(&shared, asked);
+    (shared, owes)
+}
+
+fn owing_to(shared: &Shared, asked: u64) -> Arc<Owes> {
     let owes = Arc::new(Owes {
         limit: Arc::new(bucket(10)),
         times: AtomicU64::new(asked),
@@ -54,7 +59,16 @@ fn owing_after(asked: u64, answer_within: Micros) -> (Arc<Shared>, Arc<Owes>) {
     });
     let stand_in: Weak<dyn StandIn> = Arc::downgrade(&(owes.clone() as Arc<dyn StandIn>));
     shared.substitute(Arc::new(Names::new(b"secret")), stand_in, true);
-    (shared, owes)
+    owes
+}
+
+/// A process connects before it reads what the process before it left unpaid.
+#[test]
+fn charges_owed_before_the_connection_are_queued_before_any_request() {
+    let shared = Shared::new(Clock::system(), Micros::from_secs(60), true);
+    shared.lanes_up.store(1, Ordering::Relaxed);
+    let _owes = owing_to(&shared, 1);
+    assert_eq!(shared.corrections_queued(), 300);
 }
 
 #[tokio::test]
