@@ -101,7 +101,7 @@ impl Kept {
         }
     }
 
-    /// Writes what the store has told, if it is not in the file.
+    /// Writes what the store has told, if it can be read and is not in the file.
     fn keep_told(&self, watched: &watch::Receiver<Shared>) {
         let Some((file, kept)) = &self.told else {
             return;
@@ -111,7 +111,9 @@ impl Kept {
         let told = {
             let heard = watched.borrow();
             let known = kept.as_ref().map_or("", |told| &told.text);
-            if !heard.heard || *heard.text == *known {
+            let is_new = heard.heard && *heard.text != *known;
+            // One that cannot be read does not replace those that are obeyed.
+            if !is_new || Document::read(&heard.text).is_err() {
                 return;
             }
             Told {

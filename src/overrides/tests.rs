@@ -11,6 +11,14 @@ const FILE: &str = "[limits.few]\nrate = \"1/day\"\nper = \"address\"\n\
 
 /// Overrides of a gateway that keeps none in a file, and its only limit.
 fn overrides(clock: &Clock) -> (Overrides, Arc<Limit>) {
+    overrides_beside(clock, None)
+}
+
+/// The same with this state file.
+fn overrides_beside(
+    clock: &Clock,
+    state_file: Option<&std::path::Path>,
+) -> (Overrides, Arc<Limit>) {
     let config = tollgate_config::parse(FILE, "test", &|_| None, clock.now());
     let policy = config.expect("a valid file").policy;
     let limit = Arc::clone(&policy.limits[0]);
@@ -23,7 +31,7 @@ fn overrides(clock: &Clock) -> (Overrides, Arc<Limit>) {
     let metrics = Metrics::new(clock.now().as_micros());
     let snapshot = Snapshot::new(policy, limiter, &metrics, ProxyDefaults::default());
     let current = Arc::new(arc_swap::ArcSwap::from_pointee(snapshot));
-    let overrides = Overrides::start(current, clock.clone(), None, b"a secret");
+    let overrides = Overrides::start(current, clock.clone(), state_file, b"a secret");
     (overrides, limit)
 }
 
@@ -159,4 +167,24 @@ fn overrides_of_another_version_of_the_document_are_not_read() {
     let newer = text.replacen("\"format\":1", "\"format\":2", 1);
     let refused = Document::read(&newer).expect_err("another version");
     assert_eq!(refused, "it is of another version: 2");
+}
+
+/// A gateway that starts in an outage then still obeys what this one obeys: an older program cannot read
+/// what a newer one has written.
+#[test]
+fn overrides_that_cannot_be_read_leave_the_file_of_those_that_are_known() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let state_file = home.path().join("state");
+    let (overrides, _) = overrides_beside(&clock(), Some(&state_file));
+    let hear = |text: &str| {
+        let mut document = tollgate_store::Document::default();
+        (document.heard, document.text) = (true, text.into());
+        let (_, watched) = tokio::sync::watch::channel(document);
+        overrides.0.learn_shared(&watched);
+    };
+    let known = Document::default().text();
+    hear(&known);
+    hear("{\"format\":9}");
+    let told = ToldFile::of(&state_file).read();
+    assert_eq!(told.map(|told| told.text), Some(known));
 }
