@@ -14,6 +14,20 @@ fn at_second(second: u64) -> Timestamp {
     START.after(Micros(second * SECOND))
 }
 
+/// A limiter that begins at [`START`], with a limit whose units can be given back.
+fn limiter(terms: &Terms) -> (Limiter, Arc<Limit>, Clock) {
+    let limit = Arc::new(Limit {
+        algorithm: Algorithm::new(terms).expect("a limit"),
+        refundable: true,
+        ..fixtures::limit("l", terms)
+    });
+    let clock = Clock::manual(START);
+    let limits = [Arc::clone(&limit)];
+    let none = Arc::new(Backend::None);
+    let limiter = Limiter::new(&limits, none, clock.clone(), ColdStart::Full);
+    (limiter, limit, clock)
+}
+
 /// Takes `cost` units for a request that is sent to its upstream.
 fn take(limiter: &Limiter, limit: &Limit, cost: u64, now: Timestamp) -> Option<Permit> {
     match limiter.try_check(&[Claim::new(limit, b"k", cost)], now) {
@@ -50,15 +64,7 @@ fn refund_after_its_window_lets_no_later_window_grant_more() {
         (terms(Kind::SlidingLog), 9),
     ];
     for (terms, cost) in all {
-        let limit = Arc::new(Limit {
-            algorithm: Algorithm::new(&terms).expect("a limit"),
-            refundable: true,
-            ..fixtures::limit("l", &terms)
-        });
-        let clock = Clock::manual(START);
-        let limits = [Arc::clone(&limit)];
-        let none = Arc::new(Backend::None);
-        let limiter = Limiter::new(&limits, none, clock.clone(), ColdStart::Full);
+        let (limiter, limit, clock) = limiter(&terms);
         assert!(take(&limiter, &limit, 1, START).is_some(), "{terms:?}");
         clock.advance(Micros(50 * SECOND));
         let mut early = take(&limiter, &limit, cost, at_second(50)).expect("there are units");
@@ -87,14 +93,7 @@ fn refund_of_a_request_that_waited_lets_no_later_window_grant_more() {
             max_wait: Micros::from_secs(60),
             ..fixtures::terms(kind, 10, Micros::from_secs(60))
         };
-        let limit = Arc::new(Limit {
-            refundable: true,
-            ..fixtures::limit("l", &terms)
-        });
-        let clock = Clock::manual(START);
-        let limits = [Arc::clone(&limit)];
-        let none = Arc::new(Backend::None);
-        let limiter = Limiter::new(&limits, none, clock.clone(), ColdStart::Full);
+        let (limiter, limit, clock) = limiter(&terms);
         assert!(take(&limiter, &limit, burst, START).is_some(), "{kind:?}");
         clock.advance(Micros(50 * SECOND));
         let mut waiting = take(&limiter, &limit, 5, at_second(50)).expect("it may wait");
@@ -115,14 +114,7 @@ fn refund_of_a_request_that_waited_lets_no_later_window_grant_more() {
 fn refund_within_its_window_gives_back_what_was_taken() {
     for kind in RATES {
         let terms = fixtures::terms(kind, 10, Micros::from_secs(60));
-        let limit = Arc::new(Limit {
-            refundable: true,
-            ..fixtures::limit("l", &terms)
-        });
-        let clock = Clock::manual(START);
-        let limits = [Arc::clone(&limit)];
-        let none = Arc::new(Backend::None);
-        let limiter = Limiter::new(&limits, none, clock.clone(), ColdStart::Full);
+        let (limiter, limit, clock) = limiter(&terms);
         let mut permit = take(&limiter, &limit, 10, START).expect("it is full");
         assert!(take(&limiter, &limit, 1, START).is_none(), "{kind:?}");
         clock.advance(Micros(SECOND));
