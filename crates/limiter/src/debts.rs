@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use tollgate_limit::{KeyBytes, Limit, key};
-use tollgate_store::local::{Unpaid, same_bucket};
+use tollgate_store::local::{Unpaid, place_of};
 
 /// The most buckets kept; a grant from another bucket goes to the store's own queue. 65,536 x about
 /// 200 bytes: 13 MiB.
@@ -113,9 +113,7 @@ impl Debts {
 fn unpaid(list: &ByBucket, limits: &[Arc<Limit>]) -> Vec<Unpaid> {
     let owed = list.values().filter(|debt| debt.units > 0);
     owed.filter_map(|debt| {
-        let limit = limits
-            .iter()
-            .position(|limit| same_bucket(limit, &debt.limit))?;
+        let limit = place_of(limits, &debt.limit)?;
         let (key, units) = (debt.key.clone(), debt.units);
         Some(Unpaid { limit, key, units })
     })

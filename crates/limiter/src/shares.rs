@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use tollgate_limit::{Change, Claim, Limit, Placement, Settlement, Timestamp, WhenDown};
-use tollgate_store::local::{LocalStore, same_bucket};
+use tollgate_store::local::{LocalStore, place_of, same_bucket};
 use tollgate_store::{Owed, StandIn, Store};
 
 use super::debts::Debts;
@@ -280,10 +280,7 @@ impl StandIn for Shares {
         let divided = self.divided.load();
         let now = divided.store.clock().now();
         let owed = self.debts.take().filter_map(|debt| {
-            let known = self
-                .limits
-                .iter()
-                .find(|limit| same_bucket(limit, &debt.limit))?;
+            let known = &self.limits[place_of(&self.limits, &debt.limit)?];
             let share = divided.shares.get(known.index)?.as_deref()?;
             let claim = Claim {
                 enforced: false,

@@ -162,3 +162,23 @@ fn same_limit(a: &Limit, b: &Limit) -> bool {
 pub fn same_bucket(a: &Limit, b: &Limit) -> bool {
     same_limit(a, b) && a.tier == b.tier
 }
+
+/// The place in `limits` of the numbers that buckets of `limit` are drawn under.
+pub fn place_of(limits: &[Arc<Limit>], limit: &Limit) -> Option<usize> {
+    place_of_variant(limits, &limit.name, limit.role, limit.tier.as_deref())
+}
+
+/// The same by the limit's name. Callers of a tier without numbers of its own draw under the limit's own.
+pub(super) fn place_of_variant(
+    limits: &[Arc<Limit>],
+    name: &str,
+    role: Role,
+    tier: Option<&str>,
+) -> Option<usize> {
+    let place = |tier: Option<&str>| {
+        limits.iter().position(|limit| {
+            *limit.name == *name && limit.role == role && limit.tier.as_deref() == tier
+        })
+    };
+    place(tier).or_else(|| place(None))
+}

@@ -35,8 +35,8 @@ use crate::clock::Clock;
 use tollgate_limit::{Claim, Draw, Limit, Micros, Placement, Settlement, Standing, Timestamp};
 
 use super::{Deadline, Store, StoreError};
-pub use carry::same_bucket;
 pub use carry::{Carried, Carry, CarryReport};
+pub use carry::{place_of, same_bucket};
 pub use held_places::HeldPlaces;
 pub use learnt::{Learnt, Places, Share};
 pub use penalized::{Blocked, Penalized};

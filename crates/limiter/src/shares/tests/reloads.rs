@@ -26,3 +26,32 @@ fn share_is_kept_while_its_limit_refuses_or_allows_and_what_it_owes_is_charged()
         assert_eq!(without.shared().owed(), [(b"other".to_vec(), 20)]);
     }
 }
+
+/// The callers of the tier draw under the limit's own numbers from then on.
+#[test]
+fn share_of_a_tier_that_is_removed_is_still_charged() {
+    let own = forty();
+    let gold = Arc::new(Limit {
+        index: 1,
+        tier: Some("gold".into()),
+        ..Limit::clone(&own)
+    });
+    let limits = [Arc::clone(&own), Arc::clone(&gold)];
+    let owing = || {
+        let clock = Clock::manual(START);
+        let limiter = Limiter::new(&limits, Arc::new(Gone::default()), clock, ColdStart::Full);
+        assert_eq!(drain(&limiter, &gold, b"k"), 20);
+        limiter
+    };
+    let limiter = owing();
+    let without = limiter
+        .next(&[Arc::clone(&own)], Arc::clone(limiter.shared()))
+        .0;
+    assert_eq!(without.shared().owed(), [(b"k".to_vec(), 20)], "a reload");
+    let (limiter, mut saved) = (owing(), Vec::new());
+    limiter.save(&mut saved).expect("saved");
+    let (saved, clock) = (std::io::Cursor::new(saved), Clock::manual(START));
+    let restored = Limiter::restored(&[own], Arc::new(Gone::default()), clock, saved);
+    let (restored, _) = restored.expect("sound");
+    assert_eq!(restored.shared().owed(), [(b"k".to_vec(), 20)], "a restart");
+}

@@ -2,8 +2,10 @@
 //! scaled by.
 
 use std::io::{self, Read, Write};
+use std::sync::Arc;
 
 use super::{SnapshotError, read_bytes, read_u8, read_u64};
+use crate::local::carry::place_of_variant;
 use crate::local::{Carried, Carry};
 use tollgate_limit::{Algorithm, Align, Kind, Limit, Micros, Role, Terms};
 
@@ -42,16 +44,14 @@ impl Name {
     }
 
     pub(in crate::local) fn is_of(&self, limit: &Limit) -> bool {
-        self.is_of_variant(limit, self.tier.as_deref())
+        *limit.name == *self.name
+            && limit.tier.as_deref() == self.tier.as_deref()
+            && limit.role == self.role
     }
 
-    /// Whether it is a tier of the limit whose own numbers these are.
-    pub(super) fn is_tier_of(&self, limit: &Limit) -> bool {
-        self.is_of_variant(limit, None)
-    }
-
-    fn is_of_variant(&self, limit: &Limit, tier: Option<&str>) -> bool {
-        *limit.name == *self.name && limit.tier.as_deref() == tier && limit.role == self.role
+    /// The place in `limits` of the numbers that its buckets are drawn under.
+    pub(super) fn place_in(&self, limits: &[Arc<Limit>]) -> Option<usize> {
+        place_of_variant(limits, &self.name, self.role, self.tier.as_deref())
     }
 
     pub(super) fn gone(&self) -> Carried {

@@ -150,18 +150,16 @@ impl<'l> Restoring<'l> {
     fn read_limit(&mut self, input: &mut impl Read) -> Result<(), SnapshotError> {
         let (name, numbers) = (Name::read(input)?, Numbers::read(input)?);
         let (widest, sets) = (read_u64(input)?, read_u64(input)?);
-        let known = self.limits.iter().position(|limit| name.is_of(limit));
+        let is_known = self.limits.iter().any(|limit| name.is_of(limit));
         // (The records of a shared limit are those of its share, which is read by itself.)
         let is_here = |place: &usize| self.limits[*place].placement == Placement::Local;
-        if known.is_none() {
+        if !is_known {
             self.gone.push(name.gone());
         }
-        // Callers of a tier without numbers of its own draw under the limit's own.
-        let own = || self.limits.iter().position(|limit| name.is_tier_of(limit));
-        let place = known.or_else(own).filter(is_here);
+        let place = name.place_in(self.limits).filter(is_here);
         let moved = place.map(|place| self.moved(numbers, place));
         if let Some(moved) = &moved {
-            if known.is_some() {
+            if is_known {
                 self.carries[moved.place] = moved.carry;
             }
             self.make_table(moved, widest, sets);

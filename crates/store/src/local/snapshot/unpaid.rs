@@ -48,7 +48,7 @@ pub(super) fn read(
         let mut key = KeyBytes::from_elem(0, length as usize);
         input.read_exact(&mut key)?;
         let units = read_u64(input)?;
-        if let Some(limit) = limits.iter().position(|limit| name.is_of(limit)) {
+        if let Some(limit) = name.place_in(limits) {
             all.push(Unpaid { limit, key, units });
         }
     }
