@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use super::{StartError, mapped};
@@ -43,12 +43,13 @@ fn open(mark: &Path) -> io::Result<File> {
 }
 
 /// Opens a file with access for the owner only, because it shows who called how often. A symbolic
-/// link in its place, which others may have created, is an error.
+/// link in its place, which others may have created, is an error. A pipe in its place does not make
+/// the opener wait for its other end.
 pub(crate) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options
         .mode(0o600)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
     options
 }
 

@@ -1,10 +1,8 @@
-//! The files of overrides: of those of limits in the process, and of those that the store told last.
+//! The file of the overrides of limits in the process.
 
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
-
-use serde::{Deserialize, Serialize};
 
 use super::Document;
 use crate::app::state_file::{beside, private, replace_whole};
@@ -14,7 +12,7 @@ use crate::app::state_file::{beside, private, replace_whole};
 pub(super) struct LocalFile(PathBuf);
 
 /// A larger file is not one of ours.
-const BYTES_MAX: u64 = 4 << 20;
+pub(super) const BYTES_MAX: u64 = 4 << 20;
 
 impl LocalFile {
     /// The file beside this state file.
@@ -58,52 +56,5 @@ impl LocalFile {
     /// Replaces it. A crash leaves the old one or the new one.
     pub(super) fn write(&self, document: &Document) -> io::Result<()> {
         replace_whole(&self.0, |new| new.write_all(document.text().as_bytes()))
-    }
-}
-
-/// The file of what the store told last: a gateway that starts while its store does not respond obeys
-/// it, so that a blocked key stays blocked.
-#[derive(Debug)]
-pub(super) struct ToldFile(PathBuf);
-
-/// What the store told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Told {
-    /// By how much the store's clock was ahead of ours.
-    pub(super) ahead: i64,
-    /// The text of its document.
-    pub(super) text: String,
-}
-
-impl ToldFile {
-    /// The file beside this state file.
-    pub(super) fn of(state_file: &std::path::Path) -> Self {
-        Self(beside(state_file, ".store-overrides"))
-    }
-
-    /// Reads it; `None`: there is no file that can be used.
-    pub(super) fn read(&self) -> Option<Told> {
-        let read = || -> io::Result<Told> {
-            let mut bytes = Vec::new();
-            let file = private().read(true).open(&self.0)?;
-            file.take(BYTES_MAX).read_to_end(&mut bytes)?;
-            Ok(serde_json::from_slice(&bytes)?)
-        };
-        match read() {
-            Ok(told) => Some(told),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => {
-                tracing::warn!(file = %self.0.display(), %error, "what the store told of overrides cannot be read");
-                None
-            }
-        }
-    }
-
-    /// Replaces it. A crash leaves the old one or the new one.
-    pub(super) fn write(&self, told: &Told) {
-        let text = serde_json::to_string(told).expect("text and numbers are JSON");
-        if let Err(error) = replace_whole(&self.0, |new| new.write_all(text.as_bytes())) {
-            tracing::warn!(file = %self.0.display(), %error, "what the store told of overrides cannot be kept");
-        }
     }
 }

@@ -8,8 +8,8 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use super::{
-    Document, Entry, Event, InForce, Kept, Known, LocalFile, OVERRIDES_MAX, Overrides, Told,
-    ToldFile, ours,
+    Document, Entry, Event, InForce, Kept, Known, LocalFile, OVERRIDES_MAX, Overrides, ToldFile,
+    ours,
 };
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_limit::{Micros, Placement, Timestamp};
@@ -38,11 +38,7 @@ impl Overrides {
             current,
             clock,
             file: state_file.map(LocalFile::of),
-            told: state_file.map(|file| {
-                let file = ToldFile::of(file);
-                let told = file.read();
-                (file, parking_lot::Mutex::new(told))
-            }),
+            told: state_file.map(ToldFile::of),
             known: parking_lot::Mutex::default(),
             writing: parking_lot::Mutex::default(),
             telling: parking_lot::Mutex::default(),
@@ -85,44 +81,22 @@ impl Kept {
 
     /// Puts in force what the store told the process before this one, until it tells more.
     fn obey_what_was_told(&self) {
-        let Some(told) = self.told.as_ref().and_then(|(_, told)| told.lock().clone()) else {
-            return;
-        };
         if self.current.load().limiter.shared().remote().is_none() {
             return;
         }
-        match Document::read(&told.text) {
-            Ok(document) => self.learn(Placement::Shared, |known| {
-                (known.shared, known.ahead) = (document, told.ahead);
-            }),
-            Err(error) => {
-                tracing::warn!(%error, "what the store told of overrides is not obeyed until it tells more");
-            }
+        let told = self.told.as_ref();
+        if let Some(told) = told.and_then(|told| told.document(&self.clock)) {
+            self.learn(Placement::Shared, |known| {
+                (known.shared, known.ahead) = told;
+            });
         }
     }
 
-    /// Writes what the store has told, if it can be read and is not in the file.
-    fn keep_told(&self, watched: &watch::Receiver<Shared>) {
-        let Some((file, kept)) = &self.told else {
-            return;
-        };
-        // Locked first, so that an older text never replaces a newer one.
-        let mut kept = kept.lock();
-        let told = {
-            let heard = watched.borrow();
-            let known = kept.as_ref().map_or("", |told| &told.text);
-            let is_new = heard.heard && *heard.text != *known;
-            // One that cannot be read does not replace those that are obeyed.
-            if !is_new || Document::read(&heard.text).is_err() {
-                return;
-            }
-            Told {
-                ahead: heard.ahead,
-                text: heard.text.to_string(),
-            }
-        };
-        file.write(&told);
-        *kept = Some(told);
+    /// Keeps what the store has told, for a start while it does not respond.
+    pub(super) fn keep_told(&self, watched: &watch::Receiver<Shared>) {
+        if let Some(told) = &self.told {
+            told.keep(watched, &self.clock);
+        }
     }
 
     pub(super) fn learn_local(&self, document: Document) {

@@ -11,6 +11,7 @@ mod file;
 mod keeper;
 #[cfg(test)]
 mod tests;
+mod told;
 mod watch;
 
 use std::sync::Arc;
@@ -24,7 +25,8 @@ pub(crate) use change::{ChangeError, NewOverride};
 pub use document::Setting;
 pub(crate) use document::{Document, Entry, OVERRIDES_MAX, ours, theirs, too_many};
 
-use file::{LocalFile, Told, ToldFile};
+use file::LocalFile;
+use told::ToldFile;
 use tollgate_gateway::gateway::Snapshot;
 
 /// The overrides of a gateway. Clones share them.
@@ -35,8 +37,8 @@ struct Kept {
     current: Arc<arc_swap::ArcSwap<Snapshot>>,
     clock: Clock,
     file: Option<LocalFile>,
-    /// The file of what the store told last, and what is in it.
-    told: Option<(ToldFile, Mutex<Option<Told>>)>,
+    /// The file of what the store told last.
+    told: Option<ToldFile>,
     known: Mutex<Known>,
     /// Locked while a change of local overrides is written.
     writing: Mutex<()>,

@@ -169,22 +169,82 @@ fn overrides_of_another_version_of_the_document_are_not_read() {
     assert_eq!(refused, "it is of another version: 2");
 }
 
+/// A store that told this, on a clock that is `ahead` of the gateway's.
+fn told(text: &str, ahead: i64) -> tokio::sync::watch::Receiver<tollgate_store::Document> {
+    let mut document = tollgate_store::Document::default();
+    (document.heard, document.text, document.ahead) = (true, text.into(), ahead);
+    tokio::sync::watch::channel(document).1
+}
+
+/// What a gateway that starts on this clock finds in the file.
+fn found(state_file: &std::path::Path, clock: &Clock) -> Option<(String, i64)> {
+    let found = ToldFile::of(state_file).document(clock);
+    found.map(|(document, ahead)| (document.text(), ahead))
+}
+
 /// A gateway that starts in an outage then still obeys what this one obeys: an older program cannot read
 /// what a newer one has written.
 #[test]
 fn overrides_that_cannot_be_read_leave_the_file_of_those_that_are_known() {
     let home = tempfile::tempdir().expect("a temporary directory");
-    let state_file = home.path().join("state");
-    let (overrides, _) = overrides_beside(&clock(), Some(&state_file));
-    let hear = |text: &str| {
-        let mut document = tollgate_store::Document::default();
-        (document.heard, document.text) = (true, text.into());
-        let (_, watched) = tokio::sync::watch::channel(document);
-        overrides.0.learn_shared(&watched);
-    };
+    let (state_file, clock) = (home.path().join("state"), clock());
+    let (overrides, _) = overrides_beside(&clock, Some(&state_file));
     let known = Document::default().text();
-    hear(&known);
-    hear("{\"format\":9}");
-    let told = ToldFile::of(&state_file).read();
-    assert_eq!(told.map(|told| told.text), Some(known));
+    overrides.0.learn_shared(&told(&known, 0));
+    overrides.0.learn_shared(&told("{\"format\":9}", 0));
+    assert_eq!(found(&state_file, &clock), Some((known, 0)));
+}
+
+/// A block that was lifted while the disk was full would come back with the next start in an outage.
+#[test]
+fn overrides_of_a_store_are_written_again_if_that_failed() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let (state_file, clock) = (home.path().join("state"), clock());
+    let (overrides, _) = overrides_beside(&clock, Some(&state_file));
+    let in_the_way = home.path().join("state.store-overrides.new");
+    std::fs::create_dir(&in_the_way).expect("a directory");
+    let known = Document::default().text();
+    let store = told(&known, 0);
+    overrides.0.learn_shared(&store);
+    assert_eq!(found(&state_file, &clock), None);
+    assert!(overrides.0.idle_for().is_some(), "it is tried again");
+    std::fs::remove_dir(&in_the_way).expect("removed");
+    overrides.0.keep_told(&store);
+    assert_eq!(found(&state_file, &clock), Some((known, 0)));
+    assert_eq!(overrides.0.idle_for(), None);
+}
+
+/// The store's clock is right. The wall clock was an hour late when the first process began, and was set
+/// right since then; the clock of the second process is right.
+#[test]
+fn overrides_of_a_store_end_at_their_time_also_if_the_clock_was_set_while_the_gateway_ran() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let (state_file, first) = (home.path().join("state"), clock());
+    let (overrides, _) = overrides_beside(&first, Some(&state_file));
+    let hour = Micros::from_secs(3600);
+    first.set_wall_forward(hour);
+    let known = Document::default().text();
+    let ahead = hour.0.cast_signed();
+    overrides.0.learn_shared(&told(&known, ahead));
+    let second = Clock::manual(first.wall());
+    assert_eq!(found(&state_file, &second), Some((known.clone(), 0)));
+    // The wall clock is set again, and the store tells how far its clock is from that of the process.
+    first.set_wall_forward(hour);
+    overrides.0.learn_shared(&told(&known, ahead));
+    let third = Clock::manual(first.wall());
+    assert_eq!(found(&state_file, &third), Some((known, -ahead)));
+}
+
+/// Anybody who may write to the directory could keep the gateway from starting.
+#[test]
+fn overrides_of_a_store_are_not_waited_for_at_a_pipe() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let state_file = home.path().join("state");
+    let pipe = home.path().join("state.store-overrides");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+    let (done, read) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(found(&state_file, &clock())));
+    let found = read.recv_timeout(std::time::Duration::from_secs(10));
+    assert_eq!(found, Ok(None));
 }

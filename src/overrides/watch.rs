@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::{Document, Kept, Overrides, PLACES, ours};
+use super::{Document, Kept, Overrides, PLACES, ToldFile, ours};
 use crate::own_thread::OwnThread;
 use tollgate_limit::{Micros, Placement};
 use tollgate_store::{Document as Shared, clock::Clock};
 
 /// How often buckets are moved back to their tables.
 const BRING_BACK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often what the store told is written again after a failure, such as a full disk.
+const KEEP_TOLD_EVERY: Duration = Duration::from_secs(30);
 
 /// How long after an end a request can be under way that was decided before it.
 const LATEST_REQUEST: Micros = Micros::from_secs(10);
@@ -71,6 +74,9 @@ impl Kept {
                 () = sleep(self.idle_for()) => {}
                 _ = stopped.wait_for(|stopped| *stopped) => return,
             }
+            if let Some((_, Some(watched))) = &store {
+                self.keep_told(watched);
+            }
             let now = self.clock.now();
             self.end(since, now);
             since = now;
@@ -96,7 +102,9 @@ impl Kept {
         let brings_back = ended.any(|end| now.since(end) < LATEST_REQUEST)
             || self.current.load().limiter.has_buckets_aside();
         let bring_back = brings_back.then_some(BRING_BACK_EVERY);
-        let idle = [next, bring_back].into_iter().flatten().min()?;
+        let is_outdated = self.told.as_ref().is_some_and(ToldFile::is_outdated);
+        let keep_told = is_outdated.then_some(KEEP_TOLD_EVERY);
+        let idle = [next, bring_back, keep_told].into_iter().flatten().min()?;
         Some(match self.clock {
             Clock::System(_) => idle,
             Clock::Manual(_) => TICK,

@@ -1,0 +1,130 @@
+//! The file of what the store told last of its overrides: a gateway that starts while its store does
+//! not respond obeys it, so that a blocked key stays blocked.
+
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::Document;
+use super::file::BYTES_MAX;
+use crate::app::state_file::{beside, private, replace_whole};
+use tollgate_store::{Document as Shared, clock::Clock};
+
+/// The file, and what is in it.
+#[derive(Debug)]
+pub(super) struct ToldFile {
+    path: PathBuf,
+    content: Mutex<Content>,
+}
+
+#[derive(Debug)]
+struct Content {
+    written: Option<Told>,
+    /// Whether something newer could not be written.
+    outdated: bool,
+}
+
+/// What the store told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Told {
+    /// By how many microseconds the store's clock was ahead of the wall clock.
+    ahead: i64,
+    /// The text of its document.
+    text: String,
+}
+
+impl ToldFile {
+    /// The file beside this state file.
+    pub(super) fn of(state_file: &Path) -> Self {
+        let path = beside(state_file, ".store-overrides");
+        let content = Content {
+            written: read(&path),
+            outdated: false,
+        };
+        Self {
+            path,
+            content: Mutex::new(content),
+        }
+    }
+
+    /// The document in the file, and by how much the store's clock is ahead of `clock`. `None`: there is
+    /// none that can be used.
+    pub(super) fn document(&self, clock: &Clock) -> Option<(Document, i64)> {
+        let told = self.content.lock().written.clone()?;
+        match Document::read(&told.text) {
+            Ok(document) => Some((document, told.ahead.saturating_add(wall_ahead(clock)))),
+            Err(error) => {
+                tracing::warn!(%error, "what the store told of overrides is not obeyed until it tells more");
+                None
+            }
+        }
+    }
+
+    /// Writes what the store has told, if it can be read and is not in the file.
+    pub(super) fn keep(&self, watched: &watch::Receiver<Shared>, clock: &Clock) {
+        // Locked first, so that an older text never replaces a newer one.
+        let mut content = self.content.lock();
+        let told = {
+            let heard = watched.borrow();
+            let ahead = heard.ahead.saturating_sub(wall_ahead(clock));
+            let is_written =
+                |told: &Told| told.text == *heard.text && told.ahead.abs_diff(ahead) < DRIFT_MICROS;
+            content.outdated = false;
+            // One that cannot be read does not replace those that are obeyed.
+            if !heard.heard
+                || content.written.as_ref().is_some_and(is_written)
+                || Document::read(&heard.text).is_err()
+            {
+                return;
+            }
+            Told {
+                ahead,
+                text: heard.text.to_string(),
+            }
+        };
+        let text = serde_json::to_string(&told).expect("text and numbers are JSON");
+        // A crash leaves the old one or the new one.
+        let written = replace_whole(&self.path, |new| new.write_all(text.as_bytes()));
+        content.outdated = written.is_err();
+        match written {
+            Ok(()) => content.written = Some(told),
+            Err(error) => {
+                tracing::warn!(file = %self.path.display(), %error, "what the store told of overrides cannot be kept");
+            }
+        }
+    }
+
+    /// Whether the file lacks what the store told last, so that [`ToldFile::keep`] is to be called again.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.content.lock().outdated
+    }
+}
+
+fn read(path: &Path) -> Option<Told> {
+    let read = || -> io::Result<Told> {
+        let mut bytes = Vec::new();
+        let file = private().read(true).open(path)?;
+        file.take(BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(serde_json::from_slice(&bytes)?)
+    };
+    match read() {
+        Ok(told) => Some(told),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::warn!(file = %path.display(), %error, "what the store told of overrides cannot be read");
+            None
+        }
+    }
+}
+
+/// By how many microseconds the wall clock is ahead of `clock`: the next process has another clock.
+fn wall_ahead(clock: &Clock) -> i64 {
+    let (wall, now) = (clock.wall().as_micros(), clock.now().as_micros());
+    wall.cast_signed().saturating_sub(now.cast_signed())
+}
+
+/// A smaller change of the difference between the clocks is not written.
+const DRIFT_MICROS: u64 = 1_000_000;
