@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::decisions::{check, nginx};
 use crate::harness::{Gateway, eventually};
+use crate::permits::post;
 use crate::spending::SECRET;
 use tollgate_limit::Micros;
 
@@ -17,7 +19,7 @@ fn wall_clock_that_is_set_decides_about_tokens_and_the_log_and_refills_no_bucket
     let [secret, log] = ["secret", "access.log"].map(|name| folder.path().join(name));
     std::fs::write(&secret, SECRET).expect("written");
     let gateway = Gateway::start(&format!(
-        "[log]\naccess = '{}'\n\
+        "[decide]\nlisten = \"127.0.0.1:0\"\n[log]\naccess = '{}'\n\
          [identities.user]\nkey = \"jwt:sub\"\nwhen_missing = \"refuse\"\n\
          jwt = {{ secret_file = '{}', algorithms = [\"HS256\"] }}\n\
          [limits.it]\nrate = \"1/hour\"\nburst = 1\nper = \"user\"\n\
@@ -48,13 +50,21 @@ fn wall_clock_that_is_set_decides_about_tokens_and_the_log_and_refills_no_bucket
         [401, 429],
         "it has expired; the bucket is not full"
     );
+    let bearer = format!("Bearer {short}");
+    let mut headers = nginx("GET", "/", "192.0.2.1");
+    headers.push(("authorization", &bearer));
+    assert_eq!(check(&gateway, &headers).status, 401, "by a proxy");
+    let request = json!({ "method": "GET", "path": "/", "headers": { "authorization": bearer } });
+    let document = json!({ "requests": [request], "together": true });
+    let told = post(&gateway, "/v1/decide", &document).json();
+    assert_eq!(told["together"]["status"], 401, "together: {told}");
     let lines = || -> Vec<Value> {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         text.lines()
             .filter_map(|line| serde_json::from_str(line).ok())
             .collect()
     };
-    eventually("the log is written", || lines().len() == 4);
+    eventually("the log is written", || lines().len() == 6);
     let mut times: Vec<String> = lines()
         .iter()
         .map(|line| line["time"].to_string()[1..20].to_owned())
@@ -62,5 +72,5 @@ fn wall_clock_that_is_set_decides_about_tokens_and_the_log_and_refills_no_bucket
     // Each worker writes its own lines.
     times.sort();
     let (before, after) = ("2027-01-15T08:00:00", "2027-01-15T09:00:01");
-    assert_eq!(times, [before, before, after, after]);
+    assert_eq!(times, [before, before, after, after, after, after]);
 }
