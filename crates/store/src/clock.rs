@@ -167,9 +167,8 @@ impl Clock {
 pub struct WallClock {
     clock: Clock,
     read_at: Cell<Timestamp>,
-    /// By how much the wall clock is ahead of the clock, and behind it; one of the two is zero.
-    ahead: Cell<Micros>,
-    behind: Cell<Micros>,
+    /// From the clock to the wall clock.
+    shift: Cell<Shift>,
 }
 
 impl WallClock {
@@ -177,8 +176,7 @@ impl WallClock {
     pub fn of(clock: Clock) -> Self {
         let wall = Self {
             read_at: Cell::new(clock.now()),
-            ahead: Cell::default(),
-            behind: Cell::default(),
+            shift: Cell::default(),
             clock,
         };
         wall.read(wall.read_at.get());
@@ -190,14 +188,36 @@ impl WallClock {
         if at.since(self.read_at.get()) >= READ_EVERY {
             self.read(at);
         }
-        at.after(self.ahead.get()).before(self.behind.get())
+        self.shift.get().moved(at)
     }
 
     fn read(&self, at: Timestamp) {
-        let (now, wall) = (self.clock.now(), self.clock.wall());
+        let shift = Shift::between(self.clock.now(), self.clock.wall());
         self.read_at.set(at);
-        self.ahead.set(wall.since(now));
-        self.behind.set(now.since(wall));
+        self.shift.set(shift);
+    }
+}
+
+/// Moves moments of one clock to another.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shift {
+    // One of the two is zero.
+    forward: Micros,
+    back: Micros,
+}
+
+impl Shift {
+    /// From a clock that shows `from` to one that shows `to` at the same moment.
+    pub(crate) const fn between(from: Timestamp, to: Timestamp) -> Self {
+        Self {
+            forward: to.since(from),
+            back: from.since(to),
+        }
+    }
+
+    /// The moment `at` of the first clock, on the second one.
+    pub(crate) const fn moved(self, at: Timestamp) -> Timestamp {
+        at.after(self.forward).before(self.back)
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use tollgate_limit::{Limit, Timestamp};
 
 use super::SnapshotError;
-use super::snapshot::{Name, Shift, read_u8, read_u32, read_u64, write_count};
+use super::snapshot::{Name, read_moment, read_u8, read_u32, read_u64, write_count};
+use crate::clock::Shift;
 
 /// What a limit has learnt from its upstream, so that a clean restart need not learn it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,9 +93,9 @@ pub(super) fn read(
                 unloaded: read_u64(input)?,
             }),
             SHARE => Learnt::Share(Share {
-                factor: (read_u64(input)?, shift.read(input)?),
-                bound: (read_u64(input)?, shift.read(input)?),
-                opens: shift.read(input)?,
+                factor: (read_u64(input)?, read_moment(input, shift)?),
+                bound: (read_u64(input)?, read_moment(input, shift)?),
+                opens: read_moment(input, shift)?,
             }),
             _ => return Err(SnapshotError::Corrupt("an unknown kind of knowledge")),
         };

@@ -6,7 +6,8 @@ use std::io::{self, Read, Write};
 use tollgate_limit::Timestamp;
 
 use super::SnapshotError;
-use super::snapshot::{Shift, read_u8, read_u32, read_u64, write_count};
+use super::snapshot::{read_moment, read_u8, read_u32, read_u64, write_count};
+use crate::clock::Shift;
 
 /// What a gateway knows of a key under a limit with a penalty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,13 +56,13 @@ pub(super) fn read(input: &mut impl Read, shift: Shift) -> Result<Vec<Penalized>
     let mut all = Vec::new();
     for _ in 0..read_u32(input)? {
         let (low, high) = (read_u64(input)?, read_u64(input)?);
-        let until = shift.read(input)?;
+        let until = read_moment(input, shift)?;
         let refusals = read_u32(input)?;
         let kind = read_u8(input)?;
         let block = match kind & !(SHARED | UNSTORED) {
             COUNTED => None,
             BLOCKED => Some(Blocked {
-                admits: shift.read(input)?,
+                admits: read_moment(input, shift)?,
                 shared: kind & SHARED != 0,
                 unstored: kind & UNSTORED != 0,
             }),

@@ -13,9 +13,9 @@
 //! A snapshot is valid only for the time of its writing. It must not be restored a second time:
 //! after a crash that would lose the charges made since.
 
+mod bytes;
 mod heading;
 mod reading;
-mod shift;
 mod unpaid;
 mod writing;
 
@@ -28,11 +28,9 @@ use tollgate_limit::{KeyBytes, Limit};
 use super::{Learnt, LocalStore, Penalized};
 use crate::HashKey;
 
+use bytes::read_bytes;
+pub(super) use bytes::{read_moment, read_u8, read_u32, read_u64, write_count};
 pub(super) use heading::Name;
-use reading::read_bytes;
-pub(super) use reading::{read_u8, read_u32, read_u64};
-pub(super) use shift::Shift;
-pub(super) use writing::write_count;
 
 /// Why a snapshot cannot be used. The process then starts with the configured `cold_start`.
 #[derive(Debug, thiserror::Error)]
@@ -139,7 +137,8 @@ impl<T: Write> Write for Summed<T> {
 
 const MAGIC: &[u8; 16] = b"tollgate buckets";
 const VERSION: u32 = 5;
-/// Earlier versions that are read too: an update refills no bucket.
-/// (It has nothing of the shared store, either.)
+/// An earlier version, which is read too, so that an update refills no bucket. It has neither the wall
+/// clock nor anything of the shared store.
 const WITHOUT_WALL_CLOCK: u32 = 4;
+/// The version before, which has no penalties either.
 const WITHOUT_PENALTIES: u32 = 3;

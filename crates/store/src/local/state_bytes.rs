@@ -8,7 +8,8 @@ use tollgate_limit::quota::LOCAL_BOUND;
 use tollgate_limit::sliding_log::{Entry, LOG_UNITS_MAX, Log};
 
 use super::bucket::{Bucket, Moving, Whose};
-use super::snapshot::{Shift, SnapshotError, read_u8, read_u64};
+use super::snapshot::{SnapshotError, read_u8, read_u64};
+use crate::clock::Shift;
 
 pub(super) fn write_moving(moving: &Moving, out: &mut impl Write) -> io::Result<()> {
     match moving.whose {
@@ -65,7 +66,7 @@ pub(super) fn read_moving(
     let state = read_state(input, shift, form)?;
     let beyond = read_u64(input)?;
     let beyond = if form.remembers_a_moment && beyond > 0 {
-        shift.of(Timestamp::from_micros(beyond)).as_micros()
+        shift.moved(Timestamp::from_micros(beyond)).as_micros()
     } else {
         beyond
     };
@@ -123,7 +124,7 @@ fn read_state(input: &mut impl Read, shift: Shift, form: Form) -> Result<State, 
     };
     let level =
         |word: u64| count(word.cast_signed().unsigned_abs(), most).map(|_| word.cast_signed());
-    let moment = |micros: u64| shift.of(Timestamp::from_micros(micros));
+    let moment = |micros: u64| shift.moved(Timestamp::from_micros(micros));
     Ok(match kind {
         LEVEL => State::Level(Level {
             level: level(word()?)?,

@@ -8,12 +8,11 @@ use siphasher::sip::SipHasher13;
 use tollgate_limit::{Algorithm, Limit, Placement, Timestamp};
 
 use super::heading::{Name, Numbers};
-use super::shift::Shift;
 use super::{
     MAGIC, Remembered, SnapshotError, Summed, VERSION, WITHOUT_PENALTIES, WITHOUT_WALL_CLOCK,
-    unpaid,
+    read_bytes, read_u8, read_u32, read_u64, unpaid,
 };
-use crate::clock::Clock;
+use crate::clock::{Clock, Shift};
 use crate::local::bucket::Moving;
 use crate::local::hash::Seed;
 use crate::local::state_bytes::{Form, OWN, read_moving};
@@ -36,7 +35,9 @@ impl LocalStore {
         let now = clock.now();
         let mut input = BufReader::new(reader);
         let heading = Heading::read(&mut input)?;
-        let shift = Shift::new(heading.written, heading.wall, now);
+        // A wall clock that was set forward while the writer ran must not count as time that has passed.
+        // One that was set back must not leave buckets in the future, where they would wait for it.
+        let shift = Shift::between(heading.written, heading.wall.min(now));
         let mut restoring = Restoring::new(limits, now, shift);
         for _ in 0..read_u32(&mut input)? {
             restoring.read_limit(&mut input)?;
@@ -115,7 +116,7 @@ struct Restoring<'l> {
     limits: &'l [Arc<Limit>],
     now: Timestamp,
     epoch: Timestamp,
-    /// From the clock that the snapshot was written by.
+    /// From the clock of the process that wrote the snapshot to the clock of this one.
     shift: Shift,
     /// By the index of the first limit of each family.
     tables: Vec<Option<Table>>,
@@ -294,22 +295,4 @@ fn verify(input: &mut (impl Read + Seek)) -> Result<(), SnapshotError> {
     }
     input.rewind()?;
     Ok(())
-}
-
-pub(super) fn read_bytes<const N: usize>(input: &mut impl Read) -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    input.read_exact(&mut bytes)?;
-    Ok(bytes)
-}
-
-pub(in crate::local) fn read_u8(input: &mut impl Read) -> io::Result<u8> {
-    read_bytes(input).map(u8::from_le_bytes)
-}
-
-pub(in crate::local) fn read_u32(input: &mut impl Read) -> io::Result<u32> {
-    read_bytes(input).map(u32::from_le_bytes)
-}
-
-pub(in crate::local) fn read_u64(input: &mut impl Read) -> io::Result<u64> {
-    read_bytes(input).map(u64::from_le_bytes)
 }

@@ -10,7 +10,7 @@ use siphasher::sip::SipHasher13;
 use tollgate_limit::{Kept, Limit, Placement, Role, Timestamp};
 
 use super::heading::{Name, Numbers};
-use super::{MAGIC, Remembered, SnapshotError, Summed, VERSION, unpaid};
+use super::{MAGIC, Remembered, SnapshotError, Summed, VERSION, unpaid, write_count};
 use crate::local::beside::Entry;
 use crate::local::bucket::{Bucket, Moving, Whose};
 use crate::local::state_bytes::{OWN, write_end, write_moving};
@@ -162,9 +162,4 @@ fn widest(kept: &Option<Kept>) -> Option<u64> {
             .burst()
             .max(if is_burst { kept.beyond() } else { 0 }),
     )
-}
-
-pub(in crate::local) fn write_count(count: usize, out: &mut impl Write) -> io::Result<()> {
-    let count = u32::try_from(count).unwrap_or(u32::MAX);
-    out.write_all(&count.to_le_bytes())
 }
