@@ -52,18 +52,6 @@ impl Clock {
         }))
     }
 
-    /// The system's clock as it is after the wall clock was set forward by `span`.
-    #[cfg(test)]
-    pub(crate) fn before_a_step(span: Micros) -> Self {
-        match Self::system() {
-            Self::System(anchor) => Self::System(Anchor {
-                wall_micros: anchor.wall_micros - span.0,
-                ..anchor
-            }),
-            manual @ Self::Manual(_) => manual,
-        }
-    }
-
     /// The present moment.
     pub fn now(&self) -> Timestamp {
         match self {

@@ -6,6 +6,7 @@ mod floods;
 mod reloads;
 mod restarts;
 mod set_clocks;
+mod shared_limits;
 mod threads;
 mod tiers;
 
