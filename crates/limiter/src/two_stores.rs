@@ -104,16 +104,18 @@ where
             }
             ((answer.granted, answer.standings), 0)
         }
-        Err(_) if generation.shares_are_there(shared).await => {
-            return Decision::Unavailable(Unavailable {
-                limit: Arc::clone(&shared[0].limit.name),
-                silent: Silent::NewProcess,
-            });
+        Err(error) => {
+            if let Some(limit) = generation.share_elsewhere(shared).await {
+                return Decision::Unavailable(Unavailable {
+                    limit: Arc::clone(&limit.name),
+                    silent: Silent::NewProcess,
+                });
+            }
+            match without_store(generation, shared, &error) {
+                Ok(decided) => (decided, places(claims, Placement::Shared)),
+                Err(unavailable) => return Decision::Unavailable(unavailable),
+            }
         }
-        Err(error) => match without_store(generation, shared, &error) {
-            Ok((granted, standings)) => ((granted, standings), places(claims, Placement::Shared)),
-            Err(unavailable) => return Decision::Unavailable(unavailable),
-        },
     };
     let (granted, standings) = answer;
     undo.armed = !granted;
@@ -206,8 +208,8 @@ pub(super) fn give_back<S: Store + Send + Sync>(
     }
 }
 
-/// The correction that gives back what a granted draw took by `claim`, whose bucket then stood so;
-/// `None`: it took nothing.
+/// The correction that gives back the units that a granted draw took by `claim`; `None`: it took none.
+/// `standing` is the state of the bucket after the draw.
 pub fn reversal(claim: &Claim<'_>, standing: &Standing) -> Option<Change> {
     if !allows(standing.verdict) || claim.cost == 0 {
         return None;

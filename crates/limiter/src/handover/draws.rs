@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use tollgate_limit::{Change, Claim, Draw, KeyBytes, Settlement, Standing, Timestamp, WhenDown};
+use tollgate_limit::{
+    Change, Claim, Draw, KeyBytes, Limit, Settlement, Standing, Timestamp, WhenDown,
+};
 use tollgate_store::Store;
 
 use super::{Kept, Owner, Undrawn};
@@ -35,15 +37,16 @@ impl From<Draw> for LocalDraw {
 }
 
 impl<S: Store + Send + Sync> Generation<S> {
-    /// Whether another process enforces the shares of shared limits, so that the copy here may not
-    /// grant. A request that only counts is not refused for it.
-    pub(crate) async fn shares_are_there(&self, claims: &[Claim<'_>]) -> bool {
+    /// The first limit of these claims whose share another process enforces, so that the copy here may
+    /// not grant. A request that only counts is not refused for it.
+    pub(crate) async fn share_elsewhere<'c>(&self, claims: &[Claim<'c>]) -> Option<&'c Limit> {
+        if !self.handover.is_away() || !self.handover.takes_shares() {
+            return None;
+        }
         let is_enforced =
-            |claim: &Claim<'_>| claim.enforced && claim.limit.when_down == WhenDown::LocalShare;
-        self.handover.is_away()
-            && self.handover.takes_shares()
-            && claims.iter().any(is_enforced)
-            && self.handover.successor().await.is_some()
+            |claim: &&Claim<'_>| claim.enforced && claim.limit.when_down == WhenDown::LocalShare;
+        let claim = claims.iter().find(is_enforced)?;
+        self.handover.successor().await.map(|_| claim.limit)
     }
 
     /// Draws from local buckets, in whichever process they are.

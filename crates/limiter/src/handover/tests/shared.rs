@@ -1,6 +1,7 @@
 //! Requests with a limit of a shared store, while the local buckets are in another process.
 
 use super::*;
+use crate::Silent;
 use crate::tests::{START, Script, allowed, answer, check, claim, left, limit, limiter, shared};
 use tollgate_limit::WhenDown;
 use tollgate_store::StoreError;
@@ -130,4 +131,71 @@ fn handover_shares_stay_in_the_other_process_when_this_one_reloads() {
     let (reloaded, _) = old.next(&limits, Arc::clone(old.shared()));
     let decision = check(&reloaded, &claims);
     assert!(matches!(decision, Decision::Unavailable(_)), "{decision:?}");
+}
+
+/// A share that the store's outage did not hand over, and a request that no share decides, are not the
+/// other process's.
+#[test]
+fn handover_share_in_the_other_process_refuses_only_requests_that_it_decides() {
+    let gone = || Err(StoreError::Unavailable("gone".to_owned()));
+    let (limiter, limits) = limiter(
+        vec![
+            shared(0, "open", WhenDown::Allow),
+            shared(1, "share", WhenDown::LocalShare),
+        ],
+        (0..4).map(|_| gone()).collect(),
+    );
+    let [open, share] = [0, 1].map(|index| claim(&limits[index]));
+    let counts = Claim {
+        enforced: false,
+        ..share
+    };
+    limiter.freeze_with_shares(true);
+    limiter.hand_to(Mute::new(&[], Undrawn::Silent));
+    let Decision::Unavailable(unavailable) = check(&limiter, &[open, share]) else {
+        panic!("the other process has the share");
+    };
+    assert_eq!(&*unavailable.limit, "share");
+    assert_eq!(unavailable.silent, Silent::NewProcess);
+    drop(allowed(check(&limiter, &[open])));
+    drop(allowed(check(&limiter, &[open, counts])));
+    // The store responded when the handover began, so that the share stays here.
+    hand_over(&limiter, Mute::new(&[], Undrawn::Silent));
+    drop(allowed(check(&limiter, &[share])));
+}
+
+/// What shares owe is paid by one of the two processes.
+#[test]
+fn handover_debts_of_shares_stay_unless_the_other_process_pays_them() {
+    let (limiter, limits) = limiter(
+        vec![shared(0, "shared", WhenDown::LocalShare)],
+        vec![Err(StoreError::Unavailable("gone".to_owned()))],
+    );
+    drop(allowed(check(&limiter, &[claim(&limits[0])])));
+    let owed = || limiter.generation.shares.unpaid().0.len();
+    limiter.freeze_with_shares(false);
+    limiter.save_for_handover(std::io::sink()).expect("saved");
+    assert_eq!(owed(), 1, "its store responds");
+    limiter.freeze_with_shares(true);
+    limiter.save_for_handover(std::io::sink()).expect("saved");
+    limiter.hand_to(Mute::new(&[], Undrawn::Silent));
+    limiter.thaw();
+    assert_eq!(owed(), 0, "the other process pays");
+}
+
+#[test]
+fn reversal_of_a_draw_is_what_it_took() {
+    let limits = [
+        limit(0, "rate", Kind::TokenBucket, 10),
+        limit(1, "places", Kind::InFlight, 10),
+    ];
+    let [rate, places] = limits.each_ref().map(claim);
+    let change = |claim: &Claim<'_>, granted| {
+        let draw = answer(granted).expect("a draw");
+        crate::reversal(claim, &draw.standings[0])
+    };
+    assert_eq!(change(&rate, true), Some(Change::Refund { units: 1 }));
+    assert_eq!(change(&places, true), Some(Change::Release { units: 1 }));
+    assert_eq!(change(&rate, false), None, "it was refused");
+    assert_eq!(change(&Claim { cost: 0, ..rate }, true), None);
 }
