@@ -1,12 +1,12 @@
 //! The wall clock is set while the gateway runs, as on a machine that starts with a wrong time.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::decisions::{check, nginx};
+use crate::decisions;
 use crate::harness::{Gateway, eventually};
-use crate::permits::post;
 use crate::spending::SECRET;
 use tollgate_limit::Micros;
 
@@ -19,45 +19,28 @@ fn wall_clock_that_is_set_decides_about_tokens_and_the_log_and_refills_no_bucket
     let [secret, log] = ["secret", "access.log"].map(|name| folder.path().join(name));
     std::fs::write(&secret, SECRET).expect("written");
     let gateway = Gateway::start(&format!(
-        "[decide]\nlisten = \"127.0.0.1:0\"\n[log]\naccess = '{}'\n\
-         [identities.user]\nkey = \"jwt:sub\"\nwhen_missing = \"refuse\"\n\
-         jwt = {{ secret_file = '{}', algorithms = [\"HS256\"] }}\n\
-         [limits.it]\nrate = \"1/hour\"\nburst = 1\nper = \"user\"\n\
-         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"it\"]\n",
+        "[log]\naccess = '{}'\n{}",
         log.display(),
-        secret.display()
+        limited_by_token(&secret)
     ));
-    let token = |expires: u64| {
-        let key = jsonwebtoken::EncodingKey::from_secret(SECRET);
-        let claims = json!({ "sub": "ann", "exp": expires });
-        jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key).expect("a token")
-    };
-    let ask = |token: &str| {
-        let bearer = format!("Bearer {token}");
+    let ask = |bearer: &str| {
         gateway
-            .request("GET", "/", &[("authorization", &bearer)])
+            .request("GET", "/", &[("authorization", bearer)])
             .status
     };
-    let (short, long) = (token(START + 1800), token(START + 7200));
-    assert_eq!([ask(&short), ask(&short)], [200, 429]);
-    gateway
-        .shared()
-        .clock
-        .set_wall_forward(Micros::from_secs(3600));
-    gateway.advance(Duration::from_secs(1));
+    let unreadable = || {
+        let mut connection = gateway.connect();
+        connection.send("GET / HTTP/1.1\r\nno header\r\n\r\n");
+        connection.answer("GET").status
+    };
+    let (short, long) = (bearer(START + 1800), bearer(START + 7200));
+    assert_eq!([ask(&short), ask(&short), unreadable()], [200, 429, 400]);
+    set_forward_by_an_hour(&gateway);
     assert_eq!(
-        [ask(&short), ask(&long)],
-        [401, 429],
+        [ask(&short), ask(&long), unreadable()],
+        [401, 429, 400],
         "it has expired; the bucket is not full"
     );
-    let bearer = format!("Bearer {short}");
-    let mut headers = nginx("GET", "/", "192.0.2.1");
-    headers.push(("authorization", &bearer));
-    assert_eq!(check(&gateway, &headers).status, 401, "by a proxy");
-    let request = json!({ "method": "GET", "path": "/", "headers": { "authorization": bearer } });
-    let document = json!({ "requests": [request], "together": true });
-    let told = post(&gateway, "/v1/decide", &document).json();
-    assert_eq!(told["together"]["status"], 401, "together: {told}");
     let lines = || -> Vec<Value> {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         text.lines()
@@ -72,5 +55,47 @@ fn wall_clock_that_is_set_decides_about_tokens_and_the_log_and_refills_no_bucket
     // Each worker writes its own lines.
     times.sort();
     let (before, after) = ("2027-01-15T08:00:00", "2027-01-15T09:00:01");
-    assert_eq!(times, [before, before, after, after, after, after]);
+    assert_eq!(times, [before, before, before, after, after, after]);
+}
+
+#[test]
+fn wall_clock_that_is_set_decides_about_tokens_of_requests_that_other_programs_forward() {
+    let secret = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(secret.path(), SECRET).expect("written");
+    let gateway = decisions::gateway("", &limited_by_token(secret.path()));
+    let short = bearer(START + 1800);
+    let ask = || {
+        let mut headers = decisions::nginx("GET", "/", "192.0.2.7");
+        headers.push(("authorization", &short));
+        decisions::check(&gateway, &headers).status
+    };
+    assert_eq!(ask(), 200);
+    set_forward_by_an_hour(&gateway);
+    assert_eq!(ask(), 401);
+}
+
+/// A limit for each user whose token is signed with the secret in this file.
+fn limited_by_token(secret: &Path) -> String {
+    format!(
+        "[identities.user]\nkey = \"jwt:sub\"\nwhen_missing = \"refuse\"\n\
+         jwt = {{ secret_file = '{}', algorithms = [\"HS256\"] }}\n\
+         [limits.it]\nrate = \"1/hour\"\nburst = 1\nper = \"user\"\n\
+         [[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\nlimits = [\"it\"]\n",
+        secret.display()
+    )
+}
+
+/// A token that is valid until this second.
+fn bearer(expires: u64) -> String {
+    let key = jsonwebtoken::EncodingKey::from_secret(SECRET);
+    let claims = json!({ "sub": "ann", "exp": expires });
+    let token = jsonwebtoken::encode(&jsonwebtoken::Header::default(), &claims, &key);
+    format!("Bearer {}", token.expect("a token"))
+}
+
+/// Sets the wall clock, and lets the second pass after which each worker reads it.
+fn set_forward_by_an_hour(gateway: &Gateway) {
+    let hour = Micros::from_secs(3600);
+    gateway.shared().clock.set_wall_forward(hour);
+    gateway.advance(Duration::from_secs(1));
 }
