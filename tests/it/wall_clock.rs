@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::decisions;
 use crate::harness::{Gateway, eventually};
+use crate::permits::post;
 use crate::spending::SECRET;
 use tollgate_limit::Micros;
 
@@ -64,14 +65,22 @@ fn wall_clock_that_is_set_decides_about_tokens_of_requests_that_other_programs_f
     std::fs::write(secret.path(), SECRET).expect("written");
     let gateway = decisions::gateway("", &limited_by_token(secret.path()));
     let short = bearer(START + 1800);
-    let ask = || {
+    let check = || {
         let mut headers = decisions::nginx("GET", "/", "192.0.2.7");
         headers.push(("authorization", &short));
         decisions::check(&gateway, &headers).status
     };
-    assert_eq!(ask(), 200);
+    let decide = || {
+        let request = json!({
+            "method": "GET", "path": "/", "client": "192.0.2.7",
+            "headers": { "authorization": short }
+        });
+        let told = post(&gateway, "/v1/decide", &json!({ "requests": [request] })).json();
+        told["decisions"][0]["status"].clone()
+    };
+    assert_eq!((check(), decide()), (200, json!(429)));
     set_forward_by_an_hour(&gateway);
-    assert_eq!(ask(), 401);
+    assert_eq!((check(), decide()), (401, json!(401)));
 }
 
 /// A limit for each user whose token is signed with the secret in this file.
