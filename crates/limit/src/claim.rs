@@ -63,8 +63,9 @@ pub struct Standing {
     /// `remaining`; with nothing left, the time to the next unit; for windows, the time to their
     /// end.
     pub effective: Micros,
-    /// When the window ends that a draw of now belongs to, by the clock of the store that decided;
-    /// of a draw that waits, the window in which it is due; of a log, when the draw leaves it; zero: the algorithm has no windows.
+    /// The end of the window that a draw of now belongs to, by the clock of the store that decided. A
+    /// draw that waits belongs to the window in which it is due. Of a log: the moment at which the draw
+    /// leaves it. Zero: the algorithm has no windows.
     pub window_end: Timestamp,
 }
 

@@ -62,8 +62,7 @@ pub enum Silent {
 }
 
 impl Decision {
-    /// The decision with a record of the claims that only the other process has charged: bit i for
-    /// claim i.
+    /// Records the claims that only the other process has charged: bit i for claim i.
     pub(super) fn drawn_there(mut self, there: u16) -> Self {
         if let Self::Allow(permit) = &mut self
             && there != 0

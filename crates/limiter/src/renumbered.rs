@@ -14,8 +14,8 @@ use tollgate_store::local::same_bucket;
 /// The limits of a policy whose numbers were others in the policy before.
 #[derive(Debug, Default)]
 pub(super) struct Renumbered {
-    /// By index: until when buckets may exist that still have the old numbers. Those that say whether
-    /// keys are blocked follow the limits.
+    /// By index: until when buckets may exist that still have the old numbers. The entries of all limits
+    /// come first, and then those of their penalties, whose buckets say whether keys are blocked.
     until: Box<[Option<Timestamp>]>,
     /// When the policy came into force.
     since: Timestamp,

@@ -95,7 +95,7 @@ impl Peer {
             let _ = asker.send(found);
             belongs
         };
-        // The thread ends with the last of these values, and only then.
+        // The thread ends when the last clone is dropped, and not before.
         let sent = self.0.send((message, Some(Box::new(reply))));
         async move {
             sent.map_err(|_| Unanswered::Silent)?;

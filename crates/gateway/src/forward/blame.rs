@@ -23,8 +23,9 @@ pub struct Blame {
     pub sign: ServerSign,
 }
 
-/// The conclusion that an outcome allows about its server. This is less strict than [`Blame::cause`]: a server that
-/// closes its connections is left out, and no caller gets credit for it.
+/// The conclusion that an outcome allows about its server. This is less strict than
+/// [`Blame::cause`]: a server that closes its connections is left out, and no caller gets credit
+/// for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerSign {
     /// The server works.
@@ -47,7 +48,7 @@ pub(super) struct ClientsPart<'o> {
 
 impl<'o> ClientsPart<'o> {
     /// `progress` is the state of the client's body, `deadline` the deadline that the client states.
-    /// `deadline_is_kept`: the gateway keeps it.
+    /// `deadline_is_kept` says whether the gateway keeps it.
     pub(super) fn new(
         progress: Option<&'o Progress>,
         deadline: Option<CallersDeadline>,

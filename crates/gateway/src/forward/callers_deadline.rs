@@ -18,8 +18,8 @@ pub(crate) struct CallersDeadline {
     stated: Duration,
     /// When the gateway read that.
     since: Instant,
-    /// The upstream's `timeouts.response`. In microseconds, because the record of a request is
-    /// bounded.
+    /// The upstream's `timeouts.response`, as the type that takes half the space of a `Duration` in the
+    /// record of each request.
     response_timeout: Micros,
 }
 

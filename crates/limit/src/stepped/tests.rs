@@ -42,7 +42,7 @@ fn units_of_a_request_that_waits_return_only_to_the_window_in_which_it_is_due() 
             limit.settle(&mut state, Change::RefundWithin { units, window_end }, now);
             limit.report(state.as_ref(), now).remaining
         };
-        // The third window has nine units left, whoever gives back units of the second.
+        // A refund of units of the second window adds none to the nine of the third.
         assert_eq!(left_after(second, 127), 9, "{terms:?}");
         assert_eq!(left_after(third, 127), 10, "{terms:?}");
     }

@@ -33,8 +33,8 @@ impl std::fmt::Debug for Substitute {
 }
 
 impl Shared {
-    /// Sets the stand-in for the server, and charges what it owes if the server is connected already:
-    /// a stand-in may have its debts from a process before this one.
+    /// Sets the stand-in for the server. If the server is connected already, its debts are charged at
+    /// once: a stand-in may have them from the process before this one.
     ///
     /// If gateways are `counted`, the stand-in receives their number.
     pub(crate) fn substitute(&self, names: Arc<Names>, stand_in: Weak<dyn StandIn>, counted: bool) {

@@ -25,7 +25,7 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
-    /// The failure of a read after a successful write: the caller must learn that the write may stand.
+    /// The failure of a read after a successful write. Its caller must learn that the write may stand.
     pub(crate) fn after_a_write(self) -> Self {
         match self {
             Self::Late => Self::Late,

@@ -32,7 +32,7 @@ pub(super) fn write_end(out: &mut impl Write) -> io::Result<()> {
     out.write_all(&[END])
 }
 
-/// How the numbers of a record are read.
+/// The meaning of the numbers of a record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
     /// The remembered number is a moment.
