@@ -70,17 +70,24 @@ fn wall_clock_that_is_set_decides_about_tokens_of_requests_that_other_programs_f
         headers.push(("authorization", &short));
         decisions::check(&gateway, &headers).status
     };
-    let decide = || {
+    let decide = |together: bool| {
         let request = json!({
             "method": "GET", "path": "/", "client": "192.0.2.7",
             "headers": { "authorization": short }
         });
-        let told = post(&gateway, "/v1/decide", &json!({ "requests": [request] })).json();
-        told["decisions"][0]["status"].clone()
+        let asked = json!({ "together": together, "requests": [request] });
+        let told = post(&gateway, "/v1/decide", &asked).json();
+        let decision = match together {
+            true => &told["together"],
+            false => &told["decisions"][0],
+        };
+        decision["status"].clone()
     };
-    assert_eq!((check(), decide()), (200, json!(429)));
+    assert_eq!(check(), 200);
+    assert_eq!([false, true].map(decide), [429, 429]);
     set_forward_by_an_hour(&gateway);
-    assert_eq!((check(), decide()), (401, json!(401)));
+    assert_eq!(check(), 401);
+    assert_eq!([false, true].map(decide), [401, 401]);
 }
 
 /// A limit for each user whose token is signed with the secret in this file.
