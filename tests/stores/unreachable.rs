@@ -3,6 +3,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use tollgate_store::{Backend, Store};
+
+use crate::kinds::StoreKind;
 use crate::process::Outspoken;
 use crate::servers::{Maria, Postgres, Redis, available, free_port, wait_until};
 
@@ -206,4 +209,14 @@ fn is_told_of(kind: &str, url: &str) {
         status.contains("\"answers\": false") && status.contains("nowhere"),
         "{status}"
     );
+}
+
+/// Local shares are divided by the number that an earlier process knew, until the store counts gateways.
+#[tokio::test]
+async fn store_that_was_never_reached_has_the_number_of_gateways_that_was_assumed() {
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    let store = Backend::Remote(StoreKind::Redis.open(&url, |_| ()).into());
+    assert_eq!(store.replicas(), 1);
+    store.assume_replicas(3);
+    assert_eq!(store.replicas(), 3);
 }
