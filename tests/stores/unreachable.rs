@@ -215,7 +215,7 @@ fn is_told_of(kind: &str, url: &str) {
 #[tokio::test]
 async fn store_that_was_never_reached_has_the_number_of_gateways_that_was_assumed() {
     let url = format!("redis://127.0.0.1:{}", free_port());
-    let store = Backend::Remote(StoreKind::Redis.open(&url, |_| ()).into());
+    let store = Backend::Remote(StoreKind::Redis.open(&url, |_| ()));
     assert_eq!(store.replicas(), 1);
     store.assume_replicas(3);
     assert_eq!(store.replicas(), 3);
