@@ -109,6 +109,10 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "journal::access_log_has_a_line_for_input_that_is_no_request",
         "what our server refuses before it is a request",
     ),
+    (
+        "wall_clock::wall_clock_that_is_set_dates_input_that_is_no_request",
+        "what our server refuses before it is a request",
+    ),
     ("journal::access_log_names_the_host_of_an_http2", "HTTP/2"),
     (
         "journal::malformed_chunks",

@@ -14,49 +14,49 @@ use tollgate_limit::Micros;
 /// 2027-01-15T08:00:00Z, the moment that a gateway of the tests starts at.
 const START: u64 = 1_800_000_000;
 
+/// The beginning of that moment in the log, and of the moment after [`set_forward_by_an_hour`].
+const BEFORE: &str = "2027-01-15T08:00:00";
+const AFTER: &str = "2027-01-15T09:00:01";
+
 #[test]
 fn wall_clock_that_is_set_decides_about_tokens_and_the_log_and_refills_no_bucket() {
     let folder = tempfile::tempdir().expect("a folder");
     let [secret, log] = ["secret", "access.log"].map(|name| folder.path().join(name));
     std::fs::write(&secret, SECRET).expect("written");
-    let gateway = Gateway::start(&format!(
-        "[log]\naccess = '{}'\n{}",
-        log.display(),
-        limited_by_token(&secret)
-    ));
+    let gateway = logging(&log, &limited_by_token(&secret));
     let ask = |bearer: &str| {
         gateway
             .request("GET", "/", &[("authorization", bearer)])
             .status
     };
+    let (short, long) = (bearer(START + 1800), bearer(START + 7200));
+    assert_eq!([ask(&short), ask(&short)], [200, 429]);
+    set_forward_by_an_hour(&gateway);
+    assert_eq!(
+        [ask(&short), ask(&long)],
+        [401, 429],
+        "it has expired; the bucket is not full"
+    );
+    assert_eq!(times(&log, 4), [BEFORE, BEFORE, AFTER, AFTER]);
+}
+
+#[test]
+fn wall_clock_that_is_set_dates_input_that_is_no_request() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("access.log");
+    let gateway = logging(
+        &log,
+        "[[routes]]\nmatch = \"/**\"\nupstream = \"builtin:echo\"\n",
+    );
     let unreadable = || {
         let mut connection = gateway.connect();
         connection.send("GET / HTTP/1.1\r\nno header\r\n\r\n");
         connection.answer("GET").status
     };
-    let (short, long) = (bearer(START + 1800), bearer(START + 7200));
-    assert_eq!([ask(&short), ask(&short), unreadable()], [200, 429, 400]);
+    assert_eq!(unreadable(), 400);
     set_forward_by_an_hour(&gateway);
-    assert_eq!(
-        [ask(&short), ask(&long), unreadable()],
-        [401, 429, 400],
-        "it has expired; the bucket is not full"
-    );
-    let lines = || -> Vec<Value> {
-        let text = std::fs::read_to_string(&log).unwrap_or_default();
-        text.lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect()
-    };
-    eventually("the log is written", || lines().len() == 6);
-    let mut times: Vec<String> = lines()
-        .iter()
-        .map(|line| line["time"].to_string()[1..20].to_owned())
-        .collect();
-    // Each worker writes its own lines.
-    times.sort();
-    let (before, after) = ("2027-01-15T08:00:00", "2027-01-15T09:00:01");
-    assert_eq!(times, [before, before, before, after, after, after]);
+    assert_eq!(unreadable(), 400);
+    assert_eq!(times(&log, 2), [BEFORE, AFTER]);
 }
 
 #[test]
@@ -88,6 +88,26 @@ fn wall_clock_that_is_set_decides_about_tokens_of_requests_that_other_programs_f
     set_forward_by_an_hour(&gateway);
     assert_eq!(check(), 401);
     assert_eq!([false, true].map(decide), [401, 401]);
+}
+
+/// A gateway that writes its access log to this file.
+fn logging(log: &Path, more: &str) -> Gateway {
+    Gateway::start(&format!("[log]\naccess = '{}'\n{more}", log.display()))
+}
+
+/// The times of the log's lines in seconds, sorted, once there are this many. (Each worker writes its own lines.)
+fn times(log: &Path, lines: usize) -> Vec<String> {
+    let read = || -> Vec<String> {
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        text.lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .map(|line| line["time"].to_string()[1..20].to_owned())
+            .collect()
+    };
+    eventually("the log is written", || read().len() == lines);
+    let mut times = read();
+    times.sort();
+    times
 }
 
 /// A limit for each user whose token is signed with the secret in this file.
