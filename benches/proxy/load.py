@@ -62,11 +62,15 @@ end
 """
 
 
-def wrk(port, path, seconds, work, connections=64, lua="", headers=(f"x-api-key: {KEY}",)):
+# The connections of wrk, where a caller says no other number.
+CONNECTIONS = 64
+
+
+def wrk(port, path, seconds, work, connections=None, lua="", headers=(f"x-api-key: {KEY}",)):
     """`lua`: makes the requests, where that is not a GET of `path`."""
     script = work / f"load-{os.getpid()}.lua"
     script.write_text(WRK + lua)
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script)]
+    command = ["wrk", "-t1", f"-c{connections or CONNECTIONS}", f"-d{seconds}s", "-s", str(script)]
     for header in headers:
         command += ["-H", header]
     out = subprocess.run(command + [f"http://127.0.0.1:{port}{path}"], capture_output=True, text=True, check=True).stdout

@@ -4,6 +4,7 @@
     cargo build --profile dist && benches/proxy/run.py             # the tables with two workers and with one, memory, features
     benches/proxy/run.py --cases get1k,refused --rounds 5          # some of it
     benches/proxy/run.py --peers none --baseline target/old/tollgate  # two builds of Tollgate, paired
+    benches/proxy/run.py --workers 1 --connections 256 --skip-rest # many connections
     benches/proxy/run.py --memory                                  # idle, per idle connection (HTTP/1.1, TLS, HTTP/2), per limiter key
     benches/proxy/run.py --features                                # what limiting, quota headers and access log cost together
     benches/proxy/run.py --bodies                                  # what a key and a cost from a body of 4 KiB cost beside those from headers
@@ -119,6 +120,7 @@ def main():
     parser.add_argument("--workers", default="2,1", type=lambda s: [int(w) for w in s.split(",")])
     parser.add_argument("--rounds", default=3, type=int)
     parser.add_argument("--seconds", default=2, type=int)
+    parser.add_argument("--connections", default=load.CONNECTIONS, type=int, help="the connections of the cases that wrk makes")
     parser.add_argument("--skip-rest", action="store_true", help="the tables of cases, without memory and features")
     parser.add_argument("--memory", action="store_true", help="only the memory table")
     parser.add_argument("--features", action="store_true", help="only what limiting and the access log cost")
@@ -126,6 +128,7 @@ def main():
     parser.add_argument("--train", action="store_true", help="only load Tollgate, for a profile-guided build")
     parser.add_argument("--scale", action="store_true", help="only the cost against routes, keys and connections")
     args = parser.parse_args()
+    load.CONNECTIONS = args.connections
     for tool in ["nginx", "wrk", "h2load"]:
         if not shutil.which(tool):
             raise SystemExit(f"{tool} is missing: apt-get install nginx haproxy wrk nghttp2-client")

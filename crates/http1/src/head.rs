@@ -52,6 +52,11 @@ impl Lines {
         self.seen = 0;
     }
 
+    /// Whether nothing was read since it was reset.
+    pub(crate) const fn is_unused(&self) -> bool {
+        self.seen == 0
+    }
+
     /// Returns the length of the head at the beginning of `bytes`, including its blank line; `None`
     /// if it is incomplete. `bytes` must be those of the last call, possibly with more appended.
     ///

@@ -152,6 +152,11 @@ impl Output {
         }
     }
 
+    /// The size of its block, in bytes.
+    pub const fn capacity(&self) -> usize {
+        self.flat.capacity()
+    }
+
     /// Frees its memory; everything must be written.
     pub fn release(&mut self) {
         if self.left() == 0 {

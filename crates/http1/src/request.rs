@@ -134,6 +134,17 @@ impl Reader {
         }
     }
 
+    /// Whether it has seen nothing of the next head, nor a blank line before it.
+    pub(crate) fn is_at_start(&self) -> bool {
+        self.lines.is_unused() && self.looked == 0 && self.blank == 0
+    }
+
+    /// Prepares it for the heads of another connection: it keeps the spellings of names, which many
+    /// clients share, and no value.
+    pub(crate) fn forget_values(&mut self) {
+        self.lines.names.forget_values();
+    }
+
     fn parse(&mut self, head: &Bytes, limits: Limits) -> Result<Head, BadHead> {
         let line = self.lines.line(head, 0);
         let method = memchr::memchr(b' ', line).ok_or(BadHead::Malformed)?;

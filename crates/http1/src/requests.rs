@@ -112,9 +112,21 @@ impl Requests {
         }
     }
 
-    /// Frees its memory; to be called between two requests.
-    pub fn release(&mut self) {
-        self.heads = None;
+    /// Gives up the reader of heads, with its memory, between two requests. Another connection can
+    /// use it: it has no value of a header.
+    ///
+    /// `None`: it has begun to read, or has no memory yet.
+    pub fn release(&mut self) -> Option<Box<Reader>> {
+        let mut heads = self.heads.take_if(|heads| heads.is_at_start())?;
+        heads.forget_values();
+        Some(heads)
+    }
+
+    /// Uses a reader that another connection gave up, unless it has one.
+    pub fn adopt(&mut self, heads: Option<Box<Reader>>) {
+        if self.heads.is_none() {
+            self.heads = heads;
+        }
     }
 }
 
@@ -131,3 +143,66 @@ impl<H> Event<H> {
 
 // Every idle connection has one.
 const _: () = assert!(size_of::<Requests>() <= 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        bytes: 4096,
+        fields: 16,
+        target: 200,
+    };
+
+    fn read(requests: &mut Requests, text: &str) -> Option<Head> {
+        let mut input = BytesMut::from(text);
+        requests.read_head(&mut input, LIMITS).expect("well-formed")
+    }
+
+    #[test]
+    fn requests_give_up_their_reader_only_between_two_heads() {
+        let mut requests = Requests::new();
+        assert!(requests.release().is_none(), "it has none yet");
+        for begun in ["GET", "GET / HTTP/1.1\r\nhost: a\r\n", "\r\n", "\r"] {
+            let mut requests = Requests::new();
+            assert!(read(&mut requests, begun).is_none());
+            assert!(requests.release().is_none(), "{begun:?} is not forgotten");
+        }
+        assert!(read(&mut requests, "GET /1 HTTP/1.1\r\nhost: a\r\n\r\n").is_some());
+        assert!(requests.release().is_some());
+        assert!(requests.release().is_none(), "it is given up once");
+    }
+
+    #[test]
+    fn requests_with_the_reader_of_another_connection_read_only_their_own() {
+        let (mut one, mut other) = (Requests::new(), Requests::new());
+        for _ in 0..3 {
+            read(
+                &mut one,
+                "GET /1 HTTP/1.1\r\nhost: a\r\nx-api-key: secret\r\n\r\n",
+            );
+        }
+        other.adopt(one.release());
+        let head = read(
+            &mut other,
+            "GET /2 HTTP/1.1\r\nhost: b\r\nx-api-key: mine\r\n\r\n",
+        );
+        let parts = head.expect("a whole head").parts;
+        assert_eq!(parts.uri, "/2");
+        assert_eq!(parts.headers["host"], "b");
+        assert_eq!(parts.headers["x-api-key"], "mine");
+        let head = read(&mut other, "GET /3 HTTP/1.1\r\naccept: c\r\n\r\n");
+        let parts = head.expect("a whole head").parts;
+        assert_eq!(parts.headers.len(), 1);
+        // One that reads already keeps its own.
+        read(&mut one, "GET /4");
+        one.adopt(other.release());
+        assert_eq!(
+            read(&mut one, "GET /4 HTTP/1.1\r\n\r\n")
+                .expect("a whole head")
+                .parts
+                .uri,
+            "/4"
+        );
+    }
+}

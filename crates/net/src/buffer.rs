@@ -146,6 +146,16 @@ impl ReadBuffer {
         }
     }
 
+    /// Whether it has no memory, and so no bytes.
+    pub fn has_no_memory(&self) -> bool {
+        self.bytes.capacity() == 0
+    }
+
+    /// Whether what arrived lately needs no more than the smallest read.
+    pub const fn is_small(&self) -> bool {
+        self.room == LEAST_ROOM
+    }
+
     /// Frees its memory, and the memory that it lent; the buffer must be empty.
     pub fn release(&mut self) {
         if self.bytes.is_empty() {

@@ -75,8 +75,8 @@ impl Worker {
         self.draining.get()
     }
 
-    /// The permission for an idle connection to keep its buffers; `None`: enough others have it.
-    /// This bounds the memory of idle buffers, however many connections become idle at once.
+    /// The permission for an idle connection to stay ready for its next request; `None`: enough others
+    /// have it. This bounds the memory of idle connections, however many become idle at once.
     pub fn stay_awake(self: &Rc<Self>) -> Option<Awake> {
         let awake = self.awake.get();
         (awake < AWAKE_MAX).then(|| {
@@ -210,9 +210,10 @@ impl Drop for Awake {
     }
 }
 
-/// The number of idle connections of one worker that may keep their buffers (about 20 KiB each, for a second at most). A
-/// connection without them spends some 1,100 instructions on getting them again for its next request.
-pub(crate) const AWAKE_MAX: usize = 64;
+/// The number of idle connections of one worker that may stay ready for their next request, for a
+/// second at most. Such a connection keeps the future of its work, and buffers that are larger than
+/// usual.
+pub(crate) const AWAKE_MAX: usize = 256;
 /// The number of task slots that an idle worker keeps.
 const KEPT_TASKS: usize = 1024;
 

@@ -121,6 +121,13 @@ impl Names {
         known.value.clone()
     }
 
+    /// Forgets the values, and remembers none any more: the next head is another client's.
+    pub(crate) fn forget_values(&mut self) {
+        for known in &mut self.known {
+            (known.value, known.changes) = (None, CHANGES + 1);
+        }
+    }
+
     fn start(&self, index: usize) -> usize {
         index
             .checked_sub(1)

@@ -100,6 +100,31 @@ fn cached_values_equal_the_input_and_keep_no_buffer() {
     );
 }
 
+/// The next head may be another client's.
+#[test]
+fn forgotten_values_leave_no_copy_and_are_not_remembered_again() {
+    let mut lines = Lines::new();
+    let read = |lines: &mut Lines, text: &str| {
+        lines.reset();
+        lines.find(text.as_bytes(), BOUNDS).expect("a head");
+        let head = Bytes::copy_from_slice(text.as_bytes());
+        let mut headers = HeaderMap::new();
+        lines.fields(&head, 1, &mut headers).expect("well-formed");
+        headers["x-api-key"].clone()
+    };
+    let mut copies = Vec::new();
+    for round in 0..6 {
+        if round == 3 {
+            lines.names.forget_values();
+        }
+        let value = read(&mut lines, "S\r\nx-api-key: secret\r\n\r\n");
+        assert_eq!(value, "secret");
+        copies.push(lines.names.known.iter().any(|known| known.value.is_some()));
+    }
+    assert_eq!(copies, [false, true, true, false, false, false]);
+    assert_eq!(lines.names.known.len(), 1, "the name stays");
+}
+
 #[test]
 fn remembered_names_are_never_taken_for_others() {
     let mut lines = Lines::new();

@@ -179,8 +179,8 @@ pub struct Settings {
     pub body_idle: Duration,
     /// The longest time a connection may be without a request.
     pub keep_alive: Duration,
-    /// How long an idle connection keeps its buffers: long enough that a busy one never gives them
-    /// back.
+    /// How long an idle connection stays ready for its next request: long enough that a busy one never
+    /// rests.
     pub awake: Duration,
     /// The largest head of a request in bytes; above: 431.
     pub header_bytes: usize,
@@ -207,7 +207,7 @@ pub struct Settings {
     pub trusted_proxies: NetSet,
 }
 
-/// How long an idle connection keeps its buffers.
+/// How long an idle connection stays ready for its next request.
 pub const AWAKE: Duration = Duration::from_secs(1);
 /// The largest target of a request in bytes.
 pub const TARGET_BYTES: usize = 16 * 1024;

@@ -2,6 +2,7 @@
 //! current request.
 
 use std::io;
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -10,6 +11,7 @@ use http_body::{Frame, SizeHint};
 use tokio::io::AsyncWrite;
 use tokio::sync::oneshot;
 
+use super::spare::{Spare, is_usual};
 use crate::buffer::{self, ReadBuffer};
 use crate::server::bounds::Place;
 use crate::server::inbound::InboundError;
@@ -70,6 +72,39 @@ impl Core {
         }
     }
 
+    /// Reads the beginning of the next request. While nothing comes, other connections use the
+    /// memory of this one, unless it is larger than theirs.
+    pub(super) fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.input.has_no_memory()
+            && let Some(spare) = Spare::take()
+        {
+            (self.input, self.output) = (spare.input, spare.output);
+            self.requests.adopt(spare.heads);
+        }
+        let read = self.poll_fill(cx, 0);
+        if read.is_pending() && is_usual(&self.input, &self.output) {
+            self.release();
+        }
+        read
+    }
+
+    /// Gives up its memory, if nothing of it is in use.
+    pub(super) fn release(&mut self) {
+        if !self.input.is_empty() || !self.output.is_done() {
+            return;
+        }
+        let heads = self.requests.release();
+        let (input, output) = (mem::take(&mut self.input), mem::take(&mut self.output));
+        if is_usual(&input, &output) {
+            let spare = Spare {
+                input,
+                output,
+                heads,
+            };
+            spare.keep();
+        }
+    }
+
     /// Reads the next request's head.
     pub(super) fn read_head(&mut self, limits: Limits) -> Result<Option<Head>, BadHead> {
         self.requests.read_head(self.input.bytes(), limits)
@@ -85,7 +120,7 @@ impl Core {
 
     /// Begins the response: from now on only its writer writes.
     pub(super) fn begin_response(&mut self) {
-        self.untold = std::mem::take(&mut self.expects);
+        self.untold = mem::take(&mut self.expects);
         self.responding = true;
     }
 
@@ -152,7 +187,7 @@ impl Core {
     /// Records that the body of the request `number` will be read, possibly after its response has
     /// begun: a client that waits for `100 Continue` receives it now.
     pub(in crate::server) fn want(&mut self, number: u32) {
-        if number == self.request && !self.responding && std::mem::take(&mut self.expects) {
+        if number == self.request && !self.responding && mem::take(&mut self.expects) {
             self.output.flat().extend_from_slice(CONTINUE);
         }
     }
@@ -194,7 +229,7 @@ impl Core {
                     return Poll::Ready(Some(Err(InboundError::Malformed(error))));
                 }
             };
-            if std::mem::take(&mut self.expects) {
+            if mem::take(&mut self.expects) {
                 self.output.flat().extend_from_slice(CONTINUE);
             }
             // Flush output that the socket did not accept before, because the client may be waiting
@@ -351,7 +386,7 @@ impl Core {
 
     /// Wakes the body's reader, if it waits. Its task may be this one, which then runs again too.
     fn wake_reader(&mut self) {
-        if std::mem::take(&mut self.reader_waits)
+        if mem::take(&mut self.reader_waits)
             && let Some(reader) = &self.reader
         {
             reader.wake_by_ref();

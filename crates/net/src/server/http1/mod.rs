@@ -9,6 +9,7 @@ mod core;
 mod date;
 mod ending;
 mod sending;
+mod spare;
 mod waiting;
 
 use std::cell::RefCell;

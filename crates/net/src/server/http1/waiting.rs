@@ -40,7 +40,7 @@ impl<H: Handler> Connection<H> {
                     Err(bad) => return Poll::Ready(Err(Stop::Bad(bad))),
                 }
             }
-            match core.poll_fill(cx, 0) {
+            match core.poll_begin(cx) {
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Stop::Done)),
                 Poll::Ready(Ok(_)) => {}
                 Poll::Pending => break,
@@ -114,12 +114,7 @@ impl<H: Handler> Connection<H> {
             .awake
             .take()
             .map_or(Duration::ZERO, |_| self.served.settings.awake);
-        {
-            let mut core = self.core.borrow_mut();
-            core.input.release();
-            core.output.release();
-            core.requests.release();
-        }
+        self.core.borrow_mut().release();
         let stats = &self.served.shared.stats;
         stats.rested.add();
         self.deadline.reset(self.idle_left.saturating_sub(kept));

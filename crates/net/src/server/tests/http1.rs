@@ -50,6 +50,45 @@ fn http1_responses_come_in_order_with_any_cut_of_the_bytes() {
     assert_eq!(undated(&read_to_end(&mut stream)), expected, "byte by byte");
 }
 
+/// Idle connections of a worker share memory: requests of several that come in pieces, one beside the other, stay apart.
+#[test]
+fn http1_connections_that_share_memory_keep_their_requests_apart() {
+    let server = start(Settings::default());
+    let mut streams: Vec<_> = (0..20).map(|_| server.connect()).collect();
+    let mut dice = fastrand::Rng::with_seed(7);
+    for round in 0..50 {
+        let mut order: Vec<usize> = (0..streams.len()).collect();
+        dice.shuffle(&mut order);
+        let asked: Vec<(String, String)> = (0..streams.len())
+            .map(|place| {
+                let body = format!("{round}.{place}.{}", "b".repeat(dice.usize(..3000)));
+                let (length, key) = (body.len(), "k".repeat(dice.usize(1..200)));
+                let head = format!(
+                    "POST /echo HTTP/1.1\r\nhost: a\r\nx-key-{}: {key}\r\ncontent-length: {length}",
+                    place % 3
+                );
+                (format!("{head}\r\n\r\n{body}"), body)
+            })
+            .collect();
+        let cuts: Vec<usize> = asked
+            .iter()
+            .map(|(text, _)| dice.usize(..text.len()))
+            .collect();
+        for &place in &order {
+            streams[place]
+                .write_all(&asked[place].0.as_bytes()[..cuts[place]])
+                .expect("sent");
+        }
+        dice.shuffle(&mut order);
+        for &place in &order {
+            streams[place]
+                .write_all(&asked[place].0.as_bytes()[cuts[place]..])
+                .expect("sent");
+            read_answer(&mut streams[place], &asked[place].1);
+        }
+    }
+}
+
 #[test]
 fn an_unread_body_is_skipped_where_it_is_there_and_ends_its_connection_where_not() {
     let server = start(Settings::default());
