@@ -11,7 +11,7 @@ use http_body::{Frame, SizeHint};
 use tokio::io::AsyncWrite;
 use tokio::sync::oneshot;
 
-use super::spare::{Spare, is_usual};
+use super::spare;
 use crate::buffer::{self, ReadBuffer};
 use crate::server::bounds::Place;
 use crate::server::inbound::InboundError;
@@ -73,35 +73,36 @@ impl Core {
     }
 
     /// Reads the beginning of the next request. While nothing comes, other connections use the
-    /// memory of this one, unless it is larger than theirs.
+    /// buffers of this one, unless they are larger than usual.
     pub(super) fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.input.has_no_memory()
-            && let Some(spare) = Spare::take()
+            && self.output.is_done()
+            && let Some((input, output)) = spare::take_buffers()
         {
-            (self.input, self.output) = (spare.input, spare.output);
-            self.requests.adopt(spare.heads);
+            (self.input, self.output) = (input, output);
+        }
+        if !self.requests.has_reader() {
+            self.requests.adopt(spare::take_reader());
         }
         let read = self.poll_fill(cx, 0);
-        if read.is_pending() && is_usual(&self.input, &self.output) {
-            self.release();
+        if read.is_pending() && spare::is_usual(&self.input, &self.output) {
+            self.lend_buffers();
         }
         read
     }
 
-    /// Gives up its memory, if nothing of it is in use.
+    /// Gives up its memory, as far as it is not in use.
     pub(super) fn release(&mut self) {
-        if !self.input.is_empty() || !self.output.is_done() {
-            return;
+        self.lend_buffers();
+        if let Some(reader) = self.requests.release() {
+            spare::keep_reader(reader);
         }
-        let heads = self.requests.release();
-        let (input, output) = (mem::take(&mut self.input), mem::take(&mut self.output));
-        if is_usual(&input, &output) {
-            let spare = Spare {
-                input,
-                output,
-                heads,
-            };
-            spare.keep();
+    }
+
+    /// Gives up its buffers, if they are empty: to other connections, if they have the usual size.
+    fn lend_buffers(&mut self) {
+        if self.input.is_empty() && self.output.is_done() {
+            spare::keep_buffers(mem::take(&mut self.input), mem::take(&mut self.output));
         }
     }
 
