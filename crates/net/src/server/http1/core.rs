@@ -101,7 +101,8 @@ impl Core {
 
     /// Gives up its buffers, if they are empty: to other connections, if they have the usual size.
     fn lend_buffers(&mut self) {
-        if self.input.is_empty() && self.output.is_done() {
+        let has_memory = !self.input.has_no_memory();
+        if has_memory && self.input.is_empty() && self.output.is_done() {
             spare::keep_buffers(mem::take(&mut self.input), mem::take(&mut self.output));
         }
     }
