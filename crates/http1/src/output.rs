@@ -152,9 +152,9 @@ impl Output {
         }
     }
 
-    /// The size of its block, in bytes.
-    pub const fn capacity(&self) -> usize {
-        self.flat.capacity()
+    /// The size of its memory in bytes, without the long pieces themselves.
+    pub fn memory(&self) -> usize {
+        self.flat.capacity() + self.queue.capacity() * size_of::<(usize, Bytes)>()
     }
 
     /// Frees its memory; everything must be written.

@@ -20,6 +20,8 @@ pub struct ReadBuffer {
     bytes: BytesMut,
     /// The size of the next read.
     room: usize,
+    /// The largest size of its memory so far.
+    largest: usize,
     /// Whether the last read left most of its space empty.
     scant: bool,
     /// Whether the memory returns to the thread while the buffer is empty.
@@ -38,6 +40,7 @@ impl ReadBuffer {
         Self {
             bytes: BytesMut::new(),
             room: LEAST_ROOM,
+            largest: 0,
             scant: false,
             shared: false,
         }
@@ -82,7 +85,10 @@ impl ReadBuffer {
         let known = usize::try_from(wanted).unwrap_or(MOST_ROOM).min(MOST_ROOM);
         let spare = self.bytes.capacity() - self.bytes.len();
         if spare < known || spare < self.room / 4 * 3 {
-            self.bytes.reserve(known.max(self.room));
+            let room = known.max(self.room);
+            self.bytes.reserve(room);
+            // Memory that slices of the buffer no longer use becomes part of it again.
+            self.largest = self.largest.max(self.bytes.len() + room);
         }
         let room = self.bytes.capacity() - self.bytes.len();
         let Poll::Ready(read) = pin!(socket.read_buf(&mut self.bytes)).poll(cx) else {
@@ -151,9 +157,10 @@ impl ReadBuffer {
         self.bytes.capacity() == 0
     }
 
-    /// Whether what arrived lately needs no more than the smallest read.
-    pub const fn is_small(&self) -> bool {
-        self.room == LEAST_ROOM
+    /// Whether it has had memory for a read of the smallest size, and never for a larger one.
+    pub fn is_of_usual_size(&self) -> bool {
+        // Part of a message is in it while the next part is read.
+        (LEAST_ROOM..=2 * LEAST_ROOM).contains(&self.largest) && self.room == LEAST_ROOM
     }
 
     /// Frees its memory, and the memory that it lent; the buffer must be empty.

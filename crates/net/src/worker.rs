@@ -38,7 +38,7 @@ pub struct Worker {
     /// Whether it accepts nothing for now, and the tasks that wait for it to accept.
     held: Cell<bool>,
     waiting: RefCell<Vec<Waker>>,
-    /// The number of idle connections that keep their buffers.
+    /// The number of idle connections that stay ready for their next request.
     awake: Cell<usize>,
     /// Tasks that serve clients, with the waker that notifies them of a drain.
     tasks: RefCell<Slab<Option<Waker>>>,
@@ -200,7 +200,7 @@ impl Drop for Task {
     }
 }
 
-/// The permission of an idle connection to keep its buffers, until it is dropped.
+/// The permission of an idle connection to stay ready for its next request, until it is dropped.
 #[derive(Debug)]
 pub struct Awake(Rc<Worker>);
 

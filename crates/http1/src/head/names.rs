@@ -1,4 +1,4 @@
-//! Remembers the header names of a connection, so that most heads are compared and not parsed.
+//! Remembers the header names of the last head, so that most heads are compared and not parsed.
 
 use http::header::{HeaderName, HeaderValue};
 
@@ -121,7 +121,8 @@ impl Names {
         known.value.clone()
     }
 
-    /// Forgets the values, and remembers none any more: the next head is another client's.
+    /// Forgets the values of these names, and remembers none of them again: the next head is another
+    /// client's.
     pub(crate) fn forget_values(&mut self) {
         for known in &mut self.known {
             (known.value, known.changes) = (None, CHANGES + 1);

@@ -1,24 +1,22 @@
 //! The socket and buffers of a connection, shared by the task that serves it and the body of the
 //! current request.
 
+mod body;
+
 use std::io;
 use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
-use http_body::{Frame, SizeHint};
 use tokio::io::AsyncWrite;
 use tokio::sync::oneshot;
 
-use super::spare;
 use crate::buffer::{self, ReadBuffer};
 use crate::server::bounds::Place;
-use crate::server::inbound::InboundError;
 use crate::server::io::Transport;
 use crate::server::upgrade::Upgraded;
 use tollgate_http1::request::{BadHead, Head, Limits};
-use tollgate_http1::{Body, Output, Requests};
+use tollgate_http1::{Output, Requests};
 
 /// Borrowed only within one call, never while other code runs.
 #[derive(Debug)]
@@ -69,41 +67,6 @@ impl Core {
             driver: None,
             upgradable: false,
             upgrade: None,
-        }
-    }
-
-    /// Reads the beginning of the next request. While nothing comes, other connections use the
-    /// buffers of this one, unless they are larger than usual.
-    pub(super) fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if self.input.has_no_memory()
-            && self.output.is_done()
-            && let Some((input, output)) = spare::take_buffers()
-        {
-            (self.input, self.output) = (input, output);
-        }
-        if !self.requests.has_reader() {
-            self.requests.adopt(spare::take_reader());
-        }
-        let read = self.poll_fill(cx, 0);
-        if read.is_pending() && spare::is_usual(&self.input, &self.output) {
-            self.lend_buffers();
-        }
-        read
-    }
-
-    /// Gives up its memory, as far as it is not in use.
-    pub(super) fn release(&mut self) {
-        self.lend_buffers();
-        if let Some(reader) = self.requests.release() {
-            spare::keep_reader(reader);
-        }
-    }
-
-    /// Gives up its buffers, if they are empty: to other connections, if they have the usual size.
-    fn lend_buffers(&mut self) {
-        let has_memory = !self.input.has_no_memory();
-        if has_memory && self.input.is_empty() && self.output.is_done() {
-            spare::keep_buffers(mem::take(&mut self.input), mem::take(&mut self.output));
         }
     }
 
@@ -158,128 +121,6 @@ impl Core {
     /// Whether the client was not told to send the body.
     pub(super) fn is_untold(&self) -> bool {
         self.expects || self.untold
-    }
-
-    /// Reads and discards the available rest of a small body; returns whether it has ended. To be
-    /// called only if no other code holds the body: another reader would take it for complete.
-    pub(super) fn drain(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.is_read() {
-            return true;
-        }
-        if self.is_untold() {
-            return false;
-        }
-        let mut left = DRAIN_MAX;
-        while !self.is_read() {
-            match self.poll_frame(self.request, cx) {
-                Poll::Ready(Some(Ok(frame))) => {
-                    let length = frame.data_ref().map_or(0, Bytes::len);
-                    let Some(less) = left.checked_sub(length) else {
-                        return false;
-                    };
-                    left = less;
-                }
-                Poll::Ready(None) => {}
-                Poll::Ready(Some(Err(_))) | Poll::Pending => return false,
-            }
-        }
-        true
-    }
-
-    /// Records that the body of the request `number` will be read, possibly after its response has
-    /// begun: a client that waits for `100 Continue` receives it now.
-    pub(in crate::server) fn want(&mut self, number: u32) {
-        if number == self.request && !self.responding && mem::take(&mut self.expects) {
-            self.output.flat().extend_from_slice(CONTINUE);
-        }
-    }
-
-    /// The next piece of the body of the request `number`.
-    pub(in crate::server) fn poll_frame(
-        &mut self,
-        number: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, InboundError>>> {
-        if number != self.request {
-            return Poll::Ready(Some(Err(InboundError::Closed)));
-        }
-        if self.is_read() {
-            return Poll::Ready(None);
-        }
-        loop {
-            if self.is_broken() {
-                return Poll::Ready(Some(Err(InboundError::Closed)));
-            }
-            let wanted = match self.requests.body().read(self.input.bytes()) {
-                Ok(Body::Data(piece)) => {
-                    self.took(cx);
-                    return Poll::Ready(Some(Ok(Frame::data(piece))));
-                }
-                Ok(Body::Trailers(trailers)) => {
-                    self.took(cx);
-                    return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
-                }
-                Ok(Body::End) => {
-                    self.took(cx);
-                    return Poll::Ready(None);
-                }
-                Ok(Body::Needs(0)) => 0,
-                // Ask for one byte more, which shows whether the client has ended or continues.
-                Ok(Body::Needs(bytes)) => bytes.saturating_add(1),
-                Err(error) => {
-                    self.took(cx);
-                    return Poll::Ready(Some(Err(InboundError::Malformed(error))));
-                }
-            };
-            if mem::take(&mut self.expects) {
-                self.output.flat().extend_from_slice(CONTINUE);
-            }
-            // Flush output that the socket did not accept before, because the client may be waiting
-            // for it; the socket may wake this task when it is writable.
-            if !self.responding
-                && !self.output.is_done()
-                && let Poll::Ready(Err(error)) = self.poll_flush(cx)
-            {
-                self.requests.abandon_body();
-                self.took(cx);
-                return Poll::Ready(Some(Err(InboundError::Io(error))));
-            }
-            let Poll::Ready(read) = self.poll_fill(cx, wanted) else {
-                self.reader_waits = true;
-                match &mut self.reader {
-                    Some(known) => known.clone_from(cx.waker()),
-                    none => *none = Some(cx.waker().clone()),
-                }
-                return Poll::Pending;
-            };
-            self.reader_waits = false;
-            match read {
-                Ok(0) => {
-                    self.requests.abandon_body();
-                    self.took(cx);
-                    return Poll::Ready(Some(Err(InboundError::Closed)));
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    self.requests.abandon_body();
-                    self.took(cx);
-                    return Poll::Ready(Some(Err(InboundError::Io(error))));
-                }
-            }
-        }
-    }
-
-    /// Whether the whole body of the request `number` has been read.
-    pub(in crate::server) fn is_end(&self, number: u32) -> bool {
-        number == self.request && self.is_read()
-    }
-
-    /// The known bounds of its remaining length.
-    pub(in crate::server) fn size_hint(&self, number: u32) -> SizeHint {
-        match self.requests.body_state().left() {
-            Some(left) if number == self.request => SizeHint::with_exact(left),
-            _ => SizeHint::default(),
-        }
     }
 
     /// The client's side of a tunnel, if the response to the request `number` is a 101.
@@ -394,19 +235,7 @@ impl Core {
             reader.wake_by_ref();
         }
     }
-
-    /// Called after the body's reader made progress: wakes the task that serves the connection.
-    fn took(&mut self, cx: &Context<'_>) {
-        self.pieces = self.pieces.wrapping_add(1);
-        if let Some(driver) = self.driver.take_if(|driver| !driver.will_wake(cx.waker())) {
-            driver.wake();
-        }
-    }
 }
 
-const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-/// The largest unread body that is worth reading to keep the connection.
-const DRAIN_MAX: usize = 64 << 10;
-
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

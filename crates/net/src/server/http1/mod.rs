@@ -109,7 +109,7 @@ struct Connection<H> {
     resting: bool,
     /// The rest of its idle time, as of the last wake from resting or the last response.
     idle_left: Duration,
-    /// The permission to keep its memory while idle.
+    /// The permission to stay ready for its next request while idle.
     awake: Option<Awake>,
     served: Served<H>,
     task: Task,

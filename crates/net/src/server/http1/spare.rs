@@ -1,26 +1,65 @@
-//! Memory that idle connections gave up, for the next that reads a request.
+//! Memory that idle connections lend to the others of their worker.
 //!
 //! A gateway has many connections and works for few at a time. The memory that was used last is
 //! used first: it is still in the processor's cache.
 
 use std::cell::RefCell;
+use std::io;
+use std::mem;
+use std::task::{Context, Poll};
 
+use super::core::Core;
 use crate::buffer::ReadBuffer;
 use tollgate_http1::Output;
 use tollgate_http1::request::Reader;
 
+impl Core {
+    /// Reads the beginning of the next request. While nothing comes, other connections use the
+    /// buffers of this one, unless they are larger than usual.
+    pub(super) fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // Nothing waits to be written in an output buffer without memory.
+        if self.input.has_no_memory()
+            && self.output.memory() == 0
+            && let Some(buffers) = take_buffers()
+        {
+            (self.input, self.output) = buffers;
+        }
+        if !self.requests.has_reader() {
+            self.requests.adopt(take_reader());
+        }
+        let read = self.poll_fill(cx, 0);
+        if !matches!(read, Poll::Ready(Ok(1..))) && is_usual(&self.input, &self.output) {
+            self.give_up_buffers();
+        }
+        read
+    }
+
+    /// Gives up its memory, as far as it is not in use. What is larger than usual is freed.
+    pub(super) fn release(&mut self) {
+        self.give_up_buffers();
+        if let Some(reader) = self.requests.release() {
+            keep_reader(reader);
+        }
+    }
+
+    fn give_up_buffers(&mut self) {
+        if self.input.is_empty() && self.output.is_done() {
+            keep_buffers(mem::take(&mut self.input), mem::take(&mut self.output));
+        }
+    }
+}
+
 /// The buffers that another connection of this worker gave up.
-pub(super) fn take_buffers() -> Option<(ReadBuffer, Output)> {
+fn take_buffers() -> Option<(ReadBuffer, Output)> {
     BUFFERS.with_borrow_mut(Vec::pop)
 }
 
 /// Keeps empty buffers for another connection of this worker, if they have the usual size and there
 /// are not enough.
-pub(super) fn keep_buffers(input: ReadBuffer, mut output: Output) {
+fn keep_buffers(input: ReadBuffer, output: Output) {
     if !is_usual(&input, &output) {
         return;
     }
-    output.begin(false);
     BUFFERS.with_borrow_mut(|buffers| {
         if buffers.len() < BUFFERS_MAX {
             buffers.push((input, output));
@@ -28,18 +67,18 @@ pub(super) fn keep_buffers(input: ReadBuffer, mut output: Output) {
     });
 }
 
-/// Whether buffers are no larger than those of most connections.
-pub(super) fn is_usual(input: &ReadBuffer, output: &Output) -> bool {
-    input.is_small() && output.capacity() <= OUTPUT_MAX
+/// Whether buffers have the size of those of most connections.
+fn is_usual(input: &ReadBuffer, output: &Output) -> bool {
+    input.is_of_usual_size() && output.memory() <= OUTPUT_MAX
 }
 
 /// The reader of heads that another connection of this worker gave up.
-pub(super) fn take_reader() -> Option<Box<Reader>> {
+fn take_reader() -> Option<Box<Reader>> {
     READERS.with_borrow_mut(Vec::pop)
 }
 
 /// Keeps a reader of heads for another connection of this worker, if there are not enough.
-pub(super) fn keep_reader(reader: Box<Reader>) {
+fn keep_reader(reader: Box<Reader>) {
     READERS.with_borrow_mut(|readers| {
         if readers.len() < READERS_MAX {
             readers.push(reader);
@@ -47,12 +86,12 @@ pub(super) fn keep_reader(reader: Box<Reader>) {
     });
 }
 
-/// The most buffers that a worker keeps, about 10 KiB each. A connection needs them from a request's
-/// first byte to the end of the response.
+/// The most buffers that a worker keeps, at most 24 KiB for a connection. They are not freed: as many were in use at
+/// the same time once.
 const BUFFERS_MAX: usize = 256;
-/// The usual largest size of a block for output, in bytes.
-const OUTPUT_MAX: usize = 16 * 1024;
-/// The most readers of heads that a worker keeps, about 3 KiB each. A connection keeps its own until it
+/// The usual largest size of an output buffer, in bytes.
+const OUTPUT_MAX: usize = 8 * 1024;
+/// The most readers of heads that a worker keeps, of a few KiB each. A connection keeps its own until it
 /// rests, because it knows the names of its client's headers.
 const READERS_MAX: usize = 256;
 
@@ -63,44 +102,4 @@ thread_local! {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn keep(capacity: usize) {
-        let mut output = Output::new();
-        output.flat().reserve_exact(capacity);
-        keep_buffers(ReadBuffer::new(), output);
-    }
-
-    #[test]
-    fn spare_buffers_used_last_are_used_first_and_there_are_not_more_than_enough() {
-        assert!(take_buffers().is_none());
-        (1..BUFFERS_MAX + 10).for_each(keep);
-        keep(OUTPUT_MAX + 1);
-        let taken: Vec<usize> = std::iter::from_fn(take_buffers)
-            .map(|(_, output)| output.capacity())
-            .collect();
-        let kept: Vec<usize> = (1..=BUFFERS_MAX).rev().collect();
-        assert_eq!(taken, kept);
-        keep(OUTPUT_MAX + 1);
-        assert!(take_buffers().is_none(), "they are larger than usual");
-    }
-
-    #[test]
-    fn spare_buffers_begin_empty() {
-        let mut output = Output::new();
-        output.flat().extend_from_slice(b"a response");
-        output.wrote(10);
-        output.flushed();
-        keep_buffers(ReadBuffer::new(), output);
-        let (_, mut output) = take_buffers().expect("what was kept");
-        assert!(output.is_done());
-        assert_eq!(*output.flat(), b"");
-    }
-
-    #[test]
-    fn spare_readers_are_not_more_than_enough() {
-        (0..READERS_MAX + 10).for_each(|_| keep_reader(Box::default()));
-        assert_eq!(std::iter::from_fn(take_reader).count(), READERS_MAX);
-    }
-}
+mod tests;

@@ -94,7 +94,7 @@ impl<H: Handler> Connection<H> {
         } else if self.idle_left <= settings.awake {
             self.deadline.reset(self.idle_left);
         } else {
-            // If many other idle connections have kept their memory, this one does not.
+            // If many other idle connections stay ready, this one rests.
             self.awake = self.task.worker().stay_awake();
             self.resting = true;
             self.deadline.reset(settings.awake);
@@ -107,7 +107,7 @@ impl<H: Handler> Connection<H> {
         (self.resting, self.awake) = (false, None);
     }
 
-    /// Waits, without memory, for the next request to begin; `false`: close the connection.
+    /// Waits, without the memory that a request needs, for the next request to begin; `false`: close the connection.
     pub(super) async fn rest(&mut self) -> bool {
         self.resting = false;
         let kept = self

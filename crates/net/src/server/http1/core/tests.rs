@@ -7,10 +7,18 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
+use super::body::CONTINUE;
 use super::*;
 use crate::server::Shared;
 use crate::server::io::Plain;
 use crate::server::upgrade::Caller;
+
+/// A connection, and its client's side.
+pub(in crate::server::http1) fn connection() -> (Core, UnixStream) {
+    let (near, far) = UnixStream::pair().expect("sockets");
+    let transport = Transport::Plain(Plain::Unix(near));
+    (Core::new(transport, place(), ReadBuffer::new()), far)
+}
 
 fn place() -> Place {
     Place::take(
@@ -35,12 +43,7 @@ fn begin(core: &mut Core, header: &str, expects: bool) -> u32 {
 
 #[tokio::test]
 async fn a_socket_is_no_tunnel_before_the_body_has_been_read() {
-    let (near, mut far) = UnixStream::pair().expect("sockets");
-    let mut core = Core::new(
-        Transport::Plain(Plain::Unix(near)),
-        place(),
-        ReadBuffer::new(),
-    );
+    let (mut core, mut far) = connection();
     let number = begin(&mut core, "content-length: 3", false);
     assert!(core.upgrade(number).is_none());
     far.write_all(b"two").await.expect("sent");
@@ -60,12 +63,7 @@ async fn a_socket_is_no_tunnel_before_the_body_has_been_read() {
 
 #[tokio::test]
 async fn upgrade_bytes_read_after_the_request_are_first_in_the_tunnel() {
-    let (near, mut far) = UnixStream::pair().expect("sockets");
-    let mut core = Core::new(
-        Transport::Plain(Plain::Unix(near)),
-        place(),
-        ReadBuffer::new(),
-    );
+    let (mut core, mut far) = connection();
     far.write_all(b"ahead").await.expect("sent");
     let filled = tokio::time::timeout(
         Duration::from_secs(20),
