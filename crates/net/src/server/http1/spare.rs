@@ -17,9 +17,8 @@ impl Core {
     /// Reads the beginning of the next request. While nothing comes, other connections use the
     /// buffers of this one, unless they are larger than usual.
     pub(super) fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        // Nothing waits to be written in an output buffer without memory.
         if self.input.has_no_memory()
-            && self.output.memory() == 0
+            && self.output.is_done()
             && let Some(buffers) = take_buffers()
         {
             (self.input, self.output) = buffers;
@@ -93,7 +92,7 @@ const BUFFERS_MAX: usize = 256;
 const OUTPUT_MAX: usize = 8 * 1024;
 /// The most readers of heads that a worker keeps, of a few KiB each. A connection keeps its own until it
 /// rests, because it knows the names of its client's headers.
-const READERS_MAX: usize = 256;
+const READERS_MAX: usize = 64;
 
 thread_local! {
     static BUFFERS: RefCell<Vec<(ReadBuffer, Output)>> = const { RefCell::new(Vec::new()) };
