@@ -120,8 +120,9 @@ http {{
   limit_req_zone $http_x_api_key zone=once:10m rate=1r/m;
   upstream up {{
     server 127.0.0.1:{up};
-    # Idle connections each worker keeps: more than the clients there are. They are closed by default after 1000 requests.
-    keepalive 256; keepalive_requests 100000000; keepalive_timeout 300s;
+    # Idle connections each worker keeps: more than the clients there are (1000 at the most). They are closed by default after 1000
+    # requests.
+    keepalive 2048; keepalive_requests 100000000; keepalive_timeout 300s;
   }}
   # Only so that it starts without root; nothing is written there.
   client_body_temp_path {work}/nb; proxy_temp_path {work}/np; fastcgi_temp_path {work}/nf; uwsgi_temp_path {work}/nu; scgi_temp_path {work}/ns;
@@ -171,7 +172,7 @@ frontend in
   http-request deny deny_status 429 if {{ sc0_http_req_rate gt 2000000000 }}
   default_backend app
 backend app
-  server s 127.0.0.1:{up} maxconn 4096 pool-max-conn 256
+  server s 127.0.0.1:{up} maxconn 4096 pool-max-conn 2048
 """)
     stdout = open(log, "wb") if log else None
     return Proxy("haproxy", ["haproxy", "-db", "-f", str(conf)], port, log=log, stdout=stdout)

@@ -1,5 +1,7 @@
 //! What reaches the upstream, and what comes back.
 
+use std::sync::Barrier;
+
 use crate::harness::{Gateway, Reply, Upstream};
 
 #[test]
@@ -58,6 +60,31 @@ fn bodies_pass_both_ways() {
         1,
         "the upstream's connection is kept"
     );
+}
+
+#[test]
+fn connections_of_a_burst_serve_the_next_one() {
+    const BURST: usize = 300;
+    // The upstream replies once all requests of a burst have arrived: each has a connection.
+    let all = Barrier::new(BURST);
+    let upstream = Upstream::start(move |_| {
+        all.wait();
+        Reply::ok("hello")
+    });
+    let gateway = Gateway::start(&format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\n{}",
+        open(&upstream)
+    ));
+    let mut clients: Vec<_> = (0..BURST).map(|_| gateway.connect()).collect();
+    for _ in 0..3 {
+        for client in &mut clients {
+            client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        }
+        for client in &mut clients {
+            assert_eq!(client.answer("GET").text(), "hello");
+        }
+    }
+    assert_eq!(upstream.connections(), BURST);
 }
 
 #[test]

@@ -41,8 +41,9 @@ settings! {
         early_hints: bool = false => true,
         /// Connections at the same time, per worker and server.
         connections: usize [1..=MANY] = 1024,
-        /// Idle connections that are kept, per worker and server.
-        idle_connections: usize [0..=MANY] = 256,
+        /// Idle connections that are kept, per worker and server. One that is not used is closed after `timeouts.idle`. Default: as
+        /// many as `connections`.
+        idle_connections: Option<usize> [0..=MANY] => 256,
         /// Requests that may wait for a connection, per worker; further ones are refused with 503.
         pending: usize [0..=MANY] = 1024,
         /// How long a request may wait for a connection. Default: the connect timeout.
@@ -72,7 +73,7 @@ settings! {
         balance,
         queue_timeout: pending_timeout.unwrap_or(timeouts.connect),
         timeouts,
-        idle_connections,
+        idle_connections: idle_connections.unwrap_or(connections),
         connections,
         host: host.unwrap_or_default(),
         http2,

@@ -1,7 +1,9 @@
 //! The Date header of responses (RFC 9110 6.6.1).
 
 use std::cell::{Cell, RefCell};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
+
+use nix::time::{ClockId, clock_gettime};
 
 /// Writes the Date line, which is formatted once a second.
 pub(super) fn write_date(out: &mut Vec<u8>) {
@@ -23,14 +25,9 @@ thread_local! {
     static DATE_LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Seconds since 1970, because Date has no finer resolution.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "Date tells the time of day; nothing is decided by it"
-)]
+/// Seconds since 1970, because Date has no finer resolution. The kernel's coarse clock is a few
+/// milliseconds behind, and a seventh as expensive.
 fn unix_seconds() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs()
+    let now = clock_gettime(ClockId::CLOCK_REALTIME_COARSE).map_or(0, |now| now.tv_sec());
+    now.try_into().unwrap_or(0)
 }

@@ -92,7 +92,7 @@ const BUFFERS_MAX: usize = 256;
 const OUTPUT_MAX: usize = 8 * 1024;
 /// The most readers of heads that a worker keeps, of a few KiB each. A connection keeps its own until it
 /// rests, because it knows the names of its client's headers.
-const READERS_MAX: usize = 64;
+const READERS_MAX: usize = 256;
 
 thread_local! {
     static BUFFERS: RefCell<Vec<(ReadBuffer, Output)>> = const { RefCell::new(Vec::new()) };
