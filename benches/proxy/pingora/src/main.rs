@@ -106,7 +106,7 @@ fn main() {
         // A thread keeps its connections: cheaper here than the default, which moves work between threads.
         work_stealing: false,
         // More than the clients there are.
-        upstream_keepalive_pool_size: 512,
+        upstream_keepalive_pool_size: 2048,
         ..ServerConf::default()
     };
     let mut server = Server::new_with_opt_and_conf(None, conf);

@@ -166,13 +166,12 @@ pub(super) fn prepare(
     } else {
         (RequestBody::empty(), None)
     };
+    // Boxed, because it is passed through many functions.
     let request = Request::from_parts(head, body);
     let edits = &forwarding.route.request_headers;
-    // Boxed, because it is passed through many functions. Made in its box, because it is large.
-    let mut outgoing = Box::write(
-        Box::new_uninit(),
-        Outgoing::new(request, present, edits, progress, gate, upstream, client),
-    );
+    let mut outgoing = Box::new(Outgoing::new(
+        request, present, edits, progress, gate, upstream, client,
+    ));
     outgoing.upgrade = upgrade;
     outgoing.origin = origin;
     // Whether a deadline of the client causes the response is read from its headers.

@@ -1,9 +1,7 @@
 //! The Date header of responses (RFC 9110 6.6.1).
 
 use std::cell::{Cell, RefCell};
-use std::time::{Duration, UNIX_EPOCH};
-
-use nix::time::{ClockId, clock_gettime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Writes the Date line, which is formatted once a second.
 pub(super) fn write_date(out: &mut Vec<u8>) {
@@ -25,9 +23,42 @@ thread_local! {
     static DATE_LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Seconds since 1970, because Date has no finer resolution. The kernel's coarse clock is a few
-/// milliseconds behind, and a seventh as expensive.
+/// Seconds since 1970, because Date has no finer resolution.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "Date tells the time of day; nothing is decided by it"
+)]
 fn unix_seconds() -> u64 {
-    let now = clock_gettime(ClockId::CLOCK_REALTIME_COARSE).map_or(0, |now| now.tv_sec());
-    now.try_into().unwrap_or(0)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn date_line_tells_the_present_second() {
+        let before = unix_seconds();
+        let mut line = Vec::new();
+        write_date(&mut line);
+        let line = String::from_utf8(line).expect("text");
+        let told = line
+            .strip_prefix("date: ")
+            .and_then(|line| line.strip_suffix("\r\n"));
+        let told = httpdate::parse_http_date(told.expect("one line")).expect("a date");
+        let told = told
+            .duration_since(UNIX_EPOCH)
+            .expect("after 1970")
+            .as_secs();
+        assert!((before..=unix_seconds()).contains(&told), "{line}");
+        // A line of an earlier second is not told again.
+        DATED.set(told - 1);
+        DATE_LINE.with_borrow_mut(|line| *line = b"date: old\r\n".to_vec());
+        let mut line = Vec::new();
+        write_date(&mut line);
+        assert_ne!(line, b"date: old\r\n");
+    }
 }

@@ -85,13 +85,13 @@ fn keep_reader(reader: Box<Reader>) {
     });
 }
 
-/// The most buffers that a worker keeps, at most 24 KiB for a connection. They are not freed: as many were in use at
-/// the same time once.
+/// The most buffers that a worker keeps, at most 24 KiB for a connection. They are not freed: as
+/// many were in use at the same time once.
 const BUFFERS_MAX: usize = 256;
 /// The usual largest size of an output buffer, in bytes.
 const OUTPUT_MAX: usize = 8 * 1024;
-/// The most readers of heads that a worker keeps, of a few KiB each. A connection keeps its own until it
-/// rests, because it knows the names of its client's headers.
+/// The most readers of heads that a worker keeps, of a few KiB each. A connection keeps its own until
+/// it rests, because it knows the names of its client's headers.
 const READERS_MAX: usize = 256;
 
 thread_local! {

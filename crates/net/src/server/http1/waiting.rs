@@ -107,7 +107,8 @@ impl<H: Handler> Connection<H> {
         (self.resting, self.awake) = (false, None);
     }
 
-    /// Waits, without the memory that a request needs, for the next request to begin; `false`: close the connection.
+    /// Waits, without the memory that a request needs, for the next request to begin; `false`: close
+    /// the connection.
     pub(super) async fn rest(&mut self) -> bool {
         self.resting = false;
         let kept = self
