@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tollgate_admission::settle::field::{Carrier, FieldScanner};
 use tollgate_gateway::framing::{is_host, normalise};
 use tollgate_gateway::headers::{RequestHeaders, clean_trailers, set_forwarding, strip_hop_by_hop};
 use tollgate_http1::request::{BadHead, Head, Limits, Reader};
@@ -17,7 +18,6 @@ use tollgate_limit::{
     Algorithm, Align, Kind, Limit, Micros, Mode, OnFailover, Placement, Role, Terms, Timestamp,
     WhenDown,
 };
-use tollgate_limiter::settle::field::{Carrier, FieldScanner};
 use tollgate_net::client::Client;
 use tollgate_net::server::proxy_protocol::read;
 use tollgate_policy::address::{AddressPolicy, parse_forwarded, parse_hop};

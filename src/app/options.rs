@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{StartError, memory, state_file, upstreams};
+use tollgate_admission::shared_store;
 use tollgate_config::settings::{ColdStart, Listener};
 use tollgate_config::{Config, ConfigError};
 use tollgate_limit::{Micros, Placement};
-use tollgate_limiter::shared_store;
 use tollgate_store::clock::Clock;
 
 /// The source of the configuration.

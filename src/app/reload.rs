@@ -12,9 +12,9 @@ use super::state_file::{self, Mark};
 use super::watch::Watch;
 use super::{Core, Source, mapped, upstreams};
 use crate::admin::Kind;
+use tollgate_admission::shared_store;
 use tollgate_config::settings::{Admin, DecideListener};
 use tollgate_config::{Config, ConfigError};
-use tollgate_limiter::shared_store;
 use tollgate_store::Backend;
 use tollgate_store::local::Carry;
 

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 
 use crate::admin::figures::StoreNow;
 use crate::admin::{Standing, status};
+use tollgate_admission::shared_store::why_not;
 use tollgate_config::settings::{Store, Word as _};
 use tollgate_limit::key::WHOLE;
 use tollgate_limit::lease::Terms;
 use tollgate_limit::{Limit, Mode, Placement, Role, WhenDown};
-use tollgate_limiter::shared_store::why_not;
 use tollgate_policy::Policy;
 use tollgate_store::audit::Finding;
 use tollgate_store::{RemoteStore, Store as _};

@@ -113,7 +113,7 @@ fn documents_metrics_that_are_named_exist() {
     for document in documents(&[README, BOOK, EXAMPLES]) {
         // NGINX's variables of the headers X-Tollgate-… are no metrics, nor is the library's name.
         let text = document.text.replace("http_x_tollgate_", "");
-        let text = text.replace("tollgate_limiter", "");
+        let text = text.replace("tollgate_tower", "");
         for name in words_after(&text, "tollgate_") {
             // Tables, functions and procedures of shared stores.
             if sql.contains(&format!("tollgate_{name}")) {

@@ -17,6 +17,7 @@
 //! | [`verbatim`] | response headers that are passed on exactly as they were received |
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod body;
 pub mod body_length;

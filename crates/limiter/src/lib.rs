@@ -6,7 +6,7 @@
 //! settle through the limiter they started with.
 
 #![forbid(unsafe_code)]
-#![deny(missing_docs)]
+#![warn(missing_docs)]
 
 mod cause;
 mod counters;
@@ -16,8 +16,6 @@ mod feedback;
 mod generation;
 mod handover;
 mod hold;
-#[cfg(feature = "http")]
-mod judged;
 mod look;
 mod overridden;
 mod overrides;
@@ -27,15 +25,7 @@ mod two_stores;
 mod peek;
 mod renumbered;
 mod permit;
-#[cfg(feature = "http")]
-pub mod settle;
-#[cfg(feature = "config")]
-pub mod shared_store;
 mod shares;
-#[cfg(feature = "tower")]
-pub mod tower;
-#[cfg(feature = "http")]
-mod upstream_quota;
 
 #[cfg(test)]
 mod tests;
@@ -54,8 +44,6 @@ pub use decision::{Decision, Denied, Silent, Unavailable};
 pub use feedback::RateFeedback;
 pub use handover::{Successor, Undrawn};
 pub use hold::wait_until;
-#[cfg(feature = "http")]
-pub use judged::{Judged, outcome_word};
 pub use overrides::{Effect, Override};
 pub use peek::{PeekError, Peeked};
 pub use penalties::{Imposed, PENALTY_TABLE, PenaltyCounts};
@@ -336,6 +324,6 @@ fn allows(verdict: Verdict) -> bool {
 }
 
 /// Runs the README's example as a test.
-#[cfg(all(doctest, feature = "tower"))]
+#[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -15,8 +15,8 @@ use crate::outcome::Outcome;
 use crate::request::{Names, Request};
 use crate::simulation::{Response, Simulation};
 use crate::subject::{Side, Subject};
+use tollgate_admission::settle::Owed;
 use tollgate_limit::{Claim, Timestamp, Verdict};
-use tollgate_limiter::settle::Owed;
 use tollgate_limiter::{Cause, Decision};
 use tollgate_policy::{Count, Policy, Settle, SettleFrom};
 

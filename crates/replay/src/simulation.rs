@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
 
+use tollgate_admission::settle::{Head, Owed};
 use tollgate_limit::{Claim, Limit, Micros, Placement, Timestamp};
-use tollgate_limiter::settle::{Head, Owed};
 use tollgate_limiter::{Cause, Decision, Limiter, Permit};
 use tollgate_policy::Policy;
 use tollgate_store::Backend;

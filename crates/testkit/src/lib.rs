@@ -14,7 +14,6 @@
 
 #![forbid(unsafe_code)]
 #![allow(
-    missing_docs,
     clippy::unwrap_used,
     clippy::missing_panics_doc,
     reason = "a test that cannot go on stops there; its functions are named for what they do"

@@ -6,9 +6,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 
+use tollgate_admission::denial;
+use tollgate_admission::settle::Owed;
 use tollgate_config::settings::{Sent, TestCase};
 use tollgate_limit::{Claim, Micros};
-use tollgate_limiter::settle::Owed;
 use tollgate_limiter::{Cause, Decision, Denied};
 use tollgate_policy::claims::body_length;
 use tollgate_policy::route::Target;
@@ -127,11 +128,11 @@ fn one(
         };
         let next = route.over_limit.get(target);
         let passed_on = next
-            .filter(|over| unidentified.is_none() && denied.passes_on(&claims, over))
+            .filter(|over| unidentified.is_none() && denial::passes_on(&denied, &claims, over))
             .map(|_| policy.claims_of_target(target + 1, &matched, &who, &headers, body))
             .filter(|claims| !claims.refuses_model());
         let known = soonest.as_ref();
-        if known.is_none_or(|(_, known)| denied.ends_before(known)) {
+        if known.is_none_or(|(_, known)| denial::ends_before(&denied, known)) {
             soonest = Some((claims.clone(), denied));
         }
         let Some(passed_on) = passed_on else {
@@ -196,8 +197,8 @@ impl Tally {
 
     fn refuse(&mut self, policy: &Policy, claims: &Claims, denied: &Denied) {
         self.refused += 1;
-        let refused = denied.contents(claims, policy);
-        self.status = Some(if denied.sheds_load(claims, &policy.limits) {
+        let refused = denial::contents(denied, claims, policy);
+        self.status = Some(if denial::sheds_load(denied, claims, &policy.limits) {
             503
         } else {
             refused.problem().status.as_u16()

@@ -10,8 +10,9 @@ use super::permits::Permits;
 use crate::body::Guarded;
 use crate::gateway::{Gateway, HeldSnapshot, RecordedDraw, Snapshot};
 use crate::rejection::Rejection;
+use tollgate_admission::denial;
+use tollgate_admission::settle::is_open;
 use tollgate_limit::CLAIMS_MAX;
-use tollgate_limiter::settle::is_open;
 use tollgate_policy::identity::WhenUnknown;
 use tollgate_policy::{Claims, Policy, Scope, ScopePart};
 use tollgate_response::{Asked, DecisionId, Problem, SpentBudget};
@@ -50,7 +51,7 @@ impl Gateway {
                 document["limits"] = limits(&recorded, policy);
                 document
             }
-            Err(rejection) => match denial(&recorded, rejection.status(), policy) {
+            Err(rejection) => match denied(&recorded, rejection.status(), policy) {
                 Some(document) => document,
                 None => refusal(rejection, recorded.id()).await,
             },
@@ -150,9 +151,9 @@ impl OfLimit {
 }
 
 /// A refusal by limits; `None`: no limit refuses.
-fn denial(recorded: &RecordedDraw, status: StatusCode, policy: &Policy) -> Option<Value> {
+fn denied(recorded: &RecordedDraw, status: StatusCode, policy: &Policy) -> Option<Value> {
     let denied = recorded.judged().denied()?;
-    let contents = denied.contents(recorded.claims(), policy);
+    let contents = denial::contents(denied, recorded.claims(), policy);
     let violated: Vec<&str> = contents.violated.iter().map(|name| &**name).collect();
     let mut document = json!({
         "allowed": false,

@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 use super::settle::{Outcome, Told};
 use crate::gateway::brings_near;
 use crate::refusals::RefusalWriter;
+use tollgate_admission::settle::Owed;
 use tollgate_limit::Timestamp;
 use tollgate_limiter::Permit;
-use tollgate_limiter::settle::Owed;
 use tollgate_store::clock::Clock;
 
 /// The open permits of all workers.

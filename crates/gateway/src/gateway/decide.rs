@@ -13,8 +13,9 @@ use crate::decide::{DECISION, NearCounter, Original, PERMIT, PermitId, Permits, 
 use crate::forward::Forwarded;
 use crate::headers::RequestHeaders;
 use crate::rejection::Rejection;
+use tollgate_admission::Judged;
 use tollgate_limit::{Micros, Timestamp};
-use tollgate_limiter::{Cause, Judged};
+use tollgate_limiter::Cause;
 use tollgate_policy::{BodyAdmission, Claimed, Claims, FilledEdits, Identified, UnreadBody};
 use tollgate_response::{Asked, DecisionId};
 

@@ -54,7 +54,7 @@ impl RefusedTargets {
         let next = policy.routes[request.matched.route].over_limit.get(target);
         let next = next.filter(|_| request.passes_on);
         let claims = next
-            .filter(|over| denied.passes_on(context.claims(), over))
+            .filter(|over| tollgate_admission::denial::passes_on(&denied, context.claims(), over))
             .map(|_| request.claims(policy, who, target + 1))
             // A limit that refuses the model charges nothing.
             .filter(|claims| !claims.refuses_model());
@@ -72,12 +72,16 @@ impl RefusedTargets {
         let mut soonest: Option<(usize, Claims, Denied)> = None;
         for refused in self.0.drain(..) {
             let known = soonest.as_ref();
-            if known.is_none_or(|known| refused.2.ends_before(&known.2)) {
+            if known
+                .is_none_or(|known| tollgate_admission::denial::ends_before(&refused.2, &known.2))
+            {
                 soonest = Some(refused);
             }
         }
         match soonest {
-            Some((target, claims, denied)) if !last.ends_before(&denied) => {
+            Some((target, claims, denied))
+                if !tollgate_admission::denial::ends_before(&last, &denied) =>
+            {
                 context.set_target(target, claims);
                 denial(context, denied)
             }

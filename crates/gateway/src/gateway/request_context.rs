@@ -25,9 +25,10 @@ use crate::headers::RequestHeaders;
 pub(super) use access_log::log_unread;
 pub use end::Closing;
 pub(crate) use end::{CLIENT_LEFT, PANIC};
+use tollgate_admission::settle::{self, Owed};
+use tollgate_admission::{Judged, denial};
 use tollgate_limit::{Micros, Timestamp};
-use tollgate_limiter::settle::{self, Owed};
-use tollgate_limiter::{Deadline, Denied, Judged, Permit};
+use tollgate_limiter::{Deadline, Denied, Permit};
 use tollgate_policy::identity::Caller;
 use tollgate_policy::json::Calls;
 use tollgate_policy::{Claims, Identified};
@@ -233,7 +234,7 @@ impl RequestContext {
 
     /// Records that a limit refuses; returns the contents of the refusal.
     pub(super) fn denied(&mut self, denied: Denied) -> Refused {
-        let refused = denied.contents(&self.claims, &self.snapshot.policy);
+        let refused = denial::contents(&denied, &self.claims, &self.snapshot.policy);
         self.judged = Judged::Denied(denied);
         refused
     }
@@ -241,7 +242,7 @@ impl RequestContext {
     /// Whether a refusal sheds load for an upstream at its capacity, which is not the caller's
     /// fault.
     pub(super) fn is_overload(&self, denied: &Denied) -> bool {
-        denied.sheds_load(&self.claims, &self.snapshot.policy.limits)
+        denial::sheds_load(denied, &self.claims, &self.snapshot.policy.limits)
     }
 
     /// Records that the limits admit the request. Until [`Self::keep_charges`], a client that

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use http::StatusCode;
 
 use super::{Asked, Decided, HOST_MAX, JudgedLimit, METHOD_MAX, PATH_MAX, Refusal};
+use tollgate_admission::outcome_word;
 use tollgate_limit::{KeyBytes, Micros, Standing, Timestamp, Verdict};
-use tollgate_limiter::outcome_word;
 use tollgate_policy::Policy;
 use tollgate_telemetry::TraceParent;
 

@@ -57,7 +57,6 @@ pub struct Survey {
 
 /// How many requests hold what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is what its name says")]
 pub struct With {
     pub client: u64,
     pub host: u64,

@@ -5,8 +5,8 @@ use http::{HeaderValue, Method, Version};
 use smallvec::SmallVec;
 
 use super::RequestContext;
+use tollgate_admission::settle;
 use tollgate_limit::{Role, Timestamp};
-use tollgate_limiter::settle;
 use tollgate_net::server::Unread;
 use tollgate_policy::Charge;
 use tollgate_response::DecisionId;

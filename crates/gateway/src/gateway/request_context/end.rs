@@ -10,9 +10,10 @@ use super::RequestContext;
 use crate::body::{Ended, Guard, Outcome};
 use crate::forward::{CallersDeadline, ForwardError, Forwarded, ServerSign};
 use crate::rejection::Rejection;
+use tollgate_admission::settle::{self, Owed};
+use tollgate_admission::{Judged, follow};
 use tollgate_limit::{Micros, Timestamp};
-use tollgate_limiter::settle::{self, Owed};
-use tollgate_limiter::{Cause, Judged};
+use tollgate_limiter::Cause;
 
 impl RequestContext {
     /// Records that the request was sent at `since` and that its response has begun or will not
@@ -26,9 +27,7 @@ impl RequestContext {
         if let (Ok(forwarded), true) = (outcome, self.snapshot.follows) {
             let (status, headers) = (forwarded.response.status(), forwarded.response.headers());
             let now = self.side.clock.now();
-            self.snapshot
-                .limiter
-                .follow(&self.claims, status, headers, now);
+            follow(&self.snapshot.limiter, &self.claims, status, headers, now);
         }
         // A client that sends slowly says nothing about the load of the server.
         let waited = outcome.map_or(Micros::ZERO, |forwarded| forwarded.waited);

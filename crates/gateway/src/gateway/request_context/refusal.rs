@@ -7,7 +7,8 @@ use super::RequestContext;
 use crate::gateway::snapshot::brings_near;
 use crate::refusals::{Asked, Decided};
 use crate::rejection::Rejection;
-use tollgate_limiter::{Judged, Permit};
+use tollgate_admission::Judged;
+use tollgate_limiter::Permit;
 
 impl RequestContext {
     /// Counts the keys that this request leaves few units.

@@ -1,0 +1,203 @@
+//! Settles the charges of a request when its response is known: corrects estimates, refunds
+//! failures.
+//!
+//! A charge is lowered only for effects that the upstream alone caused ([`Cause`]): a caller that
+//! breaks its request off never pays less than one that stays.
+
+mod charge;
+pub mod field;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE};
+use http::{HeaderMap, Method, StatusCode};
+
+use charge::{Charge, Reading};
+use tollgate_limiter::{Cause, Permit};
+use tollgate_policy::{Claims, Count, Policy, Rule, Settle, SettleFrom, drop_lookalikes};
+
+/// The charges of one request that its response can still change.
+#[derive(Debug, Default)]
+pub struct Owed {
+    /// Empty for most requests, and then without an allocation.
+    charges: Vec<Charge>,
+}
+
+/// The head of a response, as far as charges depend on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'r> {
+    /// The party that caused it.
+    pub cause: Cause,
+    /// Its status; for the gateway's own response to a gRPC call the status that it would have
+    /// without gRPC.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: &'r HeaderMap,
+    /// Whether the caller asked for a response without a readable body: by HEAD, or for a tunnel.
+    pub unreadable: bool,
+}
+
+/// Whether a response can change the charge under `rule`.
+pub fn is_open(rule: &Rule) -> bool {
+    rule.settle.is_some() || rule.count != Count::All || !rule.refund_on.is_empty()
+}
+
+impl Owed {
+    /// The open charges of a request under `rules`. Rules whose charge is final at once cost
+    /// nothing here.
+    pub fn new<'r>(rules: impl Iterator<Item = &'r Rule>) -> Self {
+        let charges = rules
+            .filter(|rule| is_open(rule))
+            .map(|rule| Charge {
+                name: Arc::clone(&rule.name),
+                count: rule.count.clone(),
+                refund_on: rule.refund_on.as_slice().into(),
+                settle: rule.settle.clone(),
+                prices: (rule.prices.as_ref()).map(|its| (Arc::clone(&its.prices), None)),
+                named: Vec::new(),
+                reading: Reading::BrokenOff,
+                priced: false,
+                credit: None,
+            })
+            .collect();
+        Self { charges }
+    }
+
+    /// The same, at the prices of the models that the request asks for. They are kept until the
+    /// response is settled: another file changes nothing for it.
+    #[must_use]
+    pub fn at_prices(mut self, claims: &Claims, policy: &Policy) -> Self {
+        for drawn in claims
+            .charges()
+            .iter()
+            .filter(|drawn| drawn.price.is_some())
+        {
+            let name = &policy.rules[drawn.rule].name;
+            let mut charges = self.charges.iter_mut();
+            let charge = charges.find(|charge| charge.name == *name);
+            if let Some((_, model)) = charge.and_then(|charge| charge.prices.as_mut()) {
+                *model = drawn.price;
+            }
+        }
+        self
+    }
+
+    /// Whether nothing is open.
+    pub fn is_empty(&self) -> bool {
+        self.charges.is_empty()
+    }
+
+    /// Whether the body must be read for its cost.
+    pub fn reads_body(&self) -> bool {
+        let reads = |charge: &Charge| {
+            matches!(
+                &charge.settle,
+                Some(Settle {
+                    from: SettleFrom::Json(_),
+                    ..
+                })
+            )
+        };
+        self.charges.iter().any(reads)
+    }
+
+    /// Handles the response's head: refunds charges that do not count, and corrects those that the
+    /// head prices.
+    pub fn on_head(&mut self, permit: &mut Permit, head: Head<'_>) {
+        for charge in &mut self.charges {
+            charge.on_head(permit, head);
+        }
+    }
+
+    /// Handles a piece of the body.
+    pub fn on_data(&mut self, piece: &Bytes) {
+        for charge in &mut self.charges {
+            if let Reading::Field(scanner) = &mut charge.reading {
+                scanner.feed(piece);
+            }
+        }
+    }
+
+    /// Withdraws the permission to lower a charge at the end of the response, because the caller may
+    /// have caused how it ends.
+    pub fn withdraw_credit(&mut self) {
+        for charge in &mut self.charges {
+            charge.credit = None;
+        }
+    }
+
+    /// Handles the end of the body after `bytes` bytes, or a missing response. `whole`: the body is
+    /// complete.
+    pub fn on_end(self, permit: &mut Permit, bytes: u64, whole: bool) {
+        for mut charge in self.charges {
+            if let Some(settle) = charge.settle.take() {
+                charge.on_end(permit, &settle, bytes, whole);
+            }
+        }
+    }
+}
+
+impl Owed {
+    /// Settles by what a trusted program reports in place of a response: its status, and the cost
+    /// for each limit. Where it reports nothing, what the limit says of responses without a cost
+    /// applies.
+    pub fn on_report(
+        self,
+        permit: &mut Permit,
+        status: Option<StatusCode>,
+        cost: impl Fn(&str) -> Option<u64>,
+    ) {
+        for charge in self.charges {
+            let cost = cost(&charge.name);
+            charge.on_report(permit, status, cost);
+        }
+    }
+
+    /// Whether a report may state a cost for the limit of this name.
+    pub fn is_settled_by_cost(&self, limit: &str) -> bool {
+        let settles = |charge: &Charge| &*charge.name == limit && charge.settle.is_some();
+        self.charges.iter().any(settles)
+    }
+}
+
+/// Removes request headers that could make the response omit its cost: a body that is read must be
+/// complete and plain text. Headers whose names imitate theirs are removed too, because some servers
+/// read them as those.
+pub fn want_readable(method: &Method, headers: &mut HeaderMap) {
+    // On other methods these are preconditions that protect a write.
+    let conditions = match *method {
+        Method::GET | Method::HEAD => &[IF_NONE_MATCH, IF_MODIFIED_SINCE][..],
+        _ => &[],
+    };
+    let unwanted = [ACCEPT_ENCODING, RANGE, IF_RANGE];
+    let unwanted = || unwanted.iter().chain(conditions);
+    for name in unwanted() {
+        headers.remove(name);
+    }
+    drop_lookalikes(headers, |real| unwanted().any(|name| name.as_str() == real));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readable_headers_that_imitate_a_removed_one_are_removed_too() {
+        let left = |method: Method, names: &[&'static str]| -> Vec<String> {
+            let mut headers = HeaderMap::new();
+            for name in names {
+                headers.append(*name, http::HeaderValue::from_static("x"));
+            }
+            want_readable(&method, &mut headers);
+            headers.keys().map(ToString::to_string).collect()
+        };
+        let of_all = ["accept_encoding", "accept.encoding", "if_range", "range"];
+        assert!(left(Method::POST, &of_all).is_empty());
+        let of_reads = ["if_none_match", "if.modified-since", "if~none~match"];
+        assert!(left(Method::GET, &of_reads).is_empty());
+        assert_eq!(left(Method::PUT, &of_reads), of_reads);
+        let others = ["accept_language", "accept-encodings", "x_range"];
+        assert_eq!(left(Method::GET, &others), others);
+    }
+}

@@ -1,0 +1,276 @@
+//! One charge that a response can still change: what it comes to, by what the response says.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+
+use super::Head;
+use super::field::{Carrier, FieldScanner};
+use tollgate_limiter::{Cause, Credit, Permit};
+use tollgate_policy::claims::number;
+use tollgate_policy::prices::{PriceIndex, Prices};
+use tollgate_policy::{Count, Settle, SettleFrom, StatusMatch, is_charged, is_selection};
+
+/// A charge that a response can still change.
+#[derive(Debug)]
+pub(super) struct Charge {
+    pub(super) name: Arc<str>,
+    pub(super) count: Count,
+    pub(super) refund_on: Arc<[StatusMatch]>,
+    pub(super) settle: Option<Settle>,
+    pub(super) reading: Reading,
+    /// The prices of a limit that counts money, and the place of the model's; `None`: the dearest.
+    pub(super) prices: Option<(Arc<Prices>, Option<PriceIndex>)>,
+    /// The prices of other models that the response names: it costs the dearest.
+    pub(super) named: Vec<PriceIndex>,
+    /// Whether the response is of a kind that states its cost; an error seldom does.
+    pub(super) priced: bool,
+    /// The permission to charge less than the estimate, once the response is there.
+    pub(super) credit: Option<Credit>,
+}
+
+/// The source of the real cost.
+#[derive(Debug)]
+pub(super) enum Reading {
+    /// There is no response yet, or the client may have caused that none states its cost.
+    BrokenOff,
+    /// The charge is final.
+    Settled,
+    /// The number of bytes sent.
+    Bytes { per: u64 },
+    /// A member of the body.
+    Field(Box<FieldScanner>),
+    /// The response does not contain it.
+    Missing,
+}
+
+impl Charge {
+    pub(super) fn on_head(&mut self, permit: &mut Permit, head: Head<'_>) {
+        let Head {
+            cause,
+            status,
+            headers,
+            unreadable,
+        } = head;
+        self.credit = cause.credit();
+        if self.refund_uncounted(permit, status) {
+            self.reading = Reading::Settled;
+            return;
+        }
+        let Some(settle) = &self.settle else { return };
+        let answered = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
+        let upstreams = matches!(cause, Cause::Upstream | Cause::Early);
+        self.priced = answered && upstreams;
+        self.reading = match (cause, &settle.from) {
+            (Cause::Client, _) => Reading::BrokenOff,
+            (Cause::Gateway, _) => Reading::Settled,
+            (Cause::Upstream | Cause::Early, SettleFrom::Header(name)) => {
+                // One that cannot be read may be the largest.
+                let told: Option<Vec<_>> = headers.get_all(name).iter().map(number).collect();
+                match told.and_then(|told| told.into_iter().max()) {
+                    Some(told) => {
+                        self.settle(permit, settle, told);
+                        Reading::Settled
+                    }
+                    None => Reading::Missing,
+                }
+            }
+            (Cause::Upstream | Cause::Early, SettleFrom::Bytes { per }) => {
+                // The caller asked for fewer bytes than the resource has.
+                if unreadable || is_selection(status) {
+                    self.credit = None;
+                }
+                Reading::Bytes { per: *per }
+            }
+            (Cause::Upstream | Cause::Early, SettleFrom::Json(_)) if unreadable && answered => {
+                Reading::BrokenOff
+            }
+            (Cause::Upstream | Cause::Early, SettleFrom::Json(usage)) => {
+                let plain = headers
+                    .get(CONTENT_ENCODING)
+                    .is_none_or(|coding| coding.as_bytes() == b"identity");
+                let kind = headers
+                    .get(CONTENT_TYPE)
+                    .and_then(|value| Carrier::of(value.to_str().ok()?));
+                match (plain, kind) {
+                    (true, Some(carrier)) => {
+                        let (paths, ends) = (usage.paths(), usage.last_events());
+                        let scanner = FieldScanner::new(carrier, paths, ends);
+                        Reading::Field(Box::new(scanner.with_texts(usage.models())))
+                    }
+                    _ => Reading::Missing,
+                }
+            }
+        };
+    }
+
+    pub(super) fn on_end(mut self, permit: &mut Permit, settle: &Settle, bytes: u64, whole: bool) {
+        let mut streamed = false;
+        let (told, whole) = match std::mem::replace(&mut self.reading, Reading::Settled) {
+            Reading::Settled => return,
+            Reading::BrokenOff => (None, false),
+            Reading::Bytes { per } => (Some(bytes.div_ceil(per.max(1))), whole),
+            Reading::Field(scanner) => {
+                streamed = scanner.is_stream();
+                if let Some((prices, model)) = &self.prices {
+                    self.named = prices.named_by_response(*model, scanner.texts());
+                }
+                let is_done = scanner.is_done();
+                let told = self.stated(settle, &scanner.finish());
+                // Where the format is unknown, a text that the caller asked for may look like the end.
+                let done = is_done && (told.is_some() || settle.ends_streams());
+                // What an unfinished stream has stated is less than the cost.
+                if streamed && !done && settle.ends_streams() {
+                    self.credit = None;
+                }
+                (told, whole || done)
+            }
+            Reading::Missing => (None, true),
+        };
+        match (told, whole) {
+            (Some(told), true) => self.settle(permit, settle, told),
+            (told, false) => {
+                self.credit = None;
+                let charged = permit.charged(&self.name).unwrap_or(0);
+                let charged = self.raised(settle, charged);
+                let least = settle.broken_off(bytes, charged);
+                self.count_over(permit, settle, told.unwrap_or(0));
+                let cost = told.map_or(least, |told| told.max(least));
+                self.correct(permit, cost.min(settle.most_after(charged)));
+            }
+            (None, true) if self.priced => self.untold(permit, settle, streamed),
+            (None, true) => {}
+        }
+    }
+
+    /// The cost that a response states by these numbers: at the price of the model that the request
+    /// asks for, or of one that the response names if that is dearer.
+    fn stated(&self, settle: &Settle, numbers: &[Option<u64>]) -> Option<u64> {
+        let asked = settle.stated(numbers, self.prices.as_ref());
+        let Some((prices, _)) = &self.prices else {
+            return asked;
+        };
+        let named = self.named.iter().map(|place| {
+            let its = (Arc::clone(prices), Some(*place));
+            settle.stated(numbers, Some(&its))
+        });
+        named.fold(asked, Option::max)
+    }
+
+    /// What was reserved, as much as it would be for the dearest model that the response names: a
+    /// caller may ask for it by the name of a cheaper one.
+    fn raised(&self, settle: &Settle, reserved: u64) -> u64 {
+        match &self.prices {
+            Some((prices, asked)) if settle.estimate.is_none() => {
+                prices.raised(reserved, *asked, &self.named)
+            }
+            _ => reserved,
+        }
+    }
+
+    pub(super) fn on_report(
+        mut self,
+        permit: &mut Permit,
+        status: Option<StatusCode>,
+        cost: Option<u64>,
+    ) {
+        self.credit = Cause::Upstream.credit();
+        if status.is_some_and(|status| self.refund_uncounted(permit, status)) {
+            return;
+        }
+        let Some(settle) = self.settle.take() else {
+            return;
+        };
+        match cost {
+            Some(cost) => self.settle(permit, &settle, cost),
+            None if status.is_none_or(|status| status.is_success()) => {
+                self.untold(permit, &settle, false);
+            }
+            None => {}
+        }
+    }
+
+    /// Refunds the charge if a response with this status does not count; returns whether it did.
+    fn refund_uncounted(&self, permit: &mut Permit, status: StatusCode) -> bool {
+        let is_charged = is_charged(&self.count, &self.refund_on, status);
+        let (false, Some(credit)) = (is_charged, self.credit) else {
+            return false;
+        };
+        let units = permit.charged(&self.name).unwrap_or(0);
+        permit.refund(&self.name, units, credit);
+        true
+    }
+
+    /// Settles a response that should state its cost and does not.
+    fn untold(&self, permit: &mut Permit, settle: &Settle, streamed: bool) {
+        let limit = &*self.name;
+        if settle.untold_costs_most {
+            let charged = permit.charged(limit).unwrap_or(0);
+            self.correct(permit, settle.most_after(charged));
+        } else {
+            let charged = permit.charged(limit).unwrap_or(0);
+            let raised = self.raised(settle, charged);
+            if raised > charged {
+                self.correct(permit, raised);
+            }
+            if !permit.unsettled(limit) {
+                return;
+            }
+            let charged = permit.charged(limit);
+            let kept = match settle.estimate {
+                Some(_) => "the estimate",
+                None => "its whole reservation",
+            };
+            let hint = if streamed {
+                ": OpenAI's streams state it where the request says \"stream_options\": {\"include_usage\": true}"
+            } else {
+                ""
+            };
+            tracing::warn!(
+                limit,
+                charged,
+                "a response does not state its cost: {kept} stays charged{hint}"
+            );
+        }
+    }
+
+    /// Settles at the cost `told` that the response states.
+    fn settle(&self, permit: &mut Permit, settle: &Settle, told: u64) {
+        let limit = &*self.name;
+        let Some(reserved) = permit.charged(limit) else {
+            return;
+        };
+        let actual = told.min(settle.most_after(self.raised(settle, reserved)));
+        permit.settled(limit, actual);
+        self.count_over(permit, settle, told);
+        self.correct(permit, actual);
+    }
+
+    /// Counts what a response that states the cost `told` used above its reservation.
+    fn count_over(&self, permit: &Permit, settle: &Settle, told: u64) {
+        let limit = &*self.name;
+        let reserved = permit.charged(limit).unwrap_or(0);
+        let over = told.saturating_sub(reserved);
+        if settle.estimate.is_none() && over > 0 && permit.over_reserved(limit, over) {
+            tracing::warn!(
+                limit,
+                reserved,
+                over,
+                "a response costs more than was reserved for it: does the upstream obey the maximum that the request states?"
+            );
+        }
+    }
+
+    /// Changes the charge to `actual`: more always, less only with permission.
+    fn correct(&self, permit: &mut Permit, actual: u64) {
+        let Some(charged) = permit.charged(&self.name) else {
+            return;
+        };
+        match (actual.checked_sub(charged), self.credit) {
+            (Some(more), _) => permit.charge_more(&self.name, more),
+            (None, Some(credit)) => permit.refund(&self.name, charged - actual, credit),
+            (None, None) => {}
+        }
+    }
+}
