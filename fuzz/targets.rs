@@ -751,7 +751,6 @@ fn rule(identity: usize, names: &[&str]) -> Rule {
         align: Align::default(),
         debt: 0,
         max_wait: Micros::ZERO,
-        warm_up: Micros::ZERO,
         shared: false,
     };
     let live = Limit {

@@ -63,7 +63,6 @@ pub(crate) fn terms<S: Subject>(kind: Kind, amount: u64, period: Micros) -> Term
         align: Align::FirstHit,
         debt: 0,
         max_wait: Micros::ZERO,
-        warm_up: Micros::ZERO,
         shared: S::SHARED,
     }
 }

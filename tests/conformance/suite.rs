@@ -292,9 +292,6 @@ pub(crate) async fn generations_and_tiers_of_a_limit_share_its_buckets<S: Subjec
                 if kind == Kind::FixedWindow {
                     terms.align = align.clone();
                 }
-                if !S::SHARED && kind == Kind::TokenBucket && rng.u8(..4) == 0 {
-                    (terms.warm_up, terms.debt) = (Micros(rng.u64(1..60_000_000)), 0);
-                }
                 if let (Some(quota), true) = (first.algorithm.quota(), rng.bool()) {
                     (terms.amount, terms.period) = (quota.amount, quota.period);
                 }

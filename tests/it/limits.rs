@@ -195,7 +195,6 @@ fn limit_adaptive_refuses_with_503_while_the_upstream_fails() {
 fn every_algorithm_of_the_file_keeps_its_word() {
     for algorithm in [
         "algorithm = \"token_bucket\"",
-        "algorithm = \"token_bucket\"\nwarm_up = \"2m\"\nburst = 2",
         "algorithm = \"token_bucket\"\nburst = 1\ndebt = 1",
         "algorithm = \"interval\"",
         "algorithm = \"fixed_window\"",

@@ -42,7 +42,6 @@ pub(crate) fn bucket(amount: u64, period: Micros, burst: u64) -> Terms {
         align: Align::FirstHit,
         debt: 0,
         max_wait: Micros::ZERO,
-        warm_up: Micros::ZERO,
         shared: false,
     }
 }

@@ -70,7 +70,7 @@ impl Gateway {
 }
 
 /// Every algorithm that has a burst or a quota, with so much of it: a word, a bucket that does not pack, and all others.
-fn kinds(most: u64) -> [Terms; 7] {
+fn kinds(most: u64) -> [Terms; 6] {
     let windowed = |kind| Terms {
         kind,
         burst: None,
@@ -79,10 +79,6 @@ fn kinds(most: u64) -> [Terms; 7] {
     [
         bucket(1000, HOUR, most),
         bucket(999_983, Micros::from_secs(3_600_000), most),
-        Terms {
-            warm_up: Micros::from_secs(10),
-            ..bucket(1000, HOUR, most)
-        },
         Terms {
             kind: Kind::Interval,
             ..bucket(100, Micros::from_secs(360), most)
@@ -111,7 +107,7 @@ fn a_burst_of_1000_lowered_to_100_and_raised_again_gives_no_key_a_second_one() {
             );
             // A log knows all that was granted, and clamps to nothing.
             assert!(
-                large.warm_up > Micros::ZERO || large.kind == Kind::SlidingLog || again >= 100,
+                large.kind == Kind::SlidingLog || again >= 100,
                 "{large:?}: {again}"
             );
             let rest = gateway.draw(b"spent", 2000);
@@ -226,10 +222,8 @@ fn generations(rng: &mut Rng) -> Vec<Terms> {
                 } else {
                     Kind::TokenBucket
                 };
-                let cold = !interval && rng.u8(..4) == 0;
                 Terms {
                     kind,
-                    warm_up: Micros(if cold { rng.u64(1..4 * SECOND) } else { 0 }),
                     ..bucket(rng.u64(1..=20), Micros(period), burst)
                 }
             }

@@ -16,7 +16,6 @@ pub fn terms(kind: Kind, amount: u64, period: Micros) -> Terms {
         align: Align::FirstHit,
         debt: 0,
         max_wait: Micros::ZERO,
-        warm_up: Micros::ZERO,
         shared: true,
     }
 }

@@ -53,7 +53,6 @@ pub fn limit(index: usize, amount: u64, period: Micros, burst: u64, memory: usiz
         align: Align::FirstHit,
         debt: 0,
         max_wait: Micros::ZERO,
-        warm_up: Micros::ZERO,
         shared: false,
     };
     Arc::new(Limit {

@@ -92,7 +92,6 @@ pub fn limit(amount: u64, burst: u64) -> Arc<Limit> {
         align: Align::FirstHit,
         debt: 0,
         max_wait: Micros::ZERO,
-        warm_up: Micros::ZERO,
         shared: true,
     };
     Arc::new(Limit {

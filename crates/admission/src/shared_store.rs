@@ -209,7 +209,7 @@ const DAY: Micros = Micros::from_secs(86_400);
 pub fn period(limit: &Limit) -> Micros {
     match &limit.algorithm {
         Algorithm::TokenBucket(bucket) => bucket.quota().time_for(bucket.quota().burst),
-        Algorithm::WarmUp(_) | Algorithm::InFlight(_) => Micros::ZERO,
+        Algorithm::InFlight(_) => Micros::ZERO,
         Algorithm::Interval(bucket) | Algorithm::FixedWindow(bucket) => bucket.quota().period,
         Algorithm::SlidingWindow(window) => window.quota().period,
         Algorithm::SlidingLog(log) => log.quota().period,

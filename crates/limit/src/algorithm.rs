@@ -9,17 +9,14 @@ use super::quota::{Quota, QuotaError, Rate, UNITS_MAX};
 use super::sliding_log::{Log, SlidingLog};
 use super::sliding_window::SlidingWindow;
 use super::stepped::Stepped;
-use super::time::{Micros, Timestamp};
+use super::time::Timestamp;
 use super::token_bucket::TokenBucket;
-use super::warm_up::WarmUp;
 
 /// An algorithm with its checked parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// Continuous refill: `burst + rate x T` in every span T.
     TokenBucket(TokenBucket),
-    /// A token bucket that grants more slowly after a pause.
-    WarmUp(WarmUp),
     /// Adds the whole amount at once, after each whole period since first use.
     Interval(Stepped),
     /// A count per window.
@@ -73,9 +70,6 @@ impl Algorithm {
             terms.shared,
         );
         match terms.kind {
-            Kind::TokenBucket if terms.warm_up > Micros::ZERO => {
-                WarmUp::new(quota, max_wait, terms.warm_up).map(Self::WarmUp)
-            }
             Kind::TokenBucket => {
                 TokenBucket::new(quota, debt, max_wait, shared).map(Self::TokenBucket)
             }
@@ -97,14 +91,14 @@ impl Algorithm {
     /// The same algorithm with a rate that follows the upstream's health, down to `least`.
     ///
     /// # Errors
-    /// When the algorithm is not a plain token bucket, or the minimum is above the rate or too low
+    /// When the algorithm is not a token bucket, or the minimum is above the rate or too low
     /// to be counted.
     pub fn following(self, least: Rate) -> Result<Self, Vec<QuotaError>> {
         match self {
             Self::TokenBucket(bucket) => bucket.following(least).map(Self::TokenBucket),
             _ => Err(vec![QuotaError::new(
                 "follow_upstream",
-                "only token_bucket without warm_up can follow the upstream's health",
+                "only token_bucket can follow the upstream's health",
             )]),
         }
     }
@@ -135,7 +129,7 @@ impl Algorithm {
     /// The algorithm's name.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::TokenBucket(_) | Self::WarmUp(_) => Kind::TokenBucket,
+            Self::TokenBucket(_) => Kind::TokenBucket,
             Self::Interval(_) => Kind::Interval,
             Self::FixedWindow(_) => Kind::FixedWindow,
             Self::SlidingWindow(_) => Kind::SlidingWindow,
@@ -158,10 +152,6 @@ impl Algorithm {
         let quota = self.quota()?;
         let (debt, max_wait, settled) = match self {
             Self::TokenBucket(bucket) => (bucket.debt(), bucket.max_wait(), bucket.settled()),
-            Self::WarmUp(warm_up) => {
-                let bucket = warm_up.bucket();
-                (bucket.debt(), bucket.max_wait(), bucket.settled())
-            }
             Self::Interval(bucket) | Self::FixedWindow(bucket) => {
                 (bucket.debt(), bucket.max_wait(), bucket.settled())
             }
@@ -183,7 +173,6 @@ impl Algorithm {
     pub fn quota(&self) -> Option<&Quota> {
         match self {
             Self::TokenBucket(bucket) => Some(bucket.quota()),
-            Self::WarmUp(warm_up) => Some(warm_up.bucket().quota()),
             Self::Interval(bucket) | Self::FixedWindow(bucket) => Some(bucket.quota()),
             Self::SlidingWindow(window) => Some(window.quota()),
             Self::SlidingLog(log) => Some(log.quota()),
@@ -196,7 +185,6 @@ impl Algorithm {
     pub fn greatest_cost(&self) -> u64 {
         match self {
             Self::TokenBucket(bucket) => bucket.quota().burst.saturating_add(bucket.debt()),
-            Self::WarmUp(warm_up) => warm_up.bucket().quota().burst,
             Self::Interval(bucket) | Self::FixedWindow(bucket) => {
                 bucket.quota().burst.saturating_add(bucket.debt())
             }
@@ -220,10 +208,6 @@ impl Algorithm {
             Self::TokenBucket(bucket) => {
                 lift(bucket.judge(State::level(state), cost, now), Next::Level)
             }
-            Self::WarmUp(warm_up) => lift(
-                warm_up.judge(State::warming(state), cost, now),
-                Next::Warming,
-            ),
             Self::Interval(bucket) | Self::FixedWindow(bucket) => {
                 lift(bucket.judge(State::steps(state), cost, now), Next::Steps)
             }
@@ -252,7 +236,6 @@ impl Algorithm {
     fn written(&self, mut log: Log, next: Next) -> State {
         match next {
             Next::Level(level) => State::Level(level),
-            Next::Warming(warming) => State::Warming(warming),
             Next::Steps(steps) => State::Steps(steps),
             Next::Pair(pair) => State::Pair(pair),
             Next::Held(held) => State::Held(held),
@@ -269,7 +252,6 @@ impl Algorithm {
     pub fn report(&self, state: Option<&State>, now: Timestamp) -> Report {
         match self {
             Self::TokenBucket(bucket) => bucket.report(State::level(state), now),
-            Self::WarmUp(warm_up) => warm_up.report(State::warming(state), now),
             Self::Interval(bucket) => bucket.report(State::steps(state), now, false),
             Self::FixedWindow(bucket) => bucket.report(State::steps(state), now, true),
             Self::SlidingWindow(window) => window.report(State::pair(state), now),
@@ -298,9 +280,6 @@ impl Algorithm {
             Self::TokenBucket(bucket) => bucket
                 .settle(State::level(state.as_ref()), change, now)
                 .map(State::Level),
-            Self::WarmUp(warm_up) => warm_up
-                .settle(State::warming(state.as_ref()), change, now)
-                .map(State::Warming),
             Self::Interval(bucket) | Self::FixedWindow(bucket) => bucket
                 .settle(State::steps(state.as_ref()), change, now)
                 .map(State::Steps),
@@ -326,7 +305,6 @@ impl Algorithm {
     pub fn expiry(&self, state: &State) -> Option<Timestamp> {
         match (self, state) {
             (Self::TokenBucket(bucket), State::Level(level)) => Some(bucket.expiry(*level)),
-            (Self::WarmUp(warm_up), State::Warming(warming)) => Some(warm_up.expiry(*warming)),
             (Self::Interval(bucket) | Self::FixedWindow(bucket), State::Steps(steps)) => {
                 Some(bucket.expiry(*steps))
             }
@@ -359,16 +337,6 @@ impl Algorithm {
         match (self, new, state) {
             (Self::TokenBucket(old), Self::TokenBucket(new), State::Level(level)) => {
                 old.rescale(*level, new, now).map(State::Level)
-            }
-            (Self::WarmUp(old), Self::TokenBucket(new), State::Warming(warming)) => old
-                .bucket()
-                .rescale(warming.level, new, now)
-                .map(State::Level),
-            (Self::TokenBucket(old), Self::WarmUp(new), State::Level(level)) => old
-                .rescale(*level, new.bucket(), now)
-                .map(|level| State::Warming(new.unwarmed(level))),
-            (Self::WarmUp(old), Self::WarmUp(new), State::Warming(warming)) => {
-                old.rescale(*warming, new, now).map(State::Warming)
             }
             (Self::Interval(old), Self::Interval(new), State::Steps(steps))
             | (Self::FixedWindow(old), Self::FixedWindow(new), State::Steps(steps)) => {

@@ -9,8 +9,6 @@ use super::time::{Micros, Timestamp};
 pub enum State {
     /// A token bucket.
     Level(Level),
-    /// A token bucket that warms up.
-    Warming(Warming),
     /// An interval bucket or a fixed window.
     Steps(Steps),
     /// A two-window estimate.
@@ -26,8 +24,6 @@ pub enum State {
 pub enum Next {
     /// The new level.
     Level(Level),
-    /// The new level and coldness.
-    Warming(Warming),
     /// The new units.
     Steps(Steps),
     /// The new counts.
@@ -42,13 +38,6 @@ impl State {
     pub(super) fn level(state: Option<&Self>) -> Option<Level> {
         match state? {
             Self::Level(level) => Some(*level),
-            _ => None,
-        }
-    }
-
-    pub(super) fn warming(state: Option<&Self>) -> Option<Warming> {
-        match state? {
-            Self::Warming(warming) => Some(*warming),
             _ => None,
         }
     }
@@ -90,16 +79,6 @@ pub struct Level {
     pub level: i64,
     /// The moment of that level; never decreases.
     pub at: Timestamp,
-}
-
-/// A token bucket that warms up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Warming {
-    /// The token bucket that applies when it is warm.
-    pub level: Level,
-    /// Its coldness (Guava's stored permits), in unit-microseconds, at the moment the level is next
-    /// full.
-    pub cold: u64,
 }
 
 /// A bucket that is refilled in steps: whole units, and the start of the step they belong to.

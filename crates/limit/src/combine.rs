@@ -2,7 +2,7 @@
 //! bucket, and a gateway's share of a limit.
 
 use super::algorithm::Algorithm;
-use super::bucket::{Held, Level, Pair, State, Steps, Warming};
+use super::bucket::{Held, Level, Pair, State, Steps};
 use super::in_flight::InFlight;
 use super::quota::{Quota, QuotaError, Rate};
 use super::sliding_log::{Entry, Log, SlidingLog};
@@ -10,7 +10,6 @@ use super::sliding_window::SlidingWindow;
 use super::stepped::Stepped;
 use super::time::{Micros, Timestamp};
 use super::token_bucket::TokenBucket;
-use super::warm_up::WarmUp;
 
 impl Algorithm {
     /// A bucket that never grants more than either of two: the state a new key inherits when a
@@ -22,19 +21,6 @@ impl Algorithm {
                 State::Level(Level {
                     level: bucket.level(Some(*a), at).min(bucket.level(Some(*b), at)),
                     at,
-                })
-            }
-            (Self::WarmUp(warm_up), State::Warming(a), State::Warming(b)) => {
-                let (bucket, at) = (warm_up.bucket(), a.level.at.max(b.level.at));
-                let level = bucket
-                    .level(Some(a.level), at)
-                    .min(bucket.level(Some(b.level), at));
-                let cold = warm_up
-                    .coldness(Some(*a), at)
-                    .max(warm_up.coldness(Some(*b), at));
-                State::Warming(Warming {
-                    level: Level { level, at },
-                    cold,
                 })
             }
             (
@@ -72,10 +58,6 @@ impl Algorithm {
     pub fn drained(&self, now: Timestamp) -> Option<State> {
         match self {
             Self::TokenBucket(_) => Some(State::Level(Level { level: 0, at: now })),
-            Self::WarmUp(warm_up) => Some(State::Warming(Warming {
-                level: Level { level: 0, at: now },
-                cold: warm_up.coldness(None, now),
-            })),
             Self::Interval(bucket) | Self::FixedWindow(bucket) => Some(State::Steps(Steps {
                 units: 0,
                 since: bucket.start_of(now),
@@ -124,10 +106,6 @@ impl Algorithm {
                 let quota = slower(bucket.quota())?;
                 TokenBucket::new(quota, bucket.debt() / replicas, bucket.max_wait(), false)
                     .map(Self::TokenBucket)
-            }
-            Self::WarmUp(warm_up) => {
-                let quota = slower(warm_up.bucket().quota())?;
-                WarmUp::new(quota, warm_up.bucket().max_wait(), warm_up.warm_up()).map(Self::WarmUp)
             }
             Self::Interval(bucket) => stepped(bucket).map(Self::Interval),
             Self::FixedWindow(bucket) => stepped(bucket).map(Self::FixedWindow),

@@ -35,7 +35,6 @@ pub mod stepped;
 pub mod limit_spec;
 pub mod time;
 pub mod token_bucket;
-pub mod warm_up;
 pub mod words;
 
 use std::sync::Arc;

@@ -24,8 +24,6 @@ pub struct Terms {
     pub debt: u64,
     /// The longest a request may wait for its token; zero: never.
     pub max_wait: Micros,
-    /// The time a cold bucket takes to reach its full rate; zero: no warm-up.
-    pub warm_up: Micros,
     /// Whether the buckets live in a shared store (then `burst x period < 2^53`) or in the process.
     pub shared: bool,
 }
@@ -70,7 +68,6 @@ impl Terms {
             align: Align::FirstHit,
             debt: 0,
             max_wait: Micros::ZERO,
-            warm_up: Micros::ZERO,
             shared: false,
         }
     }
@@ -127,21 +124,6 @@ impl Terms {
             self.max_wait > WAIT_MAX,
             "max_wait",
             "the longest wait is one hour",
-        );
-        forbid(
-            self.warm_up > Micros::ZERO && self.kind != Kind::TokenBucket,
-            "warm_up",
-            "only token_bucket can warm up",
-        );
-        forbid(
-            self.warm_up > Micros::ZERO && self.debt > 0,
-            "debt",
-            "a bucket that warms up lends what a cold unit costs already; it takes no debt beside that",
-        );
-        forbid(
-            self.warm_up > Micros::ZERO && self.shared,
-            "warm_up",
-            "warming up is kept in the process: add store = \"local\"",
         );
         errors
     }

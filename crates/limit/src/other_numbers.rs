@@ -4,7 +4,6 @@
 use super::in_flight::InFlight;
 use super::limit_spec::{Align, Kind, Terms};
 use super::quota::{QuotaError, Rate};
-use super::time::Micros;
 use super::{Algorithm, Limit, Placement};
 
 impl Limit {
@@ -66,14 +65,13 @@ impl Algorithm {
         let Rate { amount, period } = rate.unwrap_or(quota.rate);
         let own =
             (bursts && (rate.is_none() || quota.burst != quota.amount)).then_some(quota.burst);
-        let (align, debt, warm_up) = match self {
-            Self::TokenBucket(bucket) => (Align::FirstHit, bucket.debt(), Micros::ZERO),
-            Self::WarmUp(warm_up) => (Align::FirstHit, 0, warm_up.warm_up()),
+        let (align, debt) = match self {
+            Self::TokenBucket(bucket) => (Align::FirstHit, bucket.debt()),
             Self::Interval(bucket) | Self::FixedWindow(bucket) => {
-                (bucket.align().clone(), bucket.debt(), Micros::ZERO)
+                (bucket.align().clone(), bucket.debt())
             }
             Self::SlidingWindow(_) | Self::SlidingLog(_) | Self::InFlight(_) => {
-                (Align::FirstHit, 0, Micros::ZERO)
+                (Align::FirstHit, 0)
             }
         };
         if matches!(align, Align::Calendar(_)) && period != quota.period {
@@ -87,7 +85,6 @@ impl Algorithm {
             align,
             debt,
             max_wait: self.max_wait(),
-            warm_up,
             shared,
         };
         Self::new(&terms)?.settling(self.settled(), shared)
@@ -97,7 +94,7 @@ impl Algorithm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures;
+    use crate::{Micros, fixtures};
 
     #[test]
     fn other_numbers_without_a_burst_follow_the_rate_or_keep_their_own() {

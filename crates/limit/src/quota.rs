@@ -92,7 +92,7 @@ impl Quota {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct QuotaError {
-    /// The key of the limit's table that must change: `rate`, `burst`, `debt`, `max_wait`, `warm_up`, `window` …
+    /// The key of the limit's table that must change: `rate`, `burst`, `debt`, `max_wait`, `window` …
     pub field: &'static str,
     /// What is wrong and what would be accepted, in one sentence.
     pub message: String,

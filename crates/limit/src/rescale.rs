@@ -95,7 +95,6 @@ impl Kept {
     pub fn under_since(&self, limit: &Algorithm, since: Timestamp, now: Timestamp) -> Self {
         let last = match &self.state {
             Some(State::Level(level)) => level.at,
-            Some(State::Warming(warming)) => warming.level.at,
             Some(State::Steps(steps)) => steps.since,
             Some(State::Pair(pair)) => pair.start,
             Some(State::Log(log)) => log.last().unwrap_or_default(),
@@ -123,7 +122,7 @@ impl Kept {
         };
         let moved = own.algorithm.renumber(&state, limit, now);
         let beyond = match limit {
-            Algorithm::TokenBucket(_) | Algorithm::WarmUp(_) | Algorithm::Interval(_) => {
+            Algorithm::TokenBucket(_) | Algorithm::Interval(_) => {
                 let burst = limit.burst();
                 let left = |algorithm: &Algorithm, state: Option<&State>| {
                     let left = state.and_then(|state| algorithm.units_left(state, now));

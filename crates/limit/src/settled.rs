@@ -20,8 +20,7 @@ impl Algorithm {
     pub fn settling(self, more: u64, shared: bool) -> Result<Self, Vec<QuotaError>> {
         Ok(match self {
             _ if more == 0 => self,
-            Self::TokenBucket(bucket) => Self::TokenBucket(bucket.settling(more, 0, shared)?),
-            Self::WarmUp(warm_up) => Self::WarmUp(warm_up.settling(more)?),
+            Self::TokenBucket(bucket) => Self::TokenBucket(bucket.settling(more, shared)?),
             Self::Interval(bucket) => Self::Interval(bucket.settling(more, shared)?),
             Self::FixedWindow(bucket) => Self::FixedWindow(bucket.settling(more, shared)?),
             Self::SlidingWindow(window) => Self::SlidingWindow(window.settling(more, shared)?),
@@ -50,7 +49,6 @@ impl Algorithm {
     pub fn settled(&self) -> u64 {
         match self {
             Self::TokenBucket(bucket) => bucket.settled(),
-            Self::WarmUp(warm_up) => warm_up.bucket().settled(),
             Self::Interval(bucket) | Self::FixedWindow(bucket) => bucket.settled(),
             Self::SlidingWindow(window) => window.settled(),
             Self::SlidingLog(log) => log.settled(),
@@ -105,10 +103,6 @@ mod tests {
         all.push(Terms {
             max_wait: Micros(3 * SECOND),
             ..terms(Kind::SlidingWindow, 100)
-        });
-        all.push(Terms {
-            warm_up: Micros(3 * SECOND),
-            ..terms(Kind::TokenBucket, 100)
         });
         for (place, terms) in all.iter().enumerate() {
             for (seed, (estimate, dearest)) in

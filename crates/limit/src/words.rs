@@ -59,13 +59,6 @@ impl Algorithm {
         let amount = |units| amount(units, currency);
         match self {
             Self::TokenBucket(bucket) => continuous(bucket, currency),
-            Self::WarmUp(warm_up) => {
-                let warms = span(warm_up.warm_up());
-                format!(
-                    "{}; after a pause a third of that rate, climbing to all of it in {warms}",
-                    continuous(warm_up.bucket(), currency)
-                )
-            }
             Self::Interval(bucket) => {
                 let quota = bucket.quota();
                 // Units that would exceed the capacity are lost; a debt is paid first.

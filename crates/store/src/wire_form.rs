@@ -20,9 +20,6 @@ pub(crate) type StoredState = State;
 /// The numbers of the kinds in scripts and statements; stored with every bucket, so never
 /// renumbered.
 pub(crate) const TOKEN_BUCKET: i64 = 1;
-/// Warm-up is local only: [`Algorithm::new`] refuses it for a shared store, and no script supports
-/// it.
-const LOCAL_ONLY: i64 = 0;
 pub(crate) const INTERVAL: i64 = 2;
 pub(crate) const FIXED_WINDOW: i64 = 3;
 pub(crate) const SLIDING_WINDOW: i64 = 4;
@@ -119,7 +116,6 @@ impl WireForm {
                 let quota = log.quota();
                 filled([signed(quota.amount), signed(quota.period.0), wait, reach])
             }
-            Algorithm::WarmUp(_) => filled([]),
             Algorithm::InFlight(limit) => filled([signed(limit.most()), signed(HOLD.0)]),
         };
         let mut numbers = [self.kind(); NUMBERS];
@@ -242,7 +238,6 @@ pub(crate) fn kind_of(algorithm: &Algorithm) -> i64 {
         Algorithm::SlidingWindow(_) => SLIDING_WINDOW,
         Algorithm::SlidingLog(_) => SLIDING_LOG,
         Algorithm::InFlight(_) => IN_FLIGHT,
-        Algorithm::WarmUp(_) => LOCAL_ONLY,
     }
 }
 

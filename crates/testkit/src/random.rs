@@ -81,7 +81,6 @@ pub fn terms(rng: &mut Rng, kind: Kind) -> Terms {
         } else {
             0
         }),
-        warm_up: Micros::ZERO,
         shared: rng.bool(),
     }
 }

@@ -21,12 +21,7 @@ type EditTerms = fn(&mut Terms);
 /// An edit of its other settings.
 type EditLimit = fn(&mut Limit);
 
-const NUMBERS: [(&str, EditTerms); 17] = [
-    ("warm_up", |terms| {
-        if terms.kind == Kind::TokenBucket && !terms.shared {
-            (terms.warm_up, terms.debt) = (Micros::from_secs(30), 0);
-        }
-    }),
+const NUMBERS: [(&str, EditTerms); 16] = [
     ("token_bucket", |terms| become_(terms, Kind::TokenBucket)),
     ("interval", |terms| become_(terms, Kind::Interval)),
     ("fixed_window", |terms| become_(terms, Kind::FixedWindow)),
@@ -53,7 +48,7 @@ const NUMBERS: [(&str, EditTerms); 17] = [
         terms.period = Micros(HOUR.0 - 1);
     }),
     ("debt", |terms| {
-        if has_burst(terms) && terms.warm_up == Micros::ZERO {
+        if has_burst(terms) {
             terms.debt = 7;
         }
     }),
@@ -96,7 +91,6 @@ fn become_(terms: &mut Terms, kind: Kind) {
         burst: matches!(kind, Kind::TokenBucket | Kind::Interval).then_some(MOST),
         amount: MOST,
         debt: 0,
-        warm_up: Micros::ZERO,
         align: Align::FirstHit,
         ..terms.clone()
     };
@@ -110,20 +104,13 @@ fn resize(terms: &mut Terms, most: u64) {
     }
 }
 
-/// Limits to be edited: each algorithm, a token bucket that has to be kept wide, and one that warms up.
+/// Limits to be edited: each algorithm.
 fn edited<S: Subject>() -> Vec<Terms> {
     let mut all = Vec::new();
     for kind in RATES {
         let mut one = terms::<S>(kind, MOST, HOUR);
         become_(&mut one, kind);
         all.push(one);
-    }
-    if !S::SHARED {
-        let cold = Terms {
-            warm_up: Micros::from_secs(10),
-            ..all[0].clone()
-        };
-        all.push(cold);
     }
     all
 }
@@ -153,10 +140,7 @@ pub(crate) async fn no_edit_of_a_limit_refills_a_bucket<S: Subject>() {
                 if S::SHARED && restart {
                     continue;
                 }
-                let what = format!(
-                    "{:?} with warm_up {:?}, {name}, restart: {restart}",
-                    terms.kind, terms.warm_up
-                );
+                let what = format!("{:?}, {name}, restart: {restart}", terms.kind);
                 let [before, after] = [&before, &after].map(|limit| [Arc::new(limit.clone())]);
                 let Some(mut subject) = S::new(&before, Timestamp::from_micros(START)).await else {
                     return;
@@ -185,10 +169,7 @@ pub(crate) async fn no_edit_of_a_limit_refills_a_bucket<S: Subject>() {
                 subject.reload(&after, restart);
                 let taken = left(&subject, &after[0], &some, 100).await;
                 assert!(taken <= rest + owing, "{what}: {taken} of {rest}");
-                // (A cold unit costs more than one: what is left is not whole.)
-                if before[0].algorithm.kind() != after[0].algorithm.kind()
-                    && terms.warm_up == Micros::ZERO
-                {
+                if before[0].algorithm.kind() != after[0].algorithm.kind() {
                     assert_eq!(taken, rest, "{what}: it goes on with what is left");
                 }
                 rest = rest.saturating_sub(taken);

@@ -53,8 +53,6 @@ table! {
         refuse_status: RefuseStatus = 429 => 402,
         /// Units that a bucket may go below zero by; the next request waits until they are paid.
         debt: u64 = 0 => 100,
-        /// The time that a cold bucket takes to reach its full rate (`token_bucket` in the process only).
-        warm_up: Micros = "0s" => "30s",
         /// Lowers the rate while the upstream responds with 429 or 503, and raises it again afterwards (`token_bucket` in the process only).
         follow_upstream: RawFollow => { least = "10/minute" },
         /// Whether nothing may ever exceed the limit, whatever happens at the same time: what would is an error of the file. A request whose cost

@@ -23,7 +23,6 @@ fn terms_of(change: impl FnOnce(&mut LimitTerms)) -> Result<Terms, NoLease> {
         align: Align::FirstHit,
         debt: 0,
         max_wait: Micros::ZERO,
-        warm_up: Micros::ZERO,
         shared: true,
     };
     change(&mut terms);

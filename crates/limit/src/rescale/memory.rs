@@ -1,7 +1,7 @@
 //! What a kept bucket remembers of other numbers, and when it may be forgotten.
 
 use super::Kept;
-use crate::bucket::{Level, State, Steps, Warming};
+use crate::bucket::{Level, State, Steps};
 use crate::sliding_log::Log;
 use crate::time::{Micros, Timestamp};
 use crate::{Algorithm, TokenBucket};
@@ -25,9 +25,7 @@ impl Kept {
     /// The burst it remembers; windows and logs remember a moment instead.
     pub(super) fn remembered_burst(&self) -> u64 {
         match self.algorithm {
-            Algorithm::TokenBucket(_) | Algorithm::WarmUp(_) | Algorithm::Interval(_) => {
-                self.beyond
-            }
+            Algorithm::TokenBucket(_) | Algorithm::Interval(_) => self.beyond,
             _ => 0,
         }
     }
@@ -71,15 +69,7 @@ impl Kept {
                 level: bucket.level(Some(level), now),
                 at: level.at.max(now),
             };
-            self.state = Some(match (&self.algorithm, &self.state) {
-                (Algorithm::WarmUp(warm_up), Some(State::Warming(warming))) => {
-                    State::Warming(Warming {
-                        level,
-                        cold: warm_up.coldness(Some(*warming), now),
-                    })
-                }
-                _ => State::Level(level),
-            });
+            self.state = Some(State::Level(level));
             return;
         }
         match (&self.algorithm, &self.state) {
@@ -137,19 +127,15 @@ impl Algorithm {
             }
             Self::SlidingWindow(window) => Some(State::Pair(window.current(None, now))),
             Self::SlidingLog(_) => Some(State::Log(Log::default())),
-            Self::WarmUp(warm_up) => Some(State::Warming(warm_up.full_state(now))),
             Self::InFlight(_) => None,
         }
     }
 }
 
-/// The token bucket of an algorithm, with or without warm-up, and its level.
+/// The token bucket of an algorithm, and its level.
 fn token_bucket<'a>(algorithm: &'a Algorithm, state: &State) -> Option<(&'a TokenBucket, Level)> {
     match (algorithm, state) {
         (Algorithm::TokenBucket(bucket), State::Level(level)) => Some((bucket, *level)),
-        (Algorithm::WarmUp(warm_up), State::Warming(warming)) => {
-            Some((warm_up.bucket(), warming.level))
-        }
         _ => None,
     }
 }

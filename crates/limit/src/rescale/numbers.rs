@@ -17,7 +17,6 @@ impl Algorithm {
     pub fn max_wait(&self) -> Micros {
         match self {
             Self::TokenBucket(bucket) => bucket.max_wait(),
-            Self::WarmUp(warm_up) => warm_up.bucket().max_wait(),
             Self::Interval(bucket) | Self::FixedWindow(bucket) => bucket.max_wait(),
             Self::SlidingWindow(window) => window.max_wait(),
             Self::SlidingLog(log) => log.max_wait(),

@@ -2,7 +2,7 @@
 //! override ends at a known moment, and the limit's own numbers follow.
 
 use super::Kept;
-use crate::bucket::{Level, Pair, State, Steps, Warming};
+use crate::bucket::{Level, Pair, State, Steps};
 use crate::sliding_log::{Entry, Log};
 use crate::time::{Micros, Timestamp};
 use crate::{Algorithm, Claim, Standing, Verdict};
@@ -61,10 +61,6 @@ impl Algorithm {
         let wait = retry_after.map(|wait| Micros(wait.0.saturating_add(self.max_wait().0)));
         Some(match self {
             Self::TokenBucket(bucket) => State::Level(bucket.refusing(cost, wait, remaining, now)),
-            Self::WarmUp(warm_up) => State::Warming(Warming {
-                level: warm_up.bucket().refusing(cost, wait, remaining, now),
-                cold: warm_up.coldness(None, now),
-            }),
             Self::Interval(bucket) | Self::FixedWindow(bucket) => {
                 let Some(wait) = wait else {
                     return Some(State::Steps(Steps {

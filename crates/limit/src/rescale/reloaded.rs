@@ -3,7 +3,7 @@
 use super::Kept;
 use crate::bucket::{Level, State};
 use crate::time::{Micros, Timestamp};
-use crate::{Algorithm, Quota, TokenBucket};
+use crate::{Algorithm, TokenBucket};
 
 impl Kept {
     /// Like [`Kept::under`] for a table of the process: returns the state and what it remembers. A
@@ -16,14 +16,6 @@ impl Kept {
         now: Timestamp,
         late: Micros,
     ) -> Option<(State, u64)> {
-        if let (Algorithm::WarmUp(old), Some(State::Warming(warming)), Algorithm::TokenBucket(_)) =
-            (&self.algorithm, &self.state, limit)
-        {
-            // A plain bucket is not cold, so it may have been full for longer.
-            let plain = Algorithm::TokenBucket(old.bucket().clone());
-            return Self::from_parts(plain, Some(State::Level(warming.level)), self.beyond)
-                .handed_on(limit, now, late);
-        }
         let Some(full_at) = self.expiry().filter(|expiry| *expiry <= now) else {
             return match (&self.algorithm, limit, &self.state) {
                 (
@@ -94,10 +86,6 @@ impl Kept {
             }
             (Algorithm::SlidingLog(a), Algorithm::SlidingLog(b)) => {
                 a.quota().period == b.quota().period
-            }
-            (Algorithm::WarmUp(a), Algorithm::WarmUp(b)) => {
-                let rate = |quota: &Quota| (quota.n, quota.p);
-                rate(a.bucket().quota()) == rate(b.bucket().quota()) && a.warm_up() == b.warm_up()
             }
             _ => false,
         }

@@ -25,7 +25,6 @@ fn terms(kind: Kind, amount: u64, period: u64, burst: Option<u64>) -> Terms {
         align: Align::FirstHit,
         debt: 0,
         max_wait: Micros::ZERO,
-        warm_up: Micros::ZERO,
         shared: true,
     }
 }

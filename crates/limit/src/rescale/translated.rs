@@ -35,7 +35,6 @@ impl Algorithm {
         };
         Some(match (self, state) {
             (Self::TokenBucket(bucket), State::Level(state)) => level(bucket, *state),
-            (Self::WarmUp(warm_up), State::Warming(state)) => level(warm_up.bucket(), state.level),
             (Self::Interval(bucket) | Self::FixedWindow(bucket), State::Steps(steps)) => {
                 bucket.current(Some(*steps), now).units
             }

@@ -84,22 +84,13 @@ impl TokenBucket {
 
     /// The same bucket; each grant may turn out to cost up to `more` units above what it drew. A
     /// charge of that size is never reduced when it comes after the bucket's last grant, however
-    /// low that grant left the level: by debt and promised units, and by `below` unit-microseconds
-    /// more.
+    /// low that grant left the level.
     ///
     /// # Errors
     /// When a level that low is not exact where it is kept.
-    pub(crate) fn settling(
-        self,
-        more: u64,
-        below: i64,
-        shared: bool,
-    ) -> Result<Self, Vec<QuotaError>> {
+    pub(crate) fn settling(self, more: u64, shared: bool) -> Result<Self, Vec<QuotaError>> {
         let bound = i128::from(if shared { SHARED_BOUND } else { LOCAL_BOUND });
-        let (p, lowest) = (
-            i128::from(self.quota.p),
-            i128::from(self.lowest) - i128::from(below),
-        );
+        let (p, lowest) = (i128::from(self.quota.p), i128::from(self.lowest));
         let fits = (bound - 1 - i128::from(self.full) + lowest) / p;
         if i128::from(more) > fits {
             return Err(vec![QuotaError::too_much_to_settle(

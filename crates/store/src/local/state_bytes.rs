@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 use tollgate_limit::Timestamp;
-use tollgate_limit::bucket::{Held, Level, Pair, State, Steps, Warming};
+use tollgate_limit::bucket::{Held, Level, Pair, State, Steps};
 use tollgate_limit::quota::LOCAL_BOUND;
 use tollgate_limit::sliding_log::{Entry, LOG_UNITS_MAX, Log};
 
@@ -87,10 +87,6 @@ fn write_state(state: &State, out: &mut impl Write) -> io::Result<()> {
             LEVEL,
             &[(*level).min(LOCAL_BOUND).cast_unsigned(), at.as_micros()],
         ),
-        State::Warming(Warming { level, cold }) => words(
-            WARMING,
-            &[level.level.cast_unsigned(), level.at.as_micros(), *cold],
-        ),
         State::Steps(Steps { units, since }) => {
             words(STEPS, &[units.cast_unsigned(), since.as_micros()])
         }
@@ -130,16 +126,6 @@ fn read_state(input: &mut impl Read, shift: Shift, form: Form) -> Result<State, 
             level: level(word()?)?,
             at: moment(word()?),
         }),
-        WARMING => {
-            let level = Level {
-                level: level(word()?)?,
-                at: moment(word()?),
-            };
-            State::Warming(Warming {
-                level,
-                cold: word()?,
-            })
-        }
         STEPS => State::Steps(Steps {
             units: level(word()?)?,
             // Moved back, the start of a window would lie before its boundary, which would then count
@@ -193,8 +179,7 @@ const BIRTH: u8 = 3;
 pub(super) const OWN: u8 = 4;
 
 const LEVEL: u8 = 1;
-const WARMING: u8 = 2;
-const STEPS: u8 = 3;
-const PAIR: u8 = 4;
-const HELD: u8 = 5;
-const LOG: u8 = 6;
+const STEPS: u8 = 2;
+const PAIR: u8 = 3;
+const HELD: u8 = 4;
+const LOG: u8 = 5;

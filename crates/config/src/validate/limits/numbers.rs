@@ -51,11 +51,9 @@ impl Builder<'_, '_> {
                     self.check_money(currency, place)?;
                     self.check_kind(false, numbers.place)?;
                     let align = self.align(place, rate.period, unit)?;
-                    let warm_up = self.raw.warm_up().value;
                     let kind = self.raw.algorithm().value;
                     let terms = Terms {
                         align,
-                        warm_up,
                         ..self.terms(kind, rate.amount, rate.period)
                     };
                     (terms, None)
@@ -229,9 +227,7 @@ impl Builder<'_, '_> {
         let raw = &self.raw.value;
         let place = match field {
             "burst" | "in_flight" => numbers.place(field),
-            "debt" | "max_wait" | "warm_up" | "window" | "follow_upstream" | "algorithm" => {
-                raw.place(field)
-            }
+            "debt" | "max_wait" | "window" | "follow_upstream" | "algorithm" => raw.place(field),
             "settle" => {
                 let max = raw.settle.get().and_then(|settle| settle.max);
                 max.or(raw.settle.place())

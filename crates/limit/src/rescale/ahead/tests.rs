@@ -13,7 +13,6 @@ fn made(kind: Kind, amount: u64, burst: u64) -> Algorithm {
         align: Align::FirstHit,
         debt: 0,
         max_wait: Micros::ZERO,
-        warm_up: Micros::ZERO,
         shared: true,
     };
     Algorithm::new(&terms).expect("representable")

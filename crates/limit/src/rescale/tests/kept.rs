@@ -1,7 +1,6 @@
 //! What a kept bucket remembers, drains and forgets, and what of it a reload hands on.
 
 use super::*;
-use crate::bucket::Warming;
 
 /// A token bucket of one a second.
 fn bucket(burst: u64) -> Algorithm {
@@ -75,33 +74,6 @@ fn bucket_of_a_process_goes_on_at_a_new_rate_with_the_units_it_has() {
     let level = 33 * p + p / 2;
     let same = State::Level(Level { level, at });
     assert_eq!(moved, Some((same, 0)));
-}
-
-#[test]
-fn bucket_that_loses_its_warm_up_has_been_full_since_it_held_its_burst() {
-    let terms = Terms {
-        warm_up: Micros(60 * SECOND),
-        shared: false,
-        ..terms(Kind::TokenBucket, 1, SECOND, Some(10))
-    };
-    let warm = Algorithm::new(&terms).expect("representable");
-    let state = State::Warming(Warming {
-        level: Level {
-            level: 0,
-            at: Timestamp::from_micros(START),
-        },
-        cold: 0,
-    });
-    let kept = Kept::from_parts(warm, Some(state), 0);
-    let full_at = Timestamp::from_micros(START + 10 * SECOND);
-    let on = |now: Timestamp| kept.handed_on(&bucket(10), now, Micros(SECOND));
-    // A thread may still use a time at which it was not full.
-    let full = State::Level(Level {
-        level: 10 * 1_000_000,
-        at: full_at,
-    });
-    assert_eq!(on(full_at.after(Micros(SECOND / 2))), Some((full, 0)));
-    assert_eq!(on(full_at.after(Micros(SECOND))), None);
 }
 
 #[test]

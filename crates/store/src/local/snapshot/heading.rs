@@ -81,12 +81,11 @@ impl Numbers {
     pub(super) fn of(algorithm: &Algorithm) -> Self {
         let form = match algorithm {
             Algorithm::TokenBucket(_) => 0,
-            Algorithm::WarmUp(_) => 1,
-            Algorithm::Interval(_) => 2,
-            Algorithm::FixedWindow(_) => 3,
-            Algorithm::SlidingWindow(_) => 4,
-            Algorithm::SlidingLog(_) => 5,
-            Algorithm::InFlight(_) => 6,
+            Algorithm::Interval(_) => 1,
+            Algorithm::FixedWindow(_) => 2,
+            Algorithm::SlidingWindow(_) => 3,
+            Algorithm::SlidingLog(_) => 4,
+            Algorithm::InFlight(_) => 5,
         };
         let (amount, period, burst) = algorithm
             .quota()
@@ -107,11 +106,11 @@ impl Numbers {
             return (Carry::Kept, None);
         }
         let kind = match self.form {
-            0 | 1 => Kind::TokenBucket,
-            2 => Kind::Interval,
-            3 => Kind::FixedWindow,
-            4 => Kind::SlidingWindow,
-            5 => Kind::SlidingLog,
+            0 => Kind::TokenBucket,
+            1 => Kind::Interval,
+            2 => Kind::FixedWindow,
+            3 => Kind::SlidingWindow,
+            4 => Kind::SlidingLog,
             _ => return (Carry::Afresh, None),
         };
         let bursts = matches!(kind, Kind::TokenBucket | Kind::Interval);
@@ -123,12 +122,6 @@ impl Numbers {
                 }
                 _ => Align::FirstHit,
             },
-            warm_up: match algorithm {
-                _ if self.form != 1 => Micros::ZERO,
-                Algorithm::WarmUp(warm_up) => warm_up.warm_up(),
-                // Its coldness ends with it, so it does not matter how long it took.
-                _ => Micros(1),
-            },
             ..Terms::new(kind, self.amount, Micros(self.period))
         };
         match Algorithm::new(&terms) {
@@ -139,13 +132,13 @@ impl Numbers {
 
     /// Whether its buckets remember a moment instead of a burst ([`tollgate_limit::Kept::beyond`]).
     pub(super) fn remembers_a_moment(self) -> bool {
-        matches!(self.form, 3..=5)
+        matches!(self.form, 2..=4)
     }
 
     /// Whether its windows begin at boundaries of the clock or of a calendar, if `algorithm` is that
     /// of their limit.
     pub(super) fn is_aligned(self, algorithm: &Algorithm) -> bool {
-        self.form == 3
+        self.form == 2
             && matches!(algorithm, Algorithm::FixedWindow(window) if *window.align() != Align::FirstHit)
     }
 

@@ -1,12 +1,10 @@
 //! Reloads: which table a limit's buckets come from, and what the next one can do.
 
-use std::io::Cursor;
 use std::sync::Arc;
 
 use super::fixtures::{START, claim, limit, store, terms};
-use crate::clock::Clock;
-use crate::local::{Carry, LocalStore, Remembered};
-use tollgate_limit::{Change, Kind, Limit, Micros, Mode, Settlement, Terms};
+use crate::local::LocalStore;
+use tollgate_limit::{Change, Kind, Limit, Micros, Mode, Settlement};
 
 const HOUR: Micros = Micros::from_secs(3600);
 
@@ -70,25 +68,4 @@ fn wide_bucket_that_was_just_forgotten_grants_nothing_to_a_request_from_before_i
     assert!(!draw(0, 9_900));
     assert!(draw(99, 10_500));
     assert!(!draw(0, 9_900), "its ten seconds were not over");
-}
-
-#[test]
-fn restart_with_a_warm_up_added_or_removed_refills_no_bucket() {
-    let plain = terms(Kind::TokenBucket, 10, HOUR, 10);
-    let cold = Terms {
-        warm_up: Micros::from_secs(60),
-        ..plain.clone()
-    };
-    let [plain, cold] = [plain, cold].map(|terms| [Arc::new(limit(0, "it", &terms, 1 << 20))]);
-    for (before, after) in [(&plain, &cold), (&cold, &plain)] {
-        let old = store(before);
-        assert!(granted(&old, &before[0], b"k") > 0);
-        let mut file = Vec::new();
-        old.save(&mut file, &Remembered::default())
-            .expect("memory takes everything");
-        let (new, report) =
-            LocalStore::restored(after, Clock::manual(START), Cursor::new(file)).expect("sound");
-        assert_eq!(report.limits[0].carry, Carry::Rescaled);
-        assert_eq!(granted(&new, &after[0], b"k"), 0);
-    }
 }

@@ -17,7 +17,6 @@ fn limit(amount: u64, burst: u64) -> Limit {
         align: Align::FirstHit,
         debt: 0,
         max_wait: Micros::ZERO,
-        warm_up: Micros::ZERO,
         shared: true,
     };
     Limit {
