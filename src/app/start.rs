@@ -134,9 +134,7 @@ pub(super) fn start_with(
         "the thread that watches files cannot be started",
     ))?;
     let relay = match predecessor {
-        Some(predecessor) => {
-            predecessor.succeed(Arc::clone(&core.gateway.current), &core.permits)?
-        }
+        Some(predecessor) => predecessor.succeed(Arc::clone(&core.gateway.current))?,
         None => None,
     };
     // The last step that can fail: a start that fails later would lose the saved buckets.

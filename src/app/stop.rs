@@ -71,7 +71,7 @@ impl RunningGateway {
             (Arc::clone(config), Arc::clone(backend), mark)
         };
         if handed_over {
-            self.await_reports();
+            self.await_permits();
         }
         // Their places are not held by any process after this.
         self.core.permits.clear();
@@ -91,9 +91,9 @@ impl RunningGateway {
         self.time_left()
     }
 
-    /// Waits for the reports about requests that other programs forward, within the drain time: the
-    /// process that has taken over passes them on.
-    fn await_reports(&self) {
+    /// Holds the places of requests that other programs forward until their permits expire, within the
+    /// drain time: reports about them do not reach this process.
+    fn await_permits(&self) {
         let permits = &self.core.permits;
         let whole: Duration = self.core.in_force().server.timeouts.drain.into();
         let last_words = LAST_WORDS.min(whole / 8);

@@ -47,7 +47,6 @@ mod mcp;
 mod model_prices;
 mod money;
 mod neighbours;
-mod new_process_silent;
 mod openapi;
 mod openapi_decide;
 mod operator_token;

@@ -2,7 +2,6 @@
 //! process that does not come to serve changes nothing. And: sockets that a service manager holds.
 
 mod shares;
-mod silent;
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -223,7 +222,7 @@ fn limited(path: &str, rate: &str, burst: u64, upstream: &str) -> String {
     clippy::disallowed_methods,
     reason = "what a bucket refills in a process is real time"
 )]
-fn upgrades_under_load_lose_no_request_and_refill_no_bucket() {
+fn upgrades_under_load_lose_no_request_and_grant_at_most_twice() {
     const BURST: u64 = 150;
     const RATE: u64 = 10;
     let routes = limited("/tight", &format!("{RATE}/second"), BURST, "builtin:echo")
@@ -303,7 +302,8 @@ fn upgrades_under_load_lose_no_request_and_refill_no_bucket() {
             load.join().expect("no request was lost");
         }
     });
-    let most = BURST + RATE * (begin.elapsed().as_secs() + 1);
+    // While the old process of an upgrade drains, it may grant as much as the new one.
+    let most = 2 * (BURST + RATE * (begin.elapsed().as_secs() + 1));
     let admitted = admitted.into_inner();
     assert!(
         (BURST..=most).contains(&admitted),
@@ -337,18 +337,6 @@ fn upgrade_hands_over_the_listener_for_decisions() {
     assert_eq!(ask(), 404);
     // It was handed over with its queue, not bound anew.
     assert_eq!(service.count("cannot listen"), 0, "{}", service.said());
-}
-
-/// Whether a process has one of the threads that end before it waits for reports.
-fn serves(process: u32) -> bool {
-    let threads = std::fs::read_dir(format!("/proc/{process}/task"));
-    let threads = threads.into_iter().flatten().flatten();
-    let mut names = threads.filter_map(|one| std::fs::read_to_string(one.path().join("comm")).ok());
-    names.any(|name| {
-        ["worker-", "watch", "overrides"]
-            .iter()
-            .any(|of| name.starts_with(of))
-    })
 }
 
 /// A limit of `places` requests at once, for all; `/slow` waits for the upstream, `/quick` does not.
@@ -413,7 +401,7 @@ fn upgrade_counts_the_places_of_requests_that_the_old_process_ends() {
 }
 
 #[test]
-fn upgrade_passes_reports_on_to_the_process_that_opened_the_permits() {
+fn upgrade_permit_that_was_opened_before_holds_its_place_until_the_old_process_ends() {
     let port = {
         let free = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         free.local_addr().expect("its address").port()
@@ -443,27 +431,14 @@ fn upgrade_passes_reports_on_to_the_process_that_opened_the_permits() {
     assert_eq!(ask()["status"], 429);
     let old = service.pid;
     service.upgrade();
-    // No connection is open, so only the permits keep the old process.
-    eventually("it serves no more", || !serves(old));
-    assert_eq!(
-        ask()["status"],
-        429,
-        "both places are held in the old process"
-    );
-    // A report without a status or a cost is wrong there, too.
-    assert_eq!(report("/v1/settle", &permits[0]), 400);
-    assert_eq!(report("/v1/give-back", &permits[0]), 204);
-    assert_eq!(report("/v1/give-back", &permits[0]), 404, "it is closed");
-    let mut new = serde_json::Value::Null;
-    eventually("the place is free", || {
-        new = ask()["permit"].clone();
-        new.is_string()
-    });
-    assert_eq!(ask()["status"], 429);
-    assert_eq!(service.count("the gateway before this one has ended"), 0);
-    assert_eq!(report("/v1/give-back", &permits[1]), 204);
-    // Without permits it has nothing to wait for.
+    assert_eq!(report("/v1/give-back", &permits[0]), 404, "it is not known");
+    assert_eq!(ask()["status"], 429, "both places are held");
+    let killed = Command::new("kill")
+        .args(["-KILL", &old.to_string()])
+        .status();
+    assert!(killed.expect("kill(1) is there").success());
     service.await_end_of_old(1);
+    let new = ask()["permit"].clone();
     assert_eq!(report("/v1/give-back", &new), 204);
     assert_eq!(report("/v1/give-back", &new), 404);
 }
@@ -552,8 +527,10 @@ async fn ask_over_http2(
     }
 }
 
+/// The bound that the book gives: what the bucket held, once more, and over HTTP/1 one request for
+/// each connection.
 #[test]
-fn every_bucket_has_one_owner_while_two_processes_serve() {
+fn upgrade_old_process_grants_once_more_what_a_bucket_held() {
     let (release, held) = std::sync::mpsc::channel::<()>();
     let held = Mutex::new(held);
     let upstream = Upstream::start(move |request| {
@@ -563,39 +540,32 @@ fn every_bucket_has_one_owner_while_two_processes_serve() {
         Reply::ok("finished")
     });
     let routes = limited("/few", "3/day", 3, &upstream.url())
-        + &limited("/slow", "5/day", 5, &upstream.url());
+        + &limited("/slow", "5/day", 5, &upstream.url())
+        + "[[routes]]\nmatch = \"/free\"\nupstream = \"builtin:echo\"\n";
     let mut service = Service::start(&config(2, &routes));
-    let mut old = service.connect();
-    let mut other = service.connect();
-    assert_eq!(old.request("GET", "/few", &[]).status, 200, "one of three");
-    release.send(()).expect("the upstream waits");
-    assert_eq!(other.request("GET", "/slow", &[]).status, 200);
+    let mut old = [(); 4].map(|()| service.connect());
+    assert_eq!(
+        old[0].request("GET", "/few", &[]).status,
+        200,
+        "one of three"
+    );
+    for connection in &mut old[1..] {
+        assert_eq!(connection.request("GET", "/free", &[]).status, 200);
+    }
     let mut slow = service.connect();
     slow.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
-    eventually("it is under way", || {
-        upstream
-            .seen()
-            .iter()
-            .filter(|seen| seen.line().contains("/slow"))
-            .count()
-            == 2
-    });
+    eventually("it is under way", || upstream.seen().len() == 2);
     service.upgrade();
-    assert_eq!(service.get("/few"), 200, "two of three, in the new process");
-    let answer = old.request("GET", "/few", &[]);
-    assert_eq!(
-        (answer.status, answer.header("connection")),
-        (200, Some("close")),
-        "three of three, through the old"
-    );
-    assert!(old.is_closed());
-    assert_eq!(service.get("/few"), 429);
-    let answer = other.request("GET", "/few", &[]);
-    assert_eq!(
-        (answer.status, answer.header("connection")),
-        (429, Some("close")),
-        "nor has the old one any left"
-    );
+    let new = [(); 4].map(|()| service.get("/few"));
+    assert_eq!(new, [200, 200, 429, 429], "the new process had two");
+    let mut granted = 0;
+    for connection in &mut old {
+        let answer = connection.request("GET", "/few", &[]);
+        assert_eq!(answer.header("connection"), Some("close"));
+        assert!(connection.is_closed());
+        granted += u32::from(answer.status == 200);
+    }
+    assert_eq!(granted, 2, "and so had the old one");
     release.send(()).expect("the upstream waits");
     let answer = slow.answer("GET");
     assert_eq!(
@@ -611,9 +581,9 @@ fn every_bucket_has_one_owner_while_two_processes_serve() {
     });
 }
 
-/// The new process has the buckets, and is stopped: the old one grants nothing from the copy that it still has.
+/// The old process needs nothing from the new one to end its requests.
 #[test]
-fn upgrade_new_process_that_is_silent_leaves_the_old_one_no_buckets() {
+fn upgrade_old_process_ends_its_requests_while_the_new_one_is_stopped() {
     let (release, held) = std::sync::mpsc::channel::<()>();
     let held = Mutex::new(held);
     let upstream = Upstream::start(move |_| {
@@ -630,15 +600,14 @@ fn upgrade_new_process_that_is_silent_leaves_the_old_one_no_buckets() {
     slow.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
     eventually("it is under way", || upstream.seen().len() == 1);
     service.upgrade();
-    assert_eq!(service.get("/few"), 200, "two of two, in the new process");
     service.signal("STOP");
-    let answer = old.request("GET", "/few", &[]);
-    assert_eq!(answer.status, 503, "{}", answer.text());
-    service.signal("CONT");
-    assert_eq!(service.get("/few"), 429);
+    assert_eq!(old.request("GET", "/few", &[]).status, 200, "two of two");
     release.send(()).expect("the upstream waits");
     assert_eq!(slow.answer("GET").status, 200);
+    service.signal("CONT");
     service.await_end_of_old(1);
+    assert_eq!(service.get("/few"), 200, "the new process had one");
+    assert_eq!(service.get("/few"), 429);
 }
 
 #[test]
@@ -662,54 +631,6 @@ fn upgrade_keeps_penalties() {
         wait(&service) > 60,
         "blocked, not only refused by the bucket"
     );
-}
-
-/// Refusals of both processes count together: the old one has one client refused, and the new one the next.
-#[test]
-fn upgrade_penalty_that_begins_while_the_old_process_drains_holds_in_both() {
-    let (release, held) = std::sync::mpsc::channel::<()>();
-    let held = Mutex::new(held);
-    let upstream = Upstream::start(move |_| {
-        held.lock().expect("no panic").recv().expect("released");
-        Reply::ok("finished")
-    });
-    let routes = format!(
-        "[limits.each]\nrate = \"1/hour\"\nper = \"address\"\n\
-         penalty = {{ after = \"2 refusals in 1h\", block = \"5h\" }}\n\
-         [[routes]]\nmatch = \"/few\"\nupstream = \"builtin:echo\"\nlimits = [\"each\"]\n\
-         [[routes]]\nmatch = \"/free\"\nupstream = \"builtin:echo\"\nlimits = []\n\
-         [[routes]]\nmatch = \"/slow\"\nupstream = \"{}\"\nlimits = []\n",
-        upstream.url()
-    );
-    let config = config(2, &routes).replace("drain = \"2s\"", "drain = \"60s\"");
-    let mut service = Service::start(&config);
-    let mut slow = service.connect();
-    slow.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n");
-    eventually("it is under way", || upstream.seen().len() == 1);
-    let [mut first, mut second] = [(); 2].map(|()| service.connect());
-    for old in [&mut first, &mut second] {
-        assert_eq!(old.request("GET", "/free", &[]).status, 200);
-    }
-    service.upgrade();
-    assert_eq!(service.get("/few"), 200, "the only one, in the new process");
-    let wait = |connection: &mut Connection| {
-        let refused = connection.request("GET", "/few", &[]);
-        assert_eq!(refused.status, 429);
-        let wait = refused.header("retry-after").expect("a wait");
-        wait.parse::<u64>().expect("seconds")
-    };
-    assert!(
-        wait(&mut first) <= 3_600,
-        "the first refusal, in the old one"
-    );
-    assert!(
-        wait(&mut service.connect()) > 3_600,
-        "the second, in the new one"
-    );
-    assert!(wait(&mut second) > 3_600, "the old one obeys");
-    release.send(()).expect("the upstream waits");
-    assert_eq!(slow.answer("GET").status, 200);
-    service.await_end_of_old(1);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::body::{BodyError, ResponseBody};
 use super::forward::ForwardError;
 use super::framing::Malformed;
 use tollgate_limit::Micros;
-use tollgate_limiter::{Cause, Silent, Unavailable};
+use tollgate_limiter::{Cause, Unavailable};
 use tollgate_policy::identity::IdentityRefusal;
 use tollgate_policy::{BodyFlaw, BodyRefusal};
 use tollgate_response::problem::PROBLEM_JSON;
@@ -235,10 +235,7 @@ impl Rejection {
             Self::TooBig => Problem::BODY_TOO_LARGE,
             Self::TooBigToRoute => Problem::BODY_TOO_LARGE_TO_ROUTE,
             Self::Body(why) => body(*why),
-            Self::StoreDown(unavailable) => match unavailable.silent {
-                Silent::Store(_) => Problem::STORE_DOWN,
-                Silent::NewProcess => Problem::NEW_PROCESS_SILENT,
-            },
+            Self::StoreDown(_) => Problem::STORE_DOWN,
             Self::Overloaded | Self::HeldBodies => Problem::OVERLOADED,
             Self::Upstream(error) => upstream(error),
             Self::Internal => Problem::INTERNAL,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use tollgate_limit::{Claim, Draw, Micros, Standing, Verdict};
+use tollgate_limit::{Claim, Micros, Standing, Verdict};
 use tollgate_store::StoreError;
 
 use super::overridden;
@@ -43,34 +43,13 @@ pub struct Denied {
 }
 
 /// A refusal because a store did not respond and its limit says `when_down = "refuse"`, or because
-/// the process that has taken over the buckets of this one did not; nothing was charged here.
+/// another process has the limit's share; nothing was charged here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
     /// The first limit that requires the response.
     pub limit: Arc<str>,
-    /// The store or process that does not respond.
-    pub silent: Silent,
-}
-
-/// A store or process that has a bucket and does not respond.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Silent {
-    /// The limit's store.
-    Store(StoreError),
-    /// The process that has taken over the buckets of this one.
-    NewProcess,
-}
-
-impl Decision {
-    /// Records the claims that only the other process has charged: bit i for claim i.
-    pub(super) fn drawn_there(mut self, there: u16) -> Self {
-        if let Self::Allow(permit) = &mut self
-            && there != 0
-        {
-            permit.drawn_there(there);
-        }
-        self
-    }
+    /// Why its store did not respond.
+    pub error: StoreError,
 }
 
 impl Denied {
@@ -180,14 +159,6 @@ impl Denied {
         self.blocks &= places;
         self.penalties &= places;
         self.set_retry_after();
-    }
-
-    /// The refusal as a draw, for the process that has handed its buckets over.
-    pub(super) fn into_draw(self) -> Draw {
-        Draw {
-            granted: false,
-            standings: self.standings,
-        }
     }
 
     /// The refusal with places for the claims that were not drawn.

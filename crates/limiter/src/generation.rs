@@ -101,7 +101,7 @@ impl<S: Store + Send + Sync> Generation<S> {
     pub(crate) fn correct(&self, settlement: Settlement<'_>, from: DrawnFrom) {
         match (settlement.limit.placement, from) {
             (Placement::Local, _) => self.settle_local(settlement, from, self.local.clock().now()),
-            (Placement::Shared, DrawnFrom::Bucket | DrawnFrom::OtherProcess) => {
+            (Placement::Shared, DrawnFrom::Bucket | DrawnFrom::SinceHandover) => {
                 self.shared.settle(&[settlement]);
             }
             (Placement::Shared, DrawnFrom::LocalShare) => {

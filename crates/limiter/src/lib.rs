@@ -40,16 +40,15 @@ use tollgate_store::{Backend, Store};
 
 pub use cause::{Cause, Credit};
 pub use counters::{Agreement, Count, Snapshot, Units};
-pub use decision::{Decision, Denied, Silent, Unavailable};
+pub use decision::{Decision, Denied, Unavailable};
 pub use feedback::RateFeedback;
-pub use handover::{Successor, Undrawn};
+pub use handover::Successor;
 pub use hold::wait_until;
 pub use overrides::{Effect, Override};
-pub use peek::{PeekError, Peeked};
+pub use peek::Peeked;
 pub use penalties::{Imposed, PENALTY_TABLE, PenaltyCounts};
 pub use permit::{OpenCharge, Permit};
 pub use tollgate_store::Deadline;
-pub use two_stores::reversal;
 
 use counters::Counters;
 use feedback::Feedback;
@@ -125,11 +124,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         let generation = &self.generation;
         let Generation { local, shares, .. } = &**generation;
         let mut also = self.remembered();
-        also.unpaid = match generation.handover.takes_shares() {
-            true => shares.leave(),
-            // This process charges what is owed, because its store responds.
-            false => Vec::new(),
-        };
+        also.unpaid = shares.leave();
         shares.saved(|shares| local.save_for_handover(Some(shares), writer, &also))
     }
 
@@ -233,7 +228,6 @@ impl<S: Store + Send + Sync> Limiter<S> {
         if claims
             .iter()
             .any(|claim| claim.limit.placement == Placement::Shared)
-            || self.generation.handover.is_away()
         {
             return None;
         }

@@ -72,7 +72,7 @@ impl<S: Store + Send + Sync> Generation<S> {
                 return None;
             };
             let limit = claim.limit.with_numbers(rate, burst).ok()?;
-            let here = if limit.placement == Placement::Shared || self.handover.is_away() {
+            let here = if limit.placement == Placement::Shared {
                 true
             } else {
                 let until = hit.until.min(stays);

@@ -7,17 +7,6 @@ use super::permit::{DrawnFrom, Settle as _};
 use super::two_stores::{Claims, merge};
 use super::{Limiter, feedback, overridden};
 
-/// Why the standing of a bucket is not known.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PeekError {
-    /// The store did not respond.
-    #[error("the store: {0}")]
-    Store(#[from] StoreError),
-    /// Another process has taken the local buckets over.
-    #[error("another process has taken over the local buckets")]
-    HandedOver,
-}
-
 /// How a bucket stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peeked {
@@ -32,10 +21,10 @@ impl<S: Store + Send + Sync> Limiter<S> {
     /// leased limit does not include the units that gateways hold.
     ///
     /// # Errors
-    /// When its store does not answer, or another process has the local buckets.
-    pub async fn peek(&self, claim: Claim<'_>) -> Result<Peeked, PeekError> {
+    /// When its store does not answer.
+    pub async fn peek(&self, claim: Claim<'_>) -> Result<Peeked, StoreError> {
         let peeked = self.peeked(&[claim], &Deadline::default()).await?;
-        peeked.first().copied().ok_or_else(|| missing().into())
+        peeked.first().copied().ok_or_else(missing)
     }
 
     /// The same of several buckets, those of the shared store by one call. `deadline`: that of the
@@ -47,7 +36,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         &self,
         claims: &[Claim<'_>],
         deadline: &Deadline,
-    ) -> Result<Vec<Standing>, PeekError> {
+    ) -> Result<Vec<Standing>, StoreError> {
         let peeked = self.peeked(claims, deadline).await?;
         Ok(peeked.iter().map(|peeked| peeked.standing).collect())
     }
@@ -56,7 +45,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
         &self,
         claims: &[Claim<'_>],
         deadline: &Deadline,
-    ) -> Result<Vec<Peeked>, PeekError> {
+    ) -> Result<Vec<Peeked>, StoreError> {
         let generation = &self.generation;
         let now = generation.local.clock().now();
         // Under the numbers of an override; a block or no limit leave the bucket as it is.
@@ -75,14 +64,11 @@ impl<S: Store + Send + Sync> Limiter<S> {
             .iter()
             .copied()
             .partition(|claim| claim.limit.placement == Placement::Shared);
-        if !local.is_empty() && generation.handover.is_away() {
-            return Err(PeekError::HandedOver);
-        }
         let mut stored = Vec::new();
         if !shared.is_empty() {
             stored = generation.shared.peek_until(&shared, deadline).await?;
             if stored.len() != shared.len() {
-                return Err(missing().into());
+                return Err(missing());
             }
         }
         let conditions = generation.feedback.conditions(&local, now);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use tollgate_limit::{Claim, Draw, Limit, Micros, Penalty, Placement, Timestamp, Verdict};
+use tollgate_limit::{Claim, Limit, Micros, Penalty, Placement, Timestamp};
 use tollgate_store::{Deadline, Store};
 
 use super::overridden;
@@ -95,47 +95,11 @@ impl<S: Store + Send + Sync> Generation<S> {
     ) -> SmallVec<[usize; 2]> {
         watched
             .iter()
-            // The process that has the buckets counts.
-            .filter(|one| one.shared.is_some() || !self.handover.is_away())
             // An outage of the store is not the caller's fault.
             .filter(|one| denied.is_refused_by(one.place) && !denied.is_ungoverned(one.place))
             .filter(|one| self.penalties.refused(one.bucket, one.penalty, now))
             .map(|one| one.place)
             .collect()
-    }
-
-    /// Draws for the process that has handed its buckets over: it refuses the keys that are blocked
-    /// here, and its refusals count here. `draw`: from the buckets.
-    pub(super) fn draw_for(
-        &self,
-        claims: &[Claim<'_>],
-        found: Option<&Found>,
-        now: Timestamp,
-        draw: impl FnOnce() -> Draw,
-    ) -> Draw {
-        let watched = self.watched(claims, found);
-        if let Some(denied) = self.penalized(claims, &watched, now, |_| true) {
-            return denied.into_draw();
-        }
-        let mut draw = draw();
-        for one in &watched {
-            let Some(standing) = draw.standings.get_mut(one.place) else {
-                continue;
-            };
-            let Verdict::Deny { retry_after } = standing.verdict else {
-                continue;
-            };
-            if self.penalties.refused(one.bucket, one.penalty, now) {
-                let claim = &claims[one.place];
-                let left = one.penalty.block;
-                self.block(claim, one, now, retry_after, (left, false));
-                if retry_after.is_some() || is_in_flight(claim.limit) {
-                    let left = retry_after.map_or(left, |own| own.max(left));
-                    *standing = overridden::standing(left);
-                }
-            }
-        }
-        draw
     }
 
     /// Records a block, and says so in the refusal that caused it.

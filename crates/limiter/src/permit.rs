@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use tollgate_limit::{Change, Claim, KeyBytes, Limit, Micros, Standing, Timestamp, Verdict};
+use tollgate_limit::{
+    Change, Claim, KeyBytes, Limit, Micros, Placement, Standing, Timestamp, Verdict,
+};
 use tollgate_store::Store;
 
 use super::decision::{Standings, bit};
@@ -74,6 +76,9 @@ impl Permit {
     ) -> Self {
         let mut hold = Micros::ZERO;
         let mut charges = SmallVec::new();
+        // Read after the draw: a request that waited for a store while the copy was made may be in it,
+        // and is then corrected here only.
+        let from = generation.draws_from();
         for (place, (claim, standing)) in claims.iter().zip(&standings).enumerate() {
             let Verdict::Allow { wait } = standing.verdict else {
                 continue;
@@ -90,9 +95,10 @@ impl Permit {
                     limit: Arc::clone(&generation.limits[claim.limit.index]),
                     key: KeyBytes::from_slice(claim.key),
                     cost: claim.cost,
-                    from: match ungoverned & bit(place) {
-                        0 => DrawnFrom::Bucket,
-                        _ => DrawnFrom::LocalShare,
+                    from: match (claim.limit.placement, ungoverned & bit(place)) {
+                        (Placement::Local, _) => from,
+                        (Placement::Shared, 0) => DrawnFrom::Bucket,
+                        (Placement::Shared, _) => DrawnFrom::LocalShare,
                     },
                     reset: standing.reset,
                     window_end: standing.window_end,
@@ -131,15 +137,6 @@ impl Permit {
             }
         }
         self
-    }
-
-    /// Records the claims that only the other process has charged: bit i for claim i.
-    pub(super) fn drawn_there(&mut self, there: u16) {
-        for charge in self.held.iter_mut().flat_map(|held| &mut held.charges) {
-            if there & bit(charge.place) != 0 {
-                charge.from = DrawnFrom::OtherProcess;
-            }
-        }
     }
 
     /// Without the last `count` claims, which are none of the request's.

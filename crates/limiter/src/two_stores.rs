@@ -7,14 +7,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use tollgate_limit::{
-    Change, Claim, Draw, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict,
-    WhenDown,
+    Change, Claim, Limit, Micros, Placement, Settlement, Standing, Timestamp, Verdict, WhenDown,
 };
 use tollgate_store::{Deadline, Store, StoreError};
 
-use super::decision::{Silent, Standings, Unavailable, bit};
-use super::handover::LocalDraw;
-use super::overridden::spread_bits;
+use super::decision::{Standings, Unavailable};
 use super::permit::DrawnFrom;
 use super::{Decision, Denied, Generation, allows, feedback, is_in_flight, is_windowed};
 
@@ -35,40 +32,8 @@ where
         .partition(|claim| claim.limit.placement == Placement::Shared);
     let conditions = generation.feedback.conditions(&local, now);
     let local = feedback::under(&local, &conditions);
-    let LocalDraw {
-        draw,
-        left_out,
-        there,
-    } = match generation.draw_local(&local, now).await {
-        Ok(drawn) => drawn,
-        Err(unavailable) => return Decision::Unavailable(unavailable),
-    };
-    if left_out == 0 {
-        let drawn = (&local[..], draw, there);
-        let decided = check_shared(generation, claims, drawn, &shared, now, deadline).await;
-        return decided.drawn_there(spread_bits(there, places(claims, Placement::Shared)));
-    }
-    let local = without(&local, left_out);
-    let left_out = spread_bits(left_out, places(claims, Placement::Shared));
-    let claims = without(claims, left_out);
-    let drawn = (&local[..], draw, there);
-    let decided = check_shared(generation, &claims, drawn, &shared, now, deadline);
-    Box::pin(decided).await.spread(left_out)
-}
-
-/// Decides about claims of which the local ones were drawn; bit i of `there`: only the other process
-/// has charged local claim i.
-async fn check_shared<S>(
-    generation: &Arc<Generation<S>>,
-    claims: &[Claim<'_>],
-    (local, drawn, there): (&[Claim<'_>], Draw, u16),
-    shared: &[Claim<'_>],
-    now: Timestamp,
-    deadline: &Deadline,
-) -> Decision
-where
-    S: Store + Send + Sync,
-{
+    let from = generation.draws_from();
+    let drawn = generation.local.draw_at(&local, now);
     if !drawn.granted {
         // A request that a local limit refuses must not draw from a shared limit, so the store is
         // not asked.
@@ -84,38 +49,30 @@ where
         return Decision::Deny(Denied::new(claims, standings, unasked));
     }
     if shared.is_empty() {
-        // Reached only because the buckets are in another process.
+        // Overrides leave nothing to ask the store.
         return generation.decide(claims, true, drawn.standings, 0, now);
     }
     let mut undo = Undo {
         generation,
-        claims: local,
+        claims: &local,
         standings: &drawn.standings,
-        there,
+        from,
         now,
         armed: true,
     };
-    let told = generation.shared.draw_until(shared, deadline).await;
+    let told = generation.shared.draw_until(&shared, deadline).await;
     let (answer, ungoverned) = match told {
         Ok(answer) => {
             if !answer.granted {
                 let (renumbered, store) = (&generation.renumbered, &*generation.shared);
-                renumbered.refused(shared, &answer.standings, store, now);
+                renumbered.refused(&shared, &answer.standings, store, now);
             }
             ((answer.granted, answer.standings), 0)
         }
-        Err(error) => {
-            if let Some(limit) = generation.share_elsewhere(shared).await {
-                return Decision::Unavailable(Unavailable {
-                    limit: Arc::clone(&limit.name),
-                    silent: Silent::NewProcess,
-                });
-            }
-            match without_store(generation, shared, &error) {
-                Ok(decided) => (decided, places(claims, Placement::Shared)),
-                Err(unavailable) => return Decision::Unavailable(unavailable),
-            }
-        }
+        Err(error) => match without_store(generation, &shared, &error) {
+            Ok(decided) => (decided, places(claims, Placement::Shared)),
+            Err(unavailable) => return Decision::Unavailable(unavailable),
+        },
     };
     let (granted, standings) = answer;
     undo.armed = !granted;
@@ -124,26 +81,23 @@ where
     generation.decide(claims, granted, standings, ungoverned, now)
 }
 
-/// The claims without those whose bits are set.
-fn without<'c>(claims: &[Claim<'c>], left_out: u16) -> Claims<'c> {
-    let stays = |(place, _): &(usize, &Claim<'_>)| left_out & bit(*place) == 0;
-    let kept = claims.iter().enumerate().filter(stays);
-    kept.map(|(_, claim)| *claim).collect()
-}
-
 /// The limits' decision when their store does not respond.
 fn without_store<S: Store + Send + Sync>(
     generation: &Generation<S>,
     claims: &[Claim<'_>],
     error: &StoreError,
 ) -> Result<(bool, Standings), Unavailable> {
-    if let Some(strict) = claims
-        .iter()
-        .find(|claim| claim.enforced && claim.limit.when_down == WhenDown::Refuse)
-    {
+    let needs_store = |limit: &Limit| match limit.when_down {
+        WhenDown::Refuse => true,
+        // In a handover the other process has the shares.
+        WhenDown::LocalShare => generation.handover.has_begun(),
+        WhenDown::Allow => false,
+    };
+    let mut strict = claims.iter().filter(|claim| claim.enforced);
+    if let Some(claim) = strict.find(|claim| needs_store(claim.limit)) {
         return Err(Unavailable {
-            limit: Arc::clone(&strict.limit.name),
-            silent: Silent::Store(error.clone()),
+            limit: Arc::clone(&claim.limit.name),
+            error: error.clone(),
         });
     }
     // The store may have charged the request all the same.
@@ -161,14 +115,14 @@ fn without_store<S: Store + Send + Sync>(
 }
 
 /// Gives the local units back unless the request was admitted. A guard, so that a client that
-/// disconnects while the shared store or another process is asked leaves no charge.
-pub(super) struct Undo<'a, S: Store + Send + Sync> {
-    pub(super) generation: &'a Generation<S>,
-    pub(super) claims: &'a [Claim<'a>],
-    pub(super) standings: &'a [Standing],
-    pub(super) there: u16,
-    pub(super) now: Timestamp,
-    pub(super) armed: bool,
+/// disconnects while the shared store is asked leaves no charge.
+struct Undo<'a, S: Store + Send + Sync> {
+    generation: &'a Generation<S>,
+    claims: &'a [Claim<'a>],
+    standings: &'a [Standing],
+    from: DrawnFrom,
+    now: Timestamp,
+    armed: bool,
 }
 
 impl<S: Store + Send + Sync> Drop for Undo<'_, S> {
@@ -176,41 +130,25 @@ impl<S: Store + Send + Sync> Drop for Undo<'_, S> {
         if !self.armed {
             return;
         }
-        let drawn = (self.standings, self.there);
-        give_back(self.generation, self.claims, drawn, self.now);
-    }
-}
-
-/// Gives back what `claims` took at `drawn_at`; bit i of `there`: only the other process has charged
-/// claim i.
-pub(super) fn give_back<S: Store + Send + Sync>(
-    generation: &Generation<S>,
-    claims: &[Claim<'_>],
-    (standings, there): (&[Standing], u16),
-    drawn_at: Timestamp,
-) {
-    let now = generation.local.clock().now().max(drawn_at);
-    for (place, (claim, standing)) in claims.iter().zip(standings).enumerate() {
-        let ended = is_windowed(claim.limit) && now.since(drawn_at) >= standing.reset;
-        let Some(change) = reversal(claim, standing).filter(|_| !ended) else {
-            continue;
-        };
-        let settlement = Settlement {
-            // Units taken under conditions are given back under the same conditions.
-            conditions: claim.conditions,
-            ..Settlement::new(claim.limit, claim.key, change)
-        };
-        let from = match there & bit(place) {
-            0 => DrawnFrom::Bucket,
-            _ => DrawnFrom::OtherProcess,
-        };
-        generation.settle_local(settlement, from, now);
+        let now = self.generation.local.clock().now().max(self.now);
+        for (claim, standing) in self.claims.iter().zip(self.standings) {
+            let ended = is_windowed(claim.limit) && now.since(self.now) >= standing.reset;
+            let Some(change) = reversal(claim, standing).filter(|_| !ended) else {
+                continue;
+            };
+            let settlement = Settlement {
+                // Units taken under conditions are given back under the same conditions.
+                conditions: claim.conditions,
+                ..Settlement::new(claim.limit, claim.key, change)
+            };
+            self.generation.settle_local(settlement, self.from, now);
+        }
     }
 }
 
 /// The correction that gives back the units that a granted draw took by `claim`; `None`: it took none.
 /// `standing` is the state of the bucket after the draw.
-pub fn reversal(claim: &Claim<'_>, standing: &Standing) -> Option<Change> {
+fn reversal(claim: &Claim<'_>, standing: &Standing) -> Option<Change> {
     if !allows(standing.verdict) || claim.cost == 0 {
         return None;
     }

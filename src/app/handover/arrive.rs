@@ -9,14 +9,11 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use super::message::{Hello, Message, VERSION};
-use super::peer::{Other, Peer};
-use super::places::Places;
-use super::relay::{self, Relay};
+use super::relay::{self, Places, Relay};
 use super::wire::Wire;
 use crate::app::StartError;
 use crate::app::state_file::{self, Mark};
 use tollgate_config::Config;
-use tollgate_gateway::decide::Permits;
 use tollgate_gateway::gateway::Snapshot;
 use tollgate_limiter::Limiter;
 use tollgate_net::listener::Inherited;
@@ -27,8 +24,6 @@ use tollgate_store::clock::Clock;
 #[derive(Debug)]
 pub(in crate::app) struct Predecessor {
     wire: Wire,
-    /// For reports about the permits that it has opened.
-    reports: Option<Wire>,
     /// Whether it has died; no more messages are exchanged then.
     gone: bool,
 }
@@ -38,11 +33,7 @@ impl Predecessor {
     pub(in crate::app) fn greet(stream: UnixStream) -> Result<(Self, Vec<Inherited>), StartError> {
         let mut wire = Wire::new(stream);
         let sockets = greet(&mut wire).map_err(failed)?;
-        let predecessor = Self {
-            wire,
-            reports: None,
-            gone: false,
-        };
+        let predecessor = Self { wire, gone: false };
         Ok((predecessor, sockets))
     }
 
@@ -78,9 +69,7 @@ impl Predecessor {
         if self.wire.expect_sign(&Message::State)?.is_none() {
             return Ok(None);
         }
-        let mut descriptors = self.wire.receive_descriptors(2)?;
-        let reports = descriptors.pop().map(UnixStream::from);
-        self.reports = reports.map(Wire::new);
+        let mut descriptors = self.wire.receive_descriptors(1)?;
         Ok(descriptors.pop().map(File::from))
     }
 
@@ -88,7 +77,6 @@ impl Predecessor {
     pub(in crate::app) fn succeed(
         mut self,
         current: Arc<ArcSwap<Snapshot>>,
-        permits: &Permits,
     ) -> Result<Option<Relay>, StartError> {
         if self.gone {
             return Ok(None);
@@ -103,10 +91,6 @@ impl Predecessor {
             let snapshot = current.load();
             Places::of(&snapshot).release(&snapshot);
             return Ok(None);
-        }
-        if let Some(reports) = self.reports {
-            let peer = Peer::start(Other::Old, reports).map_err(failed)?;
-            permits.follow(Box::new(peer));
         }
         Relay::start(self.wire, current, names)
             .map(Some)

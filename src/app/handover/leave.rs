@@ -16,7 +16,6 @@ use tokio::time::Instant;
 use super::Anew;
 use super::message::{Hello, Listener, Message, VERSION};
 use super::relay::Remote;
-use super::reports;
 use super::wire::Wire;
 use crate::app::RunningGateway;
 use crate::app::reload::Reloads;
@@ -113,8 +112,8 @@ impl RunningGateway {
         // Prevents a reload meanwhile, which would change the limits whose buckets are handed over.
         let _no_reload = self.without_reload()?;
         let snapshot = self.core.gateway.current.load_full();
-        snapshot.limiter.freeze();
-        // After this no worker is executing a draw that began before the freeze.
+        snapshot.limiter.begin_handover();
+        // After this no worker is executing a draw that began before the handover.
         let workers = self.workers.as_ref().ok_or_else(gone)?;
         if !workers.hold(HELD_WITHIN) {
             return Err(io::Error::new(
@@ -133,31 +132,20 @@ impl RunningGateway {
         buckets.rewind()?;
         wire.patience(Some(SERVING_WITHIN))?;
         wire.send(&Message::State)?;
-        let (reports, there) = UnixStream::pair()?;
-        wire.send_descriptors(&[buckets.as_fd(), there.as_fd()])?;
-        drop((buckets, there));
+        wire.send_descriptors(&[buckets.as_fd()])?;
+        drop(buckets);
         let serving = |message| match message {
             Message::Serving(limits) => Ok(limits),
             other => Err(other),
         };
         let limits = wire.expect(serving)?.ok_or_else(gone)?;
+        let remote = Remote::start(wire.again()?, limits)?;
         self.still_wanted()?.process = None;
         // Announce before the new process reports: the service manager accepts messages only from
         // the process it knows.
         announce(child.id());
         wire.send(&Message::Go)?;
-        if let Err(error) = reports::serve(Wire::new(reports), Arc::clone(&self.core.permits)) {
-            // Reports then say that the permit is unknown, and it expires.
-            tracing::error!(%error, "no thread for reports about permits");
-        }
-        match Remote::start(wire, limits) {
-            Ok(remote) => snapshot.limiter.hand_to(Arc::new(remote)),
-            // Draws of later requests are decided by the last state of the buckets in this process.
-            Err(error) => {
-                tracing::error!(%error, "no thread for what the last requests draw: they draw here");
-                snapshot.limiter.thaw();
-            }
-        }
+        snapshot.limiter.hand_to(Arc::new(remote));
         Ok(())
     }
 
@@ -190,7 +178,7 @@ impl RunningGateway {
         // Done first: while it lives it might conclude that this process has died, and serve.
         let _ = child.kill();
         let ended = child.wait();
-        self.core.gateway.current.load().limiter.thaw();
+        self.core.gateway.current.load().limiter.abandon_handover();
         if let Some(workers) = &self.workers {
             workers.open();
         }

@@ -1,8 +1,7 @@
 //! The messages between the two processes of a handover.
 
 use serde::{Deserialize, Serialize};
-use tollgate_gateway::decide::{Outcome, Told};
-use tollgate_limit::{Change, Limit, Micros, Placement, Role, Standing, Timestamp, Verdict};
+use tollgate_limit::{Change, Limit, Placement, Role, Timestamp};
 
 /// One message, as JSON.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,23 +11,14 @@ pub(super) enum Message {
     Hello(Hello),
     /// The new process has completed every step that can fail.
     Ready,
-    /// The descriptors of the buckets, and of a socket for reports, follow.
+    /// The descriptor of the buckets follows.
     State,
     /// The new process has the buckets of these limits.
     Serving(Vec<LimitName>),
     /// The new process may accept.
     Go,
-    /// A request on one of the old process's connections draws from buckets.
-    Draw(Vec<AskedClaim>),
-    /// The result of the draw.
-    Drawn(Drawn),
     /// A response on one of the old process's connections corrects a charge.
-    Settle(AskedSettlement),
-    /// A program reports to the new process about a permit of the old one. Sent over a socket of its
-    /// own, as is the next.
-    Report(Told),
-    /// What came of it.
-    Reported(Outcome),
+    Settle(Correction),
 }
 
 impl Message {
@@ -40,11 +30,7 @@ impl Message {
             Self::State => "state",
             Self::Serving(_) => "serving",
             Self::Go => "go",
-            Self::Draw(_) => "draw",
-            Self::Drawn(_) => "drawn",
             Self::Settle(_) => "settle",
-            Self::Report(_) => "report",
-            Self::Reported(_) => "reported",
         }
     }
 }
@@ -89,80 +75,9 @@ impl LimitName {
     }
 }
 
-/// A claim of the old process on a bucket of the new one.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct AskedClaim {
-    /// The limit's index in [`Message::Serving`].
-    pub(super) limit: usize,
-    /// The key, in base64.
-    pub(super) key: String,
-    pub(super) cost: u64,
-    pub(super) enforced: bool,
-}
-
-/// The result of a draw.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Drawn {
-    pub(super) granted: bool,
-    /// One for each claim.
-    pub(super) standings: Vec<SentStanding>,
-}
-
-/// [`Standing`] in wire form, with times in microseconds.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SentStanding {
-    verdict: SentVerdict,
-    remaining: u64,
-    reset: u64,
-    effective: u64,
-    #[serde(default)]
-    window_end: u64,
-}
-
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum SentVerdict {
-    Allow { wait: u64 },
-    Deny { retry_after: Option<u64> },
-}
-
-impl From<&Standing> for SentStanding {
-    fn from(standing: &Standing) -> Self {
-        Self {
-            verdict: match standing.verdict {
-                Verdict::Allow { wait } => SentVerdict::Allow { wait: wait.0 },
-                Verdict::Deny { retry_after } => SentVerdict::Deny {
-                    retry_after: retry_after.map(|after| after.0),
-                },
-            },
-            remaining: standing.remaining,
-            reset: standing.reset.0,
-            effective: standing.effective.0,
-            window_end: standing.window_end.as_micros(),
-        }
-    }
-}
-
-impl From<SentStanding> for Standing {
-    fn from(sent: SentStanding) -> Self {
-        Self {
-            verdict: match sent.verdict {
-                SentVerdict::Allow { wait } => Verdict::Allow { wait: Micros(wait) },
-                SentVerdict::Deny { retry_after } => Verdict::Deny {
-                    retry_after: retry_after.map(Micros),
-                },
-            },
-            remaining: sent.remaining,
-            reset: Micros(sent.reset),
-            effective: Micros(sent.effective),
-            window_end: Timestamp::from_micros(sent.window_end),
-        }
-    }
-}
-
 /// A correction of a charge on a bucket of the new process.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct AskedSettlement {
+pub(super) struct Correction {
     /// The limit's index in [`Message::Serving`].
     pub(super) limit: usize,
     /// The key, in base64.
@@ -211,31 +126,4 @@ mod micros {
 }
 
 /// Incremented if two versions could misunderstand each other.
-pub(super) const VERSION: u64 = 3;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn handover_standing_is_unchanged_by_the_wire_form() {
-        for verdict in [
-            Verdict::Allow { wait: Micros(7) },
-            Verdict::Deny {
-                retry_after: Some(Micros(u64::MAX)),
-            },
-            Verdict::Deny { retry_after: None },
-        ] {
-            let standing = Standing {
-                verdict,
-                remaining: u64::MAX,
-                reset: Micros(3),
-                effective: Micros(4),
-                window_end: Timestamp::from_micros(5),
-            };
-            let text = serde_json::to_string(&SentStanding::from(&standing)).expect("JSON");
-            let sent: SentStanding = serde_json::from_str(&text).expect("a standing");
-            assert_eq!(Standing::from(sent), standing);
-        }
-    }
-}
+pub(super) const VERSION: u64 = 4;

@@ -6,10 +6,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 use super::message::Message;
@@ -21,6 +20,11 @@ pub(super) struct Wire(UnixStream);
 impl Wire {
     pub(super) fn new(stream: UnixStream) -> Self {
         Self(stream)
+    }
+
+    /// The same socket.
+    pub(super) fn again(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
     }
 
     /// Sets how long one reply may take; `None`: no timeout.
@@ -62,21 +66,6 @@ impl Wire {
     pub(super) fn wait_for_end(&mut self) {
         // An error is an end, too.
         let _ = io::copy(&mut self.0, &mut io::sink());
-    }
-
-    /// Whether the other process has ended, without waiting. What it has sent is thrown away, so no
-    /// message can be received any more.
-    pub(super) fn has_ended(&self) -> bool {
-        let mut thrown_away = [0; 4096];
-        for _ in 0..PARTS_MAX {
-            let received = recv(&self.0, &mut thrown_away[..], RecvFlags::DONTWAIT);
-            match received.map(|(length, _)| length) {
-                Ok(0) => return true,
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return is_gone(&error.into()),
-            }
-        }
-        false
     }
 
     /// Receives the message that `wanted` accepts; `None`: the other process has ended.
@@ -144,7 +133,7 @@ impl Wire {
 }
 
 /// Whether the other process has ended.
-pub(super) fn is_gone(error: &io::Error) -> bool {
+fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
@@ -158,8 +147,6 @@ fn invalid(words: &str) -> io::Error {
 /// The largest message: both processes are ours, so this only prevents a bug from taking all
 /// memory.
 const MESSAGE_MAX: u32 = 64 << 20;
-/// How many parts are thrown away at once: more than a socket holds.
-const PARTS_MAX: usize = 1024;
 /// Linux passes at most 253 at once.
 const AT_ONCE: usize = 128;
 

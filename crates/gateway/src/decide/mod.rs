@@ -44,9 +44,9 @@ use tollgate_response::Problem;
 
 pub use delivery::DecisionBody;
 pub(crate) use original::{Original, Unread};
+pub use permits::Permits;
 pub(crate) use permits::{NearCounter, PermitId, Slot};
-pub use permits::{Permits, Predecessor};
-pub use settle::{Outcome, Told};
+use settle::{Outcome, Told};
 
 /// The settings of the listeners for decisions. A reload replaces them.
 #[derive(Clone, Debug, Default)]
@@ -156,8 +156,8 @@ impl Decider {
 
 impl Decider {
     /// `/v1/settle` and `/v1/give-back`
-    async fn report(&self, told: Told) -> Result<Reply, Refused> {
-        match self.permits.report(told).await {
+    fn report(&self, told: &Told) -> Result<Reply, Refused> {
+        match self.permits.carry_out(told) {
             Outcome::Settled(settled) => Ok(json::document(&settled)),
             Outcome::GivenBack => Ok(json::done()),
             Outcome::Unknown => Err(Problem::UNKNOWN_PERMIT.into()),
@@ -178,11 +178,11 @@ impl Handler for Decider {
             CHECK => Ok(self.check(&snapshot, connection, request).await),
             DECIDE => self.batch(&snapshot, connection, request).await,
             SETTLE => match json::read(request).await {
-                Ok(report) => self.report(Told::Settle(report)).await,
+                Ok(report) => self.report(&Told::Settle(report)),
                 Err(refused) => Err(refused),
             },
             GIVE_BACK => match json::read(request).await {
-                Ok(permit) => self.report(Told::GiveBack(permit)).await,
+                Ok(permit) => self.report(&Told::GiveBack(permit)),
                 Err(refused) => Err(refused),
             },
             _ => Ok(Problem::NO_RESOURCE.response_to(request.method())),

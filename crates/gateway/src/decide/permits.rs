@@ -3,14 +3,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::settle::{Outcome, Told};
 use crate::gateway::brings_near;
 use crate::refusals::RefusalWriter;
 use tollgate_admission::settle::Owed;
@@ -25,14 +21,6 @@ pub struct Permits {
     /// Open permits, and slots that are reserved for more.
     taken: AtomicUsize,
     expired: AtomicU64,
-    predecessor: OnceLock<Box<dyn Predecessor>>,
-}
-
-/// The process that this one has taken over from. It keeps the permits that it opened until their
-/// requests end, or it does.
-pub trait Predecessor: fmt::Debug + Send + Sync {
-    /// Passes a report on; `None`: the process has ended.
-    fn report(&self, told: Told) -> Pin<Box<dyn Future<Output = Option<Outcome>> + Send + '_>>;
 }
 
 #[derive(Debug, Default)]
@@ -96,24 +84,6 @@ impl Permits {
     /// The number of permits that expired.
     pub fn expired(&self) -> u64 {
         self.expired.load(Ordering::Relaxed)
-    }
-
-    /// Passes reports about permits that this process did not open to `predecessor`.
-    pub fn follow(&self, predecessor: Box<dyn Predecessor>) {
-        // (A process takes over once.)
-        let _ = self.predecessor.set(predecessor);
-    }
-
-    /// Carries out what a program says, here or in the process that opened the permit.
-    pub(super) async fn report(&self, told: Told) -> Outcome {
-        let outcome = self.carry_out(&told);
-        match self.predecessor.get() {
-            Some(predecessor) if outcome == Outcome::Unknown => {
-                let reported = predecessor.report(told).await;
-                reported.unwrap_or(Outcome::Unknown)
-            }
-            _ => outcome,
-        }
     }
 
     /// Reserves a slot; `None`: there are `most` already.

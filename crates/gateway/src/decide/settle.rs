@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::permits::{Open, PermitId, Permits};
 
 /// What a program says of a request that it forwarded.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Told {
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Told {
     /// How it ended.
     Settle(Report),
     /// Only that it did.
@@ -20,9 +19,8 @@ pub enum Told {
 }
 
 /// What came of it.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
     /// The charges were settled.
     Settled(Settled),
     /// The permit was closed.
@@ -34,9 +32,9 @@ pub enum Outcome {
 }
 
 /// The report of a request's end.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Report {
+pub(super) struct Report {
     permit: String,
     /// The status of the response.
     status: Option<u16>,
@@ -45,8 +43,7 @@ pub struct Report {
 }
 
 /// Units for every limit that a response settles, or for each by name.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
+#[derive(Debug, PartialEq, Eq)]
 enum Units {
     All(u64),
     Each(BTreeMap<String, u64>),
@@ -85,21 +82,21 @@ impl<'de> Deserialize<'de> for Units {
 }
 
 /// What the limits of a request are charged after its report.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settled {
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Settled {
     charged: BTreeMap<String, u64>,
 }
 
 /// The return of a permit without a report.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Return {
+pub(super) struct Return {
     permit: String,
 }
 
 impl Permits {
     /// Carries out what a program says.
-    pub fn carry_out(&self, told: &Told) -> Outcome {
+    pub(super) fn carry_out(&self, told: &Told) -> Outcome {
         let outcome = match told {
             Told::Settle(report) => report.carry_out(self).map(Outcome::Settled),
             Told::GiveBack(Return { permit }) => {

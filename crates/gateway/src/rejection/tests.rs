@@ -69,7 +69,7 @@ async fn head_gets_no_body_and_malformed_requests_lose_their_connection() {
 fn store_down() -> Rejection {
     Rejection::StoreDown(Unavailable {
         limit: Arc::from("l"),
-        silent: Silent::Store(StoreError::Timeout),
+        error: StoreError::Timeout,
     })
 }
 
@@ -81,10 +81,6 @@ async fn every_problem_is_json() {
         Rejection::NoRoute,
         Rejection::TooBig,
         store_down(),
-        Rejection::StoreDown(Unavailable {
-            limit: Arc::from("l"),
-            silent: Silent::NewProcess,
-        }),
         Rejection::Overloaded,
         Rejection::Upstream(ForwardError::Closed),
         Rejection::Upstream(ForwardError::ResponseTimeout {

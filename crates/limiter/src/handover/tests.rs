@@ -1,21 +1,167 @@
-mod ended;
 mod shared;
 
-use std::sync::atomic::AtomicUsize;
-use std::task::Poll;
-
 use super::*;
-use crate::permit::DrawnFrom;
-use crate::{Decision, Effect, Override};
+use crate::{Cause, Decision, Permit};
 use tollgate_limit::{
-    Algorithm, Kind, Micros, Penalty, Placement, Rate, RateConditions, Terms, Timestamp, fixtures,
+    Algorithm, Claim, Kind, Micros, Rate, RateConditions, Terms, Timestamp, fixtures,
 };
 use tollgate_store::clock::Clock;
 use tollgate_store::local::ColdStart;
 
+const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+/// The limiter of a process that has taken over.
+struct Taken(Limiter<Backend>);
+
+impl Successor for Taken {
+    fn settle(&self, settlement: &Settlement<'_>) {
+        self.0.settle_for(*settlement);
+    }
+}
+
+/// The process that takes the buckets of `old` over.
+fn hand_over(old: &Limiter<Backend>, clock: &Clock) -> Limiter<Backend> {
+    let new = copied(old, clock);
+    old.hand_to(Arc::new(Taken(new.clone())));
+    new
+}
+
+/// Begins a handover of the buckets of `old`.
+fn copied(old: &Limiter<Backend>, clock: &Clock) -> Limiter<Backend> {
+    old.begin_handover();
+    let mut saved = Vec::new();
+    old.save_for_handover(&mut saved).expect("saved");
+    let saved = std::io::Cursor::new(saved);
+    let backend = Arc::new(Backend::None);
+    let restored = Limiter::restored(old.limits(), backend, clock.clone(), saved);
+    restored.expect("restored").0
+}
+
+fn limiter(limit: &Arc<Limit>, clock: &Clock) -> Limiter<Backend> {
+    let limits = [Arc::clone(limit)];
+    Limiter::new(
+        &limits,
+        Arc::new(Backend::None),
+        clock.clone(),
+        ColdStart::Full,
+    )
+}
+
+fn ten_a_minute() -> Arc<Limit> {
+    let terms = fixtures::terms(Kind::TokenBucket, 10, Micros::from_secs(60));
+    Arc::new(Limit {
+        refundable: true,
+        ..fixtures::limit("units", &terms)
+    })
+}
+
+fn draw(limiter: &Limiter<Backend>, cost: u64, now: Timestamp) -> Option<Permit> {
+    let claims = [Claim::new(&limiter.limits()[0], b"k", cost)];
+    match limiter.try_check(&claims, now) {
+        Some(Decision::Allow(permit)) => Some(permit),
+        _ => None,
+    }
+}
+
+fn left(limiter: &Limiter<Backend>, now: Timestamp) -> u64 {
+    let claims = [Claim::new(&limiter.limits()[0], b"k", 0)];
+    limiter.local().peek_at(&claims, now)[0].remaining
+}
+
+/// What both processes grant together while they are flooded: what the bucket held, twice, and its
+/// rate, twice.
+#[test]
+fn handover_both_processes_flooded_grant_at_most_twice_what_the_bucket_held_and_twice_its_rate() {
+    let clock = Clock::manual(START);
+    let old = limiter(&ten_a_minute(), &clock);
+    std::mem::forget(draw(&old, 3, START));
+    let new = hand_over(&old, &clock);
+    let mut now = START;
+    let mut granted = 0;
+    // Two minutes, in steps of five seconds.
+    for _ in 0..=24 {
+        for limiter in [&old, &new] {
+            while let Some(mut permit) = draw(limiter, 1, now) {
+                // No later refund of a forwarded request is due.
+                permit.forwarded();
+                granted += 1;
+            }
+        }
+        now = now.after(Micros::from_secs(5));
+        clock.advance(Micros::from_secs(5));
+    }
+    assert_eq!(granted, 2 * 7 + 2 * 20);
+}
+
+/// Requests of both processes that fail at their upstreams gain nothing beyond the same bound.
+#[test]
+fn handover_refunds_go_to_the_process_that_was_charged() {
+    let clock = Clock::manual(START);
+    let old = limiter(&ten_a_minute(), &clock);
+    let mut before = draw(&old, 4, START).expect("it is full");
+    let new = copied(&old, &clock);
+    let during = draw(&old, 1, START).expect("five are left");
+    // It waits until the copy is made.
+    let credit = || Cause::Upstream.credit().expect("the upstream alone");
+    before.refund("units", 1, credit());
+    assert_eq!((left(&old, START), left(&new, START)), (5, 6));
+    old.hand_to(Arc::new(Taken(new.clone())));
+    assert_eq!((left(&old, START), left(&new, START)), (6, 7));
+    let mut after = draw(&old, 2, START).expect("six are left");
+    drop(before);
+    assert_eq!(
+        (left(&old, START), left(&new, START)),
+        (7, 10),
+        "drawn before"
+    );
+    drop(during);
+    assert_eq!((left(&old, START), left(&new, START)), (8, 10));
+    std::mem::forget(draw(&new, 5, START));
+    after.refund("units", 2, credit());
+    assert_eq!(
+        (left(&old, START), left(&new, START)),
+        (10, 5),
+        "drawn later"
+    );
+}
+
+/// Nobody gains by a request that costs more than its estimate.
+#[test]
+fn handover_what_a_request_costs_more_is_charged_in_both_processes() {
+    let clock = Clock::manual(START);
+    let old = limiter(&ten_a_minute(), &clock);
+    let mut before = draw(&old, 1, START).expect("it is full");
+    let new = hand_over(&old, &clock);
+    let mut after = draw(&old, 1, START).expect("nine are left");
+    assert_eq!((left(&old, START), left(&new, START)), (8, 9));
+    before.charge_more("units", 3);
+    after.charge_more("units", 2);
+    assert_eq!((left(&old, START), left(&new, START)), (3, 4));
+    for permit in [&mut before, &mut after] {
+        permit.forwarded();
+    }
+}
+
+#[test]
+fn handover_place_is_freed_in_both_processes_unless_its_request_began_later() {
+    let clock = Clock::manual(START);
+    let terms = fixtures::terms(Kind::InFlight, 3, Micros::from_secs(1));
+    let old = limiter(&Arc::new(fixtures::limit("places", &terms)), &clock);
+    let [first, second] = [(); 2].map(|()| draw(&old, 1, START).expect("a place"));
+    let new = hand_over(&old, &clock);
+    let third = draw(&old, 1, START).expect("a place");
+    assert!(draw(&old, 1, START).is_none());
+    drop(first);
+    assert_eq!((left(&old, START), left(&new, START)), (1, 2));
+    drop(third);
+    assert_eq!((left(&old, START), left(&new, START)), (2, 2));
+    drop(second);
+    assert_eq!((left(&old, START), left(&new, START)), (3, 3));
+}
+
 #[test]
 fn handover_refund_while_frozen_gives_back_its_grant() {
-    let start = Timestamp::from_micros(1_700_000_000_000_000);
+    let start = START;
     let terms = Terms {
         burst: Some(100),
         ..fixtures::terms(Kind::TokenBucket, 100, Micros::from_secs(60))
@@ -47,7 +193,7 @@ fn handover_refund_while_frozen_gives_back_its_grant() {
     };
     assert!(limiter.local().draw_at(&[claim], start).granted);
     assert_eq!(left(), 80);
-    limiter.freeze();
+    limiter.begin_handover();
     let refund = Settlement {
         conditions: Some(&halved),
         ..Settlement::new(&limit, b"k", Change::Refund { units: 10 })
@@ -56,238 +202,6 @@ fn handover_refund_while_frozen_gives_back_its_grant() {
         .generation
         .settle_local(refund, DrawnFrom::Bucket, start);
     assert_eq!(left(), 80, "kept");
-    limiter.thaw();
+    limiter.abandon_handover();
     assert_eq!(left(), 100);
-}
-
-/// A process that has the buckets of `taken` until it ends.
-struct Mortal {
-    taken: &'static [&'static str],
-    limiter: Limiter<Backend>,
-    ended: AtomicBool,
-}
-
-impl Mortal {
-    fn new(taken: &'static [&'static str], limiter: Limiter<Backend>) -> Arc<Self> {
-        let ended = AtomicBool::new(false);
-        Arc::new(Self {
-            taken,
-            limiter,
-            ended,
-        })
-    }
-}
-
-impl Successor for Mortal {
-    fn has(&self, limit: &Limit) -> bool {
-        self.taken.contains(&&*limit.name)
-    }
-
-    fn draw<'a>(
-        &'a self,
-        claims: &'a [Claim<'a>],
-    ) -> Pin<Box<dyn Future<Output = Result<Draw, Undrawn>> + Send + 'a>> {
-        let ended = self.ended.load(Ordering::Relaxed);
-        Box::pin(async move {
-            match ended {
-                true => Err(Undrawn::Ended),
-                false => Ok(self.limiter.draw_for(claims)),
-            }
-        })
-    }
-
-    fn settle(&self, settlement: &Settlement<'_>) {
-        if !self.ended.load(Ordering::Relaxed) {
-            self.limiter.settle_for(*settlement);
-        }
-    }
-}
-
-/// Refusals of both processes count together, and both refuse the key that is blocked then.
-#[tokio::test]
-async fn handover_penalty_is_counted_and_kept_by_the_process_that_has_the_buckets() {
-    let now = Timestamp::from_micros(1_700_000_000_000_000);
-    let block = Micros::from_secs(600);
-    let limit = Arc::new(Limit {
-        penalty: Some(Penalty {
-            refusals: 4,
-            span: Micros::from_secs(60),
-            block,
-        }),
-        ..fixtures::limit(
-            "each",
-            &fixtures::terms(Kind::TokenBucket, 1, Micros::from_secs(60)),
-        )
-    });
-    let limiter = || {
-        let limits = [Arc::clone(&limit)];
-        let backend = Arc::new(Backend::None);
-        Limiter::new(&limits, backend, Clock::manual(now), ColdStart::Full)
-    };
-    let (old, new) = (limiter(), limiter());
-    old.freeze();
-    old.hand_to(Mortal::new(&["each"], new.clone()));
-    let claims = [Claim::new(&limit, b"k", 1)];
-    let wait = async |limiter: &Limiter<Backend>| match limiter.check(&claims, now).await {
-        Decision::Deny(denied) => denied.retry_after(),
-        _ => None,
-    };
-    assert!(matches!(old.check(&claims, now).await, Decision::Allow(_)));
-    for limiter in [&old, &new, &old] {
-        assert_eq!(wait(limiter).await, Some(Micros::from_secs(60)));
-    }
-    assert_eq!(wait(&old).await, Some(block), "the fourth refusal");
-    assert_eq!(wait(&new).await, Some(block), "known to the new process");
-    assert_eq!(wait(&old).await, Some(block));
-    let other = [Claim::new(&limit, b"other", 1)];
-    new.put_overrides([Override {
-        limit: Arc::clone(&limit.name),
-        placement: Placement::Local,
-        bucket: new.bucket_hash(&limit, b"other").expect("a name"),
-        effect: Effect::Block,
-        since: now,
-        until: now.after(block),
-    }]);
-    let decided = old.check(&other, now).await;
-    assert!(
-        matches!(&decided, Decision::Deny(denied) if denied.retry_after() == Some(block)),
-        "an operator's block after the handover: {decided:?}"
-    );
-    assert_eq!(new.take_penalties().len(), 1);
-    assert_eq!(old.take_penalties().len(), 0, "it is told once");
-}
-
-/// A process that has the buckets of `taken` and makes no draw.
-struct Mute {
-    taken: &'static [&'static str],
-    /// Why it makes none; `None`: it never responds.
-    why: Option<Undrawn>,
-    /// The number of corrections that it was told.
-    told: AtomicUsize,
-}
-
-impl Mute {
-    fn new(taken: &'static [&'static str], why: impl Into<Option<Undrawn>>) -> Arc<Self> {
-        let why = why.into();
-        let told = AtomicUsize::default();
-        Arc::new(Self { taken, why, told })
-    }
-}
-
-impl Successor for Mute {
-    fn has(&self, limit: &Limit) -> bool {
-        self.taken.contains(&&*limit.name)
-    }
-
-    fn draw<'a>(
-        &'a self,
-        _: &'a [Claim<'a>],
-    ) -> Pin<Box<dyn Future<Output = Result<Draw, Undrawn>> + Send + 'a>> {
-        Box::pin(async {
-            match self.why {
-                Some(why) => Err(why),
-                None => std::future::pending().await,
-            }
-        })
-    }
-
-    fn settle(&self, _: &Settlement<'_>) {
-        self.told.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// One unit a minute under each name, with charges that can be refunded.
-fn limiter_of(names: &[&str], now: Timestamp) -> (Limiter<Backend>, Vec<Arc<Limit>>) {
-    let terms = fixtures::terms(Kind::TokenBucket, 1, Micros::from_secs(60));
-    let limit = |(index, name): (usize, &&str)| {
-        Arc::new(Limit {
-            index,
-            refundable: true,
-            ..fixtures::limit(name, &terms)
-        })
-    };
-    let limits: Vec<_> = names.iter().enumerate().map(limit).collect();
-    let backend = Arc::new(Backend::None);
-    let limiter = Limiter::new(&limits, backend, Clock::manual(now), ColdStart::Full);
-    (limiter, limits)
-}
-
-/// While the other process may grant from the buckets, their copy here grants nothing, and what was
-/// drawn from others is given back. Its end makes the copy the only one.
-#[tokio::test]
-async fn handover_draw_is_refused_while_the_process_with_the_buckets_lives_and_is_silent() {
-    let now = Timestamp::from_micros(1_700_000_000_000_000);
-    let (limiter, limits) = limiter_of(&["kept", "taken"], now);
-    let claims = [
-        Claim::new(&limits[0], b"k", 1),
-        Claim::new(&limits[1], b"k", 1),
-    ];
-    limiter.freeze();
-    limiter.hand_to(Mute::new(&["taken"], Undrawn::Silent));
-    for _ in 0..2 {
-        let decided = limiter.check(&claims, now).await;
-        let Decision::Unavailable(unavailable) = decided else {
-            panic!("{decided:?}");
-        };
-        assert_eq!(&*unavailable.limit, "taken");
-    }
-    limiter.hand_to(Mute::new(&["taken"], Undrawn::Ended));
-    let decided = limiter.check(&claims, now).await;
-    assert!(matches!(decided, Decision::Allow(_)), "{decided:?}");
-}
-
-/// A limit that only counts refuses nothing, and a refusal names one that enforces.
-#[tokio::test]
-async fn handover_limit_that_only_counts_refuses_nothing_while_the_process_with_its_bucket_is_silent()
- {
-    let now = Timestamp::from_micros(1_700_000_000_000_000);
-    let (limiter, limits) = limiter_of(&["counts", "kept", "strict"], now);
-    let counts = Claim {
-        enforced: false,
-        ..Claim::new(&limits[0], b"k", 1)
-    };
-    let kept = Claim::new(&limits[1], b"k", 1);
-    let strict = Claim::new(&limits[2], b"k", 1);
-    let other = Mute::new(&["counts", "strict"], Undrawn::Silent);
-    limiter.freeze();
-    limiter.hand_to(Arc::clone(&other) as Arc<dyn Successor>);
-    for _ in 0..2 {
-        let decided = limiter.check(&[counts, kept], now).await;
-        let Decision::Allow(permit) = decided else {
-            panic!("{decided:?}");
-        };
-        assert!(permit.is_unasked(0) && !permit.is_unasked(1));
-        assert!(!permit.is_settled(), "what it took here is given back");
-    }
-    assert_eq!(
-        other.told.load(Ordering::Relaxed),
-        0,
-        "nothing is drawn there"
-    );
-    let left = limiter.local().peek_at(&[counts], now)[0].remaining;
-    assert_eq!(left, 1, "nothing is drawn from the copy");
-    let decided = limiter.check(&[counts, strict], now).await;
-    let Decision::Unavailable(unavailable) = decided else {
-        panic!("{decided:?}");
-    };
-    assert_eq!(&*unavailable.limit, "strict");
-}
-
-/// A caller that does not wait for the other process keeps no units of the buckets here.
-#[tokio::test]
-async fn handover_caller_that_leaves_while_the_process_with_a_bucket_is_asked_is_charged_nothing_here()
- {
-    let now = Timestamp::from_micros(1_700_000_000_000_000);
-    let (limiter, limits) = limiter_of(&["kept", "taken"], now);
-    let [kept, taken] = [0, 1].map(|index| Claim::new(&limits[index], b"k", 1));
-    limiter.freeze();
-    limiter.hand_to(Mute::new(&["taken"], None));
-    let claims = [kept, taken];
-    let left = || limiter.local().peek_at(&[kept], now)[0].remaining;
-    let mut asking = Box::pin(limiter.check(&claims, now));
-    let polled = std::future::poll_fn(|context| Poll::Ready(asking.as_mut().poll(context)));
-    assert!(polled.await.is_pending());
-    assert_eq!(left(), 0, "it is charged while the other process is asked");
-    drop(asking);
-    assert_eq!(left(), 1);
 }

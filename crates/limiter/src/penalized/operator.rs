@@ -1,10 +1,10 @@
 //! Penalties as an operator sees them: whether a key is blocked, and the end of a block.
 
 use tollgate_limit::{Limit, Timestamp};
-use tollgate_store::{Deadline, Store};
+use tollgate_store::{Deadline, Store, StoreError};
 
+use crate::Limiter;
 use crate::penalties::{Imposed, PenaltyCounts};
-use crate::{Limiter, PeekError};
 
 impl<S: Store + Send + Sync> Limiter<S> {
     /// The end of the penalty of `key` under `limit`, by the store that keeps it; `None`: it has
@@ -12,7 +12,11 @@ impl<S: Store + Send + Sync> Limiter<S> {
     ///
     /// # Errors
     /// When the store does not respond and this gateway knows of no penalty.
-    pub async fn penalty(&self, limit: &Limit, key: &[u8]) -> Result<Option<Timestamp>, PeekError> {
+    pub async fn penalty(
+        &self,
+        limit: &Limit,
+        key: &[u8],
+    ) -> Result<Option<Timestamp>, StoreError> {
         let generation = &self.generation;
         let now = generation.local.clock().now();
         if limit.penalty.is_none() {
@@ -32,7 +36,7 @@ impl<S: Store + Send + Sync> Limiter<S> {
             Ok(left) => Ok(left.map(|left| generation.local.clock().now().after(left))),
             Err(error) => match known() {
                 Some(block) => Ok(Some(block.until)),
-                None => Err(error.into()),
+                None => Err(error),
             },
         }
     }

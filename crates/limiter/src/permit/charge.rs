@@ -76,8 +76,8 @@ pub(crate) enum DrawnFrom {
     Bucket,
     /// The local share of a shared limit.
     LocalShare,
-    /// The bucket in the process that has taken it over; its copy here was not charged.
-    OtherProcess,
+    /// The bucket in this process, after another one got a copy of it.
+    SinceHandover,
 }
 
 /// Receives settlements.

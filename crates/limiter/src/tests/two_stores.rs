@@ -1,7 +1,6 @@
 //! Requests with limits of the process and of a shared store, which refuses, fails or does not respond.
 
 use super::*;
-use crate::Silent;
 
 #[test]
 fn the_local_part_is_given_back_when_the_shared_one_refuses_or_the_caller_leaves() {
@@ -23,8 +22,8 @@ fn the_local_part_is_given_back_when_the_shared_one_refuses_or_the_caller_leaves
         panic!("decided")
     };
     assert_eq!(
-        (&*unavailable.limit, unavailable.silent),
-        ("shared", Silent::Store(StoreError::Timeout))
+        (&*unavailable.limit, unavailable.error),
+        ("shared", StoreError::Timeout)
     );
     assert_eq!(left(&limiter, &limits[0]), 10);
     let permit = allowed(check(&limiter, &claims));

@@ -53,8 +53,4 @@ impl Problem {
         detail: "The store of a limit does not respond, and the limit is configured to refuse requests then.",
         ..Self::OVERLOADED
     };
-    /// 503: the new process of an upgrade has the bucket, and did not respond.
-    pub const NEW_PROCESS_SILENT: Self = Self::STORE_DOWN.saying(
-        "The bucket of a limit is in the new process of this gateway, which does not respond.",
-    );
 }

@@ -6,7 +6,7 @@ use super::*;
 fn leaving() -> (Limiter<Gone>, Arc<Limit>) {
     let (limiter, _, limit) = limiter(Gone::default());
     assert_eq!(drain(&limiter, &limit, b"k"), 20);
-    limiter.freeze_with_shares(true);
+    limiter.begin_handover();
     limiter.save_for_handover(std::io::sink()).expect("saved");
     (limiter, limit)
 }
@@ -15,7 +15,7 @@ fn leaving() -> (Limiter<Gone>, Arc<Limit>) {
 fn share_owes_nothing_once_another_process_is_to_pay_unless_that_one_does_not_serve() {
     let (limiter, _) = leaving();
     assert_eq!(limiter.shared().owed(), [], "the store responds meanwhile");
-    limiter.thaw();
+    limiter.abandon_handover();
     assert_eq!(limiter.shared().owed(), [(b"k".to_vec(), 20)]);
     assert_eq!(limiter.shared().owed(), []);
 }
