@@ -802,9 +802,7 @@ pub(crate) fn import(data: &[u8]) {
         Peer::Nginx,
         Peer::Ingress,
         Peer::Traefik,
-        Peer::Caddy,
         Peer::Kong,
-        Peer::Haproxy,
         Peer::Envoy,
     ];
     let text = String::from_utf8_lossy(rest);

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use tollgate_import::{Peer, Source, detect, import as translate};
+use tollgate_import::{Peer, Source, detect, import as translate, page};
 
 use super::args::{Format, Import};
 use super::stop::{Ended, Stop};
@@ -46,6 +46,13 @@ fn peer(args: &Import, sources: &[Source]) -> Result<Peer, String> {
         .iter()
         .find_map(|source| Some((source, detect(source)?)));
     let Some((source, (peer, by))) = found else {
+        if let Some((source, (gateway, page))) = sources.iter().find_map(|source| Some((source, page(source)?))) {
+            return Err(format!(
+                "{} is of {gateway}, whose limits have no equal here and are not imported: the page \"{page}\" of the \
+                 book has their counterparts",
+                source.name
+            ));
+        }
         let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
         return Err(format!(
             "`{}` looks like no configuration that is known; --from says whose it is",

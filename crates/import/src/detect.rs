@@ -2,7 +2,7 @@
 
 use crate::{Peer, Source};
 
-/// The gateway that a file is of, and what it was told by. `None`: it looks like none that is known.
+/// The gateway that a file is of, and how that was seen. `None`: it looks like none that is known.
 pub fn detect(source: &Source) -> Option<(Peer, &'static str)> {
     let path = std::path::Path::new(&source.name);
     let name = path
@@ -12,9 +12,7 @@ pub fn detect(source: &Source) -> Option<(Peer, &'static str)> {
         .to_lowercase();
     let is = |end: &str| name.ends_with(end);
     let by_name = match () {
-        () if name.starts_with("caddyfile") || is(".caddyfile") => Some(Peer::Caddy),
         () if is("nginx.conf") => Some(Peer::Nginx),
-        () if is("haproxy.cfg") => Some(Peer::Haproxy),
         () => None,
     };
     let by_name = by_name.map(|peer| (peer, "its name"));
@@ -55,8 +53,6 @@ fn by_contents(text: &str, is: impl Fn(&str) -> bool) -> Option<Peer> {
     match () {
         () if is(".toml") => begins(&["[http", "[[http"]).then_some(Peer::Traefik),
         () if begins(&NGINX) => Some(Peer::Nginx),
-        () if begins(&HAPROXY) => Some(Peer::Haproxy),
-        () if begins(&["rate_limit", "reverse_proxy"]) => Some(Peer::Caddy),
         () => None,
     }
 }
@@ -70,10 +66,21 @@ const NGINX: [&str; 7] = [
     "proxy_pass ",
     "worker_processes",
 ];
-const HAPROXY: [&str; 5] = [
-    "stick-table",
-    "http-request ",
-    "frontend ",
-    "backend ",
-    "default_backend",
-];
+
+/// A gateway whose files are not read, because none of their limits has an equal here: its name, and the page of the
+/// book that has the counterparts.
+pub fn page(source: &Source) -> Option<(&'static str, &'static str)> {
+    let name = source.name.to_lowercase();
+    let begins = |words: &[&str]| {
+        let mut lines = source.text.lines().take(100_000).map(str::trim_start);
+        lines.any(|line| words.iter().any(|word| line.starts_with(word)))
+    };
+    match () {
+        () if name.contains("haproxy") || begins(&HAPROXY) => Some(("HAProxy", "Move from HAProxy")),
+        () if name.contains("caddyfile") || begins(&CADDY) => Some(("Caddy", "Move from Caddy")),
+        () => None,
+    }
+}
+
+const HAPROXY: [&str; 4] = ["stick-table", "http-request ", "frontend ", "default_backend"];
+const CADDY: [&str; 3] = ["rate_limit {", "reverse_proxy ", "handle_path "];

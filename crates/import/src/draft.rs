@@ -22,8 +22,6 @@ pub(crate) enum Counting {
     ClockWindow,
     /// Months in UTC.
     CalendarMonth,
-    SlidingWindow,
-    SlidingLog,
     InFlight,
 }
 
@@ -40,8 +38,6 @@ pub(crate) struct Limit {
     pub(crate) max_wait: u64,
     pub(crate) per: Vec<String>,
     pub(crate) when_missing: &'static str,
-    /// Statuses that count, where not all requests do.
-    pub(crate) count: Vec<&'static str>,
     pub(crate) shadow: bool,
 }
 
@@ -56,7 +52,6 @@ impl Limit {
             max_wait: 0,
             per: vec!["address".to_owned()],
             when_missing: "",
-            count: Vec::new(),
             shadow: false,
         }
     }

@@ -6,13 +6,11 @@
 
 #![forbid(unsafe_code)]
 
-mod caddy;
 mod detect;
-mod directive;
+
 mod draft;
 mod envoy;
 mod finding;
-mod haproxy;
 mod ingress;
 mod kong;
 mod nginx;
@@ -25,7 +23,7 @@ mod yaml;
 
 use std::path::Path;
 
-pub use detect::detect;
+pub use detect::{detect, page};
 use draft::Draft;
 pub use finding::{Difference, Favour, Finding, Outcome, Place};
 
@@ -43,12 +41,8 @@ pub enum Peer {
     Ingress,
     /// Traefik's dynamic configuration or custom resources
     Traefik,
-    /// A Caddyfile with the rate_limit module
-    Caddy,
     /// kong.yml: the rate-limiting plugin
     Kong,
-    /// haproxy.cfg: stick tables
-    Haproxy,
     /// The configuration of envoyproxy/ratelimit
     Envoy,
 }
@@ -60,9 +54,7 @@ impl Peer {
             Self::Nginx => "NGINX",
             Self::Ingress => "ingress-nginx",
             Self::Traefik => "Traefik",
-            Self::Caddy => "Caddy",
             Self::Kong => "Kong",
-            Self::Haproxy => "HAProxy",
             Self::Envoy => "Envoy's rate limit service",
         }
     }
@@ -90,7 +82,7 @@ impl Source {
     }
 }
 
-/// Reads the files that a pattern with `*` names, for `include` and `import` directives. A pattern without matches
+/// Reads the files that a pattern with `*` names, for `include` directives. A pattern without matches
 /// is an empty list; a file that is missing is an error.
 pub type Read<'a> = &'a dyn Fn(&Path) -> Result<Vec<Source>, String>;
 
@@ -174,9 +166,7 @@ pub fn import(sources: &[Source], peer: Peer, read: Read<'_>) -> Result<Imported
         Peer::Nginx => nginx::draft(sources, read, &mut draft)?,
         Peer::Ingress => ingress::draft(&yaml::documents(sources)?, &mut draft),
         Peer::Traefik => traefik::draft(&traefik::documents(sources)?, &mut draft),
-        Peer::Caddy => caddy::draft(sources, read, &mut draft)?,
         Peer::Kong => kong::draft(&yaml::documents(sources)?, &mut draft),
-        Peer::Haproxy => haproxy::draft(sources, &mut draft)?,
         Peer::Envoy => envoy::draft(sources, &mut draft)?,
     }
     let toml = write::checked(&mut draft, peer, sources)?;

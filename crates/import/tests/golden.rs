@@ -8,15 +8,13 @@ use std::path::{Path, PathBuf};
 use tollgate_import::{Imported, Peer, Source, detect, import};
 
 /// Each file, whose it is, and whether everything in it is imported.
-const FILES: [(&str, Peer, bool); 9] = [
+const FILES: [(&str, Peer, bool); 7] = [
     ("nginx.conf", Peer::Nginx, false),
     ("ingress.yaml", Peer::Ingress, false),
     ("traefik.yml", Peer::Traefik, false),
     ("traefik.toml", Peer::Traefik, true),
     ("traefik-crd.yaml", Peer::Traefik, true),
-    ("Caddyfile", Peer::Caddy, false),
     ("kong.yml", Peer::Kong, false),
-    ("haproxy.cfg", Peer::Haproxy, false),
     ("ratelimit.yaml", Peer::Envoy, false),
 ];
 
@@ -61,11 +59,7 @@ fn detect_recognises_every_file_by_its_contents() {
         let known = source(name);
         assert_eq!(detect(&known).map(|(peer, _)| peer), Some(peer), "{name}");
         let end = name.rsplit_once('.').map_or("", |(_, end)| end);
-        let end = if ["conf", "cfg"].contains(&end) {
-            "txt"
-        } else {
-            end
-        };
+        let end = if end == "conf" { "txt" } else { end };
         let other = Source {
             name: format!("some.{end}"),
             ..known

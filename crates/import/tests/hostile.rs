@@ -4,25 +4,21 @@ use proptest::prelude::*;
 use tollgate_import::{ImportError, Peer, Source, import};
 use tollgate_limit::Timestamp;
 
-const PEERS: [Peer; 7] = [
+const PEERS: [Peer; 5] = [
     Peer::Nginx,
     Peer::Ingress,
     Peer::Traefik,
-    Peer::Caddy,
     Peer::Kong,
-    Peer::Haproxy,
     Peer::Envoy,
 ];
 
-const FILES: [&str; 9] = [
+const FILES: [&str; 7] = [
     include_str!("files/nginx.conf"),
     include_str!("files/ingress.yaml"),
     include_str!("files/traefik.yml"),
     include_str!("files/traefik.toml"),
     include_str!("files/traefik-crd.yaml"),
-    include_str!("files/Caddyfile"),
     include_str!("files/kong.yml"),
-    include_str!("files/haproxy.cfg"),
     include_str!("files/ratelimit.yaml"),
 ];
 
@@ -79,17 +75,6 @@ fn import_of_broken_files_names_the_line() {
             "a 'b;\n",
             "a.conf:1: a quote that is not closed",
         ),
-        (Peer::Caddy, ":80 {\n", "a.conf:1: the block is not closed"),
-        (
-            Peer::Haproxy,
-            "bind :80\n",
-            "a.conf:1: `bind` is in no section",
-        ),
-        (
-            Peer::Haproxy,
-            "listen a\n acl 'x\n",
-            "a.conf:2: a quote that is not closed",
-        ),
         (Peer::Kong, "a: [1\nb: }\n", "a.conf:2:"),
         (
             Peer::Envoy,
@@ -106,8 +91,6 @@ fn import_of_broken_files_names_the_line() {
 fn import_of_endless_nesting_is_refused() {
     let deep = "a {".repeat(100_000);
     assert!(refused(Peer::Nginx, deep).contains("nested deeper"));
-    let deep = format!("{}\n", "a {\n".repeat(10_000));
-    assert!(refused(Peer::Caddy, deep).contains("nested deeper"));
     for deep in [
         "[".repeat(100_000),
         "a:\n ".to_owned(),
@@ -134,11 +117,6 @@ fn import_that_includes_itself_ends() {
     let error =
         import(&[source("a.conf", "include a.conf;")], Peer::Nginx, &itself).expect_err("endless");
     assert!(error.to_string().contains("includes itself"), "{error}");
-    let itself = |_: &std::path::Path| Ok(vec![source("a", "import a")]);
-    let error = import(&[source("a", "import a")], Peer::Caddy, &itself).expect_err("endless");
-    assert!(error.to_string().contains("imports itself"), "{error}");
-    let snippets = "(a) {\n import b\n}\n(b) {\n import a\n}\n:80 {\n import a\n}\n";
-    assert!(refused(Peer::Caddy, snippets).contains("imports itself"));
 }
 
 #[test]
@@ -171,11 +149,9 @@ fn import_names_an_include_that_cannot_be_read_and_reads_those_that_can() {
 
 #[test]
 fn import_of_numbers_that_cannot_be_counted_says_so() {
-    let text = ":80 {\n rate_limit {\n  zone a {\n   events 4000000000\n   window 1h\n  }\n }\n}\n";
-    let made = import(&[source("Caddyfile", text)], Peer::Caddy, &|_| {
-        Ok(Vec::new())
-    })
-    .expect("understood");
+    let text = "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: week, requests_per_unit: 18000000000000}\n";
+    let made = import(&[source("limits.yaml", text)], Peer::Envoy, &|_| Ok(Vec::new()))
+        .expect("understood");
     assert!(
         !made.is_whole() && made.report().contains("Tollgate cannot count it"),
         "{}",
@@ -248,9 +224,7 @@ fn import_of_mutated_files_never_panics_nor_makes_a_bad_file() {
             Peer::Traefik,
             Peer::Traefik,
             Peer::Traefik,
-            Peer::Caddy,
             Peer::Kong,
-            Peer::Haproxy,
             Peer::Envoy,
         ];
         let name = if round % FILES.len() == 3 {

@@ -13,8 +13,6 @@ const FILES: &[(&str, Peer, usize)] = &[
     ("n_second.conf", Peer::Nginx, 1),
     ("t_same.yml", Peer::Traefik, 1),
     ("i_canary.yml", Peer::Ingress, 1),
-    ("h_two.cfg", Peer::Haproxy, 1),
-    ("h_back.cfg", Peer::Haproxy, 1),
     ("e_two.yml", Peer::Envoy, 1),
     ("k_jwt.yml", Peer::Kong, 1),
     ("k_some.yml", Peer::Kong, 1),
@@ -24,9 +22,6 @@ const FILES: &[(&str, Peer, usize)] = &[
     ("n_geo.conf", Peer::Nginx, 2),
     ("e_unl.yml", Peer::Envoy, 1),
     ("e_meth.yml", Peer::Envoy, 2),
-    ("c_err.Caddyfile", Peer::Caddy, 2),
-    ("c_nest.Caddyfile", Peer::Caddy, 3),
-    ("h_def.cfg", Peer::Haproxy, 1),
 ];
 
 fn imported(name: &str, peer: Peer) -> Imported {
@@ -106,7 +101,6 @@ fn import_reports_changes_by_values_and_zones_of_one_name() {
         ("e_one.yml", Peer::Envoy),
         ("e_unl.yml", Peer::Envoy),
         ("e_meth.yml", Peer::Envoy),
-        ("c_zone.Caddyfile", Peer::Caddy),
     ] {
         let made = imported(name, peer);
         let is_equal = |outcome: &Outcome| matches!(outcome, Outcome::Equal);
@@ -119,8 +113,6 @@ fn import_reports_changes_by_values_and_zones_of_one_name() {
             made.report()
         );
     }
-    let report = imported("c_zone.Caddyfile", Peer::Caddy).report();
-    assert!(report.contains("count together in Caddy"), "{report}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The key of a zone as a scope: variables, and the `geo` and `map` by which addresses are left out.
 
-use crate::directive::Directive;
+use super::directive::Directive;
 use crate::draft::{Difference, by_method, clients, either, upstream};
 use crate::words::network;
 

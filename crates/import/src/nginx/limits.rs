@@ -1,6 +1,6 @@
 //! The uses of zones become limits, with how they differ, and the locations routes.
 
-use crate::directive::Directive;
+use super::directive::Directive;
 use crate::draft::{Counting, Draft, Limit, Target, clients, distinct, name};
 use crate::words::plain;
 

@@ -1,5 +1,6 @@
 //! `nginx.conf`: `limit_req` and `limit_conn` with their zones, and the locations they are in force in.
 
+mod directive;
 pub(crate) mod keys;
 pub(crate) mod numbers;
 mod lexer;
@@ -12,7 +13,7 @@ mod tree;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::directive::Directive;
+use super::directive::Directive;
 use crate::draft::{Draft, Place, Route};
 use crate::words::number;
 use crate::{ImportError, Read, Source};

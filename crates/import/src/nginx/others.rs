@@ -1,6 +1,6 @@
 //! Settings beside the limits: those without a counterpart, and where addresses come from.
 
-use crate::directive::Directive;
+use super::directive::Directive;
 use crate::draft::Draft;
 use crate::words;
 

@@ -1,6 +1,6 @@
 //! Servers and locations as routes, `upstream` blocks as upstreams.
 
-use crate::directive::Directive;
+use super::directive::Directive;
 use crate::draft::{Draft, Target};
 
 /// The names of the upstreams that were made, by the names of the file.

@@ -2,7 +2,7 @@
 
 use super::routes::{self, Path};
 use super::{Applied, Context, Kind, Use, Walk};
-use crate::directive::Directive;
+use super::directive::Directive;
 use crate::draft::{Draft, Place, Route, distinct};
 
 impl Walk {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::directive::{Blocks, Directive};
+use super::directive::{Blocks, Directive};
 use crate::draft::Draft;
 use crate::{ImportError, Read, Source, TEXT_MAX};
 

@@ -80,8 +80,6 @@ impl Toml {
             Counting::TokenBucket | Counting::InFlight => ("", ""),
             Counting::ClockWindow => ("fixed_window", "clock"),
             Counting::CalendarMonth => ("fixed_window", "calendar"),
-            Counting::SlidingWindow => ("sliding_window", ""),
-            Counting::SlidingLog => ("sliding_log", ""),
         };
         self.text("algorithm", algorithm);
         if !align.is_empty() {
@@ -95,7 +93,6 @@ impl Toml {
             per => self.set("per", list(per)),
         }
         self.text("when_missing", limit.when_missing);
-        self.list("count", &limit.count);
         if limit.shadow {
             self.text("mode", "shadow");
         }

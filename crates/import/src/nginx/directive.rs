@@ -1,4 +1,4 @@
-//! Directives as `nginx.conf` and Caddyfiles have them: words with a place, and the block that some of them open.
+//! Directives of `nginx.conf`: words with a place, and the block that some of them open.
 
 use crate::draft::Draft;
 use crate::{ImportError, Place};
