@@ -46,7 +46,10 @@ fn peer(args: &Import, sources: &[Source]) -> Result<Peer, String> {
         .iter()
         .find_map(|source| Some((source, detect(source)?)));
     let Some((source, (peer, by))) = found else {
-        if let Some((source, (gateway, page))) = sources.iter().find_map(|source| Some((source, page(source)?))) {
+        if let Some((source, (gateway, page))) = sources
+            .iter()
+            .find_map(|source| Some((source, page(source)?)))
+        {
             return Err(format!(
                 "{} is of {gateway}, whose limits have no equal here and are not imported: the page \"{page}\" of the \
                  book has their counterparts",

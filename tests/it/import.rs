@@ -59,6 +59,8 @@ fn import_exit_code_follows_the_result() {
     file("broken.conf", "server {\n");
     file("empty.conf", "");
     file("notes.txt", "hello");
+    file("haproxy.cfg", "frontend a\n bind :80\n");
+    file("Caddyfile", ":80 {\n rate_limit {\n }\n}\n");
     file(
         "main.conf",
         "include parts/*.conf;\ninclude more.conf;\ninclude /dev/zero;\n",
@@ -77,6 +79,16 @@ fn import_exit_code_follows_the_result() {
             "broken.conf:1: the block of `server` is not closed",
         ),
         (&["import", "notes.txt"], 2, "--from says whose it is"),
+        (
+            &["import", "haproxy.cfg"],
+            2,
+            "the page \"Move from HAProxy\" of the book",
+        ),
+        (
+            &["import", "Caddyfile"],
+            2,
+            "the page \"Move from Caddy\" of the book",
+        ),
         (&["import", "absent.conf"], 1, "cannot read `absent.conf`"),
         (
             &["import", "empty.conf", "--from", "nginx"],

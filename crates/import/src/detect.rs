@@ -76,11 +76,18 @@ pub fn page(source: &Source) -> Option<(&'static str, &'static str)> {
         lines.any(|line| words.iter().any(|word| line.starts_with(word)))
     };
     match () {
-        () if name.contains("haproxy") || begins(&HAPROXY) => Some(("HAProxy", "Move from HAProxy")),
+        () if name.contains("haproxy") || begins(&HAPROXY) => {
+            Some(("HAProxy", "Move from HAProxy"))
+        }
         () if name.contains("caddyfile") || begins(&CADDY) => Some(("Caddy", "Move from Caddy")),
         () => None,
     }
 }
 
-const HAPROXY: [&str; 4] = ["stick-table", "http-request ", "frontend ", "default_backend"];
+const HAPROXY: [&str; 4] = [
+    "stick-table",
+    "http-request ",
+    "frontend ",
+    "default_backend",
+];
 const CADDY: [&str; 3] = ["rate_limit {", "reverse_proxy ", "handle_path "];

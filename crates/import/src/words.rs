@@ -129,7 +129,16 @@ mod tests {
         assert_eq!(go_duration("1m30s"), Some(90 * SECOND));
         assert_eq!(go_duration("1.5s"), Some(1_500_000));
         assert_eq!(go_duration("250ms"), Some(250_000));
-        for bad in ["", "5", "1d", "s", "1x", "-1s", "1..5s", "99999999999999999h"] {
+        for bad in [
+            "",
+            "5",
+            "1d",
+            "s",
+            "1x",
+            "-1s",
+            "1..5s",
+            "99999999999999999h",
+        ] {
             assert_eq!(go_duration(bad), None, "{bad}");
         }
     }

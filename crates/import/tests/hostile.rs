@@ -149,8 +149,8 @@ fn import_names_an_include_that_cannot_be_read_and_reads_those_that_can() {
 
 #[test]
 fn import_of_numbers_that_cannot_be_counted_says_so() {
-    let text = "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: week, requests_per_unit: 18000000000000}\n";
-    let made = import(&[source("limits.yaml", text)], Peer::Envoy, &|_| Ok(Vec::new()))
+    let text = "_format_version: '3.0'\nplugins:\n - name: rate-limiting\n   config: {minute: 9000000000000000000, limit_by: ip}\n";
+    let made = import(&[source("kong.yml", text)], Peer::Kong, &|_| Ok(Vec::new()))
         .expect("understood");
     assert!(
         !made.is_whole() && made.report().contains("Tollgate cannot count it"),

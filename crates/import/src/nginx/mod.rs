@@ -13,10 +13,10 @@ mod tree;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::directive::Directive;
 use crate::draft::{Draft, Place, Route};
 use crate::words::number;
 use crate::{ImportError, Read, Source};
+use directive::Directive;
 
 use keys::{Key, Table};
 use numbers::Rate;

@@ -1,8 +1,8 @@
 //! The servers and locations of `nginx.conf`: each becomes a route, with the limits that are in force there.
 
+use super::directive::Directive;
 use super::routes::{self, Path};
 use super::{Applied, Context, Kind, Use, Walk};
-use super::directive::Directive;
 use crate::draft::{Draft, Place, Route, distinct};
 
 impl Walk {
